@@ -1,0 +1,41 @@
+# Two commands a newcomer needs: `make demo` and `make test`. Every other target says what it is for.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+WORKERS ?= 2
+
+.PHONY: env test lint demo bench soak clean help
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
+
+env: $(VENV)/.made  ## the development environment in .venv
+
+$(VENV)/.made: pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "Paceline needs Python 3.11 or newer; name it with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@
+
+test: env lint  ## everything: linters, types, layers, the whole suite
+	$(PYTEST) -n $(WORKERS)
+
+lint: env  ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+demo: env  ## a burst of simulated agents under a limit, with a live view
+	$(BIN)/python -m paceline demo
+
+bench: env  ## raw cost against other libraries, as ratios in one run
+	$(BIN)/python -m benchmarks.limiter
+
+soak: env  ## 100,000 seeds of the simulated world
+	$(PYTEST) -n $(WORKERS) -m soak
+
+clean:  ## removes the environment and all caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,92 @@
+"""What an observation means. Values only: who reads them decides what to do.
+
+`retry_after` is always relative seconds, `resets_at` always absolute wall time (Unix seconds).
+`reach` says whose limit it is; `confidence` (0-1) and `source` say how far to trust it and where
+it was read: `field`, `header`, `text` or `backoff`.
+"""
+
+from typing import Literal
+
+import msgspec
+
+Reach = Literal["model", "account", "provider"]
+Cause = Literal["concurrency", "requests", "tokens", "starts"]
+
+
+class Signal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What all signals have in common. `ticket` is the slot it came from, where there is one."""
+
+    ticket: str | None = None
+    reach: Reach | None = None
+    confidence: float = 1.0
+    source: str | None = None
+
+
+class RateLimited(Signal, frozen=True, kw_only=True):
+    """Too much at once or too fast: pause the scope, then go on."""
+
+    retry_after: float | None = None
+    cause: Cause | None = None
+
+
+class Overloaded(Signal, frozen=True, kw_only=True):
+    """The provider's own trouble (529, 503): pause with backoff; the limits are not to blame."""
+
+    retry_after: float | None = None
+
+
+class QuotaClosed(Signal, frozen=True, kw_only=True):
+    """A quota window is spent until `resets_at`; `window` is its name (`5h`, `weekly`, ...)."""
+
+    resets_at: float | None = None
+    window: str | None = None
+
+
+class PlatformLimit(Signal, frozen=True, kw_only=True):
+    """The provider named its own cap: `in_use` of `limit`."""
+
+    limit: int | None = None
+    in_use: int | None = None
+
+
+class BillingStop(Signal, frozen=True, kw_only=True):
+    """Credits or a spending cap are exhausted: a person is needed."""
+
+    detail: str | None = None
+
+
+class AuthFailed(Signal, frozen=True, kw_only=True):
+    """The login or key is not accepted: a person is needed."""
+
+    detail: str | None = None
+
+
+class Usage(Signal, frozen=True, kw_only=True):
+    """The provider's own count of what runs. `concurrent_sessions=None` means unknown."""
+
+    concurrent_sessions: int | None = None
+    limit: int | None = None
+    hard_cap: int | None = None
+
+
+class Budget(Signal, frozen=True, kw_only=True):
+    """What response headers say is left, of a rate (`*_remaining`) or of a window (`used_ratio`)."""
+
+    requests_remaining: int | None = None
+    requests_reset_at: float | None = None
+    tokens_remaining: int | None = None
+    tokens_reset_at: float | None = None
+    used_ratio: float | None = None
+    window: str | None = None
+    resets_at: float | None = None
+
+
+class Succeeded(Signal, frozen=True, kw_only=True):
+    """A turn or call went through, having used `tokens` where that is known."""
+
+    tokens: int | None = None
+
+
+AnySignal = (
+    RateLimited | Overloaded | QuotaClosed | PlatformLimit | BillingStop | AuthFailed | Usage | Budget | Succeeded
+)

@@ -1,0 +1,1 @@
+"""PURE: observation -> signals. No clock, no I/O, no asyncio."""

@@ -1,0 +1,83 @@
+"""Every error Paceline raises on purpose.
+
+    PacelineError
+     ├─ CapacityError            the answer is "not now" (or "no longer")
+     │   ├─ MaxSessionsExceeded  .code == "max_sessions_exceeded"
+     │   ├─ MaxRunsExceeded      .code == "max_runs_exceeded"
+     │   ├─ SlotTimeout          a wait ran out; the ticket has left the queue
+     │   └─ SlotLost             the lease was not renewed in time
+     └─ InvalidInput             the caller must change the call; nothing was changed
+         ├─ InvalidLimit         a limit that is not a whole number >= 1, or none
+         ├─ InvalidDuration      a cooldown, pause or time-out that is no such thing
+         ├─ InvalidScope         a malformed scope name
+         │   └─ UnresolvedModel  caps per model exist here and the ticket names no model
+         ├─ TicketConflict       an id that is already in use for something else
+         └─ InvalidSnapshot      a snapshot this version cannot read
+
+Errors of other libraries are turned into these at the border. Data from outside (a usage source,
+a header, an agent's output) never raises: what cannot be read is *unknown*.
+"""
+
+from typing import ClassVar
+
+
+class PacelineError(Exception):
+    """Base of all of them."""
+
+
+class CapacityError(PacelineError):
+    """There is no room now, or the room that was given is gone."""
+
+    code: ClassVar[str] = "capacity"
+
+
+class MaxSessionsExceeded(CapacityError):
+    """No slot for another session; `str(error)` says what holds it."""
+
+    code = "max_sessions_exceeded"
+
+
+class MaxRunsExceeded(CapacityError):
+    """No slot for another run; `str(error)` says what holds it."""
+
+    code = "max_runs_exceeded"
+
+
+class SlotTimeout(CapacityError):
+    """The wait for a slot ran out."""
+
+    code = "slot_timeout"
+
+
+class SlotLost(CapacityError):
+    """The lease ran out: the place is, or soon will be, someone else's."""
+
+    code = "slot_lost"
+
+
+class InvalidInput(PacelineError, ValueError):
+    """The value cannot be used; the message names it and says what would do."""
+
+
+class InvalidLimit(InvalidInput):
+    """A limit is a whole number >= 1, or None for unlimited."""
+
+
+class InvalidDuration(InvalidInput):
+    """A duration is a finite number of seconds >= 0."""
+
+
+class InvalidScope(InvalidInput):
+    """A scope is `sessions`, `runs`, `campaign:NAME`, `agent:NAME` or `provider[/account[/model]]`."""
+
+
+class UnresolvedModel(InvalidScope):
+    """Caps per model exist for this account, so a ticket must say which model it is for."""
+
+
+class TicketConflict(InvalidInput):
+    """This id is already in use for another ticket."""
+
+
+class InvalidSnapshot(InvalidInput):
+    """The snapshot is not one that this version can restore."""
