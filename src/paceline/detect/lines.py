@@ -1,0 +1,17 @@
+"""What one event or one line of an agent CLI's own output means, for readers of a stream.
+
+Here: the two entry points that a stream reader calls for each complete piece. Never here: cutting
+bytes into lines, or deciding whose words a line is; the caller passes only what the CLI itself said.
+"""
+
+from paceline.core.signals import Signal
+
+
+def read_event(provider: str, event: dict[str, object], *, seen_at: float, tz: str) -> list[Signal]:
+    """The signals in one structured event of an agent CLI. Prose and tool results inside it are silent."""
+    return []
+
+
+def read_line(provider: str, line: str, *, channel: str, seen_at: float, tz: str) -> list[Signal]:
+    """The signals in one line of the CLI's own text (stderr, plain stdout, screen)."""
+    return []
