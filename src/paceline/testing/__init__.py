@@ -1,1 +1,3 @@
 """Public test kit."""
+
+from paceline.testing.clock import VirtualClock as VirtualClock
