@@ -1,3 +1,4 @@
 """Public test kit."""
 
 from paceline.testing.clock import VirtualClock as VirtualClock
+from paceline.testing.provider import FakeProvider as FakeProvider

@@ -1,0 +1,29 @@
+"""A fake LLM provider: a real HTTP server on loopback with scripted limits. See `FakeProvider` and `Scenario`."""
+
+from paceline.testing.provider.errors import NAMES as ERROR_NAMES
+from paceline.testing.provider.fake import FakeProvider
+from paceline.testing.provider.journal import RequestRecord
+from paceline.testing.provider.scenario import (
+    Burst,
+    CapacityChange,
+    Episode,
+    Limits,
+    Penalty,
+    Scenario,
+    Step,
+    Window,
+)
+
+__all__ = [
+    "ERROR_NAMES",
+    "Burst",
+    "CapacityChange",
+    "Episode",
+    "FakeProvider",
+    "Limits",
+    "Penalty",
+    "RequestRecord",
+    "Scenario",
+    "Step",
+    "Window",
+]

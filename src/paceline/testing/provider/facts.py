@@ -1,0 +1,72 @@
+"""The numbers an error names, in each of the spellings providers use, and how they get into a template.
+
+A template is plain data (strings, lists, dicts) with `{name}` in it. A string that is nothing but `{name}` becomes
+the value itself, so that a number stays a number in JSON.
+"""
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+CLAIMS = {"5h": "five_hour", "7d": "seven_day", "7d_opus": "seven_day_opus", "7d_sonnet": "seven_day_sonnet"}
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known when a request is refused."""
+
+    now: float
+    model: str
+    retry_after: float = 3.0
+    resets_at: float
+    window: str = "5h"
+    limit: int = 50
+    in_use: int = 50
+
+
+def spell(facts: Facts) -> dict[str, str | int]:
+    """Every name a template may use."""
+    resets = datetime.fromtimestamp(facts.resets_at, UTC)
+    resets_in = max(0, math.ceil(facts.resets_at - facts.now))
+    return {
+        "model": facts.model,
+        "limit": facts.limit,
+        "in_use": facts.in_use,
+        "window": facts.window,
+        "claim": CLAIMS.get(facts.window, facts.window),
+        "retry_after": math.ceil(facts.retry_after),
+        "retry_after_ms": math.ceil(facts.retry_after * 1000),
+        "retry_after_go": f"{facts.retry_after:g}s",
+        "retry_at_iso": iso(facts.now + facts.retry_after),
+        "resets_at": int(facts.resets_at),
+        "resets_at_ms": int(facts.resets_at * 1000),
+        "resets_in": resets_in,
+        "resets_in_go": go_duration(resets_in),
+        "resets_iso": iso(facts.resets_at),
+        "resets_date": f"{resets:%Y-%m-%d}",
+        "resets_clock": f"{resets:%Y-%m-%d %H:%M:%S}",
+    }
+
+
+def iso(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def go_duration(seconds: int) -> str:
+    """As Go prints it: `8h44m7s`."""
+    hours, rest = divmod(seconds, 3600)
+    minutes, left = divmod(rest, 60)
+    return (f"{hours}h" if hours else "") + (f"{minutes}m" if hours or minutes else "") + f"{left}s"
+
+
+def fill(template: Any, values: dict[str, str | int]) -> Any:
+    """The template with its names replaced, keys included."""
+    if isinstance(template, str):
+        name = template[1:-1]
+        return values[name] if template == f"{{{name}}}" else template.format_map(values)
+    if isinstance(template, dict):
+        return {fill(key, values): fill(value, values) for key, value in template.items()}
+    if isinstance(template, list):
+        return [fill(item, values) for item in template]
+    return template

@@ -1,0 +1,108 @@
+"""What a fake provider is told to do: frozen values that also read and write as JSON. No behaviour here.
+
+`Scenario` describes the provider; it is itself the `Limits` of every account. An account is an API key, and
+`accounts` gives single keys limits of their own. Times are seconds; `at` and `start` count from the moment the
+provider was made, on its clock. Model names are matched as shell patterns (`*opus*`).
+"""
+
+from typing import Literal
+
+import msgspec
+
+Endpoint = Literal["model", "usage"]
+
+
+class CapacityChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From `at` on, an account may have `concurrency` requests at once (None: any number)."""
+
+    at: float
+    concurrency: int | None
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A quota window: begins with its first request, is spent after `requests` or `tokens`, reopens by itself.
+
+    Names as the unified headers spell them (`5h`, `7d`, `7d_opus`) are shown in every protocol's own way.
+    """
+
+    name: str = "5h"
+    seconds: float = 5 * 3600.0
+    requests: int | None = None
+    tokens: int | None = None
+    models: str = "*"
+    late: float = 0.0
+    """How long after the announced reset it really reopens; negative: earlier than announced."""
+
+
+class Burst(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """No more than `starts` requests may begin within `seconds`."""
+
+    starts: int
+    seconds: float = 1.0
+
+
+class Penalty(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a 429 costs the account: for `seconds` its requests run `slowdown` times slower, or not at all (None)."""
+
+    seconds: float
+    slowdown: float | None = None
+
+
+class Episode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The provider's own trouble: everybody gets `error` from `start` on, for `seconds`."""
+
+    start: float
+    seconds: float
+    error: str = "529"
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line of a script: the next `times` matching requests (None: all) get `error`, or `ok`: a normal answer.
+
+    `retry_after` and `resets_in` are what the error announces, where it announces anything.
+    """
+
+    error: str
+    times: int | None = 1
+    models: str = "*"
+    keys: str = "*"
+    endpoint: Endpoint = "model"
+    retry_after: float = 3.0
+    resets_in: float = 7200.0
+    limit: int = 50
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one account is allowed. None: no such limit."""
+
+    concurrency: int | None = None
+    model_concurrency: dict[str, int] = {}
+    """Pattern -> how many at once; every matching model has its own count. The first match counts."""
+    lag: float = 0.0
+    """A finished request still counts for this long."""
+    changes: tuple[CapacityChange, ...] = ()
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    windows: tuple[Window, ...] = ()
+    burst: Burst | None = None
+    penalty: Penalty | None = None
+
+
+class Scenario(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole provider. The default one answers everything at once."""
+
+    accounts: dict[str, Limits] = {}
+    keys: tuple[str, ...] | None = None
+    """The keys that are let in; None: any."""
+    overloads: tuple[Episode, ...] = ()
+    latency: float = 0.0
+    """Seconds until the first byte of an answer."""
+    tokens_per_second: float | None = None
+    reply_tokens: int | None = None
+    """Length of each answer, one word a token; None: as long as its sentence is."""
+    announce: bool = True
+    """Whether responses carry rate, window and retry headers."""
+    usage: bool = True
+    """Whether `GET /usage` answers; otherwise it is a 404."""
+    models: tuple[str, ...] = ("claude-opus-4-6", "claude-sonnet-4-5", "gpt-5", "gemini-2.5-pro", "qwen3-coder")
+    script: tuple[Step, ...] = ()
