@@ -1,0 +1,102 @@
+"""What has been learnt of one run so far: session, tokens, payer, turns, retries, the last trouble and word.
+
+Here: values that events add to. Never here: bytes, text or the rules of any provider.
+"""
+
+from paceline.core.signals import Signal
+from paceline.detect.dialects import AuthMode, Ending, Facts, Head, MessageHead
+from paceline.detect.outcome import Trouble, merge_trouble, trouble_of_signals, trouble_of_status
+from paceline.detect.reports import ReportLog
+
+_MESSAGES_COUNTED = 64
+"""Usage is repeated with each part of a message, and parts of so many messages may interleave."""
+
+
+class RunRecord:
+    """The memory of a stream reader."""
+
+    def __init__(self) -> None:
+        self.session_id: str | None = None
+        self.auth_mode: AuthMode | None = None
+        self.turns = 0
+        self.retries = 0
+        self.ending: Ending | None = None
+        self.trouble: Trouble | None = None
+        self.has_answered = False
+        self._reports = ReportLog()
+        self._settled_tokens: int | None = None
+        self._message_tokens: dict[str, int] = {}
+        self._older_message_tokens = 0
+
+    @property
+    def tokens(self) -> int | None:
+        """Input and output so far: of finished turns as the CLI says, of the running one as its messages say."""
+        running = self._older_message_tokens + sum(self._message_tokens.values())
+        if self._settled_tokens is None:
+            return running or None
+        return self._settled_tokens + running
+
+    @property
+    def in_trouble(self) -> bool:
+        """Whether a limit or a retry was met since the model last answered."""
+        return self.trouble is not None or self.retries > 0
+
+    def model_answered(self) -> None:
+        """The model speaks or acts: what hindered it is over."""
+        self.has_answered = True
+        if self.in_trouble:
+            self.trouble = None
+            self.retries = 0
+            self._reports.model_answered()
+
+    def count_message(self, message: MessageHead) -> None:
+        """Adds the usage of a message, or of a further part of it."""
+        if message.usage is None:
+            return
+        counted = self._message_tokens
+        if message.id not in counted and len(counted) == _MESSAGES_COUNTED:
+            self._older_message_tokens += counted.pop(next(iter(counted)))
+        counted[message.id] = max(message.usage.total, counted.get(message.id, 0))
+
+    def take(self, facts: Facts, signals: list[Signal], *, seen_at: float) -> list[Signal]:
+        """Adds what one event or notice said; returns the signals in it that are news."""
+        self._take_facts(facts)
+        self._take_ending(facts, signals)
+        return self._reports.news(signals, seen_at=seen_at)
+
+    def _take_facts(self, facts: Facts) -> None:
+        if facts.session_id is not None:
+            self.session_id = facts.session_id
+        if facts.auth_mode is not None and self.auth_mode != "overage":
+            # Overage, once seen, stays: money was spent beyond the plan.
+            self.auth_mode = facts.auth_mode
+        if facts.run_tokens is not None:
+            self._settle_tokens(facts.run_tokens)
+        elif facts.turn_tokens is not None:
+            self._settle_tokens((self._settled_tokens or 0) + facts.turn_tokens)
+        self.retries += facts.is_retry
+
+    def _settle_tokens(self, tokens: int) -> None:
+        """What the CLI itself counted stands for all messages up to here."""
+        self._settled_tokens = tokens
+        self._message_tokens.clear()
+        self._older_message_tokens = 0
+
+    def _take_ending(self, facts: Facts, signals: list[Signal]) -> None:
+        if facts.ending is not None:
+            self.ending = facts.ending
+            if facts.ending.ok:
+                self.turns += 1
+                self.model_answered()
+                return
+        status = facts.ending.status if facts.ending is not None else facts.status
+        found = trouble_of_signals(signals) or trouble_of_status(status)
+        self.trouble = merge_trouble(self.trouble, found)
+
+
+def shows_answer(head: Head) -> bool:
+    """Whether an event of a type that carries answers has one: echoes of the prompt and empty replies have not."""
+    if head.role == "user":
+        return False
+    usage = head.message.usage if head.message is not None else None
+    return usage is None or usage.output_tokens > 0

@@ -1,0 +1,109 @@
+"""A terminal screen rendered from the raw bytes of a pty, and the paragraphs at its lower end.
+
+Here: pyte kept within bounds, and boxes taken off. Never here: a pty, or what the text means.
+"""
+
+import codecs
+import re
+import unicodedata
+
+import pyte
+
+COLUMNS, ROWS = 200, 50
+_PIECE = 4096
+"""The screen is looked at after so many bytes, so that a long burst cannot scroll a notice past unseen."""
+_PARSER_LIFE = 1 << 18
+"""A terminal code that never ends would be gathered for ever: after so many characters the parser starts anew."""
+_LOWER_ROWS = 24
+"""A CLI's own notices stand near its prompt; what is further up has scrolled by and may be anybody's."""
+
+_BORDER = re.compile(r"^[\s│┃║|╭╮╰╯┌┐└┘├┤─━═╌]++|[\s│┃║|╭╮╰╯┌┐└┘├┤─━═╌]++$")
+
+
+def render_screen(data: bytes, columns: int = COLUMNS, rows: int = ROWS) -> list[str]:
+    """The rows that a terminal of this size shows after these bytes, without trailing blanks."""
+    screen = BoundedScreen(columns, rows)
+    screen.feed(data)
+    return screen.display()
+
+
+class BoundedScreen:
+    """A terminal that takes any bytes whatever, in bounded memory."""
+
+    def __init__(self, columns: int = COLUMNS, rows: int = ROWS) -> None:
+        self._columns = columns
+        self._screen = pyte.Screen(columns, rows)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._parser = pyte.Stream(self._screen)
+        self._parser_age = 0
+        self._rows = [""] * rows
+
+    def feed(self, data: bytes) -> None:
+        """Draws the bytes. Codes that pyte cannot read are dropped, as a terminal would."""
+        text = self._decoder.decode(data)
+        if not text.isascii():
+            # pyte adds every combining mark to the cell before it: without end, if they never end.
+            text = "".join(char for char in text if not unicodedata.combining(char))
+        for start in range(0, len(text), _PIECE):
+            self._draw(text[start : start + _PIECE])
+
+    def display(self) -> list[str]:
+        """All rows as text. Only rows that have changed since the last look are read again."""
+        for number in self._screen.dirty:
+            if number < len(self._rows):
+                cells = self._screen.buffer[number]
+                self._rows[number] = "".join(cells[column].data for column in range(self._columns)).rstrip()
+        self._screen.dirty.clear()
+        return list(self._rows)
+
+    def _draw(self, piece: str) -> None:
+        self._parser_age += len(piece)
+        if self._parser_age > _PARSER_LIFE:
+            # Cut before an escape, where a fresh parser reads the same; inside an endless code anywhere will do.
+            before, escape, after = piece.partition("\x1b")
+            self._try_draw(before)
+            self._start_parser()
+            piece = escape + after
+        self._try_draw(piece)
+
+    def _try_draw(self, piece: str) -> None:
+        try:
+            self._parser.feed(piece)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            self._start_parser()
+
+    def _start_parser(self) -> None:
+        self._parser = pyte.Stream(self._screen)
+        self._parser_age = 0
+
+
+class ScreenParagraphs:
+    """The paragraphs near the foot of the screen, each given out once while it stands there."""
+
+    def __init__(self, columns: int = COLUMNS, rows: int = ROWS) -> None:
+        self._screen = BoundedScreen(columns, rows)
+        self._shown: frozenset[str] = frozenset()
+
+    def feed(self, data: bytes) -> list[str]:
+        """The paragraphs that have appeared."""
+        fresh: list[str] = []
+        for start in range(0, len(data), _PIECE):
+            self._screen.feed(data[start : start + _PIECE])
+            paragraphs = lower_paragraphs(self._screen.display())
+            fresh += [paragraph for paragraph in paragraphs if paragraph not in self._shown]
+            self._shown = frozenset(paragraphs)
+        return fresh
+
+
+def lower_paragraphs(rows: list[str]) -> list[str]:
+    """Runs of rows with text near the foot of a screen, their borders taken off."""
+    bare = [_BORDER.sub("", row) for row in rows]
+    while bare and not bare[-1]:
+        bare.pop()
+    paragraphs: list[list[str]] = [[]]
+    for row in bare[-_LOWER_ROWS:]:
+        if row:
+            paragraphs[-1].append(row)
+        elif paragraphs[-1]:
+            paragraphs.append([])
+    return ["\n".join(paragraph) for paragraph in paragraphs if paragraph]
