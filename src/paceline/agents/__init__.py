@@ -1,0 +1,5 @@
+"""Profiles of agent CLIs: how to start, resume and read each of them, as data in one file per agent."""
+
+from paceline.agents.profile import AgentProfile, agent_names, load_agent, parse_agent
+
+__all__ = ["AgentProfile", "agent_names", "load_agent", "parse_agent"]

@@ -1,0 +1,96 @@
+"""The shape of an agent profile, and the profiles that are shipped.
+
+Here: reading and checking the TOML files of this folder, and filling in a command line. Never here: starting
+a process, or the meaning of what it prints.
+"""
+
+import re
+import tomllib
+from importlib import resources
+from typing import Literal
+
+import msgspec
+
+from paceline.errors import InvalidInput
+
+_SUFFIX = ".toml"
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_MODEL_ARGUMENTS = "{model_arguments}"
+"""Stands in `start` and `resume` where the model's flag goes, as an argument of its own."""
+
+
+class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One agent CLI. Command lines hold `{prompt}`, `{session_id}` and `{model_arguments}`."""
+
+    name: str
+    provider: str
+    """The name by which `detect` and `StreamReader` know its output."""
+    stream: Literal["json", "text"]
+    """What its standard output is: one JSON event per line, or text."""
+    start: tuple[str, ...]
+    """The command line of a fresh conversation; empty where the plan brings its own."""
+    resume: tuple[str, ...] = ()
+    """The command line that goes on with `{session_id}`; empty where the CLI cannot."""
+    model: tuple[str, ...] = ()
+    """The arguments that choose `{model}`."""
+    environment: dict[str, str] = {}
+    """Set for every run: fail fast and leave the waiting to Paceline, no telemetry, no updates."""
+    metered_variables: tuple[str, ...] = ()
+    """Variables that make the CLI bill a key instead of the subscription; removed for a subscription account."""
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether a conversation can be continued by its session id."""
+        return bool(self.resume)
+
+    def command_line(self, prompt: str, *, model: str | None = None, session_id: str | None = None) -> list[str]:
+        """The arguments to run: fresh, or with a session id going on with that conversation."""
+        if session_id is not None and not self.can_resume:
+            raise InvalidInput(f"agent {self.name!r} cannot resume a conversation")
+        model_arguments = [] if model is None else [_fill(part, model=model) for part in self.model]
+        line: list[str] = []
+        for part in self.start if session_id is None else self.resume:
+            if part == _MODEL_ARGUMENTS:
+                line += model_arguments
+            else:
+                line.append(_fill(part, prompt=prompt, session_id=session_id or ""))
+        return line
+
+
+def _fill(part: str, **values: str) -> str:
+    """Puts values in for placeholders; what a value itself contains is never filled in again."""
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], part)
+
+
+def agent_names() -> list[str]:
+    """The agents that are shipped."""
+    files = resources.files(__package__).iterdir()
+    return sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name.endswith(_SUFFIX))
+
+
+def load_agent(name: str) -> AgentProfile:
+    """The shipped profile of this name."""
+    known = agent_names()
+    if name not in known:
+        raise InvalidInput(f"unknown agent {name!r}; known are {', '.join(known)}")
+    return parse_agent(resources.files(__package__).joinpath(name + _SUFFIX).read_text("utf-8"))
+
+
+def parse_agent(text: str) -> AgentProfile:
+    """A profile from TOML. Unknown keys, wrong types and unknown placeholders are refused."""
+    try:
+        profile = msgspec.convert(tomllib.loads(text), AgentProfile)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise InvalidInput(f"not an agent profile: {error}") from error
+    _check_placeholders("start", profile.start, {"prompt", "model_arguments"})
+    _check_placeholders("resume", profile.resume, {"prompt", "model_arguments", "session_id"})
+    _check_placeholders("model", profile.model, {"model"})
+    if profile.resume and not any("{session_id}" in part for part in profile.resume):
+        raise InvalidInput("not an agent profile: `resume` names no {session_id}")
+    return profile
+
+
+def _check_placeholders(key: str, parts: tuple[str, ...], allowed: set[str]) -> None:
+    found = {name for part in parts for name in _PLACEHOLDER.findall(part)}
+    if not found <= allowed:
+        raise InvalidInput(f"not an agent profile: `{key}` has unknown placeholders {sorted(found - allowed)}")
