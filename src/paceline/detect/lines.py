@@ -5,13 +5,20 @@ bytes into lines, or deciding whose words a line is; the caller passes only what
 """
 
 from paceline.core.signals import Signal
+from paceline.detect.observation import Observation
+from paceline.detect.reading import explain, hints, read_event_fully
 
 
 def read_event(provider: str, event: dict[str, object], *, seen_at: float, tz: str) -> list[Signal]:
     """The signals in one structured event of an agent CLI. Prose and tool results inside it are silent."""
-    return []
+    try:
+        return read_event_fully(provider, event, seen_at=seen_at, tz=tz).signals
+    except Exception:  # noqa: BLE001 - an event may be anything; silence is the safe answer
+        return []
 
 
 def read_line(provider: str, line: str, *, channel: str, seen_at: float, tz: str) -> list[Signal]:
     """The signals in one line of the CLI's own text (stderr, plain stdout, screen)."""
-    return []
+    if not hints(line):
+        return []
+    return explain(Observation(provider=provider, channel=channel, text=line, seen_at=seen_at, tz=tz)).signals

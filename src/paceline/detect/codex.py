@@ -1,0 +1,15 @@
+"""Codex, in its terminal and its JSONL: their sentences. Rules only; `x-codex-*` headers are in `http.py`."""
+
+from paceline.detect.rules import Rule, Stage, rule
+
+RULES: tuple[Rule, ...] = (
+    rule("codex.not-included", "none", r"to use codex with your chatgpt plan, upgrade"),
+    rule("codex.websocket-age", "none", r"websocket_connection_limit_reached|websocket connection limit reached"),
+    rule("codex.own-budget", "none", r"(?:shared )?rollout token budget exhausted|goal budget reached"),
+    rule("codex.safety", "none", r"temporarily limited for potentially", anywhere=True),
+    rule("codex.wait-for-limits", "quota", r"wait for limits to reset", anywhere=True),
+    rule("codex.workspace-credits", "billing", r"(?:your )?workspace is out of credits", stage=Stage.EXACT),
+    rule("codex.spend-cap", "billing", r"you(?:'ve)? hit your spend cap", stage=Stage.EXACT),
+    rule("codex.retries-spent", "rate", r"<3>exceeded retry limit, last status: 429", stage=Stage.CODE),
+    rule("codex.retries-spent-overloaded", "overloaded", r"<3>exceeded retry limit, last status: 5\d\d", stage=Stage.CODE),
+)  # fmt: skip

@@ -1,0 +1,77 @@
+"""JSON wherever it stands: alone, many in a row, in the middle of a line, cut, in strings.
+
+Here: finding whole objects in a text with bounded work, and flattening an object to key-value pairs.
+Never here: what a key means.
+"""
+
+import json
+import re
+
+MAX_DOCUMENTS = 64
+MAX_STARTS = 128  # each failed start may read to the end of the text, so their number bounds the work
+MAX_PAIRS = 400
+MAX_DEPTH = 12
+
+Pairs = list[tuple[str, str]]
+
+# Not strict: a narrow terminal breaks lines inside strings, and the break is then part of them.
+_DECODER = json.JSONDecoder(strict=False)
+_START = re.compile(r'\{\s{0,80}["}]')
+_PAIR = re.compile(
+    r"""["']?\b(?P<key>[A-Za-z][\w.\-]{1,60})["']?\s?(?::|=)\s{0,8}"""
+    r"""(?:"(?P<quoted>[^"\n]{0,400})|'(?P<single>[^'\n]{0,400})|(?P<bare>[^\s,;{}\[\]"']{1,120}))"""
+)
+_PROTO = re.compile(r'key:\s?"(?P<key>[\w.\-]{1,60})"\s{0,8}value:\s?"(?P<value>[^"\n]{0,400})"')
+
+
+def documents(text: str) -> list[dict[str, object]]:
+    """The whole JSON objects in a text, outermost first, in order. What is cut or broken is passed over."""
+    found: list[dict[str, object]] = []
+    position = 0
+    for _ in range(MAX_STARTS):
+        start = _START.search(text, position)
+        if start is None or len(found) >= MAX_DOCUMENTS:
+            break
+        try:
+            value, position = _DECODER.raw_decode(text, start.start())
+        except (ValueError, RecursionError):
+            position = start.start() + 1
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+def flattened(document: object) -> Pairs:
+    """All leaves of an object as (key, text), with JSON in strings opened up."""
+    pairs: Pairs = []
+    _flatten("", document, pairs, 0)
+    return pairs
+
+
+def _flatten(key: str, value: object, pairs: Pairs, depth: int) -> None:
+    if len(pairs) >= MAX_PAIRS or depth > MAX_DEPTH:
+        return
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _flatten(str(name), inner, pairs, depth + 1)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _flatten(key, inner, pairs, depth + 1)
+    elif isinstance(value, str):
+        pairs.append((key, value))
+        for document in documents(value) if "{" in value else []:
+            _flatten(key, document, pairs, depth + 1)
+    elif value is not None:
+        pairs.append((key, str(value)))
+
+
+def scanned(text: str) -> Pairs:
+    """Key-value pairs by their look, in cut JSON, Python dicts, Go maps, header dumps and proto-text."""
+    pairs: Pairs = [(match["key"], match["value"]) for match in _PROTO.finditer(text)][:MAX_PAIRS]
+    for match in _PAIR.finditer(text):
+        if len(pairs) >= MAX_PAIRS:
+            break
+        value = next(part for part in (match["quoted"], match["single"], match["bare"]) if part is not None)
+        pairs.append((match["key"], value))
+    return pairs

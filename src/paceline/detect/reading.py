@@ -1,0 +1,319 @@
+"""From an observation to its signals: structured fields first, then headers, then sentences.
+
+Here: the order of trust, and the making of signals. Never here: a provider's words, which are in the
+rule tables, and the ways of writing a time, which are in `resets.py` and `clocks.py`.
+"""
+
+import re
+
+import msgspec
+
+from paceline.core.signals import (
+    AuthFailed,
+    BillingStop,
+    Budget,
+    Cause,
+    Overloaded,
+    PlatformLimit,
+    QuotaClosed,
+    RateLimited,
+    Reach,
+    Signal,
+)
+from paceline.detect import china, claude_code, codex, generic, google, openai, tools
+from paceline.detect.events import Event, Saying, is_cut_prose, is_event, say
+from paceline.detect.http import HeaderReading, field_reset, field_status, header_names, headers_among, read_headers
+from paceline.detect.jsons import Pairs, documents, scanned
+from paceline.detect.observation import NOTHING, Observation, Reading
+from paceline.detect.resets import Reset, find_resets, in_range, judged
+from paceline.detect.rules import Kind, Match, Rule, first_match
+from paceline.detect.text import cleaned, decoded, glued, own_lines, shortened, without_meters
+
+ALL_RULES: tuple[Rule, ...] = tuple(
+    sorted(
+        (
+            rule
+            for table in (tools, claude_code, codex, google, openai, china, generic)
+            for rule in table.RULES
+        ),
+        key=lambda rule: rule.stage,
+    )
+)  # fmt: skip
+
+_STATUS_KINDS: dict[int, Kind] = {401: "auth", 402: "billing", 423: "platform", 429: "rate", 503: "overloaded", 529: "overloaded"}
+# One cheap look before any work: a text without any of these says nothing about capacity.
+HINTS = (
+    "limit", "429", "529", "503", "quota", "overload", "capacity", "credit", "usage", "exhaust", "throttl", "too many",
+    "balance", "concurren", "billing", "busy", "demand", "unavailable", "subscription", "membership", "budget", "payment",
+    "api key", "api-key", "log in", "sign in", "logged in", "unauth", "authentic", "oauth", "retrying in", "slow pool", "children", "status 5",
+    "reset", "too quickly", "401", "afford", "spend", "free tier", "high load", "token-limit",
+    "限", "额", "余", "频", "忙", "载", "并发", "制限", "混", "제한", "한도",
+)  # fmt: skip
+_SUCCESS_KEYS = frozenset(("choices", "candidates", "content", "output", "still", "usage", "data", "id", "result"))
+_CHINA = "Asia/Shanghai"
+_XY = re.compile(r"\((\d{1,5}) ?/ ?(\d{1,5})(?: \w{1,12})?\)")
+_LIMIT_NUMBER = re.compile(r"(?:concurrency|limit|max(?:imum)?)[:= ]{1,3}(\d{1,5})\b", re.I)
+_WINDOW_WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("5h", re.compile(r"\b5[- ]?h(?:ours?|rs?)?\b|five[-_ ]hour|session limit|5\s{0,3}小时", re.I)),
+    ("weekly", re.compile(r"weekly|per week|seven[-_ ]day|every week|每周|7-day", re.I)),
+    ("daily", re.compile(r"daily|per[- ]day|perday|\btpd\b|\brpd\b|tomorrow|24-hour", re.I)),
+    ("monthly", re.compile(r"monthly|per month|this month|billing cycle", re.I)),
+)
+_MODEL_WORDS = re.compile(
+    r"\b(?:opus|sonnet|haiku|fable)\b[^\n]{0,12} limit|(?:this|selected|specific to this|that) model|limit (?:reached )?for (?!your|the|organization|\d)[\w./`-]{3,60}"
+    r"|rate limit reached for (?:model )?`?(?!organization|default|requests)\w",
+    re.I,
+)
+_CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = (
+    ("concurrency", re.compile(r"concurren|parallel|simultaneous", re.I)),
+    ("starts", re.compile(r"increased too quickly|ramp", re.I)),
+    ("tokens", re.compile(r"tokens? per|\btpm\b|too many tokens|token rate limit|input_token|tokens allowed", re.I)),
+    ("requests", re.compile(r"requests? per|\brpm\b|queries per|too many requests|requests rate|calls per", re.I)),
+)
+
+
+class Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known when the decision is made."""
+
+    provider: str
+    text: str
+    loose: bool
+    pairs: Pairs = []
+    headers: HeaderReading = HeaderReading()
+    status: int | None = None
+    default: Kind | None = None
+    reset: Reset | None = None
+    rule: str = ""
+    seen_at: float
+    tz: str
+
+
+def hints(text: str) -> bool:
+    """Whether a text is worth reading at all."""
+    low = text.lower()
+    return any(hint in low for hint in HINTS)
+
+
+def explain(observation: Observation) -> Reading:
+    """The signals of an observation and the names of the rules that fired. Never raises."""
+    try:
+        return _explain(observation)
+    except Exception:  # noqa: BLE001 - the promise is to survive any input whatever; silence is the safe answer
+        return NOTHING
+
+
+def _explain(seen: Observation) -> Reading:
+    provider = decoded(seen.provider).strip().lower()
+    if provider == "tool-output":
+        return NOTHING
+    text = shortened(decoded(seen.text))
+    seen_at, tz = _sane_time(seen.seen_at), decoded(seen.tz) or "UTC"
+    status = seen.status if isinstance(seen.status, int) and not isinstance(seen.status, bool) else None
+    headers = header_names(seen.headers)
+    found = documents(text) if "{" in text else []
+    events = [document for document in found if is_event(document)]
+    if events and seen.channel != "http":
+        return _combined([read_event_fully(provider, event, seen_at=seen_at, tz=tz, status=status) for event in events])
+    own = seen.channel == "http"
+    if not own and is_cut_prose(text):
+        return NOTHING
+    if status is not None and status < 400 and not _carries_error(text):
+        reading = read_headers(headers, status=status, seen_at=seen_at)
+        return Reading(signals=list(reading.budgets), rules=reading.rules)
+    if not headers and status is None and not hints(text):
+        return NOTHING
+    plain = cleaned(text)
+    pairs = scanned(plain)
+    all_headers = {**headers_among(pairs), **headers}
+    http_status = status if status is not None and status >= 400 else field_status(pairs) if all_headers else status
+    heard = Heard(
+        provider=provider,
+        text=plain,
+        loose=own or (status is not None and status >= 400),
+        pairs=pairs,
+        headers=read_headers(all_headers, status=http_status, seen_at=seen_at),
+        status=status,
+        seen_at=seen_at,
+        tz=tz,
+    )
+    return _decide(heard)
+
+
+def read_event_fully(provider: str, event: Event, *, seen_at: float, tz: str, status: int | None = None) -> Reading:
+    """The reading of one structured event."""
+    said = say(event)
+    if said is None:
+        return NOTHING
+    if said.kind is not None or (said.budgets and not said.text):
+        reach: Reach | None = "model" if said.model else None
+        signals: list[Signal] = list(said.budgets)
+        if said.kind is not None:
+            signals[:0] = _signals(said.kind, said.reset, seen_at, window=said.window, reach=reach, source="field", text=said.text)
+        rules = tuple(filter(None, (said.rule, said.reset.rule if said.reset else "")))
+        return Reading(signals=signals, rules=rules)
+    return _decide(_heard_in(said, provider, seen_at=seen_at, tz=tz, status=status))
+
+
+def _heard_in(said: Saying, provider: str, *, seen_at: float, tz: str, status: int | None) -> Heard:
+    pairs = said.pairs
+    plain = cleaned(shortened(said.text))
+    known = said.status or status
+    headers = read_headers(headers_among(pairs), status=known or 429, seen_at=seen_at)
+    return Heard(
+        provider=provider, text=plain, loose=True, pairs=pairs, headers=headers, status=known, default=said.default,
+        reset=said.reset, rule=said.rule, seen_at=seen_at, tz=tz,
+    )  # fmt: skip
+
+
+def _combined(readings: list[Reading]) -> Reading:
+    """Of several events the last one that says something about capacity; budgets of all."""
+    rules = tuple(rule for reading in readings for rule in reading.rules)
+    informative = [signal for reading in readings for signal in reading.signals if isinstance(signal, Budget)]
+    for reading in reversed(readings):
+        spoken = [signal for signal in reading.signals if not isinstance(signal, Budget)]
+        if spoken:
+            return Reading(signals=[*spoken, *informative], rules=rules)
+    return Reading(signals=list(informative), rules=rules)
+
+
+def _sane_time(value: object) -> float:
+    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+    return number if in_range(number) else 0.0
+
+
+def _carries_error(text: str) -> bool:
+    """Whether an answer of status 200 holds an error after all: in a stream, or as its only content."""
+    return bool(re.search(r'"?(?:error|event)"?\s?[:=]\s?"?(?:\{|error\b|\[)|response\.failed|:HTTP_STATUS/[45]', text[:4000]))
+
+
+# --- the decision ------------------------------------------------------------------------------
+
+
+def _decide(heard: Heard) -> Reading:
+    text = without_meters(heard.text)
+    if not heard.loose:
+        text = own_lines(text)
+    match = _match(text, heard)
+    kind, fired = _kind(match, heard)
+    if kind is None or kind == "none":
+        return Reading(signals=list(heard.headers.budgets), rules=(*fired, *heard.headers.rules) if fired else ())
+    reset = _reset(text, kind, heard)
+    if match and match.rule.short_wait is not None and kind == "quota" and reset is not None:
+        kind = "rate" if reset.delay(heard.seen_at) < match.rule.short_wait else kind
+    if kind == "billing":
+        reset = None
+    sentence = match.sentence if match else text[:400]
+    window = (match.rule.window if match else None) or heard.headers.window or _window(text)
+    reach = (match.rule.reach if match else None) or heard.headers.reach or _reach(kind, sentence)
+    cause = (match.rule.cause if match else None) or _cause(text)
+    source = "text" if match and heard.headers.kind is None else "header"
+    signals = _signals(kind, reset, heard.seen_at, window=window, reach=reach, cause=cause, source=source, text=sentence)
+    rules = (*filter(None, (heard.rule,)), *fired, *((reset.rule,) if reset else ()))
+    return Reading(signals=[*signals, *heard.headers.budgets], rules=tuple(dict.fromkeys(rules)))
+
+
+def _match(text: str, heard: Heard) -> Match | None:
+    if not text.strip():
+        return None
+    found = first_match(ALL_RULES, text, provider=heard.provider, loose=heard.loose)
+    if found is None and "\n" in text:
+        found = first_match(ALL_RULES, glued(text), provider=heard.provider, loose=heard.loose)
+    return found
+
+
+def _kind(match: Match | None, heard: Heard) -> tuple[Kind | None, tuple[str, ...]]:
+    """Headers that name a window decide; then sentences; then what the status alone says."""
+    if heard.headers.kind is not None and not (match and match.rule.kind == "billing"):
+        return heard.headers.kind, heard.headers.rules
+    if match is not None:
+        return match.rule.kind, (match.rule.name,)
+    if heard.default is not None:
+        return heard.default, ("event.error-name",)
+    if heard.status in _STATUS_KINDS:
+        return _STATUS_KINDS[heard.status], (f"status.{heard.status}",)
+    return None, ()
+
+
+def _reset(text: str, kind: Kind, heard: Heard) -> Reset | None:
+    if kind in ("none", "auth"):
+        return None
+    structured = field_reset(heard.pairs, seen_at=heard.seen_at, tz=heard.tz) or heard.headers.reset
+    candidates = [structured] if structured else []
+    zone = _zone(heard)
+    candidates += find_resets(text, seen_at=heard.seen_at, tz=zone)
+    if not candidates and "\n" in text:
+        candidates = find_resets(glued(text), seen_at=heard.seen_at, tz=zone)
+    if heard.reset is not None:
+        candidates.append(heard.reset)
+    # The client's own backoff says nothing about when a window reopens.
+    usable = [reset for reset in candidates if not (reset.own and kind == "quota") and in_range(reset.time(heard.seen_at))]
+    return judged(usable[0], heard.seen_at) if usable else None
+
+
+def _zone(heard: Heard) -> str:
+    """Z.ai and other Chinese services print China time without saying so."""
+    chinese = heard.provider in ("zai-api", "zai") or re.search(r"[\u4e00-\u9fff]{3}|\[1308\]|\"code\":\s?\"?1308", heard.text)
+    return _CHINA if chinese and not re.search(r"[\u3040-\u30ff]", heard.text) else heard.tz
+
+
+def _window(text: str) -> str | None:
+    named = [name for name, words in _WINDOW_WORDS if words.search(text)]
+    return named[0] if len(named) == 1 else None
+
+
+def _reach(kind: Kind, sentence: str) -> Reach | None:
+    if kind == "overloaded":
+        return "provider"
+    if kind in ("quota", "rate") and _MODEL_WORDS.search(sentence):
+        return "model"
+    return "account" if kind in ("quota", "billing", "auth") else None
+
+
+def _cause(text: str) -> Cause | None:
+    return next((cause for cause, words in _CAUSES if words.search(text)), None)
+
+
+def _signals(
+    kind: Kind,
+    reset: Reset | None,
+    seen_at: float,
+    *,
+    window: str | None = None,
+    reach: Reach | None = None,
+    cause: Cause | None = None,
+    source: str = "text",
+    text: str = "",
+) -> list[Signal]:
+    confidence = reset.confidence if reset else {"field": 0.9, "header": 0.9}.get(source, 0.8)
+    origin = reset.source if reset else source
+    delay = reset.delay(seen_at) if reset else None
+    detail = " ".join(text.split())[:300] or None
+    match kind:
+        case "quota":
+            at = reset.time(seen_at) if reset else None
+            return [QuotaClosed(resets_at=at, window=window, reach=reach or "account", confidence=confidence, source=origin)]
+        case "rate":
+            return [RateLimited(retry_after=delay, cause=cause, reach=reach, confidence=confidence, source=origin)]
+        case "overloaded":
+            return [Overloaded(retry_after=delay, reach=reach or "provider", confidence=confidence, source=origin)]
+        case "platform":
+            in_use, limit = _numbers(text)
+            cap = PlatformLimit(limit=limit, in_use=in_use, reach=reach, confidence=0.9, source=source)
+            if delay is None:
+                return [cap]
+            # The cap has no place for a wait: the pause that was asked for is a signal of its own.
+            return [cap, RateLimited(retry_after=delay, cause="concurrency", reach=reach, confidence=confidence, source=origin)]
+        case "billing":
+            return [BillingStop(detail=detail, reach=reach or "account", confidence=0.9, source=source)]
+        case "auth":
+            return [AuthFailed(detail=detail, reach="account", confidence=0.9, source=source)]
+    return []
+
+
+def _numbers(text: str) -> tuple[int | None, int | None]:
+    """(in use, limit) of a cap: `(5/5)`, `Limit: 1`, `concurrency: 1`. A limit of 0 is no limit."""
+    if pair := _XY.search(text):
+        return int(pair[1]), int(pair[2]) or None
+    if number := _LIMIT_NUMBER.search(text):
+        return None, int(number[1]) or None
+    return None, None

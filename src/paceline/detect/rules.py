@@ -1,0 +1,140 @@
+"""How a rule looks, and which rule wins. The rules themselves are tables, one file per provider.
+
+A rule is the core of a sentence or an error code. Read strictly (what a CLI printed, where an agent's
+words may stand beside it) the core must be a sentence of its own; read loosely (the body of an error)
+it may stand anywhere. Rules are tried stage by stage, since texts name several things at once: "buy
+credits or wait" names money and time, and the window decides.
+"""
+
+import re
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Literal
+
+import msgspec
+
+from paceline.core.signals import Cause, Reach
+
+Kind = Literal["quota", "rate", "overloaded", "platform", "billing", "auth", "none"]
+
+
+class Stage(IntEnum):
+    """The order in which rules are tried."""
+
+    EXACT = 0  # a sentence that means this whatever else is said
+    PLATFORM = 10
+    BILLING = 20
+    QUOTA = 30
+    OVERLOADED = 40
+    RATE = 50
+    CODE = 60  # error codes and types: outer wrappers lie more often than sentences
+    WEAK = 70
+    AUTH = 80
+
+
+STAGE_OF: dict[Kind, Stage] = {
+    "platform": Stage.PLATFORM,
+    "billing": Stage.BILLING,
+    "quota": Stage.QUOTA,
+    "overloaded": Stage.OVERLOADED,
+    "rate": Stage.RATE,
+    "auth": Stage.AUTH,
+    "none": Stage.EXACT,
+}
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One way in which a provider says one thing.
+
+    `short_wait`: the same words mean a rate limit if the wait they name is shorter than this.
+    `unless`: the core does not count where this is found in the same text.
+    """
+
+    name: str
+    kind: Kind
+    stage: Stage
+    strict: re.Pattern[str]
+    loose: re.Pattern[str]
+    unless: re.Pattern[str] | None = None
+    not_for: frozenset[str] = frozenset()
+    window: str | None = None
+    reach: Reach | None = None
+    cause: Cause | None = None
+    short_wait: float | None = None
+
+
+class Match(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that fired, and the words it fired on."""
+
+    rule: Rule
+    sentence: str
+
+
+_LEFT = r"""(?:^|[.!?;·>)\]}]\s{1,3}|:\s{0,3}|\s[-–—]\s|[(\[]|[:=({\[,]\s{0,8}b?["'])"""
+_RIGHT = (
+    r"""(?=\s{0,3}(?:$|[.,;:!?)"'}\]·|(\[<\-–—/]"""
+    r"""|(?:for|on|in|at|please|try|resets?|and|or|but|with|by|while|again|to|before|until|as|of|\d)\b))"""
+)
+
+
+# Words that may lead a provider's sentence to its core ("<4>" in a core: up to four of them) never tell
+# what someone thinks, plans or has changed.
+_PROSE = (
+    r"when|if|once|after|until|unless|whether|how|why|because|so|i|i'm|i'll|i've|we|we'll|let|let's|add|added|adds|fix|fixed|fixes"
+    r"|handle|handles|handled|should|could|will|can|say|says|said|docs|tests?|retries|returns?|returned|returning|e\.g\.|like|about|not|never|avoid"
+    r"|prevent|ensure|detect|check|catch|implement|configure|simulate|mock|throws?|raises?|example|case|cases"
+)
+_LEAD = re.compile(r"<(\d{1,2})>")
+
+
+def _led(core: str) -> str:
+    return _LEAD.sub(rf"(?:(?!(?:{_PROSE})\\b)\\S{{1,40}} ){{0,\1}}?", core)
+
+
+def rule(
+    name: str,
+    kind: Kind,
+    core: str,
+    *,
+    stage: Stage | None = None,
+    anywhere: bool = False,
+    unless: str | None = None,
+    not_for: Iterable[str] = (),
+    window: str | None = None,
+    reach: Reach | None = None,
+    cause: Cause | None = None,
+    short_wait: float | None = None,
+) -> Rule:
+    """A rule from the core of its sentence. A space in the core is any white space, also a line break."""
+    led, bare = (text.replace(" ", r"\s{1,3}") for text in (_led(core), _LEAD.sub("", core)))
+    return Rule(
+        name=name,
+        kind=kind,
+        stage=STAGE_OF[kind] if stage is None else stage,
+        strict=re.compile(bare if anywhere else f"{_LEFT}(?:{led}){_RIGHT}", re.I | re.M),
+        loose=re.compile(bare, re.I | re.M),
+        unless=re.compile(unless.replace(" ", r"\s{1,3}"), re.I) if unless else None,
+        not_for=frozenset(not_for),
+        window=window,
+        reach=reach,
+        cause=cause,
+        short_wait=short_wait,
+    )
+
+
+def first_match(rules: Iterable[Rule], text: str, *, provider: str, loose: bool) -> Match | None:
+    """The first rule, in order of stages, that the text satisfies."""
+    for candidate in rules:
+        if provider in candidate.not_for:
+            continue
+        found = (candidate.loose if loose else candidate.strict).search(text)
+        if found and not (candidate.unless and candidate.unless.search(text)):
+            return Match(rule=candidate, sentence=_sentence(text, found.start(), found.end()))
+    return None
+
+
+def _sentence(text: str, start: int, end: int) -> str:
+    """The match with what stands around it on its lines."""
+    left = text.rfind("\n", 0, start) + 1
+    right = text.find("\n", end)
+    return text[max(left, start - 200) : right if 0 <= right < end + 300 else end + 300]
