@@ -75,7 +75,7 @@ RULES: tuple[Rule, ...] = (
         "quota.you-hit-your-limit",
         "quota",
         rf"{_NOT_IF}(?:sorry, |oops! |error: )?you(?:'ve| have)?(?: \([^)\n]{{0,60}}\))?(?: have)?(?: now| already)? (?:hit|reached|exceeded|exhausted|used up|maxed out|consumed|run out of|used all(?: of)?)"
-        r" (?:your|the|all|its|this|our)(?: (?!rate|spend|spending|context|length|file|size|turn|step|tool|iteration|concurren\w*|maximum|max|billing|budget|api rate)[\w.\-'/]+){0,6}?"
+        r" (?:your|the|all|its|this|our)(?: (?!rate|spend|spending|context|length|file|size|turn|step|tool|iteration|concurren\w*|maximum|max|billing|budget|current|api rate)[\w.\-'/]{1,40}){0,6}?"
         r" (?:limits?|quota|allowance|usage|messages|requests|prompts)(?! of \d)",
         unless=r"(?:hit|reached|exceeded|exhausted) (?:your|the|a)(?: \S{1,30}){0,3} rate limit",
     ),
@@ -86,7 +86,7 @@ RULES: tuple[Rule, ...] = (
         rf"(?: \S{{1,30}}){{0,2}}? (?:limit|quota|allowance)s?(?: has been| was| is| have been)? {_DONE}",
         unless=r"limit reached [^\n]{0,40}(?:minute|second)s? ago",
     ),
-    rule("quota.limit-resets", "quota", r"limit reached\s?[·,.-]?\s?resets?"),
+    rule("quota.limit-resets", "quota", r"limit reached\s?[·,.-]?\s?resets?", open_end=True),
     rule(
         "quota.spent",
         "quota",
@@ -168,9 +168,9 @@ RULES: tuple[Rule, ...] = (
     rule("rate.allowed-within-time", "rate", r"<8>(?:tokens|requests) allowed within a given time"),
     rule("rate.limited-to", "rate", r"<12>limited to \d+ (?:api )?(?:calls|requests|queries)(?: ?/ ?| per )(?:minute|second|hour)"),
     rule("quota.limited-to", "quota", r"<12>limited to \d+ (?:api )?(?:calls|requests|queries)(?: ?/ ?| per )(?:day|week|month)"),
-    rule("rate.slow-pool", "rate", r"<12>slow pool"),
+    rule("rate.slow-pool", "rate", r"using the slow pool", anywhere=True),
     rule("rate.retries-spent", "rate", r"<6>(?:maximum retry attempts|retries) (?:reached|exhausted|exceeded) (?:for|due to|because of) rate[- ]limit\w*"),
-    rule("rate.google-quota", "rate", r"<3>resource (?:has been )?exhausted|<8>exceeded your current quota|<2>quota exceeded for"),
+    rule("rate.google-quota", "rate", r"<3>resource (?:has been )?exhausted|<8>exceeded your current quota|<2>quota exceeded for", open_end=True),
     rule(
         "rate.localised",
         "rate",

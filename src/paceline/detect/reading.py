@@ -47,6 +47,7 @@ HINTS = (
     "balance", "concurren", "billing", "busy", "demand", "unavailable", "subscription", "membership", "budget", "payment",
     "api key", "api-key", "log in", "sign in", "logged in", "unauth", "authentic", "oauth", "retrying in", "slow pool", "children", "status 5",
     "reset", "too quickly", "401", "afford", "spend", "free tier", "high load", "token-limit",
+    "try again", "rpm", "tpm",
     "限", "额", "余", "频", "忙", "载", "并发", "制限", "混", "제한", "한도",
 )  # fmt: skip
 _SUCCESS_KEYS = frozenset(("choices", "candidates", "content", "output", "still", "usage", "data", "id", "result"))
@@ -112,7 +113,7 @@ def _explain(seen: Observation) -> Reading:
     headers = header_names(seen.headers)
     found = documents(text) if "{" in text else []
     events = [document for document in found if is_event(document)]
-    if events and seen.channel != "http":
+    if events and seen.channel != "http" and not _quoted_body(text, events):
         return _combined([read_event_fully(provider, event, seen_at=seen_at, tz=tz, status=status) for event in events])
     own = seen.channel == "http"
     if not own and is_cut_prose(text):
@@ -181,6 +182,11 @@ def _sane_time(value: object) -> float:
     return number if in_range(number) else 0.0
 
 
+def _quoted_body(text: str, events: list[Event]) -> bool:
+    """Whether the only event is the body of an API's answer, quoted in a line of the CLI's own."""
+    return len(events) == 1 and events[0].get("type") == "error" and not text.lstrip().startswith("{")
+
+
 def _carries_error(text: str) -> bool:
     """Whether an answer of status 200 holds an error after all: in a stream, or as its only content."""
     return bool(re.search(r'"?(?:error|event)"?\s?[:=]\s?"?(?:\{|error\b|\[)|response\.failed|:HTTP_STATUS/[45]', text[:4000]))
@@ -197,11 +203,9 @@ def _decide(heard: Heard) -> Reading:
     kind, fired = _kind(match, heard)
     if kind is None or kind == "none":
         return Reading(signals=list(heard.headers.budgets), rules=(*fired, *heard.headers.rules) if fired else ())
-    reset = _reset(text, kind, heard)
-    if match and match.rule.short_wait is not None and kind == "quota" and reset is not None:
-        kind = "rate" if reset.delay(heard.seen_at) < match.rule.short_wait else kind
-    if kind == "billing":
-        reset = None
+    if match and match.rule.short_wait is not None and kind == "quota":
+        kind = _by_size(text, match.rule.short_wait, heard)
+    reset = None if kind == "billing" else _reset(text, kind, heard)
     sentence = match.sentence if match else text[:400]
     window = (match.rule.window if match else None) or heard.headers.window or _window(text)
     reach = (match.rule.reach if match else None) or heard.headers.reach or _reach(kind, sentence)
@@ -234,9 +238,20 @@ def _kind(match: Match | None, heard: Heard) -> tuple[Kind | None, tuple[str, ..
     return None, ()
 
 
+def _by_size(text: str, short_wait: float, heard: Heard) -> Kind:
+    """The same words for a burst and for a spent window: only the length of the wait tells."""
+    waits = [reset.delay(heard.seen_at) for reset in _resets(text, heard) if not reset.own]
+    return "rate" if waits and max(waits[:4]) < short_wait else "quota"
+
+
 def _reset(text: str, kind: Kind, heard: Heard) -> Reset | None:
-    if kind in ("none", "auth"):
-        return None
+    # The client's own backoff says nothing about when a window reopens.
+    usable = [reset for reset in _resets(text, heard) if not (reset.own and kind == "quota")]
+    return judged(usable[0], heard.seen_at) if usable and kind != "auth" else None
+
+
+def _resets(text: str, heard: Heard) -> list[Reset]:
+    """All resets that are stated, the most trusted first."""
     structured = field_reset(heard.pairs, seen_at=heard.seen_at, tz=heard.tz) or heard.headers.reset
     candidates = [structured] if structured else []
     zone = _zone(heard)
@@ -245,9 +260,7 @@ def _reset(text: str, kind: Kind, heard: Heard) -> Reset | None:
         candidates = find_resets(glued(text), seen_at=heard.seen_at, tz=zone)
     if heard.reset is not None:
         candidates.append(heard.reset)
-    # The client's own backoff says nothing about when a window reopens.
-    usable = [reset for reset in candidates if not (reset.own and kind == "quota") and in_range(reset.time(heard.seen_at))]
-    return judged(usable[0], heard.seen_at) if usable else None
+    return [reset for reset in candidates if in_range(reset.time(heard.seen_at))]
 
 
 def _zone(heard: Heard) -> str:

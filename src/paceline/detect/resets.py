@@ -165,13 +165,12 @@ _CUE = re.compile(
 )
 _CONNECT = re.compile(
     r"(?:\s(?:will|is|are|be|again|access|limit|quota|usage|your|the|it|up|by|about|around|approximately|roughly"
-    r"|approx\.?|another|at\sleast|next|time|se|d[ée]|wieder|de\snovo|de\snuevo)){0,4}"
+    r"|approx\.?|another|at\sleast|next|time|se|d[ée]|wieder|de\snovo|de\snuevo)\b){0,4}"
     r"\s?[:=~≈]?\s?(?:(?:on|at|in|after|for|by|until|within|till|em|en|el|le|dans|à|às|am|um|ab|tra|il|para)\s)?[:~≈]?\s?",
     re.I,
 )
 _OWN = re.compile(
-    r"\b(?:retry(?:ing)?|reconnecting|waiting|backing\soff|backoff|sleeping|next\sretry)\b(?P<between>[^\n]{0,140}?)"
-    r"(?:\b(?:in|after|for)\s|(?<=\s))(?=\d)",
+    r"\b(?:retrying|reconnecting|waiting|backing\soff|backoff|sleeping|next\sretry|will\sretry)\b(?:[^\n]{0,140}?\b(?:in|after|for)\s|\s)(?=\d)",
     re.I,
 )
 # In these languages the cue follows: 2026-08-25 07:41:44 重置, 7月3日 11:43 にリセット.
@@ -206,7 +205,8 @@ def _counts_past(text: str, start: int) -> bool:
 
 def _value_after(text: str, pos: int, *, seen_at: float, tz: str) -> Reset | None:
     connect = _CONNECT.match(text, pos)
-    for start in dict.fromkeys((connect.end() if connect else pos, pos)):
+    near = pos + len(text[pos : pos + 3]) - len(text[pos : pos + 3].lstrip())
+    for start in dict.fromkeys((connect.end() if connect else near, near)):
         if (found := _value_at(text, start, seen_at=seen_at, tz=tz)) is not None:
             return found
     return None

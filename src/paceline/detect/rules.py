@@ -88,7 +88,11 @@ _LEAD = re.compile(r"<(\d{1,2})>")
 
 
 def _led(core: str) -> str:
-    return _LEAD.sub(rf"(?:(?!(?:{_PROSE})\\b)\\S{{1,40}} ){{0,\1}}?", core)
+    return _LEAD.sub(rf"(?:(?!(?:{_PROSE})(?![\\w']))\\S{{1,40}} ){{0,\1}}?", core)
+
+
+def _spaced(core: str) -> str:
+    return core.replace(" ?", r"\s{0,3}").replace(" ", r"\s{1,3}")
 
 
 def rule(
@@ -98,6 +102,7 @@ def rule(
     *,
     stage: Stage | None = None,
     anywhere: bool = False,
+    open_end: bool = False,
     unless: str | None = None,
     not_for: Iterable[str] = (),
     window: str | None = None,
@@ -105,15 +110,20 @@ def rule(
     cause: Cause | None = None,
     short_wait: float | None = None,
 ) -> Rule:
-    """A rule from the core of its sentence. A space in the core is any white space, also a line break."""
-    led, bare = (text.replace(" ", r"\s{1,3}") for text in (_led(core), _LEAD.sub("", core)))
+    """A rule from the core of its sentence. A space in the core is any white space, also a line break.
+
+    `anywhere`: the words are so particular that they count wherever they stand. `open_end`: the
+    sentence may go on behind the core.
+    """
+    led, bare = (_spaced(text) for text in (_led(core), _LEAD.sub("", core)))
+    right = "" if open_end else _RIGHT
     return Rule(
         name=name,
         kind=kind,
         stage=STAGE_OF[kind] if stage is None else stage,
-        strict=re.compile(bare if anywhere else f"{_LEFT}(?:{led}){_RIGHT}", re.I | re.M),
+        strict=re.compile(bare if anywhere else f"{_LEFT}(?:{led}){right}", re.I | re.M),
         loose=re.compile(bare, re.I | re.M),
-        unless=re.compile(unless.replace(" ", r"\s{1,3}"), re.I) if unless else None,
+        unless=re.compile(_spaced(unless), re.I) if unless else None,
         not_for=frozenset(not_for),
         window=window,
         reach=reach,

@@ -6,6 +6,7 @@ what a sentence means.
 
 import re
 
+WRAP = "\x1f"  # where a wrapped line was joined: white space to every pattern, yet no end of a line
 HEAD = 24_000  # a limit stands at the beginning of an error or at the end of a screen;
 TAIL = 16_000  # what lies between in a huge text is not looked at, so that time stays bounded
 
@@ -67,7 +68,7 @@ def cleaned(text: str) -> str:
         line = _BOX.sub(" ", raw).strip(" |")
         bare = _SPACES.sub(" ", _EDGE_LEFT.sub("", line))
         if lines and bare and _continues(lines[-1], line, bare):
-            lines[-1] = f"{lines[-1]} {bare}"
+            lines[-1] = f"{lines[-1]}{WRAP}{bare}"
         else:
             lines.append(bare)
     return _JS_JOIN.sub(" ", "\n".join(lines))
@@ -80,7 +81,7 @@ def _continues(previous: str, line: str, bare: str) -> bool:
 
 def glued(text: str) -> str:
     """The text with its line breaks taken out, for words that a narrow terminal broke in two."""
-    return text.replace("\n", "")
+    return text.replace("\n", "").replace(WRAP, "")
 
 
 # --- whose words -----------------------------------------------------------------------------
@@ -94,7 +95,7 @@ _METER = re.compile(
 _HIT = re.compile(r"\b(?:reached|hit|exceeded|exhausted|out of)\b", re.I)
 # Code, diffs, tests and searches: the words are there, but nobody says them.
 _CODE = re.compile(
-    r"""^(?:\d{1,6}\s?[│|+:-]\s?|[+-]{1,3}\s?\S.{0,400}[;{(,]$|@@|diff\s--git|\#!|//|/\*|\*\s@|```)
+    r"""^(?:\d{1,6}(?:\s?[|+:]|\s-)\s|[+-]{1,3}\s?\S.{0,400}[;{(,]$|@@|diff\s--git|\#!|//|/\*|\*\s@|```)
     |\b(?:console\.(?:log|error|warn)|logger\.\w{1,12}|log\.\w{1,12}|print(?:f|ln)?|throw\snew\s\w{1,40}|raise\s\w{1,60}|assert\w{0,12}|expect|includes|match(?:es)?|test|describe|mock\w{0,20}|re\.compile|side_effect)\s?[(=]
     |\b(?:def|class|function|const|let|var|import|elif|return\snew|async\sfn|fn|func|pub|impl|describe|it)\s[\w'"{(]{1,60}
     |=>|===|!==|&&|\|\||:=\s|;\s?$|\)\s?\{|\}\s?else
@@ -107,7 +108,7 @@ _TEST_LOG = re.compile(
     r"^(?:FAIL|PASS|ok|not ok|RUN|SKIPPED|PASSED|FAILED|E\s|AssertionError|stderr |stdout |Traceback|npm (?:ERR|error|warn)"
     r"|pip|curl|wget|gh|git|fatal|docker|kubectl|aws|gcloud|terraform|brew|cargo|yarn|pnpm|make|ssh|rsync|fetch)\b(?:[:|!>]|\s[|(]|\s\S{1,80}\.(?:test|spec)\.)",
 )
-_TEST_NAME = re.compile(r"\b\S{1,80}\.(?:test|spec)\.\w{1,4}\b|\btest_\w{3,80}\b|\b\d{1,7} (?:passed|failed|skipped)\b")
+_TEST_NAME = re.compile(r"\b\S{1,80}\.(?:test|spec)\.\w{1,4}\b|\btest_\w{3,80}\b|\b\d{1,7} (?:passed|failed|skipped)\b(?=[,;)]|\s?$|\s(?:in|\d))")
 
 
 def own_lines(text: str) -> str:
