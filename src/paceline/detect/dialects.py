@@ -179,10 +179,13 @@ def _claude_auth(source: str | None) -> AuthMode | None:
 
 
 def _claude_retry_status(event: Event) -> int | None:
-    for name in ("error_status", "status", "status_code", "http_status"):
-        status = number_at(event, name)
-        if status is not None:
-            return status
+    """claude has it in the event itself, qwen keeps what belongs to a system event in its `data`."""
+    names = ("error_status", "status", "status_code", "statusCode", "http_status")
+    for holder in (event, event.get("data")):
+        for name in names:
+            status = number_at(holder, name)
+            if status is not None:
+                return status
     return None
 
 

@@ -31,10 +31,13 @@ class RunRecord:
     @property
     def tokens(self) -> int | None:
         """Input and output so far: of finished turns as the CLI says, of the running one as its messages say."""
-        running = self._older_message_tokens + sum(self._message_tokens.values())
         if self._settled_tokens is None:
-            return running or None
-        return self._settled_tokens + running
+            return self._running_tokens or None
+        return self._settled_tokens + self._running_tokens
+
+    @property
+    def _running_tokens(self) -> int:
+        return self._older_message_tokens + sum(self._message_tokens.values())
 
     @property
     def in_trouble(self) -> bool:
@@ -73,7 +76,9 @@ class RunRecord:
         if facts.run_tokens is not None:
             self._settle_tokens(facts.run_tokens)
         elif facts.turn_tokens is not None:
-            self._settle_tokens((self._settled_tokens or 0) + facts.turn_tokens)
+            # A turn that was broken off may count nothing although its messages did.
+            turn = max(facts.turn_tokens, self._running_tokens)
+            self._settle_tokens((self._settled_tokens or 0) + turn)
         self.retries += facts.is_retry
 
     def _settle_tokens(self, tokens: int) -> None:

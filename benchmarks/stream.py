@@ -1,0 +1,176 @@
+"""How fast a stream reader takes realistic agent output on one core, and how flat its memory stays.
+
+    python -m benchmarks.stream               MB/s for each CLI, beside decoding each line with msgspec
+    python -m benchmarks.stream --gigabyte    one GB through one reader, and what it added to memory
+
+The ratio compares with `msgspec.json.decode(line)` for every line of the same bytes in the same run:
+the least that a reader would cost that looks at everything.
+"""
+
+import json
+import random
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from paceline.detect import StreamReader
+
+CHUNK = 1 << 16
+SIZE = 32 << 20
+SESSION = "045c5682-d588-411a-ae31-8741450dbe04"
+WORDS = 'the limit of "429" is\n    return await fetch(url, retries=3)  # rate limit reached\tö → {} [x]'.split(" ")
+
+Lines = Iterator[dict[str, object]]
+
+
+def prose(rng: random.Random, words: int) -> str:
+    """Text as agents and their tools write it, quotes and escapes included."""
+    return " ".join(rng.choices(WORDS, k=words))
+
+
+def claude_turns(rng: random.Random) -> Lines:
+    """Messages, tool calls and tool results, with the bookkeeping in between."""
+    yield {"type": "system", "subtype": "init", "session_id": SESSION, "apiKeySource": "none", "tools": ["Bash"] * 30}
+    number = 0
+    while True:
+        number += 1
+        usage = {"input_tokens": 12, "cache_read_input_tokens": 80_000, "output_tokens": 300}
+        for content in (
+            {"type": "text", "text": prose(rng, 80)},
+            {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": prose(rng, 20)}},
+        ):
+            message = {"id": f"msg_{number}", "role": "assistant", "model": "m", "content": [content], "usage": usage}
+            yield {"type": "assistant", "message": message, "session_id": SESSION, "uuid": "u"}
+        result = {"type": "tool_result", "tool_use_id": "t1", "content": prose(rng, rng.choice((50, 300, 2000)))}
+        yield {"type": "user", "message": {"role": "user", "content": [result]}, "session_id": SESSION}
+        if number % 20 == 0:
+            info = {"status": "allowed", "resetsAt": 1794712823, "rateLimitType": "five_hour"}
+            yield {"type": "rate_limit_event", "rate_limit_info": info, "session_id": SESSION}
+
+
+def claude_deltas(rng: random.Random) -> Lines:
+    """The same with partial messages: very many short lines."""
+    yield {"type": "system", "subtype": "init", "session_id": SESSION, "apiKeySource": "none"}
+    while True:
+        delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": prose(rng, 3)}}
+        yield {"type": "stream_event", "event": delta, "session_id": SESSION, "parent_tool_use_id": None, "uuid": "u"}
+
+
+def codex_items(rng: random.Random) -> Lines:
+    """Commands with their output, and what the agent says."""
+    yield {"type": "thread.started", "thread_id": SESSION}
+    while True:
+        output = prose(rng, rng.choice((20, 300, 1500)))
+        command = {"id": "item_1", "type": "command_execution", "command": "ls", "aggregated_output": output}
+        yield {"type": "item.started", "item": command | {"aggregated_output": ""}}
+        yield {"type": "item.completed", "item": command | {"exit_code": 0}}
+        yield {"type": "item.completed", "item": {"id": "item_2", "type": "agent_message", "text": prose(rng, 60)}}
+
+
+def gemini_deltas(rng: random.Random) -> Lines:
+    """Short deltas and tool results."""
+    yield {"type": "init", "timestamp": "2026-11-15T02:02:52.525Z", "session_id": SESSION, "model": "m"}
+    while True:
+        for _ in range(8):
+            yield {"type": "message", "timestamp": "t", "role": "assistant", "content": prose(rng, 12), "delta": True}
+        yield {"type": "tool_result", "timestamp": "t", "tool_id": "x", "output": prose(rng, 400)}
+
+
+def opencode_parts(rng: random.Random) -> Lines:
+    """Steps with text, tools and token counts."""
+    while True:
+        for kind, part in (
+            ("step_start", {"type": "step-start"}),
+            ("text", {"type": "text", "text": prose(rng, 120)}),
+            ("tool_use", {"type": "tool", "state": {"output": prose(rng, 600)}}),
+            ("step_finish", {"type": "step-finish", "reason": "tool-calls", "tokens": {"input": 12, "output": 8}}),
+        ):
+            yield {"type": kind, "timestamp": 1794706016542, "sessionID": "ses_1", "part": part}
+
+
+def written(lines: Lines, size: int) -> bytes:
+    """As many lines as make up the size, as a process would print them."""
+    out = bytearray()
+    for line in lines:
+        out += json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        if len(out) >= size:
+            return bytes(out)
+    return bytes(out)
+
+
+def plain_text(rng: random.Random, size: int) -> bytes:
+    """The output of a CLI in text mode."""
+    paragraph = "\n".join(prose(rng, 15) for _ in range(2000)).encode() + b"\n"
+    return paragraph * (size // len(paragraph) + 1)
+
+
+def read_stream(provider: str, data: bytes) -> None:
+    """What the engine does with a process's output."""
+    reader = StreamReader(provider, tz="UTC")
+    for start in range(0, len(data), CHUNK):
+        reader.feed(data[start : start + CHUNK], channel="stdout", seen_at=1794705600.0)
+    reader.close(exit_code=0, seen_at=1794705600.0)
+
+
+def decode_all(data: bytes) -> None:
+    """The baseline: every line decoded into Python objects."""
+    for line in data.splitlines():
+        msgspec.json.decode(line)
+
+
+def megabytes_per_second(work: Callable[[], None], size: int) -> float:
+    """The best of three: what the code can do, not what the machine was doing besides."""
+    best = min(_seconds(work) for _ in range(3))
+    return size / best / 1e6
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def run_speed() -> None:
+    """One line per kind of output."""
+    sources: list[tuple[str, str, Lines]] = [
+        ("claude, messages and tools", "claude-code", claude_turns(random.Random(1))),
+        ("claude, partial messages", "claude-code", claude_deltas(random.Random(2))),
+        ("codex, items", "codex", codex_items(random.Random(3))),
+        ("gemini, deltas and tools", "gemini-cli", gemini_deltas(random.Random(4))),
+        ("opencode, parts", "opencode", opencode_parts(random.Random(5))),
+    ]
+    print(f"{'output':30}{'bytes/line':>12}{'MB/s':>8}{'decode all':>12}{'ratio':>8}")
+    for name, provider, lines in sources:
+        data = written(lines, SIZE)
+        speed = megabytes_per_second(lambda p=provider, d=data: read_stream(p, d), len(data))  # type: ignore[misc]
+        baseline = megabytes_per_second(lambda d=data: decode_all(d), len(data))  # type: ignore[misc]
+        per_line = len(data) // data.count(b"\n")
+        print(f"{name:30}{per_line:12}{speed:8.0f}{baseline:12.0f}{speed / baseline:8.2f}")
+    data = plain_text(random.Random(6), SIZE)
+    speed = megabytes_per_second(lambda: read_stream("claude-code", data), len(data))
+    per_line = len(data) // data.count(b"\n")
+    print(f"{'claude, plain text':30}{per_line:12}{speed:8.0f}{'-':>12}{'-':>8}")
+
+
+def run_gigabyte() -> None:
+    """One GB through one reader; the peak of memory after 64 MB and at the end must be the same."""
+    data = written(claude_turns(random.Random(1)), 8 << 20)
+    reader = StreamReader("claude-code", tz="UTC")
+    peaks: list[int] = []
+    start = time.process_time()
+    for round_number in range(128):
+        for offset in range(0, len(data), CHUNK):
+            reader.feed(data[offset : offset + CHUNK], channel="stdout", seen_at=1794705600.0)
+        if round_number in (7, 127):
+            peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    seconds = time.process_time() - start
+    total = 128 * len(data)
+    print(f"{total / 1e9:.2f} GB in {seconds:.1f} s, {total / seconds / 1e6:.0f} MB/s")
+    print(f"peak memory after 64 MB {peaks[0] / 1024:.1f} MB, after all of it {peaks[1] / 1024:.1f} MB")
+
+
+if __name__ == "__main__":
+    run_gigabyte() if "--gigabyte" in sys.argv[1:] else run_speed()
