@@ -23,6 +23,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 LARGEST_BODY_BYTES = 256 * 2**20
 BYTES_PER_TOKEN = 4
+SERVER = "fake-provider"
 SESSION_HEADERS = ("x-paceline-session", "x-claude-code-session-id", "session_id", "session-id")
 SECRET_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
 ROUTES: tuple[tuple[str, Wire], ...] = (
@@ -153,7 +154,7 @@ class ProviderServer:
     async def _stream(
         self, exchange: Exchange, reply: Reply, admission: Admission, planned: Refused | None
     ) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"cache-control": "no-cache"} | self._told(exchange))
+        response = web.StreamResponse(headers={"cache-control": "no-cache", "server": SERVER} | self._told(exchange))
         response.content_type = exchange.wire.STREAM_TYPE
         exchange.record.status = 200
         await response.prepare(exchange.request)
@@ -279,6 +280,7 @@ def key_of(request: web.Request) -> str:
 def json_response(body: Json, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
     response = web.Response(body=msgspec.json.encode(body), status=status, headers=headers)
     response.content_type = "application/json"
+    response.headers["server"] = SERVER
     response.headers["request-id"] = response.headers["x-request-id"] = "req_fake"
     return response
 

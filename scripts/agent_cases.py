@@ -1,0 +1,216 @@
+"""Which agent CLIs are recorded, and what they are made to meet. Data only: `record_agents.py` runs it.
+
+`{url}` in arguments, environment and files is the fake provider's address, `{home}` the empty home folder.
+`outcome` is what Paceline should conclude from the run; None: the run is kept but not judged.
+"""
+
+import msgspec
+
+from paceline.testing.provider import Scenario, Step, Window
+
+CAP_SECONDS = 40.0
+FAKE_KEY = "sk-fake-0000"
+
+
+class Agent(msgspec.Struct, frozen=True, kw_only=True):
+    """A CLI: its npm package, how it is asked, and what makes it talk to the fake provider and to nobody else."""
+
+    package: str
+    command: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    files: dict[str, str] = {}
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a CLI. `argv` replaces the agent's, `env` and `files` are added to (and win over) the agent's."""
+
+    agent: str
+    name: str
+    outcome: str | None
+    scenario: Scenario = Scenario()
+    argv: tuple[str, ...] | None = None
+    then: tuple[str, ...] | None = None
+    """Arguments of a second run in the same home, of which the sample is; the first one only prepares it."""
+    env: dict[str, str] = {}
+    files: dict[str, str] = {}
+    terminate: bool = False
+    """End it with SIGTERM while its answer streams."""
+    cap_seconds: float = CAP_SECONDS
+
+
+CODEX_CONFIG = """\
+model = "gpt-5"
+model_provider = "fake"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.fake]
+name = "fake"
+base_url = "{url}/v1"
+wire_api = "responses"
+env_key = "FAKE_KEY"
+request_max_retries = 1
+stream_max_retries = 1
+"""
+GEMINI_SETTINGS = """\
+{"general": {"maxAttempts": 2, "disableAutoUpdate": true, "enableAutoUpdate": false, "disableUpdateNag": true},
+ "security": {"auth": {"selectedType": "gemini-api-key"}},
+ "privacy": {"usageStatisticsEnabled": false}, "telemetry": {"enabled": false}}
+"""
+QWEN_SETTINGS = """\
+{"general": {"disableAutoUpdate": true, "enableAutoUpdate": false}, "privacy": {"usageStatisticsEnabled": false},
+ "telemetry": {"enabled": false}, "model": {"generationConfig": {"maxRetries": 0}}}
+"""
+OPENCODE_CONFIG = """\
+{"autoupdate": false, "share": "disabled", "provider": {"fake": {"npm": "@ai-sdk/openai-compatible", "name": "Fake",
+ "options": {"baseURL": "{url}/v1", "apiKey": "sk-fake-0000"},
+ "models": {"gpt-5": {"name": "gpt-5", "limit": {"context": 100000, "output": 8000}}}}}}
+"""
+
+AGENTS = {
+    "claude": Agent(
+        package="claude-code",
+        command="claude",
+        argv=("-p", "hi", "--output-format", "stream-json", "--verbose"),
+        env={
+            "ANTHROPIC_BASE_URL": "{url}",
+            "ANTHROPIC_API_KEY": FAKE_KEY,
+            "CLAUDE_CODE_MAX_RETRIES": "2",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+        },
+    ),
+    "codex": Agent(
+        package="codex",
+        command="codex",
+        argv=("exec", "--json", "--skip-git-repo-check", "hi"),
+        env={"FAKE_KEY": FAKE_KEY},
+        files={".codex/config.toml": CODEX_CONFIG},
+    ),
+    "gemini": Agent(
+        package="gemini-cli",
+        command="gemini",
+        argv=("-m", "gemini-2.5-pro", "-p", "hi", "-o", "stream-json", "--skip-trust"),
+        env={"GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_API_KEY": FAKE_KEY},
+        files={".gemini/settings.json": GEMINI_SETTINGS},
+    ),
+    "opencode": Agent(
+        package="opencode-ai",
+        command="opencode",
+        argv=("run", "--format", "json", "--model", "fake/gpt-5", "hi"),
+        env={
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+            "OPENCODE_DISABLE_MODELS_FETCH": "1",
+            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+            "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+        },
+        files={".config/opencode/opencode.json": OPENCODE_CONFIG},
+    ),
+    "qwen": Agent(
+        package="qwen-code",
+        command="qwen",
+        argv=("-p", "hi", "-o", "stream-json", "--auth-type", "openai"),
+        env={"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": FAKE_KEY, "OPENAI_MODEL": "qwen3-coder"},
+        files={".qwen/settings.json": QWEN_SETTINGS},
+    ),
+}
+
+OAUTH = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-fake"}
+SLOW = Scenario(tokens_per_second=0.5)
+FULL_WINDOW = Window(name="5h", requests=10)
+
+
+def _always(error: str, **fields: float) -> Scenario:
+    """Every request gets this error; retry hints are short, so that recording is."""
+    return Scenario(script=(Step(error=error, times=None, retry_after=fields.get("retry_after", 1.0)),))
+
+
+def _once(error: str, times: int = 1) -> Scenario:
+    return Scenario(script=(Step(error=error, times=times, retry_after=1.0),))
+
+
+def _case(name: str, outcome: str | None, scenario: Scenario = Scenario(), **more: object) -> Case:  # noqa: B008
+    """`agent/name`, as a line of the table below."""
+    agent, _, case = name.partition("/")
+    return msgspec.convert({"agent": agent, "name": case, "outcome": outcome, "scenario": scenario} | more, Case)
+
+
+CASES = (
+    _case("claude/success", "success"),
+    _case("claude/success.text", "success", argv=("-p", "hi")),
+    _case("claude/success.json", "success", argv=("-p", "hi", "--output-format", "json")),
+    _case("claude/success_window.oauth", "success", Scenario(windows=(FULL_WINDOW,)), env=OAUTH),
+    _case("claude/success_warning.oauth", "success", Scenario(windows=(Window(requests=1),)), env=OAUTH),
+    _case("claude/429_retry_after", "rate_limit", _always("429_retry_after")),
+    _case("claude/429_retry_after.text", "rate_limit", _always("429_retry_after"), argv=("-p", "hi")),
+    _case("claude/429_then_ok", "success", _once("429_retry_after", 2)),
+    _case("claude/429_tokens", "rate_limit", _always("429_tokens")),
+    _case("claude/429_unified.oauth", "quota_window", _always("429_unified"), env=OAUTH),
+    _case("claude/429_unified.oauth.text", "quota_window", _always("429_unified"), env=OAUTH, argv=("-p", "hi")),
+    _case("claude/429_unified_7d.oauth", "quota_window", _always("429_unified_7d"), env=OAUTH),
+    _case("claude/429_unified_7d_opus.oauth", "quota_window", _always("429_unified_7d_opus"), env=OAUTH),
+    _case("claude/529", "overloaded", _always("529")),
+    _case("claude/529_then_ok", "success", _once("529", 2)),
+    _case("claude/500", "overloaded", _always("500")),
+    _case("claude/401", "auth", _always("401")),
+    _case("claude/403", "auth", _always("403")),
+    _case("claude/400_credit", "billing", _always("400_credit")),
+    _case("claude/midstream_overloaded", "success", _once("midstream_overloaded")),
+    _case("claude/midstream_rst", "success", _once("midstream_rst")),
+    _case(
+        "claude/resume", "success", then=("-p", "again", "--continue", "--output-format", "stream-json", "--verbose")
+    ),
+    _case("claude/slow.sigterm", "interrupted", SLOW, terminate=True),
+    _case("codex/success", "success"),
+    _case("codex/success_windows", "success", Scenario(windows=(FULL_WINDOW,))),
+    _case("codex/429_retry_after", "rate_limit", _always("429_retry_after")),
+    _case("codex/503_then_ok", "success", _once("503")),
+    _case("codex/429_usage_limit", "quota_window", _always("429_usage_limit")),
+    _case("codex/429_insufficient_quota", "billing", _always("429_insufficient_quota")),
+    _case("codex/429_usage_not_included", None, _always("429_usage_not_included")),
+    _case("codex/503", "overloaded", _always("503")),
+    _case("codex/500", "overloaded", _always("500")),
+    _case("codex/401", "auth", _always("401")),
+    _case("codex/midstream_rate_limit", "rate_limit", _always("midstream_rate_limit")),
+    _case("codex/midstream_quota", "billing", _always("midstream_quota")),
+    _case("codex/midstream_rst", "failed", _always("midstream_rst")),
+    _case("codex/resume", "success", then=("exec", "resume", "--last", "--json", "--skip-git-repo-check", "again")),
+    _case("codex/slow.sigterm", "interrupted", SLOW, terminate=True),
+    _case("gemini/success", "success"),
+    _case("gemini/success.text", "success", argv=("-m", "gemini-2.5-pro", "-p", "hi", "--skip-trust")),
+    _case("gemini/429_retryinfo", "rate_limit", _always("429_retryinfo")),
+    _case("gemini/429_perday", "quota_window", _always("429_perday")),
+    _case("gemini/429_capacity", "quota_window", _always("429_capacity")),
+    _case("gemini/503", "overloaded", _always("503")),
+    _case("gemini/400_api_key", "auth", _always("400_api_key")),
+    _case("gemini/midstream_rst", "failed", _always("midstream_rst")),
+    _case(
+        "gemini/resume",
+        "success",
+        then=("-m", "gemini-2.5-pro", "--resume", "latest", "-p", "again", "-o", "stream-json", "--skip-trust"),
+    ),
+    _case("gemini/slow.sigterm", "interrupted", SLOW, terminate=True),
+    _case("opencode/success", "success"),
+    _case("opencode/429_retry_after", "rate_limit", _always("429_retry_after"), cap_seconds=60.0),
+    _case("opencode/429_usage_limit", "quota_window", _always("429_usage_limit"), cap_seconds=120.0),
+    _case("opencode/429_insufficient_quota", "billing", _always("429_insufficient_quota"), cap_seconds=120.0),
+    _case("opencode/503", "overloaded", _always("503"), cap_seconds=120.0),
+    _case("opencode/401", "auth", _always("401")),
+    _case(
+        "opencode/resume",
+        "success",
+        then=("run", "--continue", "--format", "json", "--model", "fake/gpt-5", "again"),
+    ),
+    _case("opencode/slow.sigterm", "interrupted", SLOW, terminate=True),
+    _case("qwen/success", "success"),
+    _case("qwen/success.text", "success", argv=("-p", "hi", "--auth-type", "openai")),
+    _case("qwen/429_retry_after", "rate_limit", _always("429_retry_after"), cap_seconds=120.0),
+    _case("qwen/429_then_ok", "success", _once("429_retry_after", 2)),
+    _case("qwen/503", "overloaded", _always("503"), cap_seconds=120.0),
+    _case("qwen/401", "auth", _always("401")),
+    _case("qwen/resume", "success", then=("--continue", "-p", "again", "-o", "stream-json", "--auth-type", "openai")),
+    _case("qwen/slow.sigterm", "interrupted", SLOW, terminate=True),
+)

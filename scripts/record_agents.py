@@ -1,0 +1,207 @@
+"""Runs the real agent CLIs against the fake provider and keeps what they print, as samples for the detection tests.
+
+    scripts/record_agents.py                  everything, into tests/detect/recorded/
+    scripts/record_agents.py --only 'codex/*' --into /tmp/samples
+
+The CLIs never meet the outside: the whole program runs again inside a network namespace that has nothing but
+loopback, each CLI with an empty home, a fake key and an environment of a few named variables. Paths of this machine
+are taken out of what is kept.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from agent_cases import AGENTS, CASES, Agent, Case
+
+from paceline.testing import FakeProvider
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDED = ROOT / "tests" / "detect" / "recorded"
+INSTALLED = ROOT / ".agents"
+INSIDE = "PACELINE_RECORDER_INSIDE"
+PORT = 8765  # always the same, so that samples differ only where the CLIs do; the namespace is ours alone
+CAPPED_EXIT_CODE = 124
+GRACE_SECONDS = 5.0
+LONGEST_LIST = 4
+SHORTEST_TELLING_NAME = 4  # a host called `vm` says nothing, and its letters stand everywhere
+HOMES = "/var/tmp"  # Codex is wary of a home under /tmp and says so in every sample
+HOME_SHOWN, AGENTS_SHOWN = "/home/user", "/opt/agents"
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    if not (INSTALLED / ".installed").exists():
+        print("the agent CLIs are not installed: make agents", file=sys.stderr)
+        return 2
+    if INSIDE not in os.environ:
+        return _run_without_network()
+    chosen = [case for case in CASES if fnmatchcase(f"{case.agent}/{case.name}", arguments.only)]
+    for case in chosen:
+        print(f"{case.agent}/{case.name}: {record(case, arguments.into)}", flush=True)
+    return 0 if chosen else 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Record the real agent CLIs against the fake provider.")
+    parser.add_argument("--only", default="*", help="a pattern of agent/case")
+    parser.add_argument("--into", type=Path, default=RECORDED, help="where the samples go")
+    return parser
+
+
+def _run_without_network() -> int:
+    """Run this program again where there is no network but loopback."""
+    as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
+    command = ["unshare", *as_root, "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable]
+    return subprocess.run([*command, *sys.argv], env=os.environ | {INSIDE: "1"}, check=False).returncode
+
+
+def record(case: Case, into: Path) -> str:
+    """Run one case and write its three files; tells in a few words how it went."""
+    agent = AGENTS[case.agent]
+    home = Path(tempfile.mkdtemp(prefix="recorder-", dir=HOMES))
+    try:
+        with FakeProvider(case.scenario, port=PORT) as provider:
+            furnish(home, agent.files | case.files, provider)
+            meta = run(case, case.argv or agent.argv, home, provider)
+            if case.then is not None:
+                meta = run(case, case.then, home, provider)
+        target = into / case.agent
+        target.mkdir(parents=True, exist_ok=True)
+        for name, suffix in (("stdout", ".out"), ("stderr", ".err")):
+            text = scrub((home / name).read_text(errors="replace"), home)
+            (target / (case.name + suffix)).write_text(text)
+        (target / f"{case.name}.meta.json").write_text(json.dumps(meta, indent=1) + "\n")
+    finally:
+        shutil.rmtree(home)
+    return f"exit {meta['exit_code']} after {meta['seconds']} s, {meta['model_requests']} requests"
+
+
+def furnish(home: Path, files: dict[str, str], provider: FakeProvider) -> None:
+    """The home folder: a place to work, a place for temporary files, and the CLI's configuration."""
+    for folder in ("work", "tmp"):
+        (home / folder).mkdir()
+    for name, text in files.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text.replace("{url}", provider.url))
+
+
+def run(case: Case, argv: tuple[str, ...], home: Path, provider: FakeProvider) -> dict[str, object]:
+    """One start of the CLI; its output stays in the home folder, the facts come back."""
+    agent = AGENTS[case.agent]
+    started = time.time()
+    requests_before = len(provider.requests)
+    with (home / "stdout").open("wb") as out, (home / "stderr").open("wb") as err:
+        process = subprocess.Popen(
+            [str(executable(agent)), *argv],
+            cwd=home / "work",
+            env=environment(agent, case, home, provider),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+        exit_code, capped = wait(process, case, provider)
+    return {
+        "cli": case.agent,
+        "version": version(agent),
+        "case": case.name,
+        "argv": [agent.command, *argv],
+        "exit_code": exit_code,
+        "stopped_after_s": case.cap_seconds if capped else None,
+        "seconds": round(time.time() - started, 3),
+        "recorded_at": round(started, 3),
+        "model_requests": len(provider.requests) - requests_before,
+        "outcome": case.outcome,
+    }
+
+
+def wait(process: "subprocess.Popen[bytes]", case: Case, provider: FakeProvider) -> tuple[int, bool]:
+    """The exit code as a shell tells it, and whether the run had to be ended because it took too long."""
+    deadline = time.monotonic() + case.cap_seconds
+    told_to_stop = False
+    while time.monotonic() < deadline:
+        if (code := process.poll()) is not None:
+            return (code if code >= 0 else 128 - code), False
+        if case.terminate and not told_to_stop and any(record.output_tokens for record in provider.requests):
+            os.killpg(process.pid, signal.SIGTERM)
+            told_to_stop = True
+        time.sleep(0.05)
+    end(process)
+    return CAPPED_EXIT_CODE, True
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def environment(agent: Agent, case: Case, home: Path, provider: FakeProvider) -> dict[str, str]:
+    """All that the CLI is told: nothing of the person's own environment."""
+    node = shutil.which("node")
+    folders = [str(Path(node).parent)] if node else []
+    base = {
+        "PATH": ":".join([*folders, "/usr/local/bin", "/usr/bin", "/bin"]),
+        "HOME": str(home),
+        "TMPDIR": str(home / "tmp"),
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "TZ": "UTC",
+        "NO_COLOR": "1",
+    }
+    filled = {name: value.replace("{url}", provider.url) for name, value in (agent.env | case.env).items()}
+    return base | {name: value for name, value in filled.items() if value}
+
+
+def executable(agent: Agent) -> Path:
+    return INSTALLED / agent.package / "node_modules" / ".bin" / agent.command
+
+
+def version(agent: Agent) -> str:
+    lock = json.loads((INSTALLED / agent.package / "package-lock.json").read_text())
+    installed = (entry["version"] for path, entry in lock["packages"].items() if path.endswith("/" + agent.package))
+    return str(next(installed))
+
+
+def scrub(text: str, home: Path) -> str:
+    """Without the paths and the name of this machine, and with the long lists of an init event cut short."""
+    dashed = str(home).replace("/", "-")
+    for seen, shown in (
+        (str(home), HOME_SHOWN),
+        (dashed, HOME_SHOWN.replace("/", "-")),
+        (str(INSTALLED), AGENTS_SHOWN),
+        (str(ROOT), "/opt/paceline"),
+    ):
+        text = text.replace(seen, shown)
+    if len(socket.gethostname()) >= SHORTEST_TELLING_NAME:
+        text = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "host", text)
+    return "".join(_shorten(line) for line in text.splitlines(keepends=True))
+
+
+def _shorten(line: str) -> str:
+    if '"init"' not in line[:60]:
+        return line
+    try:
+        event = json.loads(line)
+    except json.JSONDecodeError:
+        return line
+    short = {key: value[:LONGEST_LIST] if isinstance(value, list) else value for key, value in event.items()}
+    return json.dumps(short, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
