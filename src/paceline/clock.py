@@ -42,9 +42,12 @@ class SystemClock:
         return _WallTimer(when, callback)
 
     async def sleep(self, seconds: float) -> None:
-        until = time.time() + seconds
-        while (left := until - time.time()) > 0:
-            await asyncio.sleep(min(left, LONGEST_NAP_SECONDS))
+        woken = asyncio.Event()
+        timer = self.call_at(time.time() + seconds, woken.set)
+        try:
+            await woken.wait()
+        finally:
+            timer.cancel()
 
 
 class _WallTimer:

@@ -1,0 +1,36 @@
+"""Checks of values at the door. Each names the field, the value and what would do."""
+
+import math
+
+from paceline.errors import InvalidDuration, InvalidLimit
+
+LARGEST_LIMIT = 1_000_000_000
+LONGEST_SECONDS = 10 * 365 * 86400.0
+
+
+def check_limit(value: object, name: str = "limit") -> int | None:
+    """A whole number >= 1, or None for unlimited."""
+    if value is None:
+        return None
+    if type(value) is not int or not 1 <= value <= LARGEST_LIMIT:  # bool is an int, and no limit
+        raise InvalidLimit(f"{name} must be a whole number >= 1, or None for unlimited; got {value!r:.80}")
+    return value
+
+
+def check_seconds(value: object, name: str, *, above_zero: bool = False) -> float:
+    """A finite number of seconds, zero or more (or more than zero)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidDuration(f"{name} must be a number of seconds; got {value!r:.80}")
+    if not math.isfinite(value) or value < 0 or value > LONGEST_SECONDS or (above_zero and value == 0):
+        least = "> 0" if above_zero else ">= 0"
+        raise InvalidDuration(f"{name} must be a finite number of seconds {least}; got {value!r}")
+    return float(value)
+
+
+def outside_seconds(value: object) -> float | None:
+    """Seconds as an outsider gave them: anything that is not a sane wait is unknown."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not math.isfinite(value) or not 0 < value <= LONGEST_SECONDS:
+        return None
+    return float(value)

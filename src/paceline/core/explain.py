@@ -1,0 +1,116 @@
+"""Why a ticket waits, in words and numbers: the same for the library, CLI, API and page."""
+
+from typing import assert_never
+
+from paceline.core.admission import blocker, is_excess
+from paceline.core.books import Books
+from paceline.core.limits import UNLIMITED
+from paceline.core.pacing import paced_until
+from paceline.core.queue import Lane
+from paceline.core.scope_state import ScopeState
+from paceline.core.tickets import Ticket
+from paceline.core.verdicts import Deferred, Reason
+
+
+def deferred(books: Books, lane: Lane, ticket: Ticket, position: int | None) -> Deferred:
+    """What binds the ticket now."""
+    scope = blocker(books, lane, ticket)
+    if scope is None:  # it could enter but for those before it in its own line
+        first = lane.head().ticket.id
+        return Deferred(ticket.id, "queue_order", lane.names[-1], f"{first} is before it in line", None, position)
+    reason = _reason(books, lane, ticket, scope)
+    detail, retry_at = _describe(books, scope, reason, ticket)
+    return Deferred(ticket.id, reason, scope.name, detail, retry_at, position)
+
+
+def _reason(books: Books, lane: Lane, ticket: Ticket, scope: ScopeState) -> Reason:
+    covered = lane.parent is not None and books.is_covered(scope, lane.parent)
+    reason = scope.refuses(ticket, books.now, needs_room=not covered)
+    if reason is None:
+        assert lane.parent is not None
+        assert is_excess(books, scope, lane.parent)
+        return "limit"
+    return reason
+
+
+def _describe(books: Books, scope: ScopeState, reason: Reason, ticket: Ticket) -> tuple[str, float | None]:
+    """The sentence and when the answer may change."""
+    now = books.now
+    match reason:
+        case "limit" | "platform_limit":
+            return _full(scope, reason), None
+        case "cooldown":
+            cooling = len(scope.cooling)
+            numbers = f"{scope.live} live and {cooling} cooling down of {scope.cap}"
+            return f"{scope.name} has {numbers}", scope.cooling[0] if cooling else None
+        case "queue_order":
+            return f"the free place in {scope.name} is kept for a ticket that has waited too long", None
+        case "paused":
+            until = scope.pause.until if scope.pause else None
+            return f"{scope.name} is paused for {_seconds(until, now)} after a refusal", until
+        case "held":
+            return f"{scope.name} is held: {scope.hold}; lift it when that is mended", None
+        case "window_closed":
+            return _closed_window(scope, ticket, now)
+        case "pacing" | "reserve":
+            return _paced(scope, reason, ticket, now)
+        case "usage_gate":
+            return _usage(scope, now)
+    assert_never(reason)
+
+
+def _full(scope: ScopeState, reason: Reason) -> str:
+    numbers = f"({scope.live}/{scope.cap})"
+    parts = scope.name.split("/")
+    what = "platform limit" if reason == "platform_limit" else "cap" if len(parts) == 3 else "limit"
+    if len(parts) == 3:
+        return f"{parts[2]} at its {what} {numbers} on {parts[1]}"
+    return f"{scope.name} at its {what} {numbers}"
+
+
+def _closed_window(scope: ScopeState, ticket: Ticket, now: float) -> tuple[str, float | None]:
+    window = next(window for window in scope.windows.values() if window.blocks(ticket, now))
+    if window.state == "probing":
+        return f"the {window.name} window of {scope.name} is being probed by {window.canary}", None
+    if window.resets_at is None:
+        belief = "its reset is unknown"
+    else:
+        belief = f"resets in {_seconds(window.resets_at, now)} ({window.source or 'unnamed source'})"
+    next_probe = _seconds(window.probe_at, now)
+    return f"the {window.name} window of {scope.name} is spent: {belief}, next probe in {next_probe}", window.probe_at
+
+
+def _paced(scope: ScopeState, reason: Reason, ticket: Ticket, now: float) -> tuple[str, float | None]:
+    for window in scope.windows.values():
+        if window.blocks(ticket, now):
+            return f"the {window.name} window of {scope.name} reopens in a wave", window.opens_at
+        held = paced_until(window, scope.pace, now) if scope.pace is not None else None
+        if held is not None:
+            used = f"{100 * (window.used_by_now(now) or 0):.0f}% of the {window.name} window of {scope.name} is used"
+            kept = f"{100 * scope.pace.reserve:.0f}% is kept in reserve" if scope.pace and reason == "reserve" else ""
+            return f"{used}; {kept or 'it is spread to the reset'}", held[1]
+    pacer = scope.pacer
+    if pacer is not None and now < pacer.next_at:
+        return f"starts in {scope.name} are {pacer.interval:.3g} s apart ({pacer.cause})", pacer.next_at
+    spent = scope.budget.obstacle(ticket.tokens, now) if scope.budget is not None else None
+    what, resets_at = spent or ("budget", None)
+    return f"no {what} left in {scope.name} for {_seconds(resets_at, now)}", resets_at
+
+
+def _usage(scope: ScopeState, now: float) -> tuple[str, float | None]:
+    assert scope.usage is not None
+    count = "unknown" if scope.usage.count is None else str(scope.usage.count)
+    cap = "no limit" if scope.cap == UNLIMITED else str(scope.cap)
+    retry_at = scope.usage.next_ask_at if scope.usage.next_ask_at is not None else now + scope.usage.interval
+    return f"{scope.name}'s own count is {count} of {cap}; it is asked again", retry_at
+
+
+def _seconds(until: float | None, now: float) -> str:
+    """A wait as a person would say it."""
+    if until is None:
+        return "an unknown time"
+    left = max(0.0, until - now)
+    if left < 120:
+        return f"{left:.3g} s"
+    minutes = round(left / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,92 @@
+"""How many slots a scope may hold: the configured numbers, and the smallest of all that apply.
+
+Configured limits come in two layers: what the settings say, and what a person set live, which wins
+until it is reset. Learnt limits (`headroom.py`) are kept apart and never written here.
+"""
+
+from typing import Generic, Literal, TypeVar
+
+from paceline.core.checks import check_limit
+from paceline.core.scopes import ScopePattern, is_provider_scope
+from paceline.core.settings import GovernorSettings
+
+UNLIMITED = 1 << 60
+LimitSource = Literal["settings", "live"]
+Value = TypeVar("Value")
+
+
+class PatternTable(Generic[Value]):
+    """Values by scope or pattern; of overlapping patterns the most specific wins."""
+
+    def __init__(self, settings: dict[str, Value], live: dict[str, Value]) -> None:
+        self.settings = {ScopePattern(text).text: value for text, value in settings.items()}
+        self.live = dict(live)
+        self._order()
+
+    def set_live(self, text: str, value: Value) -> None:
+        self.live[ScopePattern(text).text] = value
+        self._order()
+
+    def reset_live(self, text: str) -> None:
+        self.live.pop(ScopePattern(text).text, None)
+        self._order()
+
+    def lookup(self, scope: str) -> tuple[str, Value] | None:
+        """The entry that rules the scope: its pattern and value."""
+        if scope in self._merged:
+            return scope, self._merged[scope]
+        for pattern in self._wildcards:
+            if pattern.matches(scope):
+                return pattern.text, self._merged[pattern.text]
+        return None
+
+    def entries(self) -> dict[str, Value]:
+        return dict(self._merged)
+
+    def source(self, text: str) -> LimitSource:
+        return "live" if text in self.live else "settings"
+
+    def _order(self) -> None:
+        self._merged = {**self.settings, **self.live}
+        patterns = [ScopePattern(text) for text in self._merged]
+        wildcards = [pattern for pattern in patterns if not pattern.is_exact]
+        self._wildcards = sorted(wildcards, key=lambda pattern: pattern.specificity, reverse=True)
+        self.model_patterns = [
+            pattern for pattern in patterns if pattern.depth == 3 and self._merged[pattern.text] is not None
+        ]
+
+
+class LimitTable(PatternTable[int | None]):
+    """Configured limits. An entry of None means: explicitly unlimited."""
+
+    def __init__(self, settings: GovernorSettings, live: dict[str, int | None]) -> None:
+        super().__init__(settings.limits, live)
+
+    def configured(self, scope: str) -> int | None:
+        found = self.lookup(scope)
+        return found[1] if found else None
+
+    def set(self, text: str, limit: int | None) -> None:
+        self.set_live(text, check_limit(limit))
+
+    def remove(self, text: str) -> None:
+        """Unlimited from now on; an entry is kept only where another one would take its place."""
+        self.reset_live(text)
+        if self.lookup(ScopePattern(text).text) is not None:
+            self.set_live(text, None)
+
+    def model_needed(self, scopes: tuple[str, ...]) -> tuple[str, str] | None:
+        """The provider path that names no model although caps per model apply to it, and such a cap."""
+        paths = [scope for scope in scopes if is_provider_scope(scope)]
+        for path in paths:
+            if path.count("/") < 2 and not any(other.startswith(path + "/") for other in paths):
+                for pattern in self.model_patterns:
+                    if pattern.matches_account_of(path):
+                        return path, pattern.text
+        return None
+
+
+def smallest(*limits: int | None) -> int | None:
+    """The effective limit: the smallest that is known, never below 1; None where none is."""
+    known = [limit for limit in limits if limit is not None]
+    return max(1, min(known)) if known else None

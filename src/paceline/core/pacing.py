@@ -1,0 +1,145 @@
+"""How fast: learnt rates, budgets from headers, and the line of a `spread` campaign.
+
+Each answers one question, "when may the next one start?", from numbers alone.
+"""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from paceline.core.signals import Budget
+from paceline.core.timed import Timed
+from paceline.core.windows import Window
+
+Strategy = Literal["rush", "spread"]
+
+RATE_SPAN_SECONDS = 60.0
+BELOW_LEARNT_RATE = 0.9
+SHORTEST_INTERVAL = 0.01
+FIRST_START_INTERVAL = 1.0
+LONGEST_INTERVAL = 30.0
+EASE_SECONDS = 600.0
+EASE_FACTOR = 0.8
+
+
+class Pacer(Timed):
+    """Starts at least `interval` apart, learnt from refusals and eased while there are none."""
+
+    relative_times: ClassVar[tuple[str, ...]] = ("next_at", "ease_at")
+
+    interval: float
+    cause: str
+    next_at: float
+    ease_at: float
+
+    @classmethod
+    def from_rate(cls, starts_in_span: int, cause: str, before: "Pacer | None", now: float) -> "Pacer":
+        """A request or token rate was exceeded: stay below what was started in the last minute."""
+        interval = RATE_SPAN_SECONDS / max(1.0, starts_in_span * BELOW_LEARNT_RATE)
+        if before is not None:
+            interval = max(interval, before.interval)
+        return cls(interval=min(interval, RATE_SPAN_SECONDS), cause=cause, next_at=now, ease_at=now + EASE_SECONDS)
+
+    @classmethod
+    def from_starts(cls, before: "Pacer | None", now: float) -> "Pacer":
+        """Too many started at once: space them, twice as far each time."""
+        interval = before.interval * 2 if before is not None else FIRST_START_INTERVAL
+        return cls(interval=min(interval, LONGEST_INTERVAL), cause="starts", next_at=now, ease_at=now + EASE_SECONDS)
+
+    def on_grant(self, now: float) -> None:
+        self.next_at = max(self.next_at, now) + self.interval
+
+    def ease(self, now: float) -> bool:
+        """A clean spell: a little faster. False once there is nothing left to hold back."""
+        self.interval *= EASE_FACTOR
+        self.ease_at = now + EASE_SECONDS
+        return self.interval >= SHORTEST_INTERVAL
+
+
+class Remaining(msgspec.Struct):
+    """What a header said is left until a reset, counted down by what was started since."""
+
+    left: float
+    resets_at: float
+
+    def obstacle(self, need: float, now: float) -> float | None:
+        return self.resets_at if now < self.resets_at and self.left < need else None
+
+
+class BudgetGate(msgspec.Struct):
+    """The provider's request and token budgets, mirrored here so that calls wait instead of being refused."""
+
+    requests: Remaining | None = None
+    tokens: Remaining | None = None
+    mean_tokens: float = 0.0
+
+    def on_reading(self, budget: Budget, now: float) -> None:
+        self.requests = _remaining(budget.requests_remaining, budget.requests_reset_at, now) or self.requests
+        self.tokens = _remaining(budget.tokens_remaining, budget.tokens_reset_at, now) or self.tokens
+
+    def on_tokens(self, tokens: int) -> None:
+        self.mean_tokens = tokens if self.mean_tokens == 0 else 0.9 * self.mean_tokens + 0.1 * tokens
+
+    def obstacle(self, tokens: int | None, now: float) -> tuple[str, float] | None:
+        """What is used up, and until when."""
+        if self.requests is not None and (at := self.requests.obstacle(1, now)) is not None:
+            return "requests", at
+        if self.tokens is not None and (at := self.tokens.obstacle(self._need(tokens), now)) is not None:
+            return "tokens", at
+        return None
+
+    def on_grant(self, tokens: int | None) -> None:
+        if self.requests is not None:
+            self.requests.left -= 1
+        if self.tokens is not None:
+            self.tokens.left -= self._need(tokens)
+
+    def expire(self, now: float) -> None:
+        """Drop what has reset."""
+        if self.requests is not None and now >= self.requests.resets_at:
+            self.requests = None
+        if self.tokens is not None and now >= self.tokens.resets_at:
+            self.tokens = None
+
+    @property
+    def wake_at(self) -> float | None:
+        return min((part.resets_at for part in (self.requests, self.tokens) if part is not None), default=None)
+
+    def _need(self, tokens: int | None) -> float:
+        return float(tokens) if tokens is not None else max(1.0, self.mean_tokens)
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How a scope's windows may be used up."""
+
+    strategy: Strategy = "rush"
+    reserve: float = 0.0
+
+
+def paced_until(window: Window, pace: Pace, now: float) -> tuple[Literal["reserve", "pacing"], float] | None:
+    """Whether `pace` holds a start back, why, and when that may change."""
+    used = window.used_by_now(now)
+    if used is None or window.resets_at is None:
+        return None
+    usable = 1.0 - pace.reserve
+    if pace.reserve > 0 and used >= usable:
+        return "reserve", window.resets_at
+    if pace.strategy == "spread" and window.line_from is not None:
+        on_line_at = _time_on_line(window.line_from, (window.resets_at, usable), used)
+        if on_line_at > now:
+            return "pacing", min(on_line_at, window.resets_at)
+    return None
+
+
+def _time_on_line(start: tuple[float, float], end: tuple[float, float], used: float) -> float:
+    """When the straight line from start to end, points of (time, used), reaches `used`."""
+    (start_at, start_used), (end_at, end_used) = start, end
+    if end_used <= start_used:
+        return end_at
+    return start_at + (used - start_used) / (end_used - start_used) * (end_at - start_at)
+
+
+def _remaining(left: int | None, resets_at: float | None, now: float) -> Remaining | None:
+    if left is None or resets_at is None or resets_at <= now:
+        return None
+    return Remaining(left=float(left), resets_at=resets_at)

@@ -1,0 +1,153 @@
+"""The order of those who wait: lines inside groups, and groups against each other.
+
+A *lane* is the line of tickets with the same scopes, group and parent: inside it the key
+`clamp(since, enqueued_at - ageing, enqueued_at)` decides, then arrival. A *group* competes with
+others by the slot-seconds it has had for its weight. A lane that cannot enter watches the one
+scope that refused it and costs nothing until that scope changes.
+"""
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from paceline.core.tickets import Ticket
+
+if TYPE_CHECKING:
+    from paceline.core.scope_state import ScopeState
+    from paceline.core.slots import LiveSlot
+
+LARGEST_EXPONENT = 32
+
+
+class Group:
+    """Who shares capacity by weight. `accrued` are slot-seconds up to `accrued_at`."""
+
+    __slots__ = ("accrued", "accrued_at", "index", "live", "name", "waiting", "weight")
+
+    def __init__(self, name: str | int, index: int, now: float) -> None:
+        self.name = name
+        self.index = index
+        self.weight = 1.0
+        self.accrued = 0.0
+        self.accrued_at = now
+        self.live = 0
+        self.waiting = 0
+
+    def value(self, mean_slot: float, now: float) -> float:
+        """What it has had, and is about to have, for its weight: the smallest goes next."""
+        return (self.accrued + self.live * (now - self.accrued_at + mean_slot)) / self.weight
+
+
+def weight_of(priority: int) -> float:
+    """One level up is twice the share."""
+    return float(2.0 ** max(-LARGEST_EXPONENT, min(priority, LARGEST_EXPONENT)))
+
+
+class Waiter(msgspec.Struct, eq=False):
+    """A ticket in line. `passed_since` is when it was first passed over for lack of room elsewhere."""
+
+    ticket: Ticket
+    lane: "Lane"
+    key: float
+    seq: int
+    enqueued_at: float
+    passed_since: float | None = None
+    gone: bool = False
+
+
+class Lane:
+    """One line. `watching` is the scope that refused its head."""
+
+    __slots__ = ("_heap", "checks", "group", "names", "parent", "scopes", "size", "watching")
+
+    def __init__(self, scopes: "tuple[ScopeState, ...]", group: Group, parent: "LiveSlot | None") -> None:
+        self.scopes = scopes
+        self.checks = scopes[::-1]  # narrowest first: a full model should not make its lane watch the whole pool
+        self.names = tuple(scope.name for scope in scopes)
+        self.group = group
+        self.parent = parent
+        self.size = 0
+        self.watching: ScopeState | None = None
+        self._heap: list[tuple[float, int, Waiter]] = []
+
+    def push(self, waiter: Waiter) -> bool:
+        """True if the waiter is now the head."""
+        heappush(self._heap, (waiter.key, waiter.seq, waiter))
+        self.size += 1
+        return self._heap[0][2] is waiter
+
+    def head(self) -> Waiter:
+        heap = self._heap
+        while heap[0][2].gone:
+            heappop(heap)
+        return heap[0][2]
+
+    def remove(self, waiter: Waiter) -> None:
+        """Cancelled ones are dropped when they come up, or when they are the majority."""
+        waiter.gone = True
+        self.size -= 1
+        if len(self._heap) > 32 and len(self._heap) > 2 * self.size:
+            self._heap = [entry for entry in self._heap if not entry[2].gone]
+            heapify(self._heap)
+        elif self.size == 0:
+            self._heap.clear()
+
+    def pop_head(self) -> Waiter:
+        waiter = self.head()
+        heappop(self._heap)
+        waiter.gone = True
+        self.size -= 1
+        if self.size == 0:
+            self._heap.clear()
+        return waiter
+
+    def waiters(self) -> list[Waiter]:
+        """In order; for snapshots and questions, not for decisions."""
+        return [entry[2] for entry in sorted(self._heap, key=lambda entry: entry[:2]) if not entry[2].gone]
+
+    def shift(self, seconds: float) -> None:
+        """The clock was set back: all keep their places."""
+        for _, _, waiter in self._heap:
+            waiter.key -= seconds
+            waiter.enqueued_at -= seconds
+            if waiter.passed_since is not None:
+                waiter.passed_since -= seconds
+        self._heap = [(waiter.key, waiter.seq, waiter) for _, _, waiter in self._heap]
+
+
+WatchEntry = tuple[float, int, Lane]
+Watchers = dict[Group, list[WatchEntry]]
+
+
+def watch(lane: Lane, scope: "ScopeState") -> None:
+    """Let the lane's head be found when the scope changes."""
+    head = lane.head()
+    lane.watching = scope
+    heap = scope.watchers.get(lane.group)
+    if heap is None:
+        scope.watchers[lane.group] = [(head.key, head.seq, lane)]
+        scope.refresh()
+    else:
+        heappush(heap, (head.key, head.seq, lane))
+
+
+def best_in_group(scope: "ScopeState", group: Group) -> WatchEntry | None:
+    """The group's foremost lane that watches the scope; entries that no longer hold are dropped."""
+    heap = scope.watchers[group]
+    while heap:
+        entry = heap[0]
+        _, seq, lane = entry
+        if lane.size and lane.watching is scope and lane.head().seq == seq:
+            return entry
+        heappop(heap)
+    del scope.watchers[group]
+    scope.refresh()
+    return None
+
+
+def line_key(since: float | None, enqueued_at: float, ageing: float) -> float:
+    """An old prompt has a head start of at most `ageing`; a `since` ahead of now (or in ms) has none."""
+    if since is None:
+        return enqueued_at
+    return max(enqueued_at - ageing, min(since, enqueued_at))

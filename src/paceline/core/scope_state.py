@@ -1,0 +1,206 @@
+"""One scope as the Governor sees it: its numbers, its gates, and who waits for it.
+
+The hot numbers are `used` (places taken, cooling ones included) and `open_cap` (how many may be
+taken without a second look; 0 while any gate is up). Everything else is consulted only when
+`used >= open_cap`.
+"""
+
+from typing import TYPE_CHECKING
+
+from paceline.core.backoff import Pause
+from paceline.core.headroom import Headroom, PlatformCap
+from paceline.core.limits import UNLIMITED, smallest
+from paceline.core.pacing import BudgetGate, Pace, Pacer, paced_until
+from paceline.core.scopes import is_provider_scope
+from paceline.core.settings import HeadroomMode
+from paceline.core.tickets import Ticket
+from paceline.core.usage_gate import DEFAULT_LAG_SECONDS, UsageGate
+from paceline.core.verdicts import Reason
+from paceline.core.windows import Window
+
+if TYPE_CHECKING:
+    from paceline.core.queue import Lane, Watchers
+
+
+class ScopeState:
+    """Mutable; owned by one Governor. Optional parts are None until something brings them up."""
+
+    __slots__ = (
+        "alert",
+        "budget",
+        "cap",
+        "configured",
+        "cooldown",
+        "cooling",
+        "headroom",
+        "hold",
+        "is_provider",
+        "lane_count",
+        "mode",
+        "name",
+        "open_cap",
+        "pace",
+        "pacer",
+        "pause",
+        "platform",
+        "reserved",
+        "run_lanes",
+        "usage",
+        "used",
+        "waiting",
+        "wake_at",
+        "watchers",
+        "windows",
+    )
+
+    def __init__(self, name: str, configured: int | None, cooldown: float, mode: HeadroomMode) -> None:
+        self.name = name
+        self.is_provider = is_provider_scope(name)
+        self.configured = configured
+        self.cooldown = cooldown if self.is_provider else 0.0
+        self.mode = mode
+        self.used = 0
+        self.reserved = 0
+        self.waiting = 0
+        self.cooling: list[float] = []
+        self.headroom: Headroom | None = None
+        self.platform: PlatformCap | None = None
+        self.pause: Pause | None = None
+        self.windows: dict[str, Window] = {}
+        self.pacer: Pacer | None = None
+        self.budget: BudgetGate | None = None
+        self.pace: Pace | None = None
+        self.usage: UsageGate | None = None
+        self.hold: str | None = None
+        self.watchers: Watchers = {}
+        self.run_lanes: dict[Lane, None] = {}
+        self.lane_count = 0
+        self.wake_at: float | None = None
+        self.refresh()
+
+    @property
+    def live(self) -> int:
+        """Places held by live slots."""
+        return self.used - len(self.cooling)
+
+    @property
+    def effective(self) -> int | None:
+        adaptive = self.headroom.limit if self.headroom else None
+        platform = self.platform.limit if self.platform else None
+        return smallest(self.configured, platform, adaptive)
+
+    @property
+    def is_gated(self) -> bool:
+        return bool(self.hold or self.pause or self.windows or self.pacer or self.budget or self.usage)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing here that a fresh state would not have."""
+        return not (self.used or self.lane_count or self.pace or self.is_gated or self.headroom or self.platform)
+
+    def refresh(self) -> None:
+        """Recompute the hot numbers after any change of limits, gates or claims."""
+        effective = self.effective
+        self.cap = UNLIMITED if effective is None else effective
+        self.open_cap = 0 if self.is_gated else self.cap - self.reserved
+        cools = self.cooldown > 0 and effective is not None
+        self.alert = bool(cools or self.is_gated or self.headroom or self.platform or self.watchers or self.run_lanes)
+
+    def refuses(self, ticket: Ticket, now: float, *, needs_room: bool = True, own_claims: int = 0) -> Reason | None:
+        """The first thing that keeps the ticket out of this scope now, or None."""
+        return (
+            self.gate_reason(ticket, now)
+            or (self.room_reason(own_claims) if needs_room else None)
+            or (self._usage_reason(now) if needs_room else None)
+        )
+
+    def gate_reason(self, ticket: Ticket, now: float) -> Reason | None:
+        """Gates hold whether or not there is room."""
+        if not self.is_gated:
+            return None
+        if self.hold is not None:
+            return "held"
+        if self.pause is not None and self.pause.until is not None and now < self.pause.until:
+            return "paused"
+        for window in self.windows.values():
+            if window.blocks(ticket, now):
+                return "pacing" if window.state == "wave" else "window_closed"
+            if self.pace is not None and (held := paced_until(window, self.pace, now)) is not None:
+                return held[0]
+        if self.pacer is not None and now < self.pacer.next_at:
+            return "pacing"
+        if self.budget is not None and self.budget.obstacle(ticket.tokens, now) is not None:
+            return "pacing"
+        return None
+
+    def room_reason(self, own_claims: int = 0) -> Reason | None:
+        """`own_claims` of the kept places are the asker's own (its claim, and older ones do not count)."""
+        free = self.cap - self.used
+        if free > self.reserved - own_claims:
+            return None
+        if free > 0:
+            return "queue_order"
+        if self.cap > self.live:
+            return "cooldown"
+        return "platform_limit" if self.platform is not None and self.platform.limit == self.cap else "limit"
+
+    def _usage_reason(self, now: float) -> Reason | None:
+        """The gate concerns scopes where someone waits; elsewhere local accounting is enough."""
+        if self.usage is None or self.waiting == 0:
+            return None
+        return None if self.usage.room(self.cap, self.lag, now) > 0 else "usage_gate"
+
+    @property
+    def lag(self) -> float:
+        """How long the provider's own count may trail behind."""
+        learnt = self.usage.learnt_lag if self.usage else None
+        return learnt or self.cooldown or DEFAULT_LAG_SECONDS
+
+    def on_grant(self, ticket: Ticket, now: float) -> list[str]:
+        """Tell the gates that one entered; the names of windows it is the canary of."""
+        if self.pacer is not None:
+            self.pacer.on_grant(now)
+            if now >= self.pacer.ease_at and not self.pacer.ease(now):
+                self.pacer = None
+        if self.budget is not None:
+            self.budget.on_grant(ticket.tokens)
+        if self.usage is not None:
+            self.usage.on_grant(now)
+        return [window.name for window in self.windows.values() if window.on_grant(ticket.id, now)]
+
+    def next_wake(self, now: float) -> float | None:
+        """When this scope changes by time alone; None while nothing does."""
+        times: list[float | None] = [self.cooling[0]] if self.cooling else []
+        if self.pause is not None:
+            times.append(self.pause.until)
+        if self.headroom is not None and self.headroom.success_since:
+            times.append(self.headroom.climb_at)
+        if self.platform is not None and self.platform.success_since:
+            times.append(self.platform.probe_at)
+        if self.waiting:
+            times.extend(self._wakes_for_waiters(now))
+        return min((at for at in times if at is not None and at > now), default=None)
+
+    def _wakes_for_waiters(self, now: float) -> list[float | None]:
+        times: list[float | None] = []
+        for window in self.windows.values():
+            times.append(window.opens_at)
+            if self.pace is not None and (held := paced_until(window, self.pace, now)) is not None:
+                times.append(held[1])
+        if self.pacer is not None:
+            times.append(self.pacer.next_at)
+        if self.budget is not None:
+            times.append(self.budget.wake_at)
+        if self.usage is not None:
+            times.append(self.usage.wake_at())
+        return times
+
+    def shift(self, seconds: float) -> None:
+        """The clock was set back: keep what is left of every relative wait."""
+        self.cooling = [at - seconds for at in self.cooling]
+        self.watchers = {
+            group: [(key - seconds, seq, lane) for key, seq, lane in heap] for group, heap in self.watchers.items()
+        }
+        for part in (self.pause, self.headroom, self.platform, self.pacer, self.usage, *self.windows.values()):
+            if part is not None:
+                part.shift(seconds)

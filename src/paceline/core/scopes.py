@@ -1,0 +1,146 @@
+"""Names of scopes: how they are written, spelled canonically, nested and matched by patterns.
+
+A scope is `sessions`, `runs`, `campaign:NAME`, `agent:NAME`, or a provider path of up to three
+parts: `anthropic`, `anthropic/max-1`, `anthropic/max-1/opus-4-6` (provider / account / model).
+Nothing here knows about capacity.
+"""
+
+import re
+from functools import lru_cache
+
+from paceline.core.signals import Reach
+from paceline.errors import InvalidScope
+
+SESSIONS = "sessions"
+RUNS = "runs"
+
+_LONGEST_NAME = 300
+_LABELLED = re.compile(r"(?:campaign|agent):[^/\x00-\x1f\x7f]+")
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+~-]*(?:\[[a-z0-9]{1,8}\])?")
+_PATTERN_PART = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9._:@+~*?-]*")
+_WILDCARD = re.compile(r"[*?]")
+
+_VENDOR_PREFIX = re.compile(r"(?:[a-z0-9-]+\.)?(?:anthropic|openai|google|meta|mistral|amazon)\.")
+_TAIL = re.compile(
+    r"(?:@\d{8}|@latest|@default|[-@]\d{4}-\d{2}-\d{2}|-20\d{6}|-latest|-v\d{1,2}(?::\d{1,2})?|:\d{1,2}|\[[a-z0-9]{1,8}\])$"
+)
+_CLAUDE_NEW = re.compile(r"(opus|sonnet|haiku|fable)-(\d{1,2})(?:[.-](\d{1,2}))?(?![\d.])")
+_CLAUDE_OLD = re.compile(r"(\d)(?:[.-](\d))?-(opus|sonnet|haiku)$")
+
+
+@lru_cache(maxsize=4096)
+def canonical_model(name: str) -> str:
+    """One spelling per model: `anthropic/claude-opus-4-6-20260105` and `opus-4-6` are the same model.
+
+    Vendor prefixes, dates, revisions and context-size tags say where and how a model is served,
+    not which quota it draws on, so they go.
+    """
+    model = name.strip().lower().rsplit("/", 1)[-1]
+    model = _VENDOR_PREFIX.sub("", model, count=1)
+    while (shorter := _TAIL.sub("", model)) != model and shorter:
+        model = shorter
+    return _canonical_claude(model.removeprefix("claude-"))
+
+
+def _canonical_claude(model: str) -> str:
+    if old := _CLAUDE_OLD.fullmatch(model):  # 3-5-sonnet was the order of names before version 4
+        major, minor, family = old.groups()
+        return f"{family}-{major}-{minor}" if minor else f"{family}-{major}"
+    if new := _CLAUDE_NEW.match(model):
+        family, major, minor = new.groups()
+        version = f"{major}-{minor}" if minor else major
+        return f"{family}-{version}{model[new.end() :]}"
+    return model
+
+
+@lru_cache(maxsize=16384)
+def canonical_scope(scope: str) -> str:
+    """The one spelling of a scope, or `InvalidScope`."""
+    if not isinstance(scope, str) or not scope or len(scope) > _LONGEST_NAME:
+        raise InvalidScope(f"scope {_shown(scope)} must be a name of 1 to {_LONGEST_NAME} characters")
+    if scope in (SESSIONS, RUNS) or _LABELLED.fullmatch(scope):
+        return scope
+    parts = scope.split("/", 2)
+    if len(parts) == 3:
+        parts[2] = canonical_model(parts[2])
+    for part in parts:
+        if not _PART.fullmatch(part):
+            raise InvalidScope(
+                f"scope {_shown(scope)} has a part {_shown(part)} that is no name; "
+                "write provider/account/model with letters, digits and . _ : @ + - (or campaign:NAME, agent:NAME)"
+            )
+    if ":" in parts[0]:
+        raise InvalidScope(f"scope {_shown(scope)}: only campaign: and agent: may stand before a name")
+    return "/".join(parts)
+
+
+@lru_cache(maxsize=16384)
+def path_scopes(scope: str) -> tuple[str, ...]:
+    """A provider path and all it lies in, widest first: `a/b/c` gives `a`, `a/b`, `a/b/c`."""
+    scope = canonical_scope(scope)
+    if not is_provider_scope(scope):
+        raise InvalidScope(f"scope {_shown(scope)} is no provider path; write provider, provider/account or more")
+    parts = scope.split("/", 2)
+    return tuple("/".join(parts[: n + 1]) for n in range(len(parts)))
+
+
+def is_provider_scope(scope: str) -> bool:
+    """Whether the scope is the provider's to limit; the others are the user's own."""
+    return scope not in (SESSIONS, RUNS) and not scope.startswith(("campaign:", "agent:"))
+
+
+def scope_reached(scope: str, reach: Reach | None) -> str:
+    """The scope a signal is about: as wide as `reach` says, else the one it was seen in."""
+    if reach is None or not is_provider_scope(scope):
+        return scope
+    depth = {"provider": 1, "account": 2, "model": 3}[reach]
+    return "/".join(scope.split("/", 2)[:depth])
+
+
+class ScopePattern:
+    """`anthropic/*/opus-*`: each part is matched on its own; a scope that matches has a limit of its own."""
+
+    __slots__ = ("_regex", "depth", "is_exact", "specificity", "text")
+
+    def __init__(self, text: str) -> None:
+        if isinstance(text, str) and not _WILDCARD.search(text):
+            self.text = canonical_scope(text)
+        else:
+            self.text = _canonical_pattern(text)
+        wildcards = len(_WILDCARD.findall(self.text))
+        self.is_exact = wildcards == 0
+        self.depth = self.text.count("/") + 1
+        self.specificity = (-wildcards, len(self.text))
+        self._regex = re.compile("/".join(_part_regex(part) for part in self.text.split("/", 2)))
+
+    def matches(self, scope: str) -> bool:
+        return self._regex.fullmatch(scope) is not None
+
+    def matches_account_of(self, scope: str) -> bool:
+        """Whether this caps models inside the provider path `scope`, which names none."""
+        parts = self.text.split("/", 2)
+        mine = scope.split("/", 2)
+        return len(parts) == 3 > len(mine) and all(
+            re.fullmatch(_part_regex(part), have) for part, have in zip(parts, mine, strict=False)
+        )
+
+
+def _canonical_pattern(text: str) -> str:
+    if not isinstance(text, str) or not text or len(text) > _LONGEST_NAME:
+        raise InvalidScope(f"scope pattern {_shown(text)} must be a name of 1 to {_LONGEST_NAME} characters")
+    parts = text.split("/", 2)
+    if len(parts) == 3:
+        parts[2] = parts[2].lower().removeprefix("claude-")
+    for part in parts:
+        if not (_PATTERN_PART.fullmatch(part) or _LABELLED.fullmatch(part)):
+            raise InvalidScope(f"scope pattern {_shown(text)} has a part {_shown(part)} that is no name or wildcard")
+    return "/".join(parts)
+
+
+def _part_regex(part: str) -> str:
+    return "".join({"*": "[^/]*", "?": "[^/]"}.get(char, re.escape(char)) for char in part)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,243 @@
+"""All of a Governor as one frozen value, and back. What restarts is indistinguishable from what never stopped.
+
+`msgspec.json.encode(snapshot)` and `msgspec.json.decode(data, type=Snapshot)` store it.
+"""
+
+import math
+from copy import deepcopy
+from heapq import heapify
+
+import msgspec
+
+from paceline.core.admission import park
+from paceline.core.backoff import Pause
+from paceline.core.books import Books
+from paceline.core.headroom import Headroom, PlatformCap
+from paceline.core.pacing import RATE_SPAN_SECONDS, BudgetGate, Pace, Pacer
+from paceline.core.queue import Lane, Waiter
+from paceline.core.scope_state import ScopeState
+from paceline.core.settings import GovernorSettings, HeadroomMode
+from paceline.core.slots import LiveSlot
+from paceline.core.tickets import Ticket
+from paceline.core.usage_gate import UsageGate
+from paceline.core.verdicts import Effect
+from paceline.core.windows import Window
+from paceline.errors import InvalidSnapshot
+
+VERSION = 1
+
+
+class ScopeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one scope holds and has learnt. Counts follow from slots; the configured limit from the tables."""
+
+    name: str
+    cooling: tuple[float, ...] = ()
+    headroom: Headroom | None = None
+    platform: PlatformCap | None = None
+    pause: Pause | None = None
+    windows: tuple[Window, ...] = ()
+    pacer: Pacer | None = None
+    budget: BudgetGate | None = None
+    pace: Pace | None = None
+    usage: UsageGate | None = None
+    hold: str | None = None
+
+
+class GroupRecord(msgspec.Struct, frozen=True):
+    name: str | int
+    weight: float
+    accrued: float
+    accrued_at: float
+    live: int
+
+
+class SlotRecord(msgspec.Struct, frozen=True):
+    ticket: Ticket
+    granted_at: float
+    token: int
+    expires_at: float
+    heard: int
+    reported: bool
+    reclaim_at: float | None
+
+
+class WaiterRecord(msgspec.Struct, frozen=True):
+    """In line. `watching` is set for the foremost of each lane."""
+
+    ticket: Ticket
+    key: float
+    seq: int
+    enqueued_at: float
+    passed_since: float | None
+    watching: str | None
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that must survive. Limits set live are apart from the settings' and from what was learnt."""
+
+    version: int = VERSION
+    settings: GovernorSettings
+    at: float
+    seq: int
+    limits: dict[str, int | None]
+    cooldowns: dict[str, float]
+    headroom_modes: dict[str, HeadroomMode]
+    scopes: tuple[ScopeRecord, ...]
+    groups: tuple[GroupRecord, ...]
+    slots: tuple[SlotRecord, ...]
+    waiters: tuple[WaiterRecord, ...]
+    claims: tuple[str, ...]
+    recent: tuple[tuple[float, tuple[str, ...]], ...]
+    finished_seconds: float
+    finished_slots: int
+    sweep_at: float | None
+    effects: tuple[Effect, ...]
+
+
+def take(books: Books) -> Snapshot:
+    return Snapshot(
+        settings=books.settings,
+        at=books.now,
+        seq=books.seq,
+        limits=dict(books.limits.live),
+        cooldowns=dict(books.cooldowns.live),
+        headroom_modes=dict(books.modes),
+        scopes=tuple(_scope_record(scope) for scope in books.scopes.values()),
+        groups=tuple(
+            GroupRecord(group.name, group.weight, group.accrued, group.accrued_at, group.live)
+            for group in books.groups.values()
+        ),
+        slots=tuple(
+            SlotRecord(
+                slot.ticket, slot.granted_at, slot.token, slot.expires_at, slot.heard, slot.reported, slot.reclaim_at
+            )
+            for slot in books.slots.values()
+        ),
+        waiters=tuple(_waiter_record(waiter) for waiter in books.waiters.values()),
+        claims=tuple(waiter.ticket.id for waiter in books.claims),
+        recent=tuple(
+            (at, tuple(scope.name for scope in scopes))
+            for at, scopes in books.recent
+            if at > books.now - RATE_SPAN_SECONDS
+        ),
+        finished_seconds=books.finished_seconds,
+        finished_slots=books.finished_slots,
+        sweep_at=books.sweep_at,
+        effects=tuple(books.effects),
+    )
+
+
+def _scope_record(scope: ScopeState) -> ScopeRecord:
+    return deepcopy(
+        ScopeRecord(
+            name=scope.name,
+            cooling=tuple(scope.cooling),
+            headroom=scope.headroom,
+            platform=scope.platform,
+            pause=scope.pause,
+            windows=tuple(scope.windows.values()),
+            pacer=scope.pacer,
+            budget=scope.budget,
+            pace=scope.pace,
+            usage=scope.usage,
+            hold=scope.hold,
+        )
+    )
+
+
+def _waiter_record(waiter: Waiter) -> WaiterRecord:
+    lane = waiter.lane
+    watching = lane.watching.name if lane.head() is waiter and lane.watching is not None else None
+    return WaiterRecord(waiter.ticket, waiter.key, waiter.seq, waiter.enqueued_at, waiter.passed_since, watching)
+
+
+# -- and back ----------------------------------------------------------------------------------
+
+
+def rebuild(snapshot: Snapshot, settings: GovernorSettings | None) -> Books:
+    """Books that go on where the snapshot was taken."""
+    if snapshot.version > VERSION:
+        raise InvalidSnapshot(f"snapshot version {snapshot.version} is newer than {VERSION}: update Paceline")
+    books = Books(settings or snapshot.settings, snapshot.at)
+    books.limits = type(books.limits)(books.settings, snapshot.limits)
+    books.cooldowns = type(books.cooldowns)(books.settings.cooldowns, snapshot.cooldowns)
+    books.modes = dict(snapshot.headroom_modes)
+    books.finished_seconds, books.finished_slots = snapshot.finished_seconds, snapshot.finished_slots
+    for record in snapshot.scopes:
+        _rebuild_scope(books, record)
+    for slot_record in snapshot.slots:
+        _rebuild_slot(books, slot_record)
+    _rebuild_line(books, snapshot)
+    _rebuild_groups(books, snapshot)
+    books.recent.extend((at, tuple(books.scope(name) for name in names)) for at, names in snapshot.recent)
+    books.next_due = -math.inf  # look at everything once
+    books.seq, books.sweep_at, books.effects = snapshot.seq, snapshot.sweep_at, list(snapshot.effects)
+    for scope in books.scopes.values():
+        scope.refresh()
+        books.schedule(scope)
+    return books
+
+
+def _rebuild_scope(books: Books, record: ScopeRecord) -> None:
+    scope = books.scope(record.name)
+    parts = deepcopy(record)
+    scope.cooling = list(parts.cooling)
+    scope.used = len(scope.cooling)
+    scope.headroom, scope.platform, scope.pause = parts.headroom, parts.platform, parts.pause
+    scope.windows = {window.name: window for window in parts.windows}
+    scope.pacer, scope.budget, scope.pace, scope.hold = parts.pacer, parts.budget, parts.pace, parts.hold
+    if scope.usage is not None and parts.usage is not None:
+        scope.usage = parts.usage
+    scope.refresh()
+
+
+def _rebuild_slot(books: Books, record: SlotRecord) -> None:
+    """Sessions stand before their runs, as they were granted, so that runs find their session."""
+    lane = books.lane_as_accepted(record.ticket)
+    slot = LiveSlot(
+        record.ticket,
+        lane,
+        record.granted_at,
+        record.token,
+        record.expires_at,
+        record.heard,
+        record.reported,
+        record.reclaim_at,
+    )
+    books.slots[record.ticket.id] = slot
+    books.take_places(lane)
+    if slot.reclaim_at is not None:
+        books.lost.append(slot)
+
+
+def _rebuild_line(books: Books, snapshot: Snapshot) -> None:
+    heads: dict[Lane, str | None] = {}
+    for record in snapshot.waiters:
+        lane = books.lane_as_accepted(record.ticket)
+        waiter = Waiter(record.ticket, lane, record.key, record.seq, record.enqueued_at, record.passed_since)
+        books.waiters[record.ticket.id] = waiter
+        lane.push(waiter)
+        lane.group.waiting += 1
+        for scope in lane.scopes:
+            scope.waiting += 1
+        if record.watching is not None or lane not in heads:
+            heads[lane] = record.watching
+        if record.passed_since is not None and record.ticket.id not in snapshot.claims:
+            due = record.passed_since + books.settings.ageing
+            books.claim_timers.append((due, record.seq, waiter))
+    heapify(books.claim_timers)
+    for lane, watching in heads.items():
+        if watching is not None:
+            park(lane, books.scope(watching))
+    for ticket_id in snapshot.claims:
+        waiter = books.waiters[ticket_id]
+        books.claims.append(waiter)
+        for scope in waiter.lane.scopes:
+            scope.reserved += 1
+
+
+def _rebuild_groups(books: Books, snapshot: Snapshot) -> None:
+    for index, record in enumerate(snapshot.groups):
+        group = books.group(record.name)
+        group.index, group.weight, group.live = index, record.weight, record.live
+        group.accrued, group.accrued_at = record.accrued, record.accrued_at

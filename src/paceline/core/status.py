@@ -1,0 +1,91 @@
+"""What a scope looks like from outside: a frozen value for people, APIs and pages."""
+
+import msgspec
+
+from paceline.core.scope_state import ScopeState
+from paceline.core.windows import Window
+
+
+class WindowStatus(msgspec.Struct, frozen=True):
+    """A quota window and how far to trust what is believed of it."""
+
+    name: str
+    state: str
+    resets_at: float | None
+    probe_at: float | None
+    source: str | None
+    confidence: float
+    used_ratio: float | None
+
+
+class ScopeStatus(msgspec.Struct, frozen=True):
+    """`limit` is the effective one: the smallest of `configured`, `platform` and `adaptive`."""
+
+    scope: str
+    limit: int | None
+    configured: int | None
+    platform: int | None
+    adaptive: int | None
+    in_flight: int
+    cooling: int
+    queued: int
+    paused: bool
+    paused_until: float | None
+    cooldown: float
+    auto_reduced: bool
+    auto_reduced_from: int | None
+    notice: str | None
+    window: WindowStatus | None
+    windows: tuple[WindowStatus, ...]
+    held: str | None
+
+
+def scope_status(scope: ScopeState, now: float) -> ScopeStatus:
+    headroom = scope.headroom
+    adaptive = headroom.limit if headroom else None
+    reduced_from = headroom.reduced_from if headroom else None
+    paused_until = scope.pause.until if scope.pause else None
+    is_paused = paused_until is not None and now < paused_until
+    windows = tuple(_window_status(window) for window in scope.windows.values())
+    return ScopeStatus(
+        scope=scope.name,
+        limit=scope.effective,
+        configured=scope.configured,
+        platform=scope.platform.limit if scope.platform else None,
+        adaptive=adaptive,
+        in_flight=scope.live,
+        cooling=len(scope.cooling),
+        queued=scope.waiting,
+        paused=is_paused,
+        paused_until=paused_until if is_paused else None,
+        cooldown=scope.cooldown,
+        auto_reduced=adaptive is not None,
+        auto_reduced_from=reduced_from,
+        notice=_notice(scope, adaptive, reduced_from),
+        window=next((window for window in windows if window.state != "open"), windows[0] if windows else None),
+        windows=windows,
+        held=scope.hold,
+    )
+
+
+def _window_status(window: Window) -> WindowStatus:
+    return WindowStatus(
+        name=window.name,
+        state=window.state,
+        resets_at=window.resets_at,
+        probe_at=window.probe_at,
+        source=window.source,
+        confidence=window.confidence,
+        used_ratio=window.used_ratio,
+    )
+
+
+def _notice(scope: ScopeState, adaptive: int | None, reduced_from: int | None) -> str | None:
+    """What a person should know and can undo."""
+    if scope.hold is not None:
+        return f"held: {scope.hold}"
+    if adaptive is not None:
+        return f"auto-reduced from {reduced_from} to {adaptive} after a 429: restore"
+    if scope.platform is not None:
+        return f"the provider's own limit is {scope.platform.limit}"
+    return None

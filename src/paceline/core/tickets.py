@@ -1,0 +1,20 @@
+"""A ticket: one request to enter a set of scopes. A value; the line it waits in is `queue.py`."""
+
+import msgspec
+
+
+class Ticket(msgspec.Struct, frozen=True, gc=False):
+    """`scopes` are occupied together or not at all.
+
+    `group` shares capacity with other groups by `2 ** priority`; bare tickets (no group) of one
+    priority form a group of their own. `since` is when the agent's prompt started. `parent` is the
+    id of the session's ticket a run belongs to. `tokens` is what the call is expected to use.
+    """
+
+    id: str
+    scopes: tuple[str, ...]
+    group: str = ""
+    priority: int = 0
+    since: float | None = None
+    parent: str | None = None
+    tokens: int | None = None

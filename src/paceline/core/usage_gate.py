@@ -1,0 +1,90 @@
+"""The usage gate: while someone waits, the provider's own count decides who may enter.
+
+Keeps the last reading, which grants it cannot have seen yet, and when to ask again. One question
+is out at a time; no answer within the time-out, or one that makes no sense, means *unknown*.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+from paceline.core.timed import Timed
+
+DEFAULT_LAG_SECONDS = 0.35
+LONGEST_LAG_SECONDS = 10.0
+
+
+class UsageGate(Timed):
+    """`count` is the last reading, None while unknown; `grants` are the times of recent grants."""
+
+    relative_times: ClassVar[tuple[str, ...]] = ("read_at", "asked_at", "next_ask_at", "last_release_at")
+
+    interval: float
+    timeout: float
+    count: int | None = None
+    read_at: float | None = None
+    asked_at: float | None = None
+    ask_again: bool = False
+    next_ask_at: float | None = None
+    grants: list[float] = msgspec.field(default_factory=list)
+    last_release_at: float | None = None
+    learnt_lag: float | None = None
+
+    def wants_to_ask(self, now: float) -> bool:
+        return self.asked_at is None and (self.next_ask_at is None or now >= self.next_ask_at)
+
+    def on_asked(self, now: float) -> None:
+        self.asked_at, self.next_ask_at, self.ask_again = now, None, False
+
+    def on_answer(self, count: int | None, local: int, now: float) -> None:
+        """A reading, or None for unknown. `local` is how many slots are live here."""
+        self._learn_lag(count, local, now)
+        self.count, self.read_at = count, now
+        self.asked_at = None
+        self.next_ask_at = now if self.ask_again else now + self.interval
+        self.ask_again = False
+
+    def expire_question(self, local: int, now: float) -> None:
+        if self.asked_at is not None and now >= self.asked_at + self.timeout:
+            self.on_answer(None, local, now)
+
+    def on_release(self, now: float) -> None:
+        """Room may have come up: ask now; a question that is already out is asked again after it."""
+        self.last_release_at = now
+        if self.asked_at is None:
+            self.next_ask_at = now
+        elif now > self.asked_at:
+            self.ask_again = True
+
+    def on_grant(self, now: float) -> None:
+        oldest = now - LONGEST_LAG_SECONDS - self.interval
+        self.grants = [at for at in self.grants if at > oldest]
+        self.grants.append(now)
+
+    def room(self, cap: int, lag: float, now: float) -> int:
+        """How many may enter by the last reading: none without a fresh one, one an interval if unknown."""
+        if self.read_at is None or now - self.read_at >= self.interval:
+            return 0
+        if self.count is None:
+            return 1 if not any(at > now - self.interval for at in self.grants) else 0
+        unconfirmed = sum(at > self.read_at - lag for at in self.grants)
+        return cap - self.count - unconfirmed
+
+    def wake_at(self) -> float | None:
+        if self.asked_at is not None:
+            return self.asked_at + self.timeout
+        return self.next_ask_at
+
+    def shift(self, seconds: float) -> None:
+        super().shift(seconds)
+        self.grants = [at - seconds for at in self.grants]
+
+    def _learn_lag(self, count: int | None, local: int, now: float) -> None:
+        """A provider that still counts more than lives here some time after a release lags by that much."""
+        if count is None or self.last_release_at is None:
+            return
+        since_release = now - self.last_release_at
+        if count > local and since_release <= LONGEST_LAG_SECONDS:
+            self.learnt_lag = max(self.learnt_lag or 0.0, since_release)
+        elif count <= local:
+            self.last_release_at = None

@@ -1,0 +1,62 @@
+"""What comes out of the Governor: the answer to a ticket, and effects for the caller to carry out."""
+
+from typing import Literal
+
+import msgspec
+
+from paceline.events import Event
+
+Reason = Literal[
+    "limit",
+    "paused",
+    "cooldown",
+    "usage_gate",
+    "window_closed",
+    "platform_limit",
+    "pacing",
+    "reserve",
+    "held",
+    "queue_order",
+]
+
+
+class Granted(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """The ticket is in. `token` is its fencing token: a later grant always has a larger one."""
+
+    ticket_id: str
+    token: int
+    granted_at: float
+    waited: float
+    expires_at: float
+
+
+class Deferred(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """The ticket is not in, and this is what binds it.
+
+    `retry_at` is when that may change, as far as known; `position` is the place in its line
+    (1 = next), None where it does not wait.
+    """
+
+    ticket_id: str
+    reason: Reason
+    scope: str
+    detail: str
+    retry_at: float | None = None
+    position: int | None = None
+
+
+class Expired(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """The lease ran out: end the holder. Its place is given on at `reclaimed_at`, or when released."""
+
+    ticket_id: str
+    reclaimed_at: float
+
+
+class PollUsage(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """Ask the provider for its own count and `report` the `Usage`, or an empty one on failure."""
+
+    scope: str
+
+
+Verdict = Granted | Deferred
+Effect = Granted | Expired | PollUsage | Event

@@ -1,0 +1,161 @@
+"""Quota windows as beliefs: when a closed one is thought to reopen, how it is probed, how the rest follow.
+
+A closed window lets nobody in until `probe_at`; then one canary. Its success reopens the window
+in a wave: the n-th follower starts about a second / n after the one before. Numbers and names
+only: which scope a window belongs to and who waits there is not known here.
+"""
+
+import zlib
+from typing import ClassVar, Literal
+
+from paceline.core.tickets import Ticket
+from paceline.core.timed import Timed
+
+UNKNOWN_RESET_SECONDS = (300.0, 900.0, 1800.0, 3600.0)
+EARLY_PROBE_SECONDS = 1800.0
+DOUBTFUL_PROBE_SECONDS = 300.0
+JUST_PASSED_SECONDS = 5.0
+TRUSTED_CONFIDENCE = 0.5
+WAVE_SECONDS = 1.0
+WAVE_OVER_SECONDS = 0.02
+STRUCTURED_SOURCES = ("field", "header")
+LENGTH_SECONDS = {"5h": 5 * 3600.0, "daily": 86400.0, "weekly": 7 * 86400.0, "monthly": 31 * 86400.0}
+
+WindowState = Literal["open", "closed", "probing", "wave"]
+
+
+class Window(Timed):
+    """One quota period of a scope. `probe_at` is when the next canary may go."""
+
+    relative_times: ClassVar[tuple[str, ...]] = ("seen_at", "closed_at", "wave_next_at", "used_at")
+
+    name: str
+    state: WindowState = "open"
+    resets_at: float | None = None
+    source: str | None = None
+    confidence: float = 1.0
+    seen_at: float = 0.0
+    closed_at: float | None = None
+    probe_at: float | None = None
+    refusals: int = 0
+    canary: str | None = None
+    wave_started: int = 0
+    wave_next_at: float = 0.0
+    used_ratio: float | None = None
+    used_at: float = 0.0
+    line_from: tuple[float, float] | None = None
+    started_since_reading: int = 0
+    cost_ratio: float = 0.0
+
+    def close(self, resets_at: float | None, source: str | None, confidence: float, now: float) -> None:
+        """A refusal: the window is spent. Many sessions that meet the same closing are one refusal."""
+        if self.state in ("open", "wave"):
+            self.closed_at, self.refusals = now, 0
+        if self.state != "closed":
+            self.refusals += 1
+        self.state, self.canary = "closed", None
+        self.believe(resets_at, source, confidence, now)
+
+    def believe(self, resets_at: float | None, source: str | None, confidence: float, now: float) -> None:
+        """News of the reset. Structured evidence outranks parsed text about the same window."""
+        if not self._outranks(source, now):
+            self.resets_at, self.source, self.seen_at = resets_at, source, now
+            self.confidence = self._plausible(resets_at, confidence, now)
+        if self.state == "closed":
+            self.probe_at = self._next_probe(now)
+
+    def _outranks(self, source: str | None, now: float) -> bool:
+        """Whether what is already believed is better than news from `source`."""
+        still_ahead = self.resets_at is not None and self.resets_at > now and self.confidence >= TRUSTED_CONFIDENCE
+        return still_ahead and self.source in STRUCTURED_SOURCES and source not in STRUCTURED_SOURCES
+
+    def _plausible(self, resets_at: float | None, confidence: float, now: float) -> float:
+        """An implausible reset is kept as it is, with little trust."""
+        if resets_at is None:
+            return 0.0
+        longest = LENGTH_SECONDS.get(self.name, 32 * 86400.0)
+        if resets_at <= now or resets_at > now + longest * 1.1:
+            return min(confidence, 0.2)
+        return confidence
+
+    def _next_probe(self, now: float) -> float:
+        """The believed reset, or earlier: beliefs are wrong often enough to look in between."""
+        tried = self.refusals - 1
+        if self.resets_at is None:
+            return now + UNKNOWN_RESET_SECONDS[min(tried, len(UNKNOWN_RESET_SECONDS) - 1)]
+        if self.resets_at <= now:
+            first = JUST_PASSED_SECONDS if tried == 0 else UNKNOWN_RESET_SECONDS[min(tried - 1, 3)]
+            return now + first
+        trusted = self.confidence >= TRUSTED_CONFIDENCE
+        early = EARLY_PROBE_SECONDS if trusted else DOUBTFUL_PROBE_SECONDS
+        return min(self.resets_at, now + early * float(2 ** min(tried, 12)))
+
+    def blocks(self, ticket: Ticket, now: float) -> bool:
+        """Whether the ticket must wait. A canary session's own runs may pass: they are the probe."""
+        if self.state == "open":
+            return False
+        if self.state == "probing":
+            return ticket.parent is None or ticket.parent != self.canary
+        opens_at = self.opens_at
+        return opens_at is not None and now < opens_at
+
+    @property
+    def opens_at(self) -> float | None:
+        """When the next one may pass by time alone."""
+        if self.state == "closed":
+            return self.probe_at
+        return self.wave_next_at if self.state == "wave" else None
+
+    def on_grant(self, ticket_id: str, now: float) -> bool:
+        """A ticket passed; true if it went as the canary."""
+        self.started_since_reading += 1
+        if self.state == "closed":
+            self.state, self.canary = "probing", ticket_id
+            return True
+        if self.state == "wave":
+            self.wave_started += 1
+            gap = WAVE_SECONDS / self.wave_started
+            self.wave_next_at = now + gap * (0.5 + jitter(ticket_id, self.name))
+            if gap < WAVE_OVER_SECONDS:
+                self.state = "open"
+        return False
+
+    def on_canary_accepted(self, now: float) -> None:
+        """The provider took the canary: the rest may follow."""
+        self.state, self.canary = "wave", None
+        self.resets_at = self.probe_at = self.closed_at = None
+        self.refusals = 0
+        self.wave_started, self.wave_next_at = 0, now
+
+    def on_canary_lost(self, now: float) -> None:
+        """The canary went without an answer: another one may go."""
+        self.state, self.canary, self.probe_at = "closed", None, now
+
+    def on_reading(self, used_ratio: float, resets_at: float | None, now: float) -> None:
+        """The provider said how much is used. It never opens a closed window: a refusal outranks it."""
+        fresh_period = self.used_ratio is None or used_ratio < self.used_ratio - 0.05 or self.resets_at != resets_at
+        if self.used_ratio is not None and self.started_since_reading and used_ratio > self.used_ratio:
+            cost = (used_ratio - self.used_ratio) / self.started_since_reading
+            self.cost_ratio = cost if self.cost_ratio == 0 else 0.8 * self.cost_ratio + 0.2 * cost
+        if fresh_period or self.line_from is None:
+            self.line_from = (now, used_ratio)
+        self.used_ratio, self.used_at, self.started_since_reading = used_ratio, now, 0
+        if self.state == "open" and resets_at is not None:
+            self.resets_at, self.source, self.seen_at = resets_at, "header", now
+
+    def shift(self, seconds: float) -> None:
+        """A reset is a point on the calendar and stays; a probe in between is so long from now."""
+        super().shift(seconds)
+        if self.probe_at is not None and self.probe_at != self.resets_at:
+            self.probe_at -= seconds
+
+    def used_by_now(self, now: float) -> float | None:
+        """The last reading plus what started since; None where nothing is known of this period."""
+        if self.used_ratio is None or (self.resets_at is not None and now >= self.resets_at):
+            return None
+        return self.used_ratio + self.started_since_reading * self.cost_ratio
+
+
+def jitter(ticket_id: str, window: str) -> float:
+    """0 to 1, from the names alone, so that the core needs no randomness."""
+    return zlib.crc32(f"{ticket_id}|{window}".encode()) / 0xFFFFFFFF

@@ -1,0 +1,34 @@
+"""Every event name with its fields, in one list. Logs, metrics, streams and tables read it."""
+
+from typing import Final
+
+import msgspec
+
+FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "slot.granted": ("ticket", "waited"),
+    "slot.deferred": ("ticket", "reason", "detail", "retry_at"),
+    "slot.released": ("ticket", "held"),
+    "slot.lost": ("ticket", "reclaimed_at"),
+    "slot.reclaimed": ("ticket",),
+    "scope.paused": ("until", "cause"),
+    "scope.resumed": (),
+    "scope.limit_set": ("limit", "previous"),
+    "scope.limit_reduced": ("limit", "previous", "reduced_from"),
+    "scope.limit_raised": ("limit", "previous"),
+    "scope.platform_limit": ("detected_limit", "effective_cap", "previous_cap"),
+    "scope.paced": ("interval", "cause"),
+    "window.closed": ("window", "resets_at", "source", "confidence", "probe_at"),
+    "window.canary": ("window", "ticket"),
+    "window.reopened": ("window",),
+    "account.held": ("detail",),
+}
+
+
+class Event(msgspec.Struct, frozen=True, tag=True):
+    """Something that happened. `fields` holds what `FIELDS[name]` lists."""
+
+    name: str
+    at: float
+    scope: str | None = None
+    unit: str | None = None
+    fields: dict[str, object] = {}
