@@ -2,3 +2,4 @@
 
 from paceline.testing.clock import VirtualClock as VirtualClock
 from paceline.testing.provider import FakeProvider as FakeProvider
+from paceline.testing.world import World as World

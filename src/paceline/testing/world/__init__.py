@@ -1,0 +1,4 @@
+"""World: a seeded simulation with checkers outside the object it tests."""
+
+from paceline.testing.world.world import Figures as Figures
+from paceline.testing.world.world import World as World

@@ -1,0 +1,166 @@
+"""The checkers' own books: who holds what and who waits, from verdicts and effects alone.
+
+Everything is counted the naive way, anew after each change, so that no clever shortcut of the
+governor can be repeated here. Times are *elapsed* time, which runs on when the wall clock is set back.
+"""
+
+from bisect import insort
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from paceline.core import Granted, Ticket
+from paceline.core.scopes import is_provider_scope
+
+LineKey = tuple[tuple[str, ...], str, str | None]
+
+
+@dataclass(slots=True)
+class Held:
+    """A granted ticket. `lost_at` is when its lease was called expired, `failed` whether a report blamed it."""
+
+    ticket: Ticket
+    granted: Granted
+    since: float
+    renewed_at: float
+    lost_at: float | None = None
+    failed: bool = False
+
+
+@dataclass(slots=True, order=True)
+class Waiting:
+    """A ticket in line, in the order of its line: by key, then by arrival."""
+
+    key: float
+    arrival: int
+    ticket: Ticket = field(compare=False)
+    enqueued_at: float = field(compare=False)
+    passed_at: float | None = field(compare=False, default=None)
+
+
+class Books:
+    """What there is to know from outside."""
+
+    def __init__(self, limits: dict[str, int | None]) -> None:
+        self.held: dict[str, Held] = {}
+        self.waiting: dict[str, Waiting] = {}
+        self.lines: dict[LineKey, list[Waiting]] = {}
+        self.limits = dict(limits)
+        self._from_settings = frozenset(limits)
+        self.cooling: list[tuple[float, str]] = []
+        self.last_token = 0
+        self.released_count = 0
+        self.released_seconds = 0.0
+        self._arrivals = 0
+        self._occupied: Counter[str] | None = None
+        self._runs_of: dict[tuple[str, str], int] = {}
+
+    # -- who waits ------------------------------------------------------------------------------
+
+    def enqueue(self, ticket: Ticket, now: float, since: float, ageing: float) -> None:
+        self._arrivals += 1
+        key = min(max(since, now - ageing), now)
+        waiting = Waiting(key, self._arrivals, ticket, now)
+        self.waiting[ticket.id] = waiting
+        insort(self.lines.setdefault(line_of(ticket), []), waiting)
+
+    def dequeue(self, ticket_id: str) -> Waiting:
+        waiting = self.waiting.pop(ticket_id)
+        key = line_of(waiting.ticket)
+        self.lines[key].remove(waiting)
+        if not self.lines[key]:
+            del self.lines[key]
+        return waiting
+
+    def heads(self) -> list[Waiting]:
+        return [line[0] for line in self.lines.values()]
+
+    # -- who holds ------------------------------------------------------------------------------
+
+    def hold(self, ticket: Ticket, granted: Granted, now: float) -> None:
+        self.held[ticket.id] = Held(ticket, granted, now, now)
+        self.last_token = granted.token
+        self._occupied = None
+
+    def let_go(self, ticket_id: str, now: float) -> Held:
+        held = self.held.pop(ticket_id)
+        self.released_count += 1
+        self.released_seconds += now - held.since
+        self._occupied = None
+        return held
+
+    def occupied(self) -> Counter[str]:
+        """Places taken in each scope; a session and its runs take `max(1, live runs)` of a provider's."""
+        if self._occupied is None:
+            self._occupied = self._recount()
+        return self._occupied
+
+    def _recount(self) -> Counter[str]:
+        occupied: Counter[str] = Counter()
+        runs_of: dict[tuple[str, str], int] = defaultdict(int)
+        for held in self.held.values():
+            for scope in held.ticket.scopes:
+                if self._rides(held.ticket, scope):
+                    runs_of[held.ticket.parent or "", scope] += 1
+                else:
+                    occupied[scope] += 1
+        for (_, scope), runs in runs_of.items():
+            occupied[scope] += runs - 1
+        self._runs_of = runs_of
+        return occupied
+
+    def _rides(self, ticket: Ticket, scope: str) -> bool:
+        """Whether the ticket is a run inside the place of its session in this scope."""
+        session = self.held.get(ticket.parent) if ticket.parent is not None else None
+        return session is not None and is_provider_scope(scope) and scope in session.ticket.scopes
+
+    def places_needed(self, ticket: Ticket, scope: str) -> int:
+        """How many more places the ticket would take: none where its session's own place is still unused."""
+        self.occupied()
+        rides_free = self._rides(ticket, scope) and not self._runs_of.get((ticket.parent or "", scope))
+        return 0 if rides_free else 1
+
+    # -- limits and cooldowns ---------------------------------------------------------------------
+
+    def configured(self, scope: str) -> int | None:
+        """The limit set for a scope: its own, else that of the most specific pattern."""
+        if scope in self.limits:
+            return self.limits[scope]
+        matching = [pattern for pattern in self.limits if _matches(pattern, scope)]
+        if not matching:
+            return None
+        return self.limits[max(matching, key=lambda p: (-p.count("*") - p.count("?"), len(p)))]
+
+    def remove_limit(self, scope: str) -> None:
+        """Unlimited from now on: where another entry would take its place, that is written down."""
+        self.limits.pop(scope, None)
+        if scope in self._from_settings or any(_matches(pattern, scope) for pattern in self.limits):
+            self.limits[scope] = None
+
+    def cool(self, scope: str, until: float) -> None:
+        self.cooling.append((until, scope))
+
+    def cooling_in(self, scope: str, now: float) -> int:
+        return sum(1 for until, name in self.cooling if name == scope and until > now)
+
+    def forget_cooled(self, now: float) -> None:
+        self.cooling = [entry for entry in self.cooling if entry[0] > now]
+
+    def mean_seconds(self) -> float:
+        """The mean length of all slots released so far."""
+        return self.released_seconds / self.released_count if self.released_count else 1.0
+
+
+def line_of(ticket: Ticket) -> LineKey:
+    """Tickets that are alike in all that decides whether they may enter."""
+    return ticket.scopes, group_of(ticket), ticket.parent
+
+
+def group_of(ticket: Ticket) -> str:
+    """The group a ticket shares with; bare tickets of one priority are a group."""
+    return ticket.group or f"priority {ticket.priority}"
+
+
+def _matches(pattern: str, scope: str) -> bool:
+    parts, names = pattern.split("/"), scope.split("/")
+    return len(parts) == len(names) and all(fnmatchcase(n, p) for p, n in zip(parts, names, strict=True))

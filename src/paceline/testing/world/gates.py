@@ -1,0 +1,201 @@
+"""What shuts a scope from outside: pauses, closed windows, holds and the usage gate.
+
+Each book knows the least that was promised (a pause of at least Retry-After, a window shut at least
+until its reset or the first probe) and refuses a grant that comes earlier. Times are elapsed time,
+save for the resets of windows, which are wall time.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from paceline.core import GovernorSettings, Ticket
+from paceline.core.checks import outside_seconds
+from paceline.core.scopes import scope_reached
+from paceline.core.signals import (
+    AnySignal,
+    Overloaded,
+    QuotaClosed,
+    RateLimited,
+    Succeeded,
+    Usage,
+)
+from paceline.events import Event
+
+SLACK = 1e-6
+SHORTEST_OVERLOAD_PAUSE = 5.0
+FIRST_PROBE_SECONDS = 30 * 60.0
+FIRST_BACKOFF_SECONDS = 5 * 60.0
+LONGEST_WINDOW_SECONDS = 40 * 86400.0
+UNNAMED_WINDOW = "quota"
+
+Broken = Callable[[str], AssertionError]
+
+
+@dataclass(slots=True)
+class ClosedWindow:
+    """One spent window: no canary before `earliest`; `canary` is the ticket that is out to try it."""
+
+    earliest: float
+    canary: str | None = None
+    canary_passed: bool = False
+
+
+@dataclass(slots=True)
+class UsageBook:
+    """The provider's count as last heard, and the grants made since."""
+
+    reading: int | None = None
+    heard_at: float | None = None
+    grants_since: int = 0
+    asked_at: float | None = None
+    unknown_since: float | None = None
+    last_gated_grant: float = float("-inf")
+
+
+@dataclass(slots=True)
+class Gates:
+    """All of them. `broken` makes the error that says which promise was broken."""
+
+    settings: GovernorSettings
+    broken: Broken
+    paused_until: dict[str, float] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+    windows: dict[str, dict[str, ClosedWindow]] = field(default_factory=dict)
+    usage: dict[str, UsageBook] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.usage = {scope: UsageBook() for scope in self.settings.usage_scopes}
+
+    # -- what is heard ----------------------------------------------------------------------------
+
+    def note_report(self, scope: str, signal: AnySignal, session: str | None, elapsed: float, wall: float) -> None:
+        """`session` is the one that the signal's ticket belongs to: a canary's runs speak for it."""
+        scope = scope_reached(scope, signal.reach)
+        speakers = tuple(name for name in (signal.ticket, session) if name is not None)
+        match signal:
+            case RateLimited() | Overloaded():
+                self._note_pause(scope, signal, elapsed)
+            case QuotaClosed():
+                self._note_closed(scope, signal, speakers, elapsed, wall)
+            case Usage() if scope in self.usage:
+                self._note_usage(self.usage[scope], signal, elapsed)
+            case Succeeded():
+                self.note_canary_passed(speakers)
+            case _:
+                pass
+
+    def _note_pause(self, scope: str, signal: RateLimited | Overloaded, elapsed: float) -> None:
+        seconds = outside_seconds(signal.retry_after)
+        if seconds is None and isinstance(signal, RateLimited):
+            seconds = self.settings.default_pause
+        elif seconds is None:  # many streams that meet one overload are one refusal
+            seconds = 0.0 if elapsed < self.paused_until.get(scope, 0.0) else SHORTEST_OVERLOAD_PAUSE
+        self.paused_until[scope] = max(elapsed + seconds, self.paused_until.get(scope, elapsed))
+
+    def _note_closed(
+        self, scope: str, signal: QuotaClosed, speakers: tuple[str, ...], elapsed: float, wall: float
+    ) -> None:
+        windows = self.windows.setdefault(scope, {})
+        known = windows.get(signal.window or UNNAMED_WINDOW)
+        if known is not None and known.canary is not None and known.canary not in speakers:
+            return  # the canary that is out will tell
+        windows[signal.window or UNNAMED_WINDOW] = ClosedWindow(elapsed + _shortest_wait(signal.resets_at, wall))
+
+    def _note_usage(self, book: UsageBook, signal: Usage, elapsed: float) -> None:
+        book.asked_at = None
+        count = signal.concurrent_sessions
+        if type(count) is int and count >= 0:
+            book.reading, book.heard_at, book.grants_since, book.unknown_since = count, elapsed, 0, None
+        elif book.unknown_since is None:
+            book.reading, book.unknown_since = None, elapsed
+
+    def note_event(self, event: Event) -> None:
+        """Holds and reopenings are the governor's to announce; a reopening needs a canary that passed."""
+        if event.name == "account.held" and event.scope is not None:
+            self.held.add(event.scope)
+        elif event.name == "window.reopened" and event.scope is not None:
+            name = str(event.fields["window"])
+            closed = self.windows.get(event.scope, {}).pop(name, None)
+            if closed is not None and not closed.canary_passed:
+                raise self.broken(f"window {name} of {event.scope} reopened without a canary that passed")
+
+    def note_poll(self, scope: str, elapsed: float, someone_waits: bool) -> None:
+        book = self.usage[scope]
+        if book.asked_at is not None and elapsed < book.asked_at + self.settings.usage_timeout - SLACK:
+            raise self.broken(f"a second usage poll of {scope} while one is under way")
+        if not someone_waits:
+            raise self.broken(f"a usage poll of {scope} though nobody waits there")
+        if book.asked_at is not None and book.unknown_since is None:
+            book.unknown_since = elapsed
+        book.asked_at = elapsed
+
+    # -- what happens to slots --------------------------------------------------------------------
+
+    def note_canary_passed(self, speakers: tuple[str, ...]) -> None:
+        for closed in self._closed_windows():
+            if closed.canary in speakers:
+                closed.canary_passed = True
+
+    def note_canary_gone(self, ticket_id: str) -> None:
+        for closed in self._closed_windows():
+            if closed.canary == ticket_id:
+                closed.canary = None
+
+    def _closed_windows(self) -> list[ClosedWindow]:
+        return [closed for windows in self.windows.values() for closed in windows.values()]
+
+    def check_grant(self, ticket: Ticket, elapsed: float) -> None:
+        """No grant where a scope is paused, held or closed; a closed window lets one canary out at a time."""
+        for scope in ticket.scopes:
+            if elapsed < self.paused_until.get(scope, 0.0) - SLACK:
+                left = self.paused_until[scope] - elapsed
+                raise self.broken(f"{ticket.id} granted in {scope}, which is paused for another {left:.3f} s")
+            if scope in self.held:
+                raise self.broken(f"{ticket.id} granted in {scope}, which is held")
+            for name, closed in self.windows.get(scope, {}).items():
+                self._check_canary(ticket, scope, name, closed, elapsed)
+
+    def _check_canary(self, ticket: Ticket, scope: str, name: str, closed: ClosedWindow, elapsed: float) -> None:
+        if closed.canary is not None:
+            if ticket.parent == closed.canary:
+                return  # the runs of a canary session are the probe
+            raise self.broken(f"{ticket.id} granted while canary {closed.canary} is out in window {name} of {scope}")
+        if elapsed < closed.earliest - SLACK:
+            left = closed.earliest - elapsed
+            raise self.broken(f"{ticket.id} granted in window {name} of {scope}, {left:.3f} s before the first canary")
+        closed.canary = ticket.id
+
+    def note_grant(self, ticket: Ticket) -> None:
+        for scope in ticket.scopes:
+            if scope in self.usage:
+                self.usage[scope].grants_since += 1
+
+    def check_gated_grant(self, ticket: Ticket, scope: str, limit: int, elapsed: float) -> None:
+        """A waiter enters on a fresh reading that leaves room, or, where usage is unknown, one per interval."""
+        book = self.usage[scope]
+        interval = self.settings.usage_interval
+        if book.reading is not None and book.heard_at is not None and elapsed <= book.heard_at + interval + SLACK:
+            if book.reading + book.grants_since + 1 > limit:
+                raise self.broken(
+                    f"{ticket.id} granted in {scope}: the reading {book.reading} and {book.grants_since} grants since "
+                    f"leave nothing of {limit}"
+                )
+        elif book.unknown_since is None and not self._poll_is_overdue(book, elapsed):
+            raise self.broken(f"{ticket.id} granted in {scope} from the queue without a fresh usage reading")
+        elif elapsed < book.last_gated_grant + interval - SLACK:
+            raise self.broken(f"{ticket.id} granted in {scope}: usage is unknown, and one has entered this second")
+        book.last_gated_grant = elapsed
+
+    def _poll_is_overdue(self, book: UsageBook, elapsed: float) -> bool:
+        return book.asked_at is not None and elapsed >= book.asked_at + self.settings.usage_timeout - SLACK
+
+    def is_shut(self, scope: str, elapsed: float) -> bool:
+        """Whether these books know a reason why nobody enters."""
+        return elapsed < self.paused_until.get(scope, 0.0) or scope in self.held or bool(self.windows.get(scope))
+
+
+def _shortest_wait(resets_at: float | None, wall: float) -> float:
+    """How long a window stays shut at least: until its reset or the first probe, less where the reset is implausible."""
+    if resets_at is None or resets_at > wall + LONGEST_WINDOW_SECONDS:
+        return FIRST_BACKOFF_SECONDS
+    return min(max(0.0, resets_at - wall), FIRST_PROBE_SECONDS)

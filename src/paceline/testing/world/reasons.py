@@ -1,0 +1,77 @@
+"""Is the reason a waiting ticket is given a true one? A false one would hide an idle place."""
+
+import math
+from typing import TYPE_CHECKING, get_args
+
+from paceline.core import Deferred
+from paceline.core.verdicts import Reason
+from paceline.testing.world.books import Waiting
+from paceline.testing.world.gates import SLACK
+
+if TYPE_CHECKING:
+    from paceline.testing.world.watched import WatchedGovernor
+
+REASONS = frozenset(get_args(Reason))
+HELPED_BY_TIME = frozenset({"paused", "cooldown", "usage_gate", "window_closed", "pacing", "reserve"})
+
+
+def check_reason(watched: "WatchedGovernor", waiting: Waiting, why: Deferred) -> None:
+    """The reason is one of the contract's, about one of the ticket's scopes, backed by what can be seen."""
+    ticket = waiting.ticket
+    if why.ticket_id != ticket.id or why.reason not in REASONS or not why.detail:
+        watched.fail(f"{ticket.id} waits because of {why!r}, which is no answer")
+    if why.scope not in ticket.scopes:
+        watched.fail(f"{ticket.id} is said to wait for {why.scope}, which is not among its scopes")
+    if why.position is None or why.position < 1:
+        watched.fail(f"{ticket.id} waits at position {why.position}")
+    if why.reason in HELPED_BY_TIME and not _has_prospect(watched, why):
+        watched.fail(f"{ticket.id} waits for time to pass ({why.reason}) and nothing will wake it: {why!r}")
+    if not _is_backed(watched, waiting, why):
+        watched.fail(f"{ticket.id} waits because of {why.reason} in {why.scope} ({why.detail}), which is not so")
+
+
+def _has_prospect(watched: "WatchedGovernor", why: Deferred) -> bool:
+    if why.retry_at is not None and math.isfinite(why.retry_at):
+        return why.retry_at > watched.wall - SLACK
+    return watched.governor.next_wakeup() is not None
+
+
+def _is_backed(watched: "WatchedGovernor", waiting: Waiting, why: Deferred) -> bool:
+    status = watched.governor.status(why.scope, now=watched.wall)
+    match why.reason:
+        case "limit" | "platform_limit":
+            return lacks_room(watched, waiting, why.scope) or may_be_kept(watched, waiting)
+        case "cooldown":
+            return status is not None and status.cooling > 0
+        case "paused":
+            return status is not None and status.paused
+        case "window_closed":
+            return status is not None and status.window is not None
+        case "usage_gate":
+            return why.scope in watched.gates.usage
+        case "held":
+            return why.scope in watched.gates.held
+        case "queue_order":
+            return may_be_kept(watched, waiting)
+        case _:
+            return True
+
+
+def lacks_room(watched: "WatchedGovernor", waiting: Waiting, scope: str) -> bool:
+    """Whether the scope is full for this ticket; one that needs no place of its own waits only while it is over."""
+    limit = watched.limit_of(scope)
+    if limit is None:
+        return False
+    occupied = watched.books.occupied()[scope] + watched.cooling_in(scope)
+    return occupied + watched.books.places_needed(waiting.ticket, scope) > limit
+
+
+def may_be_kept(watched: "WatchedGovernor", waiting: Waiting) -> bool:
+    """Whether a place may be kept for someone else: a ticket in a common scope that has waited beyond `ageing`."""
+    overdue_since = watched.elapsed - watched.settings.ageing + SLACK
+    return any(
+        other.enqueued_at <= overdue_since
+        and other is not waiting
+        and set(other.ticket.scopes) & set(waiting.ticket.scopes)
+        for other in watched.books.heads()
+    )

@@ -1,0 +1,109 @@
+"""What a simulated world is made of. Whatever is not asked for is drawn from the seed."""
+
+import random
+from typing import Any
+
+import msgspec
+
+from paceline.core import GovernorSettings
+from paceline.errors import InvalidInput
+
+PATHS = (
+    "umans",
+    "anthropic/max-1/opus-4-6",
+    "anthropic/max-1/sonnet-4-5",
+    "anthropic/max-2/opus-4-6",
+    "openai/key",
+    "gemini/free/pro-3",
+)
+USAGE_SCOPES = ("umans", "openai")
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The knobs of a World.
+
+    steps       how many things happen
+    paths       how many provider paths tickets go to (1-6)
+    groups      how many campaigns there are beside bare tickets
+    priorities  how many priority levels there are
+    sessions    the share of tickets that open a session (its runs follow)
+    signals     429s, closed windows, platform limits and so on are reported
+    usage       two providers answer (or do not answer) usage polls
+    cooldowns   released slots count on for a while
+    settings    limits and cooldowns are changed by hand on the way
+    silent      the share of holders that never renew their lease
+    clock_steps the wall clock is set back now and then
+    restarts    the governor is stored and restored now and then
+    twins       a second governor that is never restarted must answer the same
+    saturated   nothing but full queues: measures the shares between groups
+    """
+
+    steps: int = 500
+    paths: int = 3
+    groups: int = 2
+    priorities: int = 3
+    sessions: float = 0.0
+    signals: bool = False
+    usage: bool = False
+    cooldowns: bool = False
+    settings: bool = True
+    silent: float = 0.0
+    clock_steps: bool = False
+    restarts: bool = False
+    twins: bool = False
+    saturated: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.paths <= len(PATHS):
+            raise InvalidInput(f"paths must be 1 to {len(PATHS)}; got {self.paths!r}")
+        if self.steps < 1 or self.groups < 0 or self.priorities < 1:
+            raise InvalidInput(f"steps and priorities must be >= 1 and groups >= 0; got {self!r}")
+        if not (0 <= self.sessions <= 1 and 0 <= self.silent <= 1):
+            raise InvalidInput(f"sessions and silent are shares of 0 to 1; got {self!r}")
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether only the user's own limits bind, so that who could enter is plain arithmetic."""
+        shares_cooling_places = self.cooldowns and self.sessions > 0
+        return not (self.signals or self.usage or shares_cooling_places)
+
+
+def draw_scenario(dice: random.Random, asked: dict[str, Any]) -> Scenario:
+    """A scenario as asked for, the rest drawn. Half of all worlds are calm, where the checks are sharpest."""
+    is_calm = dice.random() < 0.5
+    drawn: dict[str, Any] = {
+        "paths": dice.randint(1, len(PATHS)),
+        "groups": dice.randint(0, 4),
+        "priorities": dice.randint(1, 4),
+        "sessions": dice.choice((0.0, 0.0, 0.2, 0.5)),
+        "signals": not is_calm and dice.random() < 0.8,
+        "usage": not is_calm and dice.random() < 0.4,
+        "cooldowns": dice.random() < 0.4,
+        "silent": dice.choice((0.0, 0.0, 0.1)),
+        "clock_steps": dice.random() < 0.2,
+        "restarts": dice.random() < 0.5,
+        "twins": dice.random() < 0.1,
+    }
+    try:
+        return msgspec.convert(drawn | asked, Scenario)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"no such scenario: {error}") from None
+
+
+def draw_settings(dice: random.Random, scenario: Scenario) -> GovernorSettings:
+    """Limits small enough that tickets have to wait."""
+    limits: dict[str, int | None] = {"sessions": dice.randint(2, 8), "runs": dice.randint(1, 12)}
+    for path in PATHS[: scenario.paths]:
+        for scope in (path, path.split("/")[0]):
+            if dice.random() < 0.6:
+                limits[scope] = dice.randint(1, 5)
+    if dice.random() < 0.5:
+        limits["anthropic/*/opus-*"] = dice.randint(1, 3)
+    return GovernorSettings(
+        limits=limits,
+        cooldown=dice.choice((0.0, 0.35, 2.0)) if scenario.cooldowns else 0.0,
+        headroom=dice.choice(("adaptive", "adaptive", "one-way", "off")),
+        usage_scopes=USAGE_SCOPES if scenario.usage else (),
+        default_pause=dice.choice((5.0, 30.0)),
+        ageing=dice.choice((5.0, 60.0)),
+    )

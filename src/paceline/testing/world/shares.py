@@ -1,0 +1,96 @@
+"""Full queues and nothing else: do the shares of slot-seconds follow `2 ** priority`?"""
+
+import heapq
+import random
+from collections import Counter
+
+import msgspec
+
+from paceline.core import Governor, GovernorSettings, Granted, Ticket
+from paceline.testing.world.scenario import Scenario
+
+QUEUE_LENGTH = 3
+FAIREST = 0.98
+
+
+class Shares(msgspec.Struct, frozen=True):
+    """Slot-seconds each group had, and how fair that is for its weight (Jain's index, 1 = perfectly)."""
+
+    asked: int
+    granted: int
+    released: int
+    seconds: float
+    jain: float
+    slot_seconds: dict[str, float]
+
+
+def run_saturated(dice: random.Random, scenario: Scenario) -> Shares:
+    """Every group always has tickets waiting; slots of each last as long as is usual for it."""
+    bench = _Bench(dice, scenario)
+    shares = bench.run(scenario.steps)
+    assert shares.jain >= FAIREST, f"shares {shares.slot_seconds} have a fairness of only {shares.jain:.4f}"
+    return shares
+
+
+class _Bench:
+    def __init__(self, dice: random.Random, scenario: Scenario) -> None:
+        self._dice = dice
+        self.now = 0.0
+        places = dice.randint(1, 12)
+        settings = GovernorSettings(limits={"runs": places}, slot_timeout=1e6)
+        self.governor = Governor(settings, now=self.now)
+        names = [f"campaign-{n}" for n in range(max(2, scenario.groups))]
+        self._priority = {name: dice.randrange(scenario.priorities) for name in names}
+        self._mean_seconds = {name: dice.choice((3.0, 30.0, 300.0)) for name in names}
+        self._tickets: dict[str, str] = {}
+        self._ending: list[tuple[float, str, float]] = []
+        self._used: Counter[str] = Counter()
+        self._asked = self._granted = self._released = 0
+
+    def run(self, steps: int) -> Shares:
+        for name in self._priority:
+            for _ in range(QUEUE_LENGTH):
+                self._ask(name)
+        for _ in range(steps):
+            self._end_next()
+        self._charge_those_still_running()
+        return Shares(
+            asked=self._asked,
+            granted=self._granted,
+            released=self._released,
+            seconds=self.now,
+            jain=self._jain(),
+            slot_seconds=dict(self._used),
+        )
+
+    def _ask(self, name: str) -> None:
+        self._asked += 1
+        ticket = Ticket(f"t{self._asked}", ("runs",), name, self._priority[name])
+        self._tickets[ticket.id] = name
+        verdict = self.governor.request(ticket, now=self.now)
+        if isinstance(verdict, Granted):
+            self._start(verdict)
+
+    def _start(self, granted: Granted) -> None:
+        self._granted += 1
+        name = self._tickets[granted.ticket_id]
+        seconds = self._dice.uniform(0.5, 1.5) * self._mean_seconds[name]
+        heapq.heappush(self._ending, (self.now + seconds, granted.ticket_id, self.now))
+        self._ask(name)  # its place in the queue is filled at once, so the group stays saturated
+
+    def _end_next(self) -> None:
+        self.now, ticket_id, started = heapq.heappop(self._ending)
+        self._used[self._tickets[ticket_id]] += self.now - started
+        self._released += 1
+        self.governor.release(ticket_id, now=self.now)
+        for effect in self.governor.advance(now=self.now):
+            if isinstance(effect, Granted):
+                self._start(effect)
+
+    def _charge_those_still_running(self) -> None:
+        for _, ticket_id, started in self._ending:
+            self._used[self._tickets[ticket_id]] += self.now - started
+
+    def _jain(self) -> float:
+        shares = [self._used[name] / 2.0**priority for name, priority in self._priority.items()]
+        return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))

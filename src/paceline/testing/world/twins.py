@@ -1,0 +1,51 @@
+"""Two governors that are told the same. One is stored and restored on the way; both must answer alike."""
+
+from typing import Any, cast
+
+import msgspec
+
+from paceline.core import Governor, Snapshot
+
+
+def restarted(governor: Governor, now: float) -> Governor:
+    """The governor as it comes back from storage: through JSON, as a store would keep it."""
+    snapshot = governor.snapshot()
+    stored = msgspec.json.encode(snapshot)
+    return Governor.restore(msgspec.json.decode(stored, type=type(snapshot)), now=now)
+
+
+class TwinGovernors:
+    """Has the verbs of a Governor. Each call goes to both, and their answers are compared."""
+
+    def __init__(self, governor: Governor, now: float) -> None:
+        self.never_stopped = governor
+        self.restarted = restarted(governor, now)
+
+    def restart(self, now: float) -> None:
+        self.restarted = restarted(self.restarted, now)
+
+    def snapshot(self) -> Snapshot:
+        """Of one of them: what matters is that they answer alike, not how they keep it."""
+        return self.never_stopped.snapshot()
+
+    def __getattr__(self, verb: str) -> Any:
+        def both(*args: Any, **kwargs: Any) -> Any:
+            first = getattr(self.never_stopped, verb)(*args, **kwargs)
+            second = getattr(self.restarted, verb)(*args, **kwargs)
+            if first != second:
+                raise AssertionError(f"{verb} answered {first!r}, but {second!r} after a restart")
+            return first
+
+        return both
+
+    def as_governor(self) -> Governor:
+        """For those who need not know that there are two."""
+        return cast(Governor, self)
+
+
+def restart(governor: Governor, now: float) -> Governor:
+    """Restart a governor, or the one of a pair that may be restarted."""
+    if isinstance(governor, TwinGovernors):
+        governor.restart(now)
+        return governor.as_governor()
+    return restarted(governor, now)

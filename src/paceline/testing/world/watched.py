@@ -1,0 +1,344 @@
+"""A governor under watch: every call goes through here, and a broken promise raises.
+
+The checkers see what any caller sees (verdicts, effects, status and why) and compare it with their
+own books. They never look inside.
+"""
+
+from typing import NoReturn
+
+from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
+from paceline.core.scopes import is_provider_scope
+from paceline.core.signals import AnySignal, Usage
+from paceline.core.verdicts import Effect, Expired, PollUsage, Verdict
+from paceline.events import FIELDS, Event
+from paceline.testing.world.books import Books, Held
+from paceline.testing.world.gates import SLACK, Gates
+from paceline.testing.world.order import OrderCheck
+from paceline.testing.world.reasons import check_reason
+
+MOST_WAKEUPS = 20_000
+
+
+class BrokenPromise(AssertionError):
+    """What the governor did, against what was promised."""
+
+
+class WatchedGovernor:
+    """The same verbs as a Governor; effects are collected after every call.
+
+    `is_calm` says that only configured limits and cooldowns will bind: who could enter is then plain
+    arithmetic, and the checks of order and idleness become exact.
+    """
+
+    def __init__(self, governor: Governor, settings: GovernorSettings, now: float, *, is_calm: bool = False) -> None:
+        self.governor = governor
+        self.settings = settings
+        self.is_calm = is_calm
+        self.books = Books(settings.limits)
+        self.gates = Gates(settings, BrokenPromise)
+        self.order = OrderCheck(self)
+        self.polls: list[str] = []
+        self.granted = 0
+        self.grants_from_queue = 0
+        self.expired: list[str] = []
+        self._cooldowns = dict(settings.cooldowns)
+        self._wall = now
+        self._set_back = 0.0
+
+    # -- time ---------------------------------------------------------------------------------------
+
+    @property
+    def wall(self) -> float:
+        """The wall clock as the governor was last told."""
+        return self._wall
+
+    @property
+    def elapsed(self) -> float:
+        """Time that really passed: it does not go back when the wall clock does."""
+        return self._wall + self._set_back
+
+    def move_clock(self, now: float) -> None:
+        """It is now `now`, whatever was skipped; a clock that goes back has been set, no time was undone."""
+        if now < self._wall:
+            self._set_back += self._wall - now
+        self._wall = now
+        self.collect()
+
+    def run_until(self, until: float) -> None:
+        """Let time pass, being there at every wake-up the governor asks for."""
+        for _ in range(MOST_WAKEUPS):
+            wakeup = self.governor.next_wakeup()
+            if wakeup is None or wakeup > until:
+                self.move_clock(until)
+                return
+            self.move_clock(max(wakeup, self._wall))
+        self.fail(f"asked to be woken {MOST_WAKEUPS} times before {until}")
+
+    # -- the verbs ------------------------------------------------------------------------------------
+
+    def request(self, ticket: Ticket) -> Verdict:
+        return self._ask(ticket, self.governor.request(ticket, now=self._wall), waits=True)
+
+    def try_request(self, ticket: Ticket) -> Verdict:
+        return self._ask(ticket, self.governor.try_request(ticket, now=self._wall), waits=False)
+
+    def _ask(self, ticket: Ticket, verdict: Verdict, *, waits: bool) -> Verdict:
+        if verdict.ticket_id != ticket.id:
+            self.fail(f"the verdict on {ticket.id} names {verdict.ticket_id}")
+        if isinstance(verdict, Granted):
+            self.order.check_newcomer(ticket)
+            self._enter(ticket, verdict, waited=0.0)
+        elif waits:
+            self.books.enqueue(ticket, self.elapsed, self._elapsed_since(ticket), self.settings.ageing)
+        self.collect()
+        return verdict
+
+    def _elapsed_since(self, ticket: Ticket) -> float:
+        if ticket.since is None or ticket.since > self._wall:
+            return self.elapsed
+        return ticket.since + self._set_back
+
+    def ask_again(self, ticket: Ticket) -> Verdict:
+        """A repeated request of a held or waiting ticket gets the standing answer and changes nothing."""
+        verdict = self.governor.request(ticket, now=self._wall)
+        held = self.books.held.get(ticket.id)
+        if held is not None and not _is_same_grant(verdict, held.granted):
+            self.fail(f"asked again, {ticket.id} got {verdict!r} instead of its standing {held.granted!r}")
+        if held is None and not isinstance(verdict, Deferred):
+            self.fail(f"asked again, the waiting {ticket.id} got {verdict!r}")
+        self.collect()
+        return verdict
+
+    def release(self, ticket_id: str) -> None:
+        held = self.books.held.get(ticket_id)
+        if held is not None:
+            self.order.look_before_release(held.ticket)
+        self.governor.release(ticket_id, now=self._wall)
+        if held is not None:
+            if not held.failed and held.lost_at is None:
+                self.gates.note_canary_passed(tuple(filter(None, (ticket_id, held.ticket.parent))))
+            self._leave(held, cools=True)
+        self.collect()
+        self.order.forget()
+
+    def cancel(self, ticket_id: str) -> None:
+        self.governor.cancel(ticket_id, now=self._wall)
+        if ticket_id in self.books.waiting:
+            self.books.dequeue(ticket_id)
+        self.collect()
+
+    def renew(self, ticket_id: str) -> bool:
+        renewed = self.governor.renew(ticket_id, now=self._wall)
+        held = self.books.held.get(ticket_id)
+        if renewed and (held is None or held.lost_at is not None):
+            self.fail(f"renewed the lease of {ticket_id}, which is {'unknown' if held is None else 'lost'}")
+        if not renewed and held is not None and held.lost_at is None:
+            self.fail(f"refused to renew the live lease of {ticket_id}")
+        if renewed and held is not None:
+            held.renewed_at = self.elapsed
+        self.collect()
+        return renewed
+
+    def report(self, scope: str, signal: AnySignal) -> None:
+        held = self.books.held.get(signal.ticket or "")
+        session = held.ticket.parent if held is not None else None
+        self.gates.note_report(scope, signal, session, self.elapsed, self._wall)
+        if held is not None and not isinstance(signal, Usage):
+            held.failed = type(signal).__name__ != "Succeeded"
+        self.governor.report(scope, signal, now=self._wall)
+        self.collect()
+
+    def set_limit(self, scope: str, limit: int | None) -> None:
+        self.books.limits[scope] = limit
+        self.governor.set_limit(scope, limit, now=self._wall)
+        self.collect()
+
+    def remove_limit(self, scope: str) -> None:
+        self.books.remove_limit(scope)
+        self.governor.remove_limit(scope, now=self._wall)
+        self.collect()
+
+    def set_cooldown(self, scope: str, seconds: float) -> None:
+        self._cooldowns[scope] = seconds
+        self.governor.set_cooldown(scope, seconds, now=self._wall)
+        self.collect()
+
+    def lift_hold(self, scope: str) -> None:
+        self.gates.held.discard(scope)
+        self.governor.lift_hold(scope, now=self._wall)
+        self.collect()
+
+    # -- what comes out -------------------------------------------------------------------------------
+
+    def collect(self) -> None:
+        """Take the effects and hold each against the books; afterwards nobody waits who could enter."""
+        for effect in self.governor.advance(now=self._wall):
+            self._take(effect)
+        wakeup = self.governor.next_wakeup()
+        if wakeup is not None and wakeup <= self._wall:
+            self.fail(f"asks to be woken at {wakeup}, which is not after now ({self._wall})")
+        if self.is_calm:
+            self.order.check_nobody_is_kept_waiting()
+
+    def _take(self, effect: Effect) -> None:
+        match effect:
+            case Granted():
+                self._take_grant(effect)
+            case Expired():
+                self._take_expiry(effect)
+            case PollUsage(scope=scope):
+                someone_waits = any(scope in waiting.ticket.scopes for waiting in self.books.waiting.values())
+                self.gates.note_poll(scope, self.elapsed, someone_waits)
+                self.polls.append(scope)
+            case Event():
+                self._take_event(effect)
+
+    def _take_grant(self, granted: Granted) -> None:
+        waiting = self.books.waiting.get(granted.ticket_id)
+        if waiting is None:
+            self.fail(f"granted {granted.ticket_id}, which does not wait")
+        self.order.check_from_queue(waiting)
+        self.books.dequeue(granted.ticket_id)
+        for scope in waiting.ticket.scopes:
+            limit = self.limit_of(scope) if scope in self.gates.usage else None
+            if limit is not None and self.books.places_needed(waiting.ticket, scope):
+                self.gates.check_gated_grant(waiting.ticket, scope, limit, self.elapsed)
+        self.grants_from_queue += 1
+        self._enter(waiting.ticket, granted, waited=self.elapsed - waiting.enqueued_at)
+
+    def _enter(self, ticket: Ticket, granted: Granted, waited: float) -> None:
+        if ticket.id in self.books.held:
+            self.fail(f"granted {ticket.id}, which already holds a slot")
+        if granted.token <= self.books.last_token:
+            self.fail(f"fencing token {granted.token} of {ticket.id} is not above {self.books.last_token}")
+        if granted.granted_at != self._wall or abs(granted.waited - waited) > SLACK:
+            self.fail(f"{granted!r} should have been granted at {self._wall} after {waited} s")
+        if abs(granted.expires_at - self._wall - self.settings.slot_timeout) > SLACK:
+            self.fail(f"{granted!r} should expire {self.settings.slot_timeout} s after {self._wall}")
+        self._check_room(ticket)
+        self.gates.check_grant(ticket, self.elapsed)
+        self.gates.note_grant(ticket)
+        self.books.hold(ticket, granted, self.elapsed)
+        self.granted += 1
+
+    def _check_room(self, ticket: Ticket) -> None:
+        """A grant must find room in each scope; only a run inside its session's place may enter a full one."""
+        for scope in ticket.scopes:
+            limit = self.limit_of(scope)
+            if limit is None:
+                continue
+            occupied = self.books.occupied()[scope]
+            if self.books.places_needed(ticket, scope):
+                occupied += 1 + self.books.cooling_in(scope, self.elapsed + SLACK)
+                if occupied > limit:
+                    self.fail(f"scope {scope} has {occupied} live slots over its limit of {limit}")
+            elif occupied > limit and self._is_youngest_session(ticket.parent, scope):
+                self.fail(f"{ticket.id} of the youngest session entered {scope}, which is over its limit of {limit}")
+
+    def _is_youngest_session(self, session: str | None, scope: str) -> bool:
+        sessions = [h for h in self.books.held.values() if "sessions" in h.ticket.scopes and scope in h.ticket.scopes]
+        return bool(sessions) and max(sessions, key=lambda h: h.granted.token).ticket.id == session
+
+    def _take_expiry(self, expired: Expired) -> None:
+        held = self.books.held.get(expired.ticket_id)
+        if held is None or held.lost_at is not None:
+            self.fail(f"expired {expired.ticket_id}, which holds no live lease")
+        if self.elapsed - held.renewed_at < self.settings.slot_timeout - SLACK:
+            self.fail(f"expired {expired.ticket_id}, renewed {self.elapsed - held.renewed_at:.3f} s ago")
+        if abs(expired.reclaimed_at - self._wall - self.settings.lost_grace) > SLACK:
+            self.fail(f"{expired!r} leaves a grace other than {self.settings.lost_grace} s at {self._wall}")
+        held.lost_at = self.elapsed
+        self.gates.note_canary_gone(expired.ticket_id)
+        self.expired.append(expired.ticket_id)
+
+    def _take_event(self, event: Event) -> None:
+        if sorted(event.fields) != sorted(FIELDS[event.name]):
+            self.fail(f"event {event.name} carries {sorted(event.fields)} instead of {sorted(FIELDS[event.name])}")
+        self.gates.note_event(event)
+        if event.name == "slot.reclaimed":
+            self._take_reclaim(str(event.fields["ticket"]))
+
+    def _take_reclaim(self, ticket_id: str) -> None:
+        held = self.books.held.get(ticket_id)
+        if held is None or held.lost_at is None:
+            self.fail(f"reclaimed {ticket_id}, which is not lost")
+        if self.elapsed - held.lost_at < self.settings.lost_grace - SLACK:
+            self.fail(f"reclaimed {ticket_id} only {self.elapsed - held.lost_at:.3f} s after it was lost")
+        self._leave(held, cools=False)
+
+    def _leave(self, held: Held, *, cools: bool) -> None:
+        self.books.let_go(held.ticket.id, self.elapsed)
+        self.gates.note_canary_gone(held.ticket.id)
+        if cools and not self._has_family(held.ticket):
+            for scope in held.ticket.scopes:
+                if (seconds := self.cooldown_of(scope)) > 0 and self.limit_of(scope) is not None:
+                    self.books.cool(scope, self.elapsed + seconds)
+
+    def _has_family(self, ticket: Ticket) -> bool:
+        """A place shared by a session and its runs is not freed by each of them, so nothing need cool."""
+        return ticket.parent is not None or "sessions" in ticket.scopes
+
+    # -- looks that cost more, for now and then ---------------------------------------------------------
+
+    def audit(self) -> None:
+        """Compare everything the governor says about itself with the books."""
+        self.books.forget_cooled(self.elapsed)
+        scopes = {scope for held in self.books.held.values() for scope in held.ticket.scopes}
+        scopes |= {scope for waiting in self.books.waiting.values() for scope in waiting.ticket.scopes}
+        for scope in scopes:
+            self._audit_scope(scope)
+        for held in self.books.held.values():
+            self._audit_lease(held)
+        for waiting in self.books.waiting.values():
+            why = self.governor.why(waiting.ticket.id, now=self._wall)
+            if why is None:
+                self.fail(f"{waiting.ticket.id} waits and nothing says why")
+            check_reason(self, waiting, why)
+
+    def _audit_scope(self, scope: str) -> None:
+        status = self.governor.status(scope, now=self._wall)
+        if status is None:
+            self.fail(f"scope {scope} is in use and has no status")
+        queued = sum(1 for waiting in self.books.waiting.values() if scope in waiting.ticket.scopes)
+        shown, booked = (status.in_flight, status.queued), (self.books.occupied()[scope], queued)
+        if shown != booked:
+            self.fail(f"scope {scope} shows {shown} in flight and queued, the books say {booked}")
+        if self.is_calm and status.limit != self.books.configured(scope):
+            self.fail(f"scope {scope} shows a limit of {status.limit}, set was {self.books.configured(scope)}")
+
+    def _audit_lease(self, held: Held) -> None:
+        longest = self.settings.slot_timeout + self.settings.watchdog_interval
+        if held.lost_at is None and self.elapsed - held.renewed_at > longest + SLACK:
+            self.fail(f"{held.ticket.id} was not renewed for {longest} s and nobody noticed")
+        if held.lost_at is not None and self.elapsed - held.lost_at > self.settings.lost_grace + SLACK:
+            self.fail(f"{held.ticket.id} was lost at {held.lost_at} and never reclaimed")
+
+    def limit_of(self, scope: str) -> int | None:
+        """The effective limit: in calm worlds from the books, else as the governor shows it."""
+        if self.is_calm:
+            return self.books.configured(scope)
+        status = self.governor.status(scope, now=self._wall)
+        return None if status is None else status.limit
+
+    def cooldown_of(self, scope: str) -> float:
+        """That of the scope, else of the path it lies in, else the default; the user's own scopes have none."""
+        if not is_provider_scope(scope):
+            return 0.0
+        while scope not in self._cooldowns and "/" in scope:
+            scope = scope.rpartition("/")[0]
+        return self._cooldowns.get(scope, self.settings.cooldown)
+
+    def cooling_in(self, scope: str) -> int:
+        """Released slots that may still count; of a place shared by a session and its runs only the governor knows."""
+        if self.is_calm:
+            return self.books.cooling_in(scope, self.elapsed - SLACK)
+        status = self.governor.status(scope, now=self._wall)
+        return 0 if status is None else status.cooling
+
+    def fail(self, message: str) -> NoReturn:
+        raise BrokenPromise(message)
+
+
+def _is_same_grant(verdict: Verdict, granted: Granted) -> bool:
+    """The same slot; its lease may have been renewed, and the clock set back, since."""
+    return isinstance(verdict, Granted) and verdict.token == granted.token

@@ -1,0 +1,192 @@
+"""Names of scopes: one spelling per thing, malformed ones refused by name."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.core.scopes import (
+    ScopePattern,
+    canonical_model,
+    canonical_scope,
+    is_provider_scope,
+    path_scopes,
+    scope_reached,
+)
+from paceline.errors import InvalidScope
+
+OPUS_SPELLINGS = (
+    "opus-4-6",
+    "claude-opus-4-6",
+    "claude-opus-4-6-20260105",
+    "claude-opus-4-6-latest",
+    "claude-opus-4-6@20260105",
+    "claude-opus-4.6",
+    "anthropic/claude-opus-4-6",
+    "anthropic/claude-opus-4-6-20260105",
+    "us.anthropic.claude-opus-4-6-20260105-v1:0",
+    "anthropic.claude-opus-4-6-20260105-v1:0",
+    "Claude-Opus-4-6",
+    "claude-opus-4-6[1m]",
+)
+
+parts = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,15}", fullmatch=True)
+provider_paths = st.lists(parts, min_size=1, max_size=3).map("/".join)
+labelled = st.builds(
+    "{}:{}".format, st.sampled_from(["campaign", "agent"]), st.from_regex(r"[A-Za-z0-9 ._-]{1,20}", fullmatch=True)
+)
+scopes = st.one_of(st.sampled_from(["sessions", "runs"]), labelled, provider_paths)
+
+
+@pytest.mark.parametrize("spelling", OPUS_SPELLINGS)
+def test_spellings_of_one_model_are_one_scope(spelling: str) -> None:
+    assert canonical_scope(f"anthropic/max-1/{spelling}") == "anthropic/max-1/opus-4-6"
+
+
+@pytest.mark.parametrize(
+    ("spelling", "model"),
+    [
+        ("claude-3-5-sonnet-20241022", "sonnet-3-5"),
+        ("claude-3-opus-20240229", "opus-3"),
+        ("claude-sonnet-4-20250514", "sonnet-4"),
+        ("claude-haiku-4-5-20251001", "haiku-4-5"),
+        ("gpt-5.1-2025-11-13", "gpt-5.1"),
+        ("openai/gpt-5.1", "gpt-5.1"),
+        ("models/gemini-2.5-pro", "gemini-2.5-pro"),
+        ("gemini-2.5-pro-latest", "gemini-2.5-pro"),
+    ],
+)
+def test_other_spellings(spelling: str, model: str) -> None:
+    assert canonical_model(spelling) == model
+
+
+def test_different_models_stay_different() -> None:
+    names = [
+        "opus-4-5",
+        "opus-4-6",
+        "sonnet-4-5",
+        "opus-4",
+        "haiku-4-5",
+        "gpt-5",
+        "gpt-5-mini",
+        "gpt-5.1",
+        "o3",
+        "o3-mini",
+    ]
+    assert [canonical_model(name) for name in names] == names
+
+
+@given(st.text(max_size=60))
+def test_a_canonical_model_is_its_own_canonical_name(name: str) -> None:
+    once = canonical_model(name)
+    assert canonical_model(once) == once
+
+
+@given(scopes)
+def test_a_canonical_scope_is_its_own_canonical_name(scope: str) -> None:
+    once = canonical_scope(scope)
+    assert canonical_scope(once) == once
+
+
+@given(st.one_of(st.text(max_size=400), st.none(), st.integers(), st.binary(max_size=5)))
+def test_any_name_is_either_canonical_or_refused_with_its_value(name: object) -> None:
+    try:
+        once = canonical_scope(name)  # type: ignore[arg-type]
+    except InvalidScope as error:
+        shown = repr(name)
+        assert (shown if len(shown) <= 80 else shown[:77]) in str(error)
+    else:
+        assert canonical_scope(once) == once
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "/",
+        "a/",
+        "/a",
+        "a//b",
+        " a",
+        "a b",
+        "a/b/",
+        "campaign:",
+        "agent:",
+        "other:name",
+        "a\x00b",
+        "x" * 301,
+        "a\n",
+        "é",
+    ],
+)
+def test_malformed_names_are_refused_with_a_message_that_names_them(name: str) -> None:
+    shown = repr(name) if len(repr(name)) <= 80 else repr(name)[:77] + "..."
+    with pytest.raises(InvalidScope) as caught:
+        canonical_scope(name)
+    assert shown in str(caught.value)
+
+
+@given(provider_paths)
+def test_a_path_lies_in_each_of_its_prefixes(path: str) -> None:
+    inside = path_scopes(path)
+    assert inside[-1] == canonical_scope(path)
+    assert [scope.count("/") for scope in inside] == list(range(len(inside)))
+    assert all(inner.startswith(outer + "/") for outer, inner in zip(inside, inside[1:], strict=False))
+
+
+@pytest.mark.parametrize("name", ["sessions", "runs", "campaign:docs", "agent:one"])
+def test_the_users_own_scopes_are_no_provider_paths(name: str) -> None:
+    assert not is_provider_scope(name)
+    with pytest.raises(InvalidScope, match=name):
+        path_scopes(name)
+
+
+@pytest.mark.parametrize(
+    ("reach", "reached"),
+    [
+        (None, "anthropic/max-1/opus-4-6"),
+        ("model", "anthropic/max-1/opus-4-6"),
+        ("account", "anthropic/max-1"),
+        ("provider", "anthropic"),
+    ],
+)
+def test_a_signal_reaches_as_far_as_it_says(reach: str | None, reached: str) -> None:
+    assert scope_reached("anthropic/max-1/opus-4-6", reach) == reached  # type: ignore[arg-type]
+
+
+def test_a_signal_never_reaches_deeper_than_it_was_seen() -> None:
+    assert scope_reached("anthropic", "model") == "anthropic"
+    assert scope_reached("runs", "provider") == "runs"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "scope", "matches"),
+    [
+        ("anthropic/*/opus-*", "anthropic/max-1/opus-4-6", True),
+        ("anthropic/*/opus-*", "anthropic/max-2/opus-4-5", True),
+        ("anthropic/*/claude-opus-*", "anthropic/max-2/opus-4-5", True),
+        ("anthropic/*/opus-*", "anthropic/max-1/sonnet-4-5", False),
+        ("anthropic/*/opus-*", "anthropic/max-1", False),
+        ("anthropic/*", "anthropic/max-1", True),
+        ("anthropic/*", "anthropic/max-1/opus-4-6", False),
+        ("anthropic", "anthropic", True),
+        ("anthropic/max-?", "anthropic/max-1", True),
+        ("anthropic/max-?", "anthropic/max-12", False),
+        ("campaign:*", "campaign:docs", True),
+        ("*", "umans", True),
+    ],
+)
+def test_each_part_of_a_pattern_is_matched_on_its_own(pattern: str, scope: str, matches: bool) -> None:
+    assert ScopePattern(pattern).matches(scope) is matches
+
+
+@given(provider_paths)
+def test_a_name_without_wildcards_is_an_exact_pattern_of_itself(path: str) -> None:
+    pattern = ScopePattern(path)
+    assert pattern.is_exact
+    assert pattern.matches(canonical_scope(path))
+
+
+@pytest.mark.parametrize("pattern", ["", "/*", "*/", "a//*", "a b*", "*" * 301, None, 5])
+def test_malformed_patterns_are_refused(pattern: object) -> None:
+    with pytest.raises(InvalidScope):
+        ScopePattern(pattern)  # type: ignore[arg-type]
