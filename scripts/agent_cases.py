@@ -10,6 +10,7 @@ from paceline.testing.provider import Scenario, Step, Window
 
 CAP_SECONDS = 40.0
 FAKE_KEY = "sk-fake-0000"
+FIRST_PROMPT = "hi"
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,9 +22,10 @@ import time
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from agent_cases import AGENTS, CASES, Agent, Case
+from agent_cases import AGENTS, CASES, FIRST_PROMPT, Agent, Case
 
 from paceline.testing import FakeProvider
+from paceline.testing.provider import RequestRecord
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = ROOT / "tests" / "detect" / "recorded"
@@ -75,7 +76,9 @@ def record(case: Case, into: Path) -> str:
             furnish(home, agent.files | case.files, provider)
             meta = run(case, case.argv or agent.argv, home, provider)
             if case.then is not None:
+                first_run = len(provider.requests)
                 meta = run(case, case.then, home, provider)
+                meta["remembers"] = remembers(provider.requests[first_run:])
         target = into / case.agent
         target.mkdir(parents=True, exist_ok=True)
         for name, suffix in (("stdout", ".out"), ("stderr", ".err")):
@@ -124,6 +127,11 @@ def run(case: Case, argv: tuple[str, ...], home: Path, provider: FakeProvider) -
         "model_requests": len(provider.requests) - requests_before,
         "outcome": case.outcome,
     }
+
+
+def remembers(requests: list[RequestRecord]) -> bool:
+    """Whether the second run told the provider what was said in the first."""
+    return any(FIRST_PROMPT in prompt.splitlines() for request in requests for prompt in request.prompts)
 
 
 def wait(process: "subprocess.Popen[bytes]", case: Case, provider: FakeProvider) -> tuple[int, bool]:
@@ -179,7 +187,7 @@ def version(agent: Agent) -> str:
 
 def scrub(text: str, home: Path) -> str:
     """Without the paths and the name of this machine, and with the long lists of an init event cut short."""
-    dashed = str(home).replace("/", "-")
+    dashed = re.sub(r"[^A-Za-z0-9]", "-", str(home))  # as Claude Code names a project's folder
     for seen, shown in (
         (str(home), HOME_SHOWN),
         (dashed, HOME_SHOWN.replace("/", "-")),

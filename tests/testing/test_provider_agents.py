@@ -45,7 +45,7 @@ class Run(msgspec.Struct, frozen=True):
     exit_code: int
     recorded_at: float
     outcome: str | None
-    model_requests: int
+    remembers: bool | None = None
 
 
 def record(case: str, into: Path) -> tuple[Run, str]:
@@ -69,7 +69,5 @@ def test_a_limit_met_by_a_real_agent_is_concluded_rightly(case: str, tmp_path: P
 
 @pytest.mark.parametrize("agent", PROVIDERS)
 def test_a_resumed_conversation_reaches_the_provider_with_its_history(agent: str, tmp_path: Path) -> None:
-    run, stdout = record(f"{agent}/resume", tmp_path)
-    assert run.exit_code == 0
-    assert run.model_requests >= 1
-    assert "Answer 2" in stdout or "Answer 3" in stdout  # some CLIs begin with an exchange of their own
+    run, _ = record(f"{agent}/resume", tmp_path)
+    assert (run.exit_code, run.remembers) == (0, True)

@@ -24,6 +24,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LARGEST_BODY_BYTES = 256 * 2**20
 BYTES_PER_TOKEN = 4
 SERVER = "fake-provider"
+KEPT_PROMPT_CHARS = 2000
+"""Of each message the record keeps its end, so that a soak test with huge prompts does not fill the memory."""
 SESSION_HEADERS = ("x-paceline-session", "x-claude-code-session-id", "session_id", "session-id")
 SECRET_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
 ROUTES: tuple[tuple[str, Wire], ...] = (
@@ -93,7 +95,11 @@ class ProviderServer:
 
     def _begin(self, request: web.Request, wire: Wire, call: Call, body_bytes: int) -> RequestRecord:
         hints = [call.session, *(request.headers.get(name) for name in SESSION_HEADERS)]
-        call = msgspec.structs.replace(call, session=next((hint for hint in hints if hint), None))
+        call = msgspec.structs.replace(
+            call,
+            session=next((hint for hint in hints if hint), None),
+            prompts=tuple(prompt[-KEPT_PROMPT_CHARS:] for prompt in call.prompts),
+        )
         headers = {name.lower(): value for name, value in request.headers.items()}
         return self._journal.begin(
             call,
