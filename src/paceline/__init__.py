@@ -1,1 +1,37 @@
-"""Paceline: runs a fleet of AI agents flat out on the capacity you pay for."""
+"""Paceline: runs a fleet of AI agents flat out on the capacity you pay for.
+
+limiter = Limiter(limits={"anthropic/*/opus-*": 4})
+async with limiter.slot("anthropic/max-1/opus-4-6", session="s1") as slot:
+    ...
+"""
+
+from paceline.core import Deferred, ScopeStatus
+from paceline.errors import (
+    CapacityError,
+    InvalidLimit,
+    MaxRunsExceeded,
+    MaxSessionsExceeded,
+    PacelineError,
+    SlotLost,
+    SlotTimeout,
+)
+from paceline.events import Event
+from paceline.limiter import Limiter, LimiterStatus, Slot
+from paceline.usage import openai_compatible_usage
+
+__all__ = [
+    "CapacityError",
+    "Deferred",
+    "Event",
+    "InvalidLimit",
+    "Limiter",
+    "LimiterStatus",
+    "MaxRunsExceeded",
+    "MaxSessionsExceeded",
+    "PacelineError",
+    "ScopeStatus",
+    "Slot",
+    "SlotLost",
+    "SlotTimeout",
+    "openai_compatible_usage",
+]

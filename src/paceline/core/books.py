@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from paceline.core.limits import UNLIMITED, LimitTable, PatternTable
 from paceline.core.queue import Group, Lane, Waiter, weight_of
 from paceline.core.scope_state import ScopeState
-from paceline.core.scopes import canonical_scope
+from paceline.core.scopes import ScopePattern, canonical_scope
 from paceline.core.settings import GovernorSettings, HeadroomMode
 from paceline.core.slots import LiveSlot
 from paceline.core.tickets import Ticket
@@ -31,6 +31,8 @@ class Books:
 
     def __init__(self, settings: GovernorSettings, now: float) -> None:
         self.settings = settings
+        self.slot_timeout = settings.slot_timeout
+        self.slot_events = settings.slot_events
         self.now = now
         self.limits = LimitTable(settings, {})
         self.cooldowns: PatternTable[float] = PatternTable(settings.cooldowns, {})
@@ -53,6 +55,9 @@ class Books:
         self.claim_timers: list[tuple[float, int, Waiter]] = []
         self._timer_count = 0
         self._tidy_at = TIDY_AT_LEAST
+        for text in (*settings.limits, *settings.cooldowns):
+            if (pattern := ScopePattern(text)).is_exact:
+                self.scope(pattern.text)
 
     # -- scopes, groups and lanes ------------------------------------------------------------
 
@@ -144,7 +149,7 @@ class Books:
         group.accrued_at = now
         group.live += 1
         self.seq = token = self.seq + 1
-        expires_at = now + self.settings.slot_timeout
+        expires_at = now + self.slot_timeout if ticket.leased else None
         self.slots[ticket.id] = LiveSlot(ticket, lane, now, token, expires_at, token)
         if lane.parent is None:
             for scope in lane.scopes:
@@ -157,10 +162,10 @@ class Books:
                 if not scope.open_cap:
                     self._tell_gates(scope, ticket)
         self.recent.append((now, lane.scopes))
-        if self.sweep_at is None:
+        if self.sweep_at is None and expires_at is not None:
             self.sweep_at = now + self.settings.watchdog_interval
             self.next_due = min(self.next_due, self.sweep_at)
-        if self.settings.slot_events:
+        if self.slot_events:
             fields: dict[str, object] = {"ticket": ticket.id, "waited": waited}
             self.effects.append(Event("slot.granted", now, lane.names[-1], None, fields))
         return Granted(ticket.id, token, now, waited, expires_at)
@@ -184,7 +189,7 @@ class Books:
         self.schedule(scope)
 
     def leave(self, slot: LiveSlot, hot: list[ScopeState]) -> None:
-        """Give the places back; `hot` collects the scopes where someone may now enter."""
+        """Give the places back; `hot` collects the scopes that have to be looked at."""
         now = self.now
         ticket = slot.ticket
         lane = slot.lane
@@ -207,7 +212,7 @@ class Books:
         if slot.run_lanes is not None:
             slot.run_lanes = None
             self.forget_lanes(parent=ticket.id)
-        if self.settings.slot_events:
+        if self.slot_events:
             fields: dict[str, object] = {"ticket": ticket.id, "held": now - slot.granted_at}
             self.effects.append(Event("slot.released", now, lane.names[-1], None, fields))
 

@@ -59,7 +59,7 @@ class Governor:
                 return books.enter(lane, ticket, 0.0)
         enqueue(books, lane, ticket, refusing)
         verdict = deferred(books, lane, ticket, lane.size)
-        if books.settings.slot_events:
+        if books.slot_events:
             fields = {"reason": verdict.reason, "detail": verdict.detail, "retry_at": verdict.retry_at}
             books.emit("slot.deferred", verdict.scope, ticket=ticket.id, **fields)
         return verdict
@@ -97,17 +97,18 @@ class Governor:
         if slot is None:
             return
         hot: list[ScopeState] = []
-        lane = slot.lane
-        if slot.reported:
-            hot.extend(on_canary_lost(books, slot))
-        else:
-            for scope in lane.scopes:
-                if scope.alert:
-                    hot.extend(on_success(books, lane.scopes, slot))
-                    break
         books.leave(slot, hot)
         if hot:
+            hot += on_canary_lost(books, slot) if slot.reported else on_success(books, slot.lane.scopes, slot)
             settle(books, hot)
+
+    def abandon(self, ticket_id: str, *, now: float) -> None:
+        """Take the ticket out wherever it is, line or slot: it was never used, so nothing is learnt from it."""
+        self.cancel(ticket_id, now=now)
+        slot = self._books.slots.get(ticket_id)
+        if slot is not None:
+            slot.reported = True
+            self.release(ticket_id, now=now)
 
     def renew(self, ticket_id: str, *, now: float) -> bool:
         """Keep the lease. False if it is lost already."""
@@ -115,7 +116,7 @@ class Governor:
         slot = self._books.slots.get(ticket_id)
         if slot is None or slot.reclaim_at is not None:
             return False
-        slot.expires_at = self._books.now + self._books.settings.slot_timeout
+        slot.expires_at = self._books.now + self._books.settings.slot_timeout if slot.ticket.leased else None
         return True
 
     def why(self, ticket_id: str, *, now: float) -> Deferred | None:
@@ -148,17 +149,26 @@ class Governor:
     def advance(self, *, now: float) -> list[Effect]:
         """Let time pass, and hand out everything the caller has to carry out."""
         self._move_to(now)
+        return self.collect()
+
+    def pass_time(self, *, now: float) -> None:
+        """Let what is due happen; its effects wait to be collected."""
+        self._move_to(now)
+
+    def collect(self) -> list[Effect]:
+        """What `advance` would hand out without time passing."""
         effects, self._books.effects = self._books.effects, []
         return effects
 
-    @property
-    def has_effects(self) -> bool:
-        """Whether `advance` would hand out something without time passing."""
-        return bool(self._books.effects)
+    def wants_attention(self, armed_for: float) -> bool:
+        """Whether there are effects to collect, or a wake-up earlier than the one `armed_for`."""
+        return bool(self._books.effects) or self._books.next_due < armed_for
 
     def next_wakeup(self) -> float | None:
         """When to call `advance` at the latest; None while time alone changes nothing."""
-        return self._books.next_timer()
+        due = self._books.next_timer()
+        self._books.next_due = math.inf if due is None else due
+        return due
 
     def _move_to(self, now: float) -> None:
         books = self._books

@@ -17,7 +17,7 @@ class LiveSlot(msgspec.Struct, eq=False, gc=False):
     lane: "Lane"
     granted_at: float
     token: int
-    expires_at: float
+    expires_at: float | None
     heard: int
     reported: bool = False
     reclaim_at: float | None = None

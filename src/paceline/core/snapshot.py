@@ -55,7 +55,7 @@ class SlotRecord(msgspec.Struct, frozen=True):
     ticket: Ticket
     granted_at: float
     token: int
-    expires_at: float
+    expires_at: float | None
     heard: int
     reported: bool
     reclaim_at: float | None
@@ -172,6 +172,8 @@ def rebuild(snapshot: Snapshot, settings: GovernorSettings | None) -> Books:
     books.recent.extend((at, tuple(books.scope(name) for name in names)) for at, names in snapshot.recent)
     books.next_due = -math.inf  # look at everything once
     books.seq, books.sweep_at, books.effects = snapshot.seq, snapshot.sweep_at, list(snapshot.effects)
+    if books.slots and books.sweep_at is None:
+        books.sweep_at = books.now + books.settings.watchdog_interval
     for scope in books.scopes.values():
         scope.refresh()
         books.schedule(scope)
@@ -192,14 +194,18 @@ def _rebuild_scope(books: Books, record: ScopeRecord) -> None:
 
 
 def _rebuild_slot(books: Books, record: SlotRecord) -> None:
-    """Sessions stand before their runs, as they were granted, so that runs find their session."""
+    """Sessions stand before their runs, as they were granted, so that runs find their session.
+
+    A holder that needed no lease lived in the process that is gone: from now on its lease runs.
+    """
     lane = books.lane_as_accepted(record.ticket)
+    expires_at = books.now + books.settings.slot_timeout if record.expires_at is None else record.expires_at
     slot = LiveSlot(
         record.ticket,
         lane,
         record.granted_at,
         record.token,
-        record.expires_at,
+        expires_at,
         record.heard,
         record.reported,
         record.reclaim_at,

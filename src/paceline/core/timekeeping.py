@@ -91,12 +91,13 @@ def _sweep_leases(books: Books) -> None:
     """A lease that was not renewed is lost; its place is given on after a grace, not at once."""
     now = books.now
     for slot in books.slots.values():
-        if slot.reclaim_at is None and slot.expires_at <= now:
+        if slot.reclaim_at is None and slot.expires_at is not None and slot.expires_at <= now:
             slot.reclaim_at = now + books.settings.lost_grace
             books.lost.append(slot)
             books.effects.append(Expired(slot.ticket.id, slot.reclaim_at))
             books.emit("slot.lost", slot.lane.names[-1], ticket=slot.ticket.id, reclaimed_at=slot.reclaim_at)
-    books.sweep_at = now + books.settings.watchdog_interval if books.slots else None
+    is_leased = any(slot.expires_at is not None for slot in books.slots.values())
+    books.sweep_at = now + books.settings.watchdog_interval if is_leased else None
 
 
 def _reclaim_lost(books: Books, hot: list[ScopeState]) -> None:
@@ -121,7 +122,8 @@ def step_back(books: Books, seconds: float) -> None:
     books.now -= seconds
     for slot in books.slots.values():
         slot.granted_at -= seconds
-        slot.expires_at -= seconds
+        if slot.expires_at is not None:
+            slot.expires_at -= seconds
         if slot.reclaim_at is not None:
             slot.reclaim_at -= seconds
     for group in books.groups.values():

@@ -27,7 +27,7 @@ class Granted(msgspec.Struct, frozen=True, gc=False, tag=True):
     token: int
     granted_at: float
     waited: float
-    expires_at: float
+    expires_at: float | None
 
 
 class Deferred(msgspec.Struct, frozen=True, gc=False, tag=True):

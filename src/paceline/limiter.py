@@ -1,0 +1,565 @@
+"""The asyncio face of the Governor: futures for those who wait, one timer, usage polls. No rules of its own.
+
+Not thread-safe: it belongs to one event loop. Other threads, and scripts without a loop, use
+`limiter.from_thread` (`threads.py`).
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+
+import msgspec
+
+from paceline.clock import Clock, SystemClock, TimerHandle
+from paceline.core import (
+    Deferred,
+    Governor,
+    GovernorSettings,
+    Granted,
+    PollUsage,
+    ScopeStatus,
+    Snapshot,
+    Ticket,
+)
+from paceline.core.checks import check_limit, check_seconds
+from paceline.core.scopes import RUNS, SESSIONS, path_scopes
+from paceline.core.settings import HeadroomMode
+from paceline.core.signals import Overloaded, QuotaClosed, RateLimited, Signal, Usage
+from paceline.errors import CapacityError, MaxRunsExceeded, MaxSessionsExceeded, SlotLost, SlotTimeout, TicketConflict
+from paceline.events import Event
+from paceline.threads import FromThread, running_loop
+
+log = logging.getLogger("paceline.limiter")
+
+UsageSource = Callable[[], Awaitable[Usage | None]]
+
+
+class LimiterStatus(msgspec.Struct, frozen=True):
+    """The global pool. None means unlimited."""
+
+    active_sessions: int
+    active_runs: int
+    max_parallel_sessions: int | None
+    max_parallel_runs: int | None
+    available_session_slots: int | None
+    available_run_slots: int | None
+
+
+class Slot(msgspec.Struct, eq=False):
+    """A place in every scope of its path. Give it back with `release`, once or more often."""
+
+    _limiter: "Limiter"
+    _granted: Granted
+    scope: str
+    session: str | None
+    released: bool = False
+    lost: bool = False
+
+    @property
+    def id(self) -> str:
+        return self._granted.ticket_id
+
+    @property
+    def token(self) -> int:
+        """The fencing token: a later grant always has a larger one."""
+        return self._granted.token
+
+    @property
+    def granted_at(self) -> float:
+        return self._granted.granted_at
+
+    @property
+    def waited(self) -> float:
+        return self._granted.waited
+
+    def release(self) -> None:
+        """Give the slot back. Without a report before, it went well."""
+        self._limiter._release(self)
+
+    def renew(self) -> None:
+        """Keep the lease for another `slot_timeout`."""
+        self._limiter._renew(self)
+
+    def report(self, signal: Signal) -> None:
+        """Tell what the provider answered."""
+        self._limiter.report(self.scope, msgspec.structs.replace(signal, ticket=self.id))
+
+    def rate_limited(self, retry_after: float | None = None) -> None:
+        self.report(RateLimited(retry_after=retry_after))
+
+    def overloaded(self, retry_after: float | None = None) -> None:
+        self.report(Overloaded(retry_after=retry_after))
+
+    def quota_closed(self, resets_at: float | None = None, window: str | None = None) -> None:
+        self.report(QuotaClosed(resets_at=resets_at, window=window))
+
+    def __repr__(self) -> str:
+        return f"<Slot {self.id} in {self.scope}>"
+
+
+OnQueued = Callable[[Deferred], object] | None
+_SlotArguments = tuple[str, str | None, int, float | None, float | None, OnQueued]
+
+
+class _SlotContext:
+    """`async with limiter.slot(...)`: waits, hands out the slot, gives it back."""
+
+    __slots__ = ("_arguments", "_limiter", "_slot")
+
+    def __init__(
+        self, limiter: "Limiter", arguments: tuple[str, str | None, int, float | None, float | None, OnQueued]
+    ):
+        self._limiter = limiter
+        self._arguments = arguments
+        self._slot: Slot | None = None
+
+    async def __aenter__(self) -> Slot:
+        self._slot = slot = await self._limiter._enter(*self._arguments, False)
+        return slot
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._slot is not None:
+            self._limiter._release(self._slot)
+
+
+class Limiter:
+    """Governs sessions and runs over a global pool, providers, accounts and models at once."""
+
+    def __init__(
+        self,
+        *,
+        max_parallel_sessions: int | None = 100,
+        max_parallel_runs: int | None = 50,
+        limits: dict[str, int] | None = None,
+        cooldown: float = 0.0,
+        headroom: HeadroomMode = "adaptive",
+        default_pause: float = 30.0,
+        slot_timeout: float = 300.0,
+        watchdog_interval: float = 30.0,
+        ageing: float = 60.0,
+        usage: dict[str, UsageSource] | None = None,
+        clock: Clock | None = None,
+        on_event: Callable[[Event], object] | None = None,
+        restore: Snapshot | None = None,
+    ) -> None:
+        pool: dict[str, int | None] = {
+            SESSIONS: check_limit(max_parallel_sessions, "max_parallel_sessions"),
+            RUNS: check_limit(max_parallel_runs, "max_parallel_runs"),
+        }
+        settings = GovernorSettings(
+            limits={**pool, **(limits or {})},
+            cooldown=cooldown,
+            headroom=headroom,
+            usage_scopes=tuple(usage or ()),
+            default_pause=default_pause,
+            slot_timeout=slot_timeout,
+            watchdog_interval=watchdog_interval,
+            ageing=ageing,
+            slot_events=on_event is not None,
+        )
+        self._clock = clock or SystemClock()
+        self._now = self._clock.now
+        self._on_event = on_event
+        self._usage = dict(usage or {})
+        self._futures: dict[str, asyncio.Future[Granted]] = {}
+        self._slots: dict[str, Slot] = {}
+        self._by_session: dict[str, dict[str, None]] = {}
+        self._run_owner: dict[str, str] = {}
+        self._paths: dict[str, tuple[str, ...]] = {}
+        self._polls: dict[str, asyncio.Task[None]] = {}
+        self._timer: TimerHandle | None = None
+        self._armed_for = math.inf
+        self._count = 0
+        self._closed = False
+        self.from_thread = FromThread(self, running_loop())
+        if restore is None:
+            self._governor = Governor(settings, now=self._now())
+        else:
+            self._restore(restore, settings)
+
+    # -- slots -------------------------------------------------------------------------------
+
+    def slot(
+        self,
+        scope: str,
+        *,
+        session: str | None = None,
+        priority: int = 0,
+        since: float | None = None,
+        timeout: float | None = None,
+        on_queued: OnQueued = None,
+    ) -> _SlotContext:
+        """`async with` a slot: it waits its turn, is held while the body runs, and always comes back."""
+        return _SlotContext(self, (scope, session, priority, since, timeout, on_queued))
+
+    async def acquire(
+        self,
+        scope: str,
+        *,
+        session: str | None = None,
+        priority: int = 0,
+        since: float | None = None,
+        timeout: float | None = None,
+        on_queued: OnQueued = None,
+    ) -> Slot:
+        """Wait for a slot. The holder releases it, and renews it within `slot_timeout`."""
+        return await self._enter(scope, session, priority, since, timeout, on_queued, True)
+
+    def try_acquire(
+        self, scope: str, *, session: str | None = None, priority: int = 0, since: float | None = None
+    ) -> Slot | Deferred:
+        """A slot now, or what stands against it. Never waits."""
+        ticket = self._ticket(scope, session, priority, since, True)
+        verdict = self._governor.try_request(ticket, now=self._now())
+        self._attend()
+        if isinstance(verdict, Deferred):
+            return verdict
+        return self._hold(verdict, ticket.scopes[-1], session)
+
+    async def _enter(
+        self,
+        scope: str,
+        session: str | None,
+        priority: int,
+        since: float | None,
+        timeout: float | None,
+        on_queued: OnQueued,
+        leased: bool,
+    ) -> Slot:
+        if not self.from_thread.is_bound:
+            self.from_thread.bind(asyncio.get_running_loop())
+        if timeout is not None:
+            check_seconds(timeout, "timeout")
+        ticket = self._ticket(scope, session, priority, since, leased)
+        governor = self._governor
+        verdict = governor.request(ticket, now=self._now())
+        if type(verdict) is Deferred:
+            verdict = await self._wait(ticket, verdict, timeout, on_queued)
+        elif governor.wants_attention(self._armed_for):
+            self._attend()
+        assert type(verdict) is Granted
+        return self._hold(verdict, ticket.scopes[-1], session)
+
+    def _ticket(self, scope: str, session: str | None, priority: int, since: float | None, leased: bool) -> Ticket:
+        if self._closed:
+            raise CapacityError("the limiter is closed")
+        scopes = self._paths.get(scope)
+        if scopes is None:
+            scopes = self._paths[scope] = (RUNS, *path_scopes(scope))
+        self._count += 1
+        parent = None
+        if session is not None and (session_id := _session_id(session)) in self._by_session.get(session, ()):
+            parent = session_id
+        return Ticket(f"slot-{self._count}", scopes, "", priority, since, parent, None, leased)
+
+    def _hold(self, granted: Granted, scope: str, session: str | None) -> Slot:
+        slot = Slot(self, granted, scope, session)
+        if granted.expires_at is not None or session is not None:
+            self._slots[granted.ticket_id] = slot
+        if session is not None:
+            self._by_session.setdefault(session, {})[granted.ticket_id] = None
+        return slot
+
+    async def _wait(self, ticket: Ticket, deferred: Deferred, timeout: float | None, on_queued: OnQueued) -> Granted:
+        """Until granted, cancelled, timed out or closed; in every case but the first nothing is left behind."""
+        future = asyncio.get_running_loop().create_future()
+        self._futures[ticket.id] = future
+        timer = None
+        try:
+            self._attend()
+            if self._timer is None:
+                self._arm()  # calls made before there was a loop could not
+            if on_queued is not None:
+                on_queued(deferred)
+            if timeout is not None:
+                timer = self._clock.call_at(self._now() + timeout, lambda: self._time_out(ticket.id, timeout))
+            granted: Granted = await future
+            return granted
+        except BaseException:
+            self._governor.abandon(ticket.id, now=self._now())
+            self._attend()
+            raise
+        finally:
+            self._futures.pop(ticket.id, None)
+            if timer is not None:
+                timer.cancel()
+
+    def _time_out(self, ticket_id: str, timeout: float) -> None:
+        future = self._futures.get(ticket_id)
+        why = self.why(ticket_id)
+        if future is not None and not future.done() and why is not None:
+            future.set_exception(SlotTimeout(f"no slot within {timeout:g} s: {why.detail}"))
+
+    def _release(self, slot: Slot) -> None:
+        if slot.released:
+            return
+        slot.released = True
+        ticket_id = slot._granted.ticket_id
+        self._slots.pop(ticket_id, None)
+        if slot.session is not None:
+            self._forget(slot.session, ticket_id)
+        governor = self._governor
+        governor.release(ticket_id, now=self._now())
+        if governor.wants_attention(self._armed_for):
+            self._attend()
+
+    def _renew(self, slot: Slot) -> None:
+        renewed = not slot.lost and self._governor.renew(slot.id, now=self._now())
+        self._attend()
+        if not renewed:
+            raise SlotLost(f"{slot.id} in {slot.scope} was not renewed in time; its place is given on")
+
+    # -- sessions and runs by name ---------------------------------------------------------------
+
+    def acquire_session(self, session: str, *, scope: str | None = None) -> None:
+        """A place for a whole session, held until released. Never waits; again for the same name does nothing."""
+        scopes = (SESSIONS, *(path_scopes(scope) if scope is not None else ()))
+        self._acquire_named(_session_id(session), session, scopes, None, MaxSessionsExceeded)
+
+    def acquire_run(self, session: str, run: str, *, scope: str | None = None) -> None:
+        """A place for one run of a session, held until released with it or before. Never waits."""
+        ticket_id = _run_id(run)
+        owner = self._run_owner.get(ticket_id, session)
+        if owner != session:
+            raise TicketConflict(f"run {run!r} belongs to session {owner!r}; choose another id for session {session!r}")
+        scopes = (RUNS, *(path_scopes(scope) if scope is not None else ()))
+        parent = _session_id(session) if _session_id(session) in self._by_session.get(session, ()) else None
+        self._acquire_named(ticket_id, session, scopes, parent, MaxRunsExceeded)
+        self._run_owner[ticket_id] = session
+
+    def _acquire_named(
+        self, ticket_id: str, session: str, scopes: tuple[str, ...], parent: str | None, error: type[CapacityError]
+    ) -> None:
+        if self._closed:
+            raise CapacityError("the limiter is closed")
+        if ticket_id in self._by_session.get(session, ()):
+            self._governor.renew(ticket_id, now=self._now())  # one from before a restart has found its holder
+            return
+        verdict = self._governor.try_request(Ticket(ticket_id, scopes, parent=parent, leased=False), now=self._now())
+        self._attend()
+        if isinstance(verdict, Deferred):
+            raise error(verdict.detail)
+        self._by_session.setdefault(session, {})[ticket_id] = None
+
+    def release_run(self, run: str) -> None:
+        """Give a run's place back. Idempotent."""
+        ticket_id = _run_id(run)
+        self._forget(self._run_owner.get(ticket_id, ""), ticket_id)
+        self._governor.release(ticket_id, now=self._now())
+        self._attend()
+
+    def release_session(self, session: str) -> None:
+        """Give the session's place back, and those of all its runs. Idempotent."""
+        held = self._by_session.pop(session, {})
+        for ticket_id in sorted(held, key=lambda held_id: held_id == _session_id(session)):  # the session itself last
+            if (slot := self._slots.pop(ticket_id, None)) is not None:
+                slot.released = True
+            self._run_owner.pop(ticket_id, None)
+            self._governor.release(ticket_id, now=self._now())
+        self._attend()
+
+    def _forget(self, session: str, ticket_id: str) -> None:
+        self._run_owner.pop(ticket_id, None)
+        held = self._by_session.get(session)
+        if held is not None:
+            held.pop(ticket_id, None)
+            if not held:
+                del self._by_session[session]
+
+    # -- limits and what is learnt ---------------------------------------------------------------
+
+    def set_limit(self, scope: str, limit: int | None) -> None:
+        """Set a limit by hand, for a scope or a pattern; what was learnt there is forgotten."""
+        self._governor.set_limit(scope, limit, now=self._now())
+        self._attend()
+
+    def get_limit(self, scope: str) -> int | None:
+        """The configured limit."""
+        return self._governor.get_limit(scope)
+
+    def remove_limit(self, scope: str) -> None:
+        """Unlimited from now on; live slots stay counted, a pause stays."""
+        self._governor.remove_limit(scope, now=self._now())
+        self._attend()
+
+    def restore_limit(self, scope: str) -> None:
+        """Back to the configured limit: forget what was learnt."""
+        self._governor.restore_limit(scope, now=self._now())
+        self._attend()
+
+    def limits(self) -> dict[str, int]:
+        """Every configured limit by scope or pattern, the global pool included."""
+        return self._governor.limits()
+
+    def set_cooldown(self, scope: str, seconds: float) -> None:
+        """How long a released slot still counts in the scope."""
+        self._governor.set_cooldown(scope, seconds, now=self._now())
+
+    def get_cooldown(self, scope: str) -> float:
+        return self._governor.get_cooldown(scope)
+
+    def cooldowns(self) -> dict[str, float]:
+        """Every cooldown that was set, by scope or pattern."""
+        return self._governor.cooldowns()
+
+    def report(self, scope: str, signal: Signal) -> None:
+        """Tell what was learnt about a scope: any signal of `paceline.core.signals`."""
+        self._governor.report(scope, signal, now=self._now())
+        self._attend()
+
+    def report_rate_limit(self, scope: str, retry_after: float | None = None) -> None:
+        self.report(scope, RateLimited(retry_after=retry_after))
+
+    def lift_hold(self, scope: str) -> None:
+        """A person mended what held the account."""
+        self._governor.lift_hold(scope, now=self._now())
+        self._attend()
+
+    # -- looking in --------------------------------------------------------------------------
+
+    def status(self) -> LimiterStatus:
+        now = self._now()
+        sessions = self._governor.status(SESSIONS, now=now)
+        runs = self._governor.status(RUNS, now=now)
+        self._attend()
+        assert sessions is not None
+        assert runs is not None
+        return LimiterStatus(
+            active_sessions=sessions.in_flight,
+            active_runs=runs.in_flight,
+            max_parallel_sessions=sessions.configured,
+            max_parallel_runs=runs.configured,
+            available_session_slots=_available(sessions),
+            available_run_slots=_available(runs),
+        )
+
+    def scope_status(self, scope: str) -> ScopeStatus | None:
+        """One scope, or None if nothing was ever set, asked or learnt there."""
+        status = self._governor.status(scope, now=self._now())
+        self._attend()
+        return status
+
+    def why(self, ticket_id: str) -> Deferred | None:
+        """What holds a waiting ticket."""
+        why = self._governor.why(ticket_id, now=self._now())
+        self._attend()
+        return why
+
+    def snapshot(self) -> Snapshot:
+        """All of it as a value to store; `Limiter(..., restore=snapshot)` goes on from it."""
+        return self._governor.snapshot()
+
+    def _restore(self, snapshot: Snapshot, settings: GovernorSettings) -> None:
+        """Slots of the process that is gone stay counted until their lease runs out or they are released by name."""
+        self._governor = Governor.restore(snapshot, now=self._now(), settings=settings)
+        for waiter in snapshot.waiters:
+            self._governor.cancel(waiter.ticket.id, now=self._now())
+        for record in snapshot.slots:
+            kind, _, name = record.ticket.id.partition(":")
+            if kind == "session":
+                self._by_session.setdefault(name, {})[record.ticket.id] = None
+            elif kind == "run" and record.ticket.parent is not None:
+                owner = record.ticket.parent.removeprefix("session:")
+                self._by_session.setdefault(owner, {})[record.ticket.id] = None
+                self._run_owner[record.ticket.id] = owner
+            else:
+                self._count = max(self._count, int(kind.removeprefix("slot-") or 0))
+        self._governor.advance(now=self._now())
+
+    async def aclose(self) -> None:
+        """Nobody waits any longer: waiters get CapacityError, polls and the timer end."""
+        self._closed = True
+        for ticket_id, future in list(self._futures.items()):
+            self._governor.cancel(ticket_id, now=self._now())
+            if not future.done():
+                future.set_exception(CapacityError("the limiter was closed while this ticket waited"))
+        if self._timer is not None:
+            self._timer.cancel()
+        polls = list(self._polls.values())
+        for poll in polls:
+            poll.cancel()
+        await asyncio.gather(*polls, return_exceptions=True)
+
+    # -- carrying out effects --------------------------------------------------------------------
+
+    def _attend(self) -> None:
+        """Carry out what the Governor wants done, and arm the timer for its next wake-up."""
+        governor = self._governor
+        while governor.wants_attention(self._armed_for):
+            for effect in governor.collect():
+                if isinstance(effect, Event):
+                    self._tell(effect)
+                elif isinstance(effect, Granted):
+                    self._complete(effect)
+                elif isinstance(effect, PollUsage):
+                    self._poll(effect.scope)
+                elif effect.ticket_id in self._slots:
+                    self._slots[effect.ticket_id].lost = True
+            if governor.wants_attention(self._armed_for):
+                self._arm()
+
+    def _complete(self, granted: Granted) -> None:
+        future = self._futures.get(granted.ticket_id)
+        if future is None or future.done():  # its task was cancelled in this very tick
+            self._governor.abandon(granted.ticket_id, now=self._now())
+        else:
+            future.set_result(granted)
+
+    def _tell(self, event: Event) -> None:
+        if self._on_event is not None:
+            try:
+                self._on_event(event)
+            except Exception:
+                log.exception("on_event failed for %s", event.name)
+
+    def _arm(self) -> None:
+        """One timer, and none while time alone changes nothing."""
+        due = self._governor.next_wakeup()
+        if due == self._armed_for and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._armed_for = math.inf if due is None else due
+        if due is not None and running_loop() is not None:
+            self._timer = self._clock.call_at(due, self._wake)
+
+    def _wake(self) -> None:
+        self._timer, self._armed_for = None, math.inf
+        self._governor.pass_time(now=self._now())
+        self._attend()
+        self._arm()
+
+    def _poll(self, scope: str) -> None:
+        stale = self._polls.pop(scope, None)
+        if stale is not None:
+            stale.cancel()
+        if (loop := running_loop()) is not None:
+            self._polls[scope] = loop.create_task(self._ask_usage(scope))
+
+    async def _ask_usage(self, scope: str) -> None:
+        """Any failure or odd answer is *unknown*; the Governor keeps the time-out."""
+        try:
+            usage = await self._usage[scope]()
+        except Exception:
+            log.warning("the usage source of %s failed", scope, exc_info=True)
+            usage = None
+        self._polls.pop(scope, None)
+        if not self._closed:
+            self.report(scope, usage if isinstance(usage, Usage) else Usage())
+
+
+def _session_id(session: str) -> str:
+    return f"session:{session}"
+
+
+def _run_id(run: str) -> str:
+    return f"run:{run}"
+
+
+def _available(status: ScopeStatus) -> int | None:
+    return None if status.limit is None else max(0, status.limit - status.in_flight - status.cooling)
