@@ -21,7 +21,8 @@ from paceline.detect import StreamReader
 CHUNK = 1 << 16
 SIZE = 32 << 20
 SESSION = "045c5682-d588-411a-ae31-8741450dbe04"
-WORDS = 'the limit of "429" is\n    return await fetch(url, retries=3)  # rate limit reached\tö → {} [x]'.split(" ")
+TEXT = 'the limit of "429" is\n    return await fetch(url, retries=3)  # rate limit reached\tö → {} [x]'
+WORDS = TEXT.split(" ")
 
 Lines = Iterator[dict[str, object]]
 

@@ -1,7 +1,6 @@
 """Whole outputs of real agent CLIs: the conclusion about each run, however its bytes arrive."""
 
 import pytest
-
 from tests.detect.golden_cases import ABSENT, GoldenCase, cut, golden_cases, read_run
 
 CASES = golden_cases()

@@ -11,8 +11,8 @@ from typing import Protocol
 NOTICE_LINES = 8
 """A notice that has not ended after so many lines is read as it is."""
 _TAIL_LINES = 8
-_CLIP = 4096
-"""No notice is longer; the rest of such a line is somebody's data."""
+_CLIP = 1536
+"""Of a longer line the rest is somebody's data, and reading it would only cost time."""
 
 
 class NoticeReader(Protocol):

@@ -88,7 +88,7 @@ def conclude(run: Run) -> Outcome:
         return _conclude_ended(run, run.ending)
     if run.trouble is not None and not (run.exit_code == 0 and run.has_text):
         return run.trouble
-    if run.exit_code is None or run.exit_code < 0 or run.exit_code in _SIGNAL_EXITS:
+    if run.exit_code is None or _was_signalled(run.exit_code):
         return "interrupted"
     if run.exit_code == _TIME_LIMIT_EXIT:
         return _conclude_timed_out(run)
@@ -109,6 +109,11 @@ def _conclude_ended(run: Run, ending: Ending) -> Outcome:
 
 def _without_cause(run: Run) -> Outcome:
     return "interrupted" if _was_signalled(run.exit_code) else "failed"
+
+
+def was_stopped(exit_code: int | None) -> bool:
+    """Whether somebody ended the process, so that its last words are just where it was."""
+    return exit_code is None or exit_code == _TIME_LIMIT_EXIT or _was_signalled(exit_code)
 
 
 def _was_signalled(exit_code: int | None) -> bool:

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from paceline.core.signals import Signal
-from paceline.detect.dialects import AuthMode, Facts, Head, dialect_of, is_known, is_own_event, status_in_text
+from paceline.detect.dialects import AuthMode, Ending, Facts, Head, dialect_of, is_known, is_own_event, status_in_text
 from paceline.detect.frames import (
     DocumentReader,
     Event,
@@ -30,7 +30,7 @@ from paceline.detect.notices import (
     stderr_reader,
     stdout_notices,
 )
-from paceline.detect.outcome import Outcome, Run, conclude
+from paceline.detect.outcome import Outcome, Run, conclude, was_stopped
 from paceline.detect.record import RunRecord, shows_answer
 from paceline.detect.screen import ScreenParagraphs
 
@@ -234,15 +234,16 @@ class StreamReader:
         record = self._record
         if record.ending is not None or record.trouble is not None or not self._dialect.prints_errors_on_stdout:
             return
+        if was_stopped(exit_code):
+            return
         lines = [clean_text(line) for line in self._answer.last_lines()]
-        error = final_error(lines, is_all=self._answer.is_short, failed=bool(exit_code))
+        error = final_error(lines, is_all=self._answer.is_short, failed=exit_code != 0)
         if error is None:
             return
         event = decode_event(error.encode("utf-8", "replace"))
-        if event is not None:
-            self._take_event(event)
-        else:
-            self._take_notice(error, channel="stdout")
+        signals = self._signals_of_event(event) if event is not None else self._signals_of_text(error, "stdout")
+        facts = Facts(ending=Ending(ok=False, status=status_in_text(error)))
+        self._news += record.take(facts, signals, seen_at=self._seen_at)
 
     # --- stderr and screen -----------------------------------------------------------------------------------
 
@@ -289,7 +290,7 @@ class StreamReader:
     # --- what was understood ---------------------------------------------------------------------------------
 
     def _take_event(self, event: Event) -> None:
-        signals = read_event(self._provider, event, seen_at=self._seen_at, tz=self._tz)
+        signals = self._signals_of_event(event)
         self._news += self._record.take(self._dialect.read(event), signals, seen_at=self._seen_at)
 
     def _take_notices(self, notices: list[str]) -> None:
@@ -297,9 +298,14 @@ class StreamReader:
             self._take_notice(notice, channel="stderr")
 
     def _take_notice(self, notice: str, *, channel: Channel) -> None:
-        signals = read_line(self._provider, notice, channel=channel, seen_at=self._seen_at, tz=self._tz)
         facts = Facts(status=status_in_text(notice), is_retry=bool(_RETRY_WORDS.search(notice)))
-        self._news += self._record.take(facts, signals, seen_at=self._seen_at)
+        self._news += self._record.take(facts, self._signals_of_text(notice, channel), seen_at=self._seen_at)
+
+    def _signals_of_event(self, event: Event) -> list[Signal]:
+        return read_event(self._provider, event, seen_at=self._seen_at, tz=self._tz)
+
+    def _signals_of_text(self, text: str, channel: Channel) -> list[Signal]:
+        return read_line(self._provider, text, channel=channel, seen_at=self._seen_at, tz=self._tz)
 
     def _transcript_session_id(self) -> str | None:
         transcript = self._stderr_notices
