@@ -7,7 +7,7 @@ Not thread-safe: it belongs to one event loop. Other threads, and scripts withou
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from paceline.clock import Clock, SystemClock, TimerHandle
 from paceline.core import (
     Deferred,
+    Expired,
     Governor,
     GovernorSettings,
     Granted,
@@ -56,6 +57,7 @@ class Slot(msgspec.Struct, eq=False):
     session: str | None
     released: bool = False
     lost: bool = False
+    is_known: bool = False
 
     @property
     def id(self) -> str:
@@ -76,7 +78,8 @@ class Slot(msgspec.Struct, eq=False):
 
     def release(self) -> None:
         """Give the slot back. Without a report before, it went well."""
-        self._limiter._release(self)
+        if not self.released:
+            self._limiter._release(self)
 
     def renew(self) -> None:
         """Keep the lease for another `slot_timeout`."""
@@ -122,7 +125,7 @@ class _SlotContext:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._slot is not None:
+        if self._slot is not None and not self._slot.released:
             self._limiter._release(self._slot)
 
 
@@ -163,7 +166,7 @@ class Limiter:
         )
         self._clock = clock or SystemClock()
         self._now = self._clock.now
-        self._on_event = on_event
+        self._on_event = on_event or _ignore
         self._usage = dict(usage or {})
         self._futures: dict[str, asyncio.Future[Granted]] = {}
         self._slots: dict[str, Slot] = {}
@@ -175,11 +178,19 @@ class Limiter:
         self._armed_for = math.inf
         self._count = 0
         self._closed = False
-        self.from_thread = FromThread(self, running_loop())
+        self._has_loop = False
+        self.from_thread = FromThread(self)
+        if (loop := running_loop()) is not None:
+            self._bind(loop)
         if restore is None:
             self._governor = Governor(settings, now=self._now())
         else:
             self._restore(restore, settings)
+        self._books = self._governor.books
+
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._has_loop = True
+        self.from_thread.bind(loop)
 
     # -- slots -------------------------------------------------------------------------------
 
@@ -196,7 +207,7 @@ class Limiter:
         """`async with` a slot: it waits its turn, is held while the body runs, and always comes back."""
         return _SlotContext(self, (scope, session, priority, since, timeout, on_queued))
 
-    async def acquire(
+    def acquire(
         self,
         scope: str,
         *,
@@ -205,9 +216,9 @@ class Limiter:
         since: float | None = None,
         timeout: float | None = None,
         on_queued: OnQueued = None,
-    ) -> Slot:
+    ) -> Coroutine[None, None, Slot]:
         """Wait for a slot. The holder releases it, and renews it within `slot_timeout`."""
-        return await self._enter(scope, session, priority, since, timeout, on_queued, True)
+        return self._enter(scope, session, priority, since, timeout, on_queued, True)
 
     def try_acquire(
         self, scope: str, *, session: str | None = None, priority: int = 0, since: float | None = None
@@ -230,18 +241,20 @@ class Limiter:
         on_queued: OnQueued,
         leased: bool,
     ) -> Slot:
-        if not self.from_thread.is_bound:
-            self.from_thread.bind(asyncio.get_running_loop())
+        if not self._has_loop:
+            self._bind(asyncio.get_running_loop())
         if timeout is not None:
             check_seconds(timeout, "timeout")
         ticket = self._ticket(scope, session, priority, since, leased)
-        governor = self._governor
-        verdict = governor.request(ticket, now=self._now())
+        verdict = self._governor.request(ticket, now=self._now())
+        books = self._books
         if type(verdict) is Deferred:
             verdict = await self._wait(ticket, verdict, timeout, on_queued)
-        elif governor.wants_attention(self._armed_for):
+        elif books.effects or books.next_due < self._armed_for:
             self._attend()
         assert type(verdict) is Granted
+        if session is None and not leased:
+            return Slot(self, verdict, ticket.scopes[-1], None)
         return self._hold(verdict, ticket.scopes[-1], session)
 
     def _ticket(self, scope: str, session: str | None, priority: int, since: float | None, leased: bool) -> Ticket:
@@ -251,18 +264,20 @@ class Limiter:
         if scopes is None:
             scopes = self._paths[scope] = (RUNS, *path_scopes(scope))
         self._count += 1
-        parent = None
-        if session is not None and (session_id := _session_id(session)) in self._by_session.get(session, ()):
-            parent = session_id
+        parent = self._session_ticket(session) if session is not None else None
         return Ticket(f"slot-{self._count}", scopes, "", priority, since, parent, None, leased)
 
     def _hold(self, granted: Granted, scope: str, session: str | None) -> Slot:
-        slot = Slot(self, granted, scope, session)
-        if granted.expires_at is not None or session is not None:
-            self._slots[granted.ticket_id] = slot
+        """A slot that can be lost, or released with its session, is kept in mind."""
+        slot = self._slots[granted.ticket_id] = Slot(self, granted, scope, session, is_known=True)
         if session is not None:
             self._by_session.setdefault(session, {})[granted.ticket_id] = None
         return slot
+
+    def _session_ticket(self, session: str) -> str | None:
+        """The ticket of a session that was acquired by name."""
+        ticket_id = _session_id(session)
+        return ticket_id if ticket_id in self._by_session.get(session, ()) else None
 
     async def _wait(self, ticket: Ticket, deferred: Deferred, timeout: float | None, on_queued: OnQueued) -> Granted:
         """Until granted, cancelled, timed out or closed; in every case but the first nothing is left behind."""
@@ -295,16 +310,15 @@ class Limiter:
             future.set_exception(SlotTimeout(f"no slot within {timeout:g} s: {why.detail}"))
 
     def _release(self, slot: Slot) -> None:
-        if slot.released:
-            return
         slot.released = True
         ticket_id = slot._granted.ticket_id
-        self._slots.pop(ticket_id, None)
+        if slot.is_known:
+            self._slots.pop(ticket_id, None)
         if slot.session is not None:
             self._forget(slot.session, ticket_id)
-        governor = self._governor
-        governor.release(ticket_id, now=self._now())
-        if governor.wants_attention(self._armed_for):
+        self._governor.release(ticket_id, now=self._now())
+        books = self._books
+        if books.effects or books.next_due < self._armed_for:
             self._attend()
 
     def _renew(self, slot: Slot) -> None:
@@ -327,8 +341,7 @@ class Limiter:
         if owner != session:
             raise TicketConflict(f"run {run!r} belongs to session {owner!r}; choose another id for session {session!r}")
         scopes = (RUNS, *(path_scopes(scope) if scope is not None else ()))
-        parent = _session_id(session) if _session_id(session) in self._by_session.get(session, ()) else None
-        self._acquire_named(ticket_id, session, scopes, parent, MaxRunsExceeded)
+        self._acquire_named(ticket_id, session, scopes, self._session_ticket(session), MaxRunsExceeded)
         self._run_owner[ticket_id] = session
 
     def _acquire_named(
@@ -489,18 +502,18 @@ class Limiter:
     def _attend(self) -> None:
         """Carry out what the Governor wants done, and arm the timer for its next wake-up."""
         governor = self._governor
-        while governor.wants_attention(self._armed_for):
-            for effect in governor.collect():
-                if isinstance(effect, Event):
+        while effects := governor.collect():
+            for effect in effects:
+                if type(effect) is Event:
                     self._tell(effect)
                 elif isinstance(effect, Granted):
                     self._complete(effect)
                 elif isinstance(effect, PollUsage):
                     self._poll(effect.scope)
-                elif effect.ticket_id in self._slots:
+                elif isinstance(effect, Expired) and effect.ticket_id in self._slots:
                     self._slots[effect.ticket_id].lost = True
-            if governor.wants_attention(self._armed_for):
-                self._arm()
+        if self._books.next_due < self._armed_for:
+            self._arm()
 
     def _complete(self, granted: Granted) -> None:
         future = self._futures.get(granted.ticket_id)
@@ -510,11 +523,11 @@ class Limiter:
             future.set_result(granted)
 
     def _tell(self, event: Event) -> None:
-        if self._on_event is not None:
-            try:
-                self._on_event(event)
-            except Exception:
-                log.exception("on_event failed for %s", event.name)
+        """A listener's fault must not stop admission."""
+        try:
+            self._on_event(event)
+        except Exception:
+            log.exception("on_event failed for %s", event.name)
 
     def _arm(self) -> None:
         """One timer, and none while time alone changes nothing."""
@@ -551,6 +564,10 @@ class Limiter:
         self._polls.pop(scope, None)
         if not self._closed:
             self.report(scope, usage if isinstance(usage, Usage) else Usage())
+
+
+def _ignore(event: Event) -> None:
+    """Nobody listens."""
 
 
 def _session_id(session: str) -> str:

@@ -35,21 +35,25 @@ CLOCK_STEP_SECONDS = 1.0
 
 
 class Governor:
-    """Admits tickets to scopes. Not thread-safe; never waits; never reads a clock."""
+    """Admits tickets to scopes. Not thread-safe; never waits; never reads a clock.
+
+    A shell in a hurry may look at `books.effects` (to collect now) and `books.next_due` (nothing
+    happens by time alone before it), and at nothing else there.
+    """
 
     def __init__(self, settings: GovernorSettings | None = None, *, now: float) -> None:
-        self._books = Books(settings or GovernorSettings(), now)
+        self.books = Books(settings or GovernorSettings(), now)
 
     # -- tickets -----------------------------------------------------------------------------
 
     def request(self, ticket: Ticket, *, now: float) -> Verdict:
         """Enter now, or wait in line. Asking again with the same ticket gives the standing answer."""
-        books = self._books
+        books = self.books
         if books.now <= now < books.next_due:
             books.now = now
         else:
             self._move_to(now)
-        lane = books.lane(ticket)
+        lane = books.lanes.get((ticket.scopes, ticket.group, ticket.priority, ticket.parent)) or books.lane(ticket)
         if ticket.id in books.slots or ticket.id in books.waiters:
             return self._standing(ticket)
         refusing = None
@@ -66,7 +70,7 @@ class Governor:
 
     def try_request(self, ticket: Ticket, *, now: float) -> Verdict:
         """Enter now or not at all."""
-        books = self._books
+        books = self.books
         if books.now <= now < books.next_due:
             books.now = now
         else:
@@ -81,14 +85,14 @@ class Governor:
     def cancel(self, ticket_id: str, *, now: float) -> None:
         """Leave the line. Does nothing for a ticket that is not in it."""
         self._move_to(now)
-        waiter = self._books.waiters.get(ticket_id)
+        waiter = self.books.waiters.get(ticket_id)
         if waiter is not None:
-            dequeue(self._books, waiter)
-            settle(self._books, list(waiter.lane.scopes))
+            dequeue(self.books, waiter)
+            settle(self.books, list(waiter.lane.scopes))
 
     def release(self, ticket_id: str, *, now: float) -> None:
         """Give the slot back. Without a report before, it went well. Idempotent."""
-        books = self._books
+        books = self.books
         if books.now <= now < books.next_due:
             books.now = now
         else:
@@ -105,7 +109,7 @@ class Governor:
     def abandon(self, ticket_id: str, *, now: float) -> None:
         """Take the ticket out wherever it is, line or slot: it was never used, so nothing is learnt from it."""
         self.cancel(ticket_id, now=now)
-        slot = self._books.slots.get(ticket_id)
+        slot = self.books.slots.get(ticket_id)
         if slot is not None:
             slot.reported = True
             self.release(ticket_id, now=now)
@@ -113,29 +117,29 @@ class Governor:
     def renew(self, ticket_id: str, *, now: float) -> bool:
         """Keep the lease. False if it is lost already."""
         self._move_to(now)
-        slot = self._books.slots.get(ticket_id)
+        slot = self.books.slots.get(ticket_id)
         if slot is None or slot.reclaim_at is not None:
             return False
-        slot.expires_at = self._books.now + self._books.settings.slot_timeout if slot.ticket.leased else None
+        slot.expires_at = self.books.now + self.books.settings.slot_timeout if slot.ticket.leased else None
         return True
 
     def why(self, ticket_id: str, *, now: float) -> Deferred | None:
         """What holds a waiting ticket, with its place in line."""
         self._move_to(now)
-        waiter = self._books.waiters.get(ticket_id)
+        waiter = self.books.waiters.get(ticket_id)
         if waiter is None:
             return None
         position = 1 + sum((other.key, other.seq) < (waiter.key, waiter.seq) for other in waiter.lane.waiters())
-        return deferred(self._books, waiter.lane, waiter.ticket, position)
+        return deferred(self.books, waiter.lane, waiter.ticket, position)
 
     def _standing(self, ticket: Ticket) -> Verdict:
-        slot = self._books.slots.get(ticket.id)
-        known = slot.ticket if slot is not None else self._books.waiters[ticket.id].ticket
+        slot = self.books.slots.get(ticket.id)
+        known = slot.ticket if slot is not None else self.books.waiters[ticket.id].ticket
         if known != ticket:
             raise TicketConflict(f"ticket id {ticket.id!r} is in use for another ticket; choose another id")
         if slot is not None:
             return Granted(ticket.id, slot.token, slot.granted_at, 0.0, slot.expires_at)
-        verdict = self.why(ticket.id, now=self._books.now)
+        verdict = self.why(ticket.id, now=self.books.now)
         assert verdict is not None
         return verdict
 
@@ -144,7 +148,7 @@ class Governor:
     def report(self, scope: str, signal: Signal, *, now: float) -> None:
         """Something was learnt about a scope. A signal carries the ticket it came from, if any."""
         self._move_to(now)
-        settle(self._books, apply_signal(self._books, scope, signal))
+        settle(self.books, apply_signal(self.books, scope, signal))
 
     def advance(self, *, now: float) -> list[Effect]:
         """Let time pass, and hand out everything the caller has to carry out."""
@@ -157,21 +161,17 @@ class Governor:
 
     def collect(self) -> list[Effect]:
         """What `advance` would hand out without time passing."""
-        effects, self._books.effects = self._books.effects, []
+        effects, self.books.effects = self.books.effects, []
         return effects
-
-    def wants_attention(self, armed_for: float) -> bool:
-        """Whether there are effects to collect, or a wake-up earlier than the one `armed_for`."""
-        return bool(self._books.effects) or self._books.next_due < armed_for
 
     def next_wakeup(self) -> float | None:
         """When to call `advance` at the latest; None while time alone changes nothing."""
-        due = self._books.next_timer()
-        self._books.next_due = math.inf if due is None else due
+        due = self.books.next_timer()
+        self.books.next_due = math.inf if due is None else due
         return due
 
     def _move_to(self, now: float) -> None:
-        books = self._books
+        books = self.books
         if now > books.now:
             while (due := books.next_timer()) is not None and due <= now:
                 books.now = max(books.now, due)
@@ -187,21 +187,21 @@ class Governor:
         """Set a scope's or pattern's limit by hand; what was learnt there is forgotten."""
         pattern = ScopePattern(scope)
         self._move_to(now)
-        self._books.limits.set(pattern.text, limit)
+        self.books.limits.set(pattern.text, limit)
         self._apply_limits(pattern)
 
     def remove_limit(self, scope: str, *, now: float) -> None:
         """Unlimited from now on: waiters enter, live slots stay counted, pauses stay."""
         pattern = ScopePattern(scope)
         self._move_to(now)
-        self._books.limits.remove(pattern.text)
+        self.books.limits.remove(pattern.text)
         self._apply_limits(pattern)
 
     def reset_limit(self, scope: str, *, now: float) -> None:
         """Forget what was set live: the settings rule again."""
         pattern = ScopePattern(scope)
         self._move_to(now)
-        self._books.limits.reset_live(pattern.text)
+        self.books.limits.reset_live(pattern.text)
         self._apply_limits(pattern)
 
     def restore_limit(self, scope: str, *, now: float) -> None:
@@ -212,18 +212,18 @@ class Governor:
 
     def get_limit(self, scope: str) -> int | None:
         """The configured limit of a scope, or of a pattern as it was set."""
-        return self._books.limits.configured(ScopePattern(scope).text)
+        return self.books.limits.configured(ScopePattern(scope).text)
 
     def limits(self) -> dict[str, int]:
         """Every configured limit, by scope or pattern."""
-        return {text: limit for text, limit in self._books.limits.entries().items() if limit is not None}
+        return {text: limit for text, limit in self.books.limits.entries().items() if limit is not None}
 
     def limit_source(self, scope: str) -> LimitSource:
         """Where a configured limit comes from."""
-        return self._books.limits.source(ScopePattern(scope).text)
+        return self.books.limits.source(ScopePattern(scope).text)
 
     def _apply_limits(self, pattern: ScopePattern) -> None:
-        books = self._books
+        books = self.books
         books.forget_lanes()
         touched = [scope for scope in books.scopes.values() if pattern.matches(scope.name)]
         if pattern.is_exact and not touched:
@@ -248,23 +248,23 @@ class Governor:
         pattern = ScopePattern(scope)
         check_seconds(seconds, "cooldown")
         self._move_to(now)
-        self._books.cooldowns.set_live(pattern.text, float(seconds))
-        for state in self._books.scopes.values():
-            state.cooldown = self._books.cooldown_of(state.name) if state.is_provider else 0.0
+        self.books.cooldowns.set_live(pattern.text, float(seconds))
+        for state in self.books.scopes.values():
+            state.cooldown = self.books.cooldown_of(state.name) if state.is_provider else 0.0
             state.refresh()
 
     def get_cooldown(self, scope: str) -> float:
-        return self._books.cooldown_of(ScopePattern(scope).text)
+        return self.books.cooldown_of(ScopePattern(scope).text)
 
     def cooldowns(self) -> dict[str, float]:
-        return self._books.cooldowns.entries()
+        return self.books.cooldowns.entries()
 
     def set_headroom(self, scope: str, mode: HeadroomMode, *, now: float) -> None:
         if mode not in HEADROOM_MODES:
             raise InvalidInput(f"headroom must be one of {', '.join(HEADROOM_MODES)}; got {mode!r}")
         self._move_to(now)
-        state = self._books.scope(canonical_scope(scope))
-        self._books.modes[state.name] = state.mode = mode
+        state = self.books.scope(canonical_scope(scope))
+        self.books.modes[state.name] = state.mode = mode
 
     def set_pace(self, scope: str, *, strategy: Strategy = "rush", reserve: float = 0.0, now: float) -> None:
         """How the scope's windows may be used up: flat out, along the line, and what is left to the person."""
@@ -273,45 +273,45 @@ class Governor:
         if isinstance(reserve, bool) or not isinstance(reserve, int | float) or not 0 <= reserve < 1:
             raise InvalidInput(f"reserve must be a share from 0 to below 1; got {reserve!r}")
         self._move_to(now)
-        state = self._books.scope(canonical_scope(scope))
+        state = self.books.scope(canonical_scope(scope))
         is_default = strategy == "rush" and reserve == 0
         state.pace = None if is_default else Pace(strategy=strategy, reserve=float(reserve))
-        self._books.schedule(state)
-        settle(self._books, [state])
+        self.books.schedule(state)
+        settle(self.books, [state])
 
     def hold(self, scope: str, detail: str, *, now: float) -> None:
         """Admit nobody to the scope until a person lifts it."""
         self._move_to(now)
-        settle(self._books, hold(self._books, canonical_scope(scope), detail))
+        settle(self.books, hold(self.books, canonical_scope(scope), detail))
 
     def lift_hold(self, scope: str, *, now: float) -> None:
         self._move_to(now)
-        state = self._books.scope(canonical_scope(scope))
+        state = self.books.scope(canonical_scope(scope))
         state.hold = None
         state.refresh()
-        self._books.lift_blocked(state)
-        settle(self._books, [state])
+        self.books.lift_blocked(state)
+        settle(self.books, [state])
 
     # -- looking in --------------------------------------------------------------------------
 
     def status(self, scope: str, *, now: float) -> ScopeStatus | None:
         """The scope as it is, or None if nothing was ever set, asked or learnt there."""
         self._move_to(now)
-        state = self._books.scopes.get(canonical_scope(scope))
-        return scope_status(state, self._books.now) if state is not None else None
+        state = self.books.scopes.get(canonical_scope(scope))
+        return scope_status(state, self.books.now) if state is not None else None
 
     def statuses(self, *, now: float) -> list[ScopeStatus]:
         self._move_to(now)
-        return [scope_status(state, self._books.now) for state in self._books.scopes.values()]
+        return [scope_status(state, self.books.now) for state in self.books.scopes.values()]
 
     def snapshot(self) -> Snapshot:
         """All of it, as a value that can be stored."""
-        return snapshots.take(self._books)
+        return snapshots.take(self.books)
 
     @classmethod
     def restore(cls, snapshot: Snapshot, *, now: float, settings: GovernorSettings | None = None) -> "Governor":
         """Go on where the snapshot was taken; new `settings` replace the old, what was learnt stays."""
         governor = cls.__new__(cls)
-        governor._books = snapshots.rebuild(snapshot, settings)
+        governor.books = snapshots.rebuild(snapshot, settings)
         governor._move_to(now)
         return governor
