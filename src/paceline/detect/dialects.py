@@ -91,8 +91,6 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     read: Callable[[Event], Facts]
     ends_with_result: bool = True
     """Whether a healthy stream always closes with an event of its own, so that its absence means a stop."""
-    prints_errors_on_stdout: bool = True
-    """Whether plain-text output may end in the CLI's own error line."""
 
 
 def member(value: object, *path: str) -> object:
@@ -318,7 +316,6 @@ _CODEX = Dialect(
     news=frozenset({"thread.started", "turn.started", "turn.completed", "turn.failed", "error"}),
     marks=frozenset({"thread_id", "usage", "error", "message"}),
     read=_read_codex,
-    prints_errors_on_stdout=False,
 )
 _GEMINI = Dialect(
     quiet=frozenset({"message", "tool_use", "tool_result"}),

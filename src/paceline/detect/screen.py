@@ -17,6 +17,9 @@ _PARSER_LIFE = 1 << 18
 _LOWER_ROWS = 24
 """A CLI's own notices stand near its prompt; what is further up has scrolled by and may be anybody's."""
 
+# pyte drops the rest of a run of text at a character without width, and gathers combining marks without end.
+_WITHOUT_WIDTH = frozenset({"Mn", "Me", "Cf", "Zl", "Zp", "Cs"})
+_UNUSED_CONTROL = re.compile(r"[\x00-\x06\x10-\x1a\x1c-\x1f\x7f-\x9a\x9e\x9f\u1160-\u11ff]")
 _BORDER = re.compile(r"^[\s│┃║|╭╮╰╯┌┐└┘├┤─━═╌]++|[\s│┃║|╭╮╰╯┌┐└┘├┤─━═╌]++$")
 
 
@@ -40,10 +43,9 @@ class BoundedScreen:
 
     def feed(self, data: bytes) -> None:
         """Draws the bytes. Codes that pyte cannot read are dropped, as a terminal would."""
-        text = self._decoder.decode(data)
+        text = _UNUSED_CONTROL.sub("", self._decoder.decode(data))
         if not text.isascii():
-            # pyte adds every combining mark to the cell before it: without end, if they never end.
-            text = "".join(char for char in text if not unicodedata.combining(char))
+            text = "".join(char for char in text if unicodedata.category(char) not in _WITHOUT_WIDTH)
         for start in range(0, len(text), _PIECE):
             self._draw(text[start : start + _PIECE])
 

@@ -227,21 +227,23 @@ class StreamReader:
         if rest is not None:
             self._read_stdout([rest])
         if self._answer_document.is_open:
+            # It was cut short, so it is no answer; its words may still be an error.
             self._speaks_json = True
+            for line in self._answer_document.take()[1]:
+                self._answer.add(line.encode("utf-8", "replace"))
 
     def _read_final_error(self, exit_code: int | None) -> None:
         """Plain text is the agent's; only what stands at its very end may be the CLI's own error."""
         record = self._record
-        if record.ending is not None or record.trouble is not None or not self._dialect.prints_errors_on_stdout:
-            return
-        if was_stopped(exit_code):
+        if record.ending is not None or record.trouble is not None or was_stopped(exit_code):
             return
         lines = [clean_text(line) for line in self._answer.last_lines()]
         error = final_error(lines, is_all=self._answer.is_short, failed=exit_code != 0)
         if error is None:
             return
         event = decode_event(error.encode("utf-8", "replace"))
-        signals = self._signals_of_event(event) if event is not None else self._signals_of_text(error, "stdout")
+        channel = "stdout-json" if error.startswith("{") else "stdout"
+        signals = self._signals_of_event(event) if event is not None else self._signals_of_text(error, channel)
         facts = Facts(ending=Ending(ok=False, status=status_in_text(error)))
         self._news += record.take(facts, signals, seen_at=self._seen_at)
 
@@ -261,7 +263,7 @@ class StreamReader:
         if text == _CANCELLED:
             self._was_cancelled = True
         event = decode_event(text.encode("utf-8", "replace")) if text.startswith("{") else None
-        if event is not None:
+        if event is not None and is_own_event(self._dialect, event):
             self._take_event(event)
         else:
             self._take_notices(self._stderr_notices.add(text))
@@ -304,7 +306,7 @@ class StreamReader:
     def _signals_of_event(self, event: Event) -> list[Signal]:
         return read_event(self._provider, event, seen_at=self._seen_at, tz=self._tz)
 
-    def _signals_of_text(self, text: str, channel: Channel) -> list[Signal]:
+    def _signals_of_text(self, text: str, channel: str) -> list[Signal]:
         return read_line(self._provider, text, channel=channel, seen_at=self._seen_at, tz=self._tz)
 
     def _transcript_session_id(self) -> str | None:
@@ -313,7 +315,7 @@ class StreamReader:
 
     def _run(self, exit_code: int | None) -> Run:
         record = self._record
-        notices_in_answer = self._stdout_notices is not None and record.trouble is not None
+        is_answer = not self._speaks_json and (self._stdout_notices is None or record.trouble is None)
         return Run(
             provider=self._provider,
             exit_code=exit_code,
@@ -322,7 +324,7 @@ class StreamReader:
             speaks_json=self._speaks_json,
             ends_with_result=self._dialect.ends_with_result,
             has_answered=record.has_answered,
-            has_text=(self._answer.has_text and not notices_in_answer) or self._screen is not None,
+            has_text=(self._answer.has_text and is_answer) or self._screen is not None,
             was_cancelled=self._was_cancelled,
         )
 
