@@ -9,6 +9,7 @@ from paceline.core.signals import AuthFailed, Budget, Overloaded, QuotaClosed, R
 from paceline.detect import StreamReader
 from paceline.detect.frames import EDGE, LINE_LIMIT
 from paceline.detect.stream import Channel
+from paceline.errors import InvalidInput
 
 NOW = 1794705600.0  # 2026-11-15 01:20 UTC
 RESET = 1794712805
@@ -87,6 +88,11 @@ def outcome_of(provider: str, stdout: bytes, exit_code: int | None, stderr: byte
 
 def kinds(signals: Iterable[Signal]) -> list[str]:
     return [type(signal).__name__ for signal in signals]
+
+
+def test_an_unknown_channel_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="unknown channel 'stdin': it is stdout, stderr or screen"):
+        Session().says(b"", "stdin")  # type: ignore[arg-type]
 
 
 # --- when a signal is told -----------------------------------------------------------------------------------

@@ -273,7 +273,8 @@ def _read_opencode(event: Event) -> Facts:
         stopped = text_at(event, "error", "name") == "MessageAbortedError"
         status = number_at(event, "error", "data", "statusCode")
         return Facts(session_id=session_id, ending=Ending(ok=False, interrupted=stopped, status=status))
-    return Facts(session_id=session_id)
+    is_retry = kind == "session.status" and member(event, "properties", "status", "type") == "retry"
+    return Facts(session_id=session_id, is_retry=is_retry)
 
 
 # --- copilot -------------------------------------------------------------------------------------------------

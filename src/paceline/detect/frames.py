@@ -28,7 +28,8 @@ _MEMBER_START = re.compile(rb',\s{0,8}"[A-Za-z_][A-Za-z0-9_]{0,40}"\s{0,8}:')
 _DOCUMENT_START = re.compile(r'[\[{]\s{0,8}(?:$|["{\[])')
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?')
 _DECODER = json.JSONDecoder(strict=False)
-_UNREADABLE = (ValueError, RecursionError, msgspec.DecodeError)
+UNREADABLE = (ValueError, RecursionError, msgspec.DecodeError)
+"""What decoding any bytes whatever may raise."""
 
 
 class LongLine(msgspec.Struct, frozen=True):
@@ -101,7 +102,7 @@ def decode_event(line: bytes) -> Event | None:
     """The object that a line consists of, or None."""
     try:
         value = msgspec.json.decode(line)
-    except _UNREADABLE:
+    except UNREADABLE:
         value = _decode_leniently(line)
     return value if isinstance(value, dict) else None
 
@@ -110,7 +111,7 @@ def _decode_leniently(line: bytes) -> object:
     """Half surrogate pairs, control characters and invalid UTF-8 occur in what agents quote."""
     try:
         return _DECODER.decode(line.decode("utf-8", "replace"))
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
@@ -135,7 +136,7 @@ def _objects_in(text: str) -> Iterator[Event]:
             return
         try:
             value, position = _DECODER.raw_decode(text, start.start())
-        except _UNREADABLE:
+        except UNREADABLE:
             position = start.end()
             continue
         if isinstance(value, dict):

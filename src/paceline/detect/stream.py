@@ -12,6 +12,7 @@ import msgspec
 from paceline.core.signals import Signal
 from paceline.detect.dialects import AuthMode, Ending, Facts, Head, dialect_of, is_known, is_own_event, status_in_text
 from paceline.detect.frames import (
+    UNREADABLE,
     DocumentReader,
     Event,
     LineSplitter,
@@ -33,10 +34,10 @@ from paceline.detect.notices import (
 from paceline.detect.outcome import Outcome, Run, conclude, was_stopped
 from paceline.detect.record import RunRecord, shows_answer
 from paceline.detect.screen import ScreenParagraphs
+from paceline.errors import InvalidInput
 
 Channel = Literal["stdout", "stderr", "screen"]
 
-_UNREADABLE = (ValueError, RecursionError, msgspec.DecodeError)
 _LINES_BEFORE_STREAM = 8
 """Some CLIs print a notice or two before their JSON begins; what looks like JSON after that is quoted."""
 _RETRY_WORDS = re.compile(r"[Rr]etrying (?:in|after|with)\b|Reconnecting\.\.\.")
@@ -105,8 +106,10 @@ class StreamReader:
         elif channel == "stderr":
             for line in self._stderr.feed(chunk):
                 self._read_stderr_line(line)
-        else:
+        elif channel == "screen":
             self._read_screen(chunk)
+        else:
+            raise InvalidInput(f"unknown channel {channel!r}: it is stdout, stderr or screen")
         return self._take_news()
 
     def close(self, *, exit_code: int | None, seen_at: float) -> list[Signal]:
@@ -138,7 +141,7 @@ class StreamReader:
                 continue
             try:
                 head = decode_head(line)
-            except _UNREADABLE:
+            except UNREADABLE:
                 self._read_odd_line(line)
                 continue
             if head.type in quiet and not _has_error(head):
