@@ -20,16 +20,49 @@ WINDOWS = {
 }
 
 RULES: tuple[Rule, ...] = (
-    rule("claude.out-of-extra-usage", "quota", r"(?:you're |you are )?out of (?:extra usage|usage credits)\s?·?\s?resets?", stage=Stage.EXACT),
-    rule("claude.limiting-requests", "rate", r"<4>(?:temporarily )?limiting requests", stage=Stage.EXACT, reach="provider"),
+    rule(
+        "claude.out-of-extra-usage",
+        "quota",
+        r"(?:you're |you are )?out of (?:extra usage|usage credits)\s?·?\s?resets?",
+        stage=Stage.EXACT,
+    ),
+    rule(
+        "claude.limiting-requests",
+        "rate",
+        r"<4>(?:temporarily )?limiting requests",
+        stage=Stage.EXACT,
+        reach="provider",
+    ),
     rule("claude.usage-credits-required", "billing", r"<2>(?:extra usage|usage credits) (?:is|are) required"),
-    rule("claude.org-spend-limit", "billing", r"you've hit your (?:org|organization|team|workspace)(?:'s)? (?:\w+ )?spend limit", stage=Stage.EXACT),
-    rule("claude.out-of-usage-credits", "billing", r"you(?:'re| are) out of (?:extra usage|usage credits)", unless=r"resets \d|resets [a-z]{3}"),
-    rule("claude.pipe-epoch", "quota", r"<3>usage limit reached[^\n|]{0,40}\|\s?\d{10}", anywhere=True, stage=Stage.EXACT),
-    rule("claude.limit-menu", "quota", r"(?:\d\. )?stop and wait for limit to reset", anywhere=True),
+    rule(
+        "claude.org-spend-limit",
+        "billing",
+        r"you've hit your (?:org|organization|team|workspace)(?:'s)? (?:\w+ )?spend limit",
+        stage=Stage.EXACT,
+    ),
+    rule(
+        "claude.out-of-usage-credits",
+        "billing",
+        r"you(?:'re| are) out of (?:extra usage|usage credits)",
+        unless=r"resets \d|resets [a-z]{3}",
+    ),
+    rule(
+        "claude.pipe-epoch", "quota", r"<3>usage limit reached[^\n|]{0,40}\|\s?\d{10}", anywhere=True, stage=Stage.EXACT
+    ),
+    rule("claude.limit-menu", "quota", r"(?:\d\. )?stop and wait for limit to reset"),
     rule("claude.high-load", "overloaded", r"<2>is experiencing high load", reach="model"),
     rule("claude.api-error-rate-limit", "rate", r"api error: rate limit(?:ed| reached| exceeded)", anywhere=True),
-    rule("claude.retry-spinner", "rate", r"retrying in \d{1,4} ?s(?:econds)?\.{0,3} ?[·(]? ?\(?attempt #?\d{1,3}(?:/\d{1,3})?", stage=Stage.WEAK),
+    rule(
+        "claude.retry-spinner",
+        "rate",
+        r"retrying in \d{1,4} ?s(?:econds)?\.{0,3} ?[·(]? ?\(?attempt #?\d{1,3}(?:/\d{1,3})?",
+        stage=Stage.SIGN,
+    ),
     rule("claude.request-rejected", "rate", r"request rejected \(429\)", stage=Stage.WEAK),
-    rule("claude.would-exceed", "rate", r"this request would exceed (?:your|the)(?: \S{1,40}){0,4} rate limit", anywhere=True),
-)  # fmt: skip
+    rule(
+        "claude.would-exceed",
+        "rate",
+        r"this request would exceed (?:your|the)(?: \S{1,40}){0,4} rate limit",
+        anywhere=True,
+    ),
+)

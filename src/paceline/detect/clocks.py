@@ -96,7 +96,7 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             rf"(?:(?:T|\sat\s|,?\s)(?P<hour>\d{{1,2}}):(?P<minute>\d{{2}})(?::(?P<second>\d{{2}}(?:[.,]\d{{1,9}})?))?{_ZONE})?",
         ),
         ("month-day-clock", rf"(?P<month>\d{{2}})-(?P<day>\d{{2}})[ T](?P<hour>\d{{1,2}}):(?P<minute>\d{{2}})(?::(?P<second>\d{{2}}))?{_ZONE}"),
-        ("us-date", rf"(?P<month>\d{{1,2}})/(?P<day>\d{{1,2}})(?:/{_YEAR})?{_TIME}"),
+        ("us-date", rf"(?P<month>\d{{1,2}})/(?P<day>\d{{1,2}})(?:/(?P<year>(?:20)?\d{{2}}))?(?!\d){_TIME}"),
         (
             "cjk-date",
             r"(?:(?P<year>20\d{2})\s?[年년]\s?)?(?P<month>\d{1,2})\s?[月월]\s?(?P<day>\d{1,2})\s?[日일号]?,?\s?"
@@ -141,7 +141,7 @@ def _moment(match: re.Match[str]) -> When | None:
     weekday = got.get("weekday", "")[:3].lower()
     tomorrow = got.get("tomorrow", "").lower()
     return When(
-        year=_whole(got.get("year")),
+        year=_year(got.get("year")),
         month=month,
         day=day,
         weekday=_WEEKDAYS.index(weekday) if weekday and month is None else None,
@@ -176,6 +176,10 @@ def _month(name: str | None) -> int | None:
         return int(name) if 1 <= int(name) <= 12 else None
     low = name.lower()
     return next((_MONTH_OF[low[:size]] for size in (5, 4, 3) if low[:size] in _MONTH_OF), None)
+
+
+def _year(digits: str | None) -> int | None:
+    return None if digits is None else int(digits) + (2000 if len(digits) == 2 else 0)
 
 
 def _whole(digits: str | None) -> int | None:

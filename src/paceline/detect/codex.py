@@ -11,5 +11,7 @@ RULES: tuple[Rule, ...] = (
     rule("codex.workspace-credits", "billing", r"(?:your )?workspace is out of credits", stage=Stage.EXACT),
     rule("codex.spend-cap", "billing", r"you(?:'ve)? hit your spend cap", stage=Stage.EXACT),
     rule("codex.retries-spent", "rate", r"<3>exceeded retry limit, last status: 429", stage=Stage.CODE),
-    rule("codex.retries-spent-overloaded", "overloaded", r"<3>exceeded retry limit, last status: 5\d\d", stage=Stage.CODE),
-)  # fmt: skip
+    rule(
+        "codex.retries-spent-overloaded", "overloaded", r"<3>exceeded retry limit, last status: 5\d\d", stage=Stage.CODE
+    ),
+)

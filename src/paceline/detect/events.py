@@ -42,7 +42,14 @@ _ERROR_KINDS: dict[str, Kind] = {
     "billing_error": "billing",
     "authentication_failed": "auth",
 }
-_STATUS_KINDS: dict[int, Kind] = {401: "auth", 402: "billing", 423: "platform", 429: "rate", 503: "overloaded", 529: "overloaded"}
+_STATUS_KINDS: dict[int, Kind] = {
+    401: "auth",
+    402: "billing",
+    423: "platform",
+    429: "rate",
+    503: "overloaded",
+    529: "overloaded",
+}
 
 # Whose words these are: the model's, a tool's, the user's, or mere bookkeeping.
 _PROSE_TYPES = re.compile(
@@ -91,7 +98,14 @@ def say(event: Event) -> Saying | None:
 def _error(event: Event) -> Saying:
     pairs = flattened(event)
     text = "\n".join(f'{key}: "{value}"' for key, value in pairs if len(value) > 2 or value.isalnum())
-    status = next((int(n) for k, v in pairs if k.lower() in ("statuscode", "status_code", "status", "http_status") and (n := finite(v))), None)
+    status = next(
+        (
+            int(n)
+            for k, v in pairs
+            if k.lower() in ("statuscode", "status_code", "status", "http_status") and (n := finite(v))
+        ),
+        None,
+    )
     return Saying(text=text, pairs=pairs, status=status, rule=f"event.{event.get('type', 'error')}")
 
 
@@ -124,9 +138,20 @@ def _system(event: Event) -> Saying | None:
         kind = "overloaded"
     if kind is None and not error:
         return SILENT
-    reset = None if delay is None else Reset(after=delay / 1000, confidence=0.6, source="backoff", rule="field.retry_delay_ms", own=True)
+    reset = (
+        None
+        if delay is None
+        else Reset(after=delay / 1000, confidence=0.6, source="backoff", rule="field.retry_delay_ms", own=True)
+    )
     text = error if isinstance(error, str) else "\n".join(value for _, value in flattened(error))
-    return Saying(kind=None if kind in ("rate", None) and " " in text else kind, default=kind, reset=reset, text=text, status=int(status) if status else None, rule="event.api-retry")
+    return Saying(
+        kind=None if kind in ("rate", None) and " " in text else kind,
+        default=kind,
+        reset=reset,
+        text=text,
+        status=int(status) if status else None,
+        rule="event.api-retry",
+    )
 
 
 def _result(event: Event) -> Saying | None:
@@ -142,7 +167,13 @@ def _result(event: Event) -> Saying | None:
         text = "\n".join(value for _, value in flattened(errors))
     status = finite(event.get("api_error_status"))
     default = _STATUS_KINDS.get(int(status or 0)) or ("overloaded" if status and status >= 500 else None)
-    return Saying(text=text, pairs=flattened({"result": text}), status=int(status) if status else None, default=default, rule="event.result")
+    return Saying(
+        text=text,
+        pairs=flattened({"result": text}),
+        status=int(status) if status else None,
+        default=default,
+        rule="event.result",
+    )
 
 
 def _assistant(event: Event) -> Saying | None:
@@ -157,7 +188,9 @@ def _assistant(event: Event) -> Saying | None:
     text = "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
     if not error and not _OWN_ERROR.match(text):
         return SILENT
-    return Saying(text=text, pairs=flattened({"text": text}), default=_ERROR_KINDS.get(str(error)), rule="event.synthetic")
+    return Saying(
+        text=text, pairs=flattened({"text": text}), default=_ERROR_KINDS.get(str(error)), rule="event.synthetic"
+    )
 
 
 def _item(event: Event) -> Saying | None:

@@ -1,6 +1,7 @@
 """What any provider may say about limits, in the words that most of them share.
 
-Rules only; what belongs to one provider stands in its own file.
+Rules only; what belongs to one provider stands in its own file. `<4>` in a core: up to four more words
+of the same sentence may stand before it (see `rules.py`).
 """
 
 from paceline.detect.rules import Rule, Stage, rule
@@ -14,9 +15,18 @@ _WORKERS = (
 _PARALLEL = r"(?:active|concurrent|parallel|simultaneous|running|in-flight|background)"
 _PERIOD = r"(?:daily|weekly|monthly|hourly|5-hour|5 hour|five-hour|session|24-hour|7-day)"
 _DONE = r"(?:reached|exceeded|hit|exhausted|used up|depleted|met)"
+_HAS_BEEN = r"(?: (?:has been|have been|was|is))?"
+# What may stand between "you have hit your" and "limit" if the limit is that of a window.
+_NOT_A_WINDOW = r"rate|spend|spending|context|length|file|size|turn|step|tool|iteration|concurren\w*|maximum|max|billing|budget|current"
+_WHO = (
+    r"(?:you(?:'ve| have)?|your (?:organi[sz]ation|team|workspace|account|plan|company)(?: has)?"
+    r"|this (?:account|organi[sz]ation|workspace|team) has)"
+)
+_HIT = r"(?:hit|reached|exceeded|exhausted|used up|maxed out|consumed|run out of|used all(?: of)?|used 100% of)"
+# The words before a status code that make it one: `HTTP 429`, `API Error (529`, `last status: 429`.
+_STATUS = r"(?:<3>error(?: code)?|http(?: error)?|<3>status(?:[ _]code)?|code|request rejected):? ?[(\[]?"
 
-RULES: tuple[Rule, ...] = (
-    # --- platform limits -----------------------------------------------------------------------
+PLATFORM: tuple[Rule, ...] = (
     rule(
         "platform.too-many-parallel",
         "platform",
@@ -27,185 +37,337 @@ RULES: tuple[Rule, ...] = (
         "platform.worker-limit",
         "platform",
         rf"{_NOT_IF}<4>(?:agent|sub-?agent|thread|worker|child(?:ren)?|concurrency|parallelism|slot|process)s?"
-        rf"(?: thread| pool| count| spawn)? (?:limit|cap|maximum)(?: has been| was| is)? {_DONE}",
+        rf"(?: thread| pool| count| spawn)? (?:limit|cap|maximum){_HAS_BEEN} {_DONE}",
         cause="concurrency",
     ),
     rule(
         "platform.concurrency",
         "platform",
         rf"<10>(?:concurrency(?: limit)?|(?:number of )?{_PARALLEL} {_WORKERS}(?: limit)?)"
-        rf"(?: (?:has|have|was|is|been|quota)){{0,2}} {_DONE}|<12>(?:max|maximum)(?: \S{{1,30}}){{0,2}} concurrency"
-        r"|high concurrency(?: usage)?|reduce (?:your )?concurrency|exceeded <3>(?:concurrency|concurrent)",
+        rf"(?: (?:has|have|was|is|been|quota)){{0,2}} {_DONE}",
+        r"<12>(?:max|maximum)(?: \S{1,30}){0,2} concurrency",
+        r"<12>exceeded (?:\S{1,30} ){0,3}(?:concurrency|concurrent)",
+        r"high concurrency(?: usage)?",
+        r"<6>reduce (?:your )?concurrency",
+        r"max_parallel_requests",
         cause="concurrency",
     ),
     rule(
-        "platform.concurrency-cjk", "platform", r"并发[^\n]{0,14}(?:超|上限|限制|过高|过多)|同時[^\n]{0,10}(?:上限|制限)",
-        anywhere=True, cause="concurrency",
+        "platform.concurrency-cjk",
+        "platform",
+        r"并发[^\n]{0,14}(?:超|上限|限制|过高|过多)",
+        r"同時[^\n]{0,10}(?:上限|制限)",
+        anywhere=True,
+        cause="concurrency",
     ),
-    # --- billing -------------------------------------------------------------------------------
+)
+
+BILLING: tuple[Rule, ...] = (
     rule(
         "billing.spend-cap",
         "billing",
-        r"<14>(?:hit|reached|exceeded)(?: (?:your|its|the|their|a|an))?(?: \S{1,30}){0,3} (?:spend(?:ing)?|billing|usage-based)"
-        r"(?: hard)? (?:cap|limit|quota|budget)|increase your spend cap|billing_hard_limit_reached",
+        r"<14>(?:hit|reached|exceeded)(?: (?:your|its|the|their|a|an))?(?: \S{1,30}){0,3}"
+        r" (?:spend(?:ing)?|billing|usage-based)(?: hard)? (?:cap|limit|quota|budget)",
+        r"increase your spend cap",
+        r"billing_hard_limit_reached",
     ),
     rule(
         "billing.no-credits",
         "billing",
-        r"<6>(?:credit balance (?:is )?too low|insufficient (?:account )?(?:balance|credits?|funds)|not enough (?:credits?|balance|funds)"
-        r"|(?:is|are|you're|ran|run) out of (?:\w+ ){0,2}credits|no (?:remaining |available )?credits (?:left|remaining|available)"
-        r"|credits? (?:\w+ ){0,2}(?:exhausted|depleted|used up|ran out|too low))"
-        r"|<8>(?:used|consumed|exhausted|spent) (?:all|up)(?: \w+){0,4} credits|<4>(?:requires?|needs?) more credits"
-        r"|<12>can only afford|out_of_credits|insufficient_(?:balance|credits|funds)",
+        r"<6>credit balance (?:is )?too low",
+        r"<6>insufficient (?:account )?(?:balance|credits?|funds)",
+        r"<6>not enough (?:credits?|balance|funds)",
+        r"<6>(?:is|are|you're|ran|run) out of (?:\w+ ){0,2}credits",
+        r"<6>no (?:remaining |available )?credits (?:left|remaining|available)",
+        r"<6>credits? (?:\w+ ){0,2}(?:exhausted|depleted|used up|ran out|too low)",
+        r"<8>(?:used|consumed|exhausted|spent) (?:all|up)(?: \w+){0,5} credits",
+        r"<8>exceeded your (?:\w+ ){0,3}credits",
+        r"<4>(?:requires?|needs?) more credits",
+        r"<12>can only afford",
+        r"out_of_credits",
+        r"insufficient_(?:balance|credits|funds)",
     ),
-    rule("billing.no-credits-cjk", "billing", r"余额不足|餘額不足|欠费|请充值|残高不足|잔액 ?부족", anywhere=True),
+    rule(
+        "billing.no-credits-cjk",
+        "billing",
+        r"余额不足|餘額不足|欠费|请充值|残高不足|잔액 ?부족",
+        anywhere=True,
+    ),
     rule(
         "billing.no-plan",
         "billing",
-        r"<4>(?:no active subscription|(?:membership|subscription|trial|plan)(?: has| is)? (?:expired|inactive|cancell?ed|past due))"
-        r"|(?:\d{3} )?payment[ _]required|billing_(?:not_active|error)|<8>(?:requires|without) (?:an active|a paid) (?:subscription|plan)",
+        r"<4>no active subscription",
+        r"<4>(?:membership|subscription|trial|plan)(?: has| is)? (?:expired|inactive|cancell?ed|past due)",
+        r"<8>(?:requires|without) (?:an active|a paid) (?:subscription|plan)",
+        r"<3>account(?: \S{1,60}){0,3} is (?:suspended|deactivated|disabled|not active)",
+        r"(?:\d{3} )?payment[ _]required",
+        r"billing_(?:not_active|error)",
+        r"arrearage",
+        r"exceeded_current_quota_error",
     ),
-    rule("billing.budget", "billing", r"budget (?:has been|was|is) exceeded|<3>exceeded (?:your|its|the) budget|budget_exceeded"),
+    rule(
+        "billing.budget",
+        "billing",
+        r"budget (?:has been|was|is) exceeded",
+        r"<3>exceeded (?:your|its|the) budget",
+        r"budget_exceeded",
+    ),
     rule("billing.usage-pattern", "billing", r"<20>fair[- ]us(?:ag)?e policy"),
     rule("billing.raise-limit", "billing", r"request a limit increase from your (?:owner|admin\w*)", stage=Stage.EXACT),
     rule("billing.prompt-unaffordable", "billing", r"(?:\d{3} )?prompt tokens limit exceeded"),
     rule("billing.key-limit", "billing", r"key (?:credit |spend )?limit exceeded"),
-    # --- quota windows -------------------------------------------------------------------------
+)
+
+QUOTA: tuple[Rule, ...] = (
     rule(
         "quota.you-hit-your-limit",
         "quota",
-        rf"{_NOT_IF}(?:sorry, |oops! |error: )?you(?:'ve| have)?(?: \([^)\n]{{0,60}}\))?(?: have)?(?: now| already)? (?:hit|reached|exceeded|exhausted|used up|maxed out|consumed|run out of|used all(?: of)?)"
-        r" (?:your|the|all|its|this|our)(?: (?!rate|spend|spending|context|length|file|size|turn|step|tool|iteration|concurren\w*|maximum|max|billing|budget|current|api rate)[\w.\-'/]{1,40}){0,6}?"
-        r" (?:limits?|quota|allowance|usage|messages|requests|prompts)(?! of \d)",
+        rf"{_NOT_IF}(?:sorry, |oops! |error: )?{_WHO}(?: \([^)\n]{{0,60}}\))?(?: have)?(?: now| already)? {_HIT}"
+        rf" (?:your|the|all|its|this|our)(?: (?!(?:{_NOT_A_WINDOW})\b)[\w.\-'/()]{{1,40}}){{0,6}}?"
+        r" (?:limits?|quota|allowance|usage|messages|requests|prompts)",
         unless=r"(?:hit|reached|exceeded|exhausted) (?:your|the|a)(?: \S{1,30}){0,3} rate limit",
     ),
     rule(
         "quota.limit-reached",
         "quota",
-        rf"{_NOT_IF}<4>(?:usage|session|weekly|daily|monthly|hourly|5[- ]?h(?:ou)?r?|opus|sonnet|haiku|fable|plan|subscription|message|premium requests?|credit|free|per (?:day|week|month|hour))"
-        rf"(?: \S{{1,30}}){{0,2}}? (?:limit|quota|allowance)s?(?: has been| was| is| have been)? {_DONE}",
-        unless=r"limit reached [^\n]{0,40}(?:minute|second)s? ago",
+        rf"{_NOT_IF}<4>(?:usage|session|weekly|daily|monthly|hourly|5[- ]?h(?:ou)?r?|opus|sonnet|haiku|fable|plan"
+        r"|subscription|message|premium requests?|credit|free|per (?:day|week|month|hour))"
+        r"(?: \S{1,30}){0,2}? (?:limit|quota|allowance)s?(?: for(?: \S{1,30}){1,3}?)?"
+        rf"{_HAS_BEEN} {_DONE}",
+    ),
+    rule("quota.none-left", "quota", r"you have no (?:\w{1,20} )?(?:quota|usage|requests)(?: left| remaining)?"),
+    rule("quota.quota-limit", "quota", rf"<3>(?:model )?quota limit{_HAS_BEEN} {_DONE}"),
+    rule(
+        "quota.your-quota",
+        "quota",
+        rf"your (?:\S{{1,30}} ){{0,4}}?(?:quota|allowance) (?:has been|was|is) {_DONE}",
+        anywhere=True,
     ),
     rule("quota.limit-resets", "quota", r"limit reached\s?[·,.-]?\s?resets?", open_end=True),
     rule(
         "quota.spent",
         "quota",
-        rf"<3>(?:subscription|free|allocated|individual|plan|account|personal|team|oauth|premium|coding plan|{_PERIOD})"
-        rf"(?: \w+){{0,2}}? (?:quota|usage|allowance)(?: has been| was| is)? {_DONE}",
+        r"<3>(?:subscription|free|allocated|individual|plan|account|personal|team|oauth|premium|coding plan"
+        rf"|{_PERIOD})(?: \w+){{0,2}}? (?:quota|usage|allowance){_HAS_BEEN} {_DONE}",
         unless=r"spending quota",
     ),
-    rule("quota.out-of", "quota", r"(?:you're|you are|you have run|you've run) out of (?:\w+ ){0,5}(?:usage|messages|requests|prompts|tokens)"),
+    rule(
+        "quota.out-of",
+        "quota",
+        r"(?:you're|you are|you have run|you've run) out of (?:\w+ ){0,5}(?:usage|messages|requests|prompts|tokens)",
+    ),
     rule("quota.period-rate-limit", "quota", rf"<12>(?:{_PERIOD}|tpd|rpd) (?:token |request |usage )?rate limit"),
     rule("quota.regain", "quota", r"you will regain access on"),
     rule(
+        "quota.limited-to",
+        "quota",
+        r"<12>limited to \d+ (?:api )?(?:calls|requests|queries)(?: ?/ ?| per )(?:day|week|month)",
+    ),
+    rule(
         "quota.code",
         "quota",
-        r"usage_limit_(?:reached|exceeded)|\w{0,30}usage_?limit_?error|user_(?:weekly|monthly|daily|global)_rate_limited|quota_exhausted"
-        r"|terminalquotaerror|weekly_limit_\w+|usage_limit|quota_limit_reached",
+        r"usage_limit(?:_reached|_exceeded)?",
+        r"\w{0,30}usage_?limit_?error",
+        r"user_(?:weekly|monthly|daily|global)_rate_limited",
+        r"quota_exhausted|quota_limit_reached|terminalquotaerror|weekly_limit_\w+",
+        r"(?:organization|account)_quota_exceeded|plan_limit_reached",
     ),
     rule(
         "quota.localised",
         "quota",
-        r"(?:atingiu|alcançou|alcanzado|superado|excedido|atteint|dépassé|raggiunto|superato|erreicht|überschritten)[^\n.]{0,30}"
-        r"(?:limite?|límite|limit|kontingent)[^\n.]{0,16}(?:mensagens|uso|usage|utilis\w+|utilizzo|mensajes|messages)"
-        r"|(?:limite|límite)[^\n.]{0,4} (?:de|d'|di) ?(?:uso|mensagens|utilis\w+|utilizzo)[^\n.]{0,20}(?:atingid|alcanzad|superad|atteint|raggiunt)"
-        r"|nutzungslimit[^\n.]{0,20}(?:erreicht|überschritten)|(?:使用|用量|用户|额度|配额|套餐)[^\n]{0,6}(?:上限|限额|耗尽|用完|已达|超出)|已达到[^\n]{0,20}(?:使用|用量)[^\n]{0,6}上限"
-        r"|利用(?:上限|制限)[^\n]{0,10}(?:達|超)|사용(?:량)? ?(?:한도|제한)[^\n]{0,12}(?:도달|초과)",
+        r"(?:atingiu|alcançou|alcanzado|superado|excedido|atteint|dépassé|raggiunto|superato|erreicht|überschritten)"
+        r"[^\n.]{0,30}(?:limite?|límite|limit|kontingent)[^\n.]{0,16}"
+        r"(?:mensagens|uso|usage|utilis\w+|utilizzo|mensajes|messages)",
+        r"(?:limite|límite)[^\n.]{0,4} (?:de|d'|di) ?(?:uso|mensagens|utilis\w+|utilizzo)[^\n.]{0,20}"
+        r"(?:atingid|alcanzad|superad|atteint|raggiunt)",
+        r"nutzungslimit[^\n.]{0,20}(?:erreicht|überschritten)",
+        r"(?:使用|用量|用户|额度|配额|套餐)[^\n]{0,6}(?:上限|限额|耗尽|用完|已达|超出)",
+        r"已达到[^\n]{0,20}(?:使用|用量)[^\n]{0,6}上限",
+        r"利用(?:上限|制限)[^\n]{0,10}(?:達|超)",
+        r"사용(?:량)? ?(?:한도|제한)[^\n]{0,12}(?:도달|초과)",
         anywhere=True,
     ),
-    # --- overloaded ----------------------------------------------------------------------------
+)
+
+OVERLOADED: tuple[Rule, ...] = (
     rule(
         "overloaded.said",
         "overloaded",
-        r"<4>(?:model|engine|server|service|system|api|backend|provider|endpoint|gpu|openai|anthropic|cluster)(?:'s servers)?s?"
-        r"(?: (?:is|are|may be|was|were|down or))?(?: (?:currently|temporarily|now|down or)){0,2} overloaded"
-        r"|(?:repeated )?(?:\d{3} )?overloaded(?: errors?)?|overloaded_?error|server_is_overloaded|<3>servers are down or overloaded",
+        r"<4>(?:model|engine|server|service|system|api|backend|provider|endpoint|gpu|openai|anthropic|cluster)s?"
+        r"(?: (?:is|are|may be|was|were))?(?: (?:currently|temporarily|now)){0,2} overloaded",
+        r"<3>servers are down or overloaded",
+        r"(?:repeated )?\d{3} overloaded(?: errors?)?",
+        r"<3>\w{0,30}(?:error|exception)(?:[:(-]| -){1,2} ?(?:\d{3} )?overloaded",
+        r"message\W{1,4}overloaded",
+        r"^overloaded[.!]?$",
+        r"overloaded_?error|server_is_overloaded",
     ),
     rule(
         "overloaded.capacity",
         "overloaded",
-        r"<6>(?:(?:at|over)(?: full| its)? capacity|no capacity available|capacity (?:exceeded|unavailable|is full)|insufficient capacity|model_capacity_exhausted)"
-        r"|(?:http )?\d{3} model_capacity_exhausted|capacity_exceeded",
+        r"<6>(?:at|over)(?: full| its)? capacity",
+        r"<6>no capacity available",
+        r"<6>capacity (?:exceeded|unavailable|is full)",
+        r"<6>insufficient capacity",
+        r"(?:http )?(?:\d{3} )?model_capacity_(?:exhausted|exceeded)",
+        r"capacity_exceeded|nocapacity",
     ),
     rule(
         "overloaded.demand",
         "overloaded",
-        r"<8>(?:experiencing|due to|because of|under|during)(?: \w+)? (?:high|heavy|increased|peak|elevated) (?:demand|load|traffic|volume)",
+        r"(?:we(?:'re| are) (?:currently )?)?<8>(?:experiencing|due to|because of|under|during)(?: \w+)?"
+        r" (?:high|heavy|increased|peak|elevated) (?:demand|load|traffic|volume)",
     ),
     rule(
         "overloaded.busy",
         "overloaded",
-        r"<5>(?:servers?|service|system|llm|engine|model)(?: (?:is|are))?(?: (?:currently|too|temporarily|very))? busy"
-        r"|no slots available|maximum pending requests|queue_exceeded|(?:服务器?|系统|模型)[^\n]{0,6}(?:繁忙|过载|负载)|サーバー[^\n]{0,10}混",
+        r"<5>(?:servers?|service|system|llm|engine|model)(?: (?:is|are))?(?: (?:currently|too|temporarily|very))? busy",
+        r"no slots available",
+        r"maximum pending requests",
+        r"queue_exceeded",
+        r"(?:服务器?|系统|模型)[^\n]{0,6}(?:繁忙|过载|负载)",
+        r"(?:访问|请求)量过大",
+        r"サーバー[^\n]{0,10}混",
     ),
     rule("overloaded.slow-down", "overloaded", r"slow_down"),
-    # --- rate limits ---------------------------------------------------------------------------
+)
+
+RATE: tuple[Rule, ...] = (
     rule(
         "rate.limit-exceeded",
         "rate",
-        rf"{_NOT_IF}<3>rate[- ]limits?(?: (?:is|was|has been|have been))? (?:reached|exceeded|hit)",
-        unless=r"duckduckgo",
+        rf"{_NOT_IF}<3>rate[- ]limits?{_HAS_BEEN} (?:reached|exceeded|hit)",
     ),
     rule(
         "rate.you-hit-rate-limit",
         "rate",
-        r"<14>(?:hit|reached|exceeded|exceed|exhausted)(?: (?:a|the|your|this|its|our))?(?: \S{1,30}){0,4}? (?:rate|call|request|token)[- ]limit",
+        r"<14>(?:hit|reached|exceeded|exceed|exhausted)(?: (?:a|the|your|this|its|our))?(?: \S{1,30}){0,4}?"
+        r" (?:rate|call|request|token)[- ]limit",
+        unless=r"pull rate limit",
     ),
     rule(
         "rate.limited",
         "rate",
-        r"<6>(?:you|request|requests|account|accounts|account\(s\)|key|user|ip)(?: (?:have|has|is|are|was|were|been|being)){0,3} rate[- ]limited"
-        r"|rate[- ]limited(?: by| upstream)?|<2>is temporarily rate[- ]limited",
+        r"<6>(?:you|request|requests|account|accounts|account\(s\)|key|user|ip|provider)"
+        r"(?: (?:have|has|is|are|was|were|been|being)){0,3} rate[- ]limited",
+        r"rate[- ]limited(?: by| upstream)?",
+        r"<2>is temporarily rate[- ]limited",
     ),
-    rule("rate.too-many", "rate", r"<6>too many (?:requests|tokens|messages|api calls|calls|attempts|connect attempts)"),
-    rule("rate.sent-too-fast", "rate", r"request rate increased too quickly|<4>requests? too (?:frequent(?:ly)?|fast|quickly)|slow down", cause="starts"),
+    rule(
+        "rate.too-many",
+        "rate",
+        r"<6>too many (?:requests|tokens|messages|api calls|calls|attempts|connect attempts|connections)",
+    ),
+    rule(
+        "rate.sent-too-fast",
+        "rate",
+        r"request rate increased too quickly",
+        r"<4>requests? too (?:frequent(?:ly)?|fast|quickly)",
+        r"high frequency usage",
+        r"<4>slow down",
+        cause="starts",
+    ),
     rule(
         "rate.per-minute",
         "rate",
-        r"<12>(?:tokens|requests|queries|calls|images) per (?:minute|min|second|hour)(?: limit)? (?:exceeded|reached)|throttling: (?:tpm|rpm|rps)"
-        r"|<14>(?:max|organization) (?:rpm|tpm|request)s?: \d",
+        r"<12>(?:tokens|requests|queries|calls|images) per (?:minute|min|second|hour)(?: limit)? (?:exceeded|reached)",
+        r"throttling: (?:tpm|rpm|rps)",
+        r"<14>(?:max|organization) (?:rpm|tpm|request)s?: \d",
     ),
     rule("rate.allowed-within-time", "rate", r"<8>(?:tokens|requests) allowed within a given time"),
-    rule("rate.limited-to", "rate", r"<12>limited to \d+ (?:api )?(?:calls|requests|queries)(?: ?/ ?| per )(?:minute|second|hour)"),
-    rule("quota.limited-to", "quota", r"<12>limited to \d+ (?:api )?(?:calls|requests|queries)(?: ?/ ?| per )(?:day|week|month)"),
+    rule(
+        "rate.limited-to",
+        "rate",
+        r"<12>limited to \d+ (?:api )?(?:calls|requests|queries)(?: ?/ ?| per )(?:minute|second|hour)",
+    ),
     rule("rate.slow-pool", "rate", r"using the slow pool", anywhere=True),
-    rule("rate.retries-spent", "rate", r"<6>(?:maximum retry attempts|retries) (?:reached|exhausted|exceeded) (?:for|due to|because of) rate[- ]limit\w*"),
-    rule("rate.google-quota", "rate", r"<3>resource (?:has been )?exhausted|<8>exceeded your current quota|<2>quota exceeded for", open_end=True),
+    rule("rate.persisted", "rate", r"rate limit(?:ing)? (?:persisted|detected)", open_end=True),
+    rule(
+        "rate.retries-spent",
+        "rate",
+        r"<6>(?:maximum retry attempts|retries) (?:reached|exhausted|exceeded)"
+        r" (?:for|due to|because of) rate[- ]limit\w*",
+    ),
+    rule(
+        "rate.google-quota",
+        "rate",
+        r"<3>resource (?:has been )?exhausted",
+        r"<8>exceeded your current quota",
+        r"<2>quota exceeded for",
+        open_end=True,
+        long_wait=300.0,
+    ),
     rule(
         "rate.localised",
         "rate",
-        r"速率限制|请求频率|请求过于?频繁|请求过多|限流|頻率限制|レート ?(?:が)?制限|요청[^\n]{0,12}제한|속도 제한|limitad[oa][^\n.]{0,12} (?:tasa|taxa|velocidad)"
-        r"|(?:límite|limite) de (?:tasa|taxa|velocidade?|frecuencia|débit|frequenza)|ratenbegrenz\w*|ratenlimit|débit[^\n.]{0,20}limité|limité[^\n.]{0,20}débit|limite di frequenza",
+        r"速率限制|请求频率|请求过于?频繁|请求过多|限流|頻率限制",
+        r"レート ?(?:が)?制限",
+        r"요청[^\n]{0,12}제한|속도 제한",
+        r"limitad[oa][^\n.]{0,12} (?:tasa|taxa|velocidad)",
+        r"(?:límite|limite) (?:de|di) (?:tasa|taxa|velocidade?|frecuencia|débit|frequenza)",
+        r"(?:requêtes?|demande|débit)[^\n.]{0,24}limitée?s?",
+        r"raten(?:begrenz|beschränk)\w*|ratenlimit",
+        r"(?:частота|скорость|количество)[^\n.]{0,30}ограничен\w*",
+        r"превышен\w{0,2} (?:лимит|ограничени)",
+        r"ograniczon\w*[^\n.]{0,20}(?:szybkoś|liczb)\w*",
+        r"(?:hız|oran) sınır\w*",
         anywhere=True,
     ),
-    # --- codes: wrappers lie, so they come after all sentences -----------------------------------
+)
+
+# Error codes and bare statuses come after all sentences: wrappers lie more often than the words inside.
+CODES: tuple[Rule, ...] = (
     rule("overloaded.code", "overloaded", r"overloaded_error|unavailable_error", stage=Stage.CODE),
     rule(
         "rate.code",
         "rate",
-        r"rate_?limit_?(?:error|exceeded|reached)\w*|rate_limited|rate_limit|too_many_requests|\w{0,40}toomanyrequests\w{0,20}"
-        r"|throttlingexception|throttling(?:\.\w{1,30})?|throttled|resource_?exhausted|requestlimitexceeded|(?:[\w.]{0,80}\.)?ratelimit(?:exceeded)?error",
+        r"rate_?limit_?(?:error|exceeded|reached)\w*",
+        r"rate_limit(?:ed)?",
+        r"too_many_requests",
+        r"\w{0,40}toomanyrequests\w{0,20}",
+        r"throttl(?:ingexception|ed|ing(?:\.\w{1,30})?)",
+        r"resource_?exhausted",
+        r"requestlimitexceeded",
+        r"(?:[\w.]{0,80}\.)?ratelimit(?:exceeded)?error",
         stage=Stage.CODE,
     ),
     rule(
         "overloaded.status",
         "overloaded",
-        r"(?:(?:api |server )?error:? ?|http(?: error)? |status(?:[ _]code)?:? ?|code: ?|\(|\[)(?:503|529)\b|(?:503|529) (?:service|server|overloaded|\S{0,3}\{)",
+        rf"{_STATUS}(?:503|529)\b",
+        r"(?:503|529)[)\]]",
+        r"(?:503|529) (?:service|server|overloaded|\{)",
         stage=Stage.WEAK,
     ),
-    rule("overloaded.unavailable", "overloaded", r"<4>(?:temporarily|service|currently) unavailable|unavailable", stage=Stage.WEAK),
+    rule(
+        "overloaded.unavailable",
+        "overloaded",
+        r"<4>(?:temporarily|service|currently) unavailable",
+        r"status\W{1,4}unavailable",
+        unless=r"resource temporarily unavailable",
+        stage=Stage.WEAK,
+    ),
     rule(
         "rate.status",
         "rate",
-        r"(?:<3>(?:api |server |provider )?error(?: code)?:? ?|http(?: error)? |(?:last |with )?status(?:[ _]code)?:? ?|code: ?|\(|\[|request rejected \()?429\b(?!\d|\.\d)",
+        rf"{_STATUS}429\b(?!\.\d)",
+        r"429[)\]]",
+        r"429 (?:too many|provider|free|rate|you|resource|quota|\{|\"|$)",
+        r":http_status/429",
         stage=Stage.WEAK,
         unless=r"rejected \(429\) [^\n]{0,4}retrying without",
     ),
-    # --- auth ----------------------------------------------------------------------------------
     rule(
         "auth.refused",
         "auth",
-        r"<10>(?:invalid|incorrect|missing|expired|revoked)(?: \w+)? (?:x-)?(?:api[- ]key|token|credentials|authentication)|authentication_(?:error|failed)|unauthenticated"
-        r"|<4>401 unauthorized|(?:please |you (?:need|have) to )?(?:log|sign) in(?: first| again)?|(?:you're |you are )?not logged in|oauth token (?:has )?(?:expired|been revoked)",
+        r"<10>(?:invalid|incorrect|missing|expired|revoked)(?: \w+)? (?:x-)?(?:api[- ]key|token|credentials|authentication)",
+        r"<3>api key (?:is )?(?:not valid|invalid|expired|missing|required)",
+        r"authentication_(?:error|failed)|unauthenticated",
+        r"<4>401 unauthorized",
+        r"(?:please |you (?:need|have) to )?(?:log|sign) in(?: first| again)?",
+        r"(?:you're |you are )?not logged in",
+        r"oauth token (?:has )?(?:expired|been revoked)",
     ),
-)  # fmt: skip
+)
+
+RULES: tuple[Rule, ...] = PLATFORM + BILLING + QUOTA + OVERLOADED + RATE + CODES

@@ -298,7 +298,16 @@ def field_reset(pairs: Pairs, *, seen_at: float, tz: str) -> Reset | None:
 def field_status(pairs: Pairs) -> int | None:
     """The HTTP status that a body states: the first one that says something about capacity."""
     for key, value in pairs:
-        if key.lower() in ("status", "statuscode", "status_code", "code", "httpstatuscode", "http_status", "error_status", "api_error_status"):
+        if key.lower() in (
+            "status",
+            "statuscode",
+            "status_code",
+            "code",
+            "httpstatuscode",
+            "http_status",
+            "error_status",
+            "api_error_status",
+        ):
             number = finite(value)
             if number in (401, 402, 423, 429, 503, 529):
                 return int(number)

@@ -26,8 +26,8 @@ from paceline.detect.http import HeaderReading, field_reset, field_status, heade
 from paceline.detect.jsons import Pairs, documents, scanned
 from paceline.detect.observation import NOTHING, Observation, Reading
 from paceline.detect.resets import Reset, find_resets, in_range, judged
-from paceline.detect.rules import Kind, Match, Rule, first_match
-from paceline.detect.text import cleaned, decoded, glued, own_lines, shortened, without_meters
+from paceline.detect.rules import Kind, Match, Rule, Stage, first_match
+from paceline.detect.text import all_lines, cleaned, decoded, glued, own_lines, shortened, without_meters
 
 ALL_RULES: tuple[Rule, ...] = tuple(
     sorted(
@@ -40,7 +40,14 @@ ALL_RULES: tuple[Rule, ...] = tuple(
     )
 )  # fmt: skip
 
-_STATUS_KINDS: dict[int, Kind] = {401: "auth", 402: "billing", 423: "platform", 429: "rate", 503: "overloaded", 529: "overloaded"}
+_STATUS_KINDS: dict[int, Kind] = {
+    401: "auth",
+    402: "billing",
+    423: "platform",
+    429: "rate",
+    503: "overloaded",
+    529: "overloaded",
+}
 # One cheap look before any work: a text without any of these says nothing about capacity.
 HINTS = (
     "limit", "429", "529", "503", "quota", "overload", "capacity", "credit", "usage", "exhaust", "throttl", "too many",
@@ -48,11 +55,14 @@ HINTS = (
     "api key", "api-key", "log in", "sign in", "logged in", "unauth", "authentic", "oauth", "retrying in", "slow pool", "children", "status 5",
     "reset", "too quickly", "401", "afford", "spend", "free tier", "high load", "token-limit",
     "try again", "rpm", "tpm",
+    "begrenz", "beschränk", "огранич", "превыш", "лимит", "ogranicz", "sınır",
     "限", "额", "余", "频", "忙", "载", "并发", "制限", "混", "제한", "한도",
 )  # fmt: skip
 _SUCCESS_KEYS = frozenset(("choices", "candidates", "content", "output", "still", "usage", "data", "id", "result"))
+LONGEST_BACKOFF = 300.0
+MAX_GLUED = 6_000  # a longer text is no message that a narrow terminal broke
 _CHINA = "Asia/Shanghai"
-_XY = re.compile(r"\((\d{1,5}) ?/ ?(\d{1,5})(?: \w{1,12})?\)")
+_XY = re.compile(r"\(?(\d{1,5}) ?/ ?(\d{1,5})(?: \w{1,12})?[);]")
 _LIMIT_NUMBER = re.compile(r"(?:concurrency|limit|max(?:imum)?)[:= ]{1,3}(\d{1,5})\b", re.I)
 _WINDOW_WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("5h", re.compile(r"\b5[- ]?h(?:ours?|rs?)?\b|five[-_ ]hour|session limit|5\s{0,3}小时", re.I)),
@@ -149,7 +159,9 @@ def read_event_fully(provider: str, event: Event, *, seen_at: float, tz: str, st
         reach: Reach | None = "model" if said.model else None
         signals: list[Signal] = list(said.budgets)
         if said.kind is not None:
-            signals[:0] = _signals(said.kind, said.reset, seen_at, window=said.window, reach=reach, source="field", text=said.text)
+            signals[:0] = _signals(
+                said.kind, said.reset, seen_at, window=said.window, reach=reach, source="field", text=said.text
+            )
         rules = tuple(filter(None, (said.rule, said.reset.rule if said.reset else "")))
         return Reading(signals=signals, rules=rules)
     return _decide(_heard_in(said, provider, seen_at=seen_at, tz=tz, status=status))
@@ -189,7 +201,12 @@ def _quoted_body(text: str, events: list[Event]) -> bool:
 
 def _carries_error(text: str) -> bool:
     """Whether an answer of status 200 holds an error after all: in a stream, or as its only content."""
-    return bool(re.search(r'"?(?:error|event)"?\s?[:=]\s?"?(?:\{|error\b|\[)|response\.failed|:HTTP_STATUS/[45]', text[:4000]))
+    return bool(
+        re.search(
+            r'"?(?:error|event)"?\s?[:=]\s?"?(?:\{|error\b|\[)|"status_code"\s?:\s?[1-9]|response\.failed|:HTTP_STATUS/[45]',
+            text[:4000],
+        )
+    )
 
 
 # --- the decision ------------------------------------------------------------------------------
@@ -197,21 +214,22 @@ def _carries_error(text: str) -> bool:
 
 def _decide(heard: Heard) -> Reading:
     text = without_meters(heard.text)
-    if not heard.loose:
-        text = own_lines(text)
+    text = all_lines(text) if heard.loose else own_lines(text)
     match = _match(text, heard)
     kind, fired = _kind(match, heard)
     if kind is None or kind == "none":
         return Reading(signals=list(heard.headers.budgets), rules=(*fired, *heard.headers.rules) if fired else ())
-    if match and match.rule.short_wait is not None and kind == "quota":
-        kind = _by_size(text, match.rule.short_wait, heard)
+    if match and kind == match.rule.kind:
+        kind = _by_size(text, match.rule, heard)
     reset = None if kind == "billing" else _reset(text, kind, heard)
     sentence = match.sentence if match else text[:400]
     window = (match.rule.window if match else None) or heard.headers.window or _window(text)
     reach = (match.rule.reach if match else None) or heard.headers.reach or _reach(kind, sentence)
     cause = (match.rule.cause if match else None) or _cause(text)
     source = "text" if match and heard.headers.kind is None else "header"
-    signals = _signals(kind, reset, heard.seen_at, window=window, reach=reach, cause=cause, source=source, text=sentence)
+    signals = _signals(
+        kind, reset, heard.seen_at, window=window, reach=reach, cause=cause, source=source, text=sentence
+    )
     rules = (*filter(None, (heard.rule,)), *fired, *((reset.rule,) if reset else ()))
     return Reading(signals=[*signals, *heard.headers.budgets], rules=tuple(dict.fromkeys(rules)))
 
@@ -220,7 +238,7 @@ def _match(text: str, heard: Heard) -> Match | None:
     if not text.strip():
         return None
     found = first_match(ALL_RULES, text, provider=heard.provider, loose=heard.loose)
-    if found is None and "\n" in text:
+    if found is None and "\n" in text and len(text) < MAX_GLUED:
         found = first_match(ALL_RULES, glued(text), provider=heard.provider, loose=heard.loose)
     return found
 
@@ -238,15 +256,31 @@ def _kind(match: Match | None, heard: Heard) -> tuple[Kind | None, tuple[str, ..
     return None, ()
 
 
-def _by_size(text: str, short_wait: float, heard: Heard) -> Kind:
+def _by_size(text: str, rule: Rule, heard: Heard) -> Kind:
     """The same words for a burst and for a spent window: only the length of the wait tells."""
-    waits = [reset.delay(heard.seen_at) for reset in _resets(text, heard) if not reset.own]
-    return "rate" if waits and max(waits[:4]) < short_wait else "quota"
+    if rule.short_wait is None and rule.long_wait is None and rule.stage is not Stage.BILLING:
+        return rule.kind
+    stated = [reset for reset in _resets(text, heard) if not reset.own]
+    longest = max((reset.delay(heard.seen_at) for reset in stated), default=None)
+    if longest is None:
+        return rule.kind
+    if rule.stage is Stage.BILLING:
+        # "Buy credits, or wait until 5pm": what clears by itself is a window.
+        waits = [reset for reset in stated if reset.source == "text" and reset.delay(heard.seen_at) >= LONGEST_BACKOFF]
+        return "quota" if waits else rule.kind
+    if rule.short_wait is not None and longest < rule.short_wait:
+        return "rate"
+    return "quota" if rule.long_wait is not None and longest >= rule.long_wait else rule.kind
 
 
 def _reset(text: str, kind: Kind, heard: Heard) -> Reset | None:
-    # The client's own backoff says nothing about when a window reopens.
-    usable = [reset for reset in _resets(text, heard) if not (reset.own and kind == "quota")]
+    # The client's own backoff says nothing about when a window reopens, unless it is so long that it
+    # can only be the provider's.
+    usable = [
+        reset
+        for reset in _resets(text, heard)
+        if not (reset.own and kind == "quota" and reset.delay(heard.seen_at) < LONGEST_BACKOFF)
+    ]
     return judged(usable[0], heard.seen_at) if usable and kind != "auth" else None
 
 
@@ -265,7 +299,9 @@ def _resets(text: str, heard: Heard) -> list[Reset]:
 
 def _zone(heard: Heard) -> str:
     """Z.ai and other Chinese services print China time without saying so."""
-    chinese = heard.provider in ("zai-api", "zai") or re.search(r"[\u4e00-\u9fff]{3}|\[1308\]|\"code\":\s?\"?1308", heard.text)
+    chinese = heard.provider in ("zai-api", "zai") or re.search(
+        r"[\u4e00-\u9fff]{3}|\[1308\]|\"code\":\s?\"?1308", heard.text
+    )
     return _CHINA if chinese and not re.search(r"[\u3040-\u30ff]", heard.text) else heard.tz
 
 
@@ -304,7 +340,9 @@ def _signals(
     match kind:
         case "quota":
             at = reset.time(seen_at) if reset else None
-            return [QuotaClosed(resets_at=at, window=window, reach=reach or "account", confidence=confidence, source=origin)]
+            return [
+                QuotaClosed(resets_at=at, window=window, reach=reach or "account", confidence=confidence, source=origin)
+            ]
         case "rate":
             return [RateLimited(retry_after=delay, cause=cause, reach=reach, confidence=confidence, source=origin)]
         case "overloaded":
@@ -315,7 +353,10 @@ def _signals(
             if delay is None:
                 return [cap]
             # The cap has no place for a wait: the pause that was asked for is a signal of its own.
-            return [cap, RateLimited(retry_after=delay, cause="concurrency", reach=reach, confidence=confidence, source=origin)]
+            return [
+                cap,
+                RateLimited(retry_after=delay, cause="concurrency", reach=reach, confidence=confidence, source=origin),
+            ]
         case "billing":
             return [BillingStop(detail=detail, reach=reach or "account", confidence=0.9, source=source)]
         case "auth":

@@ -59,9 +59,12 @@ _UNIT_WORDS: tuple[tuple[str, str], ...] = (
     (r"milliseconds?|msecs?|ms|毫秒", "ms"),
     (r"microseconds?|[uµ]s", "us"),
     (r"nanoseconds?|ns", "ns"),
-    (r"second\(s\)|seconds?|secs?|segundos?|secondes?|sekunden?|secondi|s(?![a-z])|秒钟?|초", "s"),
-    (r"minute\(s\)|minutes?|minutos?|minuten?|minuti|mins?|m(?![a-z])|分钟?|分間|분", "m"),
-    (r"hour\(s\)|hours?|horas?|heures?|stunden?|ore|hrs?|hr|h(?![a-z])|小时|時間|시간", "h"),
+    (
+        r"second\(s\)|seconds?|secs?|segundos?|secondes?|sekunden?|secondi|секунд\w?|sekund\w?|saniye|s(?![a-z])|秒钟?|초",
+        "s",
+    ),
+    (r"minute\(s\)|minutes?|minutos?|minuten?|minuti|минут\w?|minut\w?|dakika|mins?|m(?![a-z])|分钟?|分間|분", "m"),
+    (r"hour\(s\)|hours?|horas?|heures?|stunden?|ore|час\w{0,2}|godzin\w?|saat|hrs?|hr|h(?![a-z])|小时|時間|시간", "h"),
     (r"day\(s\)|days?|d[ií]as?|jours?|tagen?|tage|giorni|d(?![a-z])|天|日間|일", "d"),
     (r"weeks?|semanas?|wochen?|w(?![a-z])|周|週間|주", "w"),
 )
@@ -160,7 +163,7 @@ _CUE = re.compile(
     r"|window\sends|lifted|restored|until|blocked\sfor|expires|redefinid[oa]s?|redefine|renova(?:do|rá)?|restablece(?:rá|r)?|reinicia(?:rá|r)?"
     r"|réinitialis\w{1,6}|réessayer|réessayez|attendre|patienter|zurückgesetzt|erneut|warten\sSie|aguarde|espere|espera|tente\snovamente|intente(?:lo)?\sde\snuevo"
     r"|attendi|riprova|reimpostat[oa])(?:\b|(?=\s))"
-    r"|将在|将于|請在|请在|请等待|等待|请于|예정|리셋|재설정",
+    r"|再試行|подождите|poczekaj|počkejte|bekleyin|将在|将于|請在|请在|请等待|等待|请于|예정|리셋|재설정",
     re.I,
 )
 _CONNECT = re.compile(
@@ -170,11 +173,13 @@ _CONNECT = re.compile(
     re.I,
 )
 _OWN = re.compile(
-    r"\b(?:retrying|reconnecting|waiting|backing\soff|backoff|sleeping|next\sretry|will\sretry)\b(?:[^\n]{0,140}?\b(?:in|after|for)\s|\s)(?=\d)",
+    r"\b(?:retrying|reconnecting|waiting|backing\soff|backoff|sleeping|next\sretry|will\sretry|attempt\s#?\d{1,3}/\d{1,3}\s·)(?:[^\n]{0,140}?\b(?:in|after|for)\s|\s)(?=\d)",
     re.I,
 )
 # In these languages the cue follows: 2026-08-25 07:41:44 重置, 7月3日 11:43 にリセット.
-_CUE_AFTER = re.compile(r"重置|刷新|恢复|恢復|リセット|再試行|待って|재설정|초기화|기다|다시|后重试|後に|后再试|内重试")
+_CUE_AFTER = re.compile(
+    r"重置|刷新|恢复|恢復|リセット|再試行|待って|お待ち|재설정|초기화|기다|다시|后重试|後に|后再试|内重试"
+)
 _PIPE_EPOCH = re.compile(r"\|\s?(\d{10}(?:\d{3})?)\b")
 
 

@@ -9,6 +9,7 @@ credits or wait" names money and time, and the window decides.
 import re
 from collections.abc import Iterable
 from enum import IntEnum
+from itertools import islice
 from typing import Literal
 
 import msgspec
@@ -16,6 +17,10 @@ import msgspec
 from paceline.core.signals import Cause, Reach
 
 Kind = Literal["quota", "rate", "overloaded", "platform", "billing", "auth", "none"]
+
+
+MAX_PLACES = 40  # how many places where a rule's core stands are looked at
+BEFORE, AFTER = 400, 80  # how far around them the rest of the sentence may stand
 
 
 class Stage(IntEnum):
@@ -29,6 +34,7 @@ class Stage(IntEnum):
     RATE = 50
     CODE = 60  # error codes and types: outer wrappers lie more often than sentences
     WEAK = 70
+    SIGN = 75  # a retry is under way, and nothing says why
     AUTH = 80
 
 
@@ -46,7 +52,8 @@ STAGE_OF: dict[Kind, Stage] = {
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """One way in which a provider says one thing.
 
-    `short_wait`: the same words mean a rate limit if the wait they name is shorter than this.
+    `short_wait`: a quota whose words mean a rate limit if the wait they name is shorter than this;
+    `long_wait`: a rate limit whose words mean a quota if the wait is longer.
     `unless`: the core does not count where this is found in the same text.
     """
 
@@ -61,6 +68,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     reach: Reach | None = None
     cause: Cause | None = None
     short_wait: float | None = None
+    long_wait: float | None = None
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +78,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-_LEFT = r"""(?:^|[.!?;·>)\]}]\s{1,3}|:\s{0,3}|\s[-–—]\s|[(\[]|[:=({\[,]\s{0,8}b?["'])"""
+_LEFT = r"""(?:^|\b[45]\d{2}\s{1,3}|[.!?;·>)\]}]\s{1,3}|:\s{0,3}|\s[-–—]\s|[(\[]|[:=({\[,]\s{0,8}b?["'])"""
 _RIGHT = (
     r"""(?=\s{0,3}(?:$|[.,;:!?)"'}\]·|(\[<\-–—/]"""
     r"""|(?:for|on|in|at|please|try|resets?|and|or|but|with|by|while|again|to|before|until|as|of|\d)\b))"""
@@ -98,8 +106,7 @@ def _spaced(core: str) -> str:
 def rule(
     name: str,
     kind: Kind,
-    core: str,
-    *,
+    *cores: str,
     stage: Stage | None = None,
     anywhere: bool = False,
     open_end: bool = False,
@@ -109,12 +116,14 @@ def rule(
     reach: Reach | None = None,
     cause: Cause | None = None,
     short_wait: float | None = None,
+    long_wait: float | None = None,
 ) -> Rule:
-    """A rule from the core of its sentence. A space in the core is any white space, also a line break.
+    """A rule from the cores of its sentences. A space in a core is any white space, also a line break.
 
     `anywhere`: the words are so particular that they count wherever they stand. `open_end`: the
     sentence may go on behind the core.
     """
+    core = "|".join(cores)
     led, bare = (_spaced(text) for text in (_led(core), _LEAD.sub("", core)))
     right = "" if open_end else _RIGHT
     return Rule(
@@ -129,6 +138,7 @@ def rule(
         reach=reach,
         cause=cause,
         short_wait=short_wait,
+        long_wait=long_wait,
     )
 
 
@@ -137,9 +147,18 @@ def first_match(rules: Iterable[Rule], text: str, *, provider: str, loose: bool)
     for candidate in rules:
         if provider in candidate.not_for:
             continue
-        found = (candidate.loose if loose else candidate.strict).search(text)
+        found = candidate.loose.search(text) if loose else _strictly(candidate, text)
         if found and not (candidate.unless and candidate.unless.search(text)):
             return Match(rule=candidate, sentence=_sentence(text, found.start(), found.end()))
+    return None
+
+
+def _strictly(candidate: Rule, text: str) -> re.Match[str] | None:
+    """The rule as a sentence of its own. Only where its core stands is looked at closely: that keeps time linear."""
+    for core in islice(candidate.loose.finditer(text), MAX_PLACES):
+        start, end = max(0, core.start() - BEFORE), core.end() + AFTER
+        if found := candidate.strict.search(text, start, end):
+            return found
     return None
 
 

@@ -7,8 +7,9 @@ what a sentence means.
 import re
 
 WRAP = "\x1f"  # where a wrapped line was joined: white space to every pattern, yet no end of a line
-HEAD = 24_000  # a limit stands at the beginning of an error or at the end of a screen;
-TAIL = 16_000  # what lies between in a huge text is not looked at, so that time stays bounded
+SOFT = "\x1e"  # begins a line that is an agent's bullet, a list item or a tool's result
+HEAD = 12_000  # a limit stands at the beginning of an error or at the end of a screen;
+TAIL = 12_000  # what lies between in a huge text is not looked at, so that time stays bounded
 
 _ANSI = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)?|\x1b[ -/]{0,4}[0-~]")
 _ODD = str.maketrans(
@@ -22,10 +23,14 @@ _ODD = str.maketrans(
 )  # fmt: skip
 _BOX = re.compile(r"[\u2500-\u259f]+")
 # Borders, bullets and prompts at the edges of a line: chrome of a screen, quoting of a log.
-_EDGE_LEFT = re.compile(r"^[\s|>·●■□▪◆◇✻✽✢✳✶⎿⏺⏵❯›»⚠⚡✕✗✖❌🛑🖐⛔ℹ*\u2500-\u259f\ufe0f]{1,200}")
+_EDGE_LEFT = re.compile(r"""^[^\w"'(){}\[\]<$/\\#+~.@&`:=-]{1,200}""")
+# An agent's bullet or a list: its words are prose, so only its first words can be the CLI's own.
+_BULLET = re.compile(r"^\s{0,12}(?:[⏺●•·]|[-*]\s|\d{1,2}[.)]\s|⎿)")
+_INNER_START = re.compile(r"(?<=[a-z])[.:;!?)] ?(?=\s)|(?<=\w)\s[-–—](?=\s)")
+_TOOL_ERROR = re.compile(r"^\s{0,12}⎿\s{0,4}(?:error|fatal|warning)\b[: ](?!.{0,40}\"type\")", re.I)
 _JS_JOIN = re.compile(r"""(?:\\n)?['"]\s?\+\s{0,400}['"]?""")
 _SPACES = re.compile(r" {2,}")
-_ESCAPE = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|([nrt\"'/]))")
+_ESCAPE = re.compile(r"\\{1,16}(?:u([0-9a-fA-F]{4})|([nrt\"'/]))")
 _BARE = {"n": "\n", "r": "\n", "t": " "}
 
 
@@ -65,8 +70,12 @@ def cleaned(text: str) -> str:
     text = unescaped(text)
     lines: list[str] = []
     for raw in text.split("\n"):
+        if _TOOL_ERROR.match(raw):
+            continue
         line = _BOX.sub(" ", raw).strip(" |")
         bare = _SPACES.sub(" ", _EDGE_LEFT.sub("", line))
+        if _BULLET.match(raw):
+            bare = SOFT + bare
         if lines and bare and _continues(lines[-1], line, bare):
             lines[-1] = f"{lines[-1]}{WRAP}{bare}"
         else:
@@ -76,7 +85,13 @@ def cleaned(text: str) -> str:
 
 def _continues(previous: str, line: str, bare: str) -> bool:
     """Whether a line is the rest of a wrapped one: it begins in the middle of a sentence."""
-    return line[:1] == bare[:1] and bare[0].islower() and bool(previous) and previous[-1] not in ".!?:;)}]\"'`"
+    return (
+        bare[0] != SOFT
+        and line[:1] == bare[:1]
+        and bare[0].islower()
+        and bool(previous)
+        and previous[-1] not in ".!?:;)}]\"'`"
+    )
 
 
 def glued(text: str) -> str:
@@ -92,15 +107,19 @@ _METER = re.compile(
     r"|\$[\d.]+(?:/\$[\d.]+)?\sremaining",
     re.I,
 )
-_HIT = re.compile(r"\b(?:reached|hit|exceeded|exhausted|out of)\b", re.I)
+_HIT = re.compile(r"\b(?:reached|hit|exceeded|exhausted|out of|used 100% of)\b", re.I)
 # Code, diffs, tests and searches: the words are there, but nobody says them.
 _CODE = re.compile(
-    r"""^(?:\d{1,6}(?:\s?[|+:]|\s-)\s|[+-]{1,3}\s?\S.{0,400}[;{(,]$|@@|diff\s--git|\#!|//|/\*|\*\s@|```)
-    |\b(?:console\.(?:log|error|warn)|logger\.\w{1,12}|log\.\w{1,12}|print(?:f|ln)?|throw\snew\s\w{1,40}|raise\s\w{1,60}|assert\w{0,12}|expect|includes|match(?:es)?|test|describe|mock\w{0,20}|re\.compile|side_effect)\s?[(=]
-    |\b(?:def|class|function|const|let|var|import|elif|return\snew|async\sfn|fn|func|pub|impl|describe|it)\s[\w'"{(]{1,60}
-    |=>|===|!==|&&|\|\||:=\s|;\s?$|\)\s?\{|\}\s?else
+    r"""^(?:\d{1,6}(?:\s?[|+:]|\s-)\s|[+-]{1,3}\s?\S.{0,400}[;{(,]$|@@\s|diff\s--git|\#!|//|/\*|\*\s@|```)
+    |\b(?:console\.(?:log|error|warn)|logger\.\w{1,12}|log\.\w{1,12}|print(?:f|ln)?|includes|match(?:es)?|expect|test|describe|it|re\.compile|mock\w{0,20})\(
+    |\b(?:throw\snew|raise|new)\s\w{1,60}\(|\bassert\w{0,20}[\s(]\S|\bside_effect\b
+    |\b(?:def|fn|func|function|class)\s\w{1,80}\s?[(:{]
+    |^(?:const|let|var|import|from|export|async|pub|impl|elif|return|self\.|await)\b.{0,200}[=;({]
+    |\b[a-z_][a-z0-9_.]{2,60}\([rfb]{0,2}["']|^[A-Za-z_][\w.\[\],\ :|]{0,60}\ =\ \S|^[rf]{1,2}["']
+    |^(?:if|for|while|with|elif|except|try|else|case)\b.{0,200}:$
+    |=>|==|!=|&&|\|\||:=\s|;\s?$|\)\s?\{$|^\}\s?(?:else|catch)
     |^\s?(?:litellm\.(?:exceptions|llms)\.[\w.]{1,60},)
-    |^\S{1,200}\.(?:py|ts|tsx|js|mjs|go|rs|java|rb|md|txt|json|yml|yaml|toml|test\.\w{1,4}):\d
+    |^\S{1,200}\.(?:py|ts|tsx|js|mjs|go|rs|java|rb|md|txt|json|yml|yaml|toml):\d
     |"(?:new_string|old_string|file_text|command|aggregated_output)"\s?:""",
     re.X,
 )
@@ -108,12 +127,23 @@ _TEST_LOG = re.compile(
     r"^(?:FAIL|PASS|ok|not ok|RUN|SKIPPED|PASSED|FAILED|E\s|AssertionError|stderr |stdout |Traceback|npm (?:ERR|error|warn)"
     r"|pip|curl|wget|gh|git|fatal|docker|kubectl|aws|gcloud|terraform|brew|cargo|yarn|pnpm|make|ssh|rsync|fetch)\b(?:[:|!>]|\s[|(]|\s\S{1,80}\.(?:test|spec)\.)",
 )
-_TEST_NAME = re.compile(r"\b\S{1,80}\.(?:test|spec)\.\w{1,4}\b|\btest_\w{3,80}\b|\b\d{1,7} (?:passed|failed|skipped)\b(?=[,;)]|\s?$|\s(?:in|\d))")
+_TEST_NAME = re.compile(
+    r"\b\S{1,80}\.(?:test|spec)\.\w{1,4}\b|\btest_\w{3,80}\b|\b\d{1,7} (?:passed|failed|skipped)\b(?=[,;)]|\s?$|\s(?:in|\d))"
+)
 
 
 def own_lines(text: str) -> str:
-    """The lines that may be the CLI's own: without code, test logs, tools and meters."""
-    return "\n".join(line for line in text.split("\n") if not _stranger(line))
+    """The lines that may be the CLI's own: without code, test logs and tools, bullets only from their beginning."""
+    return "\n".join(_softened(line) for line in text.split("\n") if not _stranger(line.removeprefix(SOFT)))
+
+
+def all_lines(text: str) -> str:
+    """Every line as it stands, where all of it is an error's own text."""
+    return text.replace(SOFT, "")
+
+
+def _softened(line: str) -> str:
+    return _INNER_START.sub(",", line[1:]) if line.startswith(SOFT) else line
 
 
 def without_meters(text: str) -> str:
