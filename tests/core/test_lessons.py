@@ -117,8 +117,10 @@ def test_lesson_02_a_newcomer_does_not_pass_the_waiter_the_gate_refused() -> Non
     never_waits = governor.try_request(run("impatient"), now=0.7)
 
     assert [reason(v)[1] for v in (same_line, other_group, never_waits)] == ["umans"] * 3
-    governor.report("umans", Usage(concurrent_sessions=0), now=0.8)
-    assert "x" in let_in(governor, now=0.8)
+    governor.report("umans", Usage(concurrent_sessions=3), now=0.8)
+    entered = let_in(governor, now=0.8)
+    assert len(entered) == 1
+    assert "newcomer" not in entered
 
 
 def test_lesson_03_a_poll_that_never_answers_does_not_block_the_scope() -> None:
@@ -135,7 +137,7 @@ def test_lesson_03_a_poll_that_never_answers_does_not_block_the_scope() -> None:
 
 def test_lesson_03_one_poll_at_a_time() -> None:
     governor = gated_governor()
-    asked = [now / 10 for now in range(0, 49) if polls(governor, now=now / 10)]
+    asked = [now / 10 for now in range(49) if polls(governor, now=now / 10)]
     assert asked == [0.0], "the first is still unanswered"
 
 
@@ -315,7 +317,7 @@ def test_lesson_14_priority_is_used_across_partitions() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_lesson_14_shares_follow_priority(seed: int) -> None:
-    figures = World(seed, saturated=True, steps=3000).run()
+    figures = World(seed, saturated=True, steps=5000).run()
     assert figures.jain is not None
     assert figures.jain >= 0.98
 
@@ -458,9 +460,9 @@ def test_lesson_19_x_of_zero_does_not_stop_the_scheduler() -> None:
     governor = governor_with(8)
     governor.report("umans", PlatformLimit(limit=0, in_use=3), now=0.0)
     assert limits_of(governor)[0] == 1
-    governor.request(run("a"), now=0.0)
-    entered = live_through(governor, 0.0, 3600.0)
-    assert in_flight(governor, now=3600.0) == 1 or [ticket_id for _, ticket_id in entered] == ["a"]
+    assert ask(governor, "a", "b") == ["a"]
+    governor.release("a", now=1.0)
+    assert let_in(governor, now=1.0) == ["b"]
 
 
 def test_lesson_19_after_the_first_refusal_the_same_round_tries_no_more() -> None:

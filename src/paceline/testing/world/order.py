@@ -61,7 +61,7 @@ class OrderCheck:
             return
         if self.accounts is not None:
             self._check_claims(chosen)
-        if not any(self._is_overdue(head) for head in self._watched.books.heads()):
+        if not any(self._is_overdue(waiting) for waiting in self._watched.books.waiting.values()):
             self._check_between_lines(chosen)
 
     def _is_overdue(self, waiting: Waiting) -> bool:

@@ -31,9 +31,11 @@ def check_reason(watched: "WatchedGovernor", waiting: Waiting, why: Deferred) ->
 
 
 def _has_prospect(watched: "WatchedGovernor", why: Deferred) -> bool:
-    if why.retry_at is not None and math.isfinite(why.retry_at):
-        return why.retry_at > watched.wall - SLACK
-    return watched.governor.next_wakeup() is not None
+    """Someone will look again, and no later than was said; a usage answer may come at any time."""
+    wakeup = watched.governor.next_wakeup()
+    if wakeup is None or why.retry_at is None or why.reason == "usage_gate":
+        return wakeup is not None
+    return math.isfinite(why.retry_at) and wakeup <= why.retry_at + SLACK
 
 
 def _is_backed(watched: "WatchedGovernor", waiting: Waiting, why: Deferred) -> bool:
@@ -52,7 +54,8 @@ def _is_backed(watched: "WatchedGovernor", waiting: Waiting, why: Deferred) -> b
         case "held":
             return why.scope in watched.gates.held
         case "queue_order":
-            return may_be_kept(watched, waiting)
+            has_room = not any(lacks_room(watched, waiting, scope) for scope in waiting.ticket.scopes)
+            return has_room and may_be_kept(watched, waiting)
         case _:
             return True
 
@@ -73,5 +76,5 @@ def may_be_kept(watched: "WatchedGovernor", waiting: Waiting) -> bool:
         other.enqueued_at <= overdue_since
         and other is not waiting
         and set(other.ticket.scopes) & set(waiting.ticket.scopes)
-        for other in watched.books.heads()
+        for other in watched.books.waiting.values()
     )

@@ -10,6 +10,7 @@ from paceline.core import Governor, GovernorSettings, Granted, Ticket
 from paceline.testing.world.scenario import Scenario
 
 QUEUE_LENGTH = 3
+SLOT_SECONDS = (3.0, 10.0, 30.0)
 FAIREST = 0.98
 
 
@@ -41,7 +42,7 @@ class _Bench:
         self.governor = Governor(settings, now=self.now)
         names = [f"campaign-{n}" for n in range(max(2, scenario.groups))]
         self._priority = {name: dice.randrange(scenario.priorities) for name in names}
-        self._mean_seconds = {name: dice.choice((3.0, 30.0, 300.0)) for name in names}
+        self._mean_seconds = {name: dice.choice(SLOT_SECONDS) for name in names}
         self._tickets: dict[str, str] = {}
         self._ending: list[tuple[float, str, float]] = []
         self._used: Counter[str] = Counter()

@@ -117,7 +117,7 @@ class WatchedGovernor:
         if held is not None:
             if not held.failed and held.lost_at is None:
                 self.gates.note_canary_passed(tuple(filter(None, (ticket_id, held.ticket.parent))))
-            self._leave(held, cools=True)
+            self._leave(held)
         self.collect()
         self.order.forget()
 
@@ -264,12 +264,12 @@ class WatchedGovernor:
             self.fail(f"reclaimed {ticket_id}, which is not lost")
         if self.elapsed - held.lost_at < self.settings.lost_grace - SLACK:
             self.fail(f"reclaimed {ticket_id} only {self.elapsed - held.lost_at:.3f} s after it was lost")
-        self._leave(held, cools=False)
+        self._leave(held)
 
-    def _leave(self, held: Held, *, cools: bool) -> None:
+    def _leave(self, held: Held) -> None:
         self.books.let_go(held.ticket.id, self.elapsed)
         self.gates.note_canary_gone(held.ticket.id)
-        if cools and not self._has_family(held.ticket):
+        if not self._has_family(held.ticket):
             for scope in held.ticket.scopes:
                 if (seconds := self.cooldown_of(scope)) > 0 and self.limit_of(scope) is not None:
                     self.books.cool(scope, self.elapsed + seconds)

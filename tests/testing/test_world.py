@@ -1,0 +1,240 @@
+"""World: thousands of seeded lives without a broken promise, and proof that the checkers see a broken one."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from paceline.core import Deferred, Expired, Governor, GovernorSettings, Granted, PollUsage, Ticket
+from paceline.core.signals import QuotaClosed, RateLimited, Succeeded, Usage
+from paceline.core.verdicts import Effect, Verdict
+from paceline.errors import InvalidInput
+from paceline.testing import World
+from paceline.testing.world import Figures
+from paceline.testing.world.watched import BrokenPromise, WatchedGovernor
+
+SEEDS_PER_CHUNK = 50
+SUITE_SEEDS = 2_000
+SOAK_SEEDS_PER_CHUNK = 500
+SOAK_SEEDS = 100_000
+
+
+@pytest.mark.parametrize("first", range(0, SUITE_SEEDS, SEEDS_PER_CHUNK))
+def test_no_promise_is_broken(first: int) -> None:
+    for seed in range(first, first + SEEDS_PER_CHUNK):
+        World(seed).run()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(SUITE_SEEDS, SUITE_SEEDS + SOAK_SEEDS, SOAK_SEEDS_PER_CHUNK))
+def test_no_promise_is_broken_in_a_long_soak(first: int) -> None:
+    for seed in range(first, first + SOAK_SEEDS_PER_CHUNK):
+        World(seed).run()
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_shares_follow_priority(first: int) -> None:
+    for seed in range(first, first + 10):
+        figures = World(seed, saturated=True, steps=5000).run()
+        assert figures.jain is not None
+        assert figures.jain >= 0.98
+
+
+def test_the_same_seed_is_the_same_life() -> None:
+    assert World(7, steps=200).run() == World(7, steps=200).run()
+    assert World(7, steps=200).run() != World(8, steps=200).run()
+
+
+def test_figures_tell_what_happened() -> None:
+    figures = World(3, steps=300, signals=True, usage=True, restarts=True, silent=0.2).run()
+    assert isinstance(figures, Figures)
+    assert figures.steps == 300
+    assert min(figures.asked, figures.granted_from_queue, figures.reports, figures.restarts) > 0
+
+
+def test_all_kinds_of_trouble_come_up_in_the_suite() -> None:
+    """A world in which nothing happens would pass every check."""
+    figures = [World(seed).run() for seed in range(60)]
+    assert sum(f.granted_from_queue for f in figures) > 1_000
+    assert sum(f.reports for f in figures) > 100
+    assert sum(f.polls for f in figures) > 50
+    assert sum(f.restarts for f in figures) > 50
+    assert sum(f.expired for f in figures) > 20
+
+
+@pytest.mark.parametrize(
+    "knobs", [{"paths": 0}, {"steps": 0}, {"sessions": 2.0}, {"no_such_knob": 1}, {"twins": "yes"}]
+)
+def test_impossible_scenarios_are_refused(knobs: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput):
+        World(1, **knobs)
+
+
+# -- the checkers are awake: a governor that breaks one promise is found out -----------------------------------
+
+
+class Faulty(Governor):
+    """Breaks one promise."""
+
+
+class LetsOneTooManyIn(Faulty):
+    def try_request(self, ticket: Ticket, *, now: float) -> Verdict:
+        verdict = super().try_request(ticket, now=now)
+        if isinstance(verdict, Deferred):
+            return Granted(ticket.id, 10**9, now, 0.0, now + 300.0)
+        return verdict
+
+
+class SwallowsGrants(Faulty):
+    def advance(self, *, now: float) -> list[Effect]:
+        return [effect for effect in super().advance(now=now) if not isinstance(effect, Granted)]
+
+
+class GrantsInReverse(Faulty):
+    def advance(self, *, now: float) -> list[Effect]:
+        return super().advance(now=now)[::-1]
+
+
+class NeverWakes(Faulty):
+    def next_wakeup(self) -> float | None:
+        return None
+
+
+class ForgetsItsLine(Faulty):
+    def why(self, ticket_id: str, *, now: float) -> Deferred | None:
+        return None
+
+
+class AlwaysBlamesThePause(Faulty):
+    def why(self, ticket_id: str, *, now: float) -> Deferred | None:
+        why = super().why(ticket_id, now=now)
+        return None if why is None else msgspec.structs.replace(why, reason="paused", retry_at=now + 1)
+
+
+class ExpiresTheLiving(Faulty):
+    def advance(self, *, now: float) -> list[Effect]:
+        expired = [Expired(ticket_id, now + 30.0) for ticket_id in list(self.books.slots)[:1]]
+        return [*super().advance(now=now), *expired]
+
+
+class LosesSlotsAtTheSecondRelease(Faulty):
+    def release(self, ticket_id: str, *, now: float) -> None:
+        super().release(ticket_id, now=now)
+        for other in list(self.books.slots)[:1]:
+            super().release(other, now=now)
+
+
+FAULTS: list[type[Faulty]] = [
+    LetsOneTooManyIn,
+    SwallowsGrants,
+    GrantsInReverse,
+    NeverWakes,
+    ForgetsItsLine,
+    AlwaysBlamesThePause,
+    ExpiresTheLiving,
+    LosesSlotsAtTheSecondRelease,
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_governor_that_breaks_a_promise_is_found_out(fault: type[Faulty], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.testing.world.world.Governor", fault)
+    knobs = {"restarts": False, "twins": False, "cooldowns": True, "sessions": 0.0, "signals": False, "usage": False}
+    with pytest.raises(AssertionError) as caught:
+        for seed in range(20):
+            World(seed, **knobs).run()
+    line = str(caught.value)
+    assert line.startswith("World(seed=")
+    assert ", restarts=False, twins=False, cooldowns=True" in line
+    assert ").run()  # step " in line
+    assert "\n" not in line
+
+
+def watched(**settings: object) -> WatchedGovernor:
+    chosen = msgspec.convert({"limits": {"umans": 1}, **settings}, GovernorSettings)
+    return WatchedGovernor(Governor(chosen, now=0.0), chosen, 0.0)
+
+
+def run(ticket_id: str) -> Ticket:
+    return Ticket(ticket_id, ("runs", "umans"))
+
+
+def grant(ticket_id: str, now: float = 0.0, token: int = 10**9) -> Granted:
+    return Granted(ticket_id, token, now, 0.0, now + 300.0)
+
+
+def enter_anyway(book: WatchedGovernor, ticket_id: str) -> None:
+    """As if the governor had let it in."""
+    book._enter(run(ticket_id), grant(ticket_id, book.wall, book.books.last_token + 1), waited=0.0)
+
+
+def over_the_limit(book: WatchedGovernor) -> None:
+    book.request(run("a"))
+    enter_anyway(book, "b")
+
+
+def in_a_pause(book: WatchedGovernor) -> None:
+    book.report("umans", RateLimited(retry_after=5.0))
+    enter_anyway(book, "a")
+
+
+def in_a_closed_window(book: WatchedGovernor) -> None:
+    book.report("umans", QuotaClosed(resets_at=1000.0, source="field"))
+    enter_anyway(book, "a")
+
+
+def beside_the_canary(book: WatchedGovernor) -> None:
+    book.set_limit("umans", None)
+    book.report("umans", QuotaClosed(resets_at=1000.0, source="field"))
+    book.request(run("canary"))
+    book.run_until(1000.0)
+    enter_anyway(book, "a")
+
+
+def with_an_old_token(book: WatchedGovernor) -> None:
+    book.set_limit("umans", None)
+    book.request(run("a"))
+    book._enter(run("b"), grant("b", token=book.books.last_token), waited=0.0)
+
+
+def past_the_gate(_: WatchedGovernor) -> None:
+    book = watched(usage_scopes=("umans",))
+    book.request(run("a"))
+    book.request(run("b"))
+    book.report("umans", Usage(concurrent_sessions=1))
+    book.gates.check_gated_grant(run("b"), "umans", 1, book.elapsed)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        (over_the_limit, "scope umans has 2 live slots over its limit of 1"),
+        (in_a_pause, "a granted in umans, which is paused for another 5.000 s"),
+        (in_a_closed_window, "a granted in window quota of umans, 1000.000 s before the first canary"),
+        (beside_the_canary, "a granted while canary canary is out in window quota of umans"),
+        (with_an_old_token, "fencing token 1 of b is not above 1"),
+        (past_the_gate, "b granted in umans: the reading 1 and 0 grants since leave nothing of 1"),
+    ],
+)
+def test_each_checker_says_what_was_broken(trouble: Callable[[WatchedGovernor], None], told: str) -> None:
+    with pytest.raises(BrokenPromise) as caught:
+        trouble(watched())
+    assert str(caught.value) == told
+
+
+def test_a_second_poll_while_one_is_out_is_found_out() -> None:
+    book = watched(usage_scopes=("umans",))
+    book.request(run("a"))
+    book.request(run("b"))
+    assert book.polls == ["umans"]
+    with pytest.raises(BrokenPromise, match="a second usage poll of umans while one is under way"):
+        book._take(PollUsage("umans"))
+
+
+def test_a_window_that_reopens_by_itself_is_found_out() -> None:
+    book = watched()
+    book.report("umans", QuotaClosed(resets_at=1000.0, source="field"))
+    book.request(run("canary"))
+    book.run_until(1000.0)
+    book.report("umans", Succeeded(ticket="canary"))
+    assert book.gates.windows["umans"] == {}
