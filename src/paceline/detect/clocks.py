@@ -72,11 +72,14 @@ _MONTHS = (
 _MONTH_OF = {prefix: number for number, names in enumerate(_MONTHS, 1) for prefix in names.split()}
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
+# Abbreviations only as printed: `et` and `est` are words.
+_ABBREVIATED = (
+    r"(?-i:UTC|GMT|Z|[PMCE][SD]T|PT|ET|BST|CES?T|EES?T|WES?T|MSK|IST|JST|KST|HKT|SGT|AE[SD]T|BRT|AK[SD]T|HST|NZ[SD]T)\b"
+)
 _ZONE = (
     r"(?:\s?\(?(?P<zone>[A-Z][A-Za-z]{2,}/[A-Za-z][\w+\-]*(?:/[A-Za-z_]+)?"
     r"|(?:UTC|GMT)\s?[+-]\d{1,2}(?::?\d{2})?|[+-]\d{2}:?\d{2}(?:\s[A-Z]{2,5}\b)?"
-    r"|(?-i:UTC|GMT|Z|[PMCE][SD]T|PT|ET|BST|CES?T|EES?T|WES?T|MSK|IST|JST|KST|HKT|SGT|AE[SD]T|BRT|AK[SD]T|HST|NZ[SD]T)\b"  # as printed: `et` and `est` are words
-    r"|(?:Pacific|Eastern|Beijing)(?:\s[Tt]ime)?)\)?)?"
+    rf"|{_ABBREVIATED}|(?:Pacific|Eastern|Beijing)(?:\s[Tt]ime)?)\)?)?"
 )
 _HALF = r"(?P<half>[AaPp]\.?[Mm]\b\.?)"
 _CLOCK = rf"(?P<hour>\d{{1,2}})(?::(?P<minute>\d{{2}})(?:[:](?P<second>\d{{2}}(?:\.\d{{1,9}})?))?)?\s?{_HALF}?"
@@ -87,33 +90,42 @@ _DAYNAME = r"(?:(?P<weekday>mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6}\.?,?\s)"
 _JOIN = r"(?:,|\sat|\sum|\sà|\sa\sla[s]?|\sàs|\s@|\s-)?,?\s"
 _TIME = rf"(?:{_JOIN}{_CLOCK}{_ZONE})?"
 
+_DIGITS = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})"
+_WEEKDAY = r"(?P<weekday>mon|tue|wed|thu|fri|sat|sun)(?:day|sday|nesday|rsday|urday)?\b"
+_CJK_HALF = "오전|오후|上午|下午|午前|午後"
+
+# In this order: the longer and more particular forms first.
 _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (name, re.compile(pattern, re.I))
-    for name, pattern in (
+    (name, re.compile("".join(parts), re.I))
+    for name, *parts in (
         (
             "iso",
-            rf"{_YEAR}[-/](?P<month>\d{{1,2}})[-/](?P<day>\d{{1,2}})"
-            rf"(?:(?:T|\sat\s|,?\s)(?P<hour>\d{{1,2}}):(?P<minute>\d{{2}})(?::(?P<second>\d{{2}}(?:[.,]\d{{1,9}})?))?{_ZONE})?",
+            rf"{_YEAR}[-/](?P<month>\d{{1,2}})[-/](?P<day>\d{{1,2}})(?:(?:T|\sat\s|,?\s)",
+            rf"{_DIGITS}(?::(?P<second>\d{{2}}(?:[.,]\d{{1,9}})?))?{_ZONE})?",
         ),
-        ("month-day-clock", rf"(?P<month>\d{{2}})-(?P<day>\d{{2}})[ T](?P<hour>\d{{1,2}}):(?P<minute>\d{{2}})(?::(?P<second>\d{{2}}))?{_ZONE}"),
+        ("month-day-clock", rf"(?P<month>\d{{2}})-(?P<day>\d{{2}})[ T]{_DIGITS}(?::(?P<second>\d{{2}}))?{_ZONE}"),
         ("us-date", rf"(?P<month>\d{{1,2}})/(?P<day>\d{{1,2}})(?:/(?P<year>(?:20)?\d{{2}}))?(?!\d){_TIME}"),
         (
             "cjk-date",
-            r"(?:(?P<year>20\d{2})\s?[年년]\s?)?(?P<month>\d{1,2})\s?[月월]\s?(?P<day>\d{1,2})\s?[日일号]?,?\s?"
-            r"(?:(?P<half>오전|오후|上午|下午|午前|午後)\s?)?(?P<hour>\d{1,2})\s?[:時시点]\s?(?P<minute>\d{2})?" + _ZONE,
+            r"(?:(?P<year>20\d{2})\s?[年년]\s?)?(?P<month>\d{1,2})\s?[月월]\s?(?P<day>\d{1,2})\s?[日일号]?,?\s?",
+            rf"(?:(?P<half>{_CJK_HALF})\s?)?(?P<hour>\d{{1,2}})\s?[:時시点]\s?(?P<minute>\d{{2}})?{_ZONE}",
         ),
         ("weekday-month-day", rf"{_DAYNAME}{_MONTH}\s{_DAY}(?:,?\s{_YEAR})?{_TIME}"),
         ("month-day", rf"{_MONTH}\s{_DAY}(?:,?\s{_YEAR})?{_TIME}"),
         ("day-month", rf"{_DAYNAME}?{_DAY}\s(?:de\s)?{_MONTH}(?:(?:\sde|,)?\s{_YEAR})?{_TIME}"),
-        ("clock-on-date", rf"{_CLOCK}\s(?:on|am|el|le)\s(?:{_DAY}\s{_MONTH}|(?P<month2>[A-Za-z]{{3,9}})\s(?P<day2>\d{{1,2}})(?:st|nd|rd|th)?)(?:,?\s{_YEAR})?{_ZONE}"),
-        ("clock-on-weekday", rf"{_CLOCK}{_ZONE},?\s(?:on\s)?(?P<weekday>mon|tue|wed|thu|fri|sat|sun)(?:day|sday|nesday|rsday|urday)?\b"),
+        (
+            "clock-on-date",
+            rf"{_CLOCK}\s(?:on|am|el|le)\s(?:{_DAY}\s{_MONTH}",
+            rf"|(?P<month2>[A-Za-z]{{3,9}})\s(?P<day2>\d{{1,2}})(?:st|nd|rd|th)?)(?:,?\s{_YEAR})?{_ZONE}",
+        ),
+        ("clock-on-weekday", rf"{_CLOCK}{_ZONE},?\s(?:on\s)?{_WEEKDAY}"),
         ("weekday-clock", rf"(?:next\s|on\s)?{_DAYNAME}(?:at\s)?{_CLOCK}{_ZONE}"),
         ("tomorrow-clock", rf"(?P<tomorrow>tomorrow|today),?\s(?:at\s)?{_CLOCK}{_ZONE}"),
         ("clock-tomorrow", rf"{_CLOCK}{_ZONE},?\s(?P<tomorrow>tomorrow|today)\b"),
         ("midnight", rf"(?P<midnight>midnight|noon)\b{_ZONE}"),
-        ("clock", rf"(?:(?P<half2>오전|오후|上午|下午|午前|午後)\s?)?{_CLOCK}{_ZONE}"),
+        ("clock", rf"(?:(?P<half2>{_CJK_HALF})\s?)?{_CLOCK}{_ZONE}"),
     )
-)  # fmt: skip
+)
 
 
 def read_moment(text: str, pos: int = 0) -> tuple[When, int, str] | None:
@@ -132,7 +144,7 @@ def _moment(match: re.Match[str]) -> When | None:
         return None
     if "midnight" in got:
         return When(hour=0 if got["midnight"].lower() == "midnight" else 12, zone=got.get("zone"))
-    hour = _hour(got, dated=month is not None or "weekday" in got or "tomorrow" in got)
+    hour = _hour(got)
     if hour is None and ("hour" in got or month is None):
         return None
     minute, second = int(got.get("minute", 0)), float(got.get("second", "0").replace(",", "."))
@@ -153,7 +165,7 @@ def _moment(match: re.Match[str]) -> When | None:
     )
 
 
-def _hour(got: dict[str, str], *, dated: bool) -> int | None:
+def _hour(got: dict[str, str]) -> int | None:
     if "hour" not in got:
         return None
     hour = int(got["hour"])
@@ -163,7 +175,7 @@ def _hour(got: dict[str, str], *, dated: bool) -> int | None:
             return hour if hour <= 23 and not half.endswith("m") else None
         afternoon = half in ("pm", "오후", "下午", "午後")
         return hour % 12 + (12 if afternoon else 0)
-    # A bare number is no time of day ("resets 5"), unless a date stands before it.
+    # A bare number is no time of day: "resets 5".
     if "minute" not in got:
         return None
     return hour if hour <= 23 else None

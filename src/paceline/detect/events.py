@@ -58,7 +58,7 @@ _PROSE_TYPES = re.compile(
     re.I,
 )
 _ERROR_TYPES = frozenset(
-    ("error", "turn.failed", "response.failed", "session.error", "stream_error", "thread.error", "model.call_failure", "response.incomplete")
+    ("error", "turn.failed", "response.failed", "response.incomplete", "session.error", "stream_error", "thread.error")
 )  # fmt: skip
 _OWN_ERROR = re.compile(r"\[?API Error\b", re.I)
 _PROSE_HEAD = re.compile(

@@ -17,7 +17,10 @@ _PERIOD = r"(?:daily|weekly|monthly|hourly|5-hour|5 hour|five-hour|session|24-ho
 _DONE = r"(?:reached|exceeded|hit|exhausted|used up|depleted|met)"
 _HAS_BEEN = r"(?: (?:has been|have been|was|is))?"
 # What may stand between "you have hit your" and "limit" if the limit is that of a window.
-_NOT_A_WINDOW = r"rate|spend|spending|context|length|file|size|turn|step|tool|iteration|concurren\w*|maximum|max|billing|budget|current"
+_NOT_A_WINDOW = (
+    r"rate|spend|spending|context|length|file|size|turn|step|tool|iteration|concurren\w*|maximum|max|billing"
+    r"|budget|current"
+)
 _WHO = (
     r"(?:you(?:'ve| have)?|your (?:organi[sz]ation|team|workspace|account|plan|company)(?: has)?"
     r"|this (?:account|organi[sz]ation|workspace|team) has)"
@@ -360,7 +363,8 @@ CODES: tuple[Rule, ...] = (
     rule(
         "auth.refused",
         "auth",
-        r"<10>(?:invalid|incorrect|missing|expired|revoked)(?: \w+)? (?:x-)?(?:api[- ]key|token|credentials|authentication)",
+        r"<10>(?:invalid|incorrect|missing|expired|revoked)(?: \w+)?"
+        r" (?:x-)?(?:api[- ]key|token|credentials|authentication)",
         r"<3>api key (?:is )?(?:not valid|invalid|expired|missing|required)",
         r"authentication_(?:error|failed)|unauthenticated",
         r"<4>401 unauthorized",

@@ -12,7 +12,7 @@ RULES: tuple[Rule, ...] = (
     rule(
         "openai.rate-limit-reached",
         "quota",
-        r"rate limit reached for [^\n]{1,200}? on (?:requests|tokens|input tokens|output tokens|images) per (?:day|hour|week)",
+        r"rate limit reached for [^\n]{1,200}? on (?:input |output )?(?:requests|tokens|images) per (?:day|hour|week)",
         anywhere=True,
         stage=Stage.EXACT,
         short_wait=HOUR,

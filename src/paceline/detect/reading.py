@@ -50,15 +50,13 @@ _STATUS_KINDS: dict[int, Kind] = {
 }
 # One cheap look before any work: a text without any of these says nothing about capacity.
 HINTS = (
-    "limit", "429", "529", "503", "quota", "overload", "capacity", "credit", "usage", "exhaust", "throttl", "too many",
-    "balance", "concurren", "billing", "busy", "demand", "unavailable", "subscription", "membership", "budget", "payment",
-    "api key", "api-key", "log in", "sign in", "logged in", "unauth", "authentic", "oauth", "retrying in", "slow pool", "children", "status 5",
-    "reset", "too quickly", "401", "afford", "spend", "free tier", "high load", "token-limit",
-    "try again", "rpm", "tpm",
-    "begrenz", "beschränk", "огранич", "превыш", "лимит", "ogranicz", "sınır",
-    "限", "额", "余", "频", "忙", "载", "并发", "制限", "混", "제한", "한도",
+    "limit", "429", "529", "503", "401", "quota", "overload", "capacity", "credit", "usage", "exhaust", "throttl",
+    "too many", "balance", "concurren", "billing", "busy", "demand", "unavailable", "subscription", "membership",
+    "budget", "payment", "api key", "api-key", "log in", "sign in", "logged in", "unauth", "authentic", "oauth",
+    "retrying in", "slow pool", "children", "status 5", "reset", "too quickly", "afford", "spend", "free tier",
+    "high load", "try again", "rpm", "tpm", "begrenz", "beschränk", "огранич", "превыш", "лимит", "ogranicz", "sınır",
+    "限", "额", "余", "频", "忙", "载", "量过", "并发", "制限", "混", "제한", "한도",
 )  # fmt: skip
-_SUCCESS_KEYS = frozenset(("choices", "candidates", "content", "output", "still", "usage", "data", "id", "result"))
 LONGEST_BACKOFF = 300.0
 MAX_GLUED = 6_000  # a longer text is no message that a narrow terminal broke
 _CHINA = "Asia/Shanghai"
@@ -71,7 +69,8 @@ _WINDOW_WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("monthly", re.compile(r"monthly|per month|this month|billing cycle", re.I)),
 )
 _MODEL_WORDS = re.compile(
-    r"\b(?:opus|sonnet|haiku|fable)\b[^\n]{0,12} limit|(?:this|selected|specific to this|that) model|limit (?:reached )?for (?!your|the|organization|\d)[\w./`-]{3,60}"
+    r"\b(?:opus|sonnet|haiku|fable)\b[^\n]{0,12} limit|(?:this|selected|specific to this|that) model"
+    r"|limit (?:reached )?for (?!your|the|organization|\d)[\w./`-]{3,60}"
     r"|rate limit reached for (?:model )?`?(?!organization|default|requests)\w",
     re.I,
 )

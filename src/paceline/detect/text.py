@@ -16,7 +16,8 @@ _ODD = str.maketrans(
     {
         "’": "'", "‘": "'", "ʼ": "'", "′": "'", "“": '"', "”": '"', "∙": "·", "•": "·", "・": "·", "‧": "·", "⋅": "·",
         "\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2007": " ", "\u3000": " ", "\t": " ", "\u200b": None,
-        "\u200c": None, "\u200d": None, "\ufeff": None, "\u2060": None, "\u00ad": None, "\x00": None, "‑": "-", "‐": "-",
+        "\u200c": None, "\u200d": None, "\ufeff": None, "\u2060": None, "\u00ad": None, "\x00": None,
+        "‑": "-", "‐": "-",
         "（": "(", "）": ")", "：": ":", "，": ", ", "。": ". ", "！": "!", "；": ";", "［": "[", "］": "]", "｜": "|",
         "\r": "\n", "\x0b": "\n", "\x0c": "\n", "\x85": "\n", "\u2028": "\n", "\u2029": "\n", "…": "...",
     }
@@ -124,11 +125,13 @@ _CODE = re.compile(
     re.X,
 )
 _TEST_LOG = re.compile(
-    r"^(?:FAIL|PASS|ok|not ok|RUN|SKIPPED|PASSED|FAILED|E\s|AssertionError|stderr |stdout |Traceback|npm (?:ERR|error|warn)"
+    r"^(?:FAIL|PASS|ok|not ok|RUN|SKIPPED|PASSED|FAILED|E\s|AssertionError|stderr |stdout |Traceback"
+    r"|npm (?:ERR|error|warn)"
     r"|pip|curl|wget|gh|git|fatal|docker|kubectl|aws|gcloud|terraform|brew|cargo|yarn|pnpm|make|ssh|rsync|fetch)\b(?:[:|!>]|\s[|(]|\s\S{1,80}\.(?:test|spec)\.)",
 )
 _TEST_NAME = re.compile(
-    r"\b\S{1,80}\.(?:test|spec)\.\w{1,4}\b|\btest_\w{3,80}\b|\b\d{1,7} (?:passed|failed|skipped)\b(?=[,;)]|\s?$|\s(?:in|\d))"
+    r"\b\S{1,80}\.(?:test|spec)\.\w{1,4}\b|\btest_\w{3,80}\b"
+    r"|\b\d{1,7} (?:passed|failed|skipped)\b(?=[,;)]|\s?$|\s(?:in|\d))"
 )
 
 
