@@ -6,13 +6,13 @@ bytes into lines, or deciding whose words a line is; the caller passes only what
 
 from paceline.core.signals import Signal
 from paceline.detect.observation import Observation
-from paceline.detect.reading import explain, hints, read_event_fully
+from paceline.detect.reading import Scene, explain, hints, read_event_in
 
 
 def read_event(provider: str, event: dict[str, object], *, seen_at: float, tz: str) -> list[Signal]:
     """The signals in one structured event of an agent CLI. Prose and tool results inside it are silent."""
     try:
-        return read_event_fully(provider, event, seen_at=seen_at, tz=tz).signals
+        return read_event_in(Scene(provider=provider, seen_at=seen_at, tz=tz), event).signals
     except Exception:  # noqa: BLE001 - an event may be anything; silence is the safe answer
         return []
 

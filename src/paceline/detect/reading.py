@@ -22,7 +22,15 @@ from paceline.core.signals import (
 )
 from paceline.detect import china, claude_code, codex, generic, google, openai, tools
 from paceline.detect.events import Event, Saying, is_cut_prose, is_event, say
-from paceline.detect.http import HeaderReading, field_reset, field_status, header_names, headers_among, read_headers
+from paceline.detect.http import (
+    HeaderReading,
+    Headers,
+    field_reset,
+    field_status,
+    header_names,
+    headers_among,
+    read_headers,
+)
 from paceline.detect.jsons import Pairs, documents, scanned
 from paceline.detect.observation import NOTHING, Observation, Reading
 from paceline.detect.resets import Reset, find_resets, in_range, judged
@@ -82,10 +90,19 @@ _CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = (
 )
 
 
-class Heard(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known when the decision is made."""
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and when something was said, and the sentences to read it by."""
 
     provider: str
+    seen_at: float
+    tz: str
+    rules: tuple[Rule, ...] = ALL_RULES
+
+
+class Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known when the decision is made. `loose`: all of the text is an error's own."""
+
+    scene: Scene
     text: str
     loose: bool
     pairs: Pairs = []
@@ -94,8 +111,6 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
     default: Kind | None = None
     reset: Reset | None = None
     rule: str = ""
-    seen_at: float
-    tz: str
 
 
 def hints(text: str) -> bool:
@@ -104,77 +119,86 @@ def hints(text: str) -> bool:
     return any(hint in low for hint in HINTS)
 
 
-def explain(observation: Observation) -> Reading:
-    """The signals of an observation and the names of the rules that fired. Never raises."""
+def explain(observation: Observation, *, rules: tuple[Rule, ...] = ALL_RULES) -> Reading:
+    """The signals of an observation and the names of the rules that fired. Never raises.
+
+    `rules` are the sentences to read by, in the order of their stages: fewer than all to see what each is worth.
+    """
     try:
-        return _explain(observation)
+        return _explain(observation, rules)
     except Exception:  # noqa: BLE001 - the promise is to survive any input whatever; silence is the safe answer
         return NOTHING
 
 
-def _explain(seen: Observation) -> Reading:
+def _explain(seen: Observation, rules: tuple[Rule, ...]) -> Reading:
     provider = decoded(seen.provider).strip().lower()
     if provider == "tool-output":
         return NOTHING
+    scene = Scene(provider=provider, seen_at=_sane_time(seen.seen_at), tz=decoded(seen.tz) or "UTC", rules=rules)
     text = shortened(decoded(seen.text))
-    seen_at, tz = _sane_time(seen.seen_at), decoded(seen.tz) or "UTC"
     status = seen.status if isinstance(seen.status, int) and not isinstance(seen.status, bool) else None
     headers = header_names(seen.headers)
-    found = documents(text) if "{" in text else []
-    events = [document for document in found if is_event(document)]
-    if events and seen.channel != "http" and not _quoted_body(text, events):
-        return _combined([read_event_fully(provider, event, seen_at=seen_at, tz=tz, status=status) for event in events])
-    own = seen.channel == "http"
-    if not own and is_cut_prose(text):
-        return NOTHING
+    is_body = seen.channel == "http"
+    if not is_body:
+        events = [document for document in documents(text) if is_event(document)] if "{" in text else []
+        if events and not _quoted_body(text, events):
+            return _combined([read_event_in(scene, event, status=status) for event in events])
+        if is_cut_prose(text):
+            return NOTHING
     if status is not None and status < 400 and not _carries_error(text):
-        reading = read_headers(headers, status=status, seen_at=seen_at)
-        return Reading(signals=list(reading.budgets), rules=reading.rules)
+        healthy = read_headers(headers, status=status, seen_at=scene.seen_at)
+        return Reading(signals=list(healthy.budgets), rules=healthy.rules)
     if not headers and status is None and not hints(text):
         return NOTHING
+    return _decide(_heard_in_text(scene, text, headers, status, is_body=is_body))
+
+
+def _heard_in_text(scene: Scene, text: str, headers: Headers, status: int | None, *, is_body: bool) -> Heard:
     plain = cleaned(text)
     pairs = scanned(plain)
     all_headers = {**headers_among(pairs), **headers}
-    http_status = status if status is not None and status >= 400 else field_status(pairs) if all_headers else status
-    heard = Heard(
-        provider=provider,
+    refused = status is not None and status >= 400
+    header_status = status if refused or not all_headers else field_status(pairs)
+    return Heard(
+        scene=scene,
         text=plain,
-        loose=own or (status is not None and status >= 400),
+        loose=is_body or refused,
         pairs=pairs,
-        headers=read_headers(all_headers, status=http_status, seen_at=seen_at),
+        headers=read_headers(all_headers, status=header_status, seen_at=scene.seen_at),
         status=status,
-        seen_at=seen_at,
-        tz=tz,
     )
-    return _decide(heard)
 
 
-def read_event_fully(provider: str, event: Event, *, seen_at: float, tz: str, status: int | None = None) -> Reading:
+def read_event_in(scene: Scene, event: Event, *, status: int | None = None) -> Reading:
     """The reading of one structured event."""
     said = say(event)
     if said is None:
         return NOTHING
-    if said.kind is not None or (said.budgets and not said.text):
+    if said.kind is None and not (said.budgets and not said.text):
+        return _decide(_heard_in_event(scene, said, status))
+    signals: list[Signal] = list(said.budgets)
+    if said.kind is not None:
         reach: Reach | None = "model" if said.model else None
-        signals: list[Signal] = list(said.budgets)
-        if said.kind is not None:
-            signals[:0] = _signals(
-                said.kind, said.reset, seen_at, window=said.window, reach=reach, source="field", text=said.text
-            )
-        rules = tuple(filter(None, (said.rule, said.reset.rule if said.reset else "")))
-        return Reading(signals=signals, rules=rules)
-    return _decide(_heard_in(said, provider, seen_at=seen_at, tz=tz, status=status))
+        signals[:0] = _signals(
+            said.kind, said.reset, scene.seen_at, reach=reach, window=said.window, source="field", text=said.text
+        )
+    rules = tuple(filter(None, (said.rule, said.reset.rule if said.reset else "")))
+    return Reading(signals=signals, rules=rules)
 
 
-def _heard_in(said: Saying, provider: str, *, seen_at: float, tz: str, status: int | None) -> Heard:
-    pairs = said.pairs
-    plain = cleaned(shortened(said.text))
+def _heard_in_event(scene: Scene, said: Saying, status: int | None) -> Heard:
     known = said.status or status
-    headers = read_headers(headers_among(pairs), status=known or 429, seen_at=seen_at)
     return Heard(
-        provider=provider, text=plain, loose=True, pairs=pairs, headers=headers, status=known, default=said.default,
-        reset=said.reset, rule=said.rule, seen_at=seen_at, tz=tz,
-    )  # fmt: skip
+        scene=scene,
+        text=cleaned(shortened(said.text)),
+        loose=True,
+        pairs=said.pairs,
+        headers=read_headers(headers_among(said.pairs), status=known or 429, seen_at=scene.seen_at),
+        status=known,
+        default=said.default,
+        reset=said.reset,
+        rule=said.rule,
+    )
 
 
 def _combined(readings: list[Reading]) -> Reading:
@@ -227,7 +251,7 @@ def _decide(heard: Heard) -> Reading:
     cause = (match.rule.cause if match else None) or _cause(text)
     source = "text" if match and heard.headers.kind is None else "header"
     signals = _signals(
-        kind, reset, heard.seen_at, window=window, reach=reach, cause=cause, source=source, text=sentence
+        kind, reset, heard.scene.seen_at, window=window, reach=reach, cause=cause, source=source, text=sentence
     )
     rules = (*filter(None, (heard.rule,)), *fired, *((reset.rule,) if reset else ()))
     return Reading(signals=[*signals, *heard.headers.budgets], rules=tuple(dict.fromkeys(rules)))
@@ -236,9 +260,9 @@ def _decide(heard: Heard) -> Reading:
 def _match(text: str, heard: Heard) -> Match | None:
     if not text.strip():
         return None
-    found = first_match(ALL_RULES, text, provider=heard.provider, loose=heard.loose)
+    found = first_match(heard.scene.rules, text, provider=heard.scene.provider, loose=heard.loose)
     if found is None and "\n" in text and len(text) < MAX_GLUED:
-        found = first_match(ALL_RULES, glued(text), provider=heard.provider, loose=heard.loose)
+        found = first_match(heard.scene.rules, glued(text), provider=heard.scene.provider, loose=heard.loose)
     return found
 
 
@@ -260,12 +284,14 @@ def _by_size(text: str, rule: Rule, heard: Heard) -> Kind:
     if rule.short_wait is None and rule.long_wait is None and rule.stage is not Stage.BILLING:
         return rule.kind
     stated = [reset for reset in _resets(text, heard) if not reset.own]
-    longest = max((reset.delay(heard.seen_at) for reset in stated), default=None)
+    longest = max((reset.delay(heard.scene.seen_at) for reset in stated), default=None)
     if longest is None:
         return rule.kind
     if rule.stage is Stage.BILLING:
         # "Buy credits, or wait until 5pm": what clears by itself is a window.
-        waits = [reset for reset in stated if reset.source == "text" and reset.delay(heard.seen_at) >= LONGEST_BACKOFF]
+        waits = [
+            reset for reset in stated if reset.source == "text" and reset.delay(heard.scene.seen_at) >= LONGEST_BACKOFF
+        ]
         return "quota" if waits else rule.kind
     if rule.short_wait is not None and longest < rule.short_wait:
         return "rate"
@@ -278,30 +304,30 @@ def _reset(text: str, kind: Kind, heard: Heard) -> Reset | None:
     usable = [
         reset
         for reset in _resets(text, heard)
-        if not (reset.own and kind == "quota" and reset.delay(heard.seen_at) < LONGEST_BACKOFF)
+        if not (reset.own and kind == "quota" and reset.delay(heard.scene.seen_at) < LONGEST_BACKOFF)
     ]
-    return judged(usable[0], heard.seen_at) if usable and kind != "auth" else None
+    return judged(usable[0], heard.scene.seen_at) if usable and kind != "auth" else None
 
 
 def _resets(text: str, heard: Heard) -> list[Reset]:
     """All resets that are stated, the most trusted first."""
-    structured = field_reset(heard.pairs, seen_at=heard.seen_at, tz=heard.tz) or heard.headers.reset
+    structured = field_reset(heard.pairs, seen_at=heard.scene.seen_at, tz=heard.scene.tz) or heard.headers.reset
     candidates = [structured] if structured else []
     zone = _zone(heard)
-    candidates += find_resets(text, seen_at=heard.seen_at, tz=zone)
+    candidates += find_resets(text, seen_at=heard.scene.seen_at, tz=zone)
     if not candidates and "\n" in text:
-        candidates = find_resets(glued(text), seen_at=heard.seen_at, tz=zone)
+        candidates = find_resets(glued(text), seen_at=heard.scene.seen_at, tz=zone)
     if heard.reset is not None:
         candidates.append(heard.reset)
-    return [reset for reset in candidates if in_range(reset.time(heard.seen_at))]
+    return [reset for reset in candidates if in_range(reset.time(heard.scene.seen_at))]
 
 
 def _zone(heard: Heard) -> str:
     """Z.ai and other Chinese services print China time without saying so."""
-    chinese = heard.provider in ("zai-api", "zai") or re.search(
+    chinese = heard.scene.provider in ("zai-api", "zai") or re.search(
         r"[\u4e00-\u9fff]{3}|\[1308\]|\"code\":\s?\"?1308", heard.text
     )
-    return _CHINA if chinese and not re.search(r"[\u3040-\u30ff]", heard.text) else heard.tz
+    return _CHINA if chinese and not re.search(r"[\u3040-\u30ff]", heard.text) else heard.scene.tz
 
 
 def _window(text: str) -> str | None:
