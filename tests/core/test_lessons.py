@@ -1,6 +1,7 @@
 """LESSONS.md lines 1-22 on the bare Governor: what went wrong for others does not happen here."""
 
 import math
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -156,7 +157,7 @@ def test_lesson_04_unknown_usage_lets_in_one_at_a_time() -> None:
                 governor.report("umans", Usage(), now=now)
         now = round(now + 0.1, 3)
     assert [ticket_id for _, ticket_id in entered] == ["x", "y", "z"]
-    gaps = [later[0] - earlier[0] for earlier, later in zip(entered, entered[1:], strict=False)]
+    gaps = [later[0] - earlier[0] for earlier, later in pairwise(entered)]
     assert all(gap >= 1.0 - 1e-9 for gap in gaps), entered
 
 
@@ -258,7 +259,7 @@ def test_lesson_09_none_means_unlimited() -> None:
 def test_lesson_10_a_full_limiter_lets_the_queue_wait() -> None:
     governor = governor_with(1)
     ask(governor, "a", "b", "c")
-    entered = []
+    entered: list[str] = []
     for now in range(1, 4):
         for ticket_id in ("a", *entered):
             governor.release(ticket_id, now=float(now))
@@ -537,7 +538,7 @@ def test_lesson_21_the_rest_follows_the_canary_in_a_wave() -> None:
 
     assert [ticket_id for _, ticket_id in entered] == [f"w{n}" for n in range(1, 8)]
     times = [when for when, _ in entered]
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
     assert gaps[0] >= 0.2, "few at first"
     assert times[-1] - times[0] <= 10.0, "and then many"
 

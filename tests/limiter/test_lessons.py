@@ -190,7 +190,7 @@ async def test_lesson_09_bad_limits_are_refused_at_every_door(limit: object) -> 
         assert limiter.get_limit("umans") == 4
     for settings in ({"max_parallel_sessions": limit}, {"max_parallel_runs": limit}, {"limits": {"umans": limit}}):
         with pytest.raises(InvalidLimit):
-            Limiter(clock=clock, **settings)  # type: ignore[arg-type]
+            Limiter(clock=clock, **settings)
 
 
 async def test_lesson_10_a_full_limiter_lets_the_queue_wait() -> None:

@@ -1,4 +1,4 @@
-"""The Limiter under a hypothesis state machine: tasks that ask, hold, fail, time out and are cancelled at any moment."""
+"""The Limiter under a hypothesis state machine: tasks that ask, hold, fail and are cancelled at any moment."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from paceline import CapacityError, Deferred, Limiter, Slot, SlotTimeout
 from paceline.core.signals import Usage
+from paceline.limiter import UsageSource
 from paceline.testing import VirtualClock
 
 PATHS = ("umans", "anthropic/max-1/opus-4-6", "anthropic/max-1/sonnet-4-5")
@@ -40,7 +41,7 @@ class LimiterMachine(RuleBasedStateMachine):
         self.run(self.open(table, runs))
 
     async def open(self, table: dict[str, int], runs: int | None) -> None:
-        usage = {"umans": self.count_usage} if self.asks_usage else {}
+        usage: dict[str, UsageSource] = {"umans": self.count_usage} if self.asks_usage else {}
         self.limiter = Limiter(
             limits=table,
             max_parallel_runs=runs,

@@ -136,13 +136,24 @@ FAULTS: list[type[Faulty]] = [
 ]
 
 
+def live_twenty_lives(knobs: dict[str, object]) -> None:
+    for seed in range(20):
+        World(seed, **knobs).run()
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_governor_that_breaks_a_promise_is_found_out(fault: type[Faulty], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.testing.world.world.Governor", fault)
-    knobs = {"restarts": False, "twins": False, "cooldowns": True, "sessions": 0.0, "signals": False, "usage": False}
+    knobs: dict[str, object] = {
+        "restarts": False,
+        "twins": False,
+        "cooldowns": True,
+        "sessions": 0.0,
+        "signals": False,
+        "usage": False,
+    }
     with pytest.raises(AssertionError) as caught:
-        for seed in range(20):
-            World(seed, **knobs).run()
+        live_twenty_lives(knobs)
     line = str(caught.value)
     assert line.startswith("World(seed=")
     assert ", restarts=False, twins=False, cooldowns=True" in line

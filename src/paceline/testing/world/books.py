@@ -47,6 +47,7 @@ class Books:
         self.lines: dict[LineKey, list[Waiting]] = {}
         self.limits = dict(limits)
         self._from_settings = frozenset(limits)
+        self._looked_up: dict[str, int | None] = {}
         self.cooling: list[tuple[float, str]] = []
         self.last_token = 0
         self.released_count = 0
@@ -124,6 +125,11 @@ class Books:
 
     def configured(self, scope: str) -> int | None:
         """The limit set for a scope: its own, else that of the most specific pattern."""
+        if scope not in self._looked_up:
+            self._looked_up[scope] = self._look_up(scope)
+        return self._looked_up[scope]
+
+    def _look_up(self, scope: str) -> int | None:
         if scope in self.limits:
             return self.limits[scope]
         matching = [pattern for pattern in self.limits if _matches(pattern, scope)]
@@ -131,9 +137,14 @@ class Books:
             return None
         return self.limits[max(matching, key=lambda p: (-p.count("*") - p.count("?"), len(p)))]
 
+    def set_limit(self, scope: str, limit: int | None) -> None:
+        self.limits[scope] = limit
+        self._looked_up.clear()
+
     def remove_limit(self, scope: str) -> None:
         """Unlimited from now on: where another entry would take its place, that is written down."""
         self.limits.pop(scope, None)
+        self._looked_up.clear()
         if scope in self._from_settings or any(_matches(pattern, scope) for pattern in self.limits):
             self.limits[scope] = None
 

@@ -195,7 +195,7 @@ class Gates:
 
 
 def _shortest_wait(resets_at: float | None, wall: float) -> float:
-    """How long a window stays shut at least: until its reset or the first probe, less where the reset is implausible."""
+    """How long a window stays shut at least: until its reset or the first probe; an implausible one is probed early."""
     if resets_at is None or resets_at > wall + LONGEST_WINDOW_SECONDS:
         return FIRST_BACKOFF_SECONDS
     return min(max(0.0, resets_at - wall), FIRST_PROBE_SECONDS)

@@ -2,7 +2,7 @@
 
 import heapq
 import random
-from collections import Counter
+from collections import defaultdict
 
 import msgspec
 
@@ -45,7 +45,7 @@ class _Bench:
         self._mean_seconds = {name: dice.choice(SLOT_SECONDS) for name in names}
         self._tickets: dict[str, str] = {}
         self._ending: list[tuple[float, str, float]] = []
-        self._used: Counter[str] = Counter()
+        self._used: defaultdict[str, float] = defaultdict(float)
         self._asked = self._granted = self._released = 0
 
     def run(self, steps: int) -> Shares:

@@ -93,7 +93,8 @@ class World:
 
     def _run_mixed(self) -> Figures:
         life = Life(self._dice, self.scenario)
-        for self._step in range(1, self.scenario.steps + 1):
+        while self._step < self.scenario.steps:
+            self._step += 1
             life.live_one_step()
             if self._step % AUDIT_EVERY == 0:
                 life.watched.audit()
