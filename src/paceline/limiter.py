@@ -103,30 +103,30 @@ class Slot(msgspec.Struct, eq=False):
 
 
 OnQueued = Callable[[Deferred], object] | None
-_SlotArguments = tuple[str, str | None, int, float | None, float | None, OnQueued]
 
 
-class _SlotContext:
+class _SlotContext(msgspec.Struct, eq=False):
     """`async with limiter.slot(...)`: waits, hands out the slot, gives it back."""
 
-    __slots__ = ("_arguments", "_limiter", "_slot")
+    limiter: "Limiter"
+    scope: str
+    session: str | None
+    priority: int
+    since: float | None
+    timeout: float | None
+    on_queued: OnQueued
+    slot: Slot | None = None
 
-    def __init__(
-        self, limiter: "Limiter", arguments: tuple[str, str | None, int, float | None, float | None, OnQueued]
-    ):
-        self._limiter = limiter
-        self._arguments = arguments
-        self._slot: Slot | None = None
-
-    async def __aenter__(self) -> Slot:
-        self._slot = slot = await self._limiter._enter(*self._arguments, False)
-        return slot
+    def __aenter__(self) -> Coroutine[None, None, Slot]:
+        return self.limiter._enter(
+            self.scope, self.session, self.priority, self.since, self.timeout, self.on_queued, False, self
+        )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._slot is not None and not self._slot.released:
-            self._limiter._release(self._slot)
+        if self.slot is not None and not self.slot.released:
+            self.limiter._release(self.slot)
 
 
 class Limiter:
@@ -169,6 +169,7 @@ class Limiter:
         self._on_event = on_event or _ignore
         self._usage = dict(usage or {})
         self._futures: dict[str, asyncio.Future[Granted]] = {}
+        self._timeouts: dict[str, TimerHandle] = {}
         self._slots: dict[str, Slot] = {}
         self._by_session: dict[str, dict[str, None]] = {}
         self._run_owner: dict[str, str] = {}
@@ -205,7 +206,7 @@ class Limiter:
         on_queued: OnQueued = None,
     ) -> _SlotContext:
         """`async with` a slot: it waits its turn, is held while the body runs, and always comes back."""
-        return _SlotContext(self, (scope, session, priority, since, timeout, on_queued))
+        return _SlotContext(self, scope, session, priority, since, timeout, on_queued)
 
     def acquire(
         self,
@@ -240,6 +241,7 @@ class Limiter:
         timeout: float | None,
         on_queued: OnQueued,
         leased: bool,
+        context: _SlotContext | None = None,
     ) -> Slot:
         if not self._has_loop:
             self._bind(asyncio.get_running_loop())
@@ -249,13 +251,21 @@ class Limiter:
         verdict = self._governor.request(ticket, now=self._now())
         books = self._books
         if type(verdict) is Deferred:
-            verdict = await self._wait(ticket, verdict, timeout, on_queued)
+            try:
+                verdict = await self._join_line(ticket.id, verdict, timeout, on_queued)
+            except BaseException:
+                self._leave_line(ticket.id)
+                raise
         elif books.effects or books.next_due < self._armed_for:
             self._attend()
         assert type(verdict) is Granted
         if session is None and not leased:
-            return Slot(self, verdict, ticket.scopes[-1], None)
-        return self._hold(verdict, ticket.scopes[-1], session)
+            slot = Slot(self, verdict, ticket.scopes[-1], None)
+        else:
+            slot = self._hold(verdict, ticket.scopes[-1], session)
+        if context is not None:
+            context.slot = slot
+        return slot
 
     def _ticket(self, scope: str, session: str | None, priority: int, since: float | None, leased: bool) -> Ticket:
         if self._closed:
@@ -279,29 +289,30 @@ class Limiter:
         ticket_id = _session_id(session)
         return ticket_id if ticket_id in self._by_session.get(session, ()) else None
 
-    async def _wait(self, ticket: Ticket, deferred: Deferred, timeout: float | None, on_queued: OnQueued) -> Granted:
-        """Until granted, cancelled, timed out or closed; in every case but the first nothing is left behind."""
-        future = asyncio.get_running_loop().create_future()
-        self._futures[ticket.id] = future
-        timer = None
-        try:
+    def _join_line(
+        self, ticket_id: str, deferred: Deferred, timeout: float | None, on_queued: OnQueued
+    ) -> asyncio.Future[Granted]:
+        """The grant to come; it fails when the wait runs out or the limiter is closed."""
+        future: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
+        self._futures[ticket_id] = future
+        if self._books.effects or self._books.next_due < self._armed_for:
             self._attend()
-            if self._timer is None:
-                self._arm()  # calls made before there was a loop could not
-            if on_queued is not None:
-                on_queued(deferred)
-            if timeout is not None:
-                timer = self._clock.call_at(self._now() + timeout, lambda: self._time_out(ticket.id, timeout))
-            granted: Granted = await future
-            return granted
-        except BaseException:
-            self._governor.abandon(ticket.id, now=self._now())
-            self._attend()
-            raise
-        finally:
-            self._futures.pop(ticket.id, None)
-            if timer is not None:
-                timer.cancel()
+        if self._timer is None and self._armed_for != math.inf:
+            self._arm()  # calls made before there was a loop could not
+        if on_queued is not None:
+            on_queued(deferred)
+        if timeout is not None:
+            at = self._now() + timeout
+            self._timeouts[ticket_id] = self._clock.call_at(at, lambda: self._time_out(ticket_id, timeout))
+        return future
+
+    def _leave_line(self, ticket_id: str) -> None:
+        """Cancelled, timed out or closed, also in the very tick of the grant: nothing is left behind."""
+        self._futures.pop(ticket_id, None)
+        if (timer := self._timeouts.pop(ticket_id, None)) is not None:
+            timer.cancel()
+        self._governor.abandon(ticket_id, now=self._now())
+        self._attend()
 
     def _time_out(self, ticket_id: str, timeout: float) -> None:
         future = self._futures.get(ticket_id)
@@ -501,33 +512,31 @@ class Limiter:
 
     def _attend(self) -> None:
         """Carry out what the Governor wants done, and arm the timer for its next wake-up."""
-        governor = self._governor
-        while effects := governor.collect():
-            for effect in effects:
+        books, on_event = self._books, self._on_event
+        while books.effects:
+            for effect in self._governor.collect():
                 if type(effect) is Event:
-                    self._tell(effect)
+                    try:
+                        on_event(effect)
+                    except Exception:  # a listener's fault must not stop admission
+                        log.exception("on_event failed for %s", effect.name)
                 elif isinstance(effect, Granted):
                     self._complete(effect)
                 elif isinstance(effect, PollUsage):
                     self._poll(effect.scope)
                 elif isinstance(effect, Expired) and effect.ticket_id in self._slots:
                     self._slots[effect.ticket_id].lost = True
-        if self._books.next_due < self._armed_for:
+        if books.next_due < self._armed_for:
             self._arm()
 
     def _complete(self, granted: Granted) -> None:
-        future = self._futures.get(granted.ticket_id)
+        future = self._futures.pop(granted.ticket_id, None)
+        if self._timeouts and (timer := self._timeouts.pop(granted.ticket_id, None)) is not None:
+            timer.cancel()
         if future is None or future.done():  # its task was cancelled in this very tick
             self._governor.abandon(granted.ticket_id, now=self._now())
         else:
             future.set_result(granted)
-
-    def _tell(self, event: Event) -> None:
-        """A listener's fault must not stop admission."""
-        try:
-            self._on_event(event)
-        except Exception:
-            log.exception("on_event failed for %s", event.name)
 
     def _arm(self) -> None:
         """One timer, and none while time alone changes nothing."""

@@ -7,7 +7,7 @@ waiter that could be granted, and there is no way around the line.
 from heapq import heappush
 
 from paceline.core.books import Books
-from paceline.core.queue import Lane, Waiter, best_in_group, line_key, watch
+from paceline.core.queue import Lane, Waiter, foremost_watcher, line_key, watch
 from paceline.core.scope_state import ScopeState
 from paceline.core.scopes import SESSIONS
 from paceline.core.slots import LiveSlot
@@ -74,12 +74,11 @@ def dequeue(books: Books, waiter: Waiter) -> None:
     """Take the ticket out of line, for whatever reason."""
     lane = waiter.lane
     del books.waiters[waiter.ticket.id]
-    was_head = lane.head() is waiter
-    lane.remove(waiter)
+    was_head = lane.remove(waiter)
     lane.group.waiting -= 1
     for scope in lane.scopes:
         scope.waiting -= 1
-    if waiter in books.claims:
+    if books.claims and waiter in books.claims:
         withdraw_claim(books, waiter)
     if not lane.size:
         _stop_watching(lane)
@@ -93,7 +92,8 @@ def park(lane: Lane, scope: ScopeState) -> None:
     Runs that wait for a provider scope are looked at one by one: whether they need room depends on
     their session, so the foremost being refused says nothing about the next.
     """
-    _stop_watching(lane)
+    if lane.watching is not scope:
+        _stop_watching(lane)
     if lane.parent is not None and scope.is_provider:
         lane.watching = scope
         scope.run_lanes[lane] = None
@@ -113,7 +113,9 @@ def settle(books: Books, hot: list[ScopeState]) -> None:
     """Let in everybody who can enter now that the `hot` scopes have changed, in order."""
     if books.claims:
         hot = hot + _serve_claims(books)
-    ready = [lane for scope in dict.fromkeys(hot) for lane in scope.run_lanes]
+    ready: list[Lane] = []
+    for scope in hot:
+        ready += [lane for lane in scope.run_lanes if lane not in ready] if scope.run_lanes else ()
     aside: list[tuple[Lane, ScopeState]] = []
     while (found := _foremost(books, hot, ready)) is not None:
         lane, via = found
@@ -140,24 +142,22 @@ def settle(books: Books, hot: list[ScopeState]) -> None:
 
 def _foremost(books: Books, hot: list[ScopeState], ready: list[Lane]) -> tuple[Lane, ScopeState | None] | None:
     """The lane that is next by the order rule among those that may have become able to enter."""
-    best: Rank | None = None
-    found: tuple[Lane, ScopeState | None] | None = None
-    now, mean = books.now, books.mean_slot
+    best: tuple[Lane, ScopeState | None] | None = None
     for scope in hot:
-        if scope.cap - scope.used <= scope.reserved:
-            continue  # full: everybody who watches it needs room here
-        for group in tuple(scope.watchers):
-            entry = best_in_group(scope, group)
-            if entry is not None:
-                rank = (group.value(mean, now), group.index, entry[0], entry[1])
-                if best is None or rank < best:
-                    best, found = rank, (entry[2], scope)
+        if scope.watchers and scope.cap - scope.used > scope.reserved:  # if full, all who watch it need room here
+            for group in tuple(scope.watchers):
+                lane = foremost_watcher(scope, group)
+                if lane is not None and (best is None or _rank(books, lane) < _rank(books, best[0])):
+                    best = (lane, scope)
     for lane in ready:
-        head = lane.head()
-        rank = (lane.group.value(mean, now), lane.group.index, head.key, head.seq)
-        if best is None or rank < best:
-            best, found = rank, (lane, None)
-    return found
+        if best is None or _rank(books, lane) < _rank(books, best[0]):
+            best = (lane, None)
+    return best
+
+
+def _rank(books: Books, lane: Lane) -> Rank:
+    head = lane.head()
+    return (lane.group.value(books.mean_slot, books.now), lane.group.index, head.key, head.seq)
 
 
 def _is_refused_for_itself(scope: ScopeState, ticket: Ticket, now: float) -> bool:

@@ -229,10 +229,11 @@ class Books:
         if scope.cooldown > 0 and scope.cap != UNLIMITED:
             scope.used += 1
             insort(scope.cooling, self.now + scope.cooldown)
+            self.schedule(scope)
         if scope.usage is not None and scope.waiting:
             scope.usage.on_release(self.now)
             self.ask_usage(scope)
-        self.schedule(scope)
+            self.schedule(scope)
         hot.append(scope)
 
     def ask_usage(self, scope: ScopeState) -> None:

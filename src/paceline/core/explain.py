@@ -1,5 +1,6 @@
 """Why a ticket waits, in words and numbers: the same for the library, CLI, API and page."""
 
+from functools import lru_cache
 from typing import assert_never
 
 from paceline.core.admission import blocker, is_excess
@@ -12,12 +13,17 @@ from paceline.core.tickets import Ticket
 from paceline.core.verdicts import Deferred, Reason
 
 
-def deferred(books: Books, lane: Lane, ticket: Ticket, position: int | None) -> Deferred:
-    """What binds the ticket now."""
-    scope = blocker(books, lane, ticket)
+def deferred(
+    books: Books, lane: Lane, ticket: Ticket, position: int | None, refusing: ScopeState | None = None
+) -> Deferred:
+    """What binds the ticket now; `refusing` is the scope that does, where that was just found."""
+    scope = refusing or blocker(books, lane, ticket)
     if scope is None:  # it could enter but for those before it in its own line
         first = lane.head().ticket.id
         return Deferred(ticket.id, "queue_order", lane.names[-1], f"{first} is before it in line", None, position)
+    if not scope.is_gated and scope.live >= scope.cap and lane.parent is None:  # the everyday case, made cheap
+        reason = scope.room_reason() or "limit"
+        return Deferred(ticket.id, reason, scope.name, _full(scope.name, reason, scope.live, scope.cap), None, position)
     reason = _reason(books, lane, ticket, scope)
     detail, retry_at = _describe(books, scope, reason, ticket)
     return Deferred(ticket.id, reason, scope.name, detail, retry_at, position)
@@ -38,7 +44,7 @@ def _describe(books: Books, scope: ScopeState, reason: Reason, ticket: Ticket) -
     now = books.now
     match reason:
         case "limit" | "platform_limit":
-            return _full(scope, reason), None
+            return _full(scope.name, reason, scope.live, scope.cap), None
         case "cooldown":
             cooling = len(scope.cooling)
             numbers = f"{scope.live} live and {cooling} cooling down of {scope.cap}"
@@ -59,13 +65,14 @@ def _describe(books: Books, scope: ScopeState, reason: Reason, ticket: Ticket) -
     assert_never(reason)
 
 
-def _full(scope: ScopeState, reason: Reason) -> str:
-    numbers = f"({scope.live}/{scope.cap})"
-    parts = scope.name.split("/")
+@lru_cache(maxsize=1024)
+def _full(scope: str, reason: Reason, live: int, cap: int) -> str:
+    numbers = f"({live}/{cap})"
+    parts = scope.split("/")
     what = "platform limit" if reason == "platform_limit" else "cap" if len(parts) == 3 else "limit"
     if len(parts) == 3:
         return f"{parts[2]} at its {what} {numbers} on {parts[1]}"
-    return f"{scope.name} at its {what} {numbers}"
+    return f"{scope} at its {what} {numbers}"
 
 
 def _closed_window(scope: ScopeState, ticket: Ticket, now: float) -> tuple[str, float | None]:

@@ -62,7 +62,7 @@ class Governor:
             if refusing is None:
                 return books.enter(lane, ticket, 0.0)
         enqueue(books, lane, ticket, refusing)
-        verdict = deferred(books, lane, ticket, lane.size)
+        verdict = deferred(books, lane, ticket, lane.size, refusing)
         if books.slot_events:
             fields = {"reason": verdict.reason, "detail": verdict.detail, "retry_at": verdict.retry_at}
             books.emit("slot.deferred", verdict.scope, ticket=ticket.id, **fields)
@@ -172,7 +172,7 @@ class Governor:
 
     def _move_to(self, now: float) -> None:
         books = self.books
-        if now > books.now:
+        if now >= books.now:
             while (due := books.next_timer()) is not None and due <= now:
                 books.now = max(books.now, due)
                 settle(books, run_due(books))

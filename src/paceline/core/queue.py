@@ -6,7 +6,7 @@ others by the slot-seconds it has had for its weight. A lane that cannot enter w
 scope that refused it and costs nothing until that scope changes.
 """
 
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -83,24 +83,20 @@ class Lane:
             heappop(heap)
         return heap[0][2]
 
-    def remove(self, waiter: Waiter) -> None:
-        """Cancelled ones are dropped when they come up, or when they are the majority."""
-        waiter.gone = True
-        self.size -= 1
-        if len(self._heap) > 32 and len(self._heap) > 2 * self.size:
-            self._heap = [entry for entry in self._heap if not entry[2].gone]
-            heapify(self._heap)
-        elif self.size == 0:
-            self._heap.clear()
-
-    def pop_head(self) -> Waiter:
-        waiter = self.head()
-        heappop(self._heap)
+    def remove(self, waiter: Waiter) -> bool:
+        """Take it out, and say whether it was the head; others are dropped when they come up, or are the majority."""
+        heap = self._heap
+        was_head = heap[0][2] is waiter or self.head() is waiter
         waiter.gone = True
         self.size -= 1
         if self.size == 0:
-            self._heap.clear()
-        return waiter
+            heap.clear()
+        elif was_head:
+            heappop(heap)
+        elif len(heap) > 32 and len(heap) > 2 * self.size:
+            self._heap = [entry for entry in heap if not entry[2].gone]
+            heapify(self._heap)
+        return was_head
 
     def waiters(self) -> list[Waiter]:
         """In order; for snapshots and questions, not for decisions."""
@@ -128,18 +124,19 @@ def watch(lane: Lane, scope: "ScopeState") -> None:
     if heap is None:
         scope.watchers[lane.group] = [(head.key, head.seq, lane)]
         scope.refresh()
+    elif heap[0][2] is lane:  # its last head has just gone in
+        heapreplace(heap, (head.key, head.seq, lane))
     else:
         heappush(heap, (head.key, head.seq, lane))
 
 
-def best_in_group(scope: "ScopeState", group: Group) -> WatchEntry | None:
+def foremost_watcher(scope: "ScopeState", group: Group) -> Lane | None:
     """The group's foremost lane that watches the scope; entries that no longer hold are dropped."""
     heap = scope.watchers[group]
     while heap:
-        entry = heap[0]
-        _, seq, lane = entry
-        if lane.size and lane.watching is scope and lane.head().seq == seq:
-            return entry
+        _, seq, lane = heap[0]
+        if lane.watching is scope and lane.size and lane.head().seq == seq:
+            return lane
         heappop(heap)
     del scope.watchers[group]
     scope.refresh()

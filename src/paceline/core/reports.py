@@ -238,7 +238,7 @@ def on_success(books: Books, scopes: tuple[ScopeState, ...], slot: LiveSlot | No
     """A call or a whole slot went well: trouble is over, canaries are accepted, limits may climb."""
     reopened: list[ScopeState] = []
     for scope in scopes:
-        if not scope.alert:
+        if not scope.learns:
             continue
         if scope.pause is not None:
             scope.pause.overloads = 0

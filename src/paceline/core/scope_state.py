@@ -34,8 +34,10 @@ class ScopeState:
         "cooling",
         "headroom",
         "hold",
+        "is_gated",
         "is_provider",
         "lane_count",
+        "learns",
         "mode",
         "name",
         "open_cap",
@@ -90,10 +92,6 @@ class ScopeState:
         return smallest(self.configured, platform, adaptive)
 
     @property
-    def is_gated(self) -> bool:
-        return bool(self.hold or self.pause or self.windows or self.pacer or self.budget or self.usage)
-
-    @property
     def is_idle(self) -> bool:
         """Nothing here that a fresh state would not have."""
         return not (self.used or self.lane_count or self.pace or self.is_gated or self.headroom or self.platform)
@@ -101,13 +99,17 @@ class ScopeState:
     def refresh(self) -> None:
         """Recompute the hot numbers after any change of limits, gates or claims."""
         effective = self.effective
+        self.is_gated = bool(self.hold or self.pause or self.windows or self.pacer or self.budget or self.usage)
         self.cap = UNLIMITED if effective is None else effective
         self.open_cap = 0 if self.is_gated else self.cap - self.reserved
+        self.learns = bool(self.headroom or self.platform or self.pause or self.windows)
         cools = self.cooldown > 0 and effective is not None
-        self.alert = bool(cools or self.is_gated or self.headroom or self.platform or self.watchers or self.run_lanes)
+        self.alert = bool(cools or self.is_gated or self.learns or self.watchers or self.run_lanes)
 
     def refuses(self, ticket: Ticket, now: float, *, needs_room: bool = True, own_claims: int = 0) -> Reason | None:
         """The first thing that keeps the ticket out of this scope now, or None."""
+        if not self.is_gated:
+            return self.room_reason(own_claims) if needs_room else None
         return (
             self.gate_reason(ticket, now)
             or (self.room_reason(own_claims) if needs_room else None)
@@ -116,8 +118,6 @@ class ScopeState:
 
     def gate_reason(self, ticket: Ticket, now: float) -> Reason | None:
         """Gates hold whether or not there is room."""
-        if not self.is_gated:
-            return None
         if self.hold is not None:
             return "held"
         if self.pause is not None and self.pause.until is not None and now < self.pause.until:
@@ -162,6 +162,7 @@ class ScopeState:
             self.pacer.on_grant(now)
             if now >= self.pacer.ease_at and not self.pacer.ease(now):
                 self.pacer = None
+                self.refresh()
         if self.budget is not None:
             self.budget.on_grant(ticket.tokens)
         if self.usage is not None:
