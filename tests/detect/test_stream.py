@@ -178,6 +178,35 @@ def test_a_meter_reading_is_told_when_it_has_moved() -> None:
     assert [signal.used_ratio for signal in told if isinstance(signal, Budget)] == [0.9, 0.93]
 
 
+QWEN_RETRY = {
+    "type": "system",
+    "subtype": "retry",
+    "session_id": "s1",
+    "data": {"reason": "retry", "attempt": 1, "maxRetries": 10, "delayMs": 60000},
+}
+QWEN_NOTICE = b"Retrying in 60s (attempt 1/10): [API Error: 503 The server is overloaded or not ready yet.]\n"
+
+
+def test_qwen_announces_a_retry_without_its_cause_and_names_it_on_stderr() -> None:
+    session = Session("qwen-code")
+
+    guessed = session.says(lines(INIT, QWEN_RETRY))
+    named = session.says(QWEN_NOTICE, "stderr")
+
+    assert guessed == [RateLimited(retry_after=60.0, confidence=0.4, source="backoff")]
+    assert kinds(named) == ["Overloaded"]
+    assert session.reader.retries == 1
+    assert session.ends(143) == "overloaded"
+
+
+def test_a_guess_is_not_told_where_the_cause_is_known() -> None:
+    session = Session("qwen-code")
+    session.says(QWEN_NOTICE, "stderr")
+
+    assert session.says(lines(INIT, QWEN_RETRY)) == []
+    assert session.ends(143) == "overloaded"
+
+
 # --- whose words ---------------------------------------------------------------------------------------------
 
 
@@ -498,6 +527,8 @@ OPENCODE_ERROR = {"type": "error", "timestamp": 1, "sessionID": "ses_1"}
         ("claude-code", lines(INIT, RETRY | {"error_status": 401, "error": "authentication_failed"}), 124, "auth"),
         ("claude-code", b"API Error: 500 Internal server error. This is a server-side issue.\n", 1, "overloaded"),
         ("claude-code", b"Credit balance is too low\n", 1, "billing"),
+        ("claude-code", b"Execution error", 0, "interrupted"),
+        ("claude-code", b"Execution error", 1, "failed"),
         ("codex", lines(THREAD, {"type": "turn.started"}), 0, "interrupted"),
         ("codex", lines(THREAD, {"type": "turn.failed", "error": {"message": "stream disconnected"}}), 1, "failed"),
         ("gemini-cli", lines(GEMINI_INIT), 0, "interrupted"),

@@ -130,6 +130,8 @@ def _system(event: Event) -> Saying | None:
     """`system/api_retry` (Claude), `system/retry` (Qwen): the first sign of back-pressure."""
     if event.get("subtype") not in ("api_retry", "retry"):
         return SILENT
+    if isinstance(data := event.get("data"), dict):
+        return _unnamed_retry(data)
     status = finite(event.get("error_status") or event.get("status") or event.get("status_code"))
     delay = finite(event.get("retry_delay_ms") or event.get("delay_ms"))
     error = event.get("error") or event.get("message") or ""
@@ -152,6 +154,15 @@ def _system(event: Event) -> Saying | None:
         status=int(status) if status else None,
         rule="event.api-retry",
     )
+
+
+def _unnamed_retry(data: Event) -> Saying | None:
+    """Qwen 0.24 counts attempts and names the delay for throttling and overload alike, and says which on stderr."""
+    delay = finite(data.get("delayMs"))
+    if delay is None or finite(data.get("attempt")) is None:
+        return SILENT
+    reset = Reset(after=delay / 1000, confidence=0.4, source="backoff", rule="field.delayMs", own=True)
+    return Saying(kind="rate", reset=reset, rule="event.retry")
 
 
 def _result(event: Event) -> Saying | None:

@@ -47,5 +47,6 @@ RULES: tuple[Rule, ...] = (
     rule("google.resets-at", "quota", r"access resets at"),
     rule("google.slow-or-quota", "rate", r"possible quota limitations in place", stage=Stage.WEAK),
     rule("google.attempt-5xx", "overloaded", r"attempt \d{1,3} failed with status 5\d\d\. retrying", stage=Stage.WEAK),
+    rule("google.key-refused", "auth", r"api key not valid|api_key_invalid|api key expired", anywhere=True),
     rule("google.suspicious", "none", r"validation_required|validation required to continue"),
 )

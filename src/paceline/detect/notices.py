@@ -158,7 +158,9 @@ class LastLine:
 
 
 _ERROR_MARK = re.compile(r"\W{0,4}(?:API Error|Error:|error:|ERROR)")
-_ERROR_AS_ANSWER = re.compile(r"\[?API Error: ")
+_ERROR_AS_ANSWER = re.compile(r"\[?API Error: |Execution error$")
+STOPPED_ANSWER = "Execution error"
+"""All that claude prints as text when it is interrupted; its exit code is then 0."""
 
 
 class PlainAnswer:

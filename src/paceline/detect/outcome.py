@@ -39,7 +39,8 @@ _SILENT_WAITS: dict[str, Trouble] = {"opencode": "quota_window", "qwen-code": "r
 """CLIs that wait without a word, by what keeps them silent for longer than any time limit: opencode gives up
 short waits within 80 s but sleeps through an hours-long Retry-After; qwen before 0.24 announces no retry."""
 _SILENT_CANCELLED: dict[str, Trouble] = {"qwen-code": "overloaded"}
-"""Stopped in its own backoff qwen says that it was cancelled; inside a wait the server asked for it cannot."""
+"""Stopped in its own backoff, qwen before 0.24 says that it was cancelled; in a wait that the server had asked for
+it cannot."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ Here: values that events add to. Never here: bytes, text or the rules of any pro
 from paceline.core.signals import Signal
 from paceline.detect.dialects import AuthMode, Ending, Facts, Head, MessageHead
 from paceline.detect.outcome import Trouble, merge_trouble, trouble_of_signals, trouble_of_status
-from paceline.detect.reports import ReportLog
+from paceline.detect.reports import A_GUESS, ReportLog
 
 _MESSAGES_COUNTED = 64
 """Usage is repeated with each part of a message, and parts of so many messages may interleave."""
@@ -19,10 +19,11 @@ class RunRecord:
         self.session_id: str | None = None
         self.auth_mode: AuthMode | None = None
         self.turns = 0
-        self.retries = 0
         self.ending: Ending | None = None
         self.trouble: Trouble | None = None
         self.has_answered = False
+        self._retry_events = 0
+        self._retry_notices = 0
         self._reports = ReportLog()
         self._settled_tokens: int | None = None
         self._message_tokens: dict[str, int] = {}
@@ -40,6 +41,11 @@ class RunRecord:
         return self._older_message_tokens + sum(self._message_tokens.values())
 
     @property
+    def retries(self) -> int:
+        """Announced retries since the model last answered. Some CLIs announce each twice: as event and as text."""
+        return max(self._retry_events, self._retry_notices)
+
+    @property
     def in_trouble(self) -> bool:
         """Whether a limit or a retry was met since the model last answered."""
         return self.trouble is not None or self.retries > 0
@@ -49,8 +55,12 @@ class RunRecord:
         self.has_answered = True
         if self.in_trouble:
             self.trouble = None
-            self.retries = 0
+            self._retry_events = self._retry_notices = 0
             self._reports.model_answered()
+
+    def count_retry_notice(self, is_retry: bool) -> None:
+        """A notice in text may announce a retry."""
+        self._retry_notices += is_retry
 
     def count_message(self, message: MessageHead) -> None:
         """Adds the usage of a message, or of a further part of it."""
@@ -79,7 +89,7 @@ class RunRecord:
             # A turn that was broken off may count nothing although its messages did.
             turn = max(facts.turn_tokens, self._running_tokens)
             self._settle_tokens((self._settled_tokens or 0) + turn)
-        self.retries += facts.is_retry
+        self._retry_events += facts.is_retry
 
     def _settle_tokens(self, tokens: int) -> None:
         """What the CLI itself counted stands for all messages up to here."""
@@ -96,7 +106,9 @@ class RunRecord:
                 return
         status = facts.ending.status if facts.ending is not None else facts.status
         found = trouble_of_signals(signals) or trouble_of_status(status)
-        self.trouble = merge_trouble(self.trouble, found)
+        is_guess = bool(signals) and all(signal.confidence < A_GUESS for signal in signals)
+        if self.trouble is None or not is_guess:
+            self.trouble = merge_trouble(self.trouble, found)
 
 
 def shows_answer(head: Head) -> bool:

@@ -18,6 +18,8 @@ from paceline.core.signals import (
 
 LONG_WAIT = 60.0
 """A wait beyond this changes what becomes of a session, so it is told even after a shorter one was."""
+A_GUESS = 0.5
+"""A signal below this confidence counts only where nothing better is known."""
 _SAME_RESET = 120.0
 """Texts print resets in minutes, fields in seconds: within this they are the same reset."""
 _PASSING = (RateLimited, Overloaded, PlatformLimit, AuthFailed)
@@ -51,7 +53,7 @@ class ReportLog:
             before = self._budgets.get(signal.window)
             self._budgets[signal.window] = signal
             return signal != before
-        if isinstance(signal, RateLimited) and self._has_named_cause(seen_at):
+        if isinstance(signal, RateLimited) and self._has_better(signal, seen_at):
             return False
         told = self._told.get(type(signal))
         if told is not None and seen_at < told.until and not _says_more(signal, told.signal):
@@ -59,10 +61,10 @@ class ReportLog:
         self._told[type(signal)] = _Told(signal, _covered_until(signal, seen_at))
         return True
 
-    def _has_named_cause(self, seen_at: float) -> bool:
+    def _has_better(self, signal: RateLimited, seen_at: float) -> bool:
         """A bare 429 after a spent window or an empty purse is the same refusal seen from farther away."""
-        causes = [self._told.get(kind) for kind in _NAMED_CAUSE]
-        return any(told is not None and seen_at < told.until for told in causes)
+        better = (*_NAMED_CAUSE, *_PASSING) if signal.confidence < A_GUESS else _NAMED_CAUSE
+        return any(kind in self._told and seen_at < self._told[kind].until for kind in better)
 
 
 def _covered_until(signal: Signal, seen_at: float) -> float:

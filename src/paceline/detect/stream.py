@@ -24,6 +24,7 @@ from paceline.detect.frames import (
 )
 from paceline.detect.lines import read_event, read_line
 from paceline.detect.notices import (
+    STOPPED_ANSWER,
     CodexTranscript,
     ErrorNotices,
     PlainAnswer,
@@ -247,7 +248,8 @@ class StreamReader:
         event = decode_event(error.encode("utf-8", "replace"))
         channel = "stdout-json" if error.startswith("{") else "stdout"
         signals = self._signals_of_event(event) if event is not None else self._signals_of_text(error, channel)
-        facts = Facts(ending=Ending(ok=False, status=status_in_text(error)))
+        stopped = error == STOPPED_ANSWER and exit_code == 0
+        facts = Facts(ending=Ending(ok=False, interrupted=stopped, status=status_in_text(error)))
         self._news += record.take(facts, signals, seen_at=self._seen_at)
 
     # --- stderr and screen -----------------------------------------------------------------------------------
@@ -303,7 +305,8 @@ class StreamReader:
             self._take_notice(notice, channel="stderr")
 
     def _take_notice(self, notice: str, *, channel: Channel) -> None:
-        facts = Facts(status=status_in_text(notice), is_retry=bool(_RETRY_WORDS.search(notice)))
+        self._record.count_retry_notice(bool(_RETRY_WORDS.search(notice)))
+        facts = Facts(status=status_in_text(notice))
         self._news += self._record.take(facts, self._signals_of_text(notice, channel), seen_at=self._seen_at)
 
     def _signals_of_event(self, event: Event) -> list[Signal]:
