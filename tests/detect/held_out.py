@@ -1,0 +1,124 @@
+"""How much of what is known about limits rests on a single rule, and how far the rest carries.
+
+For each family of formats (the samples of the providers that share one table of rules) the report says how
+many samples are still read right when that whole table is held out, as if its provider had never been seen.
+For each rule it counts the samples that only this rule reads right.
+
+`python -m tests.detect.held_out` prints it; so does every test run over the shared samples.
+"""
+
+from collections import Counter
+
+import msgspec
+from tests.detect.scoring import SOME_TIME, Sample, kind_of, moments_to_see, right_times, samples, times_of
+
+from paceline.detect import china, claude_code, codex, explain, generic, google, openai, tools
+from paceline.detect.reading import ALL_RULES
+from paceline.detect.rules import Rule
+
+FAMILIES: dict[str, tuple[tuple[Rule, ...], frozenset[str]]] = {
+    "Claude Code, Anthropic": (claude_code.RULES, frozenset(("claude-code", "anthropic-api", "claude-relay-service"))),
+    "Codex": (codex.RULES, frozenset(("codex",))),
+    "Google": (
+        google.RULES,
+        frozenset(("gemini-cli", "gemini-api", "vertex", "antigravity-api", "antigravity-cli", "crush", "aider")),
+    ),
+    "OpenAI's shape": (
+        openai.RULES,
+        frozenset(
+            ("openai-api", "azure-openai", "groq", "openrouter", "together", "bedrock", "ollama", "mistral", "xai")
+        ),
+    ),
+    "Chinese services": (
+        china.RULES,
+        frozenset(("zai-api", "moonshot-api", "kimi-cli", "qwen-code", "minimax", "deepseek")),
+    ),
+    "other tools": (
+        tools.RULES,
+        frozenset(("opencode", "copilot-cli", "cursor-agent", "openclaw", "grok-cli", "droid", "amp", "kiro")),
+    ),
+    "shared: platform limits": (generic.PLATFORM, frozenset()),
+    "shared: billing": (generic.BILLING, frozenset()),
+    "shared: quota": (generic.QUOTA, frozenset()),
+    "shared: overloaded": (generic.OVERLOADED, frozenset()),
+    "shared: rate limits": (generic.RATE, frozenset()),
+    "shared: codes and statuses": (generic.CODES, frozenset()),
+}
+
+
+class FamilyReport(msgspec.Struct, frozen=True):
+    """A family's samples with all rules, and with its own held out."""
+
+    name: str
+    rules: int
+    rows: int
+    right: int
+    right_held_out: int
+    resets: int
+    resets_held_out: int
+    false_alarms_held_out: int
+
+
+def family_reports(rows: list[Sample]) -> list[FamilyReport]:
+    return [_family(name, own, providers, rows) for name, (own, providers) in FAMILIES.items()]
+
+
+def _family(name: str, own: tuple[Rule, ...], providers: frozenset[str], rows: list[Sample]) -> FamilyReport:
+    mine = [row for row in rows if not providers or row.provider in providers]
+    names = {rule.name for rule in own}
+    rest = tuple(rule for rule in ALL_RULES if rule.name not in names)
+    right = right_held_out = resets = resets_held_out = false_alarms = 0
+    for row in mine:
+        kind, reset = judge(row, ALL_RULES)
+        kind_held_out, reset_held_out = judge(row, rest)
+        right += kind
+        right_held_out += kind_held_out
+        resets += reset
+        resets_held_out += reset_held_out
+        false_alarms += row.expected.kind == "none" and not kind_held_out
+    return FamilyReport(name, len(own), len(mine), right, right_held_out, resets, resets_held_out, false_alarms)
+
+
+def judge(row: Sample, rules: tuple[Rule, ...]) -> tuple[bool, bool]:
+    """Whether kind and reset of a sample are read right by these rules, at the first moment it may be seen."""
+    seen_at, tz = next(iter(moments_to_see(row)), (SOME_TIME, "UTC"))
+    signals = explain(row.seen(seen_at, tz), rules=rules).signals
+    right = right_times(row, seen_at, tz)
+    times = times_of(signals, seen_at)
+    return kind_of(signals) in row.kinds, not right or any(abs(a - b) <= 1 for a in right for b in times)
+
+
+def sole_readers(rows: list[Sample]) -> Counter[str]:
+    """Rule name -> how many samples only this rule reads right."""
+    by_name = {rule.name: rule for rule in ALL_RULES}
+    sole: Counter[str] = Counter()
+    for row in rows:
+        seen_at, tz = next(iter(moments_to_see(row)), (SOME_TIME, "UTC"))
+        fired = [name for name in explain(row.seen(seen_at, tz)).rules if name in by_name]
+        for name in fired:
+            without = tuple(rule for rule in ALL_RULES if rule.name != name)
+            sole[name] += not judge(row, without)[0]
+    return sole
+
+
+def report() -> list[str]:
+    rows = samples()
+    lines = [
+        "detection with each family of formats held out (kinds right, resets right, false alarms):",
+        f"  {'family':28} {'rules':>5} {'rows':>5} {'all rules':>10} {'held out':>10} {'resets':>8} {'alarms':>7}",
+    ]
+    for family in family_reports(rows):
+        rows_in = max(1, family.rows)
+        lines.append(
+            f"  {family.name:28} {family.rules:5} {family.rows:5} {family.right / rows_in:10.0%}"
+            f" {family.right_held_out / rows_in:10.0%} {family.resets_held_out / rows_in:8.0%}"
+            f" {family.false_alarms_held_out:7}"
+        )
+    sole = sole_readers(rows)
+    leaning = ", ".join(f"{name} {count}" for name, count in sole.most_common(12) if count)
+    lines.append(f"  samples that only one rule reads right: {sum(sole.values())} of {len(rows)}; most: {leaning}")
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(report()))

@@ -1,0 +1,69 @@
+"""Every message of the shared samples is read right: its kind, its reset, and nothing where there is nothing."""
+
+import pytest
+from tests.detect.held_out import family_reports
+from tests.detect.scoring import (
+    ABSENT,
+    Sample,
+    just_passed,
+    kind_of,
+    moments_to_see,
+    right_times,
+    samples,
+    times_of,
+)
+
+from paceline.detect import explain
+from paceline.detect.reading import ALL_RULES
+
+ROWS = samples()
+# Sample id -> why it is read differently. Empty: all of them are read right.
+KNOWN_MISSES: dict[str, str] = {}
+
+needs_samples = pytest.mark.skipif(not ROWS, reason=ABSENT)
+
+
+@needs_samples
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_a_real_message_is_read_right(row: Sample) -> None:
+    if row.id in KNOWN_MISSES:
+        pytest.skip(KNOWN_MISSES[row.id])
+    for seen_at, tz in moments_to_see(row):
+        if just_passed(row, seen_at, tz):
+            continue
+        reading = explain(row.seen(seen_at, tz))
+        assert kind_of(reading.signals) in row.kinds, reading
+        right, times = right_times(row, seen_at, tz), times_of(reading.signals, seen_at)
+        if right:
+            assert any(abs(a - b) <= 1 for a in right for b in times), (reading, [a - seen_at for a in right])
+        elif row.expected.kind == "none":
+            assert not times or kind_of(reading.signals) != "none", reading
+
+
+@needs_samples
+def test_every_miss_is_a_sample_that_exists() -> None:
+    assert KNOWN_MISSES.keys() <= {row.id for row in ROWS}
+
+
+@needs_samples
+def test_the_known_misses_stay_within_the_bar() -> None:
+    assert len(KNOWN_MISSES) <= 0.03 * len(ROWS)
+
+
+@needs_samples
+def test_no_rule_matches_a_whole_sample() -> None:
+    for row in ROWS:
+        text = " ".join(row.text.split())
+        if len(text) < 40:
+            continue
+        for rule in ALL_RULES:
+            found = rule.loose.search(text)
+            assert found is None or len(found[0]) < 0.97 * len(text), (rule.name, row.id)
+
+
+@needs_samples
+def test_the_shared_rules_read_most_of_a_family_whose_own_rules_are_held_out() -> None:
+    for family in family_reports(ROWS):
+        if not family.name.startswith("shared"):
+            assert family.right_held_out >= 0.75 * family.rows, family
+            assert family.false_alarms_held_out <= 0.03 * family.rows + 1, family
