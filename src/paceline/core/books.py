@@ -9,7 +9,7 @@ from collections import deque
 from heapq import heappop, heappush
 
 from paceline.core.limits import UNLIMITED, LimitTable, PatternTable
-from paceline.core.queue import Group, Lane, Waiter, weight_of
+from paceline.core.queue import Group, Lane, Waiter, foremost_watcher, weight_of
 from paceline.core.scope_state import ScopeState
 from paceline.core.scopes import ScopePattern, canonical_scope
 from paceline.core.settings import GovernorSettings, HeadroomMode
@@ -29,14 +29,22 @@ LaneKey = tuple[tuple[str, ...], str, int, str | None]
 class Books:
     """Mutable; owned by one Governor. `effects` is what the next `advance` hands out."""
 
-    def __init__(self, settings: GovernorSettings, now: float) -> None:
+    def __init__(
+        self,
+        settings: GovernorSettings,
+        now: float,
+        *,
+        live_limits: dict[str, int | None] | None = None,
+        live_cooldowns: dict[str, float] | None = None,
+        modes: dict[str, HeadroomMode] | None = None,
+    ) -> None:
         self.settings = settings
         self.slot_timeout = settings.slot_timeout
         self.slot_events = settings.slot_events
         self.now = now
-        self.limits = LimitTable(settings, {})
-        self.cooldowns: PatternTable[float] = PatternTable(settings.cooldowns, {})
-        self.modes: dict[str, HeadroomMode] = {}
+        self.limits = LimitTable(settings, live_limits or {})
+        self.cooldowns: PatternTable[float] = PatternTable(settings.cooldowns, live_cooldowns or {})
+        self.modes: dict[str, HeadroomMode] = dict(modes or {})
         self.scopes: dict[str, ScopeState] = {}
         self.lanes: dict[LaneKey, Lane] = {}
         self.groups: dict[str | int, Group] = {}
@@ -237,9 +245,12 @@ class Books:
         hot.append(scope)
 
     def ask_usage(self, scope: ScopeState) -> None:
-        if scope.usage is not None and scope.waiting and scope.usage.wants_to_ask(self.now):
-            scope.usage.on_asked(self.now)
-            self.effects.append(PollUsage(scope.name))
+        """While someone waits, one question at a time; one that got no answer in time is given up first."""
+        if scope.usage is not None and scope.waiting:
+            scope.usage.expire_question(scope.live, self.now)
+            if scope.usage.wants_to_ask(self.now):
+                scope.usage.on_asked(self.now)
+                self.effects.append(PollUsage(scope.name))
 
     # -- shares --------------------------------------------------------------------------------
 
@@ -259,8 +270,8 @@ class Books:
 
     def lift_blocked(self, scope: ScopeState) -> None:
         """The same for all groups that a gate or limit of the scope kept out; they keep their distances."""
-        blocked = list(scope.watchers)
-        served = [group for group in self.groups.values() if group.live and group not in scope.watchers]
+        blocked = [group for group in tuple(scope.watchers) if foremost_watcher(scope, group) is not None]
+        served = [group for group in self.groups.values() if group.live and group not in blocked]
         if blocked and served:
             self._lift(blocked, min(self._values(served)))
 

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import assert_never
 
-from paceline.core.admission import blocker, is_excess
+from paceline.core.admission import is_excess
 from paceline.core.books import Books
 from paceline.core.limits import UNLIMITED
 from paceline.core.pacing import paced_until
@@ -17,26 +17,32 @@ def deferred(
     books: Books, lane: Lane, ticket: Ticket, position: int | None, refusing: ScopeState | None = None
 ) -> Deferred:
     """What binds the ticket now; `refusing` is the scope that does, where that was just found."""
-    scope = refusing or blocker(books, lane, ticket)
-    if scope is None:  # it could enter but for those before it in its own line
-        first = lane.head().ticket.id
-        return Deferred(ticket.id, "queue_order", lane.names[-1], f"{first} is before it in line", None, position)
-    if not scope.is_gated and scope.live >= scope.cap and lane.parent is None:  # the everyday case, made cheap
-        reason = scope.room_reason() or "limit"
-        return Deferred(ticket.id, reason, scope.name, _full(scope.name, reason, scope.live, scope.cap), None, position)
-    reason = _reason(books, lane, ticket, scope)
+    if refusing is not None and not refusing.is_gated and refusing.live >= refusing.cap and lane.parent is None:
+        scope, reason = refusing, refusing.room_reason() or "limit"  # the everyday case, made cheap
+    else:
+        scope, reason = _binding(books, lane, ticket)
     detail, retry_at = _describe(books, scope, reason, ticket)
     return Deferred(ticket.id, reason, scope.name, detail, retry_at, position)
 
 
-def _reason(books: Books, lane: Lane, ticket: Ticket, scope: ScopeState) -> Reason:
-    covered = lane.parent is not None and books.is_covered(scope, lane.parent)
-    reason = scope.refuses(ticket, books.now, needs_room=not covered)
-    if reason is None:
-        assert lane.parent is not None
-        assert is_excess(books, scope, lane.parent)
-        return "limit"
-    return reason
+def _binding(books: Books, lane: Lane, ticket: Ticket) -> tuple[ScopeState, Reason]:
+    """The narrowest scope that refuses. Order binds only where nothing else does."""
+    kept = None
+    for scope in lane.checks:
+        reason = _reason(books, lane, ticket, scope)
+        if reason == "queue_order":
+            kept = kept or scope
+        elif reason is not None:
+            return scope, reason
+    return kept or lane.checks[0], "queue_order"
+
+
+def _reason(books: Books, lane: Lane, ticket: Ticket, scope: ScopeState) -> Reason | None:
+    if lane.parent is None or not books.is_covered(scope, lane.parent):
+        own_claims = sum(waiter.ticket is ticket for waiter in books.claims)
+        return scope.refuses(ticket, books.now, own_claims=own_claims)
+    refused = scope.refuses(ticket, books.now, needs_room=False)
+    return refused or ("limit" if is_excess(books, scope, lane.parent) else None)
 
 
 def _describe(books: Books, scope: ScopeState, reason: Reason, ticket: Ticket) -> tuple[str, float | None]:
@@ -50,7 +56,7 @@ def _describe(books: Books, scope: ScopeState, reason: Reason, ticket: Ticket) -
             numbers = f"{scope.live} live and {cooling} cooling down of {scope.cap}"
             return f"{scope.name} has {numbers}", scope.cooling[0] if cooling else None
         case "queue_order":
-            return f"the free place in {scope.name} is kept for a ticket that has waited too long", None
+            return f"others are before it in line for {scope.name}", None
         case "paused":
             until = scope.pause.until if scope.pause else None
             return f"{scope.name} is paused for {_seconds(until, now)} after a refusal", until

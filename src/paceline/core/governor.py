@@ -173,10 +173,9 @@ class Governor:
     def _move_to(self, now: float) -> None:
         books = self.books
         if now >= books.now:
+            books.now = now  # after a jump, what was due on the way happens now: that is when it is seen
             while (due := books.next_timer()) is not None and due <= now:
-                books.now = max(books.now, due)
                 settle(books, run_due(books))
-            books.now = now
             books.next_due = math.inf if due is None else due
         elif now < books.now - CLOCK_STEP_SECONDS:
             step_back(books, books.now - now)

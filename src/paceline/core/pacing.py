@@ -101,9 +101,9 @@ class BudgetGate(msgspec.Struct):
         if self.tokens is not None and now >= self.tokens.resets_at:
             self.tokens = None
 
-    @property
-    def wake_at(self) -> float | None:
-        return min((part.resets_at for part in (self.requests, self.tokens) if part is not None), default=None)
+    def resets(self) -> list[float | None]:
+        """When more is to be had."""
+        return [part.resets_at for part in (self.requests, self.tokens) if part is not None]
 
     def _need(self, tokens: int | None) -> float:
         return float(tokens) if tokens is not None else max(1.0, self.mean_tokens)

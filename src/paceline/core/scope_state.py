@@ -191,7 +191,7 @@ class ScopeState:
         if self.pacer is not None:
             times.append(self.pacer.next_at)
         if self.budget is not None:
-            times.append(self.budget.wake_at)
+            times.extend(self.budget.resets())
         if self.usage is not None:
             times.append(self.usage.wake_at())
         return times

@@ -158,11 +158,16 @@ def rebuild(snapshot: Snapshot, settings: GovernorSettings | None) -> Books:
     """Books that go on where the snapshot was taken."""
     if snapshot.version > VERSION:
         raise InvalidSnapshot(f"snapshot version {snapshot.version} is newer than {VERSION}: update Paceline")
-    books = Books(settings or snapshot.settings, snapshot.at)
-    books.limits = type(books.limits)(books.settings, snapshot.limits)
-    books.cooldowns = type(books.cooldowns)(books.settings.cooldowns, snapshot.cooldowns)
-    books.modes = dict(snapshot.headroom_modes)
+    books = Books(
+        settings or snapshot.settings,
+        snapshot.at,
+        live_limits=snapshot.limits,
+        live_cooldowns=snapshot.cooldowns,
+        modes=snapshot.headroom_modes,
+    )
     books.finished_seconds, books.finished_slots = snapshot.finished_seconds, snapshot.finished_slots
+    for group_record in snapshot.groups:
+        books.group(group_record.name)  # in the order they appeared, which breaks ties
     for record in snapshot.scopes:
         _rebuild_scope(books, record)
     for slot_record in snapshot.slots:
@@ -243,7 +248,7 @@ def _rebuild_line(books: Books, snapshot: Snapshot) -> None:
 
 
 def _rebuild_groups(books: Books, snapshot: Snapshot) -> None:
-    for index, record in enumerate(snapshot.groups):
+    for record in snapshot.groups:
         group = books.group(record.name)
-        group.index, group.weight, group.live = index, record.weight, record.live
+        group.weight, group.live = record.weight, record.live
         group.accrued, group.accrued_at = record.accrued, record.accrued_at

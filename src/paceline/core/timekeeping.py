@@ -47,9 +47,7 @@ def _look_at(books: Books, scope: ScopeState) -> None:
     if scope.budget is not None:
         scope.budget.expire(now)
     _climb(books, scope)
-    if scope.usage is not None:
-        scope.usage.expire_question(scope.live, now)
-        books.ask_usage(scope)
+    books.ask_usage(scope)
     scope.refresh()
     books.schedule(scope)
 
@@ -88,8 +86,17 @@ def _climb(books: Books, scope: ScopeState) -> None:
 
 
 def _sweep_leases(books: Books) -> None:
-    """A lease that was not renewed is lost; its place is given on after a grace, not at once."""
+    """A lease that was not renewed is lost; its place is given on after a grace, not at once.
+
+    A sweep that comes late (the machine slept, the loop was stuck) grants everybody that time: nobody
+    could renew in it.
+    """
     now = books.now
+    late = now - (books.sweep_at or now)
+    if late > books.settings.watchdog_interval:
+        for slot in books.slots.values():
+            if slot.expires_at is not None:
+                slot.expires_at += late
     for slot in books.slots.values():
         if slot.reclaim_at is None and slot.expires_at is not None and slot.expires_at <= now:
             slot.reclaim_at = now + books.settings.lost_grace
