@@ -12,6 +12,8 @@ import pyte
 COLUMNS, ROWS = 200, 50
 _PIECE = 4096
 """The screen is looked at after so many bytes, so that a long burst cannot scroll a notice past unseen."""
+_LOOK_BYTES = 64
+_LOOK_SECONDS = 0.25
 _PARSER_LIFE = 1 << 18
 """A terminal code that never ends would be gathered for ever: after so many characters the parser starts anew."""
 _LOWER_ROWS = 24
@@ -85,15 +87,27 @@ class ScreenParagraphs:
     def __init__(self, columns: int = COLUMNS, rows: int = ROWS) -> None:
         self._screen = BoundedScreen(columns, rows)
         self._shown: frozenset[str] = frozenset()
+        self._unseen_bytes = 0
+        self._looked_at = float("-inf")
 
-    def feed(self, data: bytes) -> list[str]:
-        """The paragraphs that have appeared."""
+    def feed(self, data: bytes, *, seen_at: float) -> list[str]:
+        """The paragraphs that have appeared. A look costs the same for one byte as for many, so it waits for a few."""
         fresh: list[str] = []
         for start in range(0, len(data), _PIECE):
-            self._screen.feed(data[start : start + _PIECE])
-            paragraphs = lower_paragraphs(self._screen.display())
-            fresh += [paragraph for paragraph in paragraphs if paragraph not in self._shown]
-            self._shown = frozenset(paragraphs)
+            piece = data[start : start + _PIECE]
+            self._screen.feed(piece)
+            self._unseen_bytes += len(piece)
+            if self._unseen_bytes >= _LOOK_BYTES or seen_at >= self._looked_at + _LOOK_SECONDS:
+                self._looked_at = seen_at
+                fresh += self.look()
+        return fresh
+
+    def look(self) -> list[str]:
+        """The paragraphs that have appeared since the last look."""
+        self._unseen_bytes = 0
+        paragraphs = lower_paragraphs(self._screen.display())
+        fresh = [paragraph for paragraph in paragraphs if paragraph not in self._shown]
+        self._shown = frozenset(paragraphs)
         return fresh
 
 

@@ -118,6 +118,7 @@ class StreamReader:
         self._seen_at = seen_at
         self._flush_stdout()
         self._flush_stderr(exit_code)
+        self._flush_screen()
         self._read_final_error(exit_code)
         self.outcome = conclude(self._run(exit_code))
         return self._take_news()
@@ -291,7 +292,11 @@ class StreamReader:
     def _read_screen(self, chunk: bytes) -> None:
         if self._screen is None:
             self._screen = ScreenParagraphs()
-        for paragraph in self._screen.feed(chunk):
+        for paragraph in self._screen.feed(chunk, seen_at=self._seen_at):
+            self._take_notice(paragraph, channel="screen")
+
+    def _flush_screen(self) -> None:
+        for paragraph in self._screen.look() if self._screen is not None else []:
             self._take_notice(paragraph, channel="screen")
 
     # --- what was understood ---------------------------------------------------------------------------------
