@@ -258,3 +258,31 @@ def test_a_moment_far_outside_of_time_is_none() -> None:
     read = read_moment("3pm")
     assert read is not None
     assert resolve(read[0], seen_at=1e300, tz="UTC") is None
+
+
+@pytest.mark.parametrize("text", ["resets Friday", "resets on Fri"])
+def test_a_weekday_without_a_time_is_the_end_of_that_day(text: str) -> None:
+    at = ends(text, seen_at=utc(2026, 7, 1, 10, 0))
+    assert at is not None
+    assert utc(2026, 7, 3, 23, 59, 59) <= at <= utc(2026, 7, 4)
+
+
+def test_a_log_that_repeats_itself_is_read_at_its_end() -> None:
+    line = "agent executor error: You have exhausted your capacity on this model. Your quota will reset after {}."
+    text = "\n".join(line.format(wait) for wait in ("42h1m20s", "42h0m5s"))
+    assert ends(text, seen_at=0.0) == 42 * 3600 + 5
+
+
+def test_the_first_of_two_different_waits_is_the_servers() -> None:
+    assert ends("Your quota will reset after 54s. (reset after 1s)", seen_at=0.0) == 54.0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("You can resume using this model at 7/2/2026, 3:14:05 PM.", utc(2026, 7, 2, 15, 14, 5)),
+        ("Usage limit reached · Auto-resuming at 20:59", utc(2026, 7, 1, 20, 59)),
+    ],
+)
+def test_when_work_resumes_is_a_reset(text: str, expected: float) -> None:
+    assert ends(text, seen_at=utc(2026, 7, 1, 10, 0)) == expected

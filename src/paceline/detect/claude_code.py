@@ -49,6 +49,9 @@ RULES: tuple[Rule, ...] = (
     rule(
         "claude.pipe-epoch", "quota", r"<3>usage limit reached[^\n|]{0,40}\|\s?\d{10}", anywhere=True, stage=Stage.EXACT
     ),
+    # The window is spent, but the work goes on, billed as overage: nothing to wait for.
+    rule("claude.using-overage", "none", r"now using (?:extra usage|usage credits)", anywhere=True),
+    rule("claude.ask-admin", "quota", r"<3>limit (?:reached|resets)[^\n]{1,40}contact an admin", anywhere=True),
     rule("claude.limit-menu", "quota", r"(?:\d\. )?stop and wait for limit to reset"),
     rule("claude.high-load", "overloaded", r"<2>is experiencing high load", reach="model"),
     rule("claude.api-error-rate-limit", "rate", r"api error: rate limit(?:ed| reached| exceeded)", anywhere=True),

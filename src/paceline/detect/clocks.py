@@ -120,6 +120,7 @@ _FORMS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         ("clock-on-weekday", rf"{_CLOCK}{_ZONE},?\s(?:on\s)?{_WEEKDAY}"),
         ("weekday-clock", rf"(?:next\s|on\s)?{_DAYNAME}(?:at\s)?{_CLOCK}{_ZONE}"),
+        ("weekday", rf"(?:next\s|on\s)?{_WEEKDAY}"),
         ("tomorrow-clock", rf"(?P<tomorrow>tomorrow|today),?\s(?:at\s)?{_CLOCK}{_ZONE}"),
         ("clock-tomorrow", rf"{_CLOCK}{_ZONE},?\s(?P<tomorrow>tomorrow|today)\b"),
         ("midnight", rf"(?P<midnight>midnight|noon)\b{_ZONE}"),
@@ -145,7 +146,7 @@ def _moment(match: re.Match[str]) -> When | None:
     if "midnight" in got:
         return When(hour=0 if got["midnight"].lower() == "midnight" else 12, zone=got.get("zone"))
     hour = _hour(got)
-    if hour is None and ("hour" in got or month is None):
+    if hour is None and ("hour" in got or (month is None and "weekday" not in got)):
         return None
     minute, second = int(got.get("minute", 0)), float(got.get("second", "0").replace(",", "."))
     if minute > 59 or second >= 61:

@@ -9,6 +9,13 @@ RULES: tuple[Rule, ...] = (
     rule("codex.safety", "none", r"temporarily limited for potentially", anywhere=True),
     rule("codex.wait-for-limits", "quota", r"wait for limits to reset", anywhere=True),
     rule("codex.workspace-credits", "billing", r"(?:your )?workspace is out of credits", stage=Stage.EXACT),
+    rule(
+        "codex.workspace-code",
+        "billing",
+        r"workspace_(?:owner|member)_(?:usage_limit_reached|credits_depleted)",
+        anywhere=True,
+        stage=Stage.EXACT,
+    ),
     rule("codex.spend-cap", "billing", r"you(?:'ve)? hit your spend cap", stage=Stage.EXACT),
     rule("codex.retries-spent", "rate", r"<3>exceeded retry limit, last status: 429", stage=Stage.CODE),
     rule(

@@ -160,6 +160,11 @@ QUOTA: tuple[Rule, ...] = (
         r"(?:you're|you are|you have run|you've run) out of (?:\w+ ){0,5}(?:usage|messages|requests|prompts|tokens)",
     ),
     rule("quota.period-rate-limit", "quota", rf"<12>(?:{_PERIOD}|tpd|rpd) (?:token |request |usage )?rate limit"),
+    rule(
+        "quota.for-this-period",
+        "quota",
+        r"<2>quota (?:exceeded|exhausted) for (?:today|this (?:billing )?(?:period|month|week|day|cycle))",
+    ),
     rule("quota.regain", "quota", r"you will regain access on"),
     rule(
         "quota.limited-to",

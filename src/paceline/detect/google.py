@@ -20,6 +20,7 @@ RULES: tuple[Rule, ...] = (
         anywhere=True,
         stage=Stage.EXACT,
     ),
+    rule("google.no-credits", "billing", r"insufficient_g1_credits_balance", anywhere=True, stage=Stage.EXACT),
     rule("google.no-free-tier", "billing", r"<8>doesn't have a free (?:quota )?tier", stage=Stage.EXACT),
     rule(
         "google.capacity-exhausted",

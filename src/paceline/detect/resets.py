@@ -159,7 +159,7 @@ def parse_retry_after(text: str, *, seen_at: float, rule: str) -> Reset | None:
 # What makes the words after it a reset. The provider's words first; the client's own backoff apart.
 _CUE = re.compile(
     r"\b(?:resets?|reset(?:ting|ed)?|try(?:ing)?\sagain|retry|wait|come\sback|check\sback|return"
-    r"|regain(?:ing)?\saccess|available(?:\sagain)?|unlocks?|renews?|refresh(?:es)?|replenish(?:es)?|cycle\sends"
+    r"|regain(?:ing)?\saccess|available(?:\sagain)?|(?:auto-)?resum(?:e|es|ing)|unlocks?|renews?|refresh(?:es)?|replenish(?:es)?|cycle\sends"
     r"|window\sends|lifted|restored|until|blocked\sfor|expires|redefinid[oa]s?|redefine|renova(?:do|rá)?|restablece(?:rá|r)?|reinicia(?:rá|r)?"
     r"|réinitialis\w{1,6}|réessayer|réessayez|attendre|patienter|zurückgesetzt|erneut|warten\sSie|aguarde|espere|espera|tente\snovamente|intente(?:lo)?\sde\snuevo"
     r"|attendi|riprova|reimpostat[oa])(?:\b|(?=\s))"
@@ -168,7 +168,7 @@ _CUE = re.compile(
 )
 _CONNECT = re.compile(
     r"(?:\s(?:will|is|are|be|again|access|limit|quota|usage|your|the|it|up|by|about|around|approximately|roughly"
-    r"|approx\.?|another|at\sleast|next|time|se|d[ée]|wieder|de\snovo|de\snuevo)\b){0,4}"
+    r"|approx\.?|another|using|this|model|at\sleast|next|time|se|d[ée]|wieder|de\snovo|de\snuevo)\b){0,4}"
     r"\s?[:=~≈]?\s?(?:(?:on|at|in|after|for|by|until|within|till|em|en|el|le|dans|à|às|am|um|ab|tra|il|para)\s)?[:~≈]?\s?",
     re.I,
 )
@@ -185,11 +185,13 @@ _PIPE_EPOCH = re.compile(r"\|\s?(\d{10}(?:\d{3})?)\b")
 
 def find_resets(text: str, *, seen_at: float, tz: str) -> list[Reset]:
     """All resets a text states, the provider's before the client's own; each group in text order."""
-    server = [
-        found
-        for cue in _CUE.finditer(text)
-        if not _counts_past(text, cue.start()) and (found := _value_after(text, cue.end(), seen_at=seen_at, tz=tz))
-    ]
+    said: dict[str, Reset] = {}
+    for cue in _CUE.finditer(text):
+        found = None if _counts_past(text, cue.start()) else _value_after(text, cue.end(), seen_at=seen_at, tz=tz)
+        if found is not None:
+            # A log says the same again and again, each time with less to wait: the last time counts.
+            said[text[max(0, cue.start() - 30) : cue.end()].lower()] = found
+    server = list(said.values())
     server += _before_cue(text, seen_at=seen_at, tz=tz)
     if pipe := _PIPE_EPOCH.search(text):
         at = epoch_seconds(float(pipe[1]))
