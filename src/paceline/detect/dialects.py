@@ -91,6 +91,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     read: Callable[[Event], Facts]
     ends_with_result: bool = True
     """Whether a healthy stream always closes with an event of its own, so that its absence means a stop."""
+    fails_aloud: bool = False
+    """Whether it always says so when it fails, so that an exit code alone means a stop."""
+    streams_text: bool = False
+    """Whether plain text is printed as it comes and closed with a line feed, so that its absence means a stop."""
 
 
 def member(value: object, *path: str) -> object:
@@ -213,7 +217,10 @@ def _read_codex(event: Event) -> Facts:
         return Facts(ending=Ending(ok=False, status=_status_in_codex(text_at(event, "error", "message"))))
     if kind == "error":
         message = text_at(event, "message") or ""
-        return Facts(is_retry=bool(_RECONNECTING.match(message)), status=_status_in_codex(message))
+        status = _status_in_codex(message)
+        if _RECONNECTING.match(message):
+            return Facts(is_retry=True, status=status)
+        return Facts(ending=Ending(ok=False, status=status))
     return NOTHING
 
 
@@ -317,6 +324,7 @@ _CODEX = Dialect(
     news=frozenset({"thread.started", "turn.started", "turn.completed", "turn.failed", "error"}),
     marks=frozenset({"thread_id", "usage", "error", "message"}),
     read=_read_codex,
+    fails_aloud=True,
 )
 _GEMINI = Dialect(
     quiet=frozenset({"message", "tool_use", "tool_result"}),
@@ -324,6 +332,7 @@ _GEMINI = Dialect(
     news=frozenset({"init", "result", "error"}),
     marks=frozenset({"timestamp", "session_id", "stats"}),
     read=_read_gemini,
+    streams_text=True,
 )
 _OPENCODE = Dialect(
     quiet=frozenset({"text", "reasoning", "tool_use"}),

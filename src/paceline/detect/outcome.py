@@ -53,10 +53,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The last one met since the model last answered."""
     speaks_json: bool
     ends_with_result: bool
+    fails_aloud: bool
     has_answered: bool
     """Whether anything of the agent's work was seen."""
     has_text: bool
     """Whether anything was printed for a person: plain stdout or a screen."""
+    is_cut: bool
+    """Whether plain text broke off inside its last line, where the CLI always ends it."""
     was_cancelled: bool
 
 
@@ -95,6 +98,8 @@ def conclude(run: Run) -> Outcome:
         return _conclude_timed_out(run)
     if run.exit_code == 0:
         return _conclude_quiet_exit(run)
+    if run.speaks_json and run.fails_aloud:
+        return "interrupted"
     return trouble_of_status(_status_in_exit_code(run)) or "failed"
 
 
@@ -132,6 +137,8 @@ def _conclude_quiet_exit(run: Run) -> Outcome:
     """Several CLIs exit with 0 when they are stopped; then the closing event, or any text at all, is missing."""
     if run.speaks_json:
         return "interrupted" if run.ends_with_result else "success"
+    if run.is_cut:
+        return "interrupted"
     return "success" if run.has_text or not run.ends_with_result else "interrupted"
 
 

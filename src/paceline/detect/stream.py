@@ -65,6 +65,7 @@ class StreamReader:
         self._stderr = LineSplitter()
         self._screen: ScreenParagraphs | None = None
         self._speaks_json = False
+        self._ends_in_line = False
         self._answer = PlainAnswer()
         self._answer_document = DocumentReader()
         self._stdout_notices = stdout_notices(provider)
@@ -230,6 +231,7 @@ class StreamReader:
     def _flush_stdout(self) -> None:
         rest = self._stdout.flush()
         if rest is not None:
+            self._ends_in_line = True
             self._read_stdout([rest])
         if self._answer_document.is_open:
             # It was cut short, so it is no answer; its words may still be an error.
@@ -334,8 +336,10 @@ class StreamReader:
             trouble=record.trouble,
             speaks_json=self._speaks_json,
             ends_with_result=self._dialect.ends_with_result,
+            fails_aloud=self._dialect.fails_aloud,
             has_answered=record.has_answered,
             has_text=(self._answer.has_text and is_answer) or self._screen is not None,
+            is_cut=self._ends_in_line and self._dialect.streams_text,
             was_cancelled=self._was_cancelled,
         )
 
