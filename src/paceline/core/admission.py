@@ -211,7 +211,7 @@ def _serve_claims(books: Books) -> list[ScopeState]:
         if _is_gated(waiter, books.now):
             withdraw_claim(books, waiter)
             freed.extend(waiter.lane.scopes)
-        elif all(_has_room_for_claim(scope, older.get(scope, 0), waiter, books.now) for scope in waiter.lane.scopes):
+        elif all(_has_room_for_claim(books, scope, older.get(scope, 0), waiter) for scope in waiter.lane.scopes):
             _admit(books, waiter)
         else:
             for scope in waiter.lane.scopes:
@@ -219,9 +219,12 @@ def _serve_claims(books: Books) -> list[ScopeState]:
     return freed
 
 
-def _has_room_for_claim(scope: ScopeState, older_claims: int, waiter: Waiter, now: float) -> bool:
+def _has_room_for_claim(books: Books, scope: ScopeState, older_claims: int, waiter: Waiter) -> bool:
+    session = waiter.lane.parent
+    if session is not None and books.is_covered(scope, session):
+        return not is_excess(books, scope, session)  # it needs no place of its own here
     others = scope.reserved - older_claims
-    return scope.refuses(waiter.ticket, now, own_claims=others) is None
+    return scope.refuses(waiter.ticket, books.now, own_claims=others) is None
 
 
 def _is_gated(waiter: Waiter, now: float) -> bool:
