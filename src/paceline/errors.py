@@ -6,12 +6,19 @@
      │   ├─ MaxRunsExceeded      .code == "max_runs_exceeded"
      │   ├─ SlotTimeout          a wait ran out; the ticket has left the queue
      │   └─ SlotLost             the lease was not renewed in time
+     ├─ StoreError               the store cannot do it; what was committed is safe
+     │   ├─ StoreBusy            another process holds it; try again
+     │   ├─ StoreFull            no room left on the disk
+     │   ├─ StoreDamaged         the database is not readable as one
+     │   └─ StoreTooNew          written by a newer Paceline
      └─ InvalidInput             the caller must change the call; nothing was changed
          ├─ InvalidLimit         a limit that is not a whole number >= 1, or none
          ├─ InvalidDuration      a cooldown, pause or time-out that is no such thing
          ├─ InvalidScope         a malformed scope name
          │   └─ UnresolvedModel  caps per model exist here and the ticket names no model
          ├─ TicketConflict       an id that is already in use for something else
+         ├─ UnknownName          no campaign, unit, account or agent of this name
+         ├─ IllegalStep          a unit's state does not allow this
          └─ InvalidSnapshot      a snapshot this version cannot read
 
 Errors of other libraries are turned into these at the border. Data from outside (a usage source,
@@ -55,6 +62,26 @@ class SlotLost(CapacityError):
     code = "slot_lost"
 
 
+class StoreError(PacelineError):
+    """The store cannot do what was asked; nothing that was committed is lost."""
+
+
+class StoreBusy(StoreError):
+    """Another process holds the database; try again."""
+
+
+class StoreFull(StoreError):
+    """No room left on the disk: free some and go on."""
+
+
+class StoreDamaged(StoreError):
+    """The file is not a database Paceline can read; the message names it."""
+
+
+class StoreTooNew(StoreError):
+    """The database was written by a newer Paceline."""
+
+
 class InvalidInput(PacelineError, ValueError):
     """The value cannot be used; the message names it and says what would do."""
 
@@ -77,6 +104,14 @@ class UnresolvedModel(InvalidScope):
 
 class TicketConflict(InvalidInput):
     """This id is already in use for another ticket."""
+
+
+class UnknownName(InvalidInput):
+    """There is nothing of this name; the message says what there is."""
+
+
+class IllegalStep(InvalidInput):
+    """The unit's state does not allow this step."""
 
 
 class InvalidSnapshot(InvalidInput):

@@ -1,0 +1,157 @@
+"""A unit's life as one table. An illegal step raises and changes nothing.
+
+    todo ──claim──▶ running ──succeed──▶ done
+     ▲ │              │ │
+     │ └──hold──▶ held │ └──quarantine──▶ quarantined
+     └──requeue────────┘        held | quarantined ──retry──▶ todo
+                                any but done ──cancel──▶ cancelled
+
+A parked unit is `todo` with `resume_at` and a reason. Only `fail` charges an attempt: quota, rate
+limits, overload, platform limits, restarts and lost hosts are counted on their own and bounded.
+"""
+
+from typing import Final, Literal
+
+import msgspec
+
+from paceline.errors import IllegalStep
+
+UnitState = Literal["todo", "running", "done", "quarantined", "held", "cancelled"]
+Step = Literal["claim", "succeed", "requeue", "quarantine", "hold", "retry", "cancel"]
+
+STEPS: Final[dict[tuple[UnitState, Step], UnitState]] = {
+    ("todo", "claim"): "running",
+    ("running", "succeed"): "done",
+    ("running", "requeue"): "todo",
+    ("running", "quarantine"): "quarantined",
+    ("running", "hold"): "held",
+    ("todo", "hold"): "held",
+    ("held", "retry"): "todo",
+    ("quarantined", "retry"): "todo",
+    ("todo", "cancel"): "cancelled",
+    ("running", "cancel"): "cancelled",
+    ("held", "cancel"): "cancelled",
+    ("quarantined", "cancel"): "cancelled",
+}
+
+
+def next_state(state: UnitState, step: Step) -> UnitState:
+    """Where the step leads; `IllegalStep` if it leads nowhere from here."""
+    try:
+        return STEPS[state, step]
+    except KeyError:
+        raise IllegalStep(f"a unit that is {state} cannot {step}") from None
+
+
+class Counters(msgspec.Struct, frozen=True):
+    """What a unit has been through. Only `attempts` are charged; the others are bounded on their own."""
+
+    attempts: int = 0
+    tries: int = 0
+    parks: int = 0
+    windows_spent: int = 0
+    refusals: int = 0
+    losses: int = 0
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """When enough is enough."""
+
+    max_attempts: int = 3
+    max_windows_spent: int = 5
+    max_refusals: int = 50
+    max_losses: int = 10
+
+
+Ending = Literal["succeeded", "failed", "parked", "refused", "lost", "try_later", "account_stopped", "cancelled"]
+
+REFUSED_SECONDS = (30.0, 60.0, 120.0, 300.0, 600.0)
+FAILED_SECONDS = (5.0, 30.0, 120.0, 600.0)
+TRY_LATER_SECONDS = (60.0, 120.0, 300.0, 600.0)
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a try ended. `resume_at` is known for a park, and for a refusal that named its wait."""
+
+    ending: Ending
+    reason: str
+    resume_at: float | None = None
+    exit_code: int | None = None
+    opened_window: bool = False
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+    """The step to store, and the counters after it."""
+
+    step: Step
+    state: UnitState
+    counters: Counters
+    reason: str
+    resume_at: float | None = None
+    exit_code: int | None = None
+
+
+def settle_try(counters: Counters, outcome: Outcome, policy: Policy, now: float) -> Settlement:
+    """What becomes of a running unit whose try ended so."""
+    match outcome.ending:
+        case "succeeded":
+            return _settled("succeed", counters, outcome)
+        case "cancelled":
+            return _settled("cancel", counters, outcome)
+        case "failed":
+            return _after_failure(counters, outcome, policy, now)
+        case "parked":
+            return _after_park(counters, outcome, policy)
+        case "lost":
+            counters = msgspec.structs.replace(counters, losses=counters.losses + 1)
+            if counters.losses >= policy.max_losses:
+                return _settled("hold", counters, outcome, f"lost {counters.losses} times: {outcome.reason}")
+            return _settled("requeue", counters, outcome)
+        case "account_stopped":
+            return _settled("requeue", counters, outcome)
+        case "refused" | "try_later":
+            return _after_refusal(counters, outcome, policy, now)
+
+
+def _after_failure(counters: Counters, outcome: Outcome, policy: Policy, now: float) -> Settlement:
+    counters = msgspec.structs.replace(counters, attempts=counters.attempts + 1, refusals=0)
+    if counters.attempts >= policy.max_attempts:
+        return _settled("quarantine", counters, outcome)
+    return _settled("requeue", counters, outcome, resume_at=now + _backoff(FAILED_SECONDS, counters.attempts))
+
+
+def _after_park(counters: Counters, outcome: Outcome, policy: Policy) -> Settlement:
+    """A unit that spends fresh windows by itself would park for ever; five are enough."""
+    spent = counters.windows_spent + 1 if outcome.opened_window else counters.windows_spent
+    counters = msgspec.structs.replace(counters, parks=counters.parks + 1, windows_spent=spent)
+    if spent >= policy.max_windows_spent:
+        return _settled("hold", counters, outcome, f"has spent {spent} fresh windows by itself: {outcome.reason}")
+    return _settled("requeue", counters, outcome)
+
+
+def _after_refusal(counters: Counters, outcome: Outcome, policy: Policy, now: float) -> Settlement:
+    """Free of charge is not free of backoff."""
+    counters = msgspec.structs.replace(counters, refusals=counters.refusals + 1)
+    if counters.refusals >= policy.max_refusals:
+        return _settled("hold", counters, outcome, f"refused {counters.refusals} times: {outcome.reason}")
+    steps = TRY_LATER_SECONDS if outcome.ending == "try_later" else REFUSED_SECONDS
+    wait_until = now + _backoff(steps, counters.refusals)
+    return _settled("requeue", counters, outcome, resume_at=max(wait_until, outcome.resume_at or 0.0))
+
+
+def _backoff(steps: tuple[float, ...], nth: int) -> float:
+    return steps[min(nth, len(steps)) - 1]
+
+
+def _settled(
+    step: Step, counters: Counters, outcome: Outcome, reason: str | None = None, resume_at: float | None = None
+) -> Settlement:
+    is_requeued = step == "requeue"
+    return Settlement(
+        step=step,
+        state=next_state("running", step),
+        counters=counters,
+        reason=reason or outcome.reason,
+        resume_at=(resume_at if resume_at is not None else outcome.resume_at) if is_requeued else None,
+        exit_code=outcome.exit_code,
+    )

@@ -1,0 +1,1 @@
+"""How a session is run: one interface, several ways."""

@@ -1,0 +1,1 @@
+"""What must survive: one interface (`interface.py`), several implementations."""

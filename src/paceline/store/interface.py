@@ -1,0 +1,191 @@
+"""What must survive, as verbs. Every verb is one transaction: all of it is stored, or none of it.
+
+Implementations decide nothing: which unit may run, and what becomes of it, comes from the core.
+They are synchronous and used from one thread at a time; the engine keeps them off its event loop.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from paceline.core.lifecycle import Counters, Settlement, UnitState
+from paceline.events import Event
+
+CampaignState = Literal["active", "paused", "cancelled"]
+
+
+class Campaign(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch and how it is to be run. Names as in plan files; times in seconds."""
+
+    name: str
+    priority: int = 0
+    max_sessions: int | None = None
+    strategy: str = "rush"
+    deadline: float | None = None
+    agent: str = "command"
+    model: str | None = None
+    accounts: tuple[str, ...] = ()
+    max_attempts: int = 3
+    timeout: float | None = None
+    command: tuple[str, ...] = ()
+    state: CampaignState = "active"
+    created_at: float = 0.0
+
+
+class UnitSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of work as the plan names it. `id` is unique in its campaign."""
+
+    id: str
+    prompt: str = ""
+    cwd: str = ""
+    output: str | None = None
+
+
+class Unit(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored unit. `id` is `campaign/unit`; `fence` grows with every claim, and a settlement must carry it."""
+
+    id: str
+    campaign: str
+    spec: UnitSpec
+    position: int
+    state: UnitState = "todo"
+    counters: Counters = Counters()
+    resume_at: float | None = None
+    reason: str | None = None
+    account: str | None = None
+    session_id: str | None = None
+    attempt: str | None = None
+    fence: int = 0
+    lease_until: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+
+
+class Added(msgspec.Struct, frozen=True, kw_only=True):
+    """What adding a plan did; `changed` units differ from the stored ones and were left, or updated."""
+
+    added: tuple[str, ...] = ()
+    unchanged: int = 0
+    changed: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """One ended try to store. `session_id` is the conversation to resume, None to start afresh."""
+
+    unit_id: str
+    fence: int
+    settlement: Settlement
+    account: str | None = None
+    session_id: str | None = None
+
+
+class UnitCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many units of a campaign are in each state; parked ones are among the todo."""
+
+    todo: int = 0
+    running: int = 0
+    done: int = 0
+    quarantined: int = 0
+    held: int = 0
+    cancelled: int = 0
+    parked: int = 0
+
+
+class StoredEvent(msgspec.Struct, frozen=True):
+    """An event and its place in the stream."""
+
+    id: int
+    event: Event
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Some units, and the cursor that continues after them (None at the end)."""
+
+    units: tuple[Unit, ...]
+    cursor: str | None = None
+
+
+class Store(Protocol):
+    """The contract. `paceline.testing` has the suite that every implementation passes."""
+
+    # campaigns
+    def add_campaign(self, campaign: Campaign, units: Sequence[UnitSpec], *, update: bool, now: float) -> Added:
+        """Add a campaign, or more units to it. Idempotent by unit id; done units stay done.
+
+        Units that differ from the stored ones are named and left, unless `update` (never those that
+        run or are done). The campaign's own settings are replaced; its state is kept.
+        """
+
+    def campaigns(self) -> list[Campaign]: ...
+    def set_campaign(self, campaign: Campaign) -> None:
+        """Replace its settings and state; `UnknownName` if there is none."""
+
+    def delete_campaign(self, name: str) -> None:
+        """With all its units; refused (`IllegalStep`) while one of them runs."""
+
+    def counts(self) -> dict[str, UnitCounts]:
+        """Per campaign, at a cost that does not grow with the number of units."""
+
+    # the life of a unit
+    def claim_units(
+        self, campaign: str, account: str, limit: int, *, attempts: Sequence[str], lease_until: float, now: float
+    ) -> list[Unit]:
+        """Up to `limit` units that may run on the account now become `running`, in order.
+
+        Those whose conversation lives on the account first, then in plan order; parked ones only once
+        `wake_units` has woken them; never one whose conversation lives elsewhere. `attempts` are the
+        names of the attempt folders, one each. The cost is flat in the number of units.
+        """
+
+    def settle_units(self, settled: Sequence[Settled], *, now: float) -> list[bool]:
+        """Store how tries ended, all in one transaction. False for one whose fence is stale: it changes nothing."""
+
+    def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
+        """Extend leases; the ids whose fence is stale come back."""
+
+    def wake_units(self, *, now: float) -> int:
+        """Parked units whose time has come may be claimed again."""
+
+    def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int: ...
+    def retry_units(self, campaign: str, *, now: float) -> int:
+        """Held and quarantined units of the campaign become todo, with their counters at zero."""
+
+    def cancel_units(self, campaign: str, *, now: float) -> list[str]:
+        """All that are not done; the ids of those that ran, for the engine to end."""
+
+    def forget_conversation(self, unit_id: str) -> None:
+        """The next try starts afresh, on any account."""
+
+    # looking in
+    def unit(self, unit_id: str) -> Unit | None: ...
+    def units(
+        self,
+        *,
+        campaign: str | None = None,
+        state: UnitState | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page: ...
+    def running_units(self) -> list[Unit]: ...
+    def next_resume_at(self) -> float | None:
+        """When the first parked unit is due."""
+
+    def claimable(self) -> dict[tuple[str, str | None], int]:
+        """How many units could be claimed now, by campaign and the account their conversation is bound to."""
+
+    # the engine's own
+    def append_events(self, events: Sequence[Event]) -> int:
+        """The id of the last one."""
+
+    def events(self, *, after: int = 0, limit: int = 1000, unit: str | None = None) -> list[StoredEvent]: ...
+    def trim_events(self, *, keep: int) -> None: ...
+    def save_state(self, key: str, value: bytes) -> None: ...
+    def load_state(self, key: str) -> bytes | None: ...
+    def lead(self, owner: str, *, until: float, now: float) -> bool:
+        """Become or stay the one engine that decides; false while another one's lease runs."""
+
+    def resign(self, owner: str) -> None: ...
+    def close(self) -> None: ...
