@@ -1,0 +1,135 @@
+"""Signals in plain words, for people. The same facts as their fields, and nothing more."""
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from paceline.core.signals import (
+    AuthFailed,
+    BillingStop,
+    Budget,
+    Overloaded,
+    PlatformLimit,
+    QuotaClosed,
+    RateLimited,
+    Signal,
+)
+
+TITLES: dict[type[Signal], str] = {
+    QuotaClosed: "Quota window spent",
+    RateLimited: "Rate limited",
+    Overloaded: "Provider overloaded",
+    PlatformLimit: "Platform limit reached",
+    BillingStop: "Billing stop",
+    AuthFailed: "Login or key not accepted",
+    Budget: "Budget reading",
+}
+ADVICE: dict[type[Signal], str] = {
+    QuotaClosed: "parks the work until the reset, then one canary goes first",
+    RateLimited: "pauses the scope, then goes on; repeated refusals lower its limit or its pace",
+    Overloaded: "pauses with a growing backoff; limits stay as they are",
+    PlatformLimit: "takes it as the limit of the scope and probes upward later",
+    BillingStop: "holds the account until a person has seen to it",
+    AuthFailed: "holds the account until a person has seen to it",
+    Budget: "slows down before the refusal comes",
+}
+SOURCES = {
+    "field": "a structured field",
+    "header": "a response header",
+    "text": "a sentence",
+    "backoff": "the client's own backoff",
+}
+REACHES = {"model": "this model only", "account": "the whole account", "provider": "the provider, everybody"}
+WINDOWS = {"5h": "5 hours", "daily": "a day", "weekly": "a week", "monthly": "a month"}
+
+
+def title_of(signal: Signal) -> str:
+    return TITLES.get(type(signal), type(signal).__name__)
+
+
+def rows_of(signal: Signal, *, seen_at: float, zone: ZoneInfo) -> list[tuple[str, str]]:
+    """What is known, as names and values; what is not known is not mentioned, except for when it ends."""
+    rows = [*_own_rows(signal, seen_at, zone)]
+    if signal.reach is not None:
+        rows.append(("reach", REACHES[signal.reach]))
+    source = SOURCES.get(signal.source or "", "an unnamed place")
+    rows.append(("confidence", f"{signal.confidence:.0%}, read from {source}"))
+    if type(signal) in ADVICE:
+        rows.append(("Paceline", ADVICE[type(signal)]))
+    return rows
+
+
+def _own_rows(signal: Signal, seen_at: float, zone: ZoneInfo) -> list[tuple[str, str]]:
+    match signal:
+        case QuotaClosed():
+            resets = "not said; probed with backoff" if signal.resets_at is None else ""
+            window = [("window", WINDOWS.get(signal.window, signal.window))] if signal.window else []
+            return [*window, ("resets", resets or moment(signal.resets_at or 0.0, seen_at, zone))]
+        case RateLimited():
+            cause = [("cause", f"too many {signal.cause}")] if signal.cause in ("requests", "tokens", "starts") else []
+            if signal.cause == "concurrency":
+                cause = [("cause", "too many at once")]
+            return [*cause, ("retry", _retry(signal.retry_after, seen_at, zone))]
+        case Overloaded():
+            return [("retry", _retry(signal.retry_after, seen_at, zone))]
+        case PlatformLimit():
+            known = [("limit", signal.limit), ("in use", signal.in_use)]
+            return [(name, str(value)) for name, value in known if value is not None]
+        case BillingStop() | AuthFailed():
+            return [("words", signal.detail)] if signal.detail else []
+        case Budget():
+            return _budget_rows(signal, seen_at, zone)
+    return []
+
+
+def _budget_rows(signal: Budget, seen_at: float, zone: ZoneInfo) -> list[tuple[str, str]]:
+    window = WINDOWS.get(signal.window or "", signal.window)
+    counts = [
+        ("requests left", signal.requests_remaining),
+        ("tokens left", signal.tokens_remaining),
+        ("window", window),
+    ]
+    rows = [(name, str(value)) for name, value in counts if value is not None]
+    if signal.used_ratio is not None:
+        rows.append(("used", f"{signal.used_ratio:.0%}"))
+    for name, at in (
+        ("requests reset", signal.requests_reset_at),
+        ("tokens reset", signal.tokens_reset_at),
+        ("resets", signal.resets_at),
+    ):
+        if at is not None:
+            rows.append((name, moment(at, seen_at, zone)))
+    return rows
+
+
+def _retry(retry_after: float | None, seen_at: float, zone: ZoneInfo) -> str:
+    if retry_after is None:
+        return "not said"
+    return moment(seen_at + retry_after, seen_at, zone)
+
+
+def moment(at: float, seen_at: float, zone: ZoneInfo) -> str:
+    """A point in time, absolute and as seen from `seen_at`."""
+    return f"{absolute(at, zone)}, {relative(at - seen_at)}"
+
+
+def absolute(at: float, zone: ZoneInfo) -> str:
+    try:
+        return f"{datetime.fromtimestamp(at, zone):%Y-%m-%d %H:%M:%S %Z}"
+    except (ValueError, OverflowError, OSError):  # beyond the calendar; the number says it all
+        return f"Unix time {at:.0f}"
+
+
+def relative(seconds: float) -> str:
+    """`in 3 h 05 min`, `12 s ago`."""
+    ago, left = seconds < 0, abs(seconds)
+    if left < 120:
+        span = f"{left:.3g} s"
+    elif left < 7200:
+        span = f"{left / 60:.0f} min"
+    elif left < 172800:
+        minutes = round(left / 60)
+        span = f"{minutes // 60} h {minutes % 60:02d} min"
+    else:
+        hours = round(left / 3600)
+        span = f"{hours // 24} days {hours % 24} h"
+    return f"{span} ago" if ago else f"in {span}"
