@@ -9,7 +9,7 @@ from collections import deque
 from heapq import heappop, heappush
 
 from paceline.core.limits import UNLIMITED, LimitTable, PatternTable
-from paceline.core.queue import Group, Lane, Waiter, foremost_watcher, weight_of
+from paceline.core.queue import Group, Lane, Waiter, foremost_watcher, watch, weight_of
 from paceline.core.scope_state import ScopeState
 from paceline.core.scopes import ScopePattern, canonical_scope
 from paceline.core.settings import GovernorSettings, HeadroomMode
@@ -218,11 +218,22 @@ class Books:
             elif scope.alert:
                 hot.append(scope)
         if slot.run_lanes is not None:
+            self._orphan(slot.run_lanes)
             slot.run_lanes = None
             self.forget_lanes(parent=ticket.id)
         if self.slot_events:
             fields: dict[str, object] = {"ticket": ticket.id, "held": now - slot.granted_at}
             self.effects.append(Event("slot.released", now, lane.names[-1], None, fields))
+
+    def _orphan(self, lanes: list[Lane]) -> None:
+        """Runs that still wait when their session ends wait on as any others do."""
+        for lane in lanes:
+            lane.parent = None
+            scope = lane.watching
+            if scope is not None and lane in scope.run_lanes:
+                del scope.run_lanes[lane]
+                watch(lane, scope)
+                scope.refresh()
 
     def _frees_place(self, slot: LiveSlot, scope: ScopeState) -> bool:
         """A session holds max(1, its live runs) places, so not every end frees one."""
