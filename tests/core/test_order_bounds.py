@@ -35,7 +35,8 @@ def test_inside_a_line_only_tickets_that_came_within_ageing_can_pass(
         now += gap
         enqueued[f"t{number}"] = now
         governor.request(Ticket(f"t{number}", ("umans",), since=None if since is None else now + since), now=now)
-    order, holder = [], "first"
+    order: list[str] = []
+    holder = "first"
     while len(order) < len(arrivals):
         now += hold_seconds
         governor.release(holder, now=now)

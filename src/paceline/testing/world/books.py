@@ -17,7 +17,10 @@ LineKey = tuple[tuple[str, ...], str, str | None]
 
 @dataclass(slots=True)
 class Held:
-    """A granted ticket. `lost_at` is when its lease was called expired, `failed` whether a report blamed it."""
+    """A granted ticket. `lost_at` is when its lease was called expired, `failed` whether a report blamed it.
+
+    `slept` is time that nobody was awake in since it was granted: no holder can be blamed for not renewing then.
+    """
 
     ticket: Ticket
     granted: Granted
@@ -25,6 +28,7 @@ class Held:
     renewed_at: float
     lost_at: float | None = None
     failed: bool = False
+    slept: float = 0.0
 
 
 @dataclass(slots=True, order=True)
@@ -120,6 +124,15 @@ class Books:
         self.occupied()
         rides_free = self._rides(ticket, scope) and not self._runs_of.get((ticket.parent or "", scope))
         return 0 if rides_free else 1
+
+    def is_excess(self, session: str | None, scope: str, limit: int) -> bool:
+        """Whether the session is among the youngest by which the scope is over its limit."""
+        too_many = self.occupied()[scope] - limit
+        if too_many <= 0 or session is None:
+            return False
+        mine = self.held[session].granted.token
+        others = [held for held in self.held.values() if {"sessions", scope} <= set(held.ticket.scopes)]
+        return sum(held.granted.token > mine for held in others) < too_many
 
     # -- limits and cooldowns ---------------------------------------------------------------------
 

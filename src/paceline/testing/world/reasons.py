@@ -61,12 +61,13 @@ def _is_backed(watched: "WatchedGovernor", waiting: Waiting, why: Deferred) -> b
 
 
 def lacks_room(watched: "WatchedGovernor", waiting: Waiting, scope: str) -> bool:
-    """Whether the scope is full for this ticket; one that needs no place of its own waits only while it is over."""
+    """Whether the scope is full for this ticket; a run in its session's place waits only if the session is too much."""
     limit = watched.limit_of(scope)
     if limit is None:
         return False
-    occupied = watched.books.occupied()[scope] + watched.cooling_in(scope)
-    return occupied + watched.books.places_needed(waiting.ticket, scope) > limit
+    if not watched.books.places_needed(waiting.ticket, scope):
+        return watched.books.is_excess(waiting.ticket.parent, scope, limit)
+    return watched.books.occupied()[scope] + watched.cooling_in(scope) >= limit
 
 
 def may_be_kept(watched: "WatchedGovernor", waiting: Waiting) -> bool:

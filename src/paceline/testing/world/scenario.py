@@ -79,7 +79,7 @@ def draw_scenario(dice: random.Random, asked: dict[str, Any]) -> Scenario:
         "signals": not is_calm and dice.random() < 0.8,
         "usage": not is_calm and dice.random() < 0.4,
         "cooldowns": dice.random() < 0.4,
-        "silent": dice.choice((0.0, 0.0, 0.1)),
+        "silent": dice.choice((0.0, 0.1, 0.3)),
         "clock_steps": dice.random() < 0.2,
         "restarts": dice.random() < 0.5,
         "twins": dice.random() < 0.1,
@@ -106,4 +106,6 @@ def draw_settings(dice: random.Random, scenario: Scenario) -> GovernorSettings:
         usage_scopes=USAGE_SCOPES if scenario.usage else (),
         default_pause=dice.choice((5.0, 30.0)),
         ageing=dice.choice((5.0, 60.0)),
+        slot_timeout=dice.choice((60.0, 300.0)),
+        watchdog_interval=dice.choice((10.0, 30.0)),
     )

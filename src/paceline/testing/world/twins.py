@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import msgspec
 
-from paceline.core import Governor, Snapshot
+from paceline.core import Governor, Granted, Snapshot
 
 
 def restarted(governor: Governor, now: float) -> Governor:
@@ -29,17 +29,15 @@ class TwinGovernors:
         return self.never_stopped.snapshot()
 
     def next_wakeup(self) -> float | None:
-        """The one that never stopped may be woken once too often, by what no longer matters; never too late."""
+        """The later one: either may want to be woken once too often, by what no longer matters, but never too late."""
         first, second = self.never_stopped.next_wakeup(), self.restarted.next_wakeup()
-        if second is not None and (first is None or first > second):
-            raise AssertionError(f"asks to be woken at {first!r}, but at {second!r} after a restart")
-        return second
+        return None if first is None or second is None else max(first, second)
 
     def __getattr__(self, verb: str) -> Any:
         def both(*args: Any, **kwargs: Any) -> Any:
             first = getattr(self.never_stopped, verb)(*args, **kwargs)
             second = getattr(self.restarted, verb)(*args, **kwargs)
-            if first != second:
+            if first != second and not _are_alike(first, second):
                 raise AssertionError(f"{verb} answered {first!r}, but {second!r} after a restart")
             return first
 
@@ -48,6 +46,15 @@ class TwinGovernors:
     def as_governor(self) -> Governor:
         """For those who need not know that there are two."""
         return cast(Governor, self)
+
+
+def _are_alike(first: Any, second: Any) -> bool:
+    """Effects of one moment: grants in the same order; in which order the rest is told means nothing."""
+    if not isinstance(first, list) or not isinstance(second, list):
+        return False
+    if [e for e in first if isinstance(e, Granted)] != [e for e in second if isinstance(e, Granted)]:
+        return False
+    return sorted(map(repr, first)) == sorted(map(repr, second))
 
 
 def restart(governor: Governor, now: float) -> Governor:

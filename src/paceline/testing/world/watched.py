@@ -59,6 +59,10 @@ class WatchedGovernor:
 
     def move_clock(self, now: float) -> None:
         """It is now `now`, whatever was skipped; a clock that goes back has been set, no time was undone."""
+        wakeup = self.governor.next_wakeup()
+        slept = now - wakeup if wakeup is not None and wakeup < now else 0.0
+        for held in self.books.held.values():
+            held.slept += slept
         if now < self._wall:
             self._set_back += self._wall - now
         self._wall = now
@@ -115,7 +119,7 @@ class WatchedGovernor:
             self.order.look_before_release(held.ticket)
         self.governor.release(ticket_id, now=self._wall)
         if held is not None:
-            if not held.failed and held.lost_at is None:
+            if not held.failed:
                 self.gates.note_canary_passed(tuple(filter(None, (ticket_id, held.ticket.parent))))
             self._leave(held)
         self.collect()
@@ -232,12 +236,8 @@ class WatchedGovernor:
                 occupied += 1 + self.books.cooling_in(scope, self.elapsed + SLACK)
                 if occupied > limit:
                     self.fail(f"scope {scope} has {occupied} live slots over its limit of {limit}")
-            elif occupied > limit and self._is_youngest_session(ticket.parent, scope):
-                self.fail(f"{ticket.id} of the youngest session entered {scope}, which is over its limit of {limit}")
-
-    def _is_youngest_session(self, session: str | None, scope: str) -> bool:
-        sessions = [h for h in self.books.held.values() if "sessions" in h.ticket.scopes and scope in h.ticket.scopes]
-        return bool(sessions) and max(sessions, key=lambda h: h.granted.token).ticket.id == session
+            elif self.books.is_excess(ticket.parent, scope, limit):
+                self.fail(f"{ticket.id} entered {scope}, of which its session is too much since the limit is {limit}")
 
     def _take_expiry(self, expired: Expired) -> None:
         held = self.books.held.get(expired.ticket_id)
@@ -248,7 +248,6 @@ class WatchedGovernor:
         if abs(expired.reclaimed_at - self._wall - self.settings.lost_grace) > SLACK:
             self.fail(f"{expired!r} leaves a grace other than {self.settings.lost_grace} s at {self._wall}")
         held.lost_at = self.elapsed
-        self.gates.note_canary_gone(expired.ticket_id)
         self.expired.append(expired.ticket_id)
 
     def _take_event(self, event: Event) -> None:
@@ -307,7 +306,7 @@ class WatchedGovernor:
             self.fail(f"scope {scope} shows a limit of {status.limit}, set was {self.books.configured(scope)}")
 
     def _audit_lease(self, held: Held) -> None:
-        longest = self.settings.slot_timeout + self.settings.watchdog_interval
+        longest = self.settings.slot_timeout + self.settings.watchdog_interval + held.slept
         if held.lost_at is None and self.elapsed - held.renewed_at > longest + SLACK:
             self.fail(f"{held.ticket.id} was not renewed for {longest} s and nobody noticed")
         if held.lost_at is not None and self.elapsed - held.lost_at > self.settings.lost_grace + SLACK:
