@@ -489,6 +489,15 @@ def test_who_pays_is_known_from_the_first_event(source: str, mode: str) -> None:
     assert session.reader.auth_mode == mode
 
 
+def test_copilot_names_its_session_with_the_hint_how_to_resume_it() -> None:
+    session = Session("copilot-cli")
+    session.says(b"Answer.\n")
+    session.says(b"\nChanges    +0 -0\nResume     copilot --resume=74b08c31-b2e7\n", "stderr")
+
+    assert session.reader.session_id == "74b08c31-b2e7"
+    assert session.ends(0) == "success"
+
+
 def test_overage_once_seen_stays() -> None:
     session = Session()
     allowed = {"status": "allowed", "resetsAt": RESET, "rateLimitType": "five_hour"}
@@ -549,6 +558,7 @@ OPENCODE_ERROR = {"type": "error", "timestamp": 1, "sessionID": "ses_1"}
         ("qwen-code", b"[API Error: 503 The server is overloaded or not ready yet.]\n", 0, "overloaded"),
         ("qwen-code", b"[API Error: Connection error.]\n", 0, "failed"),
         ("copilot-cli", lines({"type": "session.start", "data": {"sessionId": "s1"}}), 143, "interrupted"),
+        ("copilot-cli", lines({"type": "abort", "data": {"reason": "user_abort"}}), 1, "interrupted"),
         ("command", b"whatever\n", 0, "success"),
         ("command", b"", 0, "success"),
         ("command", b"", 3, "failed"),

@@ -126,8 +126,9 @@ def _sum_at(value: object, *names: str) -> int | None:
 
 
 _STATUS_IN_ERROR = re.compile(
-    r"(?:API Error:?|failed with status|last status:|status code:?) {0,2}(?:Request rejected )?\(?([45]\d\d)\b"
+    r"(?:API Error:?|failed with status|last status:|status code:?|\(HTTP) {0,2}(?:Request rejected )?\(?([45]\d\d)\b"
 )
+_RESUME_HINT = re.compile(r"Resume {1,12}copilot --resume=([\w-]{8,64})$")
 _ERROR_AS_ANSWER = re.compile(r"\[API Error: ")
 _RECONNECTING = re.compile(r"Reconnecting\.\.\. |.{0,2000}; retrying \d+/\d+ in ")
 
@@ -136,6 +137,12 @@ def status_in_text(text: str) -> int | None:
     """The HTTP status in a CLI's own error text, where it prints one."""
     found = _STATUS_IN_ERROR.search(text)
     return int(found[1]) if found else None
+
+
+def session_in_text(text: str) -> str | None:
+    """The session id that a CLI prints with the hint how to resume it."""
+    found = _RESUME_HINT.match(text)
+    return found[1] if found else None
 
 
 # --- claude, qwen and those that took over their format -----------------------------------------------------
@@ -292,6 +299,8 @@ def _read_copilot(event: Event) -> Facts:
     if kind == "result":
         ok = event.get("exitCode") == 0
         return Facts(session_id=text_at(event, "sessionId"), ending=Ending(ok=ok))
+    if kind == "abort":
+        return Facts(ending=Ending(ok=False, interrupted=True))
     if kind in ("session.error", "model.call_failure"):
         return Facts(status=number_at(event, "data", "statusCode"), auth_mode=_copilot_auth(event))
     if kind == "model.call_final_result":
@@ -366,6 +375,7 @@ _COPILOT = Dialect(
     progress=frozenset({"assistant.message", "assistant.message_delta", "tool.execution_start"}),
     news=frozenset(
         {
+            "abort",
             "assistant.turn_retry",
             "assistant.usage",
             "model.call_failure",

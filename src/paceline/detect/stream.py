@@ -10,7 +10,17 @@ from typing import Literal
 import msgspec
 
 from paceline.core.signals import Signal
-from paceline.detect.dialects import AuthMode, Ending, Facts, Head, dialect_of, is_known, is_own_event, status_in_text
+from paceline.detect.dialects import (
+    AuthMode,
+    Ending,
+    Facts,
+    Head,
+    dialect_of,
+    is_known,
+    is_own_event,
+    session_in_text,
+    status_in_text,
+)
 from paceline.detect.frames import (
     UNREADABLE,
     DocumentReader,
@@ -313,7 +323,7 @@ class StreamReader:
 
     def _take_notice(self, notice: str, *, channel: Channel) -> None:
         self._record.count_retry_notice(bool(_RETRY_WORDS.search(notice)))
-        facts = Facts(status=status_in_text(notice))
+        facts = Facts(session_id=session_in_text(notice), status=status_in_text(notice))
         self._news += self._record.take(facts, self._signals_of_text(notice, channel), seen_at=self._seen_at)
 
     def _signals_of_event(self, event: Event) -> list[Signal]:
