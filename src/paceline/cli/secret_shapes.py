@@ -173,9 +173,7 @@ _VALUE = (
     r"(?:\\{1,4}\"[^\"\n]{1,4000}\"?"
     r"|\"(?:[^\"\\\n]|\\[^\n]){1,4000}\"?"
     r"|'[^'\n]{1,4000}'?"
-    r"|(?!\\{0,4}[\"'\[{]|(?:null|none|true|false|undefined)\b|\d{1,8}(?![\w.\-]))[^\s,;}\]\"']{1,4000}"
-    + _WRAPPED
-    + ")"
+    r"|(?!\\{0,4}[\"'\[{]|(?:null|none)(?:[\s,;}\]]|\Z))[^\s,;}\]\"']{1,4000}" + _WRAPPED + ")"
 )
 _KEY_NAMES = (
     r"(?:sk|pk|rk|ak|api|key|tok|gsk|hf|xai|pplx|r8|fw|nvapi|csk|glpat|ghp|gho|ghu|ghs|ghr|github_pat|npm|pypi|dop_v1"
@@ -214,7 +212,7 @@ SHAPES: tuple[Shape, ...] = (
     Shape(
         "address",
         re.compile(
-            rf"(?P<scheme>\b[a-z][a-z0-9+.\-]{{1,20}}://)(?P<user>{_TO_SPACE}{{1,400}}@)?"
+            rf"(?P<scheme>\b[a-z][a-z0-9+.\-]{{1,20}}://)(?P<user>[^\s\"']{{1,400}}@)?"
             r"(?P<host>\[[0-9a-fA-F:.]{2,60}\]|[^\s/:?#\"'<>`\\)\]}@,]{1,253})(?P<port>:\d{1,5})?"
             rf"(?P<path>/[^\s?#\"'<>`\\]{{0,2000}})?(?P<query>[?#]{_TO_SPACE}{{0,4000}})?",
             re.I,

@@ -14,13 +14,14 @@ from paceline.cli.demo.view import screen, why_waiting
 
 FRAMES_PER_SECOND = 8
 SECONDS_PER_PLAIN_LINE = 2.0
+PLAN = Plan()
 
 
-def show_demo(*, as_json: bool, plan: Plan | None = None) -> int:
+def show_demo(*, as_json: bool) -> int:
     """The whole performance; the exit code says whether every call was served."""
     console = Console(quiet=as_json)
     try:
-        found = asyncio.run(_perform(console, plan or Plan()))
+        found = asyncio.run(perform(console, PLAN))
     except TimeoutError:
         print("paceline: the demo did not end in time; please report this", file=sys.stderr)
         return 1
@@ -29,7 +30,8 @@ def show_demo(*, as_json: bool, plan: Plan | None = None) -> int:
     return 1 if found.lost else 0
 
 
-async def _perform(console: Console, plan: Plan) -> Figures:
+async def perform(console: Console, plan: Plan) -> Figures:
+    """Play it, show it, sum it up. Raises TimeoutError if it hangs, which would be a fault of ours."""
     async with staged(plan) as play:
         showing = asyncio.create_task(_show(console, play))
         try:

@@ -1,0 +1,70 @@
+"""The command as a whole: help that teaches, clear words and exit code 2 for wrong use."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+from typer.testing import CliRunner
+
+from paceline.cli.app import app
+
+
+def test_the_version_is_the_packages(runner: CliRunner) -> None:
+    result = runner.invoke(app, ["--version"])
+
+    assert result.exit_code == 0
+    assert result.stdout.strip() == f"paceline {version('paceline')}"
+
+
+def test_help_names_every_command_and_where_to_begin(runner: CliRunner) -> None:
+    result = runner.invoke(app, ["--help"])
+
+    assert result.exit_code == 0
+    for word in ("Start with paceline demo", "detect", "report", "Exit codes"):
+        assert word in result.stdout
+
+
+@pytest.mark.parametrize("command", ["demo", "detect", "report"])
+def test_every_command_has_help(runner: CliRunner, command: str) -> None:
+    result = runner.invoke(app, [command, "--help"])
+
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["frobnicate"], "frobnicate"),
+        (["detect"], "FILE"),
+        (["detect", "-", "--colour"], "--colour"),
+        (["detect", "no/such/file"], "no/such/file"),
+        (["detect", "."], "cannot read"),
+        (["detect", "-", "--channel", "smoke"], "smoke"),
+        (["detect", "-", "--tz", "Mars/Olympus"], "Mars/Olympus"),
+        (["detect", "-", "--tz", "../../etc/passwd"], "no time zone"),
+        (["detect", "-", "--seen-at", "yesterday"], "yesterday"),
+        (["detect", "-", "--seen-at", "nan"], "nan"),
+        (["detect", "-", "--seen-at", "-5"], "-5"),
+        (["detect", "-", "--status", "42"], "--status"),
+        (["detect", "-", "--header", "no colon here"], "no colon here"),
+        (["detect", "-", "--stream", "--channel", "http"], "http"),
+        (["detect", "-", "--stderr", "x"], "--stream"),
+        (["detect", "-", "--stream", "--stderr", "-"], "twice"),
+    ],
+)
+def test_wrong_use_exits_with_2_and_names_what_was_wrong(runner: CliRunner, wrong: list[str], said: str) -> None:
+    result = runner.invoke(app, wrong, input="")
+
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_it_runs_as_a_module_and_reads_a_pipe() -> None:
+    argv = [sys.executable, "-m", "paceline", "detect", "-", "--tz", "UTC", "--seen-at", "2026-11-15T12:00:00Z"]
+
+    done = subprocess.run(argv, input=b"Claude AI usage limit reached|1794758400", capture_output=True, check=False)
+
+    assert done.returncode == 0
+    assert b"Quota window spent" in done.stdout
