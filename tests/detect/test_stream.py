@@ -8,6 +8,7 @@ import pytest
 from paceline.core.signals import AuthFailed, Budget, Overloaded, QuotaClosed, RateLimited, Signal
 from paceline.detect import StreamReader
 from paceline.detect.frames import EDGE, LINE_LIMIT
+from paceline.detect.screen import render_screen
 from paceline.detect.stream import Channel
 from paceline.errors import InvalidInput
 
@@ -583,6 +584,24 @@ BOX = (
     "│ Usage limit reached for gemini-2.5-pro.│\r\n│ Access resets at 2:00 AM.          │\r\n"
     "│ /stats model for usage details     │\r\n╰────────────────────────────────────╯\r\n"
 ).encode()
+
+
+def test_a_screen_is_rendered_as_a_terminal_shows_it() -> None:
+    data = "\x1b[31mfirst\x1b[0m\r\n⚠️ sec\u0301ond\x00!\r\ngone\rthird wraps".encode()
+
+    assert render_screen(data, columns=10, rows=5) == ["first", "⚠ second!", "third wrap", "s", ""]
+
+
+def test_a_code_that_never_ends_does_not_swallow_the_screen_for_ever() -> None:
+    endless = b"\x1b]0;" + b"x" * 300_000
+
+    assert render_screen(endless + b"\x1b[2J\x1b[Hback again", columns=20, rows=2) == ["back again", ""]
+
+
+def test_what_pyte_cannot_read_is_dropped() -> None:
+    number = b"9" * 5000
+
+    assert render_screen(b"\x1b[" + number + b"A\x1b[?1;2;3zback again", columns=20, rows=1)[0].endswith("back again")
 
 
 def test_a_box_on_the_screen() -> None:

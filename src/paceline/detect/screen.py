@@ -15,13 +15,15 @@ _PIECE = 4096
 _LOOK_BYTES = 64
 _LOOK_SECONDS = 0.25
 _PARSER_LIFE = 1 << 18
-"""A terminal code that never ends would be gathered for ever: after so many characters the parser starts anew."""
+"""A terminal code that never ends would be gathered for ever: after so many characters the parser starts anew,
+before an escape, where a fresh parser reads the same, or anywhere in a piece that has none."""
 _LOWER_ROWS = 24
 """A CLI's own notices stand near its prompt; what is further up has scrolled by and may be anybody's."""
 
 # pyte drops the rest of a run of text at a character without width, and gathers combining marks without end.
 _WITHOUT_WIDTH = frozenset({"Mn", "Me", "Cf", "Zl", "Zp", "Cs"})
 _UNUSED_CONTROL = re.compile(r"[\x00-\x06\x10-\x1a\x1c-\x1f\x7f-\x9a\x9e\x9f\u1160-\u11ff]")
+_BEFORE_ESCAPE = re.compile(r"(?=\x1b)")
 _BORDER = re.compile(r"^[\s│┃║|╭╮╰╯┌┐└┘├┤─━═╌]++|[\s│┃║|╭╮╰╯┌┐└┘├┤─━═╌]++$")
 
 
@@ -61,20 +63,15 @@ class BoundedScreen:
         return list(self._rows)
 
     def _draw(self, piece: str) -> None:
-        self._parser_age += len(piece)
-        if self._parser_age > _PARSER_LIFE:
-            # Cut before an escape, where a fresh parser reads the same; inside an endless code anywhere will do.
-            before, escape, after = piece.partition("\x1b")
-            self._try_draw(before)
-            self._start_parser()
-            piece = escape + after
-        self._try_draw(piece)
-
-    def _try_draw(self, piece: str) -> None:
-        try:
-            self._parser.feed(piece)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-            self._start_parser()
+        """Draws a piece code by code, so that one which cannot be read costs only itself."""
+        for segment in _BEFORE_ESCAPE.split(piece):
+            self._parser_age += len(segment)
+            if self._parser_age > _PARSER_LIFE:
+                self._start_parser()
+            try:
+                self._parser.feed(segment)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+                self._start_parser()
 
     def _start_parser(self) -> None:
         self._parser = pyte.Stream(self._screen)
