@@ -41,6 +41,8 @@ def answer(
         ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": str((int(NOW) + 90) * 1000)}, 90.0),
         ({"x-ratelimit-remaining-requests": "5", "x-ratelimit-reset-requests": "9s"}, None),
         ({"RateLimit": '"default";r=0;t=48'}, 48.0),
+        ({"RateLimit": "limit=100, remaining=0, reset=48"}, 48.0),
+        ({"RateLimit-Remaining": "0", "RateLimit-Reset": "48"}, 48.0),
         ({"Retry-After": "20", "RateLimit": '"dynamic";r=15;t=40'}, 20.0),
         (
             {
@@ -167,6 +169,13 @@ def test_headers_that_a_proxy_put_into_its_error_are_read() -> None:
 def test_an_answer_of_200_that_talks_about_limits_is_no_limit() -> None:
     body = '{"choices":[{"message":{"content":"Rate limit exceeded. Please try again in 20s."}}]}'
     assert answer(200, text=body) == []
+
+
+def test_a_banner_that_a_proxy_passed_on_as_an_answer_is_one() -> None:
+    body = '{"content":[{"type":"text","text":"You\'ve hit your limit · resets 3pm (UTC)"}],"stop_reason":"end_turn"}'
+    quota = answer(200, text=body)[0]
+    assert isinstance(quota, QuotaClosed)
+    assert quota.resets_at == NOW + 2800
 
 
 def test_an_error_inside_of_a_200_stream_is_one() -> None:

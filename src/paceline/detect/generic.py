@@ -26,6 +26,11 @@ _WHO = (
     r"|this (?:account|organi[sz]ation|workspace|team) has)"
 )
 _HIT = r"(?:hit|reached|exceeded|exhausted|used up|maxed out|consumed|run out of|used all(?: of)?|used 100% of)"
+# GitHub and Docker limit their own clients, in words of their own.
+_ANOTHER_SERVICE = (
+    r"pull rate limit|secondary rate limit|docs\.github\.com/rest"
+    r"|rate limit exceeded for (?:user id|installation|\d{1,3}\.\d)"
+)
 # The words before a status code that make it one: `HTTP 429`, `API Error (529`, `last status: 429`.
 _STATUS = r"(?:<3>error(?: code)?|http(?: error)?|<3>status(?:[ _]code)?|code|request rejected):? ?[(\[]?"
 
@@ -86,6 +91,7 @@ BILLING: tuple[Rule, ...] = (
         r"<8>(?:used|consumed|exhausted|spent) (?:all|up)(?: \w+){0,5} credits",
         r"<8>exceeded your (?:\w+ ){0,3}credits",
         r"<4>(?:requires?|needs?) more credits",
+        r"<8>(?:doesn't|does not|don't) have any credits",
         r"<12>can only afford",
         r"out_of_credits",
         r"insufficient_(?:balance|credits|funds)",
@@ -216,7 +222,7 @@ OVERLOADED: tuple[Rule, ...] = (
         r"<6>(?:at|over)(?: full| its)? capacity",
         r"<6>no capacity available",
         r"<6>capacity (?:exceeded|unavailable|is full)",
-        r"<6>insufficient capacity",
+        r"<6>(?:insufficient capacity|capacity constraints)",
         r"(?:http )?(?:\d{3} )?model_capacity_(?:exhausted|exceeded)",
         r"capacity_exceeded|nocapacity",
     ),
@@ -245,13 +251,14 @@ RATE: tuple[Rule, ...] = (
         "rate.limit-exceeded",
         "rate",
         rf"{_NOT_IF}<3>rate[- ]limits?{_HAS_BEEN} (?:reached|exceeded|hit)",
+        unless=_ANOTHER_SERVICE,
     ),
     rule(
         "rate.you-hit-rate-limit",
         "rate",
         r"<14>(?:hit|reached|exceeded|exceed|exhausted)(?: (?:a|the|your|this|its|our))?(?: \S{1,30}){0,4}?"
         r" (?:rate|call|request|token)[- ]limit",
-        unless=r"pull rate limit",
+        unless=_ANOTHER_SERVICE,
     ),
     rule(
         "rate.limited",
@@ -338,6 +345,7 @@ CODES: tuple[Rule, ...] = (
         r"requestlimitexceeded",
         r"(?:[\w.]{0,80}\.)?ratelimit(?:exceeded)?error",
         stage=Stage.CODE,
+        unless=_ANOTHER_SERVICE,
     ),
     rule(
         "overloaded.status",

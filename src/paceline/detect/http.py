@@ -127,7 +127,10 @@ def _buckets(headers: Headers, seen_at: float) -> dict[str, tuple[float | None, 
 
 
 def _ratelimit_items(headers: Headers, seen_at: float) -> list[tuple[str, float | None, float | None]]:
-    """`RateLimit: "default";r=0;t=48` of the IETF draft."""
+    """`RateLimit: "default";r=0;t=48` of the IETF draft, or `limit=10, remaining=0, reset=48` of its older ones."""
+    older = dict(re.findall(r"(limit|remaining|reset)=(\d{1,12})", headers.get("ratelimit", "")[:600]))
+    if "reset" in older:
+        return [("default", finite(older.get("remaining")), _moment(older["reset"], seen_at))]
     items = []
     for match in list(_RATELIMIT_ITEM.finditer(headers.get("ratelimit", "")[:600]))[:8]:
         parts = dict(re.findall(r"(\w{1,12})=([^;,\s]{1,40})", match["parameters"]))

@@ -7,7 +7,9 @@ _GOOGLE_OR_ALIYUN = r"ai\.google|generativelanguage|googleapis|aliyun|dashscope|
 _NOT_MONEY = ("gemini-cli", "gemini-api", "vertex", "antigravity-api", "antigravity-cli", "qwen-code")
 
 RULES: tuple[Rule, ...] = (
-    rule("openai.request-too-large", "none", r"request too large for \S{1,60} in organization", anywhere=True),
+    rule(
+        "openai.request-too-large", "none", r"request too large for (?:model )?\S{1,60} in organization", anywhere=True
+    ),
     # Its daily buckets refill all the time: "per day" with a wait of minutes is a rate.
     rule(
         "openai.rate-limit-reached",

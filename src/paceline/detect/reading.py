@@ -67,6 +67,11 @@ HINTS = (
 )  # fmt: skip
 LONGEST_BACKOFF = 300.0
 MAX_GLUED = 6_000  # a longer text is no message that a narrow terminal broke
+_ERROR_IN_200 = re.compile(
+    r'"error"\s?:\s?"\w|"?(?:error|event)"?\s?[:=]\s?"?(?:\{|error\b|\[)|"status_code"\s?:\s?[1-9]'
+    r"|response\.failed|:HTTP_STATUS/[45]"
+)
+_ANSWERS = re.compile(r'"(?:text|content)"\s?:\s?"((?:[^"\\]|\\.){8,200})"')
 _CHINA = "Asia/Shanghai"
 _XY = re.compile(r"\(?(\d{1,5}) ?/ ?(\d{1,5})(?: \w{1,12})?[);]")
 _LIMIT_NUMBER = re.compile(r"(?:concurrency|limit|max(?:imum)?)[:= ]{1,3}(\d{1,5})\b", re.I)
@@ -146,8 +151,7 @@ def _explain(seen: Observation, rules: tuple[Rule, ...]) -> Reading:
         if is_cut_prose(text):
             return NOTHING
     if status is not None and status < 400 and not _carries_error(text):
-        healthy = read_headers(headers, status=status, seen_at=scene.seen_at)
-        return Reading(signals=list(healthy.budgets), rules=healthy.rules)
+        return _read_healthy(scene, text, headers, status)
     if not headers and status is None and not hints(text):
         return NOTHING
     return _decide(_heard_in_text(scene, text, headers, status, is_body=is_body))
@@ -224,12 +228,18 @@ def _quoted_body(text: str, events: list[Event]) -> bool:
 
 def _carries_error(text: str) -> bool:
     """Whether an answer of status 200 holds an error after all: in a stream, or as its only content."""
-    return bool(
-        re.search(
-            r'"?(?:error|event)"?\s?[:=]\s?"?(?:\{|error\b|\[)|"status_code"\s?:\s?[1-9]|response\.failed|:HTTP_STATUS/[45]',
-            text[:4000],
-        )
-    )
+    return bool(_ERROR_IN_200.search(text[:4000]))
+
+
+def _read_healthy(scene: Scene, text: str, headers: Headers, status: int) -> Reading:
+    """A successful answer: what its headers say is left, or a subscription's banner that a proxy passed on as one."""
+    healthy = read_headers(headers, status=status, seen_at=scene.seen_at)
+    answers = _ANSWERS.findall(text[:4000])
+    if len(answers) == 1:
+        reading = _decide(Heard(scene=scene, text=cleaned(answers[0]), loose=False))
+        if any(isinstance(signal, QuotaClosed) and signal.resets_at is not None for signal in reading.signals):
+            return Reading(signals=[*reading.signals, *healthy.budgets], rules=reading.rules)
+    return Reading(signals=list(healthy.budgets), rules=healthy.rules)
 
 
 # --- the decision ------------------------------------------------------------------------------

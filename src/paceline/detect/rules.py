@@ -78,7 +78,11 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-_LEFT = r"""(?:^|\b[45]\d{2}\s{1,3}|[.!?;·>)\]}]\s{1,3}|:\s{0,3}|\s[-–—]\s|[(\[]|[:=({\[,]\s{0,8}b?["'])"""
+# Where a sentence may begin: at a line's start, behind a status, a sign, or as the value of a key.
+_LEFT = (
+    r"""(?:^|\b[45]\d{2}\s{1,3}|[.!?;·>)\]}]\s{1,3}|:\s{0,3}|\s[-–—]\s|[(\[]|[:=({\[,]\s{0,8}b?["']"""
+    r"""|\b(?:error|message|msg|err|reason)(?:\.\w{1,20})?=["']?)"""
+)
 _RIGHT = (
     r"""(?=\s{0,3}(?:$|[.,;:!?)"'}\]·|(\[<\-–—/]"""
     r"""|(?:for|on|in|at|please|try|resets?|and|or|but|with|by|while|again|to|before|until|as|of|\d)\b))"""
@@ -90,13 +94,13 @@ _RIGHT = (
 _PROSE = (
     r"when|if|once|after|until|unless|whether|how|why|because|so|i|i'm|i'll|i've|we|we'll|let|let's|add|added|adds|fix|fixed|fixes"
     r"|handle|handles|handled|should|could|will|can|say|says|said|docs|tests?|retries|returns?|returned|returning|e\.g\.|like|about|not|never|avoid"
-    r"|prevent|ensure|detect|check|catch|implement|configure|simulate|mock|throws?|raises?|example|case|cases"
+    r"|prevent|ensure|detect|check|catch|implement|configure|simulate|mock|throws?|raises?|example|case|cases|means?|indicates?|suggests?"
 )
 _LEAD = re.compile(r"<(\d{1,2})>")
 
 
 def _led(core: str) -> str:
-    return _LEAD.sub(rf"(?:(?!(?:{_PROSE})(?![\\w']))\\S{{1,40}} ){{0,\1}}?", core)
+    return _LEAD.sub(rf"(?:(?!(?:{_PROSE})(?![\\w']))[^\\s|]{{1,40}} ){{0,\1}}?", core)
 
 
 def _spaced(core: str) -> str:

@@ -111,11 +111,11 @@ _METER = re.compile(
 _HIT = re.compile(r"\b(?:reached|hit|exceeded|exhausted|out of|used 100% of)\b", re.I)
 # Code, diffs, tests and searches: the words are there, but nobody says them.
 _CODE = re.compile(
-    r"""^(?:\d{1,6}(?:\s?[|+:]|\s-)\s|[+-]{1,3}\s?\S.{0,400}[;{(,]$|@@\s|diff\s--git|\#!|//|/\*|\*\s@|```)
+    r"""^(?:(?![45]\d\d\b)\d{1,6}(?:\s?[|+:]|\s-)\s|[+-]{1,3}\s?\S.{0,400}[;{(,]$|@@\s|diff\s--git|\#!|//|/\*|\*\s@|```)
     |\b(?:console\.(?:log|error|warn)|logger\.\w{1,12}|log\.\w{1,12}|print(?:f|ln)?|includes|match(?:es)?|expect|test|describe|it|re\.compile|mock\w{0,20})\(
     |\b(?:throw\snew|raise|new)\s\w{1,60}\(|\bassert\w{0,20}[\s(]\S|\bside_effect\b
     |\b(?:def|fn|func|function|class)\s\w{1,80}\s?[(:{]
-    |^(?:const|let|var|import|from|export|async|pub|impl|elif|return|self\.|await)\b.{0,200}[=;({]
+    |^(?:const|let|var|import|from\s\S{1,80}\simport|export|async|pub|impl|elif|return|self\.|await)\b.{0,200}[=;({]
     |\b[a-z_][a-z0-9_.]{2,60}\([rfb]{0,2}["']|^[A-Za-z_][\w.\[\],\ :|]{0,60}\ =\ \S|^[rf]{1,2}["']
     |^(?:if|for|while|with|elif|except|try|else|case)\b.{0,200}:$
     |=>|==|!=|&&|\|\||:=\s|;\s?$|\)\s?\{$|^\}\s?(?:else|catch)
@@ -132,6 +132,12 @@ _TEST_LOG = re.compile(
 _TEST_NAME = re.compile(
     r"\b\S{1,80}\.(?:test|spec)\.\w{1,4}\b|\btest_\w{3,80}\b"
     r"|\b\d{1,7} (?:passed|failed|skipped)\b(?=[,;)]|\s?$|\s(?:in|\d))"
+)
+
+
+_ANOTHER_HOST = re.compile(
+    r"registry\.npmjs|pypi\.org|crates\.io|rubygems\.org|docker\.io|docker\.com|api\.github\.com|ghcr\.io"
+    r"|while getting https?:"
 )
 
 
@@ -155,4 +161,4 @@ def without_meters(text: str) -> str:
 
 
 def _stranger(line: str) -> bool:
-    return bool(_CODE.search(line) or _TEST_LOG.search(line) or _TEST_NAME.search(line))
+    return bool(_CODE.search(line) or _TEST_LOG.search(line) or _TEST_NAME.search(line) or _ANOTHER_HOST.search(line))

@@ -1,0 +1,51 @@
+"""Messages beside the shared samples: other wordings of the same families, and what only looks like them.
+
+`wordings.jsonl`: provider, channel, status, text, and the right reading (`after`: seconds until the reset, where
+the text states it relatively or in UTC). Add a line for every message that was read wrongly.
+"""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from paceline.detect import Observation, explain
+from tests.detect.scoring import kind_of, times_of
+
+SEEN_AT = 1_790_000_000.0  # Monday, 21 September 2026, 14:13:20 UTC
+
+
+class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One message and its right reading."""
+
+    provider: str
+    channel: str
+    text: str
+    kind: str
+    status: int | None = None
+    after: float | None = None
+
+
+WORDINGS = [
+    msgspec.json.decode(line, type=Wording)
+    for line in Path(__file__).with_name("wordings.jsonl").read_text("utf-8").splitlines()
+]
+
+
+@pytest.mark.parametrize("wording", WORDINGS, ids=lambda wording: f"{wording.provider}: {wording.text[:50]}")
+def test_another_wording_is_read_right(wording: Wording) -> None:
+    reading = explain(
+        Observation(
+            provider=wording.provider,
+            channel=wording.channel,
+            text=wording.text,
+            status=wording.status,
+            seen_at=SEEN_AT,
+            tz="UTC",
+        )
+    )
+    assert kind_of(reading.signals) == wording.kind, reading
+    if wording.after is not None:
+        assert any(abs(at - SEEN_AT - wording.after) <= 1 for at in times_of(reading.signals, SEEN_AT)), reading
+    if wording.kind == "none":
+        assert not times_of(reading.signals, SEEN_AT)
