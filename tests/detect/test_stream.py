@@ -220,6 +220,16 @@ def test_prose_and_tool_results_never_count() -> None:
     assert session.ends(0) == "success"
 
 
+@pytest.mark.parametrize("channel", ["stdout", "stderr", "screen"])
+def test_pr_4290_is_not_a_429(channel: Channel) -> None:
+    session = Session()
+
+    told = session.says(b"Opened PR #4290 (429 lines changed)\n", channel)
+
+    assert told + session.reader.close(exit_code=1, seen_at=NOW) == []
+    assert session.reader.outcome == "failed"
+
+
 @pytest.mark.parametrize("exit_code", [0, 1])
 def test_plain_text_that_only_talks_about_limits_is_prose(exit_code: int) -> None:
     session = Session()
