@@ -15,7 +15,6 @@ import msgspec
 from paceline.clock import Clock, SystemClock, TimerHandle
 from paceline.core import (
     Deferred,
-    Expired,
     Governor,
     GovernorSettings,
     Granted,
@@ -56,8 +55,6 @@ class Slot(msgspec.Struct, eq=False):
     scope: str
     session: str | None
     released: bool = False
-    lost: bool = False
-    is_known: bool = False
 
     @property
     def id(self) -> str:
@@ -76,10 +73,16 @@ class Slot(msgspec.Struct, eq=False):
     def waited(self) -> float:
         return self._granted.waited
 
+    @property
+    def lost(self) -> bool:
+        """The lease ran out while it was held: the place is given on."""
+        return not self.released and not self._limiter._governor.is_held(self.id)
+
     def release(self) -> None:
         """Give the slot back. Without a report before, it went well."""
         if not self.released:
-            self._limiter._release(self)
+            self.released = True
+            self._limiter._release(self._granted, self.scope, self.session)
 
     def renew(self) -> None:
         """Keep the lease for another `slot_timeout`."""
@@ -125,8 +128,10 @@ class _SlotContext(msgspec.Struct, eq=False):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.slot is not None and not self.slot.released:
-            self.limiter._release(self.slot)
+        slot = self.slot
+        if slot is not None and not slot.released:
+            slot.released = True
+            self.limiter._release(slot._granted, slot.scope, slot.session)
 
 
 class Limiter:
@@ -162,15 +167,13 @@ class Limiter:
             slot_timeout=slot_timeout,
             watchdog_interval=watchdog_interval,
             ageing=ageing,
-            slot_events=on_event is not None,
         )
         self._clock = clock or SystemClock()
         self._now = self._clock.now
-        self._on_event = on_event or _ignore
+        self._on_event = on_event
         self._usage = dict(usage or {})
         self._futures: dict[str, asyncio.Future[Granted]] = {}
         self._timeouts: dict[str, TimerHandle] = {}
-        self._slots: dict[str, Slot] = {}
         self._by_session: dict[str, dict[str, None]] = {}
         self._run_owner: dict[str, str] = {}
         self._paths: dict[str, tuple[str, ...]] = {}
@@ -249,20 +252,16 @@ class Limiter:
             check_seconds(timeout, "timeout")
         ticket = self._ticket(scope, session, priority, since, leased)
         verdict = self._governor.request(ticket, now=self._now())
-        books = self._books
         if type(verdict) is Deferred:
             try:
                 verdict = await self._join_line(ticket.id, verdict, timeout, on_queued)
             except BaseException:
                 self._leave_line(ticket.id)
                 raise
-        elif books.effects or books.next_due < self._armed_for:
+        elif self._books.effects or self._books.next_due < self._armed_for:
             self._attend()
         assert type(verdict) is Granted
-        if session is None and not leased:
-            slot = Slot(self, verdict, ticket.scopes[-1], None)
-        else:
-            slot = self._hold(verdict, ticket.scopes[-1], session)
+        slot = self._hold(verdict, ticket.scopes[-1], session)
         if context is not None:
             context.slot = slot
         return slot
@@ -278,11 +277,13 @@ class Limiter:
         return Ticket(f"slot-{self._count}", scopes, "", priority, since, parent, None, leased)
 
     def _hold(self, granted: Granted, scope: str, session: str | None) -> Slot:
-        """A slot that can be lost, or released with its session, is kept in mind."""
-        slot = self._slots[granted.ticket_id] = Slot(self, granted, scope, session, is_known=True)
         if session is not None:
             self._by_session.setdefault(session, {})[granted.ticket_id] = None
-        return slot
+        if self._on_event is not None:
+            self._tell(
+                "slot.granted", granted.granted_at, scope, {"ticket": granted.ticket_id, "waited": granted.waited}
+            )
+        return Slot(self, granted, scope, session)
 
     def _session_ticket(self, session: str) -> str | None:
         """The ticket of a session that was acquired by name."""
@@ -299,6 +300,9 @@ class Limiter:
             self._attend()
         if self._timer is None and self._armed_for != math.inf:
             self._arm()  # calls made before there was a loop could not
+        if self._on_event is not None:
+            fields = {"reason": deferred.reason, "detail": deferred.detail, "retry_at": deferred.retry_at}
+            self._tell("slot.deferred", self._now(), deferred.scope, {"ticket": ticket_id, **fields})
         if on_queued is not None:
             on_queued(deferred)
         if timeout is not None:
@@ -320,17 +324,16 @@ class Limiter:
         if future is not None and not future.done() and why is not None:
             future.set_exception(SlotTimeout(f"no slot within {timeout:g} s: {why.detail}"))
 
-    def _release(self, slot: Slot) -> None:
-        slot.released = True
-        ticket_id = slot._granted.ticket_id
-        if slot.is_known:
-            self._slots.pop(ticket_id, None)
-        if slot.session is not None:
-            self._forget(slot.session, ticket_id)
-        self._governor.release(ticket_id, now=self._now())
-        books = self._books
-        if books.effects or books.next_due < self._armed_for:
+    def _release(self, granted: Granted, scope: str, session: str | None) -> None:
+        ticket_id = granted.ticket_id
+        if session is not None:
+            self._forget(session, ticket_id)
+        now = self._now()
+        self._governor.release(ticket_id, now=now)
+        if self._books.effects or self._books.next_due < self._armed_for:
             self._attend()
+        if self._on_event is not None:
+            self._tell("slot.released", now, scope, {"ticket": ticket_id, "held": now - granted.granted_at})
 
     def _renew(self, slot: Slot) -> None:
         renewed = not slot.lost and self._governor.renew(slot.id, now=self._now())
@@ -380,8 +383,6 @@ class Limiter:
         """Give the session's place back, and those of all its runs. Idempotent."""
         held = self._by_session.pop(session, {})
         for ticket_id in sorted(held, key=lambda held_id: held_id == _session_id(session)):  # the session itself last
-            if (slot := self._slots.pop(ticket_id, None)) is not None:
-                slot.released = True
             self._run_owner.pop(ticket_id, None)
             self._governor.release(ticket_id, now=self._now())
         self._attend()
@@ -512,22 +513,25 @@ class Limiter:
 
     def _attend(self) -> None:
         """Carry out what the Governor wants done, and arm the timer for its next wake-up."""
-        books, on_event = self._books, self._on_event
+        books = self._books
         while books.effects:
             for effect in self._governor.collect():
-                if type(effect) is Event:
-                    try:
-                        on_event(effect)
-                    except Exception:  # a listener's fault must not stop admission
-                        log.exception("on_event failed for %s", effect.name)
-                elif isinstance(effect, Granted):
+                if isinstance(effect, Granted):
                     self._complete(effect)
                 elif isinstance(effect, PollUsage):
                     self._poll(effect.scope)
-                elif isinstance(effect, Expired) and effect.ticket_id in self._slots:
-                    self._slots[effect.ticket_id].lost = True
+                elif isinstance(effect, Event) and self._on_event is not None:
+                    self._tell(effect.name, effect.at, effect.scope, effect.fields)
         if books.next_due < self._armed_for:
             self._arm()
+
+    def _tell(self, name: str, at: float, scope: str | None, fields: dict[str, object]) -> None:
+        """A listener's fault must not stop admission."""
+        assert self._on_event is not None
+        try:
+            self._on_event(Event(name, at, scope, None, fields))
+        except Exception:
+            log.exception("on_event failed for %s", name)
 
     def _complete(self, granted: Granted) -> None:
         future = self._futures.pop(granted.ticket_id, None)
@@ -573,10 +577,6 @@ class Limiter:
         self._polls.pop(scope, None)
         if not self._closed:
             self.report(scope, usage if isinstance(usage, Usage) else Usage())
-
-
-def _ignore(event: Event) -> None:
-    """Nobody listens."""
 
 
 def _session_id(session: str) -> str:

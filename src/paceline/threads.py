@@ -58,14 +58,10 @@ class ThreadSlot:
 class FromThread:
     """The blocking face of one limiter."""
 
-    def __init__(self, limiter: "Limiter", loop: asyncio.AbstractEventLoop | None) -> None:
+    def __init__(self, limiter: "Limiter") -> None:
         self._limiter = limiter
-        self._loop = loop
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._starting = threading.Lock()
-
-    @property
-    def is_bound(self) -> bool:
-        return self._loop is not None
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         """The loop the limiter lives on."""

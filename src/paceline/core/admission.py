@@ -53,7 +53,7 @@ def enqueue(books: Books, lane: Lane, ticket: Ticket, refusing: ScopeState | Non
     """Put the ticket in line; `refusing` is what kept it out, None behind others of its own line."""
     now = books.now
     books.seq += 1
-    waiter = Waiter(ticket, lane, line_key(ticket.since, now, books.settings.ageing), books.seq, now)
+    waiter = Waiter(line_key(ticket.since, now, books.settings.ageing), books.seq, ticket, lane, now)
     books.waiters[ticket.id] = waiter
     if lane.group.waiting == 0:
         books.lift_newcomer(lane.group)

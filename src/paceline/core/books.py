@@ -40,7 +40,6 @@ class Books:
     ) -> None:
         self.settings = settings
         self.slot_timeout = settings.slot_timeout
-        self.slot_events = settings.slot_events
         self.now = now
         self.limits = LimitTable(settings, live_limits or {})
         self.cooldowns: PatternTable[float] = PatternTable(settings.cooldowns, live_cooldowns or {})
@@ -173,9 +172,6 @@ class Books:
         if self.sweep_at is None and expires_at is not None:
             self.sweep_at = now + self.settings.watchdog_interval
             self.next_due = min(self.next_due, self.sweep_at)
-        if self.slot_events:
-            fields: dict[str, object] = {"ticket": ticket.id, "waited": waited}
-            self.effects.append(Event("slot.granted", now, lane.names[-1], None, fields))
         return Granted(ticket.id, token, now, waited, expires_at)
 
     def take_places(self, lane: Lane) -> None:
@@ -221,9 +217,6 @@ class Books:
             self._orphan(slot.run_lanes)
             slot.run_lanes = None
             self.forget_lanes(parent=ticket.id)
-        if self.slot_events:
-            fields: dict[str, object] = {"ticket": ticket.id, "held": now - slot.granted_at}
-            self.effects.append(Event("slot.released", now, lane.names[-1], None, fields))
 
     def _orphan(self, lanes: list[Lane]) -> None:
         """Runs that still wait when their session ends wait on as any others do."""

@@ -62,11 +62,7 @@ class Governor:
             if refusing is None:
                 return books.enter(lane, ticket, 0.0)
         enqueue(books, lane, ticket, refusing)
-        verdict = deferred(books, lane, ticket, lane.size, refusing)
-        if books.slot_events:
-            fields = {"reason": verdict.reason, "detail": verdict.detail, "retry_at": verdict.retry_at}
-            books.emit("slot.deferred", verdict.scope, ticket=ticket.id, **fields)
-        return verdict
+        return deferred(books, lane, ticket, lane.size, refusing)
 
     def try_request(self, ticket: Ticket, *, now: float) -> Verdict:
         """Enter now or not at all."""
@@ -122,6 +118,11 @@ class Governor:
             return False
         slot.expires_at = self.books.now + self.books.settings.slot_timeout if slot.ticket.leased else None
         return True
+
+    def is_held(self, ticket_id: str) -> bool:
+        """Whether the ticket has a slot whose lease is not lost."""
+        slot = self.books.slots.get(ticket_id)
+        return slot is not None and slot.reclaim_at is None
 
     def why(self, ticket_id: str, *, now: float) -> Deferred | None:
         """What holds a waiting ticket, with its place in line."""

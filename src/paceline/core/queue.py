@@ -44,13 +44,13 @@ def weight_of(priority: int) -> float:
     return float(2.0 ** max(-LARGEST_EXPONENT, min(priority, LARGEST_EXPONENT)))
 
 
-class Waiter(msgspec.Struct, eq=False):
-    """A ticket in line. `passed_since` is when it was first passed over for lack of room elsewhere."""
+class Waiter(msgspec.Struct, order=True):
+    """A ticket in line; `key`, then `seq`, is its place. `passed_since`: first passed over for lack of room."""
 
-    ticket: Ticket
-    lane: "Lane"
     key: float
     seq: int
+    ticket: Ticket
+    lane: "Lane"
     enqueued_at: float
     passed_since: float | None = None
     gone: bool = False
@@ -69,24 +69,24 @@ class Lane:
         self.parent = parent
         self.size = 0
         self.watching: ScopeState | None = None
-        self._heap: list[tuple[float, int, Waiter]] = []
+        self._heap: list[Waiter] = []
 
     def push(self, waiter: Waiter) -> bool:
         """True if the waiter is now the head."""
-        heappush(self._heap, (waiter.key, waiter.seq, waiter))
+        heappush(self._heap, waiter)
         self.size += 1
-        return self._heap[0][2] is waiter
+        return self._heap[0] is waiter
 
     def head(self) -> Waiter:
         heap = self._heap
-        while heap[0][2].gone:
+        while heap[0].gone:
             heappop(heap)
-        return heap[0][2]
+        return heap[0]
 
     def remove(self, waiter: Waiter) -> bool:
         """Take it out, and say whether it was the head; others are dropped when they come up, or are the majority."""
         heap = self._heap
-        was_head = heap[0][2] is waiter or self.head() is waiter
+        was_head = heap[0] is waiter or self.head() is waiter
         waiter.gone = True
         self.size -= 1
         if self.size == 0:
@@ -94,22 +94,21 @@ class Lane:
         elif was_head:
             heappop(heap)
         elif len(heap) > 32 and len(heap) > 2 * self.size:
-            self._heap = [entry for entry in heap if not entry[2].gone]
+            self._heap = [other for other in heap if not other.gone]
             heapify(self._heap)
         return was_head
 
     def waiters(self) -> list[Waiter]:
         """In order; for snapshots and questions, not for decisions."""
-        return [entry[2] for entry in sorted(self._heap, key=lambda entry: entry[:2]) if not entry[2].gone]
+        return sorted(waiter for waiter in self._heap if not waiter.gone)
 
     def shift(self, seconds: float) -> None:
         """The clock was set back: all keep their places."""
-        for _, _, waiter in self._heap:
+        for waiter in self._heap:
             waiter.key -= seconds
             waiter.enqueued_at -= seconds
             if waiter.passed_since is not None:
                 waiter.passed_since -= seconds
-        self._heap = [(waiter.key, waiter.seq, waiter) for _, _, waiter in self._heap]
 
 
 WatchEntry = tuple[float, int, Lane]

@@ -27,7 +27,6 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
     ageing: float = 60.0
     usage_interval: float = 1.0
     usage_timeout: float = 5.0
-    slot_events: bool = True
 
     def __post_init__(self) -> None:
         for scope, limit in self.limits.items():

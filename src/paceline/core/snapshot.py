@@ -225,7 +225,7 @@ def _rebuild_line(books: Books, snapshot: Snapshot) -> None:
     heads: dict[Lane, str | None] = {}
     for record in snapshot.waiters:
         lane = books.lane_as_accepted(record.ticket)
-        waiter = Waiter(record.ticket, lane, record.key, record.seq, record.enqueued_at, record.passed_since)
+        waiter = Waiter(record.key, record.seq, record.ticket, lane, record.enqueued_at, record.passed_since)
         books.waiters[record.ticket.id] = waiter
         lane.push(waiter)
         lane.group.waiting += 1

@@ -1,0 +1,1 @@
+"""Measurements, always as ratios against a baseline in the same run: machines are shared and noisy."""
