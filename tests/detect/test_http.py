@@ -63,6 +63,17 @@ def test_a_429_says_how_long_to_wait(headers: dict[str, str], after: float | Non
     assert signal.retry_after == (None if after is None else pytest.approx(after))
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [[("Retry-After", "20")], ((b"retry-after", b"20"),), {b"Retry-After": b"20"}, {"retry-after": ["20"]}],
+)
+def test_headers_may_come_in_any_shape(headers: object) -> None:
+    observation = Observation(provider="x", channel="http", status=429, headers=headers, seen_at=NOW)  # type: ignore[arg-type]
+    (signal,) = detect(observation)
+    assert isinstance(signal, RateLimited)
+    assert signal.retry_after == 20.0
+
+
 def test_an_exhausted_bucket_on_a_200_is_a_budget_and_no_limit() -> None:
     signals = answer(200, {"RateLimit": '"default";r=0;t=48'})
     assert [type(signal) for signal in signals] == [Budget]

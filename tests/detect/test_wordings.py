@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.detect.scoring import kind_of, times_of
 
 from paceline.detect import Observation, explain
-from tests.detect.scoring import kind_of, times_of
 
 SEEN_AT = 1_790_000_000.0  # Monday, 21 September 2026, 14:13:20 UTC
 

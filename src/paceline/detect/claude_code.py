@@ -61,7 +61,6 @@ RULES: tuple[Rule, ...] = (
         r"retrying in \d{1,4} ?s(?:econds)?\.{0,3} ?[·(]? ?\(?attempt #?\d{1,3}(?:/\d{1,3})?",
         stage=Stage.SIGN,
     ),
-    rule("claude.request-rejected", "rate", r"request rejected \(429\)", stage=Stage.WEAK),
     rule(
         "claude.would-exceed",
         "rate",

@@ -16,8 +16,6 @@ RULES: tuple[Rule, ...] = (
         anywhere=True,
         stage=Stage.EXACT,
     ),
-    rule("codex.spend-cap", "billing", r"you(?:'ve)? hit your spend cap", stage=Stage.EXACT),
-    rule("codex.retries-spent", "rate", r"<3>exceeded retry limit, last status: 429", stage=Stage.CODE),
     rule(
         "codex.retries-spent-overloaded", "overloaded", r"<3>exceeded retry limit, last status: 5\d\d", stage=Stage.CODE
     ),

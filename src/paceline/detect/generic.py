@@ -214,7 +214,7 @@ OVERLOADED: tuple[Rule, ...] = (
         r"<3>\w{0,30}(?:error|exception)(?:[:(-]| -){1,2} ?(?:\d{3} )?overloaded",
         r"message\W{1,4}overloaded",
         r"^overloaded[.!]?$",
-        r"overloaded_?error|server_is_overloaded",
+        r"overloadederror",
     ),
     rule(
         "overloaded.capacity",
@@ -298,12 +298,6 @@ RATE: tuple[Rule, ...] = (
     rule("rate.slow-pool", "rate", r"using the slow pool", anywhere=True),
     rule("rate.persisted", "rate", r"rate limit(?:ing)? (?:persisted|detected)", open_end=True),
     rule(
-        "rate.retries-spent",
-        "rate",
-        r"<6>(?:maximum retry attempts|retries) (?:reached|exhausted|exceeded)"
-        r" (?:for|due to|because of) rate[- ]limit\w*",
-    ),
-    rule(
         "rate.google-quota",
         "rate",
         r"<3>resource (?:has been )?exhausted",
@@ -332,7 +326,7 @@ RATE: tuple[Rule, ...] = (
 
 # Error codes and bare statuses come after all sentences: wrappers lie more often than the words inside.
 CODES: tuple[Rule, ...] = (
-    rule("overloaded.code", "overloaded", r"overloaded_error|unavailable_error", stage=Stage.CODE),
+    rule("overloaded.code", "overloaded", r"overloaded_error|server_is_overloaded|unavailable_error", stage=Stage.CODE),
     rule(
         "rate.code",
         "rate",

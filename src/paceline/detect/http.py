@@ -14,6 +14,7 @@ from paceline.detect.claude_code import WINDOWS
 from paceline.detect.jsons import Pairs
 from paceline.detect.resets import Reset, epoch_seconds, finite, parse_duration, parse_instant, parse_retry_after
 from paceline.detect.rules import Kind
+from paceline.detect.text import decoded
 
 Headers = dict[str, str]
 
@@ -43,16 +44,15 @@ NO_HEADERS = HeaderReading()
 
 def header_names(headers: object) -> Headers:
     """Headers of any shape as text, names in lower case, proxies' prefixes removed."""
-    if not isinstance(headers, Mapping):
-        return {}
+    items = headers.items() if isinstance(headers, Mapping) else headers if isinstance(headers, list | tuple) else ()
     found: Headers = {}
-    for raw, value in list(headers.items())[:400]:
-        if value is None:
+    for item in list(items)[:400]:
+        if not isinstance(item, list | tuple) or len(item) != 2 or item[1] is None:
             continue
-        name = str(raw).strip().lower()
+        name, value = decoded(item[0]).strip().lower(), item[1]
         for prefix in _PROXY_PREFIXES:
             name = name.removeprefix(prefix)
-        found[name] = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value).strip()
+        found[name] = ", ".join(map(decoded, value)) if isinstance(value, list | tuple) else decoded(value).strip()
     return found
 
 

@@ -85,7 +85,7 @@ _LEFT = (
 )
 _RIGHT = (
     r"""(?=\s{0,3}(?:$|[.,;:!?)"'}\]·|(\[<\-–—/]"""
-    r"""|(?:for|on|in|at|please|try|resets?|and|or|but|with|by|while|again|to|before|until|as|of|\d)\b))"""
+    r"""|(?:for|on|in|at|please|try|resets?|and|or|but|with|by|while|again|to|before|until|as|of|set)\b|\d))"""
 )
 
 

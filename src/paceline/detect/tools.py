@@ -45,8 +45,6 @@ RULES: tuple[Rule, ...] = (
         "overloaded",
         r"connect ?error:? \[?(?:resource_exhausted|unavailable)|\[(?:resource_exhausted|unavailable)\] error",
     ),
-    rule("cursor.trial-abuse", "none", r"too many free trial accounts"),
     rule("kiro.tomorrow", "quota", r"please return tomorrow", anywhere=True, window="daily"),
     rule("kimi.retry", "rate", r"retrying after rate limit", stage=Stage.RATE),
-    rule("crush.search", "none", r"duckduckgo is rate-limiting"),
 )
