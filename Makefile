@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 
-.PHONY: env test lint demo bench soak clean help
+.PHONY: env test lint demo bench soak fuzz agents record-agents test-agents clean help
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -33,9 +33,22 @@ demo: env  ## a burst of simulated agents under a limit, with a live view
 
 bench: env  ## raw cost against other libraries, as ratios in one run
 	$(BIN)/python -m benchmarks.limiter
+	$(BIN)/python -m benchmarks.stream
 
 soak: env  ## 100,000 seeds of the simulated world
 	$(PYTEST) -n $(WORKERS) -m soak
+
+fuzz: env  ## ten minutes of mutated agent output (PACELINE_FUZZ_SECONDS)
+	$(PYTEST) -m fuzz
+
+agents: env  ## the real agent CLIs, pinned, into .agents/ (about 1.2 GB)
+	scripts/agents.sh
+
+record-agents: agents  ## run the real CLIs against FakeProvider; rewrites tests/detect/recorded/
+	$(BIN)/python scripts/record_agents.py
+
+test-agents: agents  ## the real CLIs through limits and resume, against FakeProvider
+	$(PYTEST) -m agents
 
 clean:  ## removes the environment and all caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
