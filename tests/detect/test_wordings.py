@@ -1,7 +1,8 @@
 """Messages beside the shared samples: other wordings of the same families, and what only looks like them.
 
-`wordings.jsonl`: provider, channel, status, text, and the right reading (`after`: seconds until the reset, where
-the text states it relatively or in UTC). Add a line for every message that was read wrongly.
+`wordings.jsonl`: provider, channel, status, text, and the right reading. `after` is the seconds until the reset, where
+the text states it relatively or in UTC; `rule` the rule that the message is an example of. Add a line for every
+message that was read wrongly.
 """
 
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from tests.detect.scoring import kind_of, times_of
 
 from paceline.detect import Observation, explain
+from paceline.detect.reading import ALL_RULES
 
 SEEN_AT = 1_790_000_000.0  # Monday, 21 September 2026, 14:13:20 UTC
 
@@ -24,6 +26,7 @@ class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
     status: int | None = None
     after: float | None = None
+    rule: str | None = None
 
 
 WORDINGS = [
@@ -32,20 +35,28 @@ WORDINGS = [
 ]
 
 
+def seen(wording: Wording) -> Observation:
+    return Observation(
+        provider=wording.provider,
+        channel=wording.channel,
+        text=wording.text,
+        status=wording.status,
+        seen_at=SEEN_AT,
+        tz="UTC",
+    )
+
+
 @pytest.mark.parametrize("wording", WORDINGS, ids=lambda wording: f"{wording.provider}: {wording.text[:50]}")
 def test_another_wording_is_read_right(wording: Wording) -> None:
-    reading = explain(
-        Observation(
-            provider=wording.provider,
-            channel=wording.channel,
-            text=wording.text,
-            status=wording.status,
-            seen_at=SEEN_AT,
-            tz="UTC",
-        )
-    )
+    reading = explain(seen(wording))
     assert kind_of(reading.signals) == wording.kind, reading
+    assert wording.rule is None or wording.rule in reading.rules, reading
     if wording.after is not None:
         assert any(abs(at - SEEN_AT - wording.after) <= 1 for at in times_of(reading.signals, SEEN_AT)), reading
     if wording.kind == "none":
         assert not times_of(reading.signals, SEEN_AT)
+
+
+def test_every_rule_is_reached_by_some_message() -> None:
+    reached = {name for wording in WORDINGS for name in explain(seen(wording)).rules}
+    assert {rule.name for rule in ALL_RULES} <= reached

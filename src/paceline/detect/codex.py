@@ -17,6 +17,10 @@ RULES: tuple[Rule, ...] = (
         stage=Stage.EXACT,
     ),
     rule(
-        "codex.retries-spent-overloaded", "overloaded", r"<3>exceeded retry limit, last status: 5\d\d", stage=Stage.CODE
+        "codex.retries-spent",
+        "overloaded",
+        r"<3>exceeded retry limit, last status: 5\d\d",
+        open_end=True,
+        stage=Stage.CODE,
     ),
 )

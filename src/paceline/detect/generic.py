@@ -121,7 +121,7 @@ BILLING: tuple[Rule, ...] = (
         r"<3>exceeded (?:your|its|the) budget",
         r"budget_exceeded",
     ),
-    rule("billing.usage-pattern", "billing", r"<20>fair[- ]us(?:ag)?e policy"),
+    rule("billing.usage-pattern", "billing", r"comply with the fair us(?:ag)?e policy", anywhere=True),
     rule("billing.raise-limit", "billing", r"request a limit increase from your (?:owner|admin\w*)", stage=Stage.EXACT),
     rule("billing.prompt-unaffordable", "billing", r"(?:\d{3} )?prompt tokens limit exceeded"),
     rule("billing.key-limit", "billing", r"key (?:credit |spend )?limit exceeded"),

@@ -27,6 +27,7 @@ _BOX = re.compile(r"[\u2500-\u259f]+")
 _EDGE_LEFT = re.compile(r"""^[^\w"'(){}\[\]<$/\\#+~.@&`:=-]{1,200}""")
 # An agent's bullet or a list: its words are prose, so only its first words can be the CLI's own.
 _BULLET = re.compile(r"^\s{0,12}(?:[⏺●•·]|[-*]\s|\d{1,2}[.)]\s|⎿)")
+_OWN_START = re.compile(r"API Error\b|Error: [45]\d\d\b")
 _INNER_START = re.compile(r"(?<=[a-z])[.:;!?)] ?(?=\s)|(?<=\w)\s[-–—](?=\s)")
 _TOOL_ERROR = re.compile(r"^\s{0,12}⎿\s{0,4}(?:error|fatal|warning)\b[: ](?!.{0,40}\"type\")", re.I)
 _JS_JOIN = re.compile(r"""(?:\\n)?['"]\s?\+\s{0,400}['"]?""")
@@ -75,7 +76,7 @@ def cleaned(text: str) -> str:
             continue
         line = _BOX.sub(" ", raw).strip(" |")
         bare = _SPACES.sub(" ", _EDGE_LEFT.sub("", line))
-        if _BULLET.match(raw):
+        if _BULLET.match(raw) and not _OWN_START.match(bare):
             bare = SOFT + bare
         if lines and bare and _continues(lines[-1], line, bare):
             lines[-1] = f"{lines[-1]}{WRAP}{bare}"
@@ -111,7 +112,7 @@ _METER = re.compile(
 _HIT = re.compile(r"\b(?:reached|hit|exceeded|exhausted|out of|used 100% of)\b", re.I)
 # Code, diffs, tests and searches: the words are there, but nobody says them.
 _CODE = re.compile(
-    r"""^(?:(?![45]\d\d\b)\d{1,6}(?:\s?[|+:]|\s-)\s|[+-]{1,3}\s?\S.{0,400}[;{(,]$|@@\s|diff\s--git|\#!|//|/\*|\*\s@|```)
+    r"""^(?:(?![45]\d\d:\s\w)\d{1,6}(?:\s?[|+:]|\s-)\s|[+-]{1,3}\s?\S.{0,400}[;{(,]$|@@\s|diff\s--git|\#!|//|/\*|\*\s@|```)
     |\b(?:console\.(?:log|error|warn)|logger\.\w{1,12}|log\.\w{1,12}|print(?:f|ln)?|includes|match(?:es)?|expect|test|describe|it|re\.compile|mock\w{0,20})\(
     |\b(?:throw\snew|raise|new)\s\w{1,60}\(|\bassert\w{0,20}[\s(]\S|\bside_effect\b
     |\b(?:def|fn|func|function|class)\s\w{1,80}\s?[(:{]
