@@ -1,0 +1,59 @@
+"""The docs run: every Python block of the README and of docs/library.md, the examples, and every link between pages."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import paceline
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", ROOT / "docs" / "library.md")
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+README_LINES = 15
+
+
+def blocks_of(page: Path) -> list[tuple[str, str]]:
+    return [(f"{page.name}-{number}", code) for number, code in enumerate(BLOCK.findall(page.read_text("utf-8")), 1)]
+
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+
+
+@pytest.mark.parametrize(("name", "code"), BLOCKS, ids=[name for name, _ in BLOCKS])
+def test_a_block_runs_as_it_stands(name: str, code: str, tmp_path: Path) -> None:
+    script = tmp_path / f"{name}.py"
+    script.write_text(code, "utf-8")
+
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def test_the_library_is_shown_in_a_few_lines() -> None:
+    (_, code), *_ = blocks_of(ROOT / "README.md")
+
+    assert len([line for line in code.splitlines() if line.strip()]) <= README_LINES
+
+
+def test_every_public_name_is_explained() -> None:
+    shown = (ROOT / "docs" / "library.md").read_text("utf-8")
+
+    assert [name for name in paceline.__all__ if name not in shown] == []
+
+
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda page: page.name)
+def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
+    links = [link for link in LINK.findall(page.read_text("utf-8")) if not link.startswith("http")]
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.stem)
+def test_an_example_runs(example: Path) -> None:
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
