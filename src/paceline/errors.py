@@ -11,6 +11,9 @@
      │   ├─ StoreFull            no room left on the disk
      │   ├─ StoreDamaged         the database is not readable as one
      │   └─ StoreTooNew          written by a newer Paceline
+     ├─ ExecutorError            a session cannot be started; none was
+     │   ├─ AttemptInUse         this attempt was started before
+     │   └─ SpoolError           the spool cannot be written
      └─ InvalidInput             the caller must change the call; nothing was changed
          ├─ InvalidLimit         a limit that is not a whole number >= 1, or none
          ├─ InvalidDuration      a cooldown, pause or time-out that is no such thing
@@ -80,6 +83,18 @@ class StoreDamaged(StoreError):
 
 class StoreTooNew(StoreError):
     """The database was written by a newer Paceline."""
+
+
+class ExecutorError(PacelineError):
+    """A session cannot be started; nothing was."""
+
+
+class AttemptInUse(ExecutorError):
+    """An attempt runs once: this one is running, or has been."""
+
+
+class SpoolError(ExecutorError):
+    """The spool cannot be written; the message says where and why."""
 
 
 class InvalidInput(PacelineError, ValueError):
