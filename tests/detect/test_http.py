@@ -189,6 +189,13 @@ def test_a_banner_that_a_proxy_passed_on_as_an_answer_is_one() -> None:
     assert quota.resets_at == NOW + 2800
 
 
+def test_an_error_that_a_proxy_passed_on_as_an_answer_is_one() -> None:
+    said = "Error: request failed (429): Your quota will reset after 2h0m0s."
+    quota = answer(200, text=f'{{"choices":[{{"message":{{"content":"{said}"}}}}]}}')[0]
+    assert isinstance(quota, QuotaClosed)
+    assert quota.resets_at == NOW + 7200
+
+
 def test_an_error_inside_of_a_200_stream_is_one() -> None:
     body = 'event: error\ndata: {"error":{"type":"overloaded_error","message":"Overloaded"}}'
     assert isinstance(answer(200, text=body)[0], Overloaded)

@@ -9,6 +9,7 @@ RULES: tuple[Rule, ...] = (
         r"\[?1308\]?\W{1,4}[^\n]{0,80}(?:limit|上限)|已达到[^\n]{0,4}\s{0,3}\d{1,2}\s{0,3}小时[^\n]{0,8}上限",
         anywhere=True,
     ),
+    rule("zai.code", "quota", r"code\W{1,4}13(?:08|10|16)\b", anywhere=True, stage=Stage.CODE),
     rule("zai.balance", "billing", r"\[1113\]", anywhere=True),
     rule("zai.overloaded", "overloaded", r"\[1305\]", anywhere=True),
     rule("moonshot.week", "quota", r"access_terminated_error", stage=Stage.CODE, unless=r"only available for|api key"),

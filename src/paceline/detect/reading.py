@@ -72,7 +72,9 @@ _ERROR_IN_200 = re.compile(
     r'"error"\s?:\s?"\w|"?(?:error|event)"?\s?[:=]\s?"?(?:\{|error\b|\[)|"status_code"\s?:\s?[1-9]'
     r"|response\.failed|:HTTP_STATUS/[45]"
 )
-_ANSWERS = re.compile(r'"(?:text|content)"\s?:\s?"((?:[^"\\]|\\.){8,200})"')
+_ANSWERS = re.compile(r'"(?:text|content)"\s?:\s?"((?:[^"\\]|\\.){8,3000})"')
+_ERROR_AS_ANSWER = re.compile(r"\[?(?:API )?Error: .{0,60}\b[45]\d\d\b")
+LONGEST_BANNER = 200
 _CHINA = "Asia/Shanghai"
 _XY = re.compile(r"\(?(\d{1,5}) ?/ ?(\d{1,5})(?: \w{1,12})?[);]")
 _LIMIT_NUMBER = re.compile(r"(?:concurrency|limit|max(?:imum)?)[:= ]{1,3}(\d{1,5})\b", re.I)
@@ -236,11 +238,19 @@ def _read_healthy(scene: Scene, text: str, headers: Headers, status: int) -> Rea
     """A successful answer: what its headers say is left, or a subscription's banner that a proxy passed on as one."""
     healthy = read_headers(headers, status=status, seen_at=scene.seen_at)
     answers = _ANSWERS.findall(text[:4000])
-    if len(answers) == 1:
-        reading = _decide(Heard(scene=scene, text=cleaned(answers[0]), loose=False))
-        if any(isinstance(signal, QuotaClosed) and signal.resets_at is not None for signal in reading.signals):
-            return Reading(signals=[*reading.signals, *healthy.budgets], rules=reading.rules)
+    if len(answers) == 1 and (reading := _read_answer(scene, answers[0])).signals:
+        return Reading(signals=[*reading.signals, *healthy.budgets], rules=reading.rules)
     return Reading(signals=list(healthy.budgets), rules=healthy.rules)
+
+
+def _read_answer(scene: Scene, answer: str) -> Reading:
+    """The only text of an answer, if it is nothing but an error or a banner with its reset."""
+    text = cleaned(answer)
+    if _ERROR_AS_ANSWER.match(text):
+        return _decide(Heard(scene=scene, text=text, loose=True, pairs=scanned(text)))
+    reading = _decide(Heard(scene=scene, text=text, loose=False)) if len(text) <= LONGEST_BANNER else NOTHING
+    closed = any(isinstance(signal, QuotaClosed) and signal.resets_at is not None for signal in reading.signals)
+    return reading if closed else NOTHING
 
 
 # --- the decision ------------------------------------------------------------------------------
