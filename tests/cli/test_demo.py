@@ -19,16 +19,16 @@ from paceline.core.signals import QuotaClosed
 from paceline.events import FIELDS, Event
 
 SMALL = Plan(
-    agents_per_team=4,
+    agents_per_team=3,
     calls_per_agent=2,
     configured=3,
     capacity=2,
     lag=0.02,
     latency=0.01,
     words_per_second=500.0,
-    window_requests=9,
-    window_seconds=2.0,
-    hiccup_after=3,
+    window_requests=7,
+    window_seconds=6.0,
+    hiccup_after=8,
     hiccup_seconds=1.0,
 )
 
@@ -47,7 +47,7 @@ async def test_every_call_is_served_through_overload_and_a_closed_window() -> No
 
     found = await perform(console, SMALL)
 
-    assert found.done == found.calls == 16
+    assert found.done == found.calls == 12
     assert found.lost == 0
     assert found.peak_in_flight <= SMALL.capacity
     assert found.refusals["too many at once"] >= 1
@@ -56,7 +56,7 @@ async def test_every_call_is_served_through_overload_and_a_closed_window() -> No
     assert found.reopenings == 1
     lines = written(console)
     assert "\x1b" not in lines
-    for words in ("the limit was 3", "overloaded", "window is spent", "one canary goes first", "16 of 16, none lost"):
+    for words in ("the limit was 3", "overloaded", "window is spent", "one canary goes first", "12 of 12, none lost"):
         assert words in lines
 
 
@@ -67,7 +67,7 @@ async def test_the_screen_fits_an_ordinary_terminal() -> None:
 
         console.print(screen(play, before + 1.0, console.width))
 
-        assert state_line(play, before + 1.0).startswith("  1.0 s  0/16 done, 0/3 in flight, 0 waiting")
+        assert state_line(play, before + 1.0).startswith("  1.0 s  0/12 done, 0/3 in flight, 0 waiting")
     lines = written(console).splitlines()
     assert len(lines) <= 23
     assert max(map(len, lines)) <= 80
@@ -84,9 +84,9 @@ def test_the_command_ends_with_0_and_its_figures(
 
     assert result.exit_code == 0
     if options:
-        assert json.loads(result.stdout)["done"] == 16
+        assert json.loads(result.stdout)["done"] == 12
     else:
-        assert "calls done       16 of 16, none lost" in result.stdout
+        assert "calls done       12 of 12, none lost" in result.stdout
 
 
 def test_refusals_that_come_together_are_one_line() -> None:

@@ -4,11 +4,14 @@ import re
 import runpy
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import paceline
+from paceline.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "library.md")
@@ -36,6 +39,19 @@ def test_the_library_is_shown_in_a_few_lines() -> None:
     (_, code), *_ = blocks_of(ROOT / "README.md")
 
     assert len([line for line in code.splitlines() if line.strip()]) <= README_LINES
+
+
+def test_the_readme_shows_what_detect_really_prints(runner: CliRunner) -> None:
+    shown = re.search(
+        r"""    \$ echo "(.*?)" \| paceline detect -\n(.*?)\n\n""", (ROOT / "README.md").read_text("utf-8"), re.S
+    )
+    assert shown is not None
+
+    said = runner.invoke(
+        app, ["detect", "-", "--tz", "UTC", "--seen-at", "2026-11-15T12:00:00Z"], input=shown[1]
+    ).stdout
+
+    assert said.splitlines() == textwrap.dedent(shown[2]).splitlines()
 
 
 def test_every_public_name_is_explained() -> None:

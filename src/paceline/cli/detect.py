@@ -5,7 +5,6 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from paceline.cli.inputs import chunks_of, opened
@@ -91,7 +90,6 @@ def show_run(run: Run, *, provider: str, seen_at: float, zone: ZoneInfo, as_json
     outcome = run.outcome or "interrupted"
     console.print(f"Outcome: {outcome}", style="bold", end="")
     console.print(f" ({OUTCOMES[outcome]})", style="dim")
-    table = _facts_table()
     facts = (
         ("session", run.session_id),
         ("tokens", None if run.tokens is None else f"{run.tokens:,}"),
@@ -99,8 +97,7 @@ def show_run(run: Run, *, provider: str, seen_at: float, zone: ZoneInfo, as_json
         ("turns", str(run.turns) if run.turns else None),
     )
     for name, value in facts:
-        table.add_row(f"  {name}", _shown(value or "not said"))
-    console.print(table)
+        _print_fact(console, name, value or "not said")
     if not run.signals and outcome not in ("success", "interrupted"):
         _print_nothing(console, provider)
 
@@ -114,22 +111,14 @@ def _print_signals(console: Console, signals: list[Signal], *, seen_at: float, z
         console.print(f"seen at {absolute(seen_at, zone)}", style="dim")
     for signal in signals:
         console.print(title_of(signal), style="bold")
-        table = _facts_table()
         for name, value in rows_of(signal, seen_at=seen_at, zone=zone):
-            table.add_row(f"  {name}", _shown(value))
-        console.print(table)
+            _print_fact(console, name, value)
 
 
-def _shown(value: str) -> Text:
-    """Words from outside, as text and nothing else: no markup, and nothing that steers a terminal."""
-    return Text("".join(letter if letter.isprintable() else "?" for letter in value))
-
-
-def _facts_table() -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", min_width=12)
-    table.add_column(overflow="fold")
-    return table
+def _print_fact(console: Console, name: str, value: str) -> None:
+    """Words from outside are shown as text and nothing else: no markup, and nothing that steers a terminal."""
+    printable = "".join(letter if letter.isprintable() else "?" for letter in value)
+    console.print(Text.assemble((f"  {name:<15}", "dim"), printable), soft_wrap=True)
 
 
 def _print_nothing(console: Console, provider: str) -> None:

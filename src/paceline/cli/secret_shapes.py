@@ -162,7 +162,6 @@ _TO_SPACE = r"[^\s\"'<>`\\]"
 _WRAPPED = r"(?:[ \t│|]{0,8}\r?\n[ \t│|]{0,8}(?=[\w\-]{0,200}\d)[\w\-+/=]{3,400})?"
 """A key that a terminal has wrapped goes on at the beginning of the next line."""
 _SECRET_NAME = (
-    r"[\w.\-]{0,40}"
     r"(?:api[_\-. ]?key|secret|passw(?:or)?d|passphrase|pwd|credentials?|private[_\-. ]?key|cookie|authori[sz]ation"
     r"|(?:access|auth|refresh|id|session|bearer|oauth|csrf)[_\-. ]?token|(?<![a-z])token(?!s)|client[_\-. ]?id"
     r"|(?:account|org|organi[sz]ation|user|tenant|project)[_\-. ]?(?:id|uuid)|user[_\-. ]?name|login)"
@@ -196,7 +195,7 @@ _IDS = (
 SHAPES: tuple[Shape, ...] = (
     Shape(
         "private key",
-        re.compile(r"-----BEGIN [A-Z ]{0,40}-----.{0,20000}?(?:-----END [A-Z ]{0,40}-----|\Z)", re.S),
+        re.compile(r"-----BEGIN [A-Z ]{0,40}-----(?:[^-]|-(?!--)){0,20000}(?:-----END [A-Z ]{0,40}-----)?"),
         always("<private key>"),
     ),
     Shape(
@@ -229,7 +228,7 @@ SHAPES: tuple[Shape, ...] = (
         ),
         after_name,
     ),
-    Shape("secret", re.compile(rf"(?P<name>\b{_SECRET_NAME}{_IS})(?P<value>{_VALUE})", re.I), after_name),
+    Shape("secret", re.compile(rf"(?P<name>{_SECRET_NAME}{_IS})(?P<value>{_VALUE})", re.I), after_name),
     Shape("token", re.compile(r"\beyJ[\w\-]{5,8000}(?:\.[\w\-]{1,8000}){0,4}"), always("<token>")),
     Shape(
         "key",
