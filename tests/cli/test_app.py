@@ -1,5 +1,6 @@
 """The command as a whole: help that teaches, clear words and exit code 2 for wrong use."""
 
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -68,3 +69,16 @@ def test_it_runs_as_a_module_and_reads_a_pipe() -> None:
 
     assert done.returncode == 0
     assert b"Quota window spent" in done.stdout
+
+
+def test_an_interrupted_demo_exits_with_130_and_no_traceback() -> None:
+    argv = [sys.executable, "-u", "-m", "paceline", "demo"]
+
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
+        assert demo.stdout is not None
+        demo.stdout.readline()  # it plays
+        demo.send_signal(signal.SIGINT)
+        _, errors = demo.communicate(timeout=30)
+
+    assert demo.returncode == 130
+    assert b"Traceback" not in errors
