@@ -1,1 +1,13 @@
 """What must survive: one interface (`interface.py`), several implementations."""
+
+from paceline.store.interface import Added as Added
+from paceline.store.interface import Campaign as Campaign
+from paceline.store.interface import Page as Page
+from paceline.store.interface import Settled as Settled
+from paceline.store.interface import Store as Store
+from paceline.store.interface import StoredEvent as StoredEvent
+from paceline.store.interface import Unit as Unit
+from paceline.store.interface import UnitCounts as UnitCounts
+from paceline.store.interface import UnitSpec as UnitSpec
+from paceline.store.memory import MemoryStore as MemoryStore
+from paceline.store.sqlite import SqliteStore as SqliteStore

@@ -4,7 +4,7 @@ Implementations decide nothing: which unit may run, and what becomes of it, come
 They are synchronous and used from one thread at a time; the engine keeps them off its event loop.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -64,16 +64,19 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
-    """What adding a plan did; `changed` units differ from the stored ones and were left, or updated."""
+    """What adding a plan did; `changed` units differ from the stored ones and were left, or `updated`."""
 
-    added: tuple[str, ...] = ()
+    added: int = 0
     unchanged: int = 0
     changed: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """One ended try to store. `session_id` is the conversation to resume, None to start afresh."""
+    """One ended try to store. `session_id` is the conversation to resume, None to start afresh.
+
+    Without `account` it is the one that the try was claimed for.
+    """
 
     unit_id: str
     fence: int
@@ -102,24 +105,28 @@ class StoredEvent(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Some units, and the cursor that continues after them (None at the end)."""
+    """Some units without their prompts, and the cursor that continues after them (None at the end)."""
 
     units: tuple[Unit, ...]
     cursor: str | None = None
 
 
 class Store(Protocol):
-    """The contract. `paceline.testing` has the suite that every implementation passes."""
+    """The contract. `paceline.testing.store_contract` has the suite that every implementation passes."""
 
     # campaigns
-    def add_campaign(self, campaign: Campaign, units: Sequence[UnitSpec], *, update: bool, now: float) -> Added:
+    def add_campaign(self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float) -> Added:
         """Add a campaign, or more units to it. Idempotent by unit id; done units stay done.
 
         Units that differ from the stored ones are named and left, unless `update` (never those that
-        run or are done). The campaign's own settings are replaced; its state is kept.
+        run or are done). The campaign's own settings are replaced; its state and age are kept.
+        `InvalidInput`, and nothing is stored, for a name that cannot be one, the same unit twice, or
+        text that is not Unicode.
         """
 
-    def campaigns(self) -> list[Campaign]: ...
+    def campaigns(self) -> list[Campaign]:
+        """In the order they were added."""
+
     def set_campaign(self, campaign: Campaign) -> None:
         """Replace its settings and state; `UnknownName` if there is none."""
 
@@ -137,21 +144,30 @@ class Store(Protocol):
 
         Those whose conversation lives on the account first, then in plan order; parked ones only once
         `wake_units` has woken them; never one whose conversation lives elsewhere. `attempts` are the
-        names of the attempt folders, one each. The cost is flat in the number of units.
+        names of the attempt folders, one each. A claim counts as a try. The cost is flat in the number of
+        units. A claim whose answer was lost shows in `running_units`, and its lease runs out.
         """
 
     def settle_units(self, settled: Sequence[Settled], *, now: float) -> list[bool]:
-        """Store how tries ended, all in one transaction. False for one whose fence is stale: it changes nothing."""
+        """Store how tries ended, all in one transaction. False for one whose fence is stale: it changes nothing.
+
+        Idempotent: what is stored already, and is still so, is answered with True again.
+        """
 
     def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
         """Extend leases; the ids whose fence is stale come back."""
 
-    def wake_units(self, *, now: float) -> int:
-        """Parked units whose time has come may be claimed again."""
+    def wake_units(self, *, now: float, limit: int = 10_000) -> int:
+        """Parked units whose time has come may be claimed again, the earliest first.
 
-    def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int: ...
-    def retry_units(self, campaign: str, *, now: float) -> int:
-        """Held and quarantined units of the campaign become todo, with their counters at zero."""
+        How many were woken; when it is `limit`, more may be due: a million at once would hold up the pass.
+        """
+
+    def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
+        """Those of them that are todo wait for a person; how many."""
+
+    def retry_units(self, campaign: str) -> int:
+        """Held and quarantined units of the campaign become todo, with their counters at zero; how many."""
 
     def cancel_units(self, campaign: str, *, now: float) -> list[str]:
         """All that are not done; the ids of those that ran, for the engine to end."""
@@ -160,7 +176,9 @@ class Store(Protocol):
         """The next try starts afresh, on any account."""
 
     # looking in
-    def unit(self, unit_id: str) -> Unit | None: ...
+    def unit(self, unit_id: str) -> Unit | None:
+        """All of it, with its prompt."""
+
     def units(
         self,
         *,
@@ -168,8 +186,12 @@ class Store(Protocol):
         state: UnitState | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> Page: ...
-    def running_units(self) -> list[Unit]: ...
+    ) -> Page:
+        """By campaign in the order they were added, then in plan order; without prompts, which may be 1 MB each."""
+
+    def running_units(self) -> list[Unit]:
+        """All of them in the order of `units`, without prompts."""
+
     def next_resume_at(self) -> float | None:
         """When the first parked unit is due."""
 
@@ -178,14 +200,25 @@ class Store(Protocol):
 
     # the engine's own
     def append_events(self, events: Sequence[Event]) -> int:
-        """The id of the last one."""
+        """The id of the last one; ids are never used again."""
 
-    def events(self, *, after: int = 0, limit: int = 1000, unit: str | None = None) -> list[StoredEvent]: ...
-    def trim_events(self, *, keep: int) -> None: ...
-    def save_state(self, key: str, value: bytes) -> None: ...
-    def load_state(self, key: str) -> bytes | None: ...
+    def events(self, *, after: int = 0, limit: int = 1000, unit: str | None = None) -> list[StoredEvent]:
+        """Those with an id above `after`, oldest first."""
+
+    def trim_events(self, *, keep: int) -> None:
+        """Forget all but the last `keep`."""
+
+    def save_state(self, key: str, value: bytes) -> None:
+        """Replace what is kept under the key."""
+
+    def load_state(self, key: str) -> bytes | None:
+        """What was kept under the key."""
+
     def lead(self, owner: str, *, until: float, now: float) -> bool:
         """Become or stay the one engine that decides; false while another one's lease runs."""
 
-    def resign(self, owner: str) -> None: ...
-    def close(self) -> None: ...
+    def resign(self, owner: str) -> None:
+        """Stop leading, if it is this owner that leads."""
+
+    def close(self) -> None:
+        """Let go of files; closing twice is harmless."""

@@ -1,0 +1,128 @@
+"""The SQLite schema and its history: one entry per version, never changed once released, only added to.
+
+`user_version` is the number of entries that were applied. `application_id` marks the file as Paceline's.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from paceline.errors import StoreDamaged, StoreTooNew
+
+APPLICATION_ID: Final = 0x50414345  # "PACE"
+
+Migration = tuple[str, ...]
+
+# A unit's key is its campaign's number and its position in one integer (`rules.unit_key`), so that the table
+# and every index of it are in the order in which units are claimed and listed, and a campaign is a range.
+#
+# Prompts may be 1 MB and have a table of their own: claims, counts and lists never step over them.
+#
+# Two partial indexes hold what may be claimed, one what is parked. A unit leaves them when it is claimed, so
+# that a claim looks at nothing else, whatever the number of units that are done or wait.
+#
+# `tallies` is kept by triggers, so that no verb can forget to count. Its account is the one that a
+# conversation is bound to, '' for none, and is told apart only for what may be claimed.
+VERSION_1: Final[Migration] = (
+    """CREATE TABLE campaigns (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL UNIQUE,
+        next_position INTEGER NOT NULL DEFAULT 0,
+        body BLOB NOT NULL
+    )""",
+    """CREATE TABLE units (
+        key INTEGER PRIMARY KEY,
+        campaign INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        cwd TEXT NOT NULL,
+        output TEXT,
+        state TEXT NOT NULL DEFAULT 'todo',
+        attempts INTEGER NOT NULL DEFAULT 0,
+        tries INTEGER NOT NULL DEFAULT 0,
+        parks INTEGER NOT NULL DEFAULT 0,
+        windows_spent INTEGER NOT NULL DEFAULT 0,
+        refusals INTEGER NOT NULL DEFAULT 0,
+        losses INTEGER NOT NULL DEFAULT 0,
+        resume_at REAL,
+        reason TEXT,
+        account TEXT,
+        session_id TEXT,
+        attempt TEXT,
+        fence INTEGER NOT NULL DEFAULT 0,
+        lease_until REAL,
+        started_at REAL,
+        ended_at REAL,
+        exit_code INTEGER
+    )""",
+    "CREATE UNIQUE INDEX units_by_name ON units (campaign, name)",
+    "CREATE INDEX units_by_state ON units (state, key)",
+    """CREATE INDEX claimable_afresh ON units (key)
+        WHERE state = 'todo' AND resume_at IS NULL AND session_id IS NULL""",
+    """CREATE INDEX claimable_on_account ON units (account, key)
+        WHERE state = 'todo' AND resume_at IS NULL AND session_id IS NOT NULL""",
+    "CREATE INDEX parked ON units (resume_at, key) WHERE state = 'todo' AND resume_at IS NOT NULL",
+    "CREATE TABLE prompts (key INTEGER PRIMARY KEY, prompt TEXT NOT NULL)",
+    """CREATE TABLE tallies (
+        campaign INTEGER NOT NULL,
+        phase TEXT NOT NULL,
+        account TEXT NOT NULL,
+        units INTEGER NOT NULL,
+        PRIMARY KEY (campaign, phase, account)
+    ) WITHOUT ROWID""",
+    """CREATE TRIGGER tally_added AFTER INSERT ON units BEGIN
+        INSERT INTO tallies VALUES (new.campaign, 'todo', '', 1)
+            ON CONFLICT DO UPDATE SET units = units + 1;
+    END""",
+    """CREATE TRIGGER tally_moved AFTER UPDATE OF state, resume_at, account, session_id ON units BEGIN
+        UPDATE tallies SET units = units - 1 WHERE campaign = old.campaign
+            AND phase = CASE WHEN old.resume_at IS NULL THEN old.state ELSE 'parked' END
+            AND account = CASE WHEN old.state = 'todo' AND old.resume_at IS NULL AND old.session_id IS NOT NULL
+                THEN old.account ELSE '' END;
+        INSERT INTO tallies VALUES (
+            new.campaign,
+            CASE WHEN new.resume_at IS NULL THEN new.state ELSE 'parked' END,
+            CASE WHEN new.state = 'todo' AND new.resume_at IS NULL AND new.session_id IS NOT NULL
+                THEN new.account ELSE '' END,
+            1
+        ) ON CONFLICT DO UPDATE SET units = units + 1;
+    END""",
+    "CREATE TABLE events (id INTEGER PRIMARY KEY AUTOINCREMENT, unit TEXT, body BLOB NOT NULL)",
+    "CREATE INDEX events_by_unit ON events (unit, id) WHERE unit IS NOT NULL",
+    "CREATE TABLE states (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE leader (seat INTEGER PRIMARY KEY CHECK (seat = 1), owner TEXT NOT NULL, until REAL NOT NULL)",
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (VERSION_1,)
+
+
+def is_up_to_date(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> bool:
+    """Whether nothing is to be done, which takes no lock to find out."""
+    return _number(connection, "application_id") == APPLICATION_ID and _version(connection) == len(migrations)
+
+
+def migrate(connection: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> None:
+    """Apply what the file lacks, in order, inside the caller's transaction."""
+    version = _version(connection)
+    if _number(connection, "application_id") != APPLICATION_ID and not _is_empty(connection):
+        raise StoreDamaged(f"{path} is a database of another program; name another file")
+    if version > len(migrations):
+        raise StoreTooNew(
+            f"{path} was written by a newer Paceline (schema {version}, this one knows {len(migrations)}): upgrade"
+        )
+    for statements in migrations[version:]:
+        for statement in statements:
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {len(migrations)}")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return _number(connection, "user_version")
+
+
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None

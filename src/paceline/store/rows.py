@@ -1,0 +1,74 @@
+"""Between rows of the SQLite schema and the values of the interface. No statement is run here."""
+
+from typing import Any, Final
+
+import msgspec
+
+from paceline.core.lifecycle import Counters
+from paceline.store.interface import Campaign, Settled, Unit, UnitSpec
+from paceline.store.rules import mended, position_of, unit_id
+
+Row = tuple[Any, ...]
+
+UNIT_COLUMNS: Final = (
+    "u.key, u.name, u.cwd, u.output, u.state,"
+    " u.attempts, u.tries, u.parks, u.windows_spent, u.refusals, u.losses,"
+    " u.resume_at, u.reason, u.account, u.session_id, u.attempt, u.fence,"
+    " u.lease_until, u.started_at, u.ended_at, u.exit_code"
+)
+
+
+def unit_from(row: Row, campaign: str, prompt: str) -> Unit:
+    """The unit of a row of `UNIT_COLUMNS`."""
+    key, name, cwd, output, state, *rest = row
+    attempts, tries, parks, windows_spent, refusals, losses = rest[:6]
+    resume_at, reason, account, session_id, attempt, fence, lease_until, started_at, ended_at, exit_code = rest[6:]
+    return Unit(
+        id=unit_id(campaign, name),
+        campaign=campaign,
+        spec=UnitSpec(id=name, prompt=prompt, cwd=cwd, output=output),
+        position=position_of(key),
+        state=state,
+        counters=Counters(attempts, tries, parks, windows_spent, refusals, losses),
+        resume_at=resume_at,
+        reason=reason,
+        account=account,
+        session_id=session_id,
+        attempt=attempt,
+        fence=fence,
+        lease_until=lease_until,
+        started_at=started_at,
+        ended_at=ended_at,
+        exit_code=exit_code,
+    )
+
+
+def settled_row(settled: Settled, address: tuple[int | None, str], now: float) -> Row:
+    """The parameters of the statement that settles a try."""
+    settlement = settled.settlement
+    return (
+        settlement.state,
+        *msgspec.structs.astuple(settlement.counters),
+        settlement.resume_at if settlement.state == "todo" else None,
+        mended(settlement.reason),
+        settled.account,
+        mended(settled.session_id),
+        now,
+        settlement.exit_code,
+        *address,
+        settled.fence,
+    )
+
+
+def is_stored_already(row: Row, settled: Settled) -> bool:
+    """Whether the row of fence, state and counters is what the settlement left: then it is a repetition."""
+    settlement = settled.settlement
+    return row == (settled.fence, settlement.state, *msgspec.structs.astuple(settlement.counters))
+
+
+def campaign_from(body: bytes) -> Campaign:
+    """What `msgspec.json.encode` wrote."""
+    return _CAMPAIGNS.decode(body)
+
+
+_CAMPAIGNS = msgspec.json.Decoder(Campaign)

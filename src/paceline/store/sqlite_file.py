@@ -1,0 +1,108 @@
+"""The one connection to a SQLite file: how it is opened, its transactions, and its errors in Paceline's words.
+
+No verb of the store lives here, and no other module sees an error of `sqlite3`.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from paceline.errors import InvalidInput, StoreBusy, StoreDamaged, StoreError, StoreFull
+from paceline.store.migrations import Migration, is_up_to_date, migrate
+
+CACHE_KIB: Final = 16_384
+LARGEST_IDLE_JOURNAL_BYTES: Final = 64 << 20
+
+_BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_FULL_EXTENDED: Final = {sqlite3.SQLITE_IOERR_SHMSIZE}  # no room for the index of the journal
+
+
+class SqliteFile:
+    """One connection, one transaction at a time."""
+
+    def __init__(self, path: str, *, busy_seconds: float, migrations: Sequence[Migration]) -> None:
+        self.path = path
+        self._busy_seconds = busy_seconds
+        with self._in_our_words():
+            _create_private(path)
+            # Another thread may use it later, one at a time: the engine keeps the store off its loop.
+            self._connection = sqlite3.connect(
+                path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
+            )
+        try:
+            self._open(migrations)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _open(self, migrations: Sequence[Migration]) -> None:
+        with self._in_our_words():
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            self._connection.execute(f"PRAGMA journal_size_limit = {LARGEST_IDLE_JOURNAL_BYTES}")
+            up_to_date = is_up_to_date(self._connection, migrations)
+        if not up_to_date:
+            with self.writing() as connection:
+                migrate(connection, self.path, migrations)
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that is committed at the end of the block, and undone if anything is raised in it."""
+        with self._transaction("BEGIN IMMEDIATE") as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Everything read in the block is of one moment; writers are not held up."""
+        with self._transaction("BEGIN") as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Harmless when repeated."""
+        with self._in_our_words():
+            self._connection.close()
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        connection = self._connection
+        with self._in_our_words():
+            connection.execute(begin)
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:  # SQLite has undone it already when the disk is full
+                    connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _in_our_words(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._store_error(error) from error
+        except UnicodeEncodeError as error:
+            raise InvalidInput(f"text that is not Unicode: {error.object!r}") from error
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be opened: {error.strerror}") from error
+
+    def _store_error(self, error: sqlite3.Error) -> StoreError:
+        extended: int = getattr(error, "sqlite_errorcode", 0)
+        code = extended & 0xFF
+        if code in _BUSY:
+            return StoreBusy(f"another process is writing to {self.path}, for {self._busy_seconds:g} s or more")
+        if code == sqlite3.SQLITE_FULL or extended in _FULL_EXTENDED:
+            return StoreFull(f"no room left for {self.path}: free some; nothing that was stored is lost")
+        if code in _DAMAGED:
+            return StoreDamaged(f"{self.path} is damaged or no database ({error}): restore it from a backup")
+        return StoreError(f"{self.path}: {error}")
+
+
+def _create_private(path: str) -> None:
+    """Prompts are nobody else's business; SQLite gives its journal the same mode as the file."""
+    if path != ":memory:":
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
