@@ -55,8 +55,8 @@ def enqueue(books: Books, lane: Lane, ticket: Ticket, refusing: ScopeState | Non
     books.seq += 1
     waiter = Waiter(line_key(ticket.since, now, books.settings.ageing), books.seq, ticket, lane, now)
     books.waiters[ticket.id] = waiter
-    if lane.group.waiting == 0:
-        books.lift_newcomer(lane.group)
+    if lane.group.waiting == 0 and refusing is not None:
+        books.lift_newcomer(lane.group, refusing)
     lane.group.waiting += 1
     for scope in lane.scopes:
         scope.waiting += 1

@@ -263,19 +263,26 @@ class Books:
         """How long a slot is held, as far as seen; before the first release: a second."""
         return self.finished_seconds / self.finished_slots if self.finished_slots else 1.0
 
-    def lift_newcomer(self, group: Group) -> None:
-        """A group that had nothing to run comes back at the current virtual time: no hoarded credit."""
-        others = [other for other in self.groups.values() if other is not group]
-        served = [other for other in others if other.live] or [other for other in others if other.waiting]
-        if served:
-            self._lift([group], min(self._values(served)))
-        elif others:
-            self._lift([group], max(self._values(others)))
+    def lift_newcomer(self, group: Group, refusing: ScopeState) -> None:
+        """A group that had nothing to run comes back at the current virtual time: no hoarded credit.
+
+        That is the time of those it now waits beside. Where nobody waits yet, all that was used before is
+        past: it starts level with the largest. Groups that never have to wait set no time: what they
+        leave unused is nobody's credit.
+        """
+        rivals = {lane.group for lane in refusing.run_lanes}
+        rivals.update(other for other in tuple(refusing.watchers) if foremost_watcher(refusing, other) is not None)
+        rivals.discard(group)
+        if rivals:
+            self._lift([group], min(self._values(list(rivals))))
+        elif len(self.groups) > 1:
+            self._lift([group], max(self._values([other for other in self.groups.values() if other is not group])))
 
     def lift_blocked(self, scope: ScopeState) -> None:
         """The same for all groups that a gate or limit of the scope kept out; they keep their distances."""
         blocked = [group for group in tuple(scope.watchers) if foremost_watcher(scope, group) is not None]
-        served = [group for group in self.groups.values() if group.live and group not in blocked]
+        others = [group for group in self.groups.values() if group not in blocked]
+        served = [group for group in others if group.waiting] or [group for group in others if group.live]
         if blocked and served:
             self._lift(blocked, min(self._values(served)))
 

@@ -1,0 +1,107 @@
+"""Shares between groups: no hoarded credit, whether a group had nothing to run or was kept out by a gate."""
+
+from collections import Counter, deque
+
+from paceline.core import Governor, GovernorSettings, Granted, Ticket
+from paceline.core.signals import Overloaded
+
+SLOT_SECONDS = 1.0
+
+
+class Shop:
+    """A few places; slots of a second each, ended in the order they began; groups that keep a ticket in line."""
+
+    def __init__(self, places: int = 1) -> None:
+        self.governor = Governor(GovernorSettings(limits={"runs": places}, slot_timeout=1e8), now=0.0)
+        self.now = 0.0
+        self.asked = 0
+        self.holders: deque[str] = deque()
+
+    def ask(self, group: str, scope: str = "umans", priority: int = 0) -> str:
+        self.asked += 1
+        ticket = Ticket(f"{group}-{self.asked}", ("runs", scope), group, priority)
+        if isinstance(self.governor.request(ticket, now=self.now), Granted):
+            self.holders.append(ticket.id)
+        return ticket.id
+
+    def serve(self, turns: int, refill: dict[str, str]) -> Counter[str]:
+        """Let so many slots end, keeping tickets of each group of `refill` in line; how many each group ended."""
+        served: Counter[str] = Counter()
+        for _ in range(turns):
+            for group, scope in refill.items():
+                self.ask(group, scope)
+            self.now += SLOT_SECONDS
+            ended = self.holders.popleft()
+            served[ended.split("-")[0]] += 1
+            self.governor.release(ended, now=self.now)
+            grants = [effect for effect in self.governor.advance(now=self.now) if isinstance(effect, Granted)]
+            self.holders.extend(grant.ticket_id for grant in grants)
+        return served
+
+
+def test_a_group_that_had_nothing_to_run_comes_back_without_credit() -> None:
+    shop = Shop()
+    assert shop.serve(500, {"busy": "umans"}) == {"busy": 500}
+    served = shop.serve(100, {"busy": "umans", "idle": "umans"})
+    assert abs(served["busy"] - served["idle"]) <= 4, served
+
+
+def test_a_group_that_was_paused_comes_back_without_credit() -> None:
+    shop = Shop()
+    shop.serve(20, {"a": "umans", "b": "openai"})
+    shop.governor.report("openai", Overloaded(retry_after=500.0), now=shop.now)
+    during = shop.serve(490, {"a": "umans"})
+    assert during["a"] >= 485
+    shop.now += 15.0
+    served = shop.serve(100, {"a": "umans", "b": "openai"})
+    assert abs(served["a"] - served["b"]) <= 4, served
+
+
+def test_a_small_group_does_not_make_a_newcomer_starve_a_large_one() -> None:
+    """`small` holds one place all along and never waits; what it did not use is nobody's credit."""
+    shop = Shop(places=4)
+    small = shop.ask("small")
+    shop.holders.remove(small)
+    for _ in range(6):
+        shop.ask("large")
+    assert shop.serve(900, {"large": "umans"}) == {"large": 900}
+    for _ in range(6):
+        shop.ask("newcomer")
+    served = shop.serve(100, {"large": "umans", "newcomer": "umans"})
+    assert abs(served["large"] - served["newcomer"]) <= 8, served
+
+
+def test_a_small_group_leaves_no_credit_to_one_that_was_paused() -> None:
+    shop = Shop(places=4)
+    small = shop.ask("small")
+    shop.holders.remove(small)
+    for _ in range(6):
+        shop.ask("a")
+        shop.ask("b", "openai")
+    shop.serve(20, {"a": "umans", "b": "openai"})
+    shop.governor.report("openai", Overloaded(retry_after=500.0), now=shop.now)
+    shop.serve(490, {"a": "umans"})
+    shop.now += 15.0
+    served = shop.serve(100, {"a": "umans", "b": "openai"})
+    assert abs(served["a"] - served["b"]) <= 10, served
+
+
+def test_a_history_before_a_quiet_time_is_no_debt() -> None:
+    shop = Shop()
+    shop.serve(300, {"old": "umans"})
+    while shop.holders:
+        shop.serve(1, {})
+    shop.now += 1000.0
+    for group in ("first", "second", "old"):
+        shop.ask(group)
+    served = shop.serve(100, {"second": "umans", "old": "umans"})
+    assert abs(served["second"] - served["old"]) <= 4, served
+
+
+def test_one_level_up_is_twice_the_share() -> None:
+    shop = Shop()
+    for _ in range(400):
+        shop.ask("low", priority=0)
+        shop.ask("high", priority=1)
+    served = shop.serve(300, {})
+    assert abs(served["high"] - 2 * served["low"]) <= 4, served
