@@ -144,6 +144,6 @@ def foremost_watcher(scope: "ScopeState", group: Group) -> Lane | None:
 
 def line_key(since: float | None, enqueued_at: float, ageing: float) -> float:
     """An old prompt has a head start of at most `ageing`; a `since` ahead of now (or in ms) has none."""
-    if since is None:
+    if since is None or not since <= enqueued_at:  # NaN is no time either
         return enqueued_at
-    return max(enqueued_at - ageing, min(since, enqueued_at))
+    return max(enqueued_at - ageing, since)

@@ -1,0 +1,146 @@
+"""Promises that a random life seldom comes across, one by one."""
+
+import math
+
+import pytest
+
+from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
+from paceline.core.signals import Budget, PlatformLimit, QuotaClosed, RateLimited, Succeeded
+
+
+def run(ticket_id: str, since: float | None = None) -> Ticket:
+    return Ticket(ticket_id, ("runs", "umans"), since=since)
+
+
+def governor_with(limit: int) -> Governor:
+    return Governor(GovernorSettings(limits={"umans": limit}), now=0.0)
+
+
+def let_in(governor: Governor, now: float) -> list[str]:
+    return [effect.ticket_id for effect in governor.advance(now=now) if isinstance(effect, Granted)]
+
+
+def window_state(governor: Governor, now: float) -> str | None:
+    status = governor.status("umans", now=now)
+    assert status is not None
+    return None if status.window is None else status.window.state
+
+
+def test_only_the_canary_reopens_a_window() -> None:
+    governor = governor_with(8)
+    governor.request(run("old stream"), now=0.0)
+    governor.report("umans", QuotaClosed(resets_at=100.0, window="5h", source="field"), now=1.0)
+    governor.request(run("canary"), now=2.0)
+    governor.request(run("next"), now=2.0)
+    assert let_in(governor, 100.0) == ["canary"]
+
+    governor.report("umans", Succeeded(ticket="old stream"), now=101.0)
+    governor.report("umans", Succeeded(), now=101.0)
+    governor.release("old stream", now=101.0)
+    governor.report("umans", Budget(used_ratio=0.0, window="5h"), now=101.0)
+    assert window_state(governor, 101.0) == "probing"
+    assert let_in(governor, 102.0) == []
+
+    governor.report("umans", Succeeded(ticket="canary"), now=103.0)
+    assert window_state(governor, 103.0) == "wave"
+    assert let_in(governor, 103.0) == ["next"]
+
+
+def test_a_canary_that_is_refused_again_backs_off() -> None:
+    governor = governor_with(8)
+    governor.report("umans", QuotaClosed(window="5h", source="field"), now=0.0)
+    now, probes = 0.0, []
+    for number in range(5):
+        governor.request(run(f"canary-{number}"), now=now)
+        while not (entered := let_in(governor, now)):
+            wakeup = governor.next_wakeup()
+            assert wakeup is not None
+            now = wakeup
+        assert entered == [f"canary-{number}"]
+        probes.append(now)
+        governor.report("umans", QuotaClosed(window="5h", source="field", ticket=f"canary-{number}"), now=now)
+        governor.release(f"canary-{number}", now=now)
+    waits = [later - earlier for earlier, later in zip([0.0, *probes], probes, strict=False)]
+    assert waits == [300.0, 900.0, 1800.0, 3600.0, 3600.0]
+
+
+def test_a_pause_keeps_its_length_when_the_clock_is_set_back() -> None:
+    governor = governor_with(4)
+    governor.report("umans", RateLimited(retry_after=60.0), now=1000.0)
+    governor.request(run("a"), now=1010.0)
+    governor.advance(now=510.0)
+    assert let_in(governor, 559.0) == []
+    assert let_in(governor, 560.0) == ["a"]
+
+
+def test_a_cooldown_and_a_lease_keep_their_length_when_the_clock_is_set_back() -> None:
+    settings = GovernorSettings(limits={"umans": 2}, cooldown=10.0, slot_timeout=100.0, watchdog_interval=1.0)
+    governor = Governor(settings, now=1000.0)
+    for name in ("kept", "ended", "waits"):
+        governor.request(run(name), now=1000.0)
+    governor.release("ended", now=1001.0)
+    governor.advance(now=501.0)
+    assert let_in(governor, 510.0) == []
+    assert let_in(governor, 511.0) == ["waits"]
+    for now in range(512, 595):
+        assert governor.renew("waits", now=float(now))
+    assert governor.renew("kept", now=595.0), "its 100 s are not over before 600"
+
+
+def test_a_reset_stays_where_it_is_on_the_calendar_when_the_clock_is_set_back() -> None:
+    governor = governor_with(4)
+    governor.report("umans", QuotaClosed(resets_at=1600.0, source="field"), now=1000.0)
+    governor.request(run("canary"), now=1000.0)
+    governor.advance(now=900.0)
+    assert let_in(governor, 1599.0) == []
+    assert let_in(governor, 1600.0) == ["canary"]
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.5])
+def test_a_clock_that_trembles_changes_nothing(seconds: float) -> None:
+    governor = governor_with(1)
+    governor.request(run("a"), now=100.0)
+    governor.request(run("b"), now=100.0)
+    governor.advance(now=100.0 - seconds)
+    governor.release("a", now=100.0 - seconds)
+    assert let_in(governor, 100.0) == ["b"]
+
+
+@pytest.mark.parametrize("limit", [0, -5, 1])
+def test_a_platform_limit_never_shuts_a_scope(limit: int) -> None:
+    governor = governor_with(4)
+    governor.report("umans", PlatformLimit(limit=limit, in_use=3), now=0.0)
+    assert isinstance(governor.request(run("a"), now=0.0), Granted)
+
+
+@pytest.mark.parametrize("since", [math.nan, math.inf, -math.inf, 1e300])
+def test_a_senseless_since_neither_favours_nor_starves(since: float) -> None:
+    governor = governor_with(1)
+    governor.request(run("holder"), now=100.0)
+    for name, odd in (("before", 100.0), ("odd", since), ("after", 100.0)):
+        governor.request(run(name, since=odd), now=100.0)
+    entered: list[str] = []
+    for previous in ("holder", "before", "odd", "after"):
+        for name in (previous, *entered):
+            governor.release(name, now=101.0)
+        entered += let_in(governor, 101.0)
+    assert sorted(entered) == ["after", "before", "odd"]
+    if since != -math.inf:
+        assert entered == ["before", "odd", "after"]
+
+
+def test_runs_of_the_youngest_session_wait_while_a_scope_is_over_its_limit() -> None:
+    governor = governor_with(3)
+    for name in ("s1", "s2", "s3"):
+        governor.request(Ticket(name, ("sessions", "umans")), now=0.0)
+    governor.set_limit("umans", 2, now=1.0)
+
+    verdicts = {
+        name: governor.try_request(Ticket(f"run of {name}", ("runs", "umans"), parent=name), now=2.0)
+        for name in ("s1", "s2", "s3")
+    }
+
+    assert [type(verdict) for verdict in verdicts.values()] == [Granted, Granted, Deferred]
+    status = governor.status("umans", now=2.0)
+    assert status is not None
+    assert status.in_flight == 3, "a session's first run uses the session's own place"
