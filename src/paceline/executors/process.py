@@ -1,0 +1,369 @@
+"""Sessions as processes, each under its own supervisor (supervisor.py) with its folder in the spool (spool.py).
+
+Here: starting supervisors, finding them again, and telling what became of them. Never here: anything that must
+go on while the engine is away.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Collection
+
+from paceline.detect.stream import Channel
+from paceline.errors import ExecutorError, InvalidInput, SpoolError
+from paceline.executors import supervisor
+from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Handle, Launch, SessionState, Stray
+from paceline.executors.processes import boot_id, start_ticks
+from paceline.executors.recording import Value, write_status
+from paceline.executors.spool import (
+    OutputReader,
+    Spool,
+    Status,
+    is_locked,
+    last_words,
+    read_status,
+    request_stop,
+    take_lock,
+    write_input,
+)
+from paceline.executors.strays import MARK_VARIABLE, kill_and_wait, kill_leftovers
+
+_ARGUMENTS_TOO_LONG = "the command line and the environment are too long for the system; give long input by stdin"
+
+
+class ProcessHandle:
+    """One session. `state` trusts the lock and the pidfd; a pid from the disk is only ever checked against them."""
+
+    channels: tuple[Channel, ...] = ("stdout", "stderr")
+
+    def __init__(self, attempt: str, folder: str, child_pid: int | None = None) -> None:
+        self.attempt = attempt
+        self.folder = folder
+        self.killed: tuple[int, ...] = ()
+        self._readers = {channel: OutputReader(folder, channel) for channel in self.channels}
+        self._child_pid = child_pid
+        self._status: Status | None = None
+        self._over: SessionState | None = None
+        self._stop_grace: float | None = None
+        self.pidfd = None if child_pid is None else _open_pidfd(child_pid)
+
+    def state(self) -> SessionState:
+        """What it does now. Once it is over the answer stays."""
+        if self._over is None:
+            if self.is_alive():
+                return self._running()
+            self._over = self._conclude()
+        return self._over
+
+    def read_new(self, channel: Channel) -> bytes:
+        """The next piece of output."""
+        return self._readers[channel].read()
+
+    def is_alive(self) -> bool:
+        """Whether its supervisor lives."""
+        if self.pidfd is None:
+            self._attach()
+        return is_locked(self.folder) if self.pidfd is None else not _has_exited(self.pidfd)
+
+    def _attach(self) -> None:
+        """Gets hold of a supervisor that another engine started, once it has written who it is."""
+        status = self._running_status()
+        if status is None or status.supervisor_pid is None or status.boot_id != boot_id():
+            return
+        pidfd = _open_pidfd(status.supervisor_pid)
+        if pidfd is None:
+            return
+        # Checked after opening: whoever has the number now and began at that moment is the one it was written by.
+        if start_ticks(status.supervisor_pid) != status.supervisor_ticks:
+            os.close(pidfd)
+            return
+        self.pidfd = pidfd
+        if self._stop_grace is not None:
+            self._signal_supervisor(signal.SIGTERM)
+
+    def request_stop(self, grace: float) -> None:
+        """Asks the supervisor to end the agent."""
+        if self.state().is_over:
+            return
+        self._stop_grace = grace
+        request_stop(self.folder, grace)
+        self._signal_supervisor(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kills the supervisor, and with it the agent."""
+        if self.is_alive() and self.pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                kill_and_wait(self.pidfd)
+        self.state()
+
+    def _signal_supervisor(self, number: signal.Signals) -> None:
+        if self.pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, number)
+
+    def _conclude(self) -> SessionState:
+        """How it ended. Whatever has no final status is lost, and what is left of it is killed."""
+        if self._child_pid is not None:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._child_pid, os.WNOHANG)
+        status = read_status(self.folder)
+        if status is None or status.phase == "running":
+            self.killed = kill_leftovers(self.folder, status)
+            return _lost(self.folder, status)
+        return _ended(status)
+
+    def let_go(self) -> None:
+        """Closes what is open."""
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+    def _running(self) -> SessionState:
+        status = self._running_status()
+        if status is None:
+            return SessionState(phase="running")
+        return SessionState(phase="running", pid=status.pid, started_at=status.started_at)
+
+    def _running_status(self) -> Status | None:
+        if self._status is None:
+            self._status = read_status(self.folder)
+        return self._status
+
+
+class ProcessExecutor:
+    """Runs agents as supervised processes over one spool folder."""
+
+    handle_type: type[ProcessHandle] = ProcessHandle
+
+    def __init__(self, spool_root: str) -> None:
+        self.spool = Spool(spool_root)
+        self._handles: dict[str, ProcessHandle] = {}
+        self._watched: dict[int, ProcessHandle] = {}
+        self._strays: set[str] = set()
+        self._epoll = select.epoll()
+
+    def start(self, launch: Launch) -> ProcessHandle:
+        """Starts a session, in about a millisecond; the agent itself starts while the caller goes on."""
+        _check(launch)
+        folder = self.spool.create(launch.attempt)
+        try:
+            pid = self._start_supervisor(launch, folder)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise SpoolError(f"cannot write to the spool {folder}: {error.strerror}") from error
+        return self._take_up(self.handle_type(launch.attempt, folder, pid))
+
+    def adopt(self, attempt: str) -> ProcessHandle | None:
+        """The session of this attempt, if it was ever begun."""
+        known = self._handles.get(attempt)
+        if known is not None:
+            return known
+        folder = self.spool.folder(attempt)
+        if folder is None:
+            return None
+        handle = self.handle_type(attempt, folder)
+        return handle if handle.state().is_over else self._take_up(handle)
+
+    def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
+        """TERM to the agent's group, and KILL after the grace."""
+        _own(handle).request_stop(grace)
+
+    def kill(self, handle: Handle) -> None:
+        """Kills supervisor and agent at once."""
+        _own(handle).kill()
+
+    async def wait_ended(self, timeout: float) -> list[Handle]:
+        """Those that ended, as soon as there are any."""
+        self._watch_unwatched()
+        loop = asyncio.get_running_loop()
+        woken = asyncio.Event()
+        loop.add_reader(self._epoll.fileno(), woken.set)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await woken.wait()
+        finally:
+            loop.remove_reader(self._epoll.fileno())
+        return self.take_ended()
+
+    def take_ended(self) -> list[Handle]:
+        """Those that ended since the last call, without waiting."""
+        events = self._epoll.poll(0, max(1, len(self._watched)))
+        ended = [self._watched[fd] for fd, _ in events]
+        unwatched = (handle for handle in self._handles.values() if handle.pidfd not in self._watched)
+        ended += [handle for handle in unwatched if handle.state().is_over]
+        return [handle for handle in ended if not self._forget(handle)]
+
+    def sweep(self, keep: Collection[str]) -> list[Stray]:
+        """Ends what is nobody's, and settles what has ended and was nobody's."""
+        strays = []
+        for attempt in self.spool.unsettled():
+            if attempt in keep or attempt in self._handles:
+                continue
+            handle = self.adopt(attempt)
+            if handle is None:
+                continue
+            state = handle.state()
+            if not state.is_over:
+                self._strays.add(attempt)
+                handle.request_stop(DEFAULT_GRACE_SECONDS)
+                strays.append(Stray(attempt=attempt, pids=_pids(state), action="stopped"))
+                continue
+            if handle.killed:
+                strays.append(Stray(attempt=attempt, pids=handle.killed, action="killed"))
+            self.settle(handle)
+        return strays
+
+    def settle(self, handle: Handle, *, keep_output: bool = True) -> None:
+        """Moves the attempt out of the way of the next restart."""
+        self.spool.settle(handle.attempt, keep_output=keep_output)
+
+    def close(self) -> None:
+        """Lets go of all sessions; they go on."""
+        for handle in self._handles.values():
+            handle.let_go()
+        self._handles.clear()
+        self._watched.clear()
+        self._epoll.close()
+
+    def options(self, launch: Launch, folder: str) -> list[str]:
+        """What the supervisor is told."""
+        given = {"folder": folder, "cwd": os.path.abspath(launch.cwd), "grace": str(launch.grace)}
+        if launch.timeout is not None:
+            given["timeout"] = str(launch.timeout)
+        if launch.stall is not None:
+            given["stall"] = str(launch.stall)
+        if "LC_CTYPE" in launch.env:
+            given["lc_ctype"] = launch.env["LC_CTYPE"]
+        return [f"{key}={value}" for key, value in given.items()]
+
+    # --- within ----------------------------------------------------------------------------------------------
+
+    def _start_supervisor(self, launch: Launch, folder: str) -> int | None:
+        """The supervisor's pid; None if the system refuses such a command line."""
+        lock = take_lock(folder)
+        try:
+            if launch.stdin:
+                write_input(folder, launch.stdin)
+            return _spawn(self.options(launch, folder), launch, folder, lock)
+        except OSError as error:
+            if error.errno != errno.E2BIG:
+                raise
+            refused: dict[str, Value] = {"phase": "not_started", "message": _ARGUMENTS_TOO_LONG}
+            write_status({**refused, "boot_id": boot_id(), "started_at": time.time()}, folder=folder)
+            return None
+        finally:
+            os.close(lock)
+
+    def _take_up(self, handle: ProcessHandle) -> ProcessHandle:
+        self._handles[handle.attempt] = handle
+        self._watch(handle)
+        return handle
+
+    def _watch(self, handle: ProcessHandle) -> None:
+        if handle.pidfd is not None and handle.pidfd not in self._watched:
+            self._watched[handle.pidfd] = handle
+            self._epoll.register(handle.pidfd, select.EPOLLIN)
+
+    def _watch_unwatched(self) -> None:
+        """Those that could not be taken hold of when they were adopted."""
+        if len(self._watched) < len(self._handles):
+            for handle in self._handles.values():
+                self._watch(handle)
+
+    def _forget(self, handle: ProcessHandle) -> bool:
+        """Done with a session that is over; whether it was nobody's, so that nobody has to hear of it."""
+        handle.state()
+        self._watched.pop(self._handles.pop(handle.attempt).pidfd or -1, None)
+        handle.let_go()  # closing it takes it out of the epoll
+        if handle.attempt not in self._strays:
+            return False
+        self._strays.discard(handle.attempt)
+        self.settle(handle)
+        return True
+
+
+def _spawn(options: list[str], launch: Launch, folder: str, lock: int) -> int:
+    """A supervisor in a session of its own, with the lock and nothing else of ours.
+
+    `posix_spawn` costs the same however big the engine is. TERM is blocked until the supervisor is ready for it.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 2, os.path.join(folder, "supervisor.log"), flags, 0o600),
+        (os.POSIX_SPAWN_DUP2, lock, supervisor.LOCK_FD),
+    ]
+    python = [sys.executable, "-I", "-S", "-X", "utf8", "-c", supervisor.BOOTSTRAP, os.path.dirname(__file__)]
+    return os.posix_spawn(
+        sys.executable,
+        [*python, *options, "--", *launch.argv],
+        {**launch.env, MARK_VARIABLE: folder},
+        file_actions=files,
+        setsid=True,
+        setsigmask=[signal.SIGTERM],
+        setsigdef=[signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT],
+    )
+
+
+def _check(launch: Launch) -> None:
+    """What the system could only refuse without saying why."""
+    if not launch.argv or not launch.argv[0]:
+        raise InvalidInput("there is no command to run")
+    texts = (*launch.argv, launch.cwd, *launch.env, *launch.env.values())
+    if any("\0" in text for text in texts):
+        raise InvalidInput("a NUL character cannot stand in a command line, an environment or a path")
+
+
+def _own(handle: Handle) -> ProcessHandle:
+    if not isinstance(handle, ProcessHandle):
+        raise ExecutorError(f"attempt {handle.attempt} is not a session of this executor")
+    return handle
+
+
+def _open_pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def _has_exited(pidfd: int) -> bool:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def _pids(state: SessionState) -> tuple[int, ...]:
+    return () if state.pid is None else (state.pid,)
+
+
+def _ended(status: Status) -> SessionState:
+    return SessionState(
+        phase=status.phase,
+        pid=status.pid,
+        exit_code=status.exit_code,
+        signal=status.signal,
+        cause=status.cause,
+        message=status.message,
+        started_at=status.started_at,
+        ended_at=status.ended_at,
+        max_rss_bytes=status.max_rss_bytes,
+        cpu_seconds=status.cpu_seconds,
+    )
+
+
+def _lost(folder: str, status: Status | None) -> SessionState:
+    if status is not None and status.boot_id != boot_id():
+        message = "the machine was restarted while it ran"
+    else:
+        message = last_words(folder) or "its supervisor was killed"
+    pid, started_at = (None, None) if status is None else (status.pid, status.started_at)
+    return SessionState(phase="lost", pid=pid, started_at=started_at, message=message)

@@ -1,0 +1,60 @@
+"""What the machine tells of processes: who is whose child, how much CPU they used, and which one a pid means.
+
+Here: the standard library only, as the supervisor imports this. Never here: starting or ending any of them.
+"""
+
+import os
+
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def children_of(pid: int) -> list[int]:
+    return [process for process, fields in all_processes() if int(fields[1]) == pid]
+
+
+def cpu_of_descendants() -> float:
+    """Seconds of CPU that our living descendants have used, with what they have waited for."""
+    used: dict[int, int] = {}
+    below: dict[int, list[int]] = {}
+    for pid, fields in all_processes():
+        used[pid] = sum(int(ticks) for ticks in fields[11:15])
+        below.setdefault(int(fields[1]), []).append(pid)
+    total, waiting = 0, [os.getpid()]
+    while waiting:
+        found = below.get(waiting.pop(), [])
+        total += sum(used[pid] for pid in found)
+        waiting += found
+    return total / CLOCK_TICKS
+
+
+def all_processes() -> list[tuple[int, list[bytes]]]:
+    """Every process with the fields of its `stat` after the name: state, parent, group, session, ..."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            fields = stat_fields(int(entry))
+            if fields:
+                found.append((int(entry), fields))
+    return found
+
+
+def stat_fields(pid: int) -> list[bytes]:
+    try:
+        return contents(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def start_ticks(pid: int) -> int | None:
+    """When it started, in clock ticks since boot: with the pid and the boot id, that names one process for ever."""
+    fields = stat_fields(pid)
+    return int(fields[19]) if fields else None
+
+
+def boot_id() -> str:
+    return contents("/proc/sys/kernel/random/boot_id").decode().strip()
+
+
+def contents(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()

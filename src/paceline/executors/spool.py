@@ -1,0 +1,221 @@
+"""The spool: one folder for each attempt, and how the engine reads what a supervisor has written there.
+
+    spool/ATTEMPT/             an attempt that the engine has not settled yet
+        lock                   held by the supervisor for its whole life
+        stdin                  the agent's input, where there is any
+        stdout stderr          what it printed; `stdout.4194304` goes on at that offset (`screen`: in a terminal)
+        status.json            `running`, `ended` or `not_started`, with pids, times and usage
+        stop                   the engine asks for the end; the seconds of grace
+        supervisor.log         empty unless the supervisor itself failed
+    spool/.settled/ATTEMPT/    an attempt whose result is stored; kept for its output
+
+Here: names, locks, and reading. Never here: a process.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+
+import msgspec
+
+from paceline.detect.stream import Channel
+from paceline.errors import AttemptInUse, InvalidInput, SpoolError
+from paceline.executors.interface import Cause, Phase
+from paceline.executors.recording import SEGMENT_BYTES, STATUS
+
+PIECE_BYTES = 1 << 20
+_ATTEMPT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
+_SETTLED = ".settled"
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What a supervisor last wrote. Unknown fields are those of another version."""
+
+    phase: Phase
+    boot_id: str
+    started_at: float
+    supervisor_pid: int | None = None
+    supervisor_ticks: int | None = None
+    pid: int | None = None
+    ticks: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    cause: Cause | None = None
+    message: str = ""
+    ended_at: float | None = None
+    max_rss_bytes: int | None = None
+    cpu_seconds: float | None = None
+    rows: int | None = None
+    columns: int | None = None
+
+
+_decode_status = msgspec.json.Decoder(Status).decode
+
+
+class Spool:
+    """The folders of all attempts."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+        try:
+            os.makedirs(os.path.join(self.root, _SETTLED), mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise SpoolError(f"cannot make the spool folder {self.root}: {error.strerror}") from error
+
+    def create(self, attempt: str) -> str:
+        """A new folder for an attempt that has never been started."""
+        if not _ATTEMPT.fullmatch(attempt):
+            raise InvalidInput(f"not a name for an attempt: {attempt!r}; letters, digits, '.', '_' and '-' will do")
+        folder = os.path.join(self.root, attempt)
+        try:
+            if os.path.lexists(self._settled(attempt)):
+                raise FileExistsError
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            how = "is running" if is_locked(folder) else "has been started before"
+            raise AttemptInUse(f"attempt {attempt} {how}") from None
+        except OSError as error:
+            raise SpoolError(f"cannot write to the spool {self.root}: {error.strerror}") from error
+        return folder
+
+    def folder(self, attempt: str) -> str | None:
+        """Where the attempt is, settled or not; None if there is no such attempt."""
+        for folder in (os.path.join(self.root, attempt), self._settled(attempt)):
+            if _ATTEMPT.fullmatch(attempt) and os.path.isdir(folder):
+                return folder
+        return None
+
+    def unsettled(self) -> list[str]:
+        """The attempts whose result has not been stored."""
+        return sorted(name for name in os.listdir(self.root) if _ATTEMPT.fullmatch(name))
+
+    def settle(self, attempt: str, *, keep_output: bool) -> None:
+        """Moves the attempt away from those to look after; does nothing the second time."""
+        folder = os.path.join(self.root, attempt)
+        if not keep_output:
+            shutil.rmtree(folder, ignore_errors=True)
+        elif os.path.isdir(folder):
+            os.rename(folder, self._settled(attempt))
+
+    def prune(self, *, older_than: float) -> int:
+        """Deletes settled attempts that ended before this wall time; how many."""
+        with os.scandir(os.path.join(self.root, _SETTLED)) as entries:
+            old = [entry.path for entry in entries if entry.stat().st_mtime < older_than]
+        for path in old:
+            shutil.rmtree(path, ignore_errors=True)
+        return len(old)
+
+    def _settled(self, attempt: str) -> str:
+        return os.path.join(self.root, _SETTLED, attempt)
+
+
+class OutputReader:
+    """Reads one recording from its beginning, as it grows."""
+
+    def __init__(self, folder: str, channel: Channel) -> None:
+        self._folder = folder
+        self._channel = channel
+        self._start = self._position = 0
+        self._path = os.path.join(folder, channel)
+
+    def read(self) -> bytes:
+        """The next piece; a line tells of output that was dropped. Costs one `stat` while there is nothing new."""
+        try:
+            if os.stat(self._path).st_size > self._position - self._start:
+                return self._read_piece()
+        except FileNotFoundError:
+            return self._go_on()
+        is_complete = self._position - self._start >= SEGMENT_BYTES
+        return self._go_on() if is_complete else b""
+
+    def _read_piece(self) -> bytes:
+        with open(self._path, "rb", buffering=0) as file:
+            file.seek(self._position - self._start)
+            data = file.read(PIECE_BYTES)
+        self._position += len(data)
+        return data
+
+    def _go_on(self) -> bytes:
+        """The file is at its end, or has been dropped: on to the next that is there."""
+        following = min((start for start in self._starts() if start >= self._position and start > 0), default=None)
+        if following is None:
+            return b""
+        dropped = following - self._position
+        self._start = self._position = following
+        self._path = os.path.join(self._folder, f"{self._channel}.{following}")
+        return dropped_line(dropped) if dropped else self.read()
+
+    def _starts(self) -> list[int]:
+        prefix = self._channel + "."
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        starts = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+        return [int(start) for start in starts if start.isdecimal()]
+
+
+def dropped_line(count: int) -> bytes:
+    """The line that stands for output that was not kept."""
+    return f"\n[paceline: {count} bytes of output were dropped here]\n".encode()
+
+
+def read_status(folder: str) -> Status | None:
+    """The last status; None if there is none that can be read."""
+    try:
+        with open(os.path.join(folder, STATUS), "rb") as file:
+            return _decode_status(file.read())
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def write_input(folder: str, data: bytes) -> None:
+    """The agent's standard input; it may hold what is nobody else's business."""
+    fd = os.open(os.path.join(folder, "stdin"), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(data)
+
+
+def request_stop(folder: str, grace: float) -> None:
+    """Tells the supervisor that it is the engine that wants the end, and how long it may take."""
+    fresh = os.path.join(folder, "stop.tmp")
+    with open(fresh, "w") as file:
+        file.write(f"{grace}\n")
+    os.rename(fresh, os.path.join(folder, "stop"))
+
+
+def take_lock(folder: str) -> int:
+    """An open file that holds the attempt's lock; to be handed to the supervisor."""
+    fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise AttemptInUse(f"attempt {os.path.basename(folder)} is running") from None
+    return fd
+
+
+def is_locked(folder: str) -> bool:
+    """Whether a supervisor lives here. The lock ends with the process that holds it, however it ends."""
+    try:
+        fd = os.open(os.path.join(folder, "lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def last_words(folder: str) -> str:
+    """The last line of a supervisor that failed itself."""
+    try:
+        with open(os.path.join(folder, "supervisor.log"), encoding="utf-8", errors="replace") as file:
+            lines = file.read(1 << 16).strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""

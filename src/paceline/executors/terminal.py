@@ -1,0 +1,84 @@
+"""Sessions in a terminal, for agents that have no headless mode.
+
+Here: what a terminal adds to a supervised process: a size, a screen and a keyboard. The terminal itself lives
+in the supervisor, so it survives the engine as the agent does. Never here: the meaning of what stands on the screen.
+"""
+
+import contextlib
+import errno
+import os
+
+from paceline.detect.screen import COLUMNS, ROWS, BoundedScreen
+from paceline.detect.stream import Channel
+from paceline.executors.interface import Launch, SessionState
+from paceline.executors.process import ProcessExecutor, ProcessHandle
+from paceline.executors.spool import OutputReader, read_status
+
+LAST_SCREEN = "screen.txt"
+_KEYS_BYTES = 512
+"""A piece of typing that a pipe takes whole or not at all, on every system."""
+
+
+class TerminalHandle(ProcessHandle):
+    """One session in a terminal. `read_new("screen")` gives the raw bytes; `screen` draws them."""
+
+    channels: tuple[Channel, ...] = ("screen",)
+
+    def __init__(self, attempt: str, folder: str, child_pid: int | None = None) -> None:
+        super().__init__(attempt, folder, child_pid)
+        self._drawing: BoundedScreen | None = None
+        self._to_draw = OutputReader(folder, "screen")
+
+    def screen(self) -> list[str]:
+        """What stands on the screen now, row by row. Costs nothing until somebody looks."""
+        if self._drawing is None:
+            self._drawing = BoundedScreen(*_size(self.folder))
+        while piece := self._to_draw.read():
+            self._drawing.feed(piece)
+        return self._drawing.display()
+
+    def send_keys(self, keys: str) -> bool:
+        """Types into the terminal; false when nobody is there to read it any more, or it reads nothing at all."""
+        try:
+            fd = os.open(os.path.join(self.folder, "keys"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in (errno.ENXIO, errno.ENOENT):
+                return False
+            raise
+        data = keys.encode("utf-8", "replace")
+        try:
+            for start in range(0, len(data), _KEYS_BYTES):
+                os.write(fd, data[start : start + _KEYS_BYTES])
+        except (BlockingIOError, BrokenPipeError):
+            return False
+        finally:
+            os.close(fd)
+        return True
+
+    def _conclude(self) -> SessionState:
+        """Keeps the last screen as text beside the recording."""
+        state = super()._conclude()
+        text = "\n".join(self.screen()).rstrip() + "\n"
+        with contextlib.suppress(OSError), open(os.path.join(self.folder, LAST_SCREEN), "w", encoding="utf-8") as file:
+            file.write(text)
+        return state
+
+
+class TerminalExecutor(ProcessExecutor):
+    """Runs agents in terminals of one size. `Launch.stdin` is typed at the start."""
+
+    handle_type = TerminalHandle
+
+    def __init__(self, spool_root: str, *, rows: int = ROWS, columns: int = COLUMNS) -> None:
+        super().__init__(spool_root)
+        self._rows, self._columns = rows, columns
+
+    def options(self, launch: Launch, folder: str) -> list[str]:
+        """A supervisor that is told a size makes a terminal."""
+        return [f"rows={self._rows}", f"columns={self._columns}", *super().options(launch, folder)]
+
+
+def _size(folder: str) -> tuple[int, int]:
+    """Columns and rows, as the supervisor wrote them down: an engine that adopts the session need not know them."""
+    status = read_status(folder)
+    return (COLUMNS, ROWS) if status is None else (status.columns or COLUMNS, status.rows or ROWS)
