@@ -3,6 +3,7 @@
 No verb of the store lives here, and no other module sees an error of `sqlite3`.
 """
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -26,8 +27,8 @@ class SqliteFile:
     def __init__(self, path: str, *, busy_seconds: float, migrations: Sequence[Migration]) -> None:
         self.path = path
         self._busy_seconds = busy_seconds
+        _create_private(path)
         with self._in_our_words():
-            _create_private(path)
             # Another thread may use it later, one at a time: the engine keeps the store off its loop.
             self._connection = sqlite3.connect(
                 path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
@@ -87,8 +88,6 @@ class SqliteFile:
             raise self._store_error(error) from error
         except UnicodeEncodeError as error:
             raise InvalidInput(f"text that is not Unicode: {error.object!r}") from error
-        except OSError as error:
-            raise StoreError(f"{self.path} cannot be opened: {error.strerror}") from error
 
     def _store_error(self, error: sqlite3.Error) -> StoreError:
         extended: int = getattr(error, "sqlite_errorcode", 0)
@@ -104,5 +103,10 @@ class SqliteFile:
 
 def _create_private(path: str) -> None:
     """Prompts are nobody else's business; SQLite gives its journal the same mode as the file."""
-    if path != ":memory:":
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return  # and it stays unopened here: to close it would drop the locks of other connections in this process
+    except OSError as error:
+        kind = StoreFull if error.errno == errno.ENOSPC else StoreError
+        raise kind(f"{path} cannot be made: {error.strerror}") from error

@@ -1,0 +1,479 @@
+"""The suite that every store passes. Needs pytest, so nothing else of the kit imports it.
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        def store(self) -> Iterator[Store]:
+            store = MyStore(...)
+            yield store
+            store.close()
+
+Whole values are compared, so an implementation has no room for a field of its own opinion.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+
+from paceline.core.lifecycle import Counters, Ending, Settlement
+from paceline.errors import IllegalStep, InvalidInput, UnknownName
+from paceline.events import Event
+from paceline.store import Added, Campaign, Page, Store, StoredEvent, Unit, UnitCounts, UnitSpec
+from paceline.testing.store_steps import (
+    LEASE_UNTIL,
+    NOW,
+    add,
+    claim,
+    ended,
+    names,
+    settle,
+    specs,
+    stored,
+    without_prompt,
+)
+
+EVERY_CHARACTER_CLASS = "plain\x00NUL \u00e9\u4e2d\U0001f680\u202e\ufeff\n\r\n'\"%s?"
+
+replace = msgspec.structs.replace
+
+
+class StoreContract:
+    """Inherit, and give a fixture `store` that makes an empty one."""
+
+    # -- campaigns ----------------------------------------------------------------------------------
+
+    def test_added_units_are_kept_in_plan_order(self, store: Store) -> None:
+        first, second = UnitSpec(id="b", prompt="x", cwd="services/b", output="out/b.md"), UnitSpec(id="a/1")
+
+        added = add(store, [first, second])
+
+        assert added == Added(added=2)
+        assert store.unit("night/b") == Unit(id="night/b", campaign="night", spec=first, position=0)
+        assert store.unit("night/a/1") == Unit(id="night/a/1", campaign="night", spec=second, position=1)
+        assert store.unit("night/c") is store.unit("day/b") is store.unit("night") is None
+
+    def test_adding_again_adds_only_what_is_new(self, store: Store) -> None:
+        add(store, specs("a", "b"))
+
+        added = add(store, [*specs("c", "a"), UnitSpec(id="b", prompt="other")])
+
+        assert added == Added(added=1, unchanged=1, changed=("night/b",))
+        assert [(unit.spec, unit.position) for unit in map(stored, [store] * 3, ["night/a", "night/b", "night/c"])] == [
+            (spec, position) for position, spec in enumerate(specs("a", "b", "c"))
+        ]
+
+    def test_an_update_leaves_what_runs_or_is_done(self, store: Store) -> None:
+        add(store, specs("done", "running", "todo"))
+        settle(store, [ended(claim(store)[0], "succeeded")])
+        claim(store)
+        changed = [UnitSpec(id=name, prompt="new", cwd="there") for name in ("done", "running", "todo")]
+
+        added = add(store, changed, update=True)
+
+        assert added == Added(changed=("night/done", "night/running"), updated=("night/todo",))
+        assert stored(store, "night/todo").spec == changed[2]
+        assert stored(store, "night/done").spec == specs("done")[0]
+
+    def test_adding_again_replaces_settings_and_keeps_state_and_age(self, store: Store) -> None:
+        add(store)
+        store.set_campaign(replace(store.campaigns()[0], state="paused"))
+
+        store.add_campaign(Campaign(name="night", priority=5, accounts=("max-1",)), (), update=False, now=NOW + 5.0)
+
+        assert store.campaigns() == [
+            Campaign(name="night", priority=5, accounts=("max-1",), state="paused", created_at=NOW)
+        ]
+
+    @pytest.mark.parametrize(
+        ("campaign", "units"),
+        [
+            ("", specs("a")),
+            ("night/1", specs("a")),
+            ("night\ud800", specs("a")),
+            ("night", specs("a", "b", "a")),
+            ("night", specs("a", "")),
+            ("night", [*specs("a"), UnitSpec(id="b", prompt="half \ud800")]),
+        ],
+    )
+    def test_what_cannot_be_stored_is_refused_whole(self, store: Store, campaign: str, units: list[UnitSpec]) -> None:
+        with pytest.raises(InvalidInput):
+            add(store, units, campaign)
+
+        assert (store.campaigns(), store.units()) == ([], Page(units=()))
+
+    def test_a_plan_that_breaks_off_leaves_nothing(self, store: Store) -> None:
+        def broken_plan() -> Iterable[UnitSpec]:
+            yield from specs(*(f"u{number}" for number in range(2_000)))
+            raise OSError("the plan file is gone")
+
+        with pytest.raises(OSError, match="the plan file is gone"):
+            add(store, broken_plan())
+
+        assert (store.campaigns(), store.units()) == ([], Page(units=()))
+
+    def test_any_text_survives(self, store: Store) -> None:
+        spec = UnitSpec(
+            id=EVERY_CHARACTER_CLASS,
+            prompt=EVERY_CHARACTER_CLASS * 31_000,
+            cwd=EVERY_CHARACTER_CLASS,
+            output=EVERY_CHARACTER_CLASS,
+        )
+        assert len(spec.prompt.encode()) > 1_000_000
+        add(store, [spec])
+
+        (unit,) = claim(store)
+
+        assert unit.spec == spec
+        assert store.unit(f"night/{EVERY_CHARACTER_CLASS}") == unit
+
+    def test_a_deleted_campaign_is_gone_and_may_come_back_new(self, store: Store) -> None:
+        add(store, specs("a", "b"))
+        add(store, specs("z"), "day")
+        settle(store, [ended(claim(store)[0], "parked", resume_at=NOW + 1.0)])
+
+        store.delete_campaign("night")
+
+        assert store.counts() == {"day": UnitCounts(todo=1)}
+        assert (store.unit("night/a"), store.next_resume_at()) == (None, None)
+        add(store, specs("a"))
+        assert store.wake_units(now=NOW + 100.0) == 0
+        assert [campaign.name for campaign in store.campaigns()] == ["day", "night"]
+        assert stored(store, "night/a") == Unit(id="night/a", campaign="night", spec=specs("a")[0], position=0)
+
+    def test_a_campaign_that_runs_is_not_deleted(self, store: Store) -> None:
+        add(store, specs("a"))
+        claim(store)
+
+        with pytest.raises(IllegalStep):
+            store.delete_campaign("night")
+
+        assert store.counts() == {"night": UnitCounts(running=1)}
+
+    def test_unknown_names_are_told(self, store: Store) -> None:
+        add(store)
+        for verb in (
+            lambda: store.set_campaign(Campaign(name="dusk")),
+            lambda: store.delete_campaign("dusk"),
+            lambda: store.retry_units("dusk"),
+            lambda: store.cancel_units("dusk", now=NOW),
+            lambda: store.units(campaign="dusk"),
+            lambda: store.forget_conversation("night/a"),
+        ):
+            with pytest.raises(UnknownName):
+                verb()
+
+    # -- claims -------------------------------------------------------------------------------------
+
+    def test_a_claim_makes_units_run_in_plan_order(self, store: Store) -> None:
+        add(store, specs("b", "a", "c"))
+
+        units = claim(store, 2)
+
+        assert names(units) == ["b", "a"]
+        assert units[0] == Unit(
+            id="night/b",
+            campaign="night",
+            spec=specs("b")[0],
+            position=0,
+            state="running",
+            counters=Counters(tries=1),
+            account="max-1",
+            attempt="attempt-0",
+            fence=1,
+            lease_until=LEASE_UNTIL,
+            started_at=NOW,
+        )
+        assert [stored(store, unit.id) for unit in units] == units
+        assert store.running_units() == [without_prompt(unit) for unit in units]
+        assert store.counts() == {"night": UnitCounts(todo=1, running=2)}
+
+    def test_a_claim_takes_what_there_is(self, store: Store) -> None:
+        add(store, specs("a"))
+
+        assert (names(claim(store, 5)), claim(store, 5), claim(store, 1, campaign="dusk")) == (["a"], [], [])
+
+    def test_a_claim_needs_a_name_for_each_attempt(self, store: Store) -> None:
+        add(store, specs("a", "b"))
+
+        for limit in (2, -1):
+            with pytest.raises(InvalidInput):
+                store.claim_units("night", "max-1", limit, attempts=["one"], lease_until=LEASE_UNTIL, now=NOW)
+
+        assert store.running_units() == []
+
+    def test_a_conversation_goes_first_on_its_account_and_nowhere_else(self, store: Store) -> None:
+        add(store, specs("a", "b", "c"))
+        first, second, _ = claim(store, 3)
+        settle(store, [ended(second, "lost", session_id="talk")])
+        settle(store, [ended(first, "lost")])
+
+        assert store.claimable() == {("night", "max-1"): 1, ("night", None): 1}
+        assert names(claim(store, 3, account="max-2")) == ["a"]
+        assert [(unit.spec.id, unit.session_id) for unit in claim(store, 3)] == [("b", "talk")]
+
+    def test_conversations_go_before_earlier_units(self, store: Store) -> None:
+        add(store, specs("a", "b", "c"))
+        first, second, third = claim(store, 3)
+        settle(
+            store, [ended(first, "lost"), ended(second, "lost", session_id="2"), ended(third, "lost", session_id="3")]
+        )
+
+        assert names(claim(store, 3)) == ["b", "c", "a"]
+
+    def test_a_forgotten_conversation_may_go_anywhere(self, store: Store) -> None:
+        add(store, specs("a"))
+        settle(store, [ended(claim(store)[0], "lost", session_id="talk")])
+
+        store.forget_conversation("night/a")
+
+        assert store.claimable() == {("night", None): 1}
+        assert [(unit.spec.id, unit.session_id) for unit in claim(store, account="max-2")] == [("a", None)]
+
+    # -- settling -----------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(
+        ("ending", "counts"),
+        [
+            ("succeeded", UnitCounts(done=1)),
+            ("failed", UnitCounts(quarantined=1)),
+            ("parked", UnitCounts(todo=1, parked=1)),
+            ("lost", UnitCounts(todo=1)),
+            ("cancelled", UnitCounts(cancelled=1)),
+        ],
+    )
+    def test_a_settlement_is_stored_whole(self, store: Store, ending: Ending, counts: UnitCounts) -> None:
+        add(store, specs("a"))
+        (unit,) = claim(store)
+        how = ended(unit, ending, resume_at=NOW + 99.0 if ending == "parked" else None, session_id="talk")
+
+        assert settle(store, [how]) == [True]
+
+        assert stored(store, unit.id) == replace(
+            unit,
+            state=how.settlement.state,
+            counters=how.settlement.counters,
+            resume_at=how.settlement.resume_at,
+            reason=how.settlement.reason,
+            session_id="talk",
+            lease_until=None,
+            ended_at=NOW + 10.0,
+            exit_code=1,
+        )
+        assert store.counts() == {"night": counts}
+
+    def test_the_next_try_shows_nothing_of_the_last(self, store: Store) -> None:
+        add(store, specs("a"))
+        (first,) = claim(store)
+        settle(store, [ended(first, "lost")])
+
+        (second,) = claim(store)
+
+        assert second == replace(first, fence=2, counters=Counters(tries=2, losses=1))
+
+    def test_a_stale_fence_changes_nothing(self, store: Store) -> None:
+        add(store, specs("a", "b"))
+        first, other = claim(store, 2)
+        settle(store, [ended(first, "lost")])
+        (second,) = claim(store)
+
+        late = [ended(first, "succeeded"), ended(other, "succeeded"), replace(ended(other, "lost"), unit_id="night/x")]
+
+        assert settle(store, late) == [False, True, False]
+        assert store.renew_units({first.id: first.fence, second.id: 9, "x/y": 1}, lease_until=1e9) == [second.id, "x/y"]
+        assert stored(store, "night/a") == second
+
+    def test_settling_again_is_harmless(self, store: Store) -> None:
+        add(store, specs("a"))
+        (unit,) = claim(store)
+        how = ended(unit, "parked", resume_at=NOW + 99.0)
+        settle(store, [how])
+        before = store.unit(unit.id)
+
+        assert settle(store, [how, ended(unit, "lost"), ended(unit, "succeeded")]) == [True, False, False]
+
+        assert store.unit(unit.id) == before
+
+    def test_a_step_that_does_not_exist_stores_nothing_of_its_batch(self, store: Store) -> None:
+        add(store, specs("a", "b"))
+        first, second = claim(store, 2)
+        wrong = Settlement(step="retry", state="todo", counters=Counters(), reason="")
+
+        with pytest.raises(IllegalStep):
+            settle(store, [ended(first, "succeeded"), replace(ended(second, "lost"), settlement=wrong)])
+
+        assert store.counts() == {"night": UnitCounts(running=2)}
+
+    def test_half_characters_from_an_agent_do_not_stop_a_settlement(self, store: Store) -> None:
+        add(store, specs("a"))
+        how = ended(claim(store)[0], "lost", session_id="talk")
+
+        settle(store, [replace(how, settlement=replace(how.settlement, reason="said \ud83d"))])
+        store.append_events([Event("unit.requeued", NOW, unit="night/a", fields={"detail": ["\ud83d"]})])
+
+        assert stored(store, "night/a").reason == "said ?"
+        assert store.events()[0].event.fields == {"detail": ["?"]}
+
+    def test_renewing_extends_the_lease(self, store: Store) -> None:
+        add(store, specs("a"))
+        (unit,) = claim(store)
+
+        assert store.renew_units({unit.id: unit.fence}, lease_until=LEASE_UNTIL + 60.0) == []
+
+        assert store.unit(unit.id) == replace(unit, lease_until=LEASE_UNTIL + 60.0)
+
+    # -- parking ------------------------------------------------------------------------------------
+
+    def test_parked_units_are_claimed_only_once_woken(self, store: Store) -> None:
+        add(store, specs("a", "b", "c"))
+        first, second, third = claim(store, 3)
+        settle(store, [ended(first, "parked", resume_at=NOW + 30.0), ended(second, "parked", resume_at=NOW + 20.0)])
+        settle(store, [ended(third, "parked", resume_at=NOW + 40.0)])
+
+        assert (store.next_resume_at(), store.wake_units(now=NOW + 19.0), claim(store)) == (NOW + 20.0, 0, [])
+        assert store.wake_units(now=NOW + 30.0) == 2
+        assert store.counts() == {"night": UnitCounts(todo=3, parked=1)}
+        assert store.claimable() == {("night", None): 2}
+        assert names(claim(store, 3)) == ["a", "b"]
+        assert store.next_resume_at() == NOW + 40.0
+
+    def test_waking_goes_by_time_and_no_further_than_its_limit(self, store: Store) -> None:
+        add(store, specs("a", "b", "c"))
+        late, early, middle = claim(store, 3)
+        for unit, resume_at in ((late, 30.0), (early, 10.0), (middle, 20.0)):
+            settle(store, [ended(unit, "parked", resume_at=NOW + resume_at)])
+
+        assert [store.wake_units(now=NOW + 99.0, limit=2), names(claim(store, 3))] == [2, ["b", "c"]]
+        assert [store.wake_units(now=NOW + 99.0, limit=2), names(claim(store, 3))] == [1, ["a"]]
+
+    # -- what a person does -------------------------------------------------------------------------
+
+    def test_only_waiting_units_are_held(self, store: Store) -> None:
+        add(store, specs("runs", "parked", "todo"))
+        _, parked = claim(store, 2)
+        settle(store, [ended(parked, "parked", resume_at=NOW + 30.0)])
+
+        held = store.hold_units(
+            ["night/runs", "night/parked", "night/todo", "night/x", "x/y"], "ask me", now=NOW + 20.0
+        )
+
+        assert (held, store.next_resume_at()) == (2, None)
+        assert store.counts() == {"night": UnitCounts(running=1, held=2)}
+        assert stored(store, "night/todo") == Unit(
+            id="night/todo",
+            campaign="night",
+            spec=specs("todo")[0],
+            position=2,
+            state="held",
+            reason="ask me",
+            ended_at=NOW + 20.0,
+        )
+
+    def test_a_retry_gives_stopped_units_a_new_life(self, store: Store) -> None:
+        add(store, specs("quarantined", "done", "held"))
+        first, second = claim(store, 2)
+        settle(store, [ended(first, "failed", session_id="talk"), ended(second, "succeeded")])
+        store.hold_units(["night/held"], "ask me", now=NOW)
+
+        assert store.retry_units("night") == 2
+
+        assert store.counts() == {"night": UnitCounts(todo=2, done=1)}
+        assert stored(store, first.id) == replace(
+            first, state="todo", counters=Counters(), session_id="talk", lease_until=None
+        )
+
+    def test_a_cancelled_campaign_names_what_ran_and_takes_no_late_results(self, store: Store) -> None:
+        add(store, specs("done", "runs", "parked", "todo"))
+        done, runs, parked = claim(store, 3)
+        settle(store, [ended(done, "succeeded"), ended(parked, "parked", resume_at=NOW + 30.0)])
+
+        assert (store.cancel_units("night", now=NOW + 20.0), store.cancel_units("night", now=NOW + 30.0)) == (
+            ["night/runs"],
+            [],
+        )
+
+        assert settle(store, [ended(runs, "succeeded")]) == [False]
+        assert store.counts() == {"night": UnitCounts(done=1, cancelled=3)}
+        assert stored(store, runs.id) == replace(runs, state="cancelled", lease_until=None, ended_at=NOW + 20.0)
+        assert (store.claimable(), store.next_resume_at(), store.running_units()) == ({}, None, [])
+
+    # -- looking in ---------------------------------------------------------------------------------
+
+    def test_pages_go_through_all_units_once(self, store: Store) -> None:
+        add(store, specs("a", "b", "c"))
+        add(store, specs("z"), "day")
+        add(store, specs("d"))
+
+        first = store.units(limit=3)
+        second = store.units(limit=3, cursor=first.cursor)
+
+        assert names(first.units + second.units) == ["a", "b", "c", "d", "z"]
+        assert second.cursor is None
+        assert first.units[0] == without_prompt(stored(store, "night/a"))
+
+    def test_pages_of_a_campaign_and_a_state(self, store: Store) -> None:
+        add(store, specs("z"), "day")
+        add(store, specs("a", "b", "c", "d"))
+        settle(store, [ended(unit, "succeeded") for unit in claim(store, 2)])
+
+        page = store.units(campaign="night", state="todo", limit=1)
+
+        assert names(page.units) == ["c"]
+        assert names(store.units(campaign="night", state="todo", cursor=page.cursor).units) == ["d"]
+        assert names(store.units(state="todo").units) == ["z", "c", "d"]
+        assert names(store.units(campaign="night").units) == ["a", "b", "c", "d"]
+
+    def test_bad_pages_are_refused(self, store: Store) -> None:
+        for verb in (
+            lambda: store.units(limit=0),
+            lambda: store.units(cursor="night/a"),
+            lambda: store.units(cursor="-1"),
+            lambda: store.units(cursor="9" * 30),
+            lambda: store.events(limit=0),
+            lambda: store.wake_units(now=NOW, limit=0),
+        ):
+            with pytest.raises(InvalidInput):
+                verb()
+
+    # -- the engine's own ---------------------------------------------------------------------------
+
+    def test_events_come_back_in_order_from_any_place(self, store: Store) -> None:
+        first = Event("scope.paused", NOW, scope="anthropic", fields={"until": 9.0, "cause": None})
+        second = Event("unit.done", NOW, unit="night/a")
+        third = Event("unit.done", NOW, unit="night/b")
+
+        assert (store.append_events([]), store.append_events([first, second])) == (0, 2)
+        assert store.append_events([third]) == 3
+
+        assert store.events() == [StoredEvent(1, first), StoredEvent(2, second), StoredEvent(3, third)]
+        assert store.events(after=1, limit=1) == [StoredEvent(2, second)]
+        assert store.events(unit="night/b") == [StoredEvent(3, third)]
+
+    def test_ids_of_trimmed_events_are_not_used_again(self, store: Store) -> None:
+        event = Event("scope.resumed", NOW, scope="anthropic")
+        store.append_events([event] * 5)
+
+        store.trim_events(keep=2)
+        assert [each.id for each in store.events()] == [4, 5]
+        store.trim_events(keep=0)
+
+        assert (store.events(), store.append_events([event])) == ([], 6)
+
+    def test_states_are_replaced(self, store: Store) -> None:
+        store.save_state("governor", b"\x00one")
+        store.save_state("governor", b"\xfftwo")
+
+        assert (store.load_state("governor"), store.load_state("other")) == (b"\xfftwo", None)
+
+    def test_one_engine_leads(self, store: Store) -> None:
+        assert store.lead("one", until=NOW + 10.0, now=NOW)
+        assert not store.lead("two", until=NOW + 20.0, now=NOW + 9.0)
+        assert store.lead("one", until=NOW + 20.0, now=NOW + 9.0)
+        store.resign("two")
+        assert not store.lead("two", until=NOW + 30.0, now=NOW + 19.0)
+        assert store.lead("two", until=NOW + 30.0, now=NOW + 20.0)
+        store.resign("two")
+        assert store.lead("one", until=NOW + 40.0, now=NOW + 21.0)
+
+    def test_closing_twice_is_harmless(self, store: Store) -> None:
+        store.close()
+        store.close()

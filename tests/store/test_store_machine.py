@@ -1,0 +1,249 @@
+"""Two stores, the same random verbs, the same answers: SqliteStore, reopened at any point, against MemoryStore."""
+
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from paceline.core.lifecycle import Ending, Outcome, Policy, UnitState, settle_try
+from paceline.errors import PacelineError
+from paceline.events import Event
+from paceline.store import Campaign, MemoryStore, Settled, SqliteStore, Store, Unit, UnitSpec
+
+START = 1_000.0
+POLICY = Policy(max_attempts=2, max_windows_spent=2, max_refusals=3, max_losses=3)
+MEMORY_DISK = Path("/dev/shm")  # no power is lost here, so the disk need not be waited for
+
+campaign_names = st.sampled_from(["night", "day", "a/b", ""])
+accounts = st.sampled_from(["max-1", "max-2"])
+unit_names = st.sampled_from(["a", "b", "c", "d/e", "\x00", "ü", ""])
+unit_specs = st.builds(
+    UnitSpec,
+    id=unit_names,
+    prompt=st.sampled_from(["", "do it", "do it now\x00", "half \ud800"]),
+    output=st.sampled_from([None, "out.md"]),
+)
+unit_ids = st.builds(lambda campaign, name: f"{campaign}/{name}", campaign_names, unit_names)
+reasons = st.sampled_from(["", "quota", "half \udfff"])
+sessions = st.sampled_from([None, "talk", "half \udfff"])
+waits = st.sampled_from([0.0, 1.0, 5.0, 60.0, float("inf")])
+endings: st.SearchStrategy[Ending] = st.sampled_from(
+    ["succeeded", "failed", "parked", "refused", "lost", "try_later", "account_stopped", "cancelled"]
+)
+states: st.SearchStrategy[UnitState | None] = st.sampled_from(
+    [None, "todo", "running", "done", "quarantined", "held", "cancelled"]
+)
+
+Verb = Callable[[Store], object]
+
+
+def answer(store: Store, verb: Verb) -> object:
+    """What it returned, or which error it raised in which words."""
+    try:
+        return verb(store)
+    except PacelineError as error:
+        return type(error), str(error)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """`both` runs a verb against both and compares; `looks_the_same` compares all that can be seen."""
+
+    @initialize()
+    def open(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(dir=MEMORY_DISK if MEMORY_DISK.is_dir() else None)
+        self.path = Path(self.folder.name) / "paceline.db"
+        self.memory = MemoryStore()
+        self.sqlite = SqliteStore(self.path)
+        self.now = START
+        self.claims: list[Unit] = []
+
+    def both(self, verb: Verb) -> object:
+        expected = answer(self.memory, verb)
+        assert answer(self.sqlite, verb) == expected
+        return expected
+
+    @rule()
+    def reopen(self) -> None:
+        self.sqlite.close()
+        self.sqlite = SqliteStore(self.path)
+
+    @rule(seconds=st.sampled_from([1.0, 10.0, 700.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    # -- campaigns ----------------------------------------------------------------------------------
+
+    @rule(
+        name=campaign_names,
+        priority=st.integers(-2, 2),
+        specs=st.lists(unit_specs, max_size=6, unique_by=lambda spec: spec.id) | st.lists(unit_specs, max_size=3),
+        update=st.booleans(),
+    )
+    def add(self, name: str, priority: int, specs: list[UnitSpec], update: bool) -> None:
+        campaign = Campaign(name=name, priority=priority)
+        self.both(lambda store: store.add_campaign(campaign, specs, update=update, now=self.now))
+
+    @rule(names=st.lists(unit_names.filter(bool), min_size=1, unique=True), update=st.booleans())
+    def add_plainly(self, names: list[str], update: bool) -> None:
+        specs = [UnitSpec(id=name, prompt=name) for name in names]
+        self.both(lambda store: store.add_campaign(Campaign(name="night"), specs, update=update, now=self.now))
+
+    @rule(name=campaign_names, state=st.sampled_from(["active", "paused", "cancelled"]))
+    def set_campaign(self, name: str, state: str) -> None:
+        campaign = msgspec.convert({"name": name, "state": state}, Campaign)
+        self.both(lambda store: store.set_campaign(campaign))
+
+    @rule(name=campaign_names)
+    def delete_campaign(self, name: str) -> None:
+        self.both(lambda store: store.delete_campaign(name))
+
+    # -- units --------------------------------------------------------------------------------------
+
+    @rule(name=campaign_names, account=accounts, limit=st.integers(-1, 4))
+    def claim(self, name: str, account: str, limit: int) -> None:
+        attempts = [f"{len(self.claims)}-{number}" for number in range(3)]
+        claimed = self.both(
+            lambda store: store.claim_units(
+                name, account, limit, attempts=attempts, lease_until=self.now + 60.0, now=self.now
+            )
+        )
+        if isinstance(claimed, list):
+            self.claims += claimed
+
+    @precondition(lambda self: self.claims)
+    @rule(
+        data=st.data(),
+        ending=endings,
+        reason=reasons,
+        wait=waits,
+        opened=st.booleans(),
+        session=sessions,
+        account=st.none() | accounts,
+    )
+    def settle(
+        self,
+        data: st.DataObject,
+        ending: Ending,
+        reason: str,
+        wait: float,
+        opened: bool,
+        session: str | None,
+        account: str | None,
+    ) -> None:
+        """Of units claimed at any time: the late and the repeated among them must change nothing."""
+        units = data.draw(st.lists(st.sampled_from(self.claims[-8:]), min_size=1, max_size=3))
+        outcome = Outcome(ending=ending, reason=reason, resume_at=self.now + wait, opened_window=opened)
+        settled = [
+            Settled(
+                unit_id=unit.id,
+                fence=unit.fence,
+                settlement=settle_try(unit.counters, outcome, POLICY, self.now),
+                account=account,
+                session_id=session,
+            )
+            for unit in units
+        ]
+        self.both(lambda store: store.settle_units(settled, now=self.now))
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def renew(self, data: st.DataObject) -> None:
+        units = data.draw(st.lists(st.sampled_from(self.claims[-8:]), max_size=4))
+        fences = {unit.id: unit.fence for unit in units}
+        self.both(lambda store: store.renew_units(fences, lease_until=self.now + 60.0))
+
+    @rule(limit=st.sampled_from([0, 1, 2, 10_000]))
+    def wake(self, limit: int) -> None:
+        self.both(lambda store: store.wake_units(now=self.now, limit=limit))
+
+    @rule(identifiers=st.lists(unit_ids, max_size=3), reason=reasons)
+    def hold(self, identifiers: list[str], reason: str) -> None:
+        self.both(lambda store: store.hold_units(identifiers, reason, now=self.now))
+
+    @rule(name=campaign_names)
+    def retry(self, name: str) -> None:
+        self.both(lambda store: store.retry_units(name))
+
+    @rule(name=campaign_names)
+    def cancel(self, name: str) -> None:
+        self.both(lambda store: store.cancel_units(name, now=self.now))
+
+    @rule(identifier=unit_ids)
+    def forget(self, identifier: str) -> None:
+        self.both(lambda store: store.forget_conversation(identifier))
+
+    # -- the engine's own ---------------------------------------------------------------------------
+
+    @rule(units=st.lists(st.none() | unit_ids, max_size=3), detail=reasons)
+    def append_events(self, units: list[str | None], detail: str) -> None:
+        events = [Event("unit.held", self.now, unit=unit, fields={"detail": (detail, self.now)}) for unit in units]
+        self.both(lambda store: store.append_events(events))
+
+    @rule(keep=st.integers(0, 4))
+    def trim_events(self, keep: int) -> None:
+        self.both(lambda store: store.trim_events(keep=keep))
+
+    @rule(owner=accounts, seconds=st.sampled_from([1.0, 60.0]), resigns=st.booleans())
+    def lead(self, owner: str, seconds: float, resigns: bool) -> None:
+        self.both(lambda store: store.lead(owner, until=self.now + seconds, now=self.now))
+        if resigns:
+            self.both(lambda store: store.resign(owner))
+
+    @rule(value=st.binary(max_size=5))
+    def save_state(self, value: bytes) -> None:
+        self.both(lambda store: store.save_state("governor", value))
+
+    # -- looking in ---------------------------------------------------------------------------------
+
+    @rule(identifier=unit_ids)
+    def look_at_one(self, identifier: str) -> None:
+        self.both(lambda store: store.unit(identifier))
+
+    @rule(name=st.none() | campaign_names, state=states, limit=st.integers(0, 4))
+    def look_at_pages(self, name: str | None, state: UnitState | None, limit: int) -> None:
+        def all_pages(store: Store) -> list[object]:
+            pages = [store.units(campaign=name, state=state, limit=limit)]
+            while pages[-1].cursor is not None:
+                pages.append(store.units(campaign=name, state=state, limit=limit, cursor=pages[-1].cursor))
+            return list(pages)
+
+        self.both(all_pages)
+
+    @rule(after=st.integers(0, 5), limit=st.integers(0, 3), unit=st.none() | unit_ids)
+    def look_at_events(self, after: int, limit: int, unit: str | None) -> None:
+        self.both(lambda store: store.events(after=after, limit=limit, unit=unit))
+
+    @invariant()
+    def looks_the_same(self) -> None:
+        def all_there_is(store: Store) -> tuple[object, ...]:
+            return (
+                store.campaigns(),
+                store.counts(),
+                store.claimable(),
+                store.next_resume_at(),
+                store.running_units(),
+                store.units(limit=1_000),
+                store.events(),
+                store.load_state("governor"),
+            )
+
+        self.both(all_there_is)
+
+    def teardown(self) -> None:
+        self.memory.close()
+        self.sqlite.close()
+        connection = sqlite3.connect(self.path)
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        connection.close()
+        self.folder.cleanup()
+
+
+TestStoresAgree = StoreMachine.TestCase
+TestStoresAgree.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
