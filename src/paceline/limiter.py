@@ -280,9 +280,7 @@ class Limiter:
         if session is not None:
             self._by_session.setdefault(session, {})[granted.ticket_id] = None
         if self._on_event is not None:
-            self._tell(
-                "slot.granted", granted.granted_at, scope, {"ticket": granted.ticket_id, "waited": granted.waited}
-            )
+            self._tell_granted(granted, scope)
         return Slot(self, granted, scope, session)
 
     def _session_ticket(self, session: str) -> str | None:
@@ -371,21 +369,30 @@ class Limiter:
         if isinstance(verdict, Deferred):
             raise error(verdict.detail)
         self._by_session.setdefault(session, {})[ticket_id] = None
+        self._tell_granted(verdict, scopes[-1])
 
     def release_run(self, run: str) -> None:
         """Give a run's place back. Idempotent."""
         ticket_id = _run_id(run)
         self._forget(self._run_owner.get(ticket_id, ""), ticket_id)
-        self._governor.release(ticket_id, now=self._now())
-        self._attend()
+        self._release_named(ticket_id)
 
     def release_session(self, session: str) -> None:
         """Give the session's place back, and those of all its runs. Idempotent."""
         held = self._by_session.pop(session, {})
         for ticket_id in sorted(held, key=lambda held_id: held_id == _session_id(session)):  # the session itself last
             self._run_owner.pop(ticket_id, None)
-            self._governor.release(ticket_id, now=self._now())
-        self._attend()
+            self._release_named(ticket_id)
+
+    def _release_named(self, ticket_id: str) -> None:
+        slot = self._books.slots.get(ticket_id)
+        if slot is not None:
+            now = self._now()
+            self._governor.release(ticket_id, now=now)
+            self._attend()
+            if self._on_event is not None:
+                fields: dict[str, object] = {"ticket": ticket_id, "held": now - slot.granted_at}
+                self._tell("slot.released", now, slot.lane.names[-1], fields)
 
     def _forget(self, session: str, ticket_id: str) -> None:
         self._run_owner.pop(ticket_id, None)
@@ -491,8 +498,8 @@ class Limiter:
                 owner = record.ticket.parent.removeprefix("session:")
                 self._by_session.setdefault(owner, {})[record.ticket.id] = None
                 self._run_owner[record.ticket.id] = owner
-            else:
-                self._count = max(self._count, int(kind.removeprefix("slot-") or 0))
+            elif kind.startswith("slot-"):
+                self._count = max(self._count, int(kind.removeprefix("slot-")))
         self._governor.advance(now=self._now())
 
     async def aclose(self) -> None:
@@ -525,9 +532,14 @@ class Limiter:
         if books.next_due < self._armed_for:
             self._arm()
 
+    def _tell_granted(self, granted: Granted, scope: str) -> None:
+        fields: dict[str, object] = {"ticket": granted.ticket_id, "waited": granted.waited}
+        self._tell("slot.granted", granted.granted_at, scope, fields)
+
     def _tell(self, name: str, at: float, scope: str | None, fields: dict[str, object]) -> None:
         """A listener's fault must not stop admission."""
-        assert self._on_event is not None
+        if self._on_event is None:
+            return
         try:
             self._on_event(Event(name, at, scope, None, fields))
         except Exception:

@@ -15,6 +15,8 @@ Strategy = Literal["rush", "spread"]
 
 RATE_SPAN_SECONDS = 60.0
 BELOW_LEARNT_RATE = 0.9
+SLOWER_AGAIN = 1.5
+FEWEST_STARTS = 2
 SHORTEST_INTERVAL = 0.01
 FIRST_START_INTERVAL = 1.0
 LONGEST_INTERVAL = 30.0
@@ -33,11 +35,16 @@ class Pacer(Timed):
     ease_at: float
 
     @classmethod
-    def from_rate(cls, starts_in_span: int, cause: str, before: "Pacer | None", now: float) -> "Pacer":
-        """A request or token rate was exceeded: stay below what was started in the last minute."""
-        interval = RATE_SPAN_SECONDS / max(1.0, starts_in_span * BELOW_LEARNT_RATE)
+    def from_rate(cls, starts: list[float], cause: str, before: "Pacer | None", now: float) -> "Pacer | None":
+        """A request or token rate was exceeded: stay below the rate of the last minute's starts.
+
+        A single start is no rate. A short burst tells little: what it teaches is corrected by the next refusal.
+        """
+        if len(starts) < FEWEST_STARTS:
+            return before
+        interval = max(1.0, now - min(starts)) / (len(starts) * BELOW_LEARNT_RATE)
         if before is not None:
-            interval = max(interval, before.interval)
+            interval = max(interval, before.interval * SLOWER_AGAIN)
         return cls(interval=min(interval, RATE_SPAN_SECONDS), cause=cause, next_at=now, ease_at=now + EASE_SECONDS)
 
     @classmethod

@@ -92,14 +92,15 @@ def _learn_from_incident(books: Books, scope: ScopeState, signal: RateLimited) -
         case "starts":
             scope.pacer = Pacer.from_starts(scope.pacer, books.now)
         case _:
-            return _step_down(books, scope)
-    books.emit("scope.paced", scope.name, interval=scope.pacer.interval, cause=signal.cause)
-    return None
+            _step_down(books, scope)
+            return
+    if scope.pacer is not None:
+        books.emit("scope.paced", scope.name, interval=scope.pacer.interval, cause=signal.cause)
 
 
-def _recent_starts(books: Books, scope: ScopeState) -> int:
+def _recent_starts(books: Books, scope: ScopeState) -> list[float]:
     since = books.now - RATE_SPAN_SECONDS
-    return sum(at > since and scope in scopes for at, scopes in books.recent)
+    return [at for at, scopes in books.recent if at > since and scope in scopes]
 
 
 def _step_down(books: Books, scope: ScopeState) -> None:

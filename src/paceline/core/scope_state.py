@@ -154,7 +154,7 @@ class ScopeState:
     def lag(self) -> float:
         """How long the provider's own count may trail behind."""
         learnt = self.usage.learnt_lag if self.usage else None
-        return learnt or self.cooldown or DEFAULT_LAG_SECONDS
+        return max(learnt or 0.0, self.cooldown or DEFAULT_LAG_SECONDS)
 
     def on_grant(self, ticket: Ticket, now: float) -> list[str]:
         """Tell the gates that one entered; the names of windows it is the canary of."""

@@ -17,12 +17,13 @@ LONGEST_LAG_SECONDS = 10.0
 class UsageGate(Timed):
     """`count` is the last reading, None while unknown; `grants` are the times of recent grants."""
 
-    relative_times: ClassVar[tuple[str, ...]] = ("read_at", "asked_at", "next_ask_at", "last_release_at")
+    relative_times: ClassVar[tuple[str, ...]] = ("read_at", "read_from", "asked_at", "next_ask_at", "last_release_at")
 
     interval: float
     timeout: float
     count: int | None = None
     read_at: float | None = None
+    read_from: float | None = None
     asked_at: float | None = None
     ask_again: bool = False
     next_ask_at: float | None = None
@@ -40,6 +41,7 @@ class UsageGate(Timed):
         """A reading, or None for unknown. `local` is how many slots are live here."""
         self._learn_lag(count, local, now)
         self.count, self.read_at = count, now
+        self.read_from = now if self.asked_at is None else self.asked_at  # what came after may not be in it
         self.asked_at = None
         self.next_ask_at = now if self.ask_again else now + self.interval
         self.ask_again = False
@@ -63,11 +65,11 @@ class UsageGate(Timed):
 
     def room(self, cap: int, lag: float, now: float) -> int:
         """How many may enter by the last reading: none without a fresh one, one an interval if unknown."""
-        if self.read_at is None or now - self.read_at >= self.interval:
+        if self.read_at is None or self.read_from is None or now - self.read_at >= self.interval:
             return 0
         if self.count is None:
             return 1 if not any(at > now - self.interval for at in self.grants) else 0
-        unconfirmed = sum(at > self.read_at - lag for at in self.grants)
+        unconfirmed = sum(at > self.read_from - lag for at in self.grants)
         return cap - self.count - unconfirmed
 
     def wake_at(self) -> float | None:
