@@ -1,5 +1,15 @@
 """Profiles of agent CLIs: how to start, resume and read each of them, as data in one file per agent."""
 
+from paceline.agents.launch import Account, AgentRun, Task, prepare_run
 from paceline.agents.profile import AgentProfile, agent_names, load_agent, parse_agent
 
-__all__ = ["AgentProfile", "agent_names", "load_agent", "parse_agent"]
+__all__ = [
+    "Account",
+    "AgentProfile",
+    "AgentRun",
+    "Task",
+    "agent_names",
+    "load_agent",
+    "parse_agent",
+    "prepare_run",
+]

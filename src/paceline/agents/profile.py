@@ -31,6 +31,10 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The command line of a fresh conversation; empty where the plan brings its own."""
     resume: tuple[str, ...] = ()
     """The command line that goes on with `{session_id}`; empty where the CLI cannot."""
+    start_by_stdin: tuple[str, ...] = ()
+    """`start` with the prompt on standard input, for prompts that cannot be an argument; empty where the CLI cannot."""
+    resume_by_stdin: tuple[str, ...] = ()
+    """The same for `resume`."""
     model: tuple[str, ...] = ()
     """The arguments that choose `{model}`."""
     environment: dict[str, str] = {}
@@ -43,18 +47,33 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Whether a conversation can be continued by its session id."""
         return bool(self.resume)
 
-    def command_line(self, prompt: str, *, model: str | None = None, session_id: str | None = None) -> list[str]:
-        """The arguments to run: fresh, or with a session id going on with that conversation."""
+    @property
+    def takes_stdin(self) -> bool:
+        """Whether the prompt can come by standard input."""
+        return bool(self.start_by_stdin)
+
+    def command_line(self, prompt: str | None, *, model: str | None = None, session_id: str | None = None) -> list[str]:
+        """The arguments to run: fresh, or with a session id going on with that conversation.
+
+        Without a prompt: those for a prompt that comes by standard input.
+        """
         if session_id is not None and not self.can_resume:
             raise InvalidInput(f"agent {self.name!r} cannot resume a conversation")
+        if prompt is None and not self.takes_stdin:
+            raise InvalidInput(f"agent {self.name!r} cannot read its prompt from standard input")
         model_arguments = [] if model is None else [_fill(part, model=model) for part in self.model]
         line: list[str] = []
-        for part in self.start if session_id is None else self.resume:
+        for part in self._template(by_stdin=prompt is None, resumes=session_id is not None):
             if part == _MODEL_ARGUMENTS:
                 line += model_arguments
             else:
-                line.append(_fill(part, prompt=prompt, session_id=session_id or ""))
+                line.append(_fill(part, prompt=prompt or "", session_id=session_id or ""))
         return line
+
+    def _template(self, *, by_stdin: bool, resumes: bool) -> tuple[str, ...]:
+        if by_stdin:
+            return self.resume_by_stdin if resumes else self.start_by_stdin
+        return self.resume if resumes else self.start
 
 
 def _fill(part: str, **values: str) -> str:
@@ -84,9 +103,14 @@ def parse_agent(text: str) -> AgentProfile:
         raise InvalidInput(f"not an agent profile: {error}") from error
     _check_placeholders("start", profile.start, {"prompt", "model_arguments"})
     _check_placeholders("resume", profile.resume, {"prompt", "model_arguments", "session_id"})
+    _check_placeholders("start_by_stdin", profile.start_by_stdin, {"model_arguments"})
+    _check_placeholders("resume_by_stdin", profile.resume_by_stdin, {"model_arguments", "session_id"})
     _check_placeholders("model", profile.model, {"model"})
-    if profile.resume and not any("{session_id}" in part for part in profile.resume):
-        raise InvalidInput("not an agent profile: `resume` names no {session_id}")
+    for line in (profile.resume, profile.resume_by_stdin):
+        if line and not any("{session_id}" in part for part in line):
+            raise InvalidInput("not an agent profile: `resume` names no {session_id}")
+    if profile.takes_stdin and bool(profile.resume_by_stdin) != profile.can_resume:
+        raise InvalidInput("not an agent profile: `resume_by_stdin` and `resume` go together")
     return profile
 
 

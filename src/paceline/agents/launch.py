@@ -1,0 +1,168 @@
+"""From a profile, an account and a unit to what is to be run: arguments, environment, folder and standard input.
+
+Here: pure arithmetic on those values; the environment to start from is an argument. Never here: starting it.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from paceline.agents.profile import AgentProfile, load_agent
+from paceline.errors import InvalidInput
+
+LONGEST_ARGUMENT_BYTES = 120_000
+"""Linux takes 131,071 bytes in one argument."""
+_PLACEHOLDER = re.compile(r"\{(prompt|id|model|session_id)\}")
+_AGENT_OF_PROVIDER = {
+    "anthropic": "claude",
+    "openai": "codex",
+    "google": "gemini",
+    "gemini": "gemini",
+    "qwen": "qwen",
+    "alibaba": "qwen",
+    "github": "copilot",
+}
+"""Whose profile names the variables that would be billed instead of an account of this provider."""
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """Who pays. A `subscription` must never be billed by the token."""
+
+    name: str
+    provider: str
+    kind: Literal["subscription", "metered"] = "metered"
+    env: dict[str, str] = {}
+    key_env: str | None = None
+    """The variable that holds the key of a metered account."""
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What one try of a unit is to do. With a `session_id` it goes on with that conversation."""
+
+    unit_id: str
+    attempt: str
+    prompt: str
+    cwd: str
+    model: str | None = None
+    session_id: str | None = None
+    command: tuple[str, ...] = ()
+    """The plan's own command line, for an agent whose profile has none."""
+
+
+class AgentRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be run."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    stdin: bytes = b""
+
+
+def prepare_run(profile: AgentProfile, task: Task, account: Account | None, base_env: Mapping[str, str]) -> AgentRun:
+    """Everything that a process needs, or `InvalidInput` with what is wrong with it."""
+    _check_text("prompt", task.prompt)
+    _refuse_nul("working directory", task.cwd)
+    argv, stdin = _fill_command(task) if not profile.start else _fill_profile(profile, task)
+    for argument in argv:
+        _check_text("command line", argument)
+    return AgentRun(argv=tuple(argv), env=_environment(profile, task, account, base_env), cwd=task.cwd, stdin=stdin)
+
+
+def metered_variables(profile: AgentProfile, account: Account) -> frozenset[str]:
+    """The variables that would make this agent, or a command in its place, bill a key instead of the account."""
+    provider = _AGENT_OF_PROVIDER.get(account.provider)
+    own = load_agent(provider).metered_variables if provider is not None else ()
+    return frozenset(profile.metered_variables) | frozenset(own)
+
+
+def _environment(
+    profile: AgentProfile, task: Task, account: Account | None, base_env: Mapping[str, str]
+) -> dict[str, str]:
+    """The base, less what would be billed, then the profile's, then the account's, then ours."""
+    env = dict(base_env)
+    if account is not None:
+        _check_key(account, base_env)
+        if account.kind == "subscription":
+            metered = metered_variables(profile, account)
+            _refuse_metered(account, metered)
+            env = {name: value for name, value in env.items() if name not in metered}
+    env.update(profile.environment)
+    if account is not None:
+        env.update({name: _expand_home(value, base_env) for name, value in account.env.items()})
+    env["PACELINE_UNIT"] = task.unit_id
+    env["PACELINE_ATTEMPT"] = task.attempt
+    return env
+
+
+def _refuse_metered(account: Account, metered: frozenset[str]) -> None:
+    set_by_hand = sorted(metered & account.env.keys())
+    if set_by_hand:
+        raise InvalidInput(
+            f"account {account.name!r} is a subscription, but its env sets {', '.join(set_by_hand)},"
+            " which would be billed instead; take it out, or make the account metered"
+        )
+
+
+def _check_key(account: Account, base_env: Mapping[str, str]) -> None:
+    key_env = account.key_env
+    if account.kind == "subscription" or key_env is None:
+        return
+    if not base_env.get(key_env) and not account.env.get(key_env):
+        raise InvalidInput(f"account {account.name!r} takes its key from {key_env}, which is not set")
+
+
+def _expand_home(value: str, base_env: Mapping[str, str]) -> str:
+    home = base_env.get("HOME")
+    return home + value[1:] if home and (value == "~" or value.startswith("~/")) else value
+
+
+def _fill_profile(profile: AgentProfile, task: Task) -> tuple[list[str], bytes]:
+    """A prompt that is too long for an argument, or looks like an option, goes by standard input where it can."""
+    is_long = len(_encoded(task.prompt)) > LONGEST_ARGUMENT_BYTES
+    if is_long and not profile.takes_stdin:
+        raise _too_long(f"agent {profile.name!r} takes its prompt only as an argument")
+    by_stdin = profile.takes_stdin and (is_long or task.prompt.startswith("-"))
+    prompt = None if by_stdin else task.prompt
+    argv = profile.command_line(prompt, model=task.model, session_id=task.session_id)
+    return argv, _encoded(task.prompt) if by_stdin else b""
+
+
+def _fill_command(task: Task) -> tuple[list[str], bytes]:
+    """The plan's command. One that does not name {prompt} finds it on standard input; other braces are its own."""
+    if not task.command:
+        raise InvalidInput("agent 'command' needs a command in the plan")
+    values = {
+        "prompt": task.prompt,
+        "id": task.unit_id.rpartition("/")[2],
+        "model": task.model or "",
+        "session_id": task.session_id or "",
+    }
+    argv = [_PLACEHOLDER.sub(lambda found: values[found[1]], part) for part in task.command]
+    if any("{prompt}" in part for part in task.command):
+        if any(len(_encoded(argument)) > LONGEST_ARGUMENT_BYTES for argument in argv):
+            raise _too_long("leave {prompt} out of the command and it comes on standard input")
+        return argv, b""
+    return argv, _encoded(task.prompt)
+
+
+def _too_long(hint: str) -> InvalidInput:
+    return InvalidInput(f"the prompt is longer than the {LONGEST_ARGUMENT_BYTES} bytes of an argument: {hint}")
+
+
+def _check_text(what: str, text: str) -> None:
+    _refuse_nul(what, text)
+    _encoded(text)
+
+
+def _refuse_nul(what: str, text: str) -> None:
+    if "\0" in text:
+        raise InvalidInput(f"the {what} has a NUL character at position {text.index(chr(0))}")
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"not Unicode text at position {error.start}: {text[error.start]!r}") from None
