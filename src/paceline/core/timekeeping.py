@@ -4,7 +4,7 @@ import math
 from collections import deque
 from heapq import heappop
 
-from paceline.core.admission import claim_places
+from paceline.core.admission import claim_places, settle
 from paceline.core.books import Books
 from paceline.core.limits import smallest
 from paceline.core.reports import on_canary_lost
@@ -12,8 +12,21 @@ from paceline.core.scope_state import ScopeState
 from paceline.core.slots import LiveSlot
 from paceline.core.verdicts import Expired
 
+CLOCK_STEP_SECONDS = 1.0
 
-def run_due(books: Books) -> list[ScopeState]:
+
+def move_to(books: Books, now: float) -> None:
+    """It is `now`: what is due happens. A small step back is a clock's wobble, a large one was set by someone."""
+    if now >= books.now:
+        books.now = now  # after a jump, what was due on the way happens now: that is when it is seen
+        while (due := books.next_timer()) is not None and due <= now:
+            settle(books, _run_due(books))
+        books.next_due = math.inf if due is None else due
+    elif now < books.now - CLOCK_STEP_SECONDS:
+        _step_back(books, books.now - now)
+
+
+def _run_due(books: Books) -> list[ScopeState]:
     """Carry out all that is due by `books.now`; the scopes in which someone may now enter."""
     now = books.now
     hot: list[ScopeState] = []
@@ -124,7 +137,7 @@ def _reclaim_lost(books: Books, hot: list[ScopeState]) -> None:
 # -- clock steps -------------------------------------------------------------------------------
 
 
-def step_back(books: Books, seconds: float) -> None:
+def _step_back(books: Books, seconds: float) -> None:
     """The wall clock was set back: what is relative keeps its remaining length, resets stay absolute."""
     books.now -= seconds
     for slot in books.slots.values():

@@ -1,0 +1,129 @@
+"""What a person sets: limits, cooldowns, headroom, pace and holds. One half of the Governor's verbs."""
+
+from paceline.core.admission import settle
+from paceline.core.books import Books
+from paceline.core.checks import check_seconds
+from paceline.core.limits import LimitSource
+from paceline.core.pacing import Pace, Strategy
+from paceline.core.reports import hold
+from paceline.core.scopes import ScopePattern, canonical_scope
+from paceline.core.settings import HEADROOM_MODES, HeadroomMode
+from paceline.core.timekeeping import move_to
+from paceline.errors import InvalidInput
+
+
+class Steering:
+    """Takes effect at once; what is set live wins over the settings until it is reset."""
+
+    books: Books
+
+    # -- limits ------------------------------------------------------------------------------
+
+    def set_limit(self, scope: str, limit: int | None, *, now: float) -> None:
+        """Set a scope's or pattern's limit by hand; what was learnt there is forgotten."""
+        pattern = ScopePattern(scope)
+        move_to(self.books, now)
+        self.books.limits.set(pattern.text, limit)
+        self._apply_limits(pattern)
+
+    def remove_limit(self, scope: str, *, now: float) -> None:
+        """Unlimited from now on: waiters enter, live slots stay counted, pauses stay."""
+        pattern = ScopePattern(scope)
+        move_to(self.books, now)
+        self.books.limits.remove(pattern.text)
+        self._apply_limits(pattern)
+
+    def reset_limit(self, scope: str, *, now: float) -> None:
+        """Forget what was set live: the settings rule again."""
+        pattern = ScopePattern(scope)
+        move_to(self.books, now)
+        self.books.limits.reset_live(pattern.text)
+        self._apply_limits(pattern)
+
+    def restore_limit(self, scope: str, *, now: float) -> None:
+        """Back to the configured limit: forget what was learnt."""
+        pattern = ScopePattern(scope)
+        move_to(self.books, now)
+        self._apply_limits(pattern)
+
+    def get_limit(self, scope: str) -> int | None:
+        """The configured limit of a scope, or of a pattern as it was set."""
+        return self.books.limits.configured(ScopePattern(scope).text)
+
+    def limits(self) -> dict[str, int]:
+        """Every configured limit, by scope or pattern."""
+        return {text: limit for text, limit in self.books.limits.entries().items() if limit is not None}
+
+    def limit_source(self, scope: str) -> LimitSource:
+        """Where a configured limit comes from."""
+        return self.books.limits.source(ScopePattern(scope).text)
+
+    def _apply_limits(self, pattern: ScopePattern) -> None:
+        books = self.books
+        books.forget_lanes()
+        touched = [scope for scope in books.scopes.values() if pattern.matches(scope.name)]
+        if pattern.is_exact and not touched:
+            touched = [books.scope(pattern.text)]
+        for scope in touched:
+            previous = scope.effective
+            scope.configured = books.limits.configured(scope.name)
+            if scope.headroom is not None:
+                scope.headroom.clear()
+            scope.platform = None
+            scope.refresh()
+            books.lift_blocked(scope)
+            books.schedule(scope)
+            if scope.effective != previous:
+                books.emit("scope.limit_set", scope.name, limit=scope.effective, previous=previous)
+        settle(books, touched)
+
+    # -- cooldown, headroom, pace, hold ----------------------------------------------------
+
+    def set_cooldown(self, scope: str, seconds: float, *, now: float) -> None:
+        """How long a released slot still counts. Slots that cool already keep the cooldown they began with."""
+        pattern = ScopePattern(scope)
+        check_seconds(seconds, "cooldown")
+        move_to(self.books, now)
+        self.books.cooldowns.set_live(pattern.text, float(seconds))
+        for state in self.books.scopes.values():
+            state.cooldown = self.books.cooldown_of(state.name) if state.is_provider else 0.0
+            state.refresh()
+
+    def get_cooldown(self, scope: str) -> float:
+        return self.books.cooldown_of(ScopePattern(scope).text)
+
+    def cooldowns(self) -> dict[str, float]:
+        return self.books.cooldowns.entries()
+
+    def set_headroom(self, scope: str, mode: HeadroomMode, *, now: float) -> None:
+        if mode not in HEADROOM_MODES:
+            raise InvalidInput(f"headroom must be one of {', '.join(HEADROOM_MODES)}; got {mode!r}")
+        move_to(self.books, now)
+        state = self.books.scope(canonical_scope(scope))
+        self.books.modes[state.name] = state.mode = mode
+
+    def set_pace(self, scope: str, *, strategy: Strategy = "rush", reserve: float = 0.0, now: float) -> None:
+        """How the scope's windows may be used up: flat out, along the line, and what is left to the person."""
+        if strategy not in ("rush", "spread"):
+            raise InvalidInput(f"strategy must be rush or spread; got {strategy!r}")
+        if isinstance(reserve, bool) or not isinstance(reserve, int | float) or not 0 <= reserve < 1:
+            raise InvalidInput(f"reserve must be a share from 0 to below 1; got {reserve!r}")
+        move_to(self.books, now)
+        state = self.books.scope(canonical_scope(scope))
+        is_default = strategy == "rush" and reserve == 0
+        state.pace = None if is_default else Pace(strategy=strategy, reserve=float(reserve))
+        self.books.schedule(state)
+        settle(self.books, [state])
+
+    def hold(self, scope: str, detail: str, *, now: float) -> None:
+        """Admit nobody to the scope until a person lifts it."""
+        move_to(self.books, now)
+        settle(self.books, hold(self.books, canonical_scope(scope), detail))
+
+    def lift_hold(self, scope: str, *, now: float) -> None:
+        move_to(self.books, now)
+        state = self.books.scope(canonical_scope(scope))
+        state.hold = None
+        state.refresh()
+        self.books.lift_blocked(state)
+        settle(self.books, [state])
