@@ -113,3 +113,17 @@ def test_a_ticket_at_its_cap_never_blocks_one_that_has_room() -> None:
         assert isinstance(verdict, Granted), number
         governor.release(verdict.ticket_id, now=now + 1.0)
     assert reason(governor, "opus-waits", 2000.0) == ("limit", "anthropic/max-1/opus-4-6")
+
+
+def test_a_claim_is_served_by_a_place_that_nobody_else_waits_for() -> None:
+    """It waits for room in `b` when its last missing place frees in `a`, where no line forms."""
+    governor = two_full_scopes()
+    governor.request(Ticket("both", ("a", "b")), now=0.0)
+    governor.request(Ticket("b-1", ("b",)), now=1.0)
+    governor.release("b-0", now=2.0)
+    assert let_in(governor, 2.0) == ["b-1"]
+    governor.advance(now=2.0 + AGEING)
+    governor.release("b-1", now=70.0)
+    assert let_in(governor, 70.0) == [], "kept in b, still missing in a"
+    governor.release("a-0", now=71.0)
+    assert let_in(governor, 71.0) == ["both"]

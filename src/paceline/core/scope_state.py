@@ -104,7 +104,8 @@ class ScopeState:
         self.open_cap = 0 if self.is_gated else self.cap - self.reserved
         self.learns = bool(self.headroom or self.platform or self.pause or self.windows)
         cools = self.cooldown > 0 and effective is not None
-        self.alert = bool(cools or self.is_gated or self.learns or self.watchers or self.run_lanes)
+        is_waited_for = self.watchers or self.run_lanes or self.reserved
+        self.alert = bool(cools or self.is_gated or self.learns or is_waited_for)
 
     def refuses(self, ticket: Ticket, now: float, *, needs_room: bool = True, own_claims: int = 0) -> Reason | None:
         """The first thing that keeps the ticket out of this scope now, or None."""
