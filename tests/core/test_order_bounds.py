@@ -116,14 +116,14 @@ def test_a_ticket_at_its_cap_never_blocks_one_that_has_room() -> None:
 
 
 def test_a_claim_is_served_by_a_place_that_nobody_else_waits_for() -> None:
-    """It waits for room in `b` when its last missing place frees in `a`, where no line forms."""
+    """Its line is at `a`, whose place it has; the last one it misses frees in `b`, where nobody stands in line."""
     governor = two_full_scopes()
     governor.request(Ticket("both", ("a", "b")), now=0.0)
     governor.request(Ticket("b-1", ("b",)), now=1.0)
     governor.release("b-0", now=2.0)
     assert let_in(governor, 2.0) == ["b-1"]
     governor.advance(now=2.0 + AGEING)
-    governor.release("b-1", now=70.0)
-    assert let_in(governor, 70.0) == [], "kept in b, still missing in a"
-    governor.release("a-0", now=71.0)
+    governor.release("a-0", now=70.0)
+    assert let_in(governor, 70.0) == [], "kept in a, still missing in b"
+    governor.release("b-1", now=71.0)
     assert let_in(governor, 71.0) == ["both"]
