@@ -61,7 +61,7 @@ HINTS = (
     "limit", "429", "529", "503", "401", "quota", "overload", "capacity", "credit", "usage", "exhaust", "throttl",
     "too many", "balance", "concurren", "billing", "busy", "demand", "unavailable", "subscription", "membership",
     "budget", "payment", "api key", "api-key", "log in", "sign in", "logged in", "unauth", "authentic", "oauth",
-    "retrying in", "slow pool", "children", "status 5", "reset", "too quickly", "afford", "spend", "free tier",
+    "retrying in", "slow pool", "children", "status 5", "reset", "too quickly", "too fast", "frequen", "afford", "spend", "free tier",
     "high load", "try again", "out of ", "regain", "tomorrow", "[13", "[11", "rpm", "tpm",
     "begrenz", "beschränk", "огранич", "превыш", "лимит", "ogranicz", "sınır",
     "限", "额", "余", "频", "忙", "载", "量过", "并发", "制限", "混", "제한", "한도",
