@@ -123,6 +123,7 @@ def test_a_claim_is_served_by_a_place_that_nobody_else_waits_for() -> None:
     governor.release("b-0", now=2.0)
     assert let_in(governor, 2.0) == ["b-1"]
     governor.advance(now=2.0 + AGEING)
+    governor = Governor.restore(governor.snapshot(), now=65.0)  # nobody stands in line at `b`, nor is remembered there
     governor.release("a-0", now=70.0)
     assert let_in(governor, 70.0) == [], "kept in a, still missing in b"
     governor.release("b-1", now=71.0)
