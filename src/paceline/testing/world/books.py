@@ -53,6 +53,7 @@ class Books:
         self._from_settings = frozenset(limits)
         self._looked_up: dict[str, int | None] = {}
         self.cooling: list[tuple[float, str]] = []
+        self.priorities: dict[str, int] = {}
         self.last_token = 0
         self.released_count = 0
         self.released_seconds = 0.0
@@ -67,6 +68,7 @@ class Books:
         key = min(max(since, now - ageing), now)
         waiting = Waiting(key, self._arrivals, ticket, now)
         self.waiting[ticket.id] = waiting
+        self.priorities[group_of(ticket)] = ticket.priority
         insort(self.lines.setdefault(line_of(ticket), []), waiting)
 
     def dequeue(self, ticket_id: str) -> Waiting:

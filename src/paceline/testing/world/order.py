@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 RELATIVE_SLACK = 1e-6
 LOOK_EVERY = 4
-Account = tuple[float, int, float]
+Account = tuple[float, int]
 
 
 class OrderCheck:
-    """`accounts` is each group's (accrued slot-seconds, live slots, weight) and `claims` the tickets that places are
+    """`accounts` is each group's (accrued slot-seconds, live slots) and `claims` the tickets that places are
     kept for, as the governor's snapshot had them before a release; None where it was not looked at."""
 
     def __init__(self, watched: "WatchedGovernor") -> None:
@@ -40,8 +40,8 @@ class OrderCheck:
         snapshot = self._watched.governor.snapshot()
         self.accounts = accounts_of(snapshot)
         self.claims = snapshot.claims
-        accrued, live, weight = self.accounts[group_of(released)]
-        self.accounts[group_of(released)] = accrued, live - 1, weight
+        accrued, live = self.accounts[group_of(released)]
+        self.accounts[group_of(released)] = accrued, live - 1
 
     def forget(self) -> None:
         """Accounts hold for one call only."""
@@ -84,12 +84,13 @@ class OrderCheck:
             theirs = self._value(rival)
             if theirs < mine - RELATIVE_SLACK * max(1.0, abs(mine)):
                 self._watched.fail(f"group {chosen} ({mine}) went before group {rival} ({theirs}), which has had less")
-        accrued, live, weight = self.accounts[chosen]
-        self.accounts[chosen] = accrued, live + 1, weight
+        accrued, live = self.accounts[chosen]
+        self.accounts[chosen] = accrued, live + 1
 
     def _value(self, group: str) -> float:
         assert self.accounts is not None
-        accrued, live, weight = self.accounts[group]
+        accrued, live = self.accounts[group]
+        weight = 2.0 ** self._watched.books.priorities[group]
         return (accrued + live * self._watched.books.mean_seconds()) / weight
 
     def could_enter(self, waiting: Waiting) -> bool:
@@ -128,7 +129,6 @@ def accounts_of(snapshot: Snapshot) -> dict[str, Account]:
         group.name if isinstance(group.name, str) else f"priority {group.name}": (
             group.accrued + group.live * (snapshot.at - group.accrued_at),
             group.live,
-            group.weight,
         )
         for group in snapshot.groups
     }
