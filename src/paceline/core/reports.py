@@ -55,7 +55,7 @@ def apply_signal(books: Books, scope_name: str, signal: Signal) -> list[ScopeSta
         case QuotaClosed():
             return _quota_closed(books, scope, signal, slot)
         case PlatformLimit():
-            return _platform_limit(books, scope, signal.limit)
+            return _platform_limit(books, scope, signal)
     raise InvalidInput(f"{signal!r} is no signal of paceline.core.signals")
 
 
@@ -154,9 +154,11 @@ def _is_canary(window: Window, slot: LiveSlot | None) -> bool:
     return slot is not None and window.canary in (slot.ticket.id, slot.ticket.parent)
 
 
-def _platform_limit(books: Books, scope: ScopeState, limit: object) -> list[ScopeState]:
+def _platform_limit(books: Books, scope: ScopeState, signal: PlatformLimit) -> list[ScopeState]:
+    if (wait := outside_seconds(signal.retry_after)) is not None:
+        _pause(books, scope, books.now + wait, "platform_limit")
     previous = scope.effective
-    stated = _count(limit)
+    stated = _count(signal.limit)
     if stated is None:
         stated = scope.live - 1
     scope.platform = PlatformCap.learnt(stated, scope.platform, books.now)

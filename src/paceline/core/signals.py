@@ -47,6 +47,7 @@ class PlatformLimit(Signal, frozen=True, kw_only=True):
 
     limit: int | None = None
     in_use: int | None = None
+    retry_after: float | None = None
 
 
 class BillingStop(Signal, frozen=True, kw_only=True):

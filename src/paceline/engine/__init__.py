@@ -1,0 +1,1 @@
+"""Campaigns that finish by themselves: plan files, the pass, the life of an attempt."""
