@@ -6,6 +6,7 @@
      │   ├─ MaxRunsExceeded      .code == "max_runs_exceeded"
      │   ├─ SlotTimeout          a wait ran out; the ticket has left the queue
      │   └─ SlotLost             the lease was not renewed in time
+     ├─ EngineBusy               another engine runs this home
      ├─ StoreError               the store cannot do it; what was committed is safe
      │   ├─ StoreBusy            another process holds it; try again
      │   ├─ StoreFull            no room left on the disk
@@ -22,6 +23,9 @@
          ├─ TicketConflict       an id that is already in use for something else
          ├─ UnknownName          no campaign, unit, account or agent of this name
          ├─ IllegalStep          a unit's state does not allow this
+         ├─ MistakesFound        a file with mistakes: all of them, each with its place
+         │   ├─ InvalidSettings  in paceline.toml, a PACELINE_* variable or a flag
+         │   └─ InvalidPlan      in a plan file or in what it takes its units from
          └─ InvalidSnapshot      a snapshot this version cannot read
 
 Errors of other libraries are turned into these at the border. Data from outside (a usage source,
@@ -63,6 +67,10 @@ class SlotLost(CapacityError):
     """The lease ran out: the place is, or soon will be, someone else's."""
 
     code = "slot_lost"
+
+
+class EngineBusy(PacelineError):
+    """Another engine runs this home."""
 
 
 class StoreError(PacelineError):
@@ -127,6 +135,25 @@ class UnknownName(InvalidInput):
 
 class IllegalStep(InvalidInput):
     """The unit's state does not allow this step."""
+
+
+class MistakesFound(InvalidInput):
+    """Everything that is wrong, so that one round of mending is enough; `mistakes` has a line for each."""
+
+    def __init__(self, *mistakes: str) -> None:
+        super().__init__(*mistakes)
+        self.mistakes = mistakes
+
+    def __str__(self) -> str:
+        return "\n".join(self.mistakes)
+
+
+class InvalidSettings(MistakesFound):
+    """The settings cannot be used; each mistake names the file and line, the variable or the flag."""
+
+
+class InvalidPlan(MistakesFound):
+    """The plan cannot be used and nothing was started; each mistake names the file and line."""
 
 
 class InvalidSnapshot(InvalidInput):

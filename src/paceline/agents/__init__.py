@@ -1,7 +1,7 @@
 """Profiles of agent CLIs: how to start, resume and read each of them, as data in one file per agent."""
 
 from paceline.agents.launch import Account, AgentRun, Task, prepare_run
-from paceline.agents.profile import AgentProfile, agent_names, load_agent, parse_agent
+from paceline.agents.profile import AgentProfile, agent_names, check_agent, load_agent, parse_agent
 
 __all__ = [
     "Account",
@@ -9,6 +9,7 @@ __all__ = [
     "AgentRun",
     "Task",
     "agent_names",
+    "check_agent",
     "load_agent",
     "parse_agent",
     "prepare_run",

@@ -98,8 +98,17 @@ def load_agent(name: str) -> AgentProfile:
 def parse_agent(text: str) -> AgentProfile:
     """A profile from TOML. Unknown keys, wrong types and unknown placeholders are refused."""
     try:
-        profile = msgspec.convert(tomllib.loads(text), AgentProfile)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"not an agent profile: {error}") from error
+    return check_agent(values)
+
+
+def check_agent(values: dict[str, object]) -> AgentProfile:
+    """The same from a table that was read already, such as one of the user's own in paceline.toml."""
+    try:
+        profile = msgspec.convert(values, AgentProfile)
+    except msgspec.ValidationError as error:
         raise InvalidInput(f"not an agent profile: {error}") from error
     _check_placeholders("start", profile.start, {"prompt", "model_arguments"})
     _check_placeholders("resume", profile.resume, {"prompt", "model_arguments", "session_id"})
