@@ -1,0 +1,434 @@
+"""The engine: one loop, one heartbeat. Each pass reads, settles, asks the Governor, claims and launches.
+
+Everything is stored before it is acted on: a claim before its launch, a closed window before its session is
+ended, a settlement before its slot is given on. A pass that fails is told, and the next one runs.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from paceline.agents import AgentProfile
+from paceline.agents.launch import Account, Task, prepare_run
+from paceline.clock import Clock
+from paceline.core import Governor, GovernorSettings, Granted, Snapshot, Ticket
+from paceline.core.lifecycle import Outcome, Policy, settle_try
+from paceline.core.signals import Signal
+from paceline.engine import control
+from paceline.engine.lines import Line, Lines
+from paceline.engine.sessions import LiveSession
+from paceline.errors import EngineBusy, InvalidInput, PacelineError
+from paceline.events import Event
+from paceline.executors import Executor, Handle, Launch
+from paceline.store import Campaign, Settled, Store, Unit
+
+log = logging.getLogger("paceline.engine")
+
+GOVERNOR_STATE = "governor"
+CONTROL_SEEN = "control_seen"
+WHY_STATE = "why"
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine needs to know of the configuration."""
+
+    governor: GovernorSettings
+    accounts: dict[str, Account] = {}
+    reserves: dict[str, float] = {}
+    heartbeat: float = 1.0
+    lease: float = 60.0
+    stall: float | None = None
+    policy: Policy = Policy()
+    tz: str = "UTC"
+
+
+class Engine:
+    """Runs campaigns over a store and an executor. Only one leads a store at a time."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        *,
+        store: Store,
+        executor: Executor,
+        clock: Clock,
+        agents: Callable[[str], AgentProfile],
+        environ: Mapping[str, str],
+        owner: str,
+    ) -> None:
+        self.settings = settings
+        self._store = store
+        self._executor = executor
+        self._clock = clock
+        self._agents = agents
+        self._environ = dict(environ)
+        self._owner = owner
+        self._governor = Governor(settings.governor, now=clock.now())
+        self._lines = Lines(self._governor, settings.accounts, owner)
+        self._live: dict[str, LiveSession] = {}
+        self._campaigns: dict[str, Campaign] = {}
+        self._news: list[Event] = []
+        self._control_seen = 0
+        self._renewed_at = -math.inf
+        self._told_why = b""
+        self._has_learnt = False
+        self._is_stopping = False
+        self._woken = asyncio.Event()
+
+    # -- the loop ----------------------------------------------------------------------------
+
+    async def run(self, *, until_idle: bool = False) -> None:
+        """Pass after pass, until stopped, or until nothing is left that could still run by itself."""
+        self.start()
+        try:
+            while not self._is_stopping:
+                self._try_pass()
+                if until_idle and self.is_idle():
+                    return
+                await self._rest()
+        finally:
+            self.close()
+
+    def _try_pass(self) -> None:
+        try:
+            self.make_pass()
+        except EngineBusy:
+            raise
+        except PacelineError:
+            log.exception("a pass failed; the next one runs")
+
+    def make_pass(self) -> None:
+        """One turn of the heartbeat."""
+        now = self._clock.now()
+        self._read_commands(now)
+        self._renew(now)
+        self._read_sessions(now)
+        self._settle_ended(now)
+        self._store.wake_units(now=now)
+        self._lines.fit(self._campaigns.values(), self._store.claimable(), now)
+        self._launch_granted(now)
+        self._save(now)
+
+    def stop(self) -> None:
+        """Let go after this pass; sessions go on under their supervisors and are found again."""
+        self._is_stopping = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Make the next pass now."""
+        self._woken.set()
+
+    def is_idle(self) -> bool:
+        """Nothing runs, and nothing that is not paused could run later."""
+        if self._live:
+            return False
+        counts = self._store.counts()
+        active = [name for name, campaign in self._campaigns.items() if campaign.state == "active"]
+        return not any(counts[name].todo for name in active if name in counts)
+
+    async def _rest(self) -> None:
+        """Until a session ends, someone calls, or time alone changes something; a heartbeat at most."""
+        now = self._clock.now()
+        due = [at for at in (self._governor.next_wakeup(), self._store.next_resume_at()) if at is not None]
+        wait = max(0.0, min([now + self.settings.heartbeat, *due]) - now)
+        ended = asyncio.ensure_future(self._executor.wait_ended(wait))
+        woken = asyncio.ensure_future(self._woken.wait())
+        try:
+            await asyncio.wait({ended, woken}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._woken.clear()
+            ended.cancel()
+            woken.cancel()
+            await asyncio.gather(ended, woken, return_exceptions=True)
+
+    # -- start and end -----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take the lead, remember what was learnt, and find what still runs."""
+        now = self._clock.now()
+        if not self._store.lead(self._owner, until=now + self.settings.lease, now=now):
+            raise EngineBusy("another engine runs this home; stop it first, or use another PACELINE_HOME")
+        stored = self._store.load_state(GOVERNOR_STATE)
+        if stored is not None:
+            self._remember(msgspec.json.decode(stored, type=Snapshot), now)
+        self._control_seen = int(self._store.load_state(CONTROL_SEEN) or b"0")
+        for name, reserve in self.settings.reserves.items():
+            account = self.settings.accounts[name]
+            self._governor.set_pace(f"{account.provider}/{name}", reserve=reserve, now=now)
+        self._load_campaigns(now)
+        self._recover(now)
+        self._tell("engine.leading", now, owner=self._owner)
+
+    def close(self) -> None:
+        """Store what there is to store and let go. Live sessions go on."""
+        now = self._clock.now()
+        self._tell("engine.stopped", now, owner=self._owner)
+        self._has_learnt = True
+        self._save(now)
+        self._store.resign(self._owner)
+
+    def _remember(self, snapshot: Snapshot, now: float) -> None:
+        """Limits, pauses, windows and what was learnt; the slots are found by looking who still runs."""
+        bare = msgspec.structs.replace(snapshot, slots=(), waiters=(), claims=(), effects=())
+        self._governor = Governor.restore(bare, now=now, settings=self.settings.governor)
+        self._lines = Lines(self._governor, self.settings.accounts, self._owner)
+
+    def _recover(self, now: float) -> None:
+        """What still runs is adopted at once, what ended is collected, what is nobody's is ended."""
+        never_began: list[Settled] = []
+        for unit in self._store.running_units():
+            handle = self._executor.adopt(unit.attempt) if unit.attempt is not None else None
+            campaign = self._campaigns.get(unit.campaign)
+            if handle is None or campaign is None:
+                lost = Outcome(ending="lost", reason="the engine went before the session began")
+                never_began.append(self._settled(unit, lost, now))
+            else:
+                self._adopt(unit, campaign, handle, now)
+        self._store_settled(never_began, now)
+        for stray in self._executor.sweep([session.handle.attempt for session in self._live.values()]):
+            log.warning("%s %s, which was nobody's", stray.action, stray.attempt)
+
+    def _adopt(self, unit: Unit, campaign: Campaign, handle: Handle, now: float) -> None:
+        account = self.settings.accounts.get(unit.account or "")
+        scopes = self._lines.scopes(campaign, account)
+        ticket_id = f"unit:{unit.id}#{unit.fence}"
+        ticket = Ticket(ticket_id, scopes, group=campaign.name, priority=campaign.priority, leased=False)
+        self._governor.adopt(ticket, now=now)
+        session = self._session(unit, campaign, account, ticket, handle)
+        session.read(now)  # the engine that went has reported it; what still matters is said again at the end
+        self._live[unit.id] = session
+
+    # -- commands and leases -------------------------------------------------------------------
+
+    def _read_commands(self, now: float) -> None:
+        events = self._store.events(after=self._control_seen)
+        if not events:
+            return
+        commands = [event for event in events if event.event.name.startswith(control.PREFIX)]
+        if commands:
+            for trouble in control.carry_out(self._governor, commands, now):
+                log.warning("a command could not be carried out: %s", trouble)
+            self._load_campaigns(now)
+            self._renewed_at = -math.inf  # running units may have been cancelled
+            self._has_learnt = True
+            self._save(now)
+        self._control_seen = events[-1].id
+        self._store.save_state(CONTROL_SEEN, str(self._control_seen).encode())
+
+    def _load_campaigns(self, now: float) -> None:
+        self._campaigns = {campaign.name: campaign for campaign in self._store.campaigns()}
+        for campaign in self._campaigns.values():
+            scope = f"campaign:{campaign.name}"
+            if self._governor.get_limit(scope) != campaign.max_sessions:
+                self._governor.set_limit(scope, campaign.max_sessions, now=now)
+
+    def _renew(self, now: float) -> None:
+        """Keep the lead and the leases; a unit whose lease is not ours any more was cancelled."""
+        if now - self._renewed_at < self.settings.lease / 3:
+            return
+        until = now + self.settings.lease
+        if not self._store.lead(self._owner, until=until, now=now):
+            raise EngineBusy("another engine has taken the lead of this home")
+        fences = {unit_id: session.unit.fence for unit_id, session in self._live.items()}
+        for unit_id in self._store.renew_units(fences, lease_until=until) if fences else ():
+            session = self._live[unit_id]
+            session.ending = Outcome(ending="cancelled", reason="cancelled")
+            self._executor.stop(session.handle)
+        self._renewed_at = now
+
+    # -- what runs ---------------------------------------------------------------------------
+
+    def _read_sessions(self, now: float) -> None:
+        for session in self._live.values():
+            if session.ending is None:
+                self._take_signals(session, session.read(now), now)
+        ending = [session for session in self._live.values() if session.ending is not None]
+        if ending:
+            self._save(now)  # the reset is stored before anything else
+        for session in ending:
+            self._executor.stop(session.handle)
+
+    def _take_signals(self, session: LiveSession, signals: Sequence[Signal], now: float) -> None:
+        for signal in signals:
+            self._governor.report(session.scope or f"agent:{session.profile.name}", signal, now=now)
+            self._has_learnt = True
+            session.judge(signal, now)
+        if session.check_payer() and session.account is not None and session.ending is not None:
+            account = session.account
+            self._governor.hold(f"{account.provider}/{account.name}", session.ending.reason, now=now)
+            self._has_learnt = True
+
+    def _settle_ended(self, now: float) -> None:
+        ended = [(session, session.handle.state()) for session in self._live.values()]
+        settled: list[tuple[LiveSession, Settled]] = []
+        for session, state in ended:
+            if state.is_over:
+                outcome, signals = session.conclude(state, now)
+                self._take_signals(session, signals, now)
+                settled.append((session, self._settled_session(session, outcome, now)))
+        if settled and self._has_learnt:
+            self._save(now)
+        self._store_settled([record for _, record in settled], now)
+        for session, record in settled:
+            self._executor.settle(session.handle)
+            del self._live[session.unit.id]
+            if record.settlement.step in ("succeed", "quarantine"):
+                self._governor.release(session.ticket.id, now=now)
+            else:
+                self._governor.abandon(session.ticket.id, now=now)
+
+    def _settled_session(self, session: LiveSession, outcome: Outcome, now: float) -> Settled:
+        conversation = session.conversation
+        if outcome.ending == "parked":
+            outcome = self._parked(session, outcome, now)
+        account = session.account.name if session.account is not None and conversation is not None else None
+        record = self._settled(session.unit, outcome, now, session.campaign.max_attempts)
+        return msgspec.structs.replace(record, account=account, session_id=conversation)
+
+    def _parked(self, session: LiveSession, outcome: Outcome, now: float) -> Outcome:
+        """Until the window is next probed; a unit that has not begun may go to another account at once."""
+        may_go_elsewhere = session.conversation is None and len(session.campaign.accounts) > 1
+        resume_at = None if may_go_elsewhere else self._window_opens(session, now) or outcome.resume_at
+        return msgspec.structs.replace(outcome, resume_at=resume_at, opened_window=session.has_answered)
+
+    def _window_opens(self, session: LiveSession, now: float) -> float | None:
+        statuses = [self._governor.status(scope, now=now) for scope in session.ticket.scopes]
+        windows = [window for status in statuses if status is not None for window in status.windows]
+        return max((w.probe_at for w in windows if w.state == "closed" and w.probe_at is not None), default=None)
+
+    def _settled(self, unit: Unit, outcome: Outcome, now: float, max_attempts: int | None = None) -> Settled:
+        policy = self.settings.policy
+        if max_attempts is not None:
+            policy = msgspec.structs.replace(policy, max_attempts=max_attempts)
+        settlement = settle_try(unit.counters, outcome, policy, now)
+        account = unit.account if unit.session_id is not None else None
+        return Settled(
+            unit_id=unit.id, fence=unit.fence, settlement=settlement, account=account, session_id=unit.session_id
+        )
+
+    def _store_settled(self, records: list[Settled], now: float) -> None:
+        if records:
+            for record, is_stored in zip(records, self._store.settle_units(records, now=now), strict=True):
+                if is_stored:
+                    self._news.append(_unit_event(record, now))
+
+    # -- what starts -------------------------------------------------------------------------
+
+    def _launch_granted(self, now: float) -> None:
+        granted: dict[Line, list[str]] = {}
+        for effect in self._governor.advance(now=now):
+            if isinstance(effect, Granted):
+                granted.setdefault(self._lines.line_of(effect.ticket_id), []).append(effect.ticket_id)
+            elif isinstance(effect, Event):
+                self._news.append(effect)
+                self._has_learnt = True
+        for line, ticket_ids in granted.items():
+            self._claim_and_launch(line, ticket_ids, now)
+
+    def _claim_and_launch(self, line: Line, ticket_ids: list[str], now: float) -> None:
+        """Claim and lease in one transaction, then launch; a ticket without a unit is given back."""
+        units = self._store.claim_units(
+            line.campaign.name,
+            line.account_name,
+            len(ticket_ids),
+            attempts=ticket_ids,
+            lease_until=now + self.settings.lease,
+            now=now,
+        )
+        not_started: list[Settled] = []
+        for ticket_id, unit in zip(ticket_ids, units, strict=False):
+            self._lines.take(ticket_id)
+            trouble = self._launch(unit, line, ticket_id, now)
+            if trouble is not None:
+                not_started.append(self._settled(unit, trouble, now, line.campaign.max_attempts))
+                self._governor.abandon(ticket_id, now=now)
+        for ticket_id in ticket_ids[len(units) :]:
+            self._lines.give_back(ticket_id, now)
+        self._store_settled(not_started, now)
+
+    def _launch(self, unit: Unit, line: Line, ticket_id: str, now: float) -> Outcome | None:
+        """Start the session, or say what kept it from starting."""
+        try:
+            handle = self._executor.start(self._launch_order(unit, line))
+        except InvalidInput as error:
+            return Outcome(ending="failed", reason=str(error))
+        except PacelineError as error:
+            return Outcome(ending="lost", reason=str(error))
+        ticket = Ticket(ticket_id, line.scopes, group=line.campaign.name, leased=False)
+        self._live[unit.id] = self._session(unit, line.campaign, line.account, ticket, handle)
+        name = "unit.resumed" if unit.counters.parks else "unit.started"
+        self._tell(name, now, scope=line.scopes[-1], unit=unit.id, attempt=unit.attempt, session_id=unit.session_id)
+        return None
+
+    def _launch_order(self, unit: Unit, line: Line) -> Launch:
+        assert unit.attempt is not None
+        campaign, profile = line.campaign, self._agents(line.campaign.agent)
+        task = Task(
+            unit_id=unit.id,
+            attempt=unit.attempt,
+            prompt=unit.spec.prompt,
+            cwd=unit.spec.cwd,
+            model=campaign.model,
+            session_id=unit.session_id if profile.can_resume else None,
+            command=campaign.command,
+        )
+        run = prepare_run(profile, task, line.account, self._environ)
+        return Launch(
+            attempt=unit.attempt,
+            argv=run.argv,
+            env=run.env,
+            cwd=run.cwd,
+            stdin=run.stdin,
+            timeout=campaign.timeout,
+            stall=self.settings.stall,
+        )
+
+    def _session(
+        self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, handle: Handle
+    ) -> LiveSession:
+        return LiveSession(
+            unit=unit,
+            campaign=campaign,
+            profile=self._agents(campaign.agent),
+            account=account,
+            ticket=ticket,
+            handle=handle,
+            tz=self.settings.tz,
+        )
+
+    # -- what survives -----------------------------------------------------------------------
+
+    def _tell(
+        self, name: str, now: float, *, scope: str | None = None, unit: str | None = None, **fields: object
+    ) -> None:
+        self._news.append(Event(name, now, scope, unit, fields))
+
+    def _save(self, now: float) -> None:
+        if self._has_learnt:
+            self._store.save_state(GOVERNOR_STATE, msgspec.json.encode(self._governor.snapshot()))
+            self._has_learnt = False
+        if self._news:
+            self._store.append_events(self._news)
+            self._news = []
+        why = msgspec.json.encode(self._lines.why(now))
+        if why != self._told_why:  # for those who ask from another process
+            self._store.save_state(WHY_STATE, why)
+            self._told_why = why
+
+
+def _unit_event(record: Settled, now: float) -> Event:
+    settlement = record.settlement
+    names = {"succeed": "unit.done", "quarantine": "unit.quarantined", "hold": "unit.held", "cancel": "unit.cancelled"}
+    is_parked = settlement.step == "requeue" and settlement.resume_at is not None
+    name = names.get(settlement.step) or ("unit.parked" if is_parked else "unit.requeued")
+    counters = settlement.counters
+    fields: dict[str, object] = {
+        "reason": settlement.reason,
+        "resume_at": settlement.resume_at,
+        "exit_code": settlement.exit_code,
+        "attempts": counters.attempts,
+    }
+    return Event(name, now, None, record.unit_id, fields)

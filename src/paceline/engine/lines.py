@@ -1,0 +1,118 @@
+"""Who is to wait for a slot: a few tickets per campaign and account, not one per unit.
+
+A granted ticket is filled with the next unit that may run there, so a unit with several accounts simply goes
+where a slot opens. Here: which tickets to keep in line. Never here: units, processes, the store.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from paceline.agents.launch import Account
+from paceline.core import Deferred, Governor, Ticket
+from paceline.core.scopes import SESSIONS, path_scopes
+from paceline.store import Campaign
+
+SHORTEST_LINE = 8
+NO_ACCOUNT = ""
+
+
+class Line(msgspec.Struct, eq=False):
+    """The tickets of one campaign on one account."""
+
+    campaign: Campaign
+    account: Account | None
+    scopes: tuple[str, ...]
+    waiting: dict[str, None] = msgspec.field(default_factory=dict)
+
+    @property
+    def account_name(self) -> str:
+        return self.account.name if self.account is not None else NO_ACCOUNT
+
+
+class Lines:
+    """All lines of an engine, kept as long as there is work for them."""
+
+    def __init__(self, governor: Governor, accounts: Mapping[str, Account], owner: str) -> None:
+        self._governor = governor
+        self._accounts = accounts
+        self._owner = owner
+        self._lines: dict[tuple[str, str], Line] = {}
+        self._by_ticket: dict[str, Line] = {}
+        self._count = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._by_ticket)
+
+    def fit(self, campaigns: Iterable[Campaign], claimable: Mapping[tuple[str, str | None], int], now: float) -> None:
+        """As many tickets in line as there are units to fill them with, up to a few."""
+        longest = max(SHORTEST_LINE, self._governor.get_limit(SESSIONS) or 0)
+        wanted: list[Line] = []
+        for campaign in campaigns:
+            for account_name in campaign.accounts or (NO_ACCOUNT,):
+                line = self._line(campaign, account_name, now)
+                units = claimable.get((campaign.name, None), 0) + claimable.get((campaign.name, account_name), 0)
+                target = min(units, longest) if campaign.state == "active" else 0
+                for ticket_id in list(line.waiting)[target:]:
+                    self.give_back(ticket_id, now)
+                wanted += [line] * (target - len(line.waiting))
+        wanted.sort(key=lambda line: self._used(line, now))
+        self._governor.request_all([self._ticket(line) for line in wanted], now=now)
+
+    def take(self, ticket_id: str) -> Line:
+        """The ticket was granted and is filled with a unit."""
+        line = self._by_ticket.pop(ticket_id)
+        line.waiting.pop(ticket_id, None)
+        return line
+
+    def line_of(self, ticket_id: str) -> Line:
+        return self._by_ticket[ticket_id]
+
+    def give_back(self, ticket_id: str, now: float) -> None:
+        """There is no unit for the ticket after all."""
+        self.take(ticket_id)
+        self._governor.abandon(ticket_id, now=now)
+
+    def why(self, now: float) -> dict[str, Deferred]:
+        """What holds the first ticket of each line, by `campaign account`."""
+        reasons: dict[str, Deferred] = {}
+        for (campaign, account), line in self._lines.items():
+            first = next(iter(line.waiting), None)
+            reason = self._governor.why(first, now=now) if first is not None else None
+            if reason is not None:
+                reasons[f"{campaign} {account}".strip()] = reason
+        return reasons
+
+    def scopes(self, campaign: Campaign, account: Account | None) -> tuple[str, ...]:
+        """What a session of the campaign on the account occupies."""
+        own = (SESSIONS, f"campaign:{campaign.name}", f"agent:{campaign.agent}")
+        if account is None:
+            return own
+        parts = (account.provider, account.name, campaign.model)
+        return (*own, *path_scopes("/".join(part for part in parts if part)))
+
+    def _line(self, campaign: Campaign, account_name: str, now: float) -> Line:
+        """A campaign that was changed gets a new line: its priority or model may be another."""
+        line = self._lines.get((campaign.name, account_name))
+        if line is None or line.campaign != campaign:
+            for ticket_id in list(line.waiting) if line is not None else ():
+                self.give_back(ticket_id, now)
+            account = self._accounts[account_name] if account_name != NO_ACCOUNT else None
+            line = Line(campaign, account, self.scopes(campaign, account))
+            self._lines[campaign.name, account_name] = line
+        return line
+
+    def _ticket(self, line: Line) -> Ticket:
+        self._count += 1
+        ticket_id = f"{self._owner}-{self._count}"
+        line.waiting[ticket_id] = None
+        self._by_ticket[ticket_id] = line
+        campaign = line.campaign
+        return Ticket(ticket_id, line.scopes, group=campaign.name, priority=campaign.priority, leased=False)
+
+    def _used(self, line: Line, now: float) -> float:
+        """Where several accounts have room, the one with most of its windows left goes first."""
+        if line.account is None:
+            return 0.0
+        status = self._governor.status(f"{line.account.provider}/{line.account.name}", now=now)
+        return max((window.used_ratio or 0.0 for window in status.windows), default=0.0) if status else 0.0

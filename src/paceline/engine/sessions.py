@@ -1,0 +1,183 @@
+"""The life of one try: what its output means while it runs, and what is concluded when it is over.
+
+Here: judgement on one session. Never here: who runs next, or the store.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from paceline.agents import AgentProfile
+from paceline.agents.launch import Account
+from paceline.core import Ticket
+from paceline.core.lifecycle import Ending, Outcome
+from paceline.core.signals import (
+    AuthFailed,
+    BillingStop,
+    Overloaded,
+    PlatformLimit,
+    QuotaClosed,
+    RateLimited,
+    Signal,
+    Succeeded,
+)
+from paceline.detect import StreamReader
+from paceline.executors import Handle, SessionState
+from paceline.store import Campaign, Unit
+
+LONGEST_WAIT_LEFT_TO_THE_AGENT = 60.0
+MOST_RETRIES_LEFT_TO_THE_AGENT = 2
+UNKNOWN_WAIT_SECONDS = 30.0
+TRY_LATER_EXIT_CODE = 75
+SHOWN_OUTPUT_BYTES = 2000
+CLOCK_SLACK_SECONDS = 2.0
+
+
+class LiveSession:
+    """A running unit: its slot, its process, its reader, and why it is being ended, if it is."""
+
+    def __init__(
+        self,
+        *,
+        unit: Unit,
+        campaign: Campaign,
+        profile: AgentProfile,
+        account: Account | None,
+        ticket: Ticket,
+        handle: Handle,
+        tz: str,
+    ) -> None:
+        self.unit = unit
+        self.campaign = campaign
+        self.profile = profile
+        self.account = account
+        self.ticket = ticket
+        self.handle = handle
+        self.reader = StreamReader(profile.provider, tz=tz)
+        self.ending: Outcome | None = None
+        self.has_answered = False
+        self._tail = b""
+        self._last_wait: float | None = None
+
+    @property
+    def scope(self) -> str | None:
+        """The provider path it runs on, where it has one."""
+        return self.ticket.scopes[-1] if self.account is not None else None
+
+    @property
+    def conversation(self) -> str | None:
+        """What can be resumed: a conversation that had really begun."""
+        return self.reader.session_id if self.has_answered and self.profile.can_resume else None
+
+    def read(self, now: float) -> list[Signal]:
+        """What its new output says."""
+        signals: list[Signal] = []
+        for channel in self.handle.channels:
+            while chunk := self.handle.read_new(channel):
+                self._tail = (self._tail + chunk)[-SHOWN_OUTPUT_BYTES:]
+                signals += self.reader.feed(chunk, channel=channel, seen_at=now)
+        if not self.has_answered and (self.reader.turns or self.reader.tokens):
+            self.has_answered = True
+            signals.append(Succeeded())
+        return self._signed(signals)
+
+    def _signed(self, signals: list[Signal]) -> list[Signal]:
+        return [msgspec.structs.replace(signal, ticket=self.ticket.id) for signal in signals]
+
+    # -- while it runs -----------------------------------------------------------------------
+
+    def judge(self, signal: Signal, now: float) -> None:
+        """Short waits are left to the CLI while its scope is paused for newcomers; longer ones end the session."""
+        match signal:
+            case QuotaClosed():
+                self._end("parked", "the quota window is spent", signal.resets_at)
+            case BillingStop() | AuthFailed():
+                self._end("account_stopped", signal.detail or "the account was refused")
+            case PlatformLimit():
+                self._end("refused", f"the platform's own limit ({signal.in_use}/{signal.limit})")
+            case RateLimited() | Overloaded():
+                self._judge_refusal(signal, now)
+
+    def _judge_refusal(self, signal: RateLimited | Overloaded, now: float) -> None:
+        self._last_wait = signal.retry_after
+        wait = signal.retry_after if signal.retry_after is not None else UNKNOWN_WAIT_SECONDS
+        is_too_often = self.reader.retries > MOST_RETRIES_LEFT_TO_THE_AGENT
+        if wait > LONGEST_WAIT_LEFT_TO_THE_AGENT or is_too_often or not self.has_answered:
+            what = "rate limited" if isinstance(signal, RateLimited) else "the provider is overloaded"
+            self._end("refused", f"{what}, asked to wait {wait:g} s", now + wait)
+
+    def check_payer(self) -> bool:
+        """Whether a subscription is being billed by the token: then it is stopped at once."""
+        if self.account is None or self.account.kind != "subscription":
+            return False
+        if self.reader.auth_mode not in ("api_key", "overage"):
+            return False
+        billed = "an API key" if self.reader.auth_mode == "api_key" else "overage"
+        self._end("account_stopped", f"{self.account.name} is a subscription, but the agent bills {billed}")
+        return True
+
+    def _end(self, ending: Ending, reason: str, resume_at: float | None = None) -> None:
+        """The first reason counts, but a spent window outranks a refusal."""
+        if self.ending is None or (self.ending.ending == "refused" and ending == "parked"):
+            self.ending = Outcome(ending=ending, reason=reason, resume_at=resume_at)
+
+    # -- when it is over ---------------------------------------------------------------------
+
+    def conclude(self, state: SessionState, now: float) -> tuple[Outcome, list[Signal]]:
+        """How the try ended, and what its last words said."""
+        signals = self.read(now)
+        signals += self._signed(self.reader.close(exit_code=state.shell_code, seen_at=now))
+        if self.reader.outcome != "success":
+            for signal in signals:
+                self.judge(signal, now)
+        outcome = self.ending or self._by_process(state) or self._by_its_own_account(state, now)
+        return msgspec.structs.replace(outcome, exit_code=state.shell_code), signals
+
+    def _by_process(self, state: SessionState) -> Outcome | None:
+        """Ends that say nothing about the work, or all there is to say."""
+        if state.phase == "not_started":
+            return Outcome(ending="failed", reason=state.message or "the agent could not be started")
+        if state.phase == "lost" or state.cause in ("terminated", "stopped"):
+            return Outcome(ending="lost", reason=state.message or "the session was ended from outside")
+        if state.cause == "timed_out":
+            return Outcome(ending="failed", reason=f"took longer than its {self.campaign.timeout or 0:g} s")
+        if state.cause == "stalled":
+            return Outcome(ending="failed", reason="stalled: no output and no CPU time")
+        if state.exit_code == TRY_LATER_EXIT_CODE:
+            return Outcome(ending="try_later", reason="asked to be tried later (exit code 75)")
+        return None
+
+    def _by_its_own_account(self, state: SessionState, now: float) -> Outcome:
+        match self.reader.outcome:
+            case "success":
+                return self._checked_success()
+            case "quota_window":
+                return Outcome(ending="parked", reason="the quota window is spent")
+            case "rate_limit" | "overloaded" as refused:
+                wait = self._last_wait if self._last_wait is not None else UNKNOWN_WAIT_SECONDS
+                return Outcome(ending="refused", reason=refused.replace("_", " "), resume_at=now + wait)
+            case "billing" | "auth" as refused:
+                return Outcome(ending="account_stopped", reason=f"the account was refused ({refused})")
+            case "interrupted":
+                return Outcome(ending="lost", reason="interrupted from outside")
+        return Outcome(ending="failed", reason=self._failure(state))
+
+    def _checked_success(self) -> Outcome:
+        """Done only when the output that the plan names was written by this try."""
+        output = self.unit.spec.output
+        if output is None:
+            return Outcome(ending="succeeded", reason="done")
+        try:
+            written = (Path(self.unit.spec.cwd) / output).stat()
+        except OSError:
+            return Outcome(ending="failed", reason=f"ended well, but {output} was not written")
+        if not written.st_size:
+            return Outcome(ending="failed", reason=f"ended well, but {output} is empty")
+        if written.st_mtime < (self.unit.started_at or 0.0) - CLOCK_SLACK_SECONDS:
+            return Outcome(ending="failed", reason=f"ended well, but {output} is older than this try")
+        return Outcome(ending="succeeded", reason="done")
+
+    def _failure(self, state: SessionState) -> str:
+        how = f"signal {state.signal}" if state.signal is not None else f"exit code {state.exit_code}"
+        last_line = self._tail.decode(errors="replace").strip().rpartition("\n")[2][-200:]
+        return f"{how}: {last_line}" if last_line else how
