@@ -25,6 +25,22 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "window.canary": ("window", "ticket"),
     "window.reopened": ("window",),
     "account.held": ("detail",),
+    "unit.started": ("attempt", "session_id"),
+    "unit.resumed": ("attempt", "session_id"),
+    "unit.done": ("reason", "resume_at", "exit_code", "attempts"),
+    "unit.failed": ("reason", "resume_at", "exit_code", "attempts"),
+    "unit.parked": ("reason", "resume_at", "exit_code", "attempts"),
+    "unit.requeued": ("reason", "resume_at", "exit_code", "attempts"),
+    "unit.held": ("reason", "resume_at", "exit_code", "attempts"),
+    "unit.quarantined": ("reason", "resume_at", "exit_code", "attempts"),
+    "unit.cancelled": ("reason", "resume_at", "exit_code", "attempts"),
+    "engine.leading": ("owner",),
+    "engine.stopped": ("owner",),
+    "control.limit": ("limit",),
+    "control.cooldown": ("seconds",),
+    "control.restore": (),
+    "control.lift": (),
+    "control.campaigns": (),
 }
 
 

@@ -85,6 +85,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
 
     step: Step
     state: UnitState
+    ending: Ending
     counters: Counters
     reason: str
     resume_at: float | None = None
@@ -150,6 +151,7 @@ def _settled(
     return Settlement(
         step=step,
         state=next_state("running", step),
+        ending=outcome.ending,
         counters=counters,
         reason=reason or outcome.reason,
         resume_at=(resume_at if resume_at is not None else outcome.resume_at) if is_requeued else None,

@@ -15,7 +15,7 @@ from paceline.agents import AgentProfile
 from paceline.agents.launch import Account, Task, prepare_run
 from paceline.clock import Clock
 from paceline.core import Governor, GovernorSettings, Granted, Snapshot, Ticket
-from paceline.core.lifecycle import Outcome, Policy, settle_try
+from paceline.core.lifecycle import Outcome, Policy, Settlement, settle_try
 from paceline.core.signals import Signal
 from paceline.engine import control
 from paceline.engine.lines import Line, Lines
@@ -73,7 +73,7 @@ class Engine:
         self._news: list[Event] = []
         self._control_seen = 0
         self._renewed_at = -math.inf
-        self._told_why = b""
+        self._told_why: Mapping[str, tuple[str, str, float | None]] = {}
         self._has_learnt = False
         self._is_stopping = False
         self._woken = asyncio.Event()
@@ -413,22 +413,34 @@ class Engine:
         if self._news:
             self._store.append_events(self._news)
             self._news = []
-        why = msgspec.json.encode(self._lines.why(now))
-        if why != self._told_why:  # for those who ask from another process
-            self._store.save_state(WHY_STATE, why)
-            self._told_why = why
+        why = self._lines.why(now)
+        gist = {line: (reason.reason, reason.scope, reason.retry_at) for line, reason in why.items()}
+        if gist != self._told_why:  # for those who ask from another process
+            self._store.save_state(WHY_STATE, msgspec.json.encode(why))
+            self._told_why = gist
 
 
 def _unit_event(record: Settled, now: float) -> Event:
     settlement = record.settlement
-    names = {"succeed": "unit.done", "quarantine": "unit.quarantined", "hold": "unit.held", "cancel": "unit.cancelled"}
-    is_parked = settlement.step == "requeue" and settlement.resume_at is not None
-    name = names.get(settlement.step) or ("unit.parked" if is_parked else "unit.requeued")
-    counters = settlement.counters
     fields: dict[str, object] = {
         "reason": settlement.reason,
         "resume_at": settlement.resume_at,
         "exit_code": settlement.exit_code,
-        "attempts": counters.attempts,
+        "attempts": settlement.counters.attempts,
     }
-    return Event(name, now, None, record.unit_id, fields)
+    return Event(_event_name(settlement), now, None, record.unit_id, fields)
+
+
+def _event_name(settlement: Settlement) -> str:
+    match settlement.step:
+        case "succeed":
+            return "unit.done"
+        case "quarantine":
+            return "unit.quarantined"
+        case "hold":
+            return "unit.held"
+        case "cancel":
+            return "unit.cancelled"
+    if settlement.ending == "failed":
+        return "unit.failed"
+    return "unit.parked" if settlement.resume_at is not None else "unit.requeued"

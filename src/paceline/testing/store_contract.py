@@ -296,7 +296,7 @@ class StoreContract:
     def test_a_step_that_does_not_exist_stores_nothing_of_its_batch(self, store: Store) -> None:
         add(store, specs("a", "b"))
         first, second = claim(store, 2)
-        wrong = Settlement(step="retry", state="todo", counters=Counters(), reason="")
+        wrong = Settlement(step="retry", state="todo", ending="failed", counters=Counters(), reason="")
 
         with pytest.raises(IllegalStep):
             settle(store, [ended(first, "succeeded"), replace(ended(second, "lost"), settlement=wrong)])
