@@ -1,0 +1,162 @@
+"""Checks of single values as files and variables hold them: each returns the value as it is used.
+
+A wrong one raises `InvalidInput` whose message says what would do; who asked adds the place, the key and the value.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from urllib.parse import SplitResult, urlsplit
+
+from paceline.core.checks import LARGEST_LIMIT
+from paceline.errors import InvalidDuration, InvalidInput, InvalidScope
+from paceline.settings.documents import PrivateValue, did_you_mean
+from paceline.settings.durations import parse_duration
+
+UNLIMITED = "none"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_VARIABLE = re.compile(r".*(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD)", re.I)
+_STORE_SCHEMES = ("sqlite", "postgresql", "postgres")
+
+
+def limit(value: object) -> int | None:
+    """A place for at least one, or unlimited."""
+    if value == UNLIMITED:
+        return None
+    if type(value) is not int or not 1 <= value <= LARGEST_LIMIT:  # true is no limit
+        raise InvalidInput('must be a whole number >= 1, without quotes, or "none" for unlimited')
+    return value
+
+
+def whole(least: int, most: int) -> Callable[[object], int]:
+    def check(value: object) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise InvalidInput(f"must be a whole number from {least} to {most}, without quotes")
+        return value
+
+    return check
+
+
+def duration(value: object) -> float:
+    """Zero is allowed: it turns the thing off."""
+    return _duration(value, above_zero=False)
+
+
+def span(value: object) -> float:
+    """A duration that cannot be zero."""
+    return _duration(value, above_zero=True)
+
+
+def _duration(value: object, *, above_zero: bool) -> float:
+    try:
+        return parse_duration(value, above_zero=above_zero)
+    except InvalidDuration:
+        least = "longer than 0" if above_zero else "0 or longer"
+        raise InvalidInput(f'must be a duration {least}: "350ms", "1s", "30m", "5h", or a number of seconds') from None
+
+
+def share(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise InvalidInput("must be a share from 0 to below 1, such as 0.2")
+    return float(value)
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise InvalidInput("must be text in quotes, and not empty")
+    return value
+
+
+def texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(each, str) for each in value):
+        raise InvalidInput('must be a list of texts, such as ["a", "b"]')
+    if any("\0" in each for each in value):
+        raise InvalidInput("must not hold a NUL character")
+    return tuple(value)
+
+
+def one_of(*allowed: str) -> Callable[[object], str]:
+    def check(value: object) -> str:
+        if not isinstance(value, str) or value not in allowed:
+            hint = did_you_mean(value, allowed) if isinstance(value, str) else ""
+            raise InvalidInput(f"must be one of {', '.join(allowed)}{hint}")
+        return value
+
+    return check
+
+
+def anything(value: object) -> object:
+    """Checked later, together with what belongs to it."""
+    return value
+
+
+def variable_name(value: object) -> str:
+    if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
+        raise PrivateValue(
+            "must name an environment variable, such as ANTHROPIC_API_KEY; the key itself stays out of here"
+        )
+    return value
+
+
+def variables(value: object) -> dict[str, str]:
+    """An `env` table. Secrets are refused by the name of their variable: the file is read by many."""
+    if not isinstance(value, Mapping):
+        raise InvalidInput('must be a table of variables, such as { CLAUDE_CONFIG_DIR = "~/.claude-max-1" }')
+    for name, content in value.items():
+        if not _VARIABLE.fullmatch(name):
+            raise InvalidInput(f"{name!r:.60} is no name of a variable")
+        if _SECRET_VARIABLE.fullmatch(name):
+            raise PrivateValue(
+                f"{name} looks like a secret, which never lives in the file; set it outside and name it in key_env"
+            )
+        if not isinstance(content, str) or "\0" in content:
+            raise InvalidInput(f"{name} must be text in quotes")
+    return dict(value)
+
+
+def web_url(value: object) -> str:
+    """An http address without a password in it."""
+    parts = _split_url(value)
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidInput("must be an address such as https://api.example.com")
+    if parts.username or parts.password:
+        raise PrivateValue("holds a user or password, which never lives in the file; name a variable in key_env")
+    return str(value)
+
+
+def store_url(value: object) -> str:
+    parts = _split_url(value)
+    if parts is None or parts.scheme not in _STORE_SCHEMES or not (parts.netloc or parts.path.strip("/")):
+        raise InvalidInput("must be sqlite:///PATH or postgresql://HOST/DATABASE")
+    if parts.scheme == "sqlite" and (parts.netloc or not str(value).startswith("sqlite:///")):
+        raise InvalidInput("must have three slashes before the path: sqlite:///PATH (a fourth where it is absolute)")
+    return str(value)
+
+
+def has_password(url: str) -> bool:
+    parts = _split_url(url)
+    return parts is not None and (bool(parts.password) or "password=" in parts.query)
+
+
+def _split_url(value: object) -> SplitResult | None:
+    if not isinstance(value, str) or any(char <= " " or char == "\x7f" for char in value):
+        return None
+    try:
+        parts = urlsplit(value)
+        _ = parts.hostname, parts.port, parts.password  # looked at here, because they may raise
+    except ValueError:
+        return None
+    return parts
+
+
+def scope_check(check: Callable[[str], object]) -> Callable[[object], str]:
+    """A name that can stand in a scope, by whatever makes a scope of it."""
+
+    def checked(value: object) -> str:
+        name = text(value)
+        try:
+            check(name)
+        except InvalidScope as error:
+            raise InvalidInput(str(error)) from None
+        return name
+
+    return checked

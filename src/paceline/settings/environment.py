@@ -1,0 +1,118 @@
+"""What the environment says: PACELINE_* variables as a document, the home folder, and where to look for the file.
+
+The environment is an argument everywhere; nothing here reads the process's own.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from paceline.errors import InvalidInput
+from paceline.settings.documents import Document, Mistakes, Place, nearest
+from paceline.settings.toml_lines import Path as KeyPath
+
+FILE_NAME = "paceline.toml"
+PREFIX = "PACELINE_"
+HOME = "PACELINE_HOME"
+FILE = "PACELINE_CONFIG"
+LIMITS = "PACELINE_LIMITS"
+KEYS: dict[str, KeyPath] = {
+    "PACELINE_POOL": ("pool", "sessions"),
+    "PACELINE_POOL_RUNS": ("pool", "runs"),
+    "PACELINE_ENGINE_HEARTBEAT": ("engine", "heartbeat"),
+    "PACELINE_ENGINE_LEASE": ("engine", "lease"),
+    "PACELINE_ENGINE_MAX_ATTEMPTS": ("engine", "max_attempts"),
+    "PACELINE_ENGINE_STRATEGY": ("engine", "strategy"),
+    "PACELINE_STORE_URL": ("store", "url"),
+}
+_KNOWN = (HOME, FILE, LIMITS, *KEYS)
+_ALIKE = 0.75
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_FRACTION = re.compile(r"-?[0-9]{1,18}\.[0-9]{1,18}")
+
+
+class EnvironmentDocument(Document):
+    """The variables in the shape of the file."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        super().__init__("environment", values)
+
+    def place(self, path: KeyPath) -> Place:
+        by_path = {key_path: name for name, key_path in KEYS.items()}
+        return Place(LIMITS if path[0] == "limits" else by_path.get(path[:2], self.source))
+
+
+def read_environment(environ: Mapping[str, str], mistakes: Mistakes) -> EnvironmentDocument:
+    """Those that are set; an empty one counts as not set."""
+    _refuse_misspelt(environ, mistakes)
+    values: dict[str, dict[str, object]] = {}
+    for name, (table, key) in KEYS.items():
+        if content := environ.get(name, "").strip():
+            values.setdefault(str(table), {})[str(key)] = _number_or_text(content)
+    if limits := environ.get(LIMITS, "").strip():
+        values["limits"] = _read_limits(limits, mistakes)
+    return EnvironmentDocument(values)
+
+
+def _refuse_misspelt(environ: Mapping[str, str], mistakes: Mistakes) -> None:
+    """Other parts and agents have variables of this prefix too, so only what is nearly one of ours is refused."""
+    for name in environ:
+        if name.startswith(PREFIX) and name not in _KNOWN:
+            known = [each.removeprefix(PREFIX) for each in _KNOWN]
+            if meant := nearest(name.removeprefix(PREFIX), known, likeness=_ALIKE):
+                mistakes.add(name, f"no such variable; did you mean {PREFIX}{meant}?")
+
+
+def _read_limits(content: str, mistakes: Mistakes) -> dict[str, object]:
+    limits: dict[str, object] = {}
+    for entry in filter(None, (part.strip() for part in content.split(","))):
+        scope, equals, limit = (part.strip() for part in entry.rpartition("="))
+        if not equals:
+            mistakes.add(LIMITS, f"{entry!r:.80} must be SCOPE=NUMBER or SCOPE=none, with commas between")
+        elif scope in limits:
+            mistakes.add(LIMITS, f"{scope!r:.80} is set twice")
+        else:
+            limits[scope] = _number_or_text(limit)
+    return limits
+
+
+def _number_or_text(content: str) -> object:
+    """A variable is always text; what looks like a number is meant as one."""
+    if _WHOLE.fullmatch(content):
+        return int(content)
+    return float(content) if _FRACTION.fullmatch(content) else content
+
+
+def find_file(start: Path, environ: Mapping[str, str]) -> Path | None:
+    """PACELINE_CONFIG, else upward from `start`, else in the user's configuration folder."""
+    if named := environ.get(FILE):
+        return start / expand_home(named, environ)  # told to use it: where it is missing, that is said
+    folders = [start, *start.parents, _xdg_folder("XDG_CONFIG_HOME", ".config", environ)]
+    return next((folder / FILE_NAME for folder in folders if os.path.isfile(folder / FILE_NAME)), None)
+
+
+def home_folder(start: Path, environ: Mapping[str, str]) -> Path:
+    """PACELINE_HOME, else Paceline's place in the XDG state folder."""
+    if named := environ.get(HOME):
+        return start / expand_home(named, environ)
+    return _xdg_folder("XDG_STATE_HOME", ".local/state", environ)
+
+
+def expand_home(text: str, environ: Mapping[str, str]) -> str:
+    """`~` at the beginning; `~name` is left as it is."""
+    return f"{user_home(environ)}{text[1:]}" if text == "~" or text.startswith("~/") else text
+
+
+def user_home(environ: Mapping[str, str]) -> Path:
+    """HOME; the account's home folder where it is not set."""
+    try:
+        return Path(environ.get("HOME") or Path.home())
+    except RuntimeError:
+        raise InvalidInput("this account has no home folder; set HOME or PACELINE_HOME") from None
+
+
+def _xdg_folder(variable: str, default: str, environ: Mapping[str, str]) -> Path:
+    named = Path(environ.get(variable, ""))
+    base = named if named.is_absolute() else user_home(environ) / default  # XDG: relative ones are ignored
+    return base / "paceline"

@@ -1,0 +1,297 @@
+"""From the shipped defaults, paceline.toml, PACELINE_* and flags to one checked `Settings`.
+
+Each layer is checked on its own, key by key; later layers win. What needs several keys together (an account without a
+provider, an agent's profile) is checked once they are one. Never here: what a value means to the engine.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from paceline.agents import Account, AgentProfile, check_agent, load_agent
+from paceline.agents.launch import metered_variables
+from paceline.core.scopes import RUNS, SESSIONS, ScopePattern, canonical_scope
+from paceline.core.settings import HEADROOM_MODES
+from paceline.errors import InvalidInput, InvalidSettings
+from paceline.settings import checks
+from paceline.settings.documents import (
+    Check,
+    Document,
+    KeyPlace,
+    Mistakes,
+    checked_fields,
+    read_toml,
+    refuse_key,
+    refuse_value,
+    table_at,
+)
+from paceline.settings.environment import HOME, expand_home, find_file, home_folder, read_environment
+from paceline.settings.model import (
+    AccountSettings,
+    ConfiguredLimit,
+    EngineSettings,
+    ProviderSettings,
+    Settings,
+    shipped_limits,
+)
+
+STRATEGIES = ("rush", "spread")
+MOST_ATTEMPTS = 1000
+FLAGS = "flags"
+DATABASE = "paceline.db"
+_SQLITE = "sqlite:///"
+_COMMAND = "command"
+_AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_AT_FIELD = re.compile(r" - at `\$\.(\w+)")
+
+
+def provider_name(value: object) -> str:
+    """One part of a scope path."""
+    name = checks.scope_check(canonical_scope)(value)
+    if "/" in name or ":" in name or name in (SESSIONS, RUNS):
+        raise InvalidInput("must be the name of a provider, such as anthropic")
+    return name
+
+
+FIXED_TABLES: Mapping[str, Mapping[str, Check]] = {
+    "pool": {"sessions": checks.limit, "runs": checks.limit},
+    "engine": {
+        "heartbeat": checks.span,
+        "lease": checks.span,
+        "max_attempts": checks.whole(1, MOST_ATTEMPTS),
+        "strategy": checks.one_of(*STRATEGIES),
+    },
+    "store": {"url": checks.store_url},
+}
+NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
+    "providers": {
+        "cooldown": checks.duration,
+        "headroom": checks.one_of(*HEADROOM_MODES),
+        "usage_url": checks.web_url,
+    },
+    "accounts": {
+        "provider": provider_name,
+        "kind": checks.one_of("subscription", "metered"),
+        "env": checks.variables,
+        "reserve": checks.share,
+        "base_url": checks.web_url,
+        "key_env": checks.variable_name,
+    },
+    "agents": {field.name: checks.anything for field in msgspec.structs.fields(AgentProfile)},
+}
+TABLES = ("pool", "limits", "providers", "accounts", "engine", "store", "agents")
+
+
+_Named = TypeVar("_Named", ProviderSettings, AccountSettings, AgentProfile)
+
+
+class _Leaf(msgspec.Struct, frozen=True):
+    """A checked value and where it stands."""
+
+    value: object
+    place: KeyPlace
+
+
+class _Layers:
+    """Checked values by path; what is put in later wins."""
+
+    def __init__(self, mistakes: Mistakes) -> None:
+        self.mistakes = mistakes
+        self.leaves: dict[tuple[str, ...], _Leaf] = {}
+        self.tables: dict[tuple[str, ...], KeyPlace] = {}
+        self.limits = shipped_limits()
+
+    def put(self, document: Document) -> None:
+        for name, value in document.values.items():
+            if name not in TABLES:
+                refuse_key(document, (name,), TABLES, self.mistakes)
+                continue
+            table = table_at(document, (name,), value, self.mistakes)
+            if name == "limits":
+                self._put_limits(document, table)
+            elif name in FIXED_TABLES:
+                self._put_fields(document, (name,), table, FIXED_TABLES[name])
+            else:
+                for inner, content in table.items():
+                    fields = table_at(document, (name, inner), content, self.mistakes)
+                    self._put_fields(document, (name, inner), fields, NAMED_TABLES[name])
+
+    def _put_fields(
+        self, document: Document, path: tuple[str, ...], values: Mapping[str, object], known: Mapping[str, Check]
+    ) -> None:
+        self.tables.setdefault(path, KeyPlace(document, path))
+        for key, value in checked_fields(document, path, values, known, self.mistakes).items():
+            self.leaves[(*path, key)] = _Leaf(value, KeyPlace(document, (*path, key)))
+            if path == ("pool",):
+                self._put_limit(document, key, value)
+
+    def _put_limits(self, document: Document, table: Mapping[str, object]) -> None:
+        seen: dict[str, str] = {}
+        for text, value in table.items():
+            path = ("limits", text)
+            try:
+                scope = ScopePattern(text).text
+                limit = checks.limit(value)
+            except InvalidInput as error:
+                refuse_value(document, path, value, str(error), self.mistakes)
+                continue
+            if scope in (SESSIONS, RUNS):
+                refuse_value(document, path, value, f"write it as {scope} in [pool]", self.mistakes)
+            elif scope in seen:
+                refuse_value(document, path, value, f"this is the same scope as {seen[scope]!r}", self.mistakes)
+            else:
+                seen[scope] = text
+                self._put_limit(document, scope, limit)
+
+    def _put_limit(self, document: Document, scope: str, limit: object) -> None:
+        assert limit is None or isinstance(limit, int)  # checked by checks.limit
+        self.limits[scope] = ConfiguredLimit(scope, limit, document.source)
+
+    def fields(self, *path: str) -> dict[str, object]:
+        """The keys of one table that were set."""
+        return {key[-1]: leaf.value for key, leaf in self.leaves.items() if key[:-1] == path}
+
+    def names(self, table: str) -> list[str]:
+        """Of the tables inside it: accounts, providers, agents."""
+        return [path[1] for path in self.tables if len(path) == 2 and path[0] == table]
+
+    def place(self, *path: str) -> object:
+        leaf = self.leaves.get(path)
+        return leaf.place if leaf else self.tables[path[:2]]
+
+
+def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Settings:
+    """One frozen value, or `InvalidSettings` with every mistake.
+
+    `overrides` are the flags, in the shape of the file: `{"pool": {"sessions": 8}}`; `home` may be among them.
+    """
+    mistakes = Mistakes()
+    start = start.absolute()
+    flags = dict(overrides or {})
+    environ = {**environ, **_home_flag(flags.pop("home", None), mistakes)}
+    layers = _Layers(mistakes)
+    try:
+        file, home = find_file(start, environ), home_folder(start, environ)
+    except InvalidInput as error:
+        raise InvalidSettings(str(error)) from error
+    if file is not None and (document := read_toml(file, mistakes)) is not None:
+        layers.put(document)
+        _refuse_password(layers)
+    layers.put(read_environment(environ, mistakes))
+    layers.put(Document(FLAGS, flags))
+    providers = _assemble(layers, "providers", _provider)
+    accounts = _assemble(layers, "accounts", lambda layers, name: _account(layers, name, environ))
+    agents = _assemble(layers, "agents", _agent)
+    mistakes.raise_as(InvalidSettings)
+    return Settings(
+        home=home,
+        file=file,
+        limits=layers.limits,
+        providers=providers,
+        accounts=accounts,
+        engine=msgspec.convert(layers.fields("engine"), EngineSettings),
+        store_url=_store_url(layers, home, file or start, start, environ),
+        agents=agents,
+    )
+
+
+def _home_flag(home: object, mistakes: Mistakes) -> dict[str, str]:
+    if home is None:
+        return {}
+    if not isinstance(home, str | Path) or not str(home):
+        mistakes.add(FLAGS, "home must be a folder")
+        return {}
+    return {HOME: str(home)}
+
+
+def _assemble(layers: _Layers, table: str, make: Callable[[_Layers, str], _Named | None]) -> dict[str, _Named]:
+    made = {name: make(layers, name) for name in layers.names(table)}
+    return {name: value for name, value in made.items() if value is not None}
+
+
+def _provider(layers: _Layers, name: str) -> ProviderSettings | None:
+    try:
+        provider_name(name)
+    except InvalidInput as error:
+        layers.mistakes.add(layers.place("providers", name), f"{name!r:.80} {error}")
+        return None
+    return msgspec.convert({"name": name, **layers.fields("providers", name)}, ProviderSettings)
+
+
+def _account(layers: _Layers, name: str, environ: Mapping[str, str]) -> AccountSettings | None:
+    fields = layers.fields("accounts", name)
+    place = layers.place("accounts", name)
+    for key, example in (("provider", "anthropic"), ("kind", "subscription")):
+        if (("accounts", name, key)) not in layers.leaves and not _was_refused(layers, name, key):
+            layers.mistakes.add(place, f'account "{name}" needs {key}, such as {key} = "{example}"')
+    try:
+        canonical_scope(f"{fields.get('provider', 'p')}/{name}")
+        if "/" in name:
+            raise InvalidInput("it must be without a slash")
+    except InvalidInput as error:
+        layers.mistakes.add(place, f"{name!r:.80} cannot name an account: {error}")
+    if not {"provider", "kind"} <= fields.keys():
+        return None
+    account = msgspec.convert({"name": name, **fields}, AccountSettings)
+    _refuse_metered(layers, account)
+    env = {variable: expand_home(content, environ) for variable, content in account.env.items()}
+    return msgspec.structs.replace(account, env=env)
+
+
+def _was_refused(layers: _Layers, name: str, key: str) -> bool:
+    """Whether the key is there with a wrong value, which has been said already."""
+    table = layers.tables[("accounts", name)].document.values["accounts"]
+    return isinstance(table, Mapping) and isinstance(table.get(name), Mapping) and key in table[name]
+
+
+def _refuse_metered(layers: _Layers, account: AccountSettings) -> None:
+    """A subscription is never billed by the token, so nothing may put back what would be."""
+    if account.kind != "subscription":
+        return
+    bare = Account(name=account.name, provider=account.provider, kind=account.kind)
+    if billed := sorted(metered_variables(load_agent("command"), bare) & account.env.keys()):
+        layers.mistakes.add(
+            layers.place("accounts", account.name, "env"),
+            f"accounts.{account.name}.env sets {', '.join(billed)}, which would be billed instead of the subscription;"
+            ' take it out, or make the account kind = "metered"',
+        )
+
+
+def _agent(layers: _Layers, name: str) -> AgentProfile | None:
+    fields = layers.fields("agents", name)
+    place = layers.place("agents", name)
+    if name == _COMMAND or fields.get("name", name) != name or not _AGENT_NAME.fullmatch(name):
+        layers.mistakes.add(
+            place, f"{name!r:.80} cannot name an agent of your own; choose another name for [agents.NAME]"
+        )
+        return None
+    try:
+        return check_agent({**fields, "name": name})
+    except InvalidInput as error:
+        at = _AT_FIELD.search(str(error))
+        layers.mistakes.add(layers.place("agents", name, at[1]) if at else place, f"agents.{name}: {error}")
+        return None
+
+
+def _refuse_password(layers: _Layers) -> None:
+    """Called when only the file has been read: a variable may hold what the file may not."""
+    leaf = layers.leaves.get(("store", "url"))
+    if leaf is not None and checks.has_password(str(leaf.value)):
+        layers.mistakes.add(
+            leaf.place, "store.url holds a password, which never lives in the file; set PACELINE_STORE_URL"
+        )
+
+
+def _store_url(layers: _Layers, home: Path, file: Path, start: Path, environ: Mapping[str, str]) -> str:
+    """With the path of an SQLite file made absolute: from the folder of the file that names it, else from `start`."""
+    leaf = layers.leaves.get(("store", "url"))
+    if leaf is None:
+        return f"{_SQLITE}{home / DATABASE}"
+    url = str(leaf.value)
+    if not url.startswith(_SQLITE):
+        return url
+    folder = file.parent if leaf.place.document.source == str(file) else start
+    return f"{_SQLITE}{folder / expand_home(url.removeprefix(_SQLITE), environ)}"

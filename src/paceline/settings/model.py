@@ -1,0 +1,124 @@
+"""The settings as values: what each table holds, and its defaults. Nothing here reads or checks anything."""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from paceline.agents import Account, AgentProfile, agent_names, load_agent
+from paceline.core.scopes import RUNS, SESSIONS
+from paceline.core.settings import GovernorSettings, HeadroomMode
+
+DEFAULT_COOLDOWN_SECONDS = 0.35
+SHIPPED = "shipped"
+SHIPPED_LIMITS: dict[str, int | None] = {
+    SESSIONS: 4,
+    RUNS: 50,
+    "anthropic/*/opus-*": 4,
+    "anthropic/*/sonnet-*": 24,
+}
+
+
+class ConfiguredLimit(msgspec.Struct, frozen=True):
+    """A limit (None: unlimited) and where it comes from: `shipped`, a file, `environment` or `flags`."""
+
+    scope: str
+    limit: int | None
+    source: str
+
+
+def shipped_limits() -> dict[str, ConfiguredLimit]:
+    return {scope: ConfiguredLimit(scope, limit, SHIPPED) for scope, limit in SHIPPED_LIMITS.items()}
+
+
+class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    cooldown: float = DEFAULT_COOLDOWN_SECONDS
+    headroom: HeadroomMode = "adaptive"
+    usage_url: str | None = None
+
+
+class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Who pays. `env` has its `~` expanded; the key itself is never here, only the variable that holds it."""
+
+    name: str
+    provider: str
+    kind: Literal["subscription", "metered"]
+    env: dict[str, str] = {}
+    reserve: float = 0.0
+    base_url: str | None = None
+    key_env: str | None = None
+
+    @property
+    def scope(self) -> str:
+        return f"{self.provider}/{self.name}"
+
+    @property
+    def account(self) -> Account:
+        """What starting an agent needs to know of it."""
+        return Account(name=self.name, provider=self.provider, kind=self.kind, env=self.env, key_env=self.key_env)
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    heartbeat: float = 1.0
+    lease: float = 60.0
+    max_attempts: int = 3
+    strategy: Literal["rush", "spread"] = "rush"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that can be set, checked. `limits` are by scope or pattern, `sessions` and `runs` among them."""
+
+    home: Path
+    """The folder for state, spool and database; it may not exist yet."""
+    file: Path | None = None
+    """The paceline.toml that was read."""
+    limits: dict[str, ConfiguredLimit] = msgspec.field(default_factory=shipped_limits)
+    providers: dict[str, ProviderSettings] = {}
+    accounts: dict[str, AccountSettings] = {}
+    engine: EngineSettings = EngineSettings()
+    store_url: str
+    agents: dict[str, AgentProfile] = {}
+    """The user's own; they come before shipped ones of the same name."""
+
+    @property
+    def pool_sessions(self) -> int | None:
+        return self.limits[SESSIONS].limit
+
+    @property
+    def pool_runs(self) -> int | None:
+        return self.limits[RUNS].limit
+
+    @property
+    def sqlite_path(self) -> Path | None:
+        """The file of the store; None where it is not SQLite."""
+        prefix = "sqlite:///"
+        return Path(self.store_url.removeprefix(prefix)) if self.store_url.startswith(prefix) else None
+
+    def agent_names(self) -> list[str]:
+        return sorted({*agent_names(), *self.agents})
+
+    def agent(self, name: str) -> AgentProfile:
+        """The user's profile of this name, else the shipped one; `InvalidInput` where there is neither."""
+        return self.agents[name] if name in self.agents else load_agent(name)
+
+    def provider(self, name: str) -> ProviderSettings:
+        """Its table, or the defaults where it has none."""
+        return self.providers.get(name) or ProviderSettings(name=name)
+
+
+def governor_settings(settings: Settings) -> GovernorSettings:
+    """What the Governor is told at the start.
+
+    It takes one headroom mode for all: the one that every provider in use has. Where they differ it is
+    told `adaptive`, and whoever runs it sets the others scope by scope.
+    """
+    used = {account.provider for account in settings.accounts.values()} | settings.providers.keys()
+    modes = {settings.provider(name).headroom for name in used}
+    return GovernorSettings(
+        limits={entry.scope: entry.limit for entry in settings.limits.values()},
+        cooldown=DEFAULT_COOLDOWN_SECONDS,
+        cooldowns={name: provider.cooldown for name, provider in settings.providers.items()},
+        headroom=modes.pop() if len(modes) == 1 else "adaptive",
+        usage_scopes=tuple(name for name, provider in settings.providers.items() if provider.usage_url),
+    )
