@@ -5,6 +5,7 @@ import sqlite3
 import stat
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,27 @@ def test_two_stores_on_one_file_never_claim_the_same(path: Path) -> None:
     two.close()
 
 
+def test_writers_at_the_same_time_wait_for_each_other(path: Path) -> None:
+    store = SqliteStore(path)
+    add(store, specs(*(f"u{number}" for number in range(600))))
+    store.close()
+
+    with ThreadPoolExecutor(3) as threads:
+        drained = [unit for part in threads.map(drain, [path] * 3) for unit in part]
+
+    assert sorted(drained) == sorted(f"night/u{number}" for number in range(600))
+
+
+def drain(path: Path) -> list[str]:
+    store = SqliteStore(path, busy_seconds=30.0)
+    drained: list[str] = []
+    while units := claim(store, 3):
+        assert all(settle(store, [ended(unit, "succeeded") for unit in units]))
+        drained += [unit.id for unit in units]
+    store.close()
+    return drained
+
+
 # -- the file ---------------------------------------------------------------------------------------
 
 
@@ -237,3 +259,18 @@ def test_a_newer_file_is_refused_and_left(path: Path) -> None:
         SqliteStore(path)
 
     assert pragma(path, "user_version") == len(MIGRATIONS) + 1
+
+
+# -- what is left behind ----------------------------------------------------------------------------
+
+
+def test_a_deleted_campaign_leaves_no_row_behind(path: Path) -> None:
+    store = SqliteStore(path)
+    add(store, specs("a", "b"))
+    store.delete_campaign("night")
+    store.close()
+
+    connection = sqlite3.connect(path)
+    tables = ("campaigns", "units", "prompts", "tallies")
+    assert [connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables] == [[], [], [], []]
+    connection.close()

@@ -127,9 +127,11 @@ class StoreContract:
         assert store.unit(f"night/{EVERY_CHARACTER_CLASS}") == unit
 
     def test_a_deleted_campaign_is_gone_and_may_come_back_new(self, store: Store) -> None:
-        add(store, specs("a", "b"))
         add(store, specs("z"), "day")
+        add(store, specs("a", "b"))
         settle(store, [ended(claim(store)[0], "parked", resume_at=NOW + 1.0)])
+
+        cursor = store.units(limit=2).cursor
 
         store.delete_campaign("night")
 
@@ -137,6 +139,7 @@ class StoreContract:
         assert (store.unit("night/a"), store.next_resume_at()) == (None, None)
         add(store, specs("a"))
         assert store.wake_units(now=NOW + 100.0) == 0
+        assert names(store.units(cursor=cursor).units) == ["a"]
         assert [campaign.name for campaign in store.campaigns()] == ["day", "night"]
         assert stored(store, "night/a") == Unit(id="night/a", campaign="night", spec=specs("a")[0], position=0)
 
@@ -302,6 +305,14 @@ class StoreContract:
             settle(store, [ended(first, "succeeded"), replace(ended(second, "lost"), settlement=wrong)])
 
         assert store.counts() == {"night": UnitCounts(running=2)}
+
+    def test_only_a_unit_that_goes_on_has_a_time_to_resume(self, store: Store) -> None:
+        add(store, specs("a"))
+        how = ended(claim(store)[0], "succeeded")
+
+        settle(store, [replace(how, settlement=replace(how.settlement, resume_at=NOW))])
+
+        assert (stored(store, "night/a").resume_at, store.counts()) == (None, {"night": UnitCounts(done=1)})
 
     def test_half_characters_from_an_agent_do_not_stop_a_settlement(self, store: Store) -> None:
         add(store, specs("a"))
