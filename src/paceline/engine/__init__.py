@@ -1,1 +1,1 @@
-"""Campaigns that finish by themselves: plan files, the pass, the life of an attempt."""
+"""The engine: from a plan file to finished units."""

@@ -1,0 +1,255 @@
+"""Plan files: a campaign and its units, read and checked whole before anything starts.
+
+Here: the [campaign] and [[unit]] tables and what they must agree on with the settings. Where units come from is in
+`plan_sources`, what makes one valid in `plan_list`. Never here: storing or starting anything.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from paceline.agents import AgentProfile, agent_names, load_agent
+from paceline.agents.launch import LONGEST_ARGUMENT_BYTES
+from paceline.clock import SystemClock
+from paceline.core.limits import LimitTable
+from paceline.core.scopes import canonical_scope
+from paceline.engine.plan_list import SAFE_NAME, PromptRules, UnitList, is_safe_name
+from paceline.engine.plan_sources import UNITS, add_units
+from paceline.engine.templates import command_placeholders
+from paceline.errors import InvalidInput, InvalidPlan
+from paceline.settings import Settings, checks, governor_settings
+from paceline.settings.documents import (
+    Check,
+    KeyPlace,
+    Mistakes,
+    TomlDocument,
+    checked_fields,
+    did_you_mean,
+    read_toml,
+    refuse_key,
+    refuse_value,
+    shown,
+    table_at,
+)
+from paceline.settings.load import MOST_ATTEMPTS, STRATEGIES
+from paceline.store.interface import Campaign, UnitSpec
+
+CAMPAIGN = "campaign"
+UNIT = "unit"
+TABLES = (CAMPAIGN, UNIT, UNITS)
+PLACEHOLDERS = ("prompt", "id", "model", "session_id")
+HIGHEST_PRIORITY = 100
+"""Far beyond what any share can tell apart."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan file stands for. Paths in it are absolute, durations and times in seconds."""
+
+    campaign: Campaign
+    units: tuple[UnitSpec, ...]
+
+
+def read_plan(path: Path, settings: Settings | None = None, *, now: float | None = None) -> Plan:
+    """The plan, or `InvalidPlan` with every mistake in it.
+
+    Without settings the accounts are taken as they are. A deadline before `now` (the present, unless told) is a
+    mistake; for a campaign that is known already tell when it was added, so that one past its deadline can go on.
+    """
+    mistakes = Mistakes()
+    document = read_toml(path, mistakes)
+    mistakes.raise_as(InvalidPlan)
+    assert document is not None  # or there would be a mistake
+    for name in document.values:
+        if name not in TABLES:
+            refuse_key(document, (name,), TABLES, mistakes)
+    reader = _CampaignReader(document, settings, SystemClock().now() if now is None else now, mistakes)
+    campaign = reader.read()
+    units = UnitList(path.parent, reader.prompt_rules(), mistakes)
+    _read_units(document, path.parent, units, mistakes)
+    mistakes.raise_as(InvalidPlan)
+    return Plan(campaign=msgspec.convert(campaign, Campaign), units=tuple(units.units))
+
+
+# -- [campaign] ------------------------------------------------------------------------------
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not is_safe_name(value):
+        raise InvalidInput(f"cannot name a campaign: {SAFE_NAME}")
+    return value
+
+
+def _model(value: object) -> str:
+    return checks.scope_check(lambda name: canonical_scope(f"provider/account/{name}"))(value)
+
+
+def _deadline(value: object) -> float:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise InvalidInput("must be a date and time with its zone, without quotes: 2026-12-01T08:00:00Z")
+    return value.timestamp()
+
+
+_FIELDS: Mapping[str, Check] = {
+    "name": _name,
+    "priority": checks.whole(-HIGHEST_PRIORITY, HIGHEST_PRIORITY),
+    "max_sessions": checks.limit,
+    "strategy": checks.one_of(*STRATEGIES),
+    "deadline": _deadline,
+    "agent": checks.text,
+    "model": _model,
+    "accounts": checks.texts,
+    "max_attempts": checks.whole(1, MOST_ATTEMPTS),
+    "timeout": checks.span,
+    "command": checks.texts,
+}
+
+
+class _CampaignReader:
+    """The [campaign] table while it is read."""
+
+    def __init__(self, document: TomlDocument, settings: Settings | None, now: float, mistakes: Mistakes) -> None:
+        self._document = document
+        self._settings = settings
+        self._now = now
+        self._mistakes = mistakes
+        self._table = table_at(document, (CAMPAIGN,), document.values.get(CAMPAIGN, {}), mistakes)
+        self._fields = checked_fields(document, (CAMPAIGN,), self._table, _FIELDS, mistakes)
+        self._profile: AgentProfile | None = None
+
+    def read(self) -> dict[str, object]:
+        """The fields of a `Campaign`, with what the settings say where the plan says nothing."""
+        fields = self._fields
+        if "name" not in self._table:
+            self._refuse_table('needs a name: [campaign] and below it name = "..."')
+        if isinstance(deadline := fields.get("deadline"), float) and deadline <= self._now:
+            self._refuse("deadline", "is in the past")
+        self._check_agent()
+        self._check_command()
+        self._check_accounts()
+        if self._settings is not None:
+            fields.setdefault("strategy", self._settings.engine.strategy)
+            fields.setdefault("max_attempts", self._settings.engine.max_attempts)
+        return fields
+
+    def prompt_rules(self) -> PromptRules:
+        """Once it was read: what the agent's prompts may be."""
+        if self._profile is None:
+            return PromptRules()
+        if not self._profile.start:
+            if not any("prompt" in command_placeholders(argument) for argument in self._command()):
+                return PromptRules(is_needed=False)
+            return _as_argument("leave {prompt} out of the command and it comes on standard input")
+        if not self._profile.takes_stdin:
+            return _as_argument(f"agent {self._profile.name} takes its prompt only so")
+        return PromptRules()
+
+    def _check_agent(self) -> None:
+        known = self._settings.agent_names() if self._settings else agent_names()
+        if "agent" not in self._table:
+            if "command" not in self._table:
+                self._refuse_table(f"needs an agent, one of {', '.join(known)}, or a command")
+                return
+            self._fields["agent"] = "command"
+        name = self._fields.get("agent")
+        if not isinstance(name, str):
+            return
+        if name not in known:
+            hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+            self._refuse("agent", f"there is no such agent{hint}")
+            return
+        self._profile = self._settings.agent(name) if self._settings else load_agent(name)
+
+    def _check_command(self) -> None:
+        if self._profile is not None:
+            if self._profile.start and "command" in self._table:
+                told = f'agent {shown(self._profile.name)} brings its own; take it out, or write agent = "command"'
+                self._refuse("command", told)
+            elif not self._profile.start and "command" not in self._table:
+                self._refuse("agent", 'needs a command: command = ["sh", "-c", "..."]')
+        for argument in self._command():
+            for name in command_placeholders(argument):
+                if name not in PLACEHOLDERS:
+                    hint = did_you_mean(name, PLACEHOLDERS) or "; there are {prompt}, {id}, {model}"
+                    told = (
+                        f"unknown placeholder {{{name}}}{hint} (braces of your own need a space inside: {{ {name} }})"
+                    )
+                    self._refuse("command", told)
+
+    def _command(self) -> tuple[str, ...]:
+        command = self._fields.get("command")
+        return command if isinstance(command, tuple) else ()
+
+    def _check_accounts(self) -> None:
+        accounts = self._fields.get("accounts")
+        if not isinstance(accounts, tuple):
+            return
+        if len(set(accounts)) < len(accounts):
+            self._refuse("accounts", "the same account is named twice")
+        if self._settings is None:
+            return
+        known = self._settings.accounts
+        for name in accounts:
+            if name not in known:
+                hint = did_you_mean(name, known) or f"; add [accounts.{name}] to paceline.toml"
+                self._refuse("accounts", f"there is no account {shown(name)}{hint}")
+        if "model" not in self._table:
+            self._require_model([known[name].scope for name in accounts if name in known], self._settings)
+
+    def _require_model(self, scopes: list[str], settings: Settings) -> None:
+        """A session whose model is not known would pass by the caps per model."""
+        limits = LimitTable(governor_settings(settings), {})
+        for scope in scopes:
+            if (needed := limits.model_needed((scope,))) is not None:
+                self._refuse_table(f'needs a model, because "{needed[1]}" caps models on {needed[0]}: model = "..."')
+                return
+
+    def _refuse(self, key: str, wanted: str) -> None:
+        refuse_value(self._document, (CAMPAIGN, key), self._table.get(key), wanted, self._mistakes)
+
+    def _refuse_table(self, message: str) -> None:
+        self._mistakes.add(KeyPlace(self._document, (CAMPAIGN,)), f"the campaign {message}")
+
+
+def _as_argument(hint: str) -> PromptRules:
+    return PromptRules(True, LONGEST_ARGUMENT_BYTES, f"an argument has at most {LONGEST_ARGUMENT_BYTES:,}; {hint}")
+
+
+# -- units -----------------------------------------------------------------------------------
+
+
+def _any_text(value: object) -> str:
+    """Prompts and ids have checks of their own, which name the unit."""
+    if not isinstance(value, str):
+        raise InvalidInput("must be text in quotes")
+    return value
+
+
+_UNIT_FIELDS: Mapping[str, Check] = {"id": _any_text, "prompt": _any_text, "cwd": _any_text, "output": _any_text}
+
+
+def _read_units(document: TomlDocument, folder: Path, units: UnitList, mistakes: Mistakes) -> None:
+    inline = document.values.get(UNIT, [])
+    if not isinstance(inline, list) or not all(isinstance(each, dict) for each in inline):
+        mistakes.add(KeyPlace(document, (UNIT,)), "write each unit as [[unit]], with two brackets")
+        return
+    if not inline and UNITS not in document.values:
+        mistakes.add(document.source, "there are no units; add a [[unit]] with id and prompt, or [units] with a source")
+    for number, table in enumerate(inline):
+        _read_inline(document, number, table, units, mistakes)
+    if UNITS in document.values:
+        table = table_at(document, (UNITS,), document.values[UNITS], mistakes)
+        add_units(document, table, folder, units, mistakes)
+
+
+def _read_inline(
+    document: TomlDocument, number: int, table: Mapping[str, object], units: UnitList, mistakes: Mistakes
+) -> None:
+    path = (UNIT, number)
+    fields = {key: str(value) for key, value in checked_fields(document, path, table, _UNIT_FIELDS, mistakes).items()}
+    place = KeyPlace(document, path)
+    if "id" not in table:
+        mistakes.add(place, f'unit {number + 1} needs an id: id = "..."')
+    if "id" in fields and all(key in fields for key in _UNIT_FIELDS if key in table):
+        units.add(place, fields["id"], fields.get("prompt", ""), fields.get("cwd"), fields.get("output"))

@@ -1,0 +1,122 @@
+"""Units as they come from a plan, each checked on its own and against those before it.
+
+Here: what makes a unit one that can be run. Never here: where units come from.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from paceline.settings.documents import Mistakes, cut, shown
+from paceline.store.interface import UnitSpec
+
+LARGEST_PROMPT_BYTES = 1024 * 1024
+_LONGEST_ID_BYTES = 200
+_SAFE_ID = re.compile(r"[^\x00-\x20\x7f./\\-](?:[^\x00-\x1f\x7f/\\]*[^\x00-\x20\x7f/\\])?")
+
+
+class PromptRules(msgspec.Struct, frozen=True):
+    """What the agent can be handed."""
+
+    is_needed: bool = True
+    most_bytes: int = LARGEST_PROMPT_BYTES
+    why_most: str = "a prompt is at most 1 MiB; put the rest into a file and name it in the prompt"
+
+
+class UnitList:
+    """Collects units. Paths are taken from the folder of the plan and stored absolute."""
+
+    def __init__(self, folder: Path, rules: PromptRules, mistakes: Mistakes) -> None:
+        self.units: list[UnitSpec] = []
+        self.sources: set[str] = set()
+        """Files that prompts were read from: no unit may write over one."""
+        self._folder = os.path.abspath(folder)
+        self._rules = rules
+        self._mistakes = mistakes
+        self._place_of_id: dict[str, object] = {}
+        self._place_of_output: dict[str, object] = {}
+        self._is_folder: dict[str, bool] = {}
+
+    def add(self, place: object, name: str, prompt: str, cwd: str | None = None, output: str | None = None) -> None:
+        """The unit is kept only if nothing is wrong with it; what is wrong is noted."""
+        before = len(self._mistakes)
+        self._check_id(place, name)
+        self._check_prompt(place, name, prompt)
+        folder = self._folder if cwd is None else self._checked_folder(place, name, cwd)
+        file = None if output is None else self._checked_output(place, name, output, folder)
+        if len(self._mistakes) == before:
+            self.units.append(UnitSpec(id=name, prompt=prompt, cwd=folder, output=file))
+
+    def _refuse(self, place: object, name: str, message: str) -> None:
+        self._mistakes.add(place, f"unit {shown(name)}: {message}")
+
+    def _check_id(self, place: object, name: str) -> None:
+        if not is_safe_name(name):
+            self._refuse(place, name, f"this id cannot be used: {SAFE_NAME}")
+        first = self._place_of_id.setdefault(name, place)
+        if first is not place:
+            self._refuse(place, name, f"this id is already used at {first}; give each unit an id of its own")
+
+    def _check_prompt(self, place: object, name: str, prompt: str) -> None:
+        if "\0" in prompt:
+            line = prompt.count("\n", 0, prompt.index("\0")) + 1
+            self._refuse(place, name, f"the prompt has a NUL character in its line {line}; take it out")
+        if self._rules.is_needed and not prompt.strip():
+            self._refuse(place, name, "the prompt is empty or missing")
+        if len(prompt) * 4 > self._rules.most_bytes:  # no character has more than four bytes
+            size = len(prompt.encode(errors="replace"))
+            if size > self._rules.most_bytes:
+                self._refuse(place, name, f"the prompt has {size:,} bytes; {self._rules.why_most}")
+
+    def _checked_folder(self, place: object, name: str, cwd: str) -> str:
+        path = self._absolute(cwd)
+        if path is None or not cwd:
+            self._refuse(place, name, f"cwd {shown(cwd)} cannot be a folder")
+            return self._folder
+        if path not in self._is_folder:
+            self._is_folder[path] = os.path.isdir(path)
+        if not self._is_folder[path]:
+            self._refuse(place, name, f"cwd {shown(cwd)}: there is no folder {cut(path)}")
+        return path
+
+    def _checked_output(self, place: object, name: str, output: str, folder: str) -> str | None:
+        path = self._absolute(output)
+        if path is None or not output or output.endswith("/"):
+            self._refuse(place, name, f"output {shown(output)} cannot be a file")
+            return None
+        if not (_is_inside(path, self._folder) or _is_inside(path, folder)):
+            self._refuse(place, name, f"output {shown(output)} must lie in the plan's folder or in the unit's cwd")
+        if path in self.sources:
+            self._refuse(place, name, f"output {shown(output)} would overwrite the file a prompt comes from")
+        first = self._place_of_output.setdefault(path, place)
+        if first is not place:
+            self._refuse(place, name, f"output {shown(output)} is already the output of the unit at {first}")
+        return path
+
+    def _absolute(self, path: str) -> str | None:
+        if "\0" in path or not _is_unicode(path):
+            return None
+        return os.path.normpath(os.path.join(self._folder, path))
+
+
+SAFE_NAME = "it must be 1 to 200 bytes without / \\ or control characters, and not begin with . or - or end in a space"
+
+
+def is_safe_name(name: str) -> bool:
+    """Whether it can be the name of a file and stand on a command line."""
+    return _SAFE_ID.fullmatch(name) is not None and _is_unicode(name) and len(name.encode()) <= _LONGEST_ID_BYTES
+
+
+def _is_unicode(text: str) -> bool:
+    """Names of files may not be; the store takes nothing else."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path.startswith(folder if folder.endswith("/") else folder + "/")
