@@ -41,6 +41,9 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "control.restore": (),
     "control.lift": (),
     "control.campaigns": (),
+    "control.slot_request": ("slot",),
+    "control.slot_release": ("id",),
+    "control.slot_report": ("signal",),
 }
 
 

@@ -14,11 +14,13 @@ import msgspec
 from paceline.agents import AgentProfile
 from paceline.agents.launch import Account, Task, prepare_run
 from paceline.clock import Clock
-from paceline.core import Governor, GovernorSettings, Granted, Snapshot, Ticket
+from paceline.core import Governor, GovernorSettings, Granted, Ticket
 from paceline.core.lifecycle import Outcome, Policy, Settlement, settle_try
 from paceline.core.signals import Signal
 from paceline.engine import control
 from paceline.engine.lines import Line, Lines
+from paceline.engine.outside import TICKET_PREFIX, OutsideSlots
+from paceline.engine.remembered import CommandReader, load_governor, save_governor
 from paceline.engine.sessions import LiveSession
 from paceline.errors import EngineBusy, InvalidInput, PacelineError
 from paceline.events import Event
@@ -27,8 +29,6 @@ from paceline.store import Campaign, Settled, Store, Unit
 
 log = logging.getLogger("paceline.engine")
 
-GOVERNOR_STATE = "governor"
-CONTROL_SEEN = "control_seen"
 WHY_STATE = "why"
 
 
@@ -71,7 +71,8 @@ class Engine:
         self._live: dict[str, LiveSession] = {}
         self._campaigns: dict[str, Campaign] = {}
         self._news: list[Event] = []
-        self._control_seen = 0
+        self._outside = OutsideSlots(store, self._governor)
+        self._commands = CommandReader(store)
         self._renewed_at = -math.inf
         self._told_why: Mapping[str, tuple[str, str, float | None]] = {}
         self._has_learnt = False
@@ -110,6 +111,7 @@ class Engine:
         self._store.wake_units(now=now)
         self._lines.fit(self._campaigns.values(), self._store.claimable(), now)
         self._launch_granted(now)
+        self._outside.tidy(now)
         self._save(now)
 
     def stop(self) -> None:
@@ -151,15 +153,16 @@ class Engine:
         now = self._clock.now()
         if not self._store.lead(self._owner, until=now + self.settings.lease, now=now):
             raise EngineBusy("another engine runs this home; stop it first, or use another PACELINE_HOME")
-        stored = self._store.load_state(GOVERNOR_STATE)
-        if stored is not None:
-            self._remember(msgspec.json.decode(stored, type=Snapshot), now)
-        self._control_seen = int(self._store.load_state(CONTROL_SEEN) or b"0")
+        self._governor = load_governor(self._store, self.settings.governor, now)
+        self._lines = Lines(self._governor, self.settings.accounts, self._owner)
+        self._outside = OutsideSlots(self._store, self._governor)
+        self._commands = CommandReader(self._store)
         for name, reserve in self.settings.reserves.items():
             account = self.settings.accounts[name]
             self._governor.set_pace(f"{account.provider}/{name}", reserve=reserve, now=now)
         self._load_campaigns(now)
         self._recover(now)
+        self._outside.recover(now)
         self._tell("engine.leading", now, owner=self._owner)
 
     def close(self) -> None:
@@ -169,12 +172,6 @@ class Engine:
         self._has_learnt = True
         self._save(now)
         self._store.resign(self._owner)
-
-    def _remember(self, snapshot: Snapshot, now: float) -> None:
-        """Limits, pauses, windows and what was learnt; the slots are found by looking who still runs."""
-        bare = msgspec.structs.replace(snapshot, slots=(), waiters=(), claims=(), effects=())
-        self._governor = Governor.restore(bare, now=now, settings=self.settings.governor)
-        self._lines = Lines(self._governor, self.settings.accounts, self._owner)
 
     def _recover(self, now: float) -> None:
         """What still runs is adopted at once, what ended is collected, what is nobody's is ended."""
@@ -204,19 +201,16 @@ class Engine:
     # -- commands and leases -------------------------------------------------------------------
 
     def _read_commands(self, now: float) -> None:
-        events = self._store.events(after=self._control_seen)
-        if not events:
-            return
-        commands = [event for event in events if event.event.name.startswith(control.PREFIX)]
+        commands = self._commands.read()
         if commands:
             for trouble in control.carry_out(self._governor, commands, now):
                 log.warning("a command could not be carried out: %s", trouble)
+            self._outside.carry_out(commands, now)
             self._load_campaigns(now)
             self._renewed_at = -math.inf  # running units may have been cancelled
             self._has_learnt = True
             self._save(now)
-        self._control_seen = events[-1].id
-        self._store.save_state(CONTROL_SEEN, str(self._control_seen).encode())
+        self._commands.done()
 
     def _load_campaigns(self, now: float) -> None:
         self._campaigns = {campaign.name: campaign for campaign in self._store.campaigns()}
@@ -320,7 +314,9 @@ class Engine:
     def _launch_granted(self, now: float) -> None:
         granted: dict[Line, list[str]] = {}
         for effect in self._governor.advance(now=now):
-            if isinstance(effect, Granted):
+            if isinstance(effect, Granted) and effect.ticket_id.startswith(TICKET_PREFIX):
+                self._outside.granted(effect)
+            elif isinstance(effect, Granted):
                 granted.setdefault(self._lines.line_of(effect.ticket_id), []).append(effect.ticket_id)
             elif isinstance(effect, Event):
                 self._news.append(effect)
@@ -408,7 +404,7 @@ class Engine:
 
     def _save(self, now: float) -> None:
         if self._has_learnt:
-            self._store.save_state(GOVERNOR_STATE, msgspec.json.encode(self._governor.snapshot()))
+            save_governor(self._store, self._governor)
             self._has_learnt = False
         if self._news:
             self._store.append_events(self._news)

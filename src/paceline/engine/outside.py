@@ -1,0 +1,184 @@
+"""Slots for programs that the engine did not start (`paceline exec`), shared with everything else on the machine.
+
+A program asks by a command in the store (`control.slot_*`); whoever leads the home answers in one stored value.
+Where no engine leads, the asking program leads for as long as it needs to (`SlotHost`). A holder is known by its
+pid and start time: one that died gives its slot back by dying.
+"""
+
+import secrets
+from collections.abc import Sequence
+
+import msgspec
+
+from paceline.core import Deferred, Governor, Granted, Ticket
+from paceline.core.signals import AnySignal
+from paceline.engine import control
+from paceline.engine.remembered import CommandReader, save_governor
+from paceline.executors.processes import boot_id, start_ticks
+from paceline.store import Store, StoredEvent
+
+OUTSIDE_STATE = "outside"
+TICKET_PREFIX = "outside:"
+
+
+class ProcessId(msgspec.Struct, frozen=True):
+    """One process for ever: a pid alone is used again."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+    @classmethod
+    def of(cls, pid: int) -> "ProcessId":
+        return cls(pid, start_ticks(pid) or 0, boot_id())
+
+    def is_alive(self) -> bool:
+        return start_ticks(self.pid) == self.start_ticks and boot_id() == self.boot_id
+
+
+class OutsideSlot(msgspec.Struct, frozen=True, kw_only=True):
+    """One program that waits for a slot or has one. `waiting` says what holds it."""
+
+    id: str
+    scopes: tuple[str, ...]
+    priority: int
+    holder: ProcessId
+    is_granted: bool = False
+    waiting: Deferred | None = None
+
+    @property
+    def ticket(self) -> Ticket:
+        return Ticket(TICKET_PREFIX + self.id, self.scopes, priority=self.priority, leased=False)
+
+
+class OutsideSlots:
+    """The leader's side: takes requests in, tells grants, and lets go of holders that are gone."""
+
+    def __init__(self, store: Store, governor: Governor) -> None:
+        self._store = store
+        self._governor = governor
+        self._slots: dict[str, OutsideSlot] = {}
+        self._stored = b"{}"
+
+    def recover(self, now: float) -> None:
+        """Those that were there before this leader: slots that are held stay held, the others wait anew."""
+        for slot in read_slots(self._store).values():
+            if slot.holder.is_alive():
+                self._slots[slot.id] = slot
+                if slot.is_granted:
+                    self._governor.adopt(slot.ticket, now=now)
+                else:
+                    self._ask(slot, now)
+
+    def carry_out(self, commands: Sequence[StoredEvent], now: float) -> None:
+        for command in commands:
+            fields = command.event.fields
+            match command.event.name.removeprefix(control.PREFIX):
+                case "slot_request":
+                    self._ask(msgspec.convert(fields["slot"], OutsideSlot), now)
+                case "slot_release":
+                    self._let_go(str(fields["id"]), now)
+                case "slot_report":
+                    signal = msgspec.convert(fields["signal"], AnySignal)  # type: ignore[call-overload]
+                    self._governor.report(command.event.scope or "", signal, now=now)
+
+    def granted(self, effect: Granted) -> None:
+        """One that waited has its slot."""
+        slot_id = effect.ticket_id.removeprefix(TICKET_PREFIX)
+        self._slots[slot_id] = msgspec.structs.replace(self._slots[slot_id], is_granted=True, waiting=None)
+
+    def tidy(self, now: float) -> None:
+        """Let go of the dead, and tell the others where they stand."""
+        for slot in [slot for slot in self._slots.values() if not slot.holder.is_alive()]:
+            self._let_go(slot.id, now)
+        for slot in self._slots.values():
+            if not slot.is_granted:
+                why = self._governor.why(slot.ticket.id, now=now)
+                self._slots[slot.id] = msgspec.structs.replace(slot, waiting=why)
+        self._save()
+
+    def _ask(self, slot: OutsideSlot, now: float) -> None:
+        self._slots[slot.id] = slot
+        verdict = self._governor.request(slot.ticket, now=now)
+        if isinstance(verdict, Granted):
+            self.granted(verdict)
+
+    def _let_go(self, slot_id: str, now: float) -> None:
+        slot = self._slots.pop(slot_id, None)
+        if slot is not None and slot.is_granted:
+            self._governor.release(slot.ticket.id, now=now)
+        elif slot is not None:
+            self._governor.cancel(slot.ticket.id, now=now)
+
+    def _save(self) -> None:
+        encoded = msgspec.json.encode(self._slots)
+        if encoded != self._stored:
+            self._store.save_state(OUTSIDE_STATE, encoded)
+            self._stored = encoded
+
+
+class SlotHost:
+    """Leads a home that no engine leads, for the time a program needs: it serves slots and runs no campaign."""
+
+    def __init__(self, store: Store, governor: Governor, owner: str, lease: float) -> None:
+        self._store = store
+        self._governor = governor
+        self._owner = owner
+        self._lease = lease
+        self._outside = OutsideSlots(store, governor)
+        self._commands = CommandReader(store)
+
+    def try_lead(self, now: float) -> bool:
+        """False while another one leads."""
+        if not self._store.lead(self._owner, until=now + self._lease, now=now):
+            return False
+        self._outside.recover(now)
+        return True
+
+    def serve(self, now: float) -> bool:
+        """One round; false if the lead was lost, and with it the right to decide."""
+        if not self._store.lead(self._owner, until=now + self._lease, now=now):
+            return False
+        commands = self._commands.read()
+        control.carry_out(self._governor, commands, now)
+        self._outside.carry_out(commands, now)
+        for effect in self._governor.advance(now=now):
+            if isinstance(effect, Granted):
+                self._outside.granted(effect)
+        if commands:
+            save_governor(self._store, self._governor)
+        self._outside.tidy(now)
+        self._commands.done()
+        return True
+
+    def resign(self) -> None:
+        self._store.resign(self._owner)
+
+
+class OutsideClient:
+    """The asking side: one slot of one program."""
+
+    def __init__(self, store: Store, scopes: tuple[str, ...], *, priority: int, holder: ProcessId) -> None:
+        self._store = store
+        self._slot = OutsideSlot(id=secrets.token_hex(8), scopes=scopes, priority=priority, holder=holder)
+
+    def request(self, now: float) -> None:
+        control.send(self._store, "slot_request", now=now, slot=msgspec.to_builtins(self._slot))
+
+    def look(self) -> OutsideSlot | None:
+        """Where it stands; None until a leader has taken note."""
+        return read_slots(self._store).get(self._slot.id)
+
+    def report(self, scope: str, signal: AnySignal, now: float) -> None:
+        """Tell what the program met; the signal counts as this slot's."""
+        signed = msgspec.structs.replace(signal, ticket=self._slot.ticket.id)
+        control.send(self._store, "slot_report", now=now, scope=scope, signal=msgspec.to_builtins(signed))
+
+    def release(self, now: float) -> None:
+        control.send(self._store, "slot_release", now=now, id=self._slot.id)
+
+
+def read_slots(store: Store) -> dict[str, OutsideSlot]:
+    """All programs that have or wait for a slot, as the leader last told."""
+    stored = store.load_state(OUTSIDE_STATE)
+    return msgspec.json.decode(stored, type=dict[str, OutsideSlot]) if stored else {}

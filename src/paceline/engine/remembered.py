@@ -1,0 +1,45 @@
+"""What a leader keeps in the store beside the units: the Governor, and how far it has read the commands."""
+
+import msgspec
+
+from paceline.core import Governor, GovernorSettings, Snapshot
+from paceline.engine import control
+from paceline.store import Store, StoredEvent
+
+GOVERNOR_STATE = "governor"
+CONTROL_SEEN = "control_seen"
+
+
+def load_governor(store: Store, settings: GovernorSettings, now: float) -> Governor:
+    """Limits, pauses, windows and what was learnt; slots are found by looking who still runs."""
+    stored = store.load_state(GOVERNOR_STATE)
+    if stored is None:
+        return Governor(settings, now=now)
+    snapshot = msgspec.json.decode(stored, type=Snapshot)
+    bare = msgspec.structs.replace(snapshot, slots=(), waiters=(), claims=(), effects=())
+    return Governor.restore(bare, now=now, settings=settings)
+
+
+def save_governor(store: Store, governor: Governor) -> None:
+    store.save_state(GOVERNOR_STATE, msgspec.json.encode(governor.snapshot()))
+
+
+class CommandReader:
+    """Reads commands once, in order, across restarts. What was read counts once `done` was called."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._seen = int(store.load_state(CONTROL_SEEN) or b"0")
+        self._read = self._seen
+
+    def read(self) -> list[StoredEvent]:
+        events = self._store.events(after=self._seen)
+        if events:
+            self._read = events[-1].id
+        return [event for event in events if event.event.name.startswith(control.PREFIX)]
+
+    def done(self) -> None:
+        """They were carried out, and what they changed is stored."""
+        if self._read > self._seen:
+            self._seen = self._read
+            self._store.save_state(CONTROL_SEEN, str(self._seen).encode())
