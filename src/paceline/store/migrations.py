@@ -95,29 +95,25 @@ VERSION_1: Final[Migration] = (
 MIGRATIONS: Final[tuple[Migration, ...]] = (VERSION_1,)
 
 
-def is_up_to_date(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> bool:
-    """Whether nothing is to be done, which takes no lock to find out."""
-    return _number(connection, "application_id") == APPLICATION_ID and _version(connection) == len(migrations)
-
-
-def migrate(connection: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> None:
-    """Apply what the file lacks, in order, inside the caller's transaction."""
-    version = _version(connection)
+def missing(connection: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> Sequence[Migration]:
+    """What the file lacks, in order. Raises for a file that is not to be touched."""
+    version = _number(connection, "user_version")
     if _number(connection, "application_id") != APPLICATION_ID and not _is_empty(connection):
         raise StoreDamaged(f"{path} is a database of another program; name another file")
     if version > len(migrations):
         raise StoreTooNew(
             f"{path} was written by a newer Paceline (schema {version}, this one knows {len(migrations)}): upgrade"
         )
-    for statements in migrations[version:]:
+    return migrations[version:]
+
+
+def migrate(connection: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> None:
+    """Apply what the file lacks, inside the caller's transaction."""
+    for statements in missing(connection, path, migrations):
         for statement in statements:
             connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {len(migrations)}")
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return _number(connection, "user_version")
 
 
 def _number(connection: sqlite3.Connection, pragma: str) -> int:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from paceline.errors import InvalidInput, StoreBusy, StoreDamaged, StoreError, StoreFull
-from paceline.store.migrations import Migration, is_up_to_date, migrate
+from paceline.store.migrations import Migration, migrate, missing
 
 CACHE_KIB: Final = 16_384
 LARGEST_IDLE_JOURNAL_BYTES: Final = 64 << 20
@@ -41,12 +41,12 @@ class SqliteFile:
 
     def _open(self, migrations: Sequence[Migration]) -> None:
         with self._in_our_words():
+            is_old = bool(missing(self._connection, self.path, migrations))  # before anything is written
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             self._connection.execute(f"PRAGMA journal_size_limit = {LARGEST_IDLE_JOURNAL_BYTES}")
-            up_to_date = is_up_to_date(self._connection, migrations)
-        if not up_to_date:
+        if is_old:
             with self.writing() as connection:
                 migrate(connection, self.path, migrations)
 
