@@ -6,14 +6,14 @@ pid and start time: one that died gives its slot back by dying.
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from paceline.core import Deferred, Governor, Granted, Ticket
+from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
 from paceline.core.signals import AnySignal
 from paceline.engine import control
-from paceline.engine.remembered import CommandReader, save_governor
+from paceline.engine.remembered import CommandReader, load_governor, save_governor
 from paceline.executors.processes import boot_id, start_ticks
 from paceline.store import Store, StoredEvent
 
@@ -79,7 +79,7 @@ class OutsideSlots:
                 case "slot_release":
                     self._let_go(str(fields["id"]), now)
                 case "slot_report":
-                    signal = msgspec.convert(fields["signal"], AnySignal)  # type: ignore[call-overload]
+                    signal = msgspec.convert(fields["signal"], AnySignal)
                     self._governor.report(command.event.scope or "", signal, now=now)
 
     def granted(self, effect: Granted) -> None:
@@ -118,41 +118,64 @@ class OutsideSlots:
 
 
 class SlotHost:
-    """Leads a home that no engine leads, for the time a program needs: it serves slots and runs no campaign."""
+    """Leads a home that no engine leads, for the time a program needs: it serves slots and runs no campaign.
 
-    def __init__(self, store: Store, governor: Governor, owner: str, lease: float) -> None:
+    `running` are the tickets of sessions that outlived their engine: they count, and are left alone.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: GovernorSettings,
+        *,
+        owner: str,
+        lease: float,
+        running: Callable[[], Iterable[Ticket]] = tuple,
+    ) -> None:
         self._store = store
-        self._governor = governor
+        self._settings = settings
         self._owner = owner
         self._lease = lease
-        self._outside = OutsideSlots(store, governor)
-        self._commands = CommandReader(store)
+        self._running = running
+        self._governor: Governor | None = None
 
-    def try_lead(self, now: float) -> bool:
-        """False while another one leads."""
+    def serve(self, now: float) -> None:
+        """One round: lead if nobody else does, and answer those who ask."""
         if not self._store.lead(self._owner, until=now + self._lease, now=now):
-            return False
+            self._governor = None
+        elif self._governor is None:
+            self._take_over(now)
+        else:
+            self._answer(self._governor, now)
+
+    def resign(self, now: float) -> None:
+        """Answer once more, so that our own release is carried out, and let others lead."""
+        if self._governor is not None:
+            self._answer(self._governor, now)
+            self._governor = None
+            self._store.resign(self._owner)
+
+    def _take_over(self, now: float) -> None:
+        """What others have learnt and stored since counts, so it is read only now."""
+        self._governor = load_governor(self._store, self._settings, now)
+        for ticket in self._running():
+            self._governor.adopt(ticket, now=now)
+        self._outside = OutsideSlots(self._store, self._governor)
         self._outside.recover(now)
-        return True
+        self._commands = CommandReader(self._store)
+        self._answer(self._governor, now)
 
-    def serve(self, now: float) -> bool:
-        """One round; false if the lead was lost, and with it the right to decide."""
-        if not self._store.lead(self._owner, until=now + self._lease, now=now):
-            return False
+    def _answer(self, governor: Governor, now: float) -> None:
         commands = self._commands.read()
-        control.carry_out(self._governor, commands, now)
+        control.carry_out(governor, commands, now)
         self._outside.carry_out(commands, now)
-        for effect in self._governor.advance(now=now):
+        for effect in governor.advance(now=now):
             if isinstance(effect, Granted):
                 self._outside.granted(effect)
         if commands:
-            save_governor(self._store, self._governor)
+            save_governor(self._store, governor)
         self._outside.tidy(now)
         self._commands.done()
-        return True
-
-    def resign(self) -> None:
-        self._store.resign(self._owner)
 
 
 class OutsideClient:
