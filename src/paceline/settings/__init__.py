@@ -9,7 +9,7 @@ from paceline.settings.load import load_settings
 from paceline.settings.model import (
     AccountSettings,
     ConfiguredLimit,
-    EngineSettings,
+    EngineTable,
     ProviderSettings,
     Settings,
     governor_settings,
@@ -18,7 +18,7 @@ from paceline.settings.model import (
 __all__ = [
     "AccountSettings",
     "ConfiguredLimit",
-    "EngineSettings",
+    "EngineTable",
     "ProviderSettings",
     "Settings",
     "governor_settings",

@@ -32,7 +32,7 @@ from paceline.settings.environment import HOME, expand_home, find_file, home_fol
 from paceline.settings.model import (
     AccountSettings,
     ConfiguredLimit,
-    EngineSettings,
+    EngineTable,
     ProviderSettings,
     Settings,
     shipped_limits,
@@ -192,7 +192,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
         limits=layers.limits,
         providers=providers,
         accounts=accounts,
-        engine=msgspec.convert(layers.fields("engine"), EngineSettings),
+        engine=msgspec.convert(layers.fields("engine"), EngineTable),
         store_url=_store_url(layers, home, file or start, start, environ),
         agents=agents,
     )

@@ -59,7 +59,9 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
         return Account(name=self.name, provider=self.provider, kind=self.kind, env=self.env, key_env=self.key_env)
 
 
-class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
+class EngineTable(msgspec.Struct, frozen=True, kw_only=True):
+    """The [engine] table."""
+
     heartbeat: float = 1.0
     lease: float = 60.0
     max_attempts: int = 3
@@ -76,7 +78,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limits: dict[str, ConfiguredLimit] = msgspec.field(default_factory=shipped_limits)
     providers: dict[str, ProviderSettings] = {}
     accounts: dict[str, AccountSettings] = {}
-    engine: EngineSettings = EngineSettings()
+    engine: EngineTable = EngineTable()
     store_url: str
     agents: dict[str, AgentProfile] = {}
     """The user's own; they come before shipped ones of the same name."""
