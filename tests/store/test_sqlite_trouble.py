@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreTooNew
-from paceline.store import SqliteStore, UnitCounts, UnitSpec
+from paceline.store import Campaign, SqliteStore, UnitCounts, UnitSpec
 from paceline.store.migrations import APPLICATION_ID, MIGRATIONS, Migration
 from paceline.store.sqlite_file import SqliteFile
 from paceline.testing.store_steps import NOW, add, claim, ended, settle, specs
@@ -144,6 +144,17 @@ def test_two_stores_on_one_file_never_claim_the_same(path: Path) -> None:
     assert claimed == [f"night/u{number}" for number in range(10)]
     one.close()
     two.close()
+
+
+def test_a_new_file_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    def open_and_look(number: int) -> list[Campaign]:
+        store = SqliteStore(tmp_path / f"{number // 6}.db")
+        campaigns = store.campaigns()
+        store.close()
+        return campaigns
+
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(open_and_look, range(120))) == [[]] * 120
 
 
 def test_writers_at_the_same_time_wait_for_each_other(path: Path) -> None:

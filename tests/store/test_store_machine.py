@@ -6,9 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from paceline.core.lifecycle import Ending, Outcome, Policy, UnitState, settle_try
 from paceline.errors import PacelineError
@@ -243,7 +251,22 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-TestStoresAgree = StoreMachine.TestCase
-TestStoresAgree.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+def agree(examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        StoreMachine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )
+
+
+def test_stores_agree() -> None:
+    agree(examples=60, steps=40)
+
+
+@pytest.mark.soak
+def test_stores_agree_for_long() -> None:
+    agree(examples=3_000, steps=60)

@@ -6,6 +6,7 @@ No verb of the store lives here, and no other module sees an error of `sqlite3`.
 import errno
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -14,6 +15,7 @@ from paceline.errors import InvalidInput, StoreBusy, StoreDamaged, StoreError, S
 from paceline.store.migrations import Migration, migrate, missing
 
 CACHE_KIB: Final = 16_384
+OPENING_RETRY_SECONDS: Final = 0.005
 LARGEST_IDLE_JOURNAL_BYTES: Final = 64 << 20
 
 _BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -40,15 +42,29 @@ class SqliteFile:
             raise
 
     def _open(self, migrations: Sequence[Migration]) -> None:
+        # Before anything is written, and of one moment: another process may be making the same file.
+        with self.reading() as connection:
+            is_old = bool(missing(connection, self.path, migrations))
         with self._in_our_words():
-            is_old = bool(missing(self._connection, self.path, migrations))  # before anything is written
-            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._use_journal()
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             self._connection.execute(f"PRAGMA journal_size_limit = {LARGEST_IDLE_JOURNAL_BYTES}")
         if is_old:
             with self.writing() as connection:
                 migrate(connection, self.path, migrations)
+
+    def _use_journal(self) -> None:
+        """SQLite waits for no lock here, and others may be opening the same new file: so it is waited for by hand."""
+        give_up_at = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > give_up_at:
+                    raise
+            time.sleep(OPENING_RETRY_SECONDS)
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
