@@ -1,0 +1,236 @@
+"""ScriptedExecutor: sessions without processes, for tests and simulations of the engine.
+
+A function says what each launch does; a clock, which may be virtual, says when. Sessions live in the executor as real
+ones live under their supervisors: hand the same executor to the next engine, and it finds them again.
+"""
+
+import asyncio
+import itertools
+import math
+from collections.abc import Callable, Collection
+from heapq import heappop, heappush
+
+import msgspec
+
+from paceline.clock import Clock
+from paceline.detect.stream import Channel
+from paceline.errors import AttemptInUse
+from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Cause, Handle, Launch, Phase, SessionState, Stray
+
+TERMINATED = 15
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session does: says something at once, more `later` (seconds after its start), and ends.
+
+    `seconds=math.inf` runs until it is stopped. `not_started` is what kept the agent from running.
+    """
+
+    stdout: str = ""
+    stderr: str = ""
+    later: tuple[tuple[float, str], ...] = ()
+    exit_code: int | None = 0
+    signal: int | None = None
+    seconds: float = 0.0
+    stop_seconds: float = 0.0
+    """How long it takes to end once it is asked to."""
+    not_started: str = ""
+    act: Callable[[], object] | None = None
+    """Called when it ends by itself: to write its output, say."""
+
+
+class _Session:
+    """One session, live or over, whoever looks at it."""
+
+    __slots__ = ("attempt", "cause", "ends_at", "has_acted", "is_settled", "launch", "phase", "run", "started_at")
+
+    def __init__(self, launch: Launch, run: Run, now: float) -> None:
+        self.attempt = launch.attempt
+        self.launch: Launch | None = launch
+        self.run = run
+        self.started_at = now
+        self.ends_at = now + run.seconds
+        self.phase: Phase = "not_started" if run.not_started else "ended"
+        self.cause: Cause = "exit"
+        self.has_acted = False
+        self.is_settled = False
+        if run.not_started:
+            self.ends_at = now
+        elif launch.timeout is not None and launch.timeout < run.seconds:
+            self.ends_at, self.cause = now + launch.timeout, "timed_out"
+
+    def state(self, now: float) -> SessionState:
+        if now < self.ends_at:
+            return SessionState(phase="running", pid=1, started_at=self.started_at)
+        run = self.run
+        if self.phase != "ended":
+            return SessionState(phase=self.phase, started_at=self.started_at, message=run.not_started)
+        by_itself = self.cause == "exit"
+        if by_itself and run.act is not None and not self.has_acted:
+            self.has_acted = True
+            run.act()
+        return SessionState(
+            phase="ended",
+            pid=1,
+            exit_code=run.exit_code if by_itself and run.signal is None else None,
+            signal=run.signal if by_itself else TERMINATED,
+            cause=self.cause,
+            started_at=self.started_at,
+            ended_at=self.ends_at,
+        )
+
+    def output(self, channel: Channel, now: float) -> bytes:
+        """All that it has said by now."""
+        if channel != "stdout":
+            return self.run.stderr.encode() if channel == "stderr" else b""
+        if not self.run.later:
+            return self.run.stdout.encode()
+        until = min(now, self.ends_at)
+        said = [text for after, text in self.run.later if self.started_at + after <= until]
+        return (self.run.stdout + "".join(said)).encode()
+
+
+class ScriptedHandle:
+    """One look at a session: reads it from the beginning."""
+
+    channels: tuple[Channel, ...] = ("stdout", "stderr")
+    __slots__ = ("_clock", "_read", "attempt", "session")
+
+    def __init__(self, session: _Session, clock: Clock) -> None:
+        self.attempt = session.attempt
+        self.session = session
+        self._clock = clock
+        self._read = {"stdout": 0, "stderr": 0}
+
+    def state(self) -> SessionState:
+        return self.session.state(self._clock.now())
+
+    def read_new(self, channel: Channel) -> bytes:
+        said = self.session.output(channel, self._clock.now())
+        new = said[self._read.get(channel, 0) :]
+        if new:
+            self._read[channel] = len(said)
+        return new
+
+
+class ScriptedExecutor:
+    """`Executor` whose sessions do what `script` says of their launch.
+
+        executor = ScriptedExecutor(lambda launch: Run(stdout="done", seconds=60.0), clock)
+
+    `started` are all launches in order. With `remember=False` nothing is kept of sessions that were settled.
+    """
+
+    def __init__(self, script: Callable[[Launch], Run], clock: Clock, *, remember: bool = True) -> None:
+        self.script = script
+        self.started: list[Launch] = []
+        self.stopped: list[str] = []
+        self._clock = clock
+        self._remembers = remember
+        self._sessions: dict[str, _Session] = {}
+        self._ends: list[tuple[float, int, ScriptedHandle]] = []
+        self._arrivals = itertools.count()
+        self._changed = asyncio.Event()
+
+    # -- the protocol ------------------------------------------------------------------------------
+
+    def start(self, launch: Launch) -> Handle:
+        if launch.attempt in self._sessions:
+            raise AttemptInUse(f"attempt {launch.attempt} has been started before")
+        session = _Session(launch, self.script(launch), self._clock.now())
+        self._sessions[launch.attempt] = session
+        if self._remembers:
+            self.started.append(launch)
+        return self._watched(session)
+
+    def adopt(self, attempt: str) -> Handle | None:
+        session = self._sessions.get(attempt)
+        return None if session is None else self._watched(session)
+
+    def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
+        session, now = self._sessions[handle.attempt], self._clock.now()
+        if now >= session.ends_at or session.cause == "stopped":
+            return
+        self.stopped.append(handle.attempt)
+        end = now + min(session.run.stop_seconds, grace)
+        if end < session.ends_at:
+            session.ends_at, session.cause = end, "stopped"
+            self._watched(session)
+
+    def kill(self, handle: Handle) -> None:
+        self.lose(handle.attempt)
+
+    async def wait_ended(self, timeout: float) -> list[Handle]:
+        deadline = self._clock.now() + timeout
+        while not (ended := self._take_ended()) and self._clock.now() < deadline:
+            self._changed.clear()
+            wake_at = min(deadline, self._ends[0][0] if self._ends else math.inf)
+            timer = self._clock.call_at(wake_at, self._changed.set)
+            try:
+                await self._changed.wait()
+            finally:
+                timer.cancel()
+        return ended
+
+    def sweep(self, keep: Collection[str]) -> list[Stray]:
+        strays = []
+        for attempt in self.unsettled():
+            if attempt not in keep:
+                if attempt in self.live():
+                    self.stop(ScriptedHandle(self._sessions[attempt], self._clock))
+                    strays.append(Stray(attempt=attempt, pids=(1,), action="stopped"))
+                self._sessions[attempt].is_settled = True
+        return strays
+
+    def settle(self, handle: Handle, *, keep_output: bool = True) -> None:
+        session = self._sessions[handle.attempt]
+        session.is_settled = True
+        session.launch = None
+        if not self._remembers:
+            del self._sessions[handle.attempt]
+
+    def close(self) -> None:
+        """Sessions go on."""
+
+    # -- what a test does to sessions, and sees of them ----------------------------------------------
+
+    def live(self) -> list[str]:
+        """The attempts that run now, in the order they were started."""
+        now = self._clock.now()
+        return [attempt for attempt, session in self._sessions.items() if now < session.ends_at]
+
+    def unsettled(self) -> list[str]:
+        """Those whose result the engine has not stored."""
+        return [attempt for attempt, session in self._sessions.items() if not session.is_settled]
+
+    def lose(self, attempt: str) -> None:
+        """Its supervisor is killed: it is gone, and nobody saw how it ended."""
+        session = self._sessions[attempt]
+        if self._clock.now() < session.ends_at:
+            session.ends_at, session.phase = self._clock.now(), "lost"
+            self._watched(session)
+
+    def reboot(self) -> None:
+        """Every session is gone at once."""
+        for attempt in self.live():
+            self.lose(attempt)
+
+    def forget(self, attempt: str) -> None:
+        """As if it had never begun."""
+        self._sessions[attempt].ends_at = self._clock.now()
+        del self._sessions[attempt]
+
+    def _watched(self, session: _Session) -> ScriptedHandle:
+        handle = ScriptedHandle(session, self._clock)
+        heappush(self._ends, (session.ends_at, next(self._arrivals), handle))
+        self._changed.set()
+        return handle
+
+    def _take_ended(self) -> list[Handle]:
+        now = self._clock.now()
+        ended: list[Handle] = []
+        while self._ends and self._ends[0][0] <= now:
+            handle = heappop(self._ends)[2]
+            if handle.session.ends_at <= now and not handle.session.is_settled:
+                ended.append(handle)
+        return ended
