@@ -8,7 +8,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine
-from types import TracebackType
 
 import msgspec
 
@@ -24,15 +23,17 @@ from paceline.core import (
     Ticket,
 )
 from paceline.core.checks import check_limit, check_seconds
-from paceline.core.scopes import RUNS, SESSIONS, path_scopes
+from paceline.core.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
 from paceline.core.settings import HeadroomMode
-from paceline.core.signals import Overloaded, QuotaClosed, RateLimited, Signal, Usage
+from paceline.core.signals import RateLimited, Signal, Usage
 from paceline.errors import CapacityError, MaxRunsExceeded, MaxSessionsExceeded, SlotLost, SlotTimeout, TicketConflict
 from paceline.events import Event
+from paceline.slot import OnQueued, Slot, SlotContext
 from paceline.threads import FromThread, running_loop
 
 log = logging.getLogger("paceline.limiter")
 
+KEPT_PATHS = 4096
 UsageSource = Callable[[], Awaitable[Usage | None]]
 
 
@@ -45,93 +46,6 @@ class LimiterStatus(msgspec.Struct, frozen=True):
     max_parallel_runs: int | None
     available_session_slots: int | None
     available_run_slots: int | None
-
-
-class Slot(msgspec.Struct, eq=False):
-    """A place in every scope of its path. Give it back with `release`, once or more often."""
-
-    _limiter: "Limiter"
-    _granted: Granted
-    scope: str
-    session: str | None
-    released: bool = False
-
-    @property
-    def id(self) -> str:
-        return self._granted.ticket_id
-
-    @property
-    def token(self) -> int:
-        """The fencing token: a later grant always has a larger one."""
-        return self._granted.token
-
-    @property
-    def granted_at(self) -> float:
-        return self._granted.granted_at
-
-    @property
-    def waited(self) -> float:
-        return self._granted.waited
-
-    @property
-    def lost(self) -> bool:
-        """The lease ran out while it was held: the place is given on."""
-        return not self.released and not self._limiter._governor.is_held(self.id)
-
-    def release(self) -> None:
-        """Give the slot back. Without a report before, it went well."""
-        if not self.released:
-            self.released = True
-            self._limiter._release(self._granted, self.scope, self.session)
-
-    def renew(self) -> None:
-        """Keep the lease for another `slot_timeout`."""
-        self._limiter._renew(self)
-
-    def report(self, signal: Signal) -> None:
-        """Tell what the provider answered."""
-        self._limiter.report(self.scope, msgspec.structs.replace(signal, ticket=self.id))
-
-    def rate_limited(self, retry_after: float | None = None) -> None:
-        self.report(RateLimited(retry_after=retry_after))
-
-    def overloaded(self, retry_after: float | None = None) -> None:
-        self.report(Overloaded(retry_after=retry_after))
-
-    def quota_closed(self, resets_at: float | None = None, window: str | None = None) -> None:
-        self.report(QuotaClosed(resets_at=resets_at, window=window))
-
-    def __repr__(self) -> str:
-        return f"<Slot {self.id} in {self.scope}>"
-
-
-OnQueued = Callable[[Deferred], object] | None
-
-
-class _SlotContext(msgspec.Struct, eq=False):
-    """`async with limiter.slot(...)`: waits, hands out the slot, gives it back."""
-
-    limiter: "Limiter"
-    scope: str
-    session: str | None
-    priority: int
-    since: float | None
-    timeout: float | None
-    on_queued: OnQueued
-    slot: Slot | None = None
-
-    def __aenter__(self) -> Coroutine[None, None, Slot]:
-        return self.limiter._enter(
-            self.scope, self.session, self.priority, self.since, self.timeout, self.on_queued, False, self
-        )
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        slot = self.slot
-        if slot is not None and not slot.released:
-            slot.released = True
-            self.limiter._release(slot._granted, slot.scope, slot.session)
 
 
 class Limiter:
@@ -158,11 +72,12 @@ class Limiter:
             SESSIONS: check_limit(max_parallel_sessions, "max_parallel_sessions"),
             RUNS: check_limit(max_parallel_runs, "max_parallel_runs"),
         }
+        self._usage = {canonical_scope(scope): source for scope, source in (usage or {}).items()}
         settings = GovernorSettings(
             limits={**pool, **(limits or {})},
             cooldown=cooldown,
             headroom=headroom,
-            usage_scopes=tuple(usage or ()),
+            usage_scopes=tuple(self._usage),
             default_pause=default_pause,
             slot_timeout=slot_timeout,
             watchdog_interval=watchdog_interval,
@@ -171,7 +86,6 @@ class Limiter:
         self._clock = clock or SystemClock()
         self._now = self._clock.now
         self._on_event = on_event
-        self._usage = dict(usage or {})
         self._futures: dict[str, asyncio.Future[Granted]] = {}
         self._timeouts: dict[str, TimerHandle] = {}
         self._by_session: dict[str, dict[str, None]] = {}
@@ -207,9 +121,9 @@ class Limiter:
         since: float | None = None,
         timeout: float | None = None,
         on_queued: OnQueued = None,
-    ) -> _SlotContext:
+    ) -> SlotContext:
         """`async with` a slot: it waits its turn, is held while the body runs, and always comes back."""
-        return _SlotContext(self, scope, session, priority, since, timeout, on_queued)
+        return SlotContext(self, scope, session, priority, since, timeout, on_queued)
 
     def acquire(
         self,
@@ -244,7 +158,7 @@ class Limiter:
         timeout: float | None,
         on_queued: OnQueued,
         leased: bool,
-        context: _SlotContext | None = None,
+        context: SlotContext | None = None,
     ) -> Slot:
         if not self._has_loop:
             self._bind(asyncio.get_running_loop())
@@ -271,6 +185,8 @@ class Limiter:
             raise CapacityError("the limiter is closed")
         scopes = self._paths.get(scope)
         if scopes is None:
+            if len(self._paths) >= KEPT_PATHS:
+                self._paths.clear()
             scopes = self._paths[scope] = (RUNS, *path_scopes(scope))
         self._count += 1
         parent = self._session_ticket(session) if session is not None else None
@@ -424,8 +340,8 @@ class Limiter:
         self._attend()
 
     def limits(self) -> dict[str, int]:
-        """Every configured limit by scope or pattern, the global pool included."""
-        return self._governor.limits()
+        """Every configured limit by scope or pattern; the global pool is in `status`."""
+        return {scope: limit for scope, limit in self._governor.limits().items() if scope not in (SESSIONS, RUNS)}
 
     def set_cooldown(self, scope: str, seconds: float) -> None:
         """How long a released slot still counts in the scope."""

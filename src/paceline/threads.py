@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 from paceline.core.signals import Signal
 
 if TYPE_CHECKING:
-    from paceline.limiter import Limiter, Slot
+    from paceline.limiter import Limiter
+    from paceline.slot import Slot
 
 Result = TypeVar("Result")
 

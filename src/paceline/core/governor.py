@@ -74,6 +74,10 @@ class Governor(Steering):
             enqueue(self.books, lane, ticket, lane.watching or lane.checks[0])
         settle(self.books, [scope for lane in dict.fromkeys(lanes) for scope in lane.scopes])
 
+    def check(self, ticket: Ticket) -> None:
+        """Raise what is wrong with the ticket's scopes or priority, if anything is; nothing is changed."""
+        self.books.lane(ticket)
+
     def adopt(self, ticket: Ticket, *, now: float) -> Granted:
         """Count a slot that is held already, whatever the limits say: its holder was found after a restart."""
         move_to(self.books, now)

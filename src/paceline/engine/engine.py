@@ -16,7 +16,7 @@ from paceline.agents.launch import Account, Task, prepare_run
 from paceline.clock import Clock
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
 from paceline.core.lifecycle import Outcome, Policy, Settlement, settle_try
-from paceline.core.signals import Signal
+from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Signal
 from paceline.engine import control
 from paceline.engine.lines import Line, Lines
 from paceline.engine.outside import TICKET_PREFIX, OutsideSlots
@@ -30,6 +30,8 @@ from paceline.store import Campaign, Settled, Store, Unit
 log = logging.getLogger("paceline.engine")
 
 WHY_STATE = "why"
+LASTING = (QuotaClosed, BillingStop, AuthFailed)
+"""Signals that still hold when they are read again after a restart."""
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,8 +197,9 @@ class Engine:
         ticket = Ticket(ticket_id, scopes, group=campaign.name, priority=campaign.priority, leased=False)
         self._governor.adopt(ticket, now=now)
         session = self._session(unit, campaign, account, ticket, handle)
-        session.read(now)  # the engine that went has reported it; what still matters is said again at the end
         self._live[unit.id] = session
+        told = session.read(now)  # most of it was reported by the engine that went
+        self._take_signals(session, [signal for signal in told if isinstance(signal, LASTING)], now)
 
     # -- commands and leases -------------------------------------------------------------------
 
@@ -286,7 +289,9 @@ class Engine:
         """Until the window is next probed; a unit that has not begun may go to another account at once."""
         may_go_elsewhere = session.conversation is None and len(session.campaign.accounts) > 1
         resume_at = None if may_go_elsewhere else self._window_opens(session, now) or outcome.resume_at
-        return msgspec.structs.replace(outcome, resume_at=resume_at, opened_window=session.has_answered)
+        neighbours = sum(other.account is session.account for other in self._live.values()) - 1
+        spent_it_alone = session.has_answered and neighbours == 0
+        return msgspec.structs.replace(outcome, resume_at=resume_at, opened_window=spent_it_alone)
 
     def _window_opens(self, session: LiveSession, now: float) -> float | None:
         statuses = [self._governor.status(scope, now=now) for scope in session.ticket.scopes]

@@ -11,6 +11,7 @@ import msgspec
 from paceline.agents.launch import Account
 from paceline.core import Deferred, Governor, Ticket
 from paceline.core.scopes import SESSIONS, path_scopes
+from paceline.errors import InvalidInput, UnknownName
 from paceline.store import Campaign
 
 SHORTEST_LINE = 8
@@ -39,6 +40,7 @@ class Lines:
         self._owner = owner
         self._lines: dict[tuple[str, str], Line] = {}
         self._by_ticket: dict[str, Line] = {}
+        self._troubles: dict[tuple[str, str], Deferred] = {}
         self._count = 0
 
     def __bool__(self) -> bool:
@@ -48,9 +50,12 @@ class Lines:
         """As many tickets in line as there are units to fill them with, up to a few."""
         longest = max(SHORTEST_LINE, self._governor.get_limit(SESSIONS) or 0)
         wanted: list[Line] = []
+        self._troubles.clear()
         for campaign in campaigns:
             for account_name in campaign.accounts or (NO_ACCOUNT,):
-                line = self._line(campaign, account_name, now)
+                line = self._line_without_trouble(campaign, account_name, now)
+                if line is None:
+                    continue
                 units = claimable.get((campaign.name, None), 0) + claimable.get((campaign.name, account_name), 0)
                 target = min(units, longest) if campaign.state == "active" else 0
                 for ticket_id in list(line.waiting)[target:]:
@@ -81,6 +86,8 @@ class Lines:
             reason = self._governor.why(first, now=now) if first is not None else None
             if reason is not None:
                 reasons[f"{campaign} {account}".strip()] = reason
+        for (campaign, account), trouble in self._troubles.items():
+            reasons[f"{campaign} {account}".strip()] = trouble
         return reasons
 
     def scopes(self, campaign: Campaign, account: Account | None) -> tuple[str, ...]:
@@ -91,16 +98,34 @@ class Lines:
         parts = (account.provider, account.name, campaign.model)
         return (*own, *path_scopes("/".join(part for part in parts if part)))
 
+    def _line_without_trouble(self, campaign: Campaign, account_name: str, now: float) -> Line | None:
+        """One campaign that cannot be placed must not hold up the others: it waits, and says why."""
+        try:
+            line = self._line(campaign, account_name, now)
+            self._governor.check(Ticket("", line.scopes, group=campaign.name, priority=campaign.priority))
+        except InvalidInput as error:
+            scope = f"campaign:{campaign.name}"
+            self._troubles[campaign.name, account_name] = Deferred("", "held", scope, str(error))
+            return None
+        return line
+
     def _line(self, campaign: Campaign, account_name: str, now: float) -> Line:
         """A campaign that was changed gets a new line: its priority or model may be another."""
         line = self._lines.get((campaign.name, account_name))
         if line is None or line.campaign != campaign:
             for ticket_id in list(line.waiting) if line is not None else ():
                 self.give_back(ticket_id, now)
-            account = self._accounts[account_name] if account_name != NO_ACCOUNT else None
+            account = self._account(account_name)
             line = Line(campaign, account, self.scopes(campaign, account))
             self._lines[campaign.name, account_name] = line
         return line
+
+    def _account(self, name: str) -> Account | None:
+        if name == NO_ACCOUNT:
+            return None
+        if name not in self._accounts:
+            raise UnknownName(f"account {name!r} is not in paceline.toml; add [accounts.{name}]")
+        return self._accounts[name]
 
     def _ticket(self, line: Line) -> Ticket:
         self._count += 1
