@@ -56,6 +56,8 @@ class LiveSession:
         self.reader = StreamReader(profile.provider, tz=tz)
         self.ending: Outcome | None = None
         self.has_answered = False
+        self.stop_asked_at: float | None = None
+        self.is_alone_in_fresh_window = False
         self._tail = b""
         self._last_wait: float | None = None
 
@@ -66,8 +68,10 @@ class LiveSession:
 
     @property
     def conversation(self) -> str | None:
-        """What can be resumed: a conversation that had really begun."""
-        return self.reader.session_id if self.has_answered and self.profile.can_resume else None
+        """What can be resumed: a conversation that had really begun, in this try or in one before."""
+        if not self.profile.can_resume:
+            return None
+        return self.reader.session_id if self.has_answered and self.reader.session_id else self.unit.session_id
 
     def read(self, now: float) -> list[Signal]:
         """What its new output says."""
@@ -130,7 +134,9 @@ class LiveSession:
         if self.reader.outcome != "success":
             for signal in signals:
                 self.judge(signal, now)
-        outcome = self.ending or self._by_process(state) or self._by_its_own_account(state, now)
+        is_done = self.reader.outcome == "success" and state.cause == "exit"  # it may end well before it is stopped
+        ending = None if is_done else self.ending
+        outcome = ending or self._by_process(state) or self._by_its_own_account(state, now)
         return msgspec.structs.replace(outcome, exit_code=state.shell_code), signals
 
     def _by_process(self, state: SessionState) -> Outcome | None:
