@@ -136,7 +136,7 @@ class Supervisor:
             os.set_blocking(fd, False)
             self.poller.register(fd, select.POLLIN)
         if self.agent.terminal is not None:
-            self.typed = contents("stdin")
+            self.typed = contents("stdin") if os.path.exists("stdin") else b""
             # Opened for both directions, it never comes to an end when a writer leaves.
             self.keys_fd = os.open("keys", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             self.poller.register(self.keys_fd, select.POLLIN)

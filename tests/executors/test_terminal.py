@@ -1,0 +1,117 @@
+"""Sessions in a terminal: a size, a screen, a keyboard, and the same endings as any other session."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.executors.conftest import Yard, ended, read_all, until
+
+from paceline.detect import StreamReader
+from paceline.executors.terminal import LAST_SCREEN, TerminalExecutor, TerminalHandle
+
+ASKS = 'printf \'Trust this folder? [y/n] \'; read answer; echo "you said: $answer"; read again; echo "and $again"'
+
+
+@pytest.fixture
+def terminals(yard: Yard) -> Iterator[TerminalExecutor]:
+    executor = TerminalExecutor(str(yard.spool), rows=20, columns=70)
+    yield executor
+    for handle in list(executor._handles.values()):
+        executor.kill(handle)
+    executor.close()
+
+
+def start(terminals: TerminalExecutor, yard: Yard, script: str, **more: float) -> TerminalHandle:
+    handle = terminals.start(yard.shell("t1", script, **more))
+    assert isinstance(handle, TerminalHandle)
+    return handle
+
+
+def shows(handle: TerminalHandle, text: str) -> bool:
+    return text in "\n".join(handle.screen())
+
+
+async def test_the_agent_has_a_terminal_of_the_size_that_was_asked_for(terminals: TerminalExecutor, yard: Yard) -> None:
+    handle = start(terminals, yard, "test -t 0 && test -t 1 && test -t 2 && stty size < /dev/tty")
+
+    state = await ended(terminals, handle)
+
+    assert state.exit_code == 0
+    assert handle.screen()[0] == "20 70"
+    assert handle.channels == ("screen",)
+
+
+async def test_the_last_screen_is_kept_as_text(terminals: TerminalExecutor, yard: Yard) -> None:
+    handle = start(terminals, yard, r"printf 'gone\033[2J\033[H\033[31mrote Zeile\033[0m\r\n\033[5;3Hhere'")
+
+    await ended(terminals, handle)
+
+    assert (yard.spool / "t1" / LAST_SCREEN).read_text() == "rote Zeile\n\n\n\n  here\n"
+    assert b"\x1b[31m" in read_all(handle, "screen")
+
+
+async def test_answers_can_be_typed_by_an_engine_that_did_not_start_it(terminals: TerminalExecutor, yard: Yard) -> None:
+    first = start(terminals, yard, ASKS)
+    until(lambda: shows(first, "[y/n]"))
+    assert first.send_keys("yes\r")
+    until(lambda: shows(first, "you said: yes"))
+
+    other = TerminalExecutor(str(yard.spool))
+    second = other.adopt("t1")
+    assert isinstance(second, TerminalHandle)
+    assert shows(second, "you said: yes")
+    assert second.send_keys("ünïcode\r")
+    state = await ended(other, second)
+
+    assert state.exit_code == 0
+    assert shows(second, "and ünïcode")
+    assert not second.send_keys("too late\r")
+    other.close()
+
+
+async def test_input_is_typed_at_the_start(terminals: TerminalExecutor, yard: Yard) -> None:
+    handle = terminals.start(yard.launch("t1", "sh", "-c", "read a; read b; echo [$a:$b]", stdin=b"one\rtwo\r"))
+
+    assert (await ended(terminals, handle)).exit_code == 0
+    assert isinstance(handle, TerminalHandle)
+    assert shows(handle, "[one:two]")
+
+
+async def test_much_typing_is_taken_as_the_agent_reads_it(terminals: TerminalExecutor, yard: Yard) -> None:
+    ready = yard.fifo("ready")
+    handle = start(terminals, yard, f"stty raw -echo; echo > {ready}; head -c 20000 | wc -c")
+    ready.hear()
+
+    assert handle.send_keys("x" * 20_000)
+
+    assert (await ended(terminals, handle)).exit_code == 0
+    assert shows(handle, "20000")
+
+
+async def test_a_stop_ends_it_and_keeps_the_screen(terminals: TerminalExecutor, yard: Yard) -> None:
+    handle = start(terminals, yard, "trap '' HUP TERM; echo waiting; while :; do sleep 1000; done")
+    until(lambda: shows(handle, "waiting"))
+
+    terminals.stop(handle, grace=0.2)
+    state = await ended(terminals, handle)
+
+    assert (state.cause, state.signal) == ("stopped", 9)
+    assert (yard.spool / "t1" / LAST_SCREEN).read_text() == "waiting\n"
+
+
+async def test_what_stands_on_the_screen_is_read_as_signals(terminals: TerminalExecutor, yard: Yard) -> None:
+    words = "Claude usage limit reached. Your limit will reset at 3pm (UTC)."
+    handle = start(terminals, yard, f'echo "{words}"; exit 1')
+    state = await ended(terminals, handle)
+
+    reader = StreamReader("claude-code")
+    signals = reader.feed(read_all(handle, "screen"), channel="screen", seen_at=1_767_225_600.0)
+    signals += reader.close(exit_code=state.shell_code, seen_at=1_767_225_600.0)
+
+    assert [type(signal).__name__ for signal in signals] == ["QuotaClosed"]
+
+
+async def test_a_missing_program_was_never_started(terminals: TerminalExecutor, yard: Yard) -> None:
+    state = await ended(terminals, terminals.start(yard.launch("t1", "no-such-agent")))
+
+    assert state.phase == "not_started"
+    assert "cannot run 'no-such-agent'" in state.message
