@@ -30,6 +30,7 @@ from paceline.store import Campaign, Settled, Store, Unit
 log = logging.getLogger("paceline.engine")
 
 WHY_STATE = "why"
+UNHEARD_STOP_SECONDS = 60.0
 LASTING = (QuotaClosed, BillingStop, AuthFailed)
 """Signals that still hold when they are read again after a restart."""
 
@@ -78,6 +79,8 @@ class Engine:
         self._renewed_at = -math.inf
         self._told_why: Mapping[str, tuple[str, str, float | None]] = {}
         self._has_learnt = False
+        self._leads = False
+        self._is_shaken = False
         self._is_stopping = False
         self._woken = asyncio.Event()
 
@@ -85,29 +88,37 @@ class Engine:
 
     async def run(self, *, until_idle: bool = False) -> None:
         """Pass after pass, until stopped, or until nothing is left that could still run by itself."""
-        self.start()
         try:
+            self.start()
             while not self._is_stopping:
-                self._try_pass()
-                if until_idle and self.is_idle():
+                is_idle, due = self._try_pass()
+                if until_idle and is_idle:
                     return
-                await self._rest()
+                await self._rest(due)
         finally:
             self.close()
 
-    def _try_pass(self) -> None:
+    def _try_pass(self) -> tuple[bool, float | None]:
+        """Whether nothing is left to do, and when time alone changes something."""
         try:
             self.make_pass()
+            return self.is_idle(), self._next_due()
         except EngineBusy:
+            self._leads = False
             raise
-        except PacelineError:
+        except Exception:
             log.exception("a pass failed; the next one runs")
+            self._is_shaken = True
+            return False, None
 
     def make_pass(self) -> None:
         """One turn of the heartbeat."""
         now = self._clock.now()
         self._read_commands(now)
         self._renew(now)
+        if self._is_shaken:
+            self._recover(now)  # a claim may be stored whose answer was lost
+            self._is_shaken = False
         self._read_sessions(now)
         self._settle_ended(now)
         self._store.wake_units(now=now)
@@ -133,11 +144,14 @@ class Engine:
         active = [name for name, campaign in self._campaigns.items() if campaign.state == "active"]
         return not any(counts[name].todo for name in active if name in counts)
 
-    async def _rest(self) -> None:
+    def _next_due(self) -> float | None:
+        due = (self._governor.next_wakeup(), self._store.next_resume_at())
+        return min((at for at in due if at is not None), default=None)
+
+    async def _rest(self, due: float | None) -> None:
         """Until a session ends, someone calls, or time alone changes something; a heartbeat at most."""
-        now = self._clock.now()
-        due = [at for at in (self._governor.next_wakeup(), self._store.next_resume_at()) if at is not None]
-        wait = max(0.0, min([now + self.settings.heartbeat, *due]) - now)
+        heartbeat = self.settings.heartbeat
+        wait = heartbeat if due is None else min(max(0.0, due - self._clock.now()), heartbeat)
         ended = asyncio.ensure_future(self._executor.wait_ended(wait))
         woken = asyncio.ensure_future(self._woken.wait())
         try:
@@ -155,6 +169,7 @@ class Engine:
         now = self._clock.now()
         if not self._store.lead(self._owner, until=now + self.settings.lease, now=now):
             raise EngineBusy("another engine runs this home; stop it first, or use another PACELINE_HOME")
+        self._leads = True
         self._governor = load_governor(self._store, self.settings.governor, now)
         self._lines = Lines(self._governor, self.settings.accounts, self._owner)
         self._outside = OutsideSlots(self._store, self._governor)
@@ -168,7 +183,10 @@ class Engine:
         self._tell("engine.leading", now, owner=self._owner)
 
     def close(self) -> None:
-        """Store what there is to store and let go. Live sessions go on."""
+        """Store what there is to store and let go. Live sessions go on. One that lost the lead writes nothing."""
+        if not self._leads:
+            return
+        self._leads = False
         now = self._clock.now()
         self._tell("engine.stopped", now, owner=self._owner)
         self._has_learnt = True
@@ -179,6 +197,8 @@ class Engine:
         """What still runs is adopted at once, what ended is collected, what is nobody's is ended."""
         never_began: list[Settled] = []
         for unit in self._store.running_units():
+            if unit.id in self._live:
+                continue
             handle = self._executor.adopt(unit.attempt) if unit.attempt is not None else None
             campaign = self._campaigns.get(unit.campaign)
             if handle is None or campaign is None:
@@ -193,8 +213,7 @@ class Engine:
     def _adopt(self, unit: Unit, campaign: Campaign, handle: Handle, now: float) -> None:
         account = self.settings.accounts.get(unit.account or "")
         scopes = self._lines.scopes(campaign, account)
-        ticket_id = f"unit:{unit.id}#{unit.fence}"
-        ticket = Ticket(ticket_id, scopes, group=campaign.name, priority=campaign.priority, leased=False)
+        ticket = Ticket(handle.attempt, scopes, group=campaign.name, priority=campaign.priority, leased=False)
         self._governor.adopt(ticket, now=now)
         session = self._session(unit, campaign, account, ticket, handle)
         self._live[unit.id] = session
@@ -224,16 +243,14 @@ class Engine:
 
     def _renew(self, now: float) -> None:
         """Keep the lead and the leases; a unit whose lease is not ours any more was cancelled."""
-        if now - self._renewed_at < self.settings.lease / 3:
+        if 0 <= now - self._renewed_at < self.settings.lease / 3:
             return
         until = now + self.settings.lease
         if not self._store.lead(self._owner, until=until, now=now):
             raise EngineBusy("another engine has taken the lead of this home")
         fences = {unit_id: session.unit.fence for unit_id, session in self._live.items()}
         for unit_id in self._store.renew_units(fences, lease_until=until) if fences else ():
-            session = self._live[unit_id]
-            session.ending = Outcome(ending="cancelled", reason="cancelled")
-            self._executor.stop(session.handle)
+            self._live[unit_id].ending = Outcome(ending="cancelled", reason="cancelled")
         self._renewed_at = now
 
     # -- what runs ---------------------------------------------------------------------------
@@ -246,7 +263,15 @@ class Engine:
         if ending:
             self._save(now)  # the reset is stored before anything else
         for session in ending:
+            self._end_session(session, now)
+
+    def _end_session(self, session: LiveSession, now: float) -> None:
+        """Ask once; a supervisor that does not answer long after the grace is killed."""
+        if session.stop_asked_at is None:
+            session.stop_asked_at = now
             self._executor.stop(session.handle)
+        elif now - session.stop_asked_at > UNHEARD_STOP_SECONDS:
+            self._executor.kill(session.handle)
 
     def _take_signals(self, session: LiveSession, signals: Sequence[Signal], now: float) -> None:
         for signal in signals:
@@ -326,8 +351,14 @@ class Engine:
             elif isinstance(effect, Event):
                 self._news.append(effect)
                 self._has_learnt = True
-        for line, ticket_ids in granted.items():
-            self._claim_and_launch(line, ticket_ids, now)
+        try:
+            for line, ticket_ids in granted.items():
+                self._claim_and_launch(line, ticket_ids, now)
+        except BaseException:
+            for ticket_id in (ticket_id for ticket_ids in granted.values() for ticket_id in ticket_ids):
+                if self._lines.has(ticket_id):
+                    self._lines.give_back(ticket_id, now)  # its slot would be nobody's
+            raise
 
     def _claim_and_launch(self, line: Line, ticket_ids: list[str], now: float) -> None:
         """Claim and lease in one transaction, then launch; a ticket without a unit is given back."""
@@ -356,7 +387,7 @@ class Engine:
             handle = self._executor.start(self._launch_order(unit, line))
         except InvalidInput as error:
             return Outcome(ending="failed", reason=str(error))
-        except PacelineError as error:
+        except (PacelineError, OSError) as error:
             return Outcome(ending="lost", reason=str(error))
         ticket = Ticket(ticket_id, line.scopes, group=line.campaign.name, leased=False)
         self._live[unit.id] = self._session(unit, line.campaign, line.account, ticket, handle)

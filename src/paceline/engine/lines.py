@@ -70,6 +70,10 @@ class Lines:
         line.waiting.pop(ticket_id, None)
         return line
 
+    def has(self, ticket_id: str) -> bool:
+        """Whether the ticket is one of ours that no unit has filled."""
+        return ticket_id in self._by_ticket
+
     def line_of(self, ticket_id: str) -> Line:
         return self._by_ticket[ticket_id]
 
