@@ -11,6 +11,7 @@ from paceline.testing.provider.scenario import (
     Penalty,
     Scenario,
     Step,
+    ToolCall,
     Window,
 )
 
@@ -25,5 +26,6 @@ __all__ = [
     "RequestRecord",
     "Scenario",
     "Step",
+    "ToolCall",
     "Window",
 ]

@@ -55,8 +55,8 @@ def _session_in(metadata: _Metadata | None) -> str | None:
 
 def whole(reply: Reply) -> Json:
     message = _message(reply)
-    message["content"] = [{"type": "text", "text": reply.text}]
-    message["stop_reason"] = "end_turn"
+    message["content"] = [{"type": "text", "text": reply.text}, *_tool_blocks(reply)]
+    message["stop_reason"] = _stop_reason(reply)
     message["usage"] = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
     return message
 
@@ -68,13 +68,28 @@ def stream(reply: Reply) -> Iterator[Chunk]:
     for word in reply.words:
         yield Chunk(_event("content_block_delta", index=0, delta={"type": "text_delta", "text": word}), tokens=1)
     yield Chunk(_event("content_block_stop", index=0))
-    stop = {"stop_reason": "end_turn", "stop_sequence": None}
+    for block in _tool_blocks(reply):
+        yield Chunk(_event("content_block_start", index=1, content_block=block | {"input": {}}))
+        delta = {"type": "input_json_delta", "partial_json": reply.tool_arguments}
+        yield Chunk(_event("content_block_delta", index=1, delta=delta))
+        yield Chunk(_event("content_block_stop", index=1))
+    stop = {"stop_reason": _stop_reason(reply), "stop_sequence": None}
     yield Chunk(_event("message_delta", delta=stop, usage={"output_tokens": reply.output_tokens}))
     yield Chunk(_event("message_stop"))
 
 
 def error_event(body: Json, reply: Reply) -> bytes:
     return sse(body, "error")
+
+
+def _tool_blocks(reply: Reply) -> list[Json]:
+    if reply.tool is None:
+        return []
+    return [{"type": "tool_use", "id": reply.tool_id, "name": reply.tool.name, "input": reply.tool.arguments}]
+
+
+def _stop_reason(reply: Reply) -> str:
+    return "end_turn" if reply.tool is None else "tool_use"
 
 
 def _event(kind: str, **fields: object) -> bytes:

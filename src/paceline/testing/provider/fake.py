@@ -10,7 +10,7 @@ from aiohttp import web
 
 from paceline.clock import SystemClock
 from paceline.testing.provider.journal import Journal, RequestRecord
-from paceline.testing.provider.scenario import Scenario, Step
+from paceline.testing.provider.scenario import Scenario, Step, ToolCall
 from paceline.testing.provider.script import Script
 from paceline.testing.provider.server import ProviderClock, ProviderServer
 
@@ -62,12 +62,23 @@ class FakeProvider:
         times: int | None = 1,
         models: str = "*",
         keys: str = "*",
+        answers: int = 0,
+        tool: ToolCall | None = None,
         retry_after: float = 3.0,
         resets_in: float = 7200.0,
     ) -> None:
         """The next `times` model requests that match get this error (`ok`: a normal answer); steps add up."""
         self.add_step(
-            Step(error=error, times=times, models=models, keys=keys, retry_after=retry_after, resets_in=resets_in)
+            Step(
+                error=error,
+                times=times,
+                models=models,
+                keys=keys,
+                answers=answers,
+                tool=tool,
+                retry_after=retry_after,
+                resets_in=resets_in,
+            )
         )
 
     def add_step(self, step: Step) -> None:

@@ -52,7 +52,10 @@ def error_event(body: Json, reply: Reply) -> bytes:
 
 
 def _piece(reply: Reply, text: str, finish_reason: str | None = None) -> Json:
-    candidate: Json = {"content": {"role": "model", "parts": [{"text": text}]}, "index": 0}
+    parts: list[Json] = [{"text": text}]
+    if finish_reason and reply.tool is not None:
+        parts.append({"functionCall": {"name": reply.tool.name, "args": reply.tool.arguments}})
+    candidate: Json = {"content": {"role": "model", "parts": parts}, "index": 0}
     if finish_reason:
         candidate["finishReason"] = finish_reason
     return {

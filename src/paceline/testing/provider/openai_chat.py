@@ -34,13 +34,13 @@ def read_call(body: bytes, model: str | None) -> Call:
 
 
 def whole(reply: Reply) -> Json:
-    message = {"role": "assistant", "content": reply.text, "refusal": None}
+    message = {"role": "assistant", "content": reply.text, "refusal": None} | _tool_calls(reply)
     return {
         "id": f"chatcmpl-{reply.id}",
         "object": "chat.completion",
         "created": reply.created_at,
         "model": reply.model,
-        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(reply)}],
         "usage": _usage(reply),
     }
 
@@ -49,7 +49,9 @@ def stream(reply: Reply) -> Iterator[Chunk]:
     yield Chunk(_delta(reply, {"role": "assistant", "content": ""}))
     for word in reply.words:
         yield Chunk(_delta(reply, {"content": word}), tokens=1)
-    yield Chunk(_delta(reply, {}, finish_reason="stop"))
+    if reply.tool is not None:
+        yield Chunk(_delta(reply, _tool_calls(reply)))
+    yield Chunk(_delta(reply, {}, finish_reason=_finish(reply)))
     # Sent whether asked for or not: clients that did not ask pass over a chunk without choices.
     yield Chunk(sse(_chunk(reply) | {"choices": [], "usage": _usage(reply)}))
     yield Chunk(sse("[DONE]"))
@@ -57,6 +59,17 @@ def stream(reply: Reply) -> Iterator[Chunk]:
 
 def error_event(body: Json, reply: Reply) -> bytes:
     return sse(body)
+
+
+def _tool_calls(reply: Reply) -> Json:
+    if reply.tool is None:
+        return {}
+    function = {"name": reply.tool.name, "arguments": reply.tool_arguments}
+    return {"tool_calls": [{"index": 0, "id": reply.tool_id, "type": "function", "function": function}]}
+
+
+def _finish(reply: Reply) -> str:
+    return "stop" if reply.tool is None else "tool_calls"
 
 
 def _delta(reply: Reply, delta: Json, finish_reason: str | None = None) -> bytes:

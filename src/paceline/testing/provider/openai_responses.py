@@ -8,6 +8,7 @@ from paceline.testing.provider.wire import Call, Chunk, Content, Json, ProtocolN
 
 NAME: ProtocolName = "openai-responses"
 STREAM_TYPE = "text/event-stream"
+TOOL_CALL = "function_call"
 
 
 class _Item(msgspec.Struct):
@@ -32,13 +33,13 @@ def read_call(body: bytes, model: str | None) -> Call:
         model=request.model,
         stream=bool(request.stream),
         prompts=tuple(text_of(item.content) for item in items if item.role == "user"),
-        answers=sum(item.role == "assistant" for item in items),
+        answers=sum(item.role == "assistant" or item.type == TOOL_CALL for item in items),
         session=request.prompt_cache_key,  # Codex puts its conversation's id here
     )
 
 
 def whole(reply: Reply) -> Json:
-    return _response(reply, "completed", output=[_item(reply, "completed")], usage=_usage(reply))
+    return _response(reply, "completed", output=[_item(reply, "completed"), *_tool_items(reply)], usage=_usage(reply))
 
 
 def stream(reply: Reply) -> Iterator[Chunk]:
@@ -51,6 +52,9 @@ def stream(reply: Reply) -> Iterator[Chunk]:
     yield Chunk(_event("response.output_text.done", **place, text=reply.text))
     yield Chunk(_event("response.content_part.done", **place, part=_text(reply.text)))
     yield Chunk(_event("response.output_item.done", output_index=0, item=_item(reply, "completed")))
+    for item in _tool_items(reply):
+        yield Chunk(_event("response.output_item.added", output_index=1, item=item | {"status": "in_progress"}))
+        yield Chunk(_event("response.output_item.done", output_index=1, item=item))
     yield Chunk(_event("response.completed", response=whole(reply)))
 
 
@@ -86,6 +90,13 @@ def _item(reply: Reply, status: str) -> Json:
         "role": "assistant",
         "content": [_text(reply.text)] if status == "completed" else [],
     }
+
+
+def _tool_items(reply: Reply) -> list[Json]:
+    if reply.tool is None:
+        return []
+    called = {"call_id": reply.tool_id, "name": reply.tool.name, "arguments": reply.tool_arguments}
+    return [{"id": f"fc_{reply.id}", "type": TOOL_CALL, "status": "completed"} | called]
 
 
 def _text(text: str) -> Json:

@@ -56,17 +56,28 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     error: str = "529"
 
 
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tool that an answer asks the client to run, by the name that the client gave it."""
+
+    name: str
+    arguments: dict[str, object] = {}
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One line of a script: the next `times` matching requests (None: all) get `error`, or `ok`: a normal answer.
 
-    `retry_after` and `resets_in` are what the error announces, where it announces anything.
+    `retry_after` and `resets_in` are what the error announces, where it announces anything. `tool` makes an `ok` a
+    call of that tool, after which a client asks again in the same turn.
     """
 
     error: str
     times: int | None = 1
     models: str = "*"
     keys: str = "*"
+    answers: int = 0
+    """Only requests whose conversation already holds so many answers."""
     endpoint: Endpoint = "model"
+    tool: ToolCall | None = None
     retry_after: float = 3.0
     resets_in: float = 7200.0
     limit: int = 50

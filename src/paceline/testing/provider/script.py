@@ -26,9 +26,10 @@ class Script:
         if step.times is None or step.times > 0:
             self._steps.append(step)
 
-    def take(self, endpoint: Endpoint, model: str, key: str) -> Step | None:
+    def take(self, endpoint: Endpoint, model: str, key: str, answers: int = 0) -> Step | None:
         for index, step in enumerate(self._steps):
-            if step.endpoint == endpoint and fnmatchcase(model, step.models) and fnmatchcase(key, step.keys):
+            is_meant = fnmatchcase(model, step.models) and fnmatchcase(key, step.keys) and answers >= step.answers
+            if step.endpoint == endpoint and is_meant:
                 self._use(index, step)
                 return step
         return None

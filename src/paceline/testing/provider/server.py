@@ -15,7 +15,7 @@ from paceline.testing.provider.errors import Refused, refuse
 from paceline.testing.provider.facts import Facts
 from paceline.testing.provider.headers import tell
 from paceline.testing.provider.journal import Journal, RequestRecord
-from paceline.testing.provider.scenario import Scenario, Step
+from paceline.testing.provider.scenario import Scenario, Step, ToolCall
 from paceline.testing.provider.script import OK, Script
 from paceline.testing.provider.wire import Call, Json, MalformedCallError, ProtocolName, Reply, Wire
 
@@ -115,7 +115,7 @@ class ProviderServer:
         record, now = exchange.record, self._clock.now()
         if self._scenario.keys is not None and record.key not in self._scenario.keys:
             return self._refused(exchange, self._scripted(exchange, Step(error="401")))
-        step = self._script.take("model", record.model, record.key)
+        step = self._script.take("model", record.model, record.key, record.answers)
         planned = None if step is None or step.error == OK else self._scripted(exchange, step)
         if planned is not None and planned.place == "before":
             return self._refused(exchange, planned)
@@ -123,7 +123,7 @@ class ProviderServer:
             record.error, record.ending = planned.name, "cut"
             reset_connection(exchange.request)
             return web.Response()
-        reply = self._reply(exchange)
+        reply = self._reply(exchange, step.tool if step is not None else None)
         verdict = self._capacity.admit(record.key, record.model, record.input_tokens + reply.output_tokens, now)
         if isinstance(verdict, Refusal):
             return self._refused(exchange, self._over_capacity(exchange, verdict))
@@ -221,13 +221,14 @@ class ProviderServer:
         speed = self._scenario.tokens_per_second
         return admission.slowdown / speed if speed else 0.0
 
-    def _reply(self, exchange: Exchange) -> Reply:
+    def _reply(self, exchange: Exchange, tool: ToolCall | None) -> Reply:
         return Reply(
             id=f"fake{len(self._journal.requests):06d}",
             model=exchange.record.model,
             words=words_of(exchange.call, self._scenario.reply_tokens),
             input_tokens=exchange.record.input_tokens,
             created_at=int(self._clock.now()),
+            tool=tool,
         )
 
     def _malformed(self, protocol: ProtocolName, reason: str) -> web.Response:

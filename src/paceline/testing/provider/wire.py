@@ -9,6 +9,8 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from paceline.testing.provider.scenario import ToolCall
+
 Json = dict[str, Any]
 T = TypeVar("T")
 ProtocolName = Literal["anthropic", "openai-chat", "openai-responses", "gemini"]
@@ -26,13 +28,23 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What is answered: `words` are sent one by one, each counts as one token."""
+    """What is answered: `words` are sent one by one, each counts as one token; then the call of a `tool`, if any."""
 
     id: str
     model: str
     words: tuple[str, ...]
     input_tokens: int
     created_at: int
+    tool: ToolCall | None = None
+
+    @property
+    def tool_id(self) -> str:
+        return f"call_{self.id}"
+
+    @property
+    def tool_arguments(self) -> str:
+        """As JSON in a string, which is how most protocols carry them."""
+        return msgspec.json.encode(self.tool.arguments if self.tool is not None else {}).decode()
 
     @property
     def text(self) -> str:
