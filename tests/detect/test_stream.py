@@ -645,3 +645,16 @@ def test_an_auth_failure_is_told() -> None:
     retry = RETRY | {"error_status": 401, "error": "authentication_failed"}
 
     assert [type(signal) for signal in session.says(lines(INIT, retry, retry))] == [AuthFailed]
+
+
+def test_a_conversation_has_begun_once_the_model_acts_even_if_the_turn_never_ends() -> None:
+    reader = StreamReader("codex")
+    started = {"type": "thread.started", "thread_id": "t1"}
+    note = {"type": "item.completed", "item": {"id": "item_0", "type": "error", "message": "Model metadata not found"}}
+    called = {"type": "item.started", "item": {"id": "item_1", "type": "command_execution", "command": "ls"}}
+
+    reader.feed(line(started) + line(note), channel="stdout", seen_at=NOW)
+    assert not reader.has_answered
+    reader.feed(line(called), channel="stdout", seen_at=NOW)
+
+    assert (reader.has_answered, reader.turns, reader.tokens) == (True, 0, None)

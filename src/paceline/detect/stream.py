@@ -101,6 +101,11 @@ class StreamReader:
         return self._record.auth_mode
 
     @property
+    def has_answered(self) -> bool:
+        """Whether the model has spoken or acted: then there is a conversation to go on with."""
+        return self._record.has_answered
+
+    @property
     def turns(self) -> int:
         """How many turns were completed."""
         return self._record.turns

@@ -80,7 +80,7 @@ class LiveSession:
             while chunk := self.handle.read_new(channel):
                 self._tail = (self._tail + chunk)[-SHOWN_OUTPUT_BYTES:]
                 signals += self.reader.feed(chunk, channel=channel, seen_at=now)
-        if not self.has_answered and (self.reader.turns or self.reader.tokens):
+        if not self.has_answered and (self.reader.has_answered or self.reader.tokens):
             self.has_answered = True
             signals.append(Succeeded())
         return self._signed(signals)
