@@ -91,7 +91,7 @@ def _deadline(value: object) -> float:
     return value.timestamp()
 
 
-_FIELDS: Mapping[str, Check] = {
+CAMPAIGN_FIELDS: Mapping[str, Check] = {
     "name": _name,
     "priority": checks.whole(-HIGHEST_PRIORITY, HIGHEST_PRIORITY),
     "max_sessions": checks.limit,
@@ -115,7 +115,7 @@ class _CampaignReader:
         self._now = now
         self._mistakes = mistakes
         self._table = table_at(document, (CAMPAIGN,), document.values.get(CAMPAIGN, {}), mistakes)
-        self._fields = checked_fields(document, (CAMPAIGN,), self._table, _FIELDS, mistakes)
+        self._fields = checked_fields(document, (CAMPAIGN,), self._table, CAMPAIGN_FIELDS, mistakes)
         self._profile: AgentProfile | None = None
 
     def read(self) -> dict[str, object]:
@@ -226,7 +226,7 @@ def _any_text(value: object) -> str:
     return value
 
 
-_UNIT_FIELDS: Mapping[str, Check] = {"id": _any_text, "prompt": _any_text, "cwd": _any_text, "output": _any_text}
+UNIT_FIELDS: Mapping[str, Check] = {"id": _any_text, "prompt": _any_text, "cwd": _any_text, "output": _any_text}
 
 
 def _read_units(document: TomlDocument, folder: Path, units: UnitList, mistakes: Mistakes) -> None:
@@ -247,9 +247,9 @@ def _read_inline(
     document: TomlDocument, number: int, table: Mapping[str, object], units: UnitList, mistakes: Mistakes
 ) -> None:
     path = (UNIT, number)
-    fields = {key: str(value) for key, value in checked_fields(document, path, table, _UNIT_FIELDS, mistakes).items()}
+    fields = {key: str(value) for key, value in checked_fields(document, path, table, UNIT_FIELDS, mistakes).items()}
     place = KeyPlace(document, path)
     if "id" not in table:
         mistakes.add(place, f'unit {number + 1} needs an id: id = "..."')
-    if "id" in fields and all(key in fields for key in _UNIT_FIELDS if key in table):
+    if "id" in fields and all(key in fields for key in UNIT_FIELDS if key in table):
         units.add(place, fields["id"], fields.get("prompt", ""), fields.get("cwd"), fields.get("output"))
