@@ -5,7 +5,7 @@ import math
 import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.signals import Budget, PlatformLimit, QuotaClosed, RateLimited, Succeeded
+from paceline.core.signals import Budget, PlatformLimit, QuotaClosed, RateLimited, Succeeded, Usage
 
 
 def run(ticket_id: str, since: float | None = None) -> Ticket:
@@ -144,3 +144,27 @@ def test_runs_of_the_youngest_session_wait_while_a_scope_is_over_its_limit() -> 
     status = governor.status("umans", now=2.0)
     assert status is not None
     assert status.in_flight == 3, "a session's first run uses the session's own place"
+
+
+def test_while_usage_is_unknown_the_next_enters_an_interval_after_the_last() -> None:
+    """Not only at the next poll: there is a wake-up for it."""
+    governor = Governor(GovernorSettings(limits={"umans": 3}, usage_scopes=("umans",)), now=0.0)
+    for name in ("a", "b", "c", "x", "y"):
+        governor.request(run(name), now=10.0)
+    governor.advance(now=10.0)
+    governor.report("umans", Usage(), now=10.7)
+    governor.release("a", now=10.8)
+    governor.release("b", now=10.8)
+    governor.advance(now=10.8)
+    governor.report("umans", Usage(), now=10.9)
+    assert let_in(governor, 10.9) == []
+    assert governor.next_wakeup() == 11.0
+    assert let_in(governor, 11.0) == ["x"]
+
+
+def test_a_budget_that_has_reset_does_not_come_back_with_the_clock() -> None:
+    governor = governor_with(4)
+    governor.report("umans", Budget(requests_remaining=0, requests_reset_at=110.0), now=100.0)
+    governor.advance(now=120.0)
+    governor.advance(now=105.0)
+    assert isinstance(governor.request(run("a"), now=105.0), Granted)

@@ -175,13 +175,16 @@ class ScopeState:
         times: list[float | None] = [self.cooling[0]] if self.cooling else []
         if self.pause is not None:
             times.append(self.pause.until)
-        if self.headroom is not None and self.headroom.success_since:
-            times.append(self.headroom.climb_at)
-        if self.platform is not None and self.platform.success_since:
-            times.append(self.platform.probe_at)
         if self.waiting:
             times.extend(self._wakes_for_waiters(now))
-        return min((at for at in times if at is not None and at > now), default=None)
+        ahead = [at for at in times if at is not None and at > now]
+        return min(ahead + self._climbs(now), default=None)
+
+    def _climbs(self, now: float) -> list[float]:
+        """When a limit may grow; a success that comes after its time makes it due at once."""
+        headroom = self.headroom.climb_at if self.headroom is not None and self.headroom.success_since else None
+        platform = self.platform.probe_at if self.platform is not None and self.platform.success_since else None
+        return [max(at, now) for at in (headroom, platform) if at is not None]
 
     def _wakes_for_waiters(self, now: float) -> list[float | None]:
         times: list[float | None] = []
@@ -194,7 +197,7 @@ class ScopeState:
         if self.budget is not None:
             times.extend(self.budget.resets())
         if self.usage is not None:
-            times.append(self.usage.wake_at())
+            times.extend(self.usage.wakes())
         return times
 
     def shift(self, seconds: float) -> None:

@@ -139,6 +139,9 @@ def _reclaim_lost(books: Books, hot: list[ScopeState]) -> None:
 
 def _step_back(books: Books, seconds: float) -> None:
     """The wall clock was set back: what is relative keeps its remaining length, resets stay absolute."""
+    for scope in books.scopes.values():
+        if scope.budget is not None:
+            scope.budget.expire(books.now)  # what has reset does not come back with the hour
     books.now -= seconds
     for slot in books.slots.values():
         slot.granted_at -= seconds

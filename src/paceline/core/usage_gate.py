@@ -68,14 +68,14 @@ class UsageGate(Timed):
         if self.read_at is None or self.read_from is None or now - self.read_at >= self.interval:
             return 0
         if self.count is None:
-            return 1 if not any(at > now - self.interval for at in self.grants) else 0
+            return 0 if any(now < at + self.interval for at in self.grants) else 1
         unconfirmed = sum(at > self.read_from - lag for at in self.grants)
         return cap - self.count - unconfirmed
 
-    def wake_at(self) -> float | None:
-        if self.asked_at is not None:
-            return self.asked_at + self.timeout
-        return self.next_ask_at
+    def wakes(self) -> list[float | None]:
+        """When a question is due or given up, and when one more may enter while nothing is known."""
+        due = self.next_ask_at if self.asked_at is None else self.asked_at + self.timeout
+        return [due] if self.count is not None or not self.grants else [due, self.grants[-1] + self.interval]
 
     def shift(self, seconds: float) -> None:
         super().shift(seconds)
