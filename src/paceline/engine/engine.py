@@ -74,6 +74,7 @@ class Engine:
         self._live: dict[str, LiveSession] = {}
         self._campaigns: dict[str, Campaign] = {}
         self._news: list[Event] = []
+        self._canaries: set[str] = set()
         self._outside = OutsideSlots(store, self._governor)
         self._commands = CommandReader(store)
         self._renewed_at = -math.inf
@@ -275,13 +276,20 @@ class Engine:
 
     def _take_signals(self, session: LiveSession, signals: Sequence[Signal], now: float) -> None:
         for signal in signals:
-            self._governor.report(session.scope or f"agent:{session.profile.name}", signal, now=now)
-            self._has_learnt = True
+            self._report(session, signal, now)
             session.judge(signal, now)
-        if session.check_payer() and session.account is not None and session.ending is not None:
-            account = session.account
-            self._governor.hold(f"{account.provider}/{account.name}", session.ending.reason, now=now)
-            self._has_learnt = True
+        if session.check_payer() and session.ending is not None:
+            self._report(session, BillingStop(detail=session.ending.reason), now)
+
+    def _report(self, session: LiveSession, signal: Signal, now: float) -> None:
+        """Tell the Governor, and let what it says to it name the unit."""
+        effects = self._governor.books.effects
+        already = len(effects)
+        self._governor.report(session.scope or f"agent:{session.profile.name}", signal, now=now)
+        for index, effect in enumerate(effects[already:], already):
+            if isinstance(effect, Event):
+                effects[index] = msgspec.structs.replace(effect, unit=session.unit.id)
+        self._has_learnt = True
 
     def _settle_ended(self, now: float) -> None:
         ended = [(session, session.handle.state()) for session in self._live.values()]
@@ -290,6 +298,7 @@ class Engine:
             if state.is_over:
                 outcome, signals = session.conclude(state, now)
                 self._take_signals(session, signals, now)
+                self._report_unsaid(session, outcome, now)
                 settled.append((session, self._settled_session(session, outcome, now)))
         if settled and self._has_learnt:
             self._save(now)
@@ -302,24 +311,38 @@ class Engine:
             else:
                 self._governor.abandon(session.ticket.id, now=now)
 
+    def _report_unsaid(self, session: LiveSession, outcome: Outcome, now: float) -> None:
+        """Some agents give up without a word that names the limit: then how they ended is all there is to tell.
+
+        Untold, the next unit would run into the same wall at once.
+        """
+        if outcome.ending == "parked" and self._window_opens(session.ticket.scopes, now) is None:
+            self._report(session, QuotaClosed(ticket=session.ticket.id, source="backoff"), now)
+        elif outcome.ending == "account_stopped":
+            self._report(session, BillingStop(detail=outcome.reason), now)
+
     def _settled_session(self, session: LiveSession, outcome: Outcome, now: float) -> Settled:
-        conversation = session.conversation
         if outcome.ending == "parked":
             outcome = self._parked(session, outcome, now)
+        # After a real failure the work begins afresh: what went wrong may lie in the conversation.
+        conversation = None if outcome.ending == "failed" else session.conversation
         account = session.account.name if session.account is not None and conversation is not None else None
         record = self._settled(session.unit, outcome, now, session.campaign.max_attempts)
         return msgspec.structs.replace(record, account=account, session_id=conversation)
 
     def _parked(self, session: LiveSession, outcome: Outcome, now: float) -> Outcome:
-        """Until the window is next probed; a unit that has not begun may go to another account at once."""
-        may_go_elsewhere = session.conversation is None and len(session.campaign.accounts) > 1
-        resume_at = None if may_go_elsewhere else self._window_opens(session, now) or outcome.resume_at
-        neighbours = sum(other.account is session.account for other in self._live.values()) - 1
-        spent_it_alone = session.has_answered and neighbours == 0
-        return msgspec.structs.replace(outcome, resume_at=resume_at, opened_window=spent_it_alone)
+        """Until the window is next probed; a unit that has not begun may go to the first account that opens."""
+        opens_at = self._window_opens(session.ticket.scopes, now) or outcome.resume_at
+        if session.conversation is None:
+            for name in session.campaign.accounts:
+                scopes = self._lines.scopes(session.campaign, self.settings.accounts.get(name))
+                elsewhere = self._window_opens(scopes, now)
+                opens_at = None if elsewhere is None or opens_at is None else min(opens_at, elsewhere)
+        spent_it_alone = session.has_answered and session.is_alone_in_fresh_window
+        return msgspec.structs.replace(outcome, resume_at=opens_at, opened_window=spent_it_alone)
 
-    def _window_opens(self, session: LiveSession, now: float) -> float | None:
-        statuses = [self._governor.status(scope, now=now) for scope in session.ticket.scopes]
+    def _window_opens(self, scopes: Sequence[str], now: float) -> float | None:
+        statuses = [self._governor.status(scope, now=now) for scope in scopes]
         windows = [window for status in statuses if status is not None for window in status.windows]
         return max((w.probe_at for w in windows if w.state == "closed" and w.probe_at is not None), default=None)
 
@@ -351,6 +374,8 @@ class Engine:
             elif isinstance(effect, Event):
                 self._news.append(effect)
                 self._has_learnt = True
+                if effect.name == "window.canary":
+                    self._canaries.add(str(effect.fields["ticket"]))
         try:
             for line, ticket_ids in granted.items():
                 self._claim_and_launch(line, ticket_ids, now)
@@ -359,6 +384,8 @@ class Engine:
                 if self._lines.has(ticket_id):
                     self._lines.give_back(ticket_id, now)  # its slot would be nobody's
             raise
+        finally:
+            self._canaries.clear()
 
     def _claim_and_launch(self, line: Line, ticket_ids: list[str], now: float) -> None:
         """Claim and lease in one transaction, then launch; a ticket without a unit is given back."""
@@ -390,10 +417,19 @@ class Engine:
         except (PacelineError, OSError) as error:
             return Outcome(ending="lost", reason=str(error))
         ticket = Ticket(ticket_id, line.scopes, group=line.campaign.name, leased=False)
-        self._live[unit.id] = self._session(unit, line.campaign, line.account, ticket, handle)
+        session = self._session(unit, line.campaign, line.account, ticket, handle)
+        self._note_neighbours(session)
+        self._live[unit.id] = session
         name = "unit.resumed" if unit.counters.parks else "unit.started"
         self._tell(name, now, scope=line.scopes[-1], unit=unit.id, attempt=unit.attempt, session_id=unit.session_id)
         return None
+
+    def _note_neighbours(self, session: LiveSession) -> None:
+        """Only a unit that had a fresh window to itself from the canary on can be said to have spent it."""
+        neighbours = [other for other in self._live.values() if other.account is session.account]
+        for other in neighbours:
+            other.is_alone_in_fresh_window = False
+        session.is_alone_in_fresh_window = not neighbours and session.ticket.id in self._canaries
 
     def _launch_order(self, unit: Unit, line: Line) -> Launch:
         assert unit.attempt is not None
