@@ -70,20 +70,22 @@ def enqueue(books: Books, lane: Lane, ticket: Ticket, refusing: ScopeState | Non
     return waiter
 
 
-def dequeue(books: Books, waiter: Waiter) -> None:
-    """Take the ticket out of line, for whatever reason."""
+def dequeue(books: Books, waiter: Waiter) -> bool:
+    """Take the ticket out of line, for whatever reason; whether that may let another one in."""
     lane = waiter.lane
     del books.waiters[waiter.ticket.id]
     was_head = lane.remove(waiter)
     lane.group.waiting -= 1
     for scope in lane.scopes:
         scope.waiting -= 1
-    if books.claims and waiter in books.claims:
+    had_claim = bool(books.claims) and waiter in books.claims
+    if had_claim:
         withdraw_claim(books, waiter)
     if not lane.size:
         _stop_watching(lane)
     elif was_head and lane.watching is not None:
         park(lane, lane.watching)
+    return had_claim or was_head
 
 
 def park(lane: Lane, scope: ScopeState) -> None:

@@ -103,8 +103,7 @@ class Governor(Steering):
         """Leave the line. Does nothing for a ticket that is not in it."""
         move_to(self.books, now)
         waiter = self.books.waiters.get(ticket_id)
-        if waiter is not None:
-            dequeue(self.books, waiter)
+        if waiter is not None and dequeue(self.books, waiter):
             settle(self.books, list(waiter.lane.scopes))
 
     def release(self, ticket_id: str, *, now: float) -> None:

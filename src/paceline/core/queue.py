@@ -6,6 +6,7 @@ others by the slot-seconds it has had for its weight. A lane that cannot enter w
 scope that refused it and costs nothing until that scope changes.
 """
 
+from collections import deque
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
@@ -57,9 +58,13 @@ class Waiter(msgspec.Struct, order=True):
 
 
 class Lane:
-    """One line. `watching` is the scope that refused its head."""
+    """One line. `watching` is the scope that refused its head.
 
-    __slots__ = ("_heap", "checks", "group", "names", "parent", "scopes", "size", "watching")
+    Most tickets arrive in the order of their keys and stand in a plain queue; those that come with a head start
+    (an older `since`) stand in a heap beside it.
+    """
+
+    __slots__ = ("_early", "_queue", "checks", "group", "names", "parent", "scopes", "size", "watching")
 
     def __init__(self, scopes: "tuple[ScopeState, ...]", group: Group, parent: "LiveSlot | None") -> None:
         self.scopes = scopes
@@ -69,42 +74,51 @@ class Lane:
         self.parent = parent
         self.size = 0
         self.watching: ScopeState | None = None
-        self._heap: list[Waiter] = []
+        self._queue: deque[Waiter] = deque()
+        self._early: list[Waiter] = []
 
     def push(self, waiter: Waiter) -> bool:
         """True if the waiter is now the head."""
-        heappush(self._heap, waiter)
         self.size += 1
-        return self._heap[0] is waiter
+        if self._queue and waiter.key < self._queue[-1].key:
+            heappush(self._early, waiter)
+        else:
+            self._queue.append(waiter)
+        return self.size == 1 or self.head() is waiter
 
     def head(self) -> Waiter:
-        heap = self._heap
-        while heap[0].gone:
-            heappop(heap)
-        return heap[0]
+        queue, early = self._queue, self._early
+        while queue and queue[0].gone:
+            queue.popleft()
+        if not early:
+            return queue[0]
+        while early and early[0].gone:
+            heappop(early)
+        if not early or (queue and queue[0] < early[0]):
+            return queue[0]
+        return early[0]
 
     def remove(self, waiter: Waiter) -> bool:
-        """Take it out, and say whether it was the head; others are dropped when they come up, or are the majority."""
-        heap = self._heap
-        was_head = heap[0] is waiter or self.head() is waiter
+        """Take it out, and say whether it was the head; it is dropped when it comes up, or with the majority."""
+        was_head = self.head() is waiter
         waiter.gone = True
         self.size -= 1
         if self.size == 0:
-            heap.clear()
-        elif was_head:
-            heappop(heap)
-        elif len(heap) > 32 and len(heap) > 2 * self.size:
-            self._heap = [other for other in heap if not other.gone]
-            heapify(self._heap)
+            self._queue.clear()
+            self._early.clear()
+        elif len(self._queue) + len(self._early) > 32 + 2 * self.size:
+            self._queue = deque(other for other in self._queue if not other.gone)
+            self._early = [other for other in self._early if not other.gone]
+            heapify(self._early)
         return was_head
 
     def waiters(self) -> list[Waiter]:
         """In order; for snapshots and questions, not for decisions."""
-        return sorted(waiter for waiter in self._heap if not waiter.gone)
+        return sorted(waiter for waiter in (*self._queue, *self._early) if not waiter.gone)
 
     def shift(self, seconds: float) -> None:
         """The clock was set back: all keep their places."""
-        for waiter in self._heap:
+        for waiter in (*self._queue, *self._early):
             waiter.key -= seconds
             waiter.enqueued_at -= seconds
             if waiter.passed_since is not None:
