@@ -12,7 +12,7 @@ import pytest
 from tests.executors.conftest import Fifo, Yard, ended, is_gone, read_all, until
 from tests.executors.engine import POINTS
 
-from paceline.executors.interface import SessionState, Stray
+from paceline.executors.interface import SessionState
 from paceline.executors.process import ProcessExecutor
 from paceline.executors.processes import boot_id, start_ticks
 from paceline.executors.spool import is_locked, read_status
@@ -152,6 +152,22 @@ async def test_what_the_agent_had_started_is_killed_as_well(executor: ProcessExe
     until(lambda: all(is_gone(pid) for pid in pids))
 
 
+@pytest.mark.parametrize("milliseconds", range(0, 60, 4))
+async def test_a_supervisor_killed_at_any_moment_leaves_nothing(
+    milliseconds: int, executor: ProcessExecutor, yard: Yard
+) -> None:
+    """From before its Python is up until after the agent has ended."""
+    handle = executor.start(yard.shell("a1", "echo ran >> runs; setsid sleep 0.02 & wait"))
+    kill_at = time.monotonic() + milliseconds / 1000
+    until(lambda: time.monotonic() >= kill_at)
+
+    executor.kill(handle)
+
+    assert handle.state().phase in ("lost", "ended")
+    until(lambda: yard.processes() == [])
+    assert runs(yard) in ([], ["ran"])
+
+
 async def test_a_supervisor_that_does_not_answer_can_be_killed(executor: ProcessExecutor, yard: Yard) -> None:
     ready = yard.fifo("ready")
     handle = executor.start(yard.shell("a1", f"echo $PPID $$ > {ready}; sleep 1000"))
@@ -197,7 +213,8 @@ async def test_leftovers_of_a_dead_supervisor_are_killed_and_told(yard: Yard) ->
     second = ProcessExecutor(str(yard.spool))
     strays = second.sweep(keep=[])
 
-    assert strays == [Stray(attempt="a1", pids=(daemon,), action="killed")]
+    assert [(stray.attempt, stray.action) for stray in strays] == [("a1", "killed")]
+    assert daemon in strays[0].pids  # and the agent, if it was still dying
     assert is_gone(daemon)
     assert second.spool.unsettled() == []
     second.close()

@@ -10,8 +10,17 @@ import pytest
 from tests.executors.conftest import Yard, ended, is_gone, read_all, until
 
 from paceline.errors import AttemptInUse, InvalidInput, SpoolError
+from paceline.executors.interface import Executor
 from paceline.executors.process import ProcessExecutor
 from paceline.executors.recording import LAST_SEGMENTS, SEGMENT_BYTES
+from paceline.executors.terminal import TerminalExecutor
+
+
+def test_both_are_executors(tmp_path: Path) -> None:
+    executors: list[Executor] = [ProcessExecutor(str(tmp_path)), TerminalExecutor(str(tmp_path))]
+
+    for executor in executors:
+        executor.close()
 
 
 async def test_output_exit_code_and_usage_are_recorded(executor: ProcessExecutor, yard: Yard) -> None:

@@ -390,11 +390,19 @@ def end_descendants() -> None:
             return
         for pid in children_of(os.getpid()):
             if quiet_for > LEFTOVER_SECONDS:
-                os.kill(pid, signal.SIGKILL)
+                signal_one(pid, signal.SIGKILL)
             elif pid not in asked:
                 asked.add(pid)
-                os.kill(pid, signal.SIGTERM)
+                signal_one(pid, signal.SIGTERM)
         time.sleep(0.01)
+
+
+def signal_one(pid: int, number: int) -> None:
+    """A child that runs as somebody else may be beyond our reach; it must not take the session's result with it."""
+    try:
+        os.kill(pid, number)
+    except PermissionError:
+        return
 
 
 def has_children() -> bool:
