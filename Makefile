@@ -34,6 +34,7 @@ demo: env  ## a burst of simulated agents under a limit, with a live view
 bench: env  ## raw cost against other libraries, as ratios in one run
 	$(BIN)/python -m benchmarks.limiter
 	$(BIN)/python -m benchmarks.stream
+	$(BIN)/python -m benchmarks.store
 
 soak: env  ## 100,000 seeds of the simulated world
 	$(PYTEST) -n $(WORKERS) -m soak

@@ -215,8 +215,13 @@ class Limiter:
         if self._timer is None and self._armed_for != math.inf:
             self._arm()  # calls made before there was a loop could not
         if self._on_event is not None:
-            fields = {"reason": deferred.reason, "detail": deferred.detail, "retry_at": deferred.retry_at}
-            self._tell("slot.deferred", self._now(), deferred.scope, {"ticket": ticket_id, **fields})
+            fields: dict[str, object] = {
+                "ticket": ticket_id,
+                "reason": deferred.reason,
+                "detail": deferred.detail,
+                "retry_at": deferred.retry_at,
+            }
+            self._tell("slot.deferred", self._now(), deferred.scope, fields)
         if on_queued is not None:
             on_queued(deferred)
         if timeout is not None:

@@ -121,7 +121,7 @@ def settle(books: Books, hot: list[ScopeState]) -> None:
     aside: list[tuple[Lane, ScopeState]] = []
     while (found := _foremost(books, hot, ready)) is not None:
         lane, via = found
-        head = lane.head()
+        head = lane.head
         refusing = blocker(books, lane, head.ticket)
         if refusing is None:
             _admit(books, head)
@@ -158,7 +158,7 @@ def _foremost(books: Books, hot: list[ScopeState], ready: list[Lane]) -> tuple[L
 
 
 def _rank(books: Books, lane: Lane) -> Rank:
-    head = lane.head()
+    head = lane.head
     return (lane.group.value(books.mean_slot, books.now), lane.group.index, head.key, head.seq)
 
 

@@ -193,7 +193,7 @@ class Books:
         self.schedule(scope)
 
     def leave(self, slot: LiveSlot, hot: list[ScopeState]) -> None:
-        """Give the places back; `hot` collects the scopes that have to be looked at."""
+        """Give the places back; `hot` collects the scopes to look at, those that learn from it among them."""
         now = self.now
         ticket = slot.ticket
         lane = slot.lane

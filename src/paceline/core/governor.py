@@ -119,7 +119,10 @@ class Governor(Steering):
         hot: list[ScopeState] = []
         books.leave(slot, hot)
         if hot:
-            hot += on_canary_lost(books, slot) if slot.reported else on_success(books, slot.lane.scopes, slot)
+            if slot.reported:
+                hot += on_canary_lost(books, slot)
+            elif any(scope.learns for scope in hot):
+                hot += on_success(books, slot.lane.scopes, slot)
             settle(books, hot)
 
     def abandon(self, ticket_id: str, *, now: float) -> None:

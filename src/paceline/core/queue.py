@@ -64,7 +64,10 @@ class Lane:
     (an older `since`) stand in a heap beside it.
     """
 
-    __slots__ = ("_early", "_queue", "checks", "group", "names", "parent", "scopes", "size", "watching")
+    __slots__ = ("_early", "_queue", "checks", "group", "head", "names", "parent", "scopes", "size", "watching")
+
+    head: Waiter
+    """The foremost; only while `size` is above 0."""
 
     def __init__(self, scopes: "tuple[ScopeState, ...]", group: Group, parent: "LiveSlot | None") -> None:
         self.scopes = scopes
@@ -84,33 +87,36 @@ class Lane:
             heappush(self._early, waiter)
         else:
             self._queue.append(waiter)
-        return self.size == 1 or self.head() is waiter
-
-    def head(self) -> Waiter:
-        queue, early = self._queue, self._early
-        while queue and queue[0].gone:
-            queue.popleft()
-        if not early:
-            return queue[0]
-        while early and early[0].gone:
-            heappop(early)
-        if not early or (queue and queue[0] < early[0]):
-            return queue[0]
-        return early[0]
+        if self.size == 1 or waiter < self.head:
+            self.head = waiter
+            return True
+        return False
 
     def remove(self, waiter: Waiter) -> bool:
-        """Take it out, and say whether it was the head; it is dropped when it comes up, or with the majority."""
-        was_head = self.head() is waiter
+        """Take it out, and say whether it was the head; others are dropped when they come up, or with the majority."""
         waiter.gone = True
         self.size -= 1
+        was_head = waiter is self.head
         if self.size == 0:
             self._queue.clear()
             self._early.clear()
+        elif was_head:
+            self.head = self._foremost()
         elif len(self._queue) + len(self._early) > 32 + 2 * self.size:
             self._queue = deque(other for other in self._queue if not other.gone)
             self._early = [other for other in self._early if not other.gone]
             heapify(self._early)
         return was_head
+
+    def _foremost(self) -> Waiter:
+        queue, early = self._queue, self._early
+        while queue and queue[0].gone:
+            queue.popleft()
+        while early and early[0].gone:
+            heappop(early)
+        if not early or (queue and queue[0] < early[0]):
+            return queue[0]
+        return early[0]
 
     def waiters(self) -> list[Waiter]:
         """In order; for snapshots and questions, not for decisions."""
@@ -131,7 +137,7 @@ Watchers = dict[Group, list[WatchEntry]]
 
 def watch(lane: Lane, scope: "ScopeState") -> None:
     """Let the lane's head be found when the scope changes."""
-    head = lane.head()
+    head = lane.head
     lane.watching = scope
     heap = scope.watchers.get(lane.group)
     if heap is None:
@@ -148,7 +154,7 @@ def foremost_watcher(scope: "ScopeState", group: Group) -> Lane | None:
     heap = scope.watchers[group]
     while heap:
         _, seq, lane = heap[0]
-        if lane.watching is scope and lane.size and lane.head().seq == seq:
+        if lane.watching is scope and lane.size and lane.head.seq == seq:
             return lane
         heappop(heap)
     del scope.watchers[group]

@@ -147,7 +147,7 @@ def _scope_record(scope: ScopeState) -> ScopeRecord:
 
 def _waiter_record(waiter: Waiter) -> WaiterRecord:
     lane = waiter.lane
-    watching = lane.watching.name if lane.head() is waiter and lane.watching is not None else None
+    watching = lane.watching.name if lane.head is waiter and lane.watching is not None else None
     return WaiterRecord(waiter.ticket, waiter.key, waiter.seq, waiter.enqueued_at, waiter.passed_since, watching)
 
 
