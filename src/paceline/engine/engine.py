@@ -192,6 +192,7 @@ class Engine:
         self._tell("engine.stopped", now, owner=self._owner)
         self._has_learnt = True
         self._save(now)
+        self._commands.save()
         self._store.resign(self._owner)
 
     def _recover(self, now: float) -> None:
@@ -370,6 +371,8 @@ class Engine:
             if isinstance(effect, Granted) and effect.ticket_id.startswith(TICKET_PREFIX):
                 self._outside.granted(effect)
             elif isinstance(effect, Granted):
+                if not self._lines.has(effect.ticket_id):
+                    continue  # it was given back since
                 granted.setdefault(self._lines.line_of(effect.ticket_id), []).append(effect.ticket_id)
             elif isinstance(effect, Event):
                 self._news.append(effect)
@@ -479,7 +482,7 @@ class Engine:
             save_governor(self._store, self._governor)
             self._has_learnt = False
         if self._news:
-            self._store.append_events(self._news)
+            self._commands.wrote(self._store.append_events(self._news), len(self._news))
             self._news = []
         why = self._lines.why(now)
         gist = {line: (reason.reason, reason.scope, reason.retry_at) for line, reason in why.items()}

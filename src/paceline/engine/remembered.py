@@ -8,6 +8,9 @@ from paceline.store import Store, StoredEvent
 
 GOVERNOR_STATE = "governor"
 CONTROL_SEEN = "control_seen"
+PAGE = 1000
+STORE_PLACE_EVERY = 10_000
+KEPT_EVENTS = 200_000
 
 
 def load_governor(store: Store, settings: GovernorSettings, now: float) -> Governor:
@@ -34,21 +37,44 @@ def save_governor(store: Store, governor: Governor) -> None:
 
 
 class CommandReader:
-    """Reads commands once, in order, across restarts. What was read counts once `done` was called."""
+    """Reads commands once, in order, across restarts. What was read counts once `done` was called.
+
+    Events of our own are no news: those that follow what was read are passed over unread, and the place is
+    stored only with commands and now and then, so that a busy engine neither reads nor writes anything for it.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._seen = int(store.load_state(CONTROL_SEEN) or b"0")
-        self._read = self._seen
+        self._stored = int(store.load_state(CONTROL_SEEN) or b"0")
+        self._seen = self._read = self._stored
+        self._has_commands = False
 
     def read(self) -> list[StoredEvent]:
-        events = self._store.events(after=self._seen)
-        if events:
+        commands: list[StoredEvent] = []
+        self._read = self._seen
+        while events := self._store.events(after=self._read, limit=PAGE):
             self._read = events[-1].id
-        return [event for event in events if event.event.name.startswith(control.PREFIX)]
+            commands += [event for event in events if event.event.name.startswith(control.PREFIX)]
+            if len(events) < PAGE:
+                break
+        self._has_commands = bool(commands)
+        return commands
 
     def done(self) -> None:
         """They were carried out, and what they changed is stored."""
-        if self._read > self._seen:
-            self._seen = self._read
+        self._seen = self._read
+        if self._has_commands or self._seen - self._stored >= STORE_PLACE_EVERY:
+            self.save()
+
+    def wrote(self, last_id: int, count: int) -> None:
+        """We appended `count` events up to `last_id`."""
+        if self._read == self._seen == last_id - count:
+            self._read = self._seen = last_id
+
+    def save(self) -> None:
+        """Remember the place, and forget what is older than anybody looks."""
+        if self._seen > self._stored:
             self._store.save_state(CONTROL_SEEN, str(self._seen).encode())
+            self._store.trim_events(keep=KEPT_EVENTS)
+            self._stored = self._seen
+            self._has_commands = False

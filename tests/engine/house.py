@@ -1,0 +1,232 @@
+"""An engine in virtual time: a store, scripted sessions, accounts, and what claude prints in the moments that matter."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from paceline.agents import load_agent
+from paceline.agents.launch import Account
+from paceline.core import GovernorSettings, ScopeStatus
+from paceline.core.lifecycle import Policy
+from paceline.engine import control
+from paceline.engine.engine import Engine, EngineSettings
+from paceline.events import Event
+from paceline.executors import Launch
+from paceline.store import Campaign, MemoryStore, Store, Unit, UnitSpec
+from paceline.testing import ScriptedExecutor, VirtualClock
+from paceline.testing.executor import Run
+
+NOW = 1_794_705_600.0  # 2026-11-15 01:20 UTC
+HOUR = 3600.0
+MAX_1 = Account(name="max-1", provider="anthropic", kind="subscription")
+MAX_2 = Account(name="max-2", provider="anthropic", kind="subscription")
+
+Script = Callable[[Launch], Run]
+
+
+def well(_: Launch) -> Run:
+    """A command that takes a minute and ends well."""
+    return Run(seconds=60.0)
+
+
+class House:
+    """A store, an executor and a clock, with one engine after another on top of them."""
+
+    def __init__(
+        self,
+        script: Script = well,
+        *,
+        pool: int | None = 4,
+        limits: Mapping[str, int] | None = None,
+        accounts: Iterable[Account] = (MAX_1, MAX_2),
+        reserves: Mapping[str, float] | None = None,
+        heartbeat: float = 30.0,
+        policy: Policy | None = None,
+        store: Store | None = None,
+    ) -> None:
+        self.clock = VirtualClock(NOW)
+        self.store: Store = MemoryStore() if store is None else store
+        self.executor = ScriptedExecutor(script, self.clock)
+        self.settings = EngineSettings(
+            governor=GovernorSettings(limits={"sessions": pool, **(limits or {})}),
+            accounts={account.name: account for account in accounts},
+            reserves=dict(reserves or {}),
+            heartbeat=heartbeat,
+            policy=policy or Policy(),
+        )
+        self.starts = 0
+        self.engine = self.new_engine()
+        self._running: asyncio.Task[None] | None = None
+
+    # -- what a person does -------------------------------------------------------------------------
+
+    def add(self, name: str, units: int | Iterable[UnitSpec], **settings: object) -> None:
+        specs = [UnitSpec(id=f"u{n}", prompt=f"do {n}") for n in range(units)] if isinstance(units, int) else units
+        campaign = Campaign(name=name, **({"command": ("work", "{id}")} | settings))  # type: ignore[arg-type]
+        self.store.add_campaign(campaign, specs, update=False, now=self.clock.now())
+        self.send("campaigns")
+
+    def add_claude(self, name: str, units: int | Iterable[UnitSpec], **settings: object) -> None:
+        """A campaign of Claude Code, on max-1 unless told otherwise."""
+        defaults: dict[str, object] = {"agent": "claude", "model": "opus-4-6", "accounts": ("max-1",), "command": ()}
+        self.add(name, units, **(defaults | settings))
+
+    def change(self, name: str, **settings: object) -> None:
+        (campaign,) = [each for each in self.store.campaigns() if each.name == name]
+        fields = {field: getattr(campaign, field) for field in campaign.__struct_fields__}
+        self.store.set_campaign(Campaign(**(fields | settings)))
+        self.send("campaigns")
+
+    def send(self, command: str, scope: str | None = None, **fields: object) -> None:
+        control.send(self.store, command, now=self.clock.now(), scope=scope, **fields)
+
+    # -- time and engines ---------------------------------------------------------------------------
+
+    def new_engine(self) -> Engine:
+        self.starts += 1
+        return Engine(
+            self.settings,
+            store=self.store,
+            executor=self.executor,
+            clock=self.clock,
+            agents=load_agent,
+            environ={"HOME": "/home/ada", "ANTHROPIC_API_KEY": "sk-secret"},
+            owner=f"engine{self.starts}",
+        )
+
+    async def run(self, seconds: float) -> None:
+        """Let time pass with an engine running; it is started if none is."""
+        if self._running is None:
+            self._running = asyncio.create_task(self.engine.run())
+        await self.clock.advance(seconds)
+        if self._running.done():
+            await self._running
+
+    async def stop(self) -> None:
+        """The engine lets go, as on Ctrl-C; sessions go on."""
+        assert self._running is not None
+        self.engine.stop()
+        await self._running
+        self._running = None
+        self.engine = self.new_engine()
+
+    async def crash(self) -> None:
+        """`kill -9`: nothing is stored, nothing is resigned; the person starts a new engine in the same home."""
+        assert self._running is not None
+        self.engine._store = _Gone()  # type: ignore[assignment]
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+        self.start_over()
+
+    def start_over(self) -> None:
+        """The last engine is gone, as the lock of the home tells: the next one need not wait for its lease."""
+        self._running = None
+        self.store.resign(f"engine{self.starts}")
+        self.engine = self.new_engine()
+
+    async def __aenter__(self) -> "House":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._running is not None and not self._running.done():
+            await self.stop()
+
+    # -- what there is to see -----------------------------------------------------------------------
+
+    def unit(self, unit_id: str) -> Unit:
+        unit = self.store.unit(unit_id)
+        assert unit is not None
+        return unit
+
+    def states(self) -> dict[str, str]:
+        return {unit.id: unit.state for unit in self.store.units(limit=10_000).units}
+
+    def attempts(self) -> int:
+        """All that were charged."""
+        return sum(unit.counters.attempts for unit in self.store.units(limit=10_000).units)
+
+    def running(self) -> list[str]:
+        return [unit.id for unit in self.store.running_units()]
+
+    def launched(self) -> list[str]:
+        """The units in the order they were started."""
+        return [launch.env["PACELINE_UNIT"] for launch in self.executor.started]
+
+    def events(self, *names: str) -> list[Event]:
+        found: list[Event] = []
+        after = 0
+        while page := self.store.events(after=after):
+            found += [stored.event for stored in page]
+            after = page[-1].id
+        return [event for event in found if event.name in names]
+
+    def scope(self, scope: str) -> ScopeStatus:
+        status = self.engine._governor.status(scope, now=self.clock.now())
+        assert status is not None
+        return status
+
+
+class _Gone:
+    """A store that a killed process cannot reach any more."""
+
+    def __getattr__(self, name: str) -> object:
+        raise asyncio.CancelledError(name)
+
+
+class Logged(logging.Handler):
+    """What the engine logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+# -- what claude prints -------------------------------------------------------------------------------
+
+
+def init(session: str = "s1", key: str = "none") -> str:
+    return _line(type="system", subtype="init", session_id=session, apiKeySource=key, model="opus")
+
+
+def answer(session: str = "s1", text: str = "Working on it.") -> str:
+    usage = {"input_tokens": 12, "output_tokens": 8}
+    message = {"id": "m1", "model": "opus", "content": [{"type": "text", "text": text}], "usage": usage}
+    return _line(type="assistant", session_id=session, message=message)
+
+
+def done(session: str = "s1") -> str:
+    usage = {"input_tokens": 12, "output_tokens": 8}
+    return _line(type="result", subtype="success", is_error=False, result="Done.", session_id=session, usage=usage)
+
+
+def rejected(resets_at: float, session: str = "s1", window: str = "five_hour") -> str:
+    info = {"status": "rejected", "resetsAt": int(resets_at), "rateLimitType": window}
+    return _line(type="rate_limit_event", rate_limit_info=info, session_id=session)
+
+
+def warned(used: float, resets_at: float, session: str = "s1") -> str:
+    info = {"status": "allowed_warning", "resetsAt": int(resets_at), "rateLimitType": "five_hour", "utilization": used}
+    return _line(type="rate_limit_event", rate_limit_info=info, session_id=session)
+
+
+def limit_without_a_time() -> str:
+    return _line(type="result", subtype="success", is_error=True, result="You've hit your usage limit", session_id="s1")
+
+
+def retry(seconds: float, nth: int = 1, status: int = 429, session: str = "s1") -> str:
+    error = "rate_limit" if status == 429 else "overloaded"
+    fields = {"attempt": nth, "max_retries": 10, "retry_delay_ms": seconds * 1000, "error_status": status}
+    return _line(type="system", subtype="api_retry", error=error, session_id=session, **fields)
+
+
+def overage(session: str = "s1") -> str:
+    info = {"status": "allowed", "resetsAt": 0, "rateLimitType": "five_hour", "isUsingOverage": True}
+    return _line(type="rate_limit_event", rate_limit_info=info, session_id=session)
+
+
+def _line(**event: object) -> str:
+    return json.dumps(event) + "\n"
