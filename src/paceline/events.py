@@ -38,6 +38,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "engine.stopped": ("owner",),
     "control.limit": ("limit",),
     "control.cooldown": ("seconds",),
+    "control.reset": (),
     "control.restore": (),
     "control.lift": (),
     "control.campaigns": (),

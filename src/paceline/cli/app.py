@@ -7,8 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from paceline.cli.commands import commands
 from paceline.cli.detect import print_json, read_run, show_reading, show_run
 from paceline.cli.inputs import STDIN, parse_headers, parse_time, parse_zone, read_ends
+from paceline.cli.printing import PacelineGroup
 from paceline.cli.redact import Redactor
 from paceline.cli.report import known_values, make_report, write_report
 from paceline.detect import Observation
@@ -17,17 +19,20 @@ from paceline.detect.stream import Channel as StreamChannel
 HELP = """Runs a fleet of AI agents on the capacity you pay for: never over a limit, never idle while there is room.
 
 Start with [bold]paceline demo[/bold]: forty simulated agents against a fake provider, no keys, no network.
-Then [bold]paceline detect FILE[/bold]: what Paceline makes of something your agent printed.
+Then [bold]paceline doctor[/bold], write a plan, and [bold]paceline run PLAN[/bold].
+What waits can say why: [bold]paceline why UNIT[/bold].
 
 Exit codes: 0 done, 1 not all of it, 2 wrong use, 75 try again later, 130 interrupted.
 """
 
+TOOLS = "Trying it out, and what an agent said"
+
 app = typer.Typer(
     name="paceline",
+    cls=PacelineGroup,
     help=HELP,
     rich_markup_mode="rich",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -48,7 +53,10 @@ def paceline(
     """The root of all commands; its help is HELP."""
 
 
-@app.command()
+tools = typer.Typer()
+
+
+@tools.command(rich_help_panel=TOOLS)
 def demo(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the figures as JSON at the end, and nothing else.")
@@ -90,7 +98,7 @@ ExitCode = Annotated[int | None, typer.Option(help="The exit code of the process
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
-@app.command()
+@tools.command(rich_help_panel=TOOLS)
 def detect(
     source: Source,
     provider: Provider = "generic",
@@ -168,7 +176,7 @@ def _observe(
     return seen, left_out
 
 
-@app.command()
+@tools.command(rich_help_panel=TOOLS)
 def report(
     source: Source,
     provider: Provider = "generic",
@@ -202,6 +210,10 @@ def report(
     if not made.redacted:
         typer.echo("  nothing in it looked like a secret")
     typer.echo("Read it before you attach it to an issue: only you know what must not leave your machine.")
+
+
+app.add_typer(commands)
+app.add_typer(tools)
 
 
 def main() -> None:

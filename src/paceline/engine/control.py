@@ -33,6 +33,8 @@ def _carry_out(governor: Governor, event: Event, now: float) -> None:
             governor.set_limit(scope, limit, now=now)
         case "cooldown", {"seconds": float() | int() as seconds}:
             governor.set_cooldown(scope, seconds, now=now)
+        case "reset", _:
+            governor.reset_limit(scope, now=now)
         case "restore", _:
             governor.restore_limit(scope, now=now)
         case "lift", _:

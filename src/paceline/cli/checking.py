@@ -1,0 +1,150 @@
+"""Whether a plan could run on this machine now: programs, accounts, keys, folders. Nothing is started or stored.
+
+What can be seen in the files alone is checked by `read_plan` and `load_settings`; here is the rest.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from paceline.agents import Account, AgentProfile, Task, prepare_run
+from paceline.cli.wiring import Home
+from paceline.engine.plan import Plan
+from paceline.errors import InvalidInput, InvalidPlan, InvalidSettings
+from paceline.settings import AccountSettings
+from paceline.store import Campaign, UnitSpec
+
+INSTALL = {
+    "claude": "npm install -g @anthropic-ai/claude-code",
+    "codex": "npm install -g @openai/codex",
+    "gemini": "npm install -g @google/gemini-cli",
+    "opencode": "npm install -g opencode-ai",
+    "qwen": "npm install -g @qwen-code/qwen-code",
+    "copilot": "npm install -g @github/copilot",
+    "aider": "pip install aider-chat",
+}
+LOGIN_FILES = {"CLAUDE_CONFIG_DIR": (".credentials.json", "claude"), "CODEX_HOME": ("auth.json", "codex login")}
+"""Where a CLI keeps its login on Linux, and the command that makes one; other systems have a keychain."""
+TOKEN_VARIABLE = "CLAUDE_CODE_OAUTH_TOKEN"
+
+
+def check_plan(home: Home, plan: Plan, source: Path) -> None:
+    """All that is wrong, at once."""
+    profile = home.settings.agent(plan.campaign.agent)
+    accounts = [home.settings.accounts[name] for name in plan.campaign.accounts]
+    mistakes = _program_troubles(home, profile, plan, accounts)
+    for account in accounts:
+        mistakes += account_troubles(account, home.environ)
+        mistakes += _launch_troubles(home, profile, plan.campaign, plan.units[:1], account.account)
+    mistakes += _launch_troubles(home, profile, plan.campaign, plan.units, accounts[0].account if accounts else None)
+    if mistakes:
+        raise InvalidPlan(*(f"{source}: {mistake}" for mistake in dict.fromkeys(mistakes)))
+
+
+def check_stored(home: Home) -> None:
+    """Campaigns that still have work must find their agents and accounts in the settings of today."""
+    counts = home.store.counts()
+    mistakes = []
+    for campaign in home.store.campaigns():
+        units = counts.get(campaign.name)
+        if campaign.state == "cancelled" or units is None or not (units.todo or units.running):
+            continue
+        mistakes += [f"{campaign.name} {trouble}" for trouble in _missing(home, campaign)]
+    if mistakes:
+        way_out = "put it back into paceline.toml, or `paceline cancel` the campaign"
+        raise InvalidSettings(*(f"the stored campaign {mistake}; {way_out}" for mistake in mistakes))
+
+
+def _missing(home: Home, campaign: Campaign) -> list[str]:
+    troubles = [
+        f"runs on the account {name!r}, which is not there any more"
+        for name in campaign.accounts
+        if name not in home.settings.accounts
+    ]
+    if campaign.agent not in home.settings.agent_names():
+        troubles.append(f"uses the agent {campaign.agent!r}, which is not there any more")
+    return troubles
+
+
+def program_of(profile: AgentProfile, campaign: Campaign) -> str:
+    return profile.start[0] if profile.start else campaign.command[0]
+
+
+def _program_troubles(home: Home, profile: AgentProfile, plan: Plan, accounts: list[AccountSettings]) -> list[str]:
+    program = program_of(profile, plan.campaign)
+    if "{" in program:
+        return []
+    if os.sep in program:
+        return _path_troubles(program, plan.units)
+    paths = {account.env.get("PATH") or home.environ.get("PATH", "") for account in accounts}
+    if all(shutil.which(program, path=path) for path in paths or {home.environ.get("PATH", "")}):
+        return []
+    how = f"; install it: {INSTALL[program]}" if program in INSTALL else ""
+    return [f"the agent {profile.name!r} needs the program {program!r}, which is not on your PATH{how}"]
+
+
+def _path_troubles(program: str, units: tuple[UnitSpec, ...]) -> list[str]:
+    """A path is looked up from the folder of each unit."""
+    folders = dict.fromkeys(unit.cwd for unit in units)
+    places = dict.fromkeys(os.path.join(folder, program) for folder in folders)
+    return [f"{place} is no program that can be run" for place in places if not os.access(place, os.X_OK)][:5]
+
+
+def _launch_troubles(
+    home: Home, profile: AgentProfile, campaign: Campaign, units: tuple[UnitSpec, ...], account: Account | None
+) -> list[str]:
+    """What would keep each unit from being started, found by making ready to start it."""
+    troubles = []
+    for unit in units:
+        task = Task(
+            unit_id=f"{campaign.name}/{unit.id}",
+            attempt="check",
+            prompt=unit.prompt,
+            cwd=unit.cwd,
+            model=campaign.model,
+            command=campaign.command,
+        )
+        try:
+            prepare_run(profile, task, account, home.environ)
+        except InvalidInput as error:
+            text = str(error)
+            troubles.append(text if text.startswith("account") else f"unit {unit.id!r}: {text}")
+    return troubles[:20]
+
+
+def account_troubles(account: AccountSettings, environ: Mapping[str, str]) -> list[str]:
+    """Folders that its variables name and that are not there, and keys that are not set."""
+    troubles = []
+    for variable, value in account.env.items():
+        if variable.endswith(("_DIR", "_HOME")) and os.path.isabs(value) and not os.path.isdir(value):
+            troubles.append(
+                f"account {account.name!r}: {variable} names {value}, which is not there"
+                f"{_log_in(variable, value) or '; make the folder and log in with it'}"
+            )
+    if account.kind == "metered" and account.key_env and not environ.get(account.key_env):
+        troubles.append(f"account {account.name!r} takes its key from {account.key_env}, which is not set")
+    return troubles
+
+
+def login_troubles(account: AccountSettings, environ: Mapping[str, str]) -> list[str]:
+    """A subscription whose folder holds no login. A guess, so it is told and never refused."""
+    if account.kind != "subscription" or not sys.platform.startswith("linux"):
+        return []
+    if environ.get(TOKEN_VARIABLE) or TOKEN_VARIABLE in account.env:
+        return []
+    return [
+        f"account {account.name!r} does not look logged in: there is no {LOGIN_FILES[variable][0]} in {value}"
+        f"{_log_in(variable, value)}"
+        for variable, value in account.env.items()
+        if variable in LOGIN_FILES
+        and os.path.isdir(value)
+        and not os.path.exists(os.path.join(value, LOGIN_FILES[variable][0]))
+    ]
+
+
+def _log_in(variable: str, value: str) -> str:
+    if variable not in LOGIN_FILES:
+        return ""
+    return f"; log in once: mkdir -p {value} && {variable}={value} {LOGIN_FILES[variable][1]}"

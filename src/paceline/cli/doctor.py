@@ -1,0 +1,180 @@
+"""`doctor`: what is installed, which agent CLIs and accounts work, what is wrong and how to mend it."""
+
+import os
+import platform
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from rich.text import Text
+
+from paceline.agents import load_agent
+from paceline.agents.launch import metered_variables
+from paceline.cli.checking import INSTALL, account_troubles, login_troubles
+from paceline.cli.inputs import local_zone
+from paceline.cli.printing import NOT_ALL_DONE, one_line, out, print_value
+from paceline.cli.wiring import open_home
+from paceline.errors import PacelineError
+from paceline.settings import Settings, load_settings
+
+LEAST_FREE_BYTES = 1 << 30
+VERSION_SECONDS = 10.0
+OLDEST_PYTHON = (3, 11)
+AGENT_OF_PROVIDER = {
+    "anthropic": "claude",
+    "openai": "codex",
+    "google": "gemini",
+    "github": "copilot",
+    "qwen": "qwen",
+}
+MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "wrong": ("BAD ", "bold red")}
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at. `mend` says what to do about it."""
+
+    what: str
+    verdict: Literal["ok", "note", "wrong"]
+    detail: str
+    mend: str | None = None
+
+
+def show_doctor(*, as_json: bool) -> int:
+    findings = list(_examine(os.environ, Path.cwd()))
+    is_wrong = any(finding.verdict == "wrong" for finding in findings)
+    if as_json:
+        print_value({"ok": not is_wrong, "findings": findings})
+    else:
+        _print(findings)
+    return NOT_ALL_DONE if is_wrong else 0
+
+
+def _print(findings: list[Finding]) -> None:
+    console = out()
+    for finding in findings:
+        mark, style = MARKS[finding.verdict]
+        console.print(Text.assemble((mark, style), f" {finding.what:<16}", one_line(finding.detail, 300)))
+        if finding.mend is not None:
+            console.print(Text.assemble(" " * 21, ("mend: ", "bold"), one_line(finding.mend, 300)))
+    wrong = sum(finding.verdict == "wrong" for finding in findings)
+    end = "Nothing is wrong." if not wrong else f"{wrong} to mend."
+    console.print(Text(end, style="bold green" if not wrong else "bold red"))
+
+
+def _examine(environ: Mapping[str, str], start: Path) -> Iterator[Finding]:
+    yield _python()
+    yield Finding(what="sqlite", verdict="ok", detail=sqlite3.sqlite_version)
+    yield Finding(what="time zone", verdict="ok", detail=f"{local_zone().key} (for reset times that name none)")
+    try:
+        settings = load_settings(start, environ)
+    except PacelineError as error:
+        for line in str(error).splitlines():
+            yield Finding(
+                what="settings", verdict="wrong", detail=line, mend="correct the line; nothing runs until then"
+            )
+        return
+    yield _settings_file(settings)
+    yield from _home(environ, start, settings)
+    yield from _agents(settings, environ)
+    yield from _accounts(settings, environ)
+
+
+def _python() -> Finding:
+    is_old = sys.version_info < OLDEST_PYTHON
+    detail = f"{platform.python_version()}, paceline {version('paceline')}, {platform.system()} {platform.release()}"
+    if not sys.platform.startswith("linux"):
+        mend = "run it on Linux, or in a Linux container: sessions are supervised with what only Linux has"
+        return Finding(what="system", verdict="wrong", detail=detail, mend=mend)
+    return Finding(what="python", verdict="wrong" if is_old else "ok", detail=detail)
+
+
+def _settings_file(settings: Settings) -> Finding:
+    if settings.file is None:
+        mend = "write paceline.toml here or in ~/.config/paceline/ once you need more than the defaults"
+        return Finding(what="settings", verdict="note", detail="no paceline.toml: the defaults are used", mend=mend)
+    return Finding(what="settings", verdict="ok", detail=str(settings.file))
+
+
+def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterator[Finding]:
+    try:
+        with open_home(environ, start) as home:
+            home.spool()
+            leader = home.engine_leader()
+            home.store.append_events([])  # a transaction that writes nothing, but would fail where nothing can be
+    except PacelineError as error:
+        yield Finding(what="home", verdict="wrong", detail=str(error), mend="set PACELINE_HOME to a folder of yours")
+        return
+    engine = f"an engine runs here (process {leader.pid})" if leader else "no engine runs here now"
+    yield Finding(what="home", verdict="ok", detail=f"{settings.home}, {engine}")
+    free = shutil.disk_usage(settings.home).free
+    detail = f"{free / (1 << 30):.1f} GB free"
+    if free < LEAST_FREE_BYTES:
+        yield Finding(
+            what="disk", verdict="wrong", detail=detail, mend="free some, or set PACELINE_HOME to another disk"
+        )
+    else:
+        yield Finding(what="disk", verdict="ok", detail=detail)
+
+
+# -- agents and accounts -----------------------------------------------------------------------------
+
+
+def _agents(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    subscriptions = [account for account in settings.accounts.values() if account.kind == "subscription"]
+    wanted = {AGENT_OF_PROVIDER.get(account.provider) for account in subscriptions}
+    found = 0
+    for name in settings.agent_names():
+        profile = settings.agent(name)
+        if not profile.start:
+            continue
+        program = profile.start[0]
+        path = shutil.which(program, path=environ.get("PATH"))
+        if path is not None:
+            found += 1
+            yield Finding(what=name, verdict="ok", detail=f"{_version_of(path, environ)} ({path})")
+        elif name in wanted or name in settings.agents:
+            mend = INSTALL.get(program, f"install {program} or put its folder on PATH")
+            yield Finding(
+                what=name, verdict="wrong", detail=f"{program} is not on PATH, and an account needs it", mend=mend
+            )
+    if not found:
+        mend = INSTALL["claude"] + '; plans with agent = "command" run without one'
+        yield Finding(what="agents", verdict="note", detail="no agent CLI is on PATH", mend=mend)
+
+
+def _version_of(path: str, environ: Mapping[str, str]) -> str:
+    try:
+        done = subprocess.run(
+            [path, "--version"],
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=VERSION_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "does not answer to --version"
+    return one_line(done.stdout.decode(errors="replace").strip().partition("\n")[0], 60) or "says no version"
+
+
+def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    for account in settings.accounts.values():
+        troubles = account_troubles(account, environ) + login_troubles(account, environ)
+        what = account.name
+        for trouble in troubles:
+            detail, _, mend = trouble.partition("; ")
+            yield Finding(what=what, verdict="wrong", detail=detail, mend=mend or f"set {account.key_env}")
+        if not troubles:
+            kept = f", the last {account.reserve:.0%} of every window is yours" if account.reserve else ""
+            yield Finding(what=what, verdict="ok", detail=f"{account.kind} of {account.provider}{kept}")
+        if account.kind == "subscription":
+            names = sorted(metered_variables(load_agent("command"), account.account) & environ.keys())
+            if names:
+                detail = f"{', '.join(names)} is set here; it is taken away from sessions of {account.name}"
+                yield Finding(what=what, verdict="note", detail=f"{detail}, so that they are never billed by the token")

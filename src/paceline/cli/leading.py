@@ -1,0 +1,116 @@
+"""Who leads a home on this machine: a locked file that names its owner.
+
+The lock ends with its process, however that ends, so a leader that was killed is replaced at once; the lease in the
+store is what other machines go by. Never here: anything a leader does.
+"""
+
+import fcntl
+import os
+import re
+import secrets
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+
+from paceline.errors import StoreError
+
+ENGINE = "engine.lock"
+"""Held by the engine."""
+HOST = "host.lock"
+"""Held by an `exec` that answers for slots while no engine runs."""
+
+
+class Leader(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in the file."""
+
+    owner: str
+    pid: int
+    since: float
+
+
+def new_owner() -> str:
+    """A name that was never used: attempts are named after it."""
+    host = re.sub(r"[^A-Za-z0-9]+", "-", socket.gethostname()).strip("-")[:40] or "host"
+    return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+class LeadLock:
+    """One of the two locks of a home."""
+
+    def __init__(self, home: Path, name: str) -> None:
+        self.previous: Leader | None = None
+        self._path = home / name
+        self._fd: int | None = None
+
+    def take(self, leader: Leader) -> bool:
+        """False while another process has it. `previous` is then who had it before."""
+        fd = self._open()
+        if not _lock(fd):
+            os.close(fd)
+            return False
+        self.previous = _read(fd)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, msgspec.json.encode(leader), 0)
+        self._fd = fd
+        return True
+
+    def release(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def holder(self) -> Leader | None:
+        """Who holds it now."""
+        leader, is_held = self._look()
+        return leader if is_held else None
+
+    def left_behind(self) -> Leader | None:
+        """Who held it last and is gone."""
+        leader, is_held = self._look()
+        return None if is_held else leader
+
+    def _look(self) -> tuple[Leader | None, bool]:
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None, False
+        try:
+            is_held = not _can_share(fd)
+            return _read(fd), is_held
+        finally:
+            os.close(fd)
+
+    def _open(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(f"cannot write {self._path}: {error.strerror}") from error
+
+
+def _lock(fd: int) -> bool:
+    """Tried a few times: someone who only looks holds it for a moment too."""
+    for nap in (0.0, 0.01, 0.02, 0.05, 0.1):
+        time.sleep(nap)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        return True
+    return False
+
+
+def _can_share(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read(fd: int) -> Leader | None:
+    try:
+        return msgspec.json.decode(os.pread(fd, 4096, 0), type=Leader)
+    except msgspec.MsgspecError:
+        return None

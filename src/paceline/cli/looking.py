@@ -1,0 +1,236 @@
+"""`list`, `units`, `logs`, `events`: what is stored, as it is stored. Nothing is changed by looking."""
+
+import sys
+import time
+from collections.abc import Iterator
+from zoneinfo import ZoneInfo
+
+import msgspec
+from rich.text import Text
+
+from paceline.cli import event_words
+from paceline.cli.names import every_unit, find_campaign, find_unit
+from paceline.cli.printing import one_line, out, print_line, print_table, print_value, printable, say, table
+from paceline.cli.wiring import Home
+from paceline.cli.words import relative
+from paceline.core.lifecycle import UnitState
+from paceline.detect.stream import Channel
+from paceline.errors import UnknownName
+from paceline.executors.spool import OutputReader, Spool, is_locked
+from paceline.store import Campaign, StoredEvent, Unit, UnitCounts
+
+LOOK_SECONDS = 0.3
+CHANNELS: tuple[Channel, ...] = ("stdout", "stderr", "screen")
+MOST_UNITS_SHOWN = 100
+STATE_STYLES = {
+    "running": "green",
+    "done": "dim",
+    "parked": "yellow",
+    "held": "bold yellow",
+    "quarantined": "bold red",
+    "cancelled": "dim",
+}
+
+
+# -- campaigns -----------------------------------------------------------------------------------
+
+
+def campaign_json(campaign: Campaign, counts: UnitCounts) -> dict[str, object]:
+    return {**msgspec.to_builtins(campaign), "units": msgspec.to_builtins(counts)}
+
+
+def show_campaigns(home: Home, *, as_json: bool) -> None:
+    counts = home.store.counts()
+    campaigns = home.store.campaigns()
+    if as_json:
+        print_value({"campaigns": [campaign_json(each, counts.get(each.name, UnitCounts())) for each in campaigns]})
+        return
+    if not campaigns:
+        say("No campaigns yet. `paceline run PLAN` adds one and runs it.")
+        return
+    columns = ("campaign", "state", "priority", "agent", "done", "running", "waiting", "parked", "failed")
+    made = table(*columns, right=("priority", *columns[4:]))
+    for campaign in campaigns:
+        each = counts.get(campaign.name, UnitCounts())
+        total = each.todo + each.running + each.done + each.quarantined + each.held + each.cancelled
+        agent = f"{campaign.agent} {campaign.model or ''}".strip()
+        waiting = each.todo - each.parked
+        numbers = (f"{each.done}/{total}", each.running, waiting, each.parked, each.quarantined + each.held)
+        made.add_row(campaign.name, _campaign_state(campaign, each), str(campaign.priority), agent, *map(str, numbers))
+    print_table(made)
+
+
+def _campaign_state(campaign: Campaign, counts: UnitCounts) -> str:
+    if campaign.state == "active" and not counts.todo and not counts.running:
+        return "finished"
+    return campaign.state
+
+
+# -- units ---------------------------------------------------------------------------------------
+
+
+def unit_json(unit: Unit) -> dict[str, object]:
+    """As the contract names its fields."""
+    return {
+        "id": unit.id,
+        "campaign": unit.campaign,
+        "state": unit.state,
+        "attempts": unit.counters.attempts,
+        "tries": unit.counters.tries,
+        "parks": unit.counters.parks,
+        "resume_at": unit.resume_at,
+        "reason": unit.reason,
+        "account": unit.account or None,
+        "session_id": unit.session_id,
+        "started_at": unit.started_at,
+        "ended_at": unit.ended_at,
+        "exit_code": unit.exit_code,
+    }
+
+
+def show_units(home: Home, name: str, *, state: str | None, most: int | None, as_json: bool) -> None:
+    campaign = find_campaign(home.store, name)
+    units = list(_units(home, campaign.name, state, most or (1 << 60 if as_json else MOST_UNITS_SHOWN)))
+    if as_json:
+        print_value({"units": [unit_json(unit) for unit in units]})
+        return
+    now = time.time()
+    made = table("unit", "state", "attempts", "tries", "account", "since", "reason", right=("attempts", "tries"))
+    for unit in units:
+        shown = phase_of(unit)
+        since = unit.started_at if unit.state == "running" else unit.ended_at
+        made.add_row(
+            one_line(unit.spec.id, 60),
+            Text(shown, style=STATE_STYLES.get(shown, "")),
+            str(unit.counters.attempts),
+            str(unit.counters.tries),
+            unit.account or "",
+            relative(since - now) if since else "",
+            _reason(unit, now),
+        )
+    print_table(made)
+    counts = home.store.counts()[campaign.name]
+    total = counts.todo + counts.running + counts.done + counts.quarantined + counts.held + counts.cancelled
+    if len(units) < total:
+        say(f"{len(units)} of {total:,} units; --state running|todo|done|… and --limit N choose others.", style="dim")
+
+
+def _units(home: Home, campaign: str, state: str | None, most: int) -> Iterator[Unit]:
+    """Parked is what people call todo units with a time; the store keeps them among the todo."""
+    if state is None:
+        yield from every_unit(home.store, campaign, most=most)
+        return
+    stored = msgspec.convert("todo" if state in ("parked", "waiting") else state, UnitState)
+    cursor: str | None = None
+    while most > 0:
+        page = home.store.units(campaign=campaign, state=stored, limit=min(most, 1000), cursor=cursor)
+        for unit in page.units:
+            if state in ("parked", "waiting") and phase_of(unit) != state:
+                continue
+            yield unit
+            most -= 1
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def phase_of(unit: Unit) -> str:
+    """The state as people see it."""
+    if unit.state != "todo":
+        return unit.state
+    return "parked" if unit.resume_at is not None else "waiting"
+
+
+def _reason(unit: Unit, now: float) -> str:
+    if unit.resume_at is not None:
+        return f"{one_line(unit.reason, 80)}; again {relative(unit.resume_at - now)}"
+    return "" if unit.state == "done" else one_line(unit.reason, 100)
+
+
+# -- output --------------------------------------------------------------------------------------
+
+
+def show_logs(home: Home, name: str, *, channel: str | None, follow: bool, as_json: bool) -> None:
+    """What the last try printed."""
+    unit = find_unit(home.store, name)
+    if unit.attempt is None:
+        raise UnknownName(f"{unit.id} has not been started yet; `paceline why {unit.id}` says what holds it")
+    folder = home.spool().folder(unit.attempt)
+    if folder is None:
+        raise UnknownName(f"the output of {unit.id} is not here any more (attempt {unit.attempt})")
+    channels = [each for each in CHANNELS if channel in (None, each)]
+    if as_json:
+        answer: dict[str, str] = {"unit": unit.id, "attempt": unit.attempt}
+        answer.update((each, text) for each in channels if (text := _whole(folder, each)))
+        print_value(answer)
+        return
+    is_empty = _print_output(home.spool(), unit.attempt, channels, follow=follow)
+    if is_empty and sys.stdout.isatty():
+        say("(nothing was printed)", style="dim")
+
+
+def _whole(folder: str, channel: Channel) -> str:
+    reader = OutputReader(folder, channel)
+    return b"".join(iter(reader.read, b"")).decode(errors="replace")
+
+
+def _print_output(spool: Spool, attempt: str, channels: list[Channel], *, follow: bool) -> bool:
+    """All there is, and with `follow` what comes until the session ends. Whether there was nothing."""
+    folder = spool.folder(attempt) or ""
+    readers = [OutputReader(folder, channel) for channel in channels]
+    is_empty = True
+    while True:
+        is_live = is_locked(folder)  # looked at first: what is printed up to its end is shown
+        for reader in readers:
+            while piece := reader.read():
+                is_empty = False
+                _write(piece)
+        if not (follow and is_live):
+            return is_empty
+        time.sleep(LOOK_SECONDS)
+
+
+def _write(piece: bytes) -> None:
+    """Bytes as they are to a pipe; to a terminal nothing that could steer it."""
+    if sys.stdout.isatty():
+        sys.stdout.write(printable(piece.decode(errors="replace").replace("\r\n", "\n")))
+        sys.stdout.flush()
+    else:
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+
+
+# -- events --------------------------------------------------------------------------------------
+
+
+def show_events(home: Home, *, unit: str | None, after: int | None, most: int, follow: bool, as_json: bool) -> None:
+    unit_id = find_unit(home.store, unit).id if unit is not None else None
+    seen = after if after is not None else _start_of_last(home, unit_id, most)
+    while True:
+        events = home.store.events(after=seen, unit=unit_id, limit=1000 if after is None else min(most, 1000))
+        for event in events:
+            seen = event.id
+            print_event(event, home.zone, as_json=as_json)
+        if not follow and (after is not None or len(events) < 1000):
+            return
+        if follow and not events:
+            time.sleep(LOOK_SECONDS)
+
+
+def _start_of_last(home: Home, unit_id: str | None, most: int) -> int:
+    """The id before the last so many."""
+    if unit_id is not None:
+        ids = [event.id for event in home.store.events(unit=unit_id, limit=1_000_000)]
+        return ids[-most:][0] - 1 if ids else 0
+    return max(0, last_event_id(home) - most)
+
+
+def last_event_id(home: Home) -> int:
+    return home.store.append_events([])
+
+
+def print_event(stored: StoredEvent, zone: ZoneInfo, *, as_json: bool) -> None:
+    if as_json:
+        print_line(event_words.as_json(stored))
+        return
+    out().print(Text(event_words.line_of(stored.event, zone), style=event_words.style_of(stored.event)))

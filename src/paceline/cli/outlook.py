@@ -1,0 +1,48 @@
+"""The Governor as the leader has it, or the next one will find it: for commands that look in from another process.
+
+It is built from the store and thrown away; what is decided on it is never carried out.
+"""
+
+from collections.abc import Iterable
+
+from paceline.cli.wiring import Home, engine_settings
+from paceline.core import Governor, Ticket
+from paceline.engine import control
+from paceline.engine.lines import Lines
+from paceline.engine.outside import read_slots
+from paceline.engine.remembered import CommandReader, load_governor
+from paceline.store import Campaign, Unit
+
+
+class Outlook:
+    """Limits with what was learnt and what was commanded since, and a place taken for everything that runs."""
+
+    def __init__(self, home: Home, now: float, extra: Iterable[Campaign] = ()) -> None:
+        settings = engine_settings(home.settings, home.zone)
+        self.governor: Governor = load_governor(home.store, settings.governor, now)
+        self.lines = Lines(self.governor, settings.accounts, "outlook")
+        self.campaigns = {campaign.name: campaign for campaign in (*home.store.campaigns(), *extra)}
+        for account in home.settings.accounts.values():
+            if account.reserve:
+                self.governor.set_pace(account.scope, reserve=account.reserve, now=now)
+        control.carry_out(self.governor, CommandReader(home.store).read(), now)
+        for campaign in self.campaigns.values():
+            self._limit_campaign(campaign, now)
+        self.running: list[Unit] = home.store.running_units()
+        for unit in self.running:
+            self._count(unit, home, now)
+        for slot in read_slots(home.store).values():
+            if slot.is_granted and slot.holder.is_alive():
+                self.governor.adopt(slot.ticket, now=now)
+
+    def _limit_campaign(self, campaign: Campaign, now: float) -> None:
+        scope = f"campaign:{campaign.name}"
+        if self.governor.get_limit(scope) != campaign.max_sessions:
+            self.governor.set_limit(scope, campaign.max_sessions, now=now)
+
+    def _count(self, unit: Unit, home: Home, now: float) -> None:
+        campaign = self.campaigns[unit.campaign]
+        account = home.settings.accounts.get(unit.account or "")
+        scopes = self.lines.scopes(campaign, account.account if account else None)
+        ticket = Ticket(f"unit:{unit.id}", scopes, group=campaign.name, priority=campaign.priority, leased=False)
+        self.governor.adopt(ticket, now=now)

@@ -1,0 +1,126 @@
+"""`preview PLAN`: what would be dispatched now and why not the rest. Starts nothing, stores nothing."""
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from paceline.cli.adding import read_checked_plan
+from paceline.cli.names import every_unit
+from paceline.cli.outlook import Outlook
+from paceline.cli.printing import one_line, print_value, say
+from paceline.cli.wiring import Home
+from paceline.cli.words import relative
+from paceline.core import Deferred, Granted
+from paceline.engine.plan import Plan
+from paceline.store import Campaign, Unit
+
+MOST_NAMED = 20
+MOST_ROUNDS = 1000
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """`starts` are unit ids in the order they would go; `waits` what holds the others, by account."""
+
+    campaign: str
+    units: int
+    starts: list[str]
+    on: dict[str, int]
+    waits: dict[str, Deferred]
+    waiting: int
+    parked: int
+    running: int
+    finished: int
+
+
+def make_preview(home: Home, plan: Plan, now: float) -> Preview:
+    campaign = plan.campaign
+    stored = {unit.spec.id: unit for unit in _stored_units(home, campaign.name)}
+    states = [stored.get(each.id) for each in plan.units]
+    fresh = [f"{campaign.name}/{spec.id}" for spec, unit in zip(plan.units, states, strict=True) if _may_go(unit, now)]
+    outlook = Outlook(home, now, extra=[_as_stored(home, plan)])
+    granted = _dispatch(home, outlook, campaign.name, len(fresh), now)
+    count = sum(granted.values())
+    waits = {line: why for line, why in outlook.lines.why(now).items() if line.partition(" ")[0] == campaign.name}
+    return Preview(
+        campaign=campaign.name,
+        units=len(plan.units),
+        starts=fresh[:count],
+        on=dict(granted),
+        waits={line.partition(" ")[2]: why for line, why in waits.items()},
+        waiting=max(0, len(fresh) - count),
+        parked=sum(unit is not None and _is_parked(unit, now) for unit in states),
+        running=sum(unit is not None and unit.state == "running" for unit in states),
+        finished=sum(unit is not None and unit.state not in ("todo", "running") for unit in states),
+    )
+
+
+def _stored_units(home: Home, name: str) -> list[Unit]:
+    known = any(campaign.name == name for campaign in home.store.campaigns())
+    return list(every_unit(home.store, name, most=1 << 60)) if known else []
+
+
+def _as_stored(home: Home, plan: Plan) -> Campaign:
+    """Adding a plan again keeps its campaign paused."""
+    states = {campaign.name: campaign.state for campaign in home.store.campaigns()}
+    return msgspec.structs.replace(plan.campaign, state=states.get(plan.campaign.name, "active"))
+
+
+def _may_go(unit: Unit | None, now: float) -> bool:
+    return unit is None or (unit.state == "todo" and not _is_parked(unit, now))
+
+
+def _is_parked(unit: Unit, now: float) -> bool:
+    return unit.state == "todo" and unit.resume_at is not None and unit.resume_at > now
+
+
+def _dispatch(home: Home, outlook: Outlook, name: str, units: int, now: float) -> Counter[str]:
+    """Pass after pass on the thrown-away Governor, until nothing more is granted."""
+    claimable = dict(home.store.claimable())
+    bound = sum(count for (campaign, account), count in claimable.items() if campaign == name and account is not None)
+    claimable[name, None] = max(0, units - bound)
+    granted: Counter[str] = Counter()
+    for _ in range(MOST_ROUNDS):
+        outlook.lines.fit(outlook.campaigns.values(), claimable, now)
+        grants = [effect for effect in outlook.governor.advance(now=now) if isinstance(effect, Granted)]
+        if not grants:
+            break
+        for grant in grants:
+            line = outlook.lines.take(grant.ticket_id)
+            campaign, account = line.campaign.name, line.account_name
+            key = (campaign, account) if claimable.get((campaign, account)) else (campaign, None)
+            if not claimable.get(key):
+                outlook.governor.abandon(grant.ticket_id, now=now)
+                continue
+            claimable[key] -= 1
+            if campaign == name:
+                granted[account] += 1
+    return granted
+
+
+def show_preview(home: Home, path: Path, *, as_json: bool) -> None:
+    now = time.time()
+    plan = read_checked_plan(home, path)
+    preview = make_preview(home, plan, now)
+    if as_json:
+        print_value(preview)
+        return
+    say(f"{preview.campaign}: {preview.units} units; nothing is started or stored by this")
+    _say_starts(preview)
+    for account, why in preview.waits.items():
+        where = f" on {account}" if account else ""
+        until = f", again {relative(why.retry_at - now)}" if why.retry_at is not None else ""
+        say(f"  {preview.waiting} would wait{where}: {why.detail}{until}")
+    for count, what in ((preview.parked, "parked"), (preview.running, "running"), (preview.finished, "finished")):
+        if count:
+            say(f"  {count} {what} already")
+
+
+def _say_starts(preview: Preview) -> None:
+    on = ", ".join(f"{count} on {account}" for account, count in preview.on.items() if account)
+    say(f"  {len(preview.starts)} would start now{f' ({on})' if on else ''}")
+    for unit_id in preview.starts[:MOST_NAMED]:
+        say(f"    {one_line(unit_id, 100)}")
+    if len(preview.starts) > MOST_NAMED:
+        say(f"    … and {len(preview.starts) - MOST_NAMED} more")

@@ -1,0 +1,216 @@
+"""What a person sees while `run` runs: one live screen on a terminal, plain lines otherwise. Looks only, never acts."""
+
+import logging
+import time
+from collections import deque
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from paceline.cli import event_words
+from paceline.cli.printing import one_line
+from paceline.cli.wiring import Home
+from paceline.cli.words import relative
+from paceline.core import Deferred
+from paceline.engine.engine import WHY_STATE
+from paceline.events import Event
+from paceline.store import Campaign, Unit, UnitCounts
+
+REFRESH_SECONDS = 0.5
+RUNNING_ROWS = 8
+PARKED_ROWS = 4
+WAIT_ROWS = 4
+NEWS_ROWS = 6
+PARKED_LOOKED_AT = 200
+BAR_CELLS = 24
+UNTOLD = ("slot.", "control.")
+"""Too many, or said by the person who looks."""
+
+
+class View(Protocol):
+    """Shown from before the first pass to after the last."""
+
+    def start(self) -> None: ...
+
+    def refresh(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class LastWarning(logging.Handler):
+    """The engine's last complaint, for the screen; all of them are in the log file."""
+
+    def __init__(self, zone: ZoneInfo) -> None:
+        super().__init__(logging.WARNING)
+        self._zone = zone
+        self.text: str | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = f": {record.exc_info[1]}" if record.exc_info and record.exc_info[1] else ""
+        self.text = f"{event_words.clock_time(record.created, self._zone)} {record.getMessage()}{error}"
+
+
+class News:
+    """Events as they come, without those that nobody wants to read."""
+
+    def __init__(self, home: Home, after: int) -> None:
+        self._home = home
+        self._seen = after
+
+    def take(self) -> list[Event]:
+        stored = self._home.store.events(after=self._seen)
+        if stored:
+            self._seen = stored[-1].id
+        return [each.event for each in stored if not each.event.name.startswith(UNTOLD)]
+
+
+def read_waits(home: Home) -> dict[str, Deferred]:
+    stored = home.store.load_state(WHY_STATE)
+    return msgspec.json.decode(stored, type=dict[str, Deferred]) if stored else {}
+
+
+class SilentView:
+    """For --json: the figures at the end are all there is."""
+
+    def start(self) -> None: ...
+
+    def refresh(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class PlainView:
+    """One line for each thing that happens, for pipes, logs and CI."""
+
+    def __init__(self, home: Home, after: int, warning: LastWarning) -> None:
+        self._home = home
+        self._news = News(home, after)
+        self._console = Console(highlight=False, markup=False, soft_wrap=True)
+        self._warning = warning
+        self._told: dict[str, tuple[str, str]] = {}
+
+    def start(self) -> None: ...
+
+    def refresh(self) -> None:
+        for event in self._news.take():
+            self._print(event_words.line_of(event, self._home.zone))
+        self._tell_waits()
+        if self._warning.text is not None:
+            self._print(one_line(self._warning.text, 400))
+            self._warning.text = None
+
+    def stop(self) -> None:
+        self.refresh()
+
+    def _tell_waits(self) -> None:
+        """Once for each new reason, not for each second of it."""
+        now = time.time()
+        waits = read_waits(self._home)
+        for line, why in waits.items():
+            if self._told.get(line) != (why.reason, why.scope) and why.reason != "queue_order":
+                at = event_words.clock_time(now, self._home.zone)
+                self._print(f"{at} waits {line}: {wait_words(why, now)}")
+        self._told = {line: (why.reason, why.scope) for line, why in waits.items()}
+
+    def _print(self, line: str) -> None:
+        self._console.print(Text(line))
+
+
+def wait_words(why: Deferred, now: float) -> str:
+    until = f", again {relative(why.retry_at - now)}" if why.retry_at is not None and why.retry_at > now else ""
+    return one_line(why.detail, 200) + until
+
+
+class LiveView:
+    """One screen: campaigns, what runs, what is parked until when, what waits and why, what happened last."""
+
+    def __init__(self, home: Home, after: int, warning: LastWarning) -> None:
+        self._home = home
+        self._news = News(home, after)
+        self._last: deque[Event] = deque(maxlen=NEWS_ROWS)
+        self._warning = warning
+        self._live = Live(console=Console(highlight=False, markup=False), auto_refresh=False, transient=True)
+
+    def start(self) -> None:
+        self._live.start()
+
+    def refresh(self) -> None:
+        self._last.extend(self._news.take())
+        self._live.update(self._screen(time.time()), refresh=True)
+
+    def stop(self) -> None:
+        self._live.stop()
+
+    def _screen(self, now: float) -> RenderableType:
+        store = self._home.store
+        campaigns = [campaign for campaign in store.campaigns() if campaign.state != "cancelled"]
+        parts: list[RenderableType] = [
+            Text(f"paceline · {event_words.clock_time(now, self._home.zone)} · Ctrl-C stops, sessions go on", "dim"),
+            _campaign_table(campaigns, store.counts()),
+        ]
+        parts += _section("running", [_running_line(unit, now) for unit in store.running_units()], RUNNING_ROWS)
+        parts += _section("parked", self._parked_lines(now), PARKED_ROWS)
+        waits = read_waits(self._home).items()
+        parts += _section("waiting", [f"{line}: {wait_words(why, now)}" for line, why in waits], WAIT_ROWS)
+        news = [event_words.line_of(event, self._home.zone) for event in self._last]
+        parts += _section("what happened", news, NEWS_ROWS)
+        if self._warning.text is not None:
+            parts.append(Text(one_line(self._warning.text), style="bold red"))
+        return Group(*parts)
+
+    def _parked_lines(self, now: float) -> list[str]:
+        """By reason, soonest first."""
+        page = self._home.store.units(state="todo", limit=PARKED_LOOKED_AT)
+        groups: dict[tuple[str, str], list[float]] = {}
+        for unit in page.units:
+            if unit.resume_at is not None:
+                groups.setdefault((unit.campaign, unit.reason or ""), []).append(unit.resume_at)
+        soonest = sorted(groups.items(), key=lambda group: min(group[1]))
+        return [
+            f"{campaign}: {len(times)} until {event_words.clock_time(min(times), self._home.zone)}"
+            f" ({relative(min(times) - now)}): {reason}"
+            for (campaign, reason), times in soonest
+        ]
+
+
+def _campaign_table(campaigns: list[Campaign], counts: dict[str, UnitCounts]) -> Table:
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("campaign", "", "done", "running", "waiting", "parked", "failed"):
+        made.add_column(name, justify="left" if name in ("campaign", "") else "right", no_wrap=True)
+    for campaign in campaigns:
+        each = counts.get(campaign.name, UnitCounts())
+        total = each.todo + each.running + each.done + each.quarantined + each.held + each.cancelled
+        name = campaign.name if campaign.state == "active" else f"{campaign.name} ({campaign.state})"
+        made.add_row(
+            one_line(name, 30),
+            ProgressBar(total=max(1, total), completed=each.done, width=BAR_CELLS),
+            f"{each.done}/{total}",
+            str(each.running),
+            str(each.todo - each.parked),
+            str(each.parked),
+            Text(str(each.quarantined + each.held), style="bold red" if each.quarantined + each.held else ""),
+        )
+    return made
+
+
+def _running_line(unit: Unit, now: float) -> str:
+    where = f" on {unit.account}" if unit.account else ""
+    age = relative(unit.started_at - now).removesuffix(" ago") if unit.started_at else "just now"
+    again = f", try {unit.counters.tries}" if unit.counters.tries > 1 else ""
+    return f"{unit.id}{where} for {age}{again}"
+
+
+def _section(title: str, lines: list[str], most: int) -> list[RenderableType]:
+    if not lines:
+        return []
+    shown: list[RenderableType] = [Text(f"{title}", style="bold")]
+    shown += [Text("  " + one_line(line), no_wrap=True, overflow="ellipsis") for line in lines[:most]]
+    if len(lines) > most:
+        shown.append(Text(f"  … and {len(lines) - most} more", style="dim"))
+    return shown

@@ -1,0 +1,137 @@
+"""The composition root: from the environment and paceline.toml to a home with its store, executor and engine.
+
+Which implementation is used is decided here and nowhere else. Never here: what a command does with it.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from paceline.cli.inputs import local_zone
+from paceline.cli.leading import ENGINE, HOST, Leader, LeadLock, new_owner
+from paceline.clock import SystemClock
+from paceline.core.lifecycle import Policy
+from paceline.engine.engine import Engine, EngineSettings
+from paceline.errors import EngineBusy, InvalidSettings, StoreError
+from paceline.executors.process import ProcessExecutor
+from paceline.executors.spool import Spool
+from paceline.settings import Settings, governor_settings, load_settings
+from paceline.store import SqliteStore, Store
+
+STEP_BACK_SECONDS = 3.0
+"""An `exec` that answers for slots looks for an engine more often than this, and makes room for it."""
+
+
+class Home:
+    """The folder of state and what is open in it."""
+
+    def __init__(self, settings: Settings, store: Store, environ: Mapping[str, str]) -> None:
+        self.settings = settings
+        self.store = store
+        self.environ = dict(environ)
+        self.zone: ZoneInfo = local_zone()
+
+    @property
+    def path(self) -> Path:
+        return self.settings.home
+
+    @property
+    def spool_root(self) -> str:
+        return str(self.path / "spool")
+
+    def spool(self) -> Spool:
+        return Spool(self.spool_root)
+
+    def executor(self) -> ProcessExecutor:
+        return ProcessExecutor(self.spool_root)
+
+    def lock(self, name: str) -> LeadLock:
+        return LeadLock(self.path, name)
+
+    def engine_leader(self) -> Leader | None:
+        """The engine that runs this home on this machine."""
+        return self.lock(ENGINE).holder()
+
+
+@contextlib.contextmanager
+def open_home(environ: Mapping[str, str] | None = None, start: Path | None = None) -> Iterator[Home]:
+    """The home that the environment names, made where there is none yet."""
+    environ = os.environ if environ is None else environ
+    settings = load_settings(start or Path.cwd(), environ)
+    make_private(settings.home)
+    path = settings.sqlite_path
+    if path is None:
+        raise InvalidSettings(f"{settings.store_url.partition(':')[0]} is no store of this version; use sqlite:///PATH")
+    if path.parent != settings.home:
+        make_private(path.parent)
+    store = SqliteStore(path)
+    try:
+        yield Home(settings, store, environ)
+    finally:
+        store.close()
+
+
+def make_private(folder: Path) -> None:
+    """Prompts and output are nobody else's business."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot make {folder}: {error.strerror}; set PACELINE_HOME to a folder of yours") from error
+
+
+def engine_settings(settings: Settings, zone: ZoneInfo) -> EngineSettings:
+    accounts = settings.accounts.values()
+    return EngineSettings(
+        governor=governor_settings(settings),
+        accounts={account.name: account.account for account in accounts},
+        reserves={account.name: account.reserve for account in accounts if account.reserve},
+        heartbeat=settings.engine.heartbeat,
+        lease=settings.engine.lease,
+        policy=Policy(max_attempts=settings.engine.max_attempts),
+        tz=zone.key,
+    )
+
+
+@contextlib.contextmanager
+def leading_engine(home: Home) -> Iterator[Engine]:
+    """An engine that nobody else on this machine stands in the way of; `EngineBusy` if one runs already."""
+    owner = new_owner()
+    lock = home.lock(ENGINE)
+    if not lock.take(Leader(owner=owner, pid=os.getpid(), since=time.time())):
+        holder = lock.holder()
+        who = f" (process {holder.pid})" if holder else ""
+        raise EngineBusy(f"another engine{who} runs {home.path}; stop it first, or use another PACELINE_HOME")
+    executor = home.executor()
+    try:
+        resign(home.store, lock.previous)
+        _wait_for_host(home)
+        yield Engine(
+            engine_settings(home.settings, home.zone),
+            store=home.store,
+            executor=executor,
+            clock=SystemClock(),
+            agents=home.settings.agent,
+            environ=home.environ,
+            owner=owner,
+        )
+    finally:
+        executor.close()
+        lock.release()
+
+
+def _wait_for_host(home: Home) -> None:
+    """An `exec` that leads steps back when it sees the engine's lock; one that was killed has left its lease."""
+    host = home.lock(HOST)
+    give_up_at = time.monotonic() + STEP_BACK_SECONDS
+    while host.holder() is not None and time.monotonic() < give_up_at:
+        time.sleep(0.05)
+    resign(home.store, host.left_behind())
+
+
+def resign(store: Store, gone: Leader | None) -> None:
+    """A leader that was killed on this machine has left its lease behind: nobody need wait for its end."""
+    if gone is not None:
+        store.resign(gone.owner)
