@@ -24,7 +24,7 @@ from paceline.core import (
 )
 from paceline.core.checks import check_limit, check_seconds
 from paceline.core.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
-from paceline.core.settings import HeadroomMode
+from paceline.core.settings import Cooldown, HeadroomMode
 from paceline.core.signals import RateLimited, Signal, Usage
 from paceline.errors import CapacityError, MaxRunsExceeded, MaxSessionsExceeded, SlotLost, SlotTimeout, TicketConflict
 from paceline.events import Event
@@ -57,7 +57,7 @@ class Limiter:
         max_parallel_sessions: int | None = 100,
         max_parallel_runs: int | None = 50,
         limits: dict[str, int] | None = None,
-        cooldown: float = 0.0,
+        cooldown: Cooldown = 0.0,
         headroom: HeadroomMode = "adaptive",
         default_pause: float = 30.0,
         slot_timeout: float = 300.0,
@@ -348,14 +348,14 @@ class Limiter:
         """Every configured limit by scope or pattern; the global pool is in `status`."""
         return {scope: limit for scope, limit in self._governor.limits().items() if scope not in (SESSIONS, RUNS)}
 
-    def set_cooldown(self, scope: str, seconds: float) -> None:
-        """How long a released slot still counts in the scope."""
-        self._governor.set_cooldown(scope, seconds, now=self._now())
+    def set_cooldown(self, scope: str, cooldown: Cooldown) -> None:
+        """How long a released slot still counts in the scope: seconds, or "auto" to learn it from usage readings."""
+        self._governor.set_cooldown(scope, cooldown, now=self._now())
 
     def get_cooldown(self, scope: str) -> float:
         return self._governor.get_cooldown(scope)
 
-    def cooldowns(self) -> dict[str, float]:
+    def cooldowns(self) -> dict[str, Cooldown]:
         """Every cooldown that was set, by scope or pattern."""
         return self._governor.cooldowns()
 

@@ -196,3 +196,11 @@ def test_a_name_without_wildcards_is_an_exact_pattern_of_itself(path: str) -> No
 def test_malformed_patterns_are_refused(pattern: object) -> None:
     with pytest.raises(InvalidScope):
         ScopePattern(pattern)  # type: ignore[arg-type]
+
+
+def test_a_bare_wildcard_stands_for_providers_not_for_the_global_pool() -> None:
+    pattern = ScopePattern("*")
+
+    matched = [scope for scope in ("umans", "sessions", "runs", "campaign:x", "agent:claude") if pattern.matches(scope)]
+
+    assert matched == ["umans"]

@@ -123,14 +123,18 @@ model = ["-m", "{model}"]
     assert "mine" in found.agent_names()
     governor = governor_settings(found)
     assert governor.cooldowns == {"anthropic": 1.0}
-    assert (governor.cooldown, governor.headroom, governor.usage_scopes) == (0.35, "one-way", ("anthropic",))
+    assert (governor.cooldown, governor.headrooms, governor.usage_scopes) == (
+        0.35,
+        {"anthropic": "one-way"},
+        ("anthropic",),
+    )
     assert LimitTable(governor, {}).configured("anthropic/max-1/opus-4-6") == 4
 
 
-def test_providers_of_different_headroom_leave_the_default(load: Load) -> None:
+def test_each_provider_has_a_headroom_of_its_own(load: Load) -> None:
     found = load(ACCOUNTS + '[providers.openai]\nheadroom = "off"')
 
-    assert governor_settings(found).headroom == "adaptive"
+    assert governor_settings(found).headrooms["openai"] == "off"
 
 
 def test_variables_follow_the_tables_and_an_empty_one_counts_as_unset(load: Load) -> None:

@@ -10,6 +10,7 @@ from paceline.core.books import Books
 from paceline.core.queue import Lane, Waiter, foremost_watcher, line_key, watch
 from paceline.core.scope_state import ScopeState
 from paceline.core.scopes import SESSIONS
+from paceline.core.shares import lift_newcomer
 from paceline.core.slots import LiveSlot
 from paceline.core.tickets import Ticket
 
@@ -56,7 +57,7 @@ def enqueue(books: Books, lane: Lane, ticket: Ticket, refusing: ScopeState | Non
     waiter = Waiter(line_key(ticket.since, now, books.settings.ageing), books.seq, ticket, lane, now)
     books.waiters[ticket.id] = waiter
     if lane.group.waiting == 0 and refusing is not None:
-        books.lift_newcomer(lane.group, refusing)
+        lift_newcomer(books, lane.group, refusing)
     lane.group.waiting += 1
     for scope in lane.scopes:
         scope.waiting += 1

@@ -9,10 +9,10 @@ from collections import deque
 from heapq import heappop, heappush
 
 from paceline.core.limits import UNLIMITED, LimitTable, PatternTable
-from paceline.core.queue import Group, Lane, Waiter, foremost_watcher, watch, weight_of
+from paceline.core.queue import Group, Lane, Waiter, watch, weight_of
 from paceline.core.scope_state import ScopeState
 from paceline.core.scopes import ScopePattern, canonical_scope
-from paceline.core.settings import GovernorSettings, HeadroomMode
+from paceline.core.settings import Cooldown, GovernorSettings, HeadroomMode
 from paceline.core.slots import LiveSlot
 from paceline.core.tickets import Ticket
 from paceline.core.usage_gate import UsageGate
@@ -35,15 +35,15 @@ class Books:
         now: float,
         *,
         live_limits: dict[str, int | None] | None = None,
-        live_cooldowns: dict[str, float] | None = None,
+        live_cooldowns: dict[str, Cooldown] | None = None,
         modes: dict[str, HeadroomMode] | None = None,
     ) -> None:
         self.settings = settings
         self.slot_timeout = settings.slot_timeout
         self.now = now
         self.limits = LimitTable(settings, live_limits or {})
-        self.cooldowns: PatternTable[float] = PatternTable(settings.cooldowns, live_cooldowns or {})
-        self.modes: dict[str, HeadroomMode] = dict(modes or {})
+        self.cooldowns: PatternTable[Cooldown] = PatternTable(settings.cooldowns, live_cooldowns or {})
+        self.modes: PatternTable[HeadroomMode] = PatternTable(settings.headrooms, modes or {})
         self.scopes: dict[str, ScopeState] = {}
         self.lanes: dict[LaneKey, Lane] = {}
         self.groups: dict[str | int, Group] = {}
@@ -72,22 +72,21 @@ class Books:
         """The state of a canonical scope, made on first use."""
         state = self.scopes.get(name)
         if state is None:
-            mode = self.modes.get(name, self.settings.headroom)
-            state = ScopeState(name, self.limits.configured(name), self.cooldown_of(name), mode)
+            state = ScopeState(name, self.limits.configured(name), self.cooldown_of(name), self.mode_of(name))
             if name in self.settings.usage_scopes:
                 state.usage = UsageGate(self.settings.usage_interval, self.settings.usage_timeout)
                 state.refresh()
             self.scopes[name] = state
         return state
 
-    def cooldown_of(self, name: str) -> float:
+    def cooldown_of(self, name: str) -> Cooldown:
         """Its own, else that of the path it lies in, else the default."""
-        while True:
-            if (found := self.cooldowns.lookup(name)) is not None:
-                return found[1]
-            if "/" not in name:
-                return self.settings.cooldown
-            name = name.rsplit("/", 1)[0]
+        found = self.cooldowns.lookup_path(name)
+        return self.settings.cooldown if found is None else found
+
+    def mode_of(self, name: str) -> HeadroomMode:
+        """Its own, else that of the path it lies in, else the default."""
+        return self.modes.lookup_path(name) or self.settings.headroom
 
     def lane(self, ticket: Ticket) -> Lane:
         """The line the ticket belongs in. Its scopes are checked when the line is made."""
@@ -262,39 +261,6 @@ class Books:
     def mean_slot(self) -> float:
         """How long a slot is held, as far as seen; before the first release: a second."""
         return self.finished_seconds / self.finished_slots if self.finished_slots else 1.0
-
-    def lift_newcomer(self, group: Group, refusing: ScopeState) -> None:
-        """A group that had nothing to run comes back at the current virtual time: no hoarded credit.
-
-        That is the time of those it now waits beside. Where nobody waits yet, all that was used before is
-        past: it starts level with the largest. Groups that never have to wait set no time: what they
-        leave unused is nobody's credit.
-        """
-        rivals = {lane.group for lane in refusing.run_lanes}
-        rivals.update(other for other in tuple(refusing.watchers) if foremost_watcher(refusing, other) is not None)
-        rivals.discard(group)
-        if rivals:
-            self._lift([group], min(self._values(list(rivals))))
-        elif len(self.groups) > 1:
-            self._lift([group], max(self._values([other for other in self.groups.values() if other is not group])))
-
-    def lift_blocked(self, scope: ScopeState) -> None:
-        """The same for all groups that a gate or limit of the scope kept out; they keep their distances."""
-        blocked = [group for group in tuple(scope.watchers) if foremost_watcher(scope, group) is not None]
-        others = [group for group in self.groups.values() if group not in blocked]
-        served = [group for group in others if group.waiting] or [group for group in others if group.live]
-        if blocked and served:
-            self._lift(blocked, min(self._values(served)))
-
-    def _lift(self, groups: list[Group], value: float) -> None:
-        behind = value - min(self._values(groups))
-        if behind > 0:
-            for group in groups:
-                group.accrued += behind * group.weight
-
-    def _values(self, groups: list[Group]) -> list[float]:
-        mean = self.mean_slot
-        return [group.value(mean, self.now) for group in groups]
 
     # -- time ----------------------------------------------------------------------------------
 

@@ -40,6 +40,14 @@ class PatternTable(Generic[Value]):
                 return pattern.text, self._merged[pattern.text]
         return None
 
+    def lookup_path(self, scope: str) -> Value | None:
+        """The value of the scope, else of the path it lies in."""
+        while (found := self.lookup(scope)) is None:
+            if "/" not in scope:
+                return None
+            scope = scope.rsplit("/", 1)[0]
+        return found[1]
+
     def entries(self) -> dict[str, Value]:
         return dict(self._merged)
 

@@ -12,6 +12,7 @@ from paceline.core.headroom import Headroom, PlatformCap
 from paceline.core.pacing import RATE_SPAN_SECONDS, BudgetGate, Pacer
 from paceline.core.scope_state import ScopeState
 from paceline.core.scopes import canonical_scope, scope_reached
+from paceline.core.shares import lift_blocked
 from paceline.core.signals import (
     AuthFailed,
     BillingStop,
@@ -252,7 +253,7 @@ def on_success(books: Books, scopes: tuple[ScopeState, ...], slot: LiveSlot | No
         for window in scope.windows.values():
             if window.state == "probing" and _is_canary(window, slot):
                 window.on_canary_accepted(books.now)
-                books.lift_blocked(scope)
+                lift_blocked(books, scope)
                 books.emit("window.reopened", scope.name, window=window.name)
                 reopened.append(scope)
         books.schedule(scope)

@@ -12,7 +12,7 @@ from paceline.core.headroom import Headroom, PlatformCap
 from paceline.core.limits import UNLIMITED, smallest
 from paceline.core.pacing import BudgetGate, Pace, Pacer, paced_until
 from paceline.core.scopes import is_provider_scope
-from paceline.core.settings import HeadroomMode
+from paceline.core.settings import Cooldown, HeadroomMode
 from paceline.core.tickets import Ticket
 from paceline.core.usage_gate import DEFAULT_LAG_SECONDS, UsageGate
 from paceline.core.verdicts import Reason
@@ -30,7 +30,7 @@ class ScopeState:
         "budget",
         "cap",
         "configured",
-        "cooldown",
+        "cooldown_setting",
         "cooling",
         "headroom",
         "hold",
@@ -55,11 +55,11 @@ class ScopeState:
         "windows",
     )
 
-    def __init__(self, name: str, configured: int | None, cooldown: float, mode: HeadroomMode) -> None:
+    def __init__(self, name: str, configured: int | None, cooldown: Cooldown, mode: HeadroomMode) -> None:
         self.name = name
         self.is_provider = is_provider_scope(name)
         self.configured = configured
-        self.cooldown = cooldown if self.is_provider else 0.0
+        self.cooldown_setting = cooldown
         self.mode = mode
         self.used = 0
         self.reserved = 0
@@ -84,6 +84,15 @@ class ScopeState:
     def live(self) -> int:
         """Places held by live slots."""
         return self.used - len(self.cooling)
+
+    @property
+    def cooldown(self) -> float:
+        """How long a released slot still counts; only a provider's counter lags."""
+        if not self.is_provider:
+            return 0.0
+        if self.cooldown_setting == "auto":
+            return (self.usage.learnt_lag if self.usage else None) or DEFAULT_LAG_SECONDS
+        return self.cooldown_setting
 
     @property
     def effective(self) -> int | None:

@@ -114,6 +114,9 @@ class ScopePattern:
         self._regex = re.compile("/".join(_part_regex(part) for part in self.text.split("/", 2)))
 
     def matches(self, scope: str) -> bool:
+        """`*` stands for any provider, never for the global pool, a campaign or an agent."""
+        if not (self.is_exact or is_provider_scope(scope) or ":" in self.text):
+            return False
         return self._regex.fullmatch(scope) is not None
 
     def matches_account_of(self, scope: str) -> bool:

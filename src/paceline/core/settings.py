@@ -9,16 +9,19 @@ from paceline.core.scopes import ScopePattern
 from paceline.errors import InvalidInput
 
 HeadroomMode = Literal["adaptive", "one-way", "off"]
+Cooldown = float | Literal["auto"]
+"""Seconds, or learnt from how far the provider's own count trails behind."""
 HEADROOM_MODES: tuple[HeadroomMode, ...] = ("adaptive", "one-way", "off")
 
 
 class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Scopes in `limits` and `cooldowns` may be patterns. All times are seconds."""
+    """Scopes in `limits`, `cooldowns` and `headrooms` may be patterns; the last two hold for all inside as well."""
 
     limits: dict[str, int | None] = {}
-    cooldown: float = 0.0
-    cooldowns: dict[str, float] = {}
+    cooldown: Cooldown = 0.0
+    cooldowns: dict[str, Cooldown] = {}
     headroom: HeadroomMode = "adaptive"
+    headrooms: dict[str, HeadroomMode] = {}
     usage_scopes: tuple[str, ...] = ()
     default_pause: float = 30.0
     slot_timeout: float = 300.0
@@ -32,14 +35,27 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
         for scope, limit in self.limits.items():
             ScopePattern(scope)
             check_limit(limit, f"limits[{scope!r}]")
-        for scope, seconds in self.cooldowns.items():
+        check_cooldown(self.cooldown, "cooldown")
+        for scope, cooldown in self.cooldowns.items():
             ScopePattern(scope)
-            check_seconds(seconds, f"cooldowns[{scope!r}]")
+            check_cooldown(cooldown, f"cooldowns[{scope!r}]")
+        check_headroom(self.headroom, "headroom")
+        for scope, mode in self.headrooms.items():
+            ScopePattern(scope)
+            check_headroom(mode, f"headrooms[{scope!r}]")
         for scope in self.usage_scopes:
             ScopePattern(scope)
-        for name in ("cooldown", "default_pause", "lost_grace", "ageing"):
+        for name in ("default_pause", "lost_grace", "ageing"):
             check_seconds(getattr(self, name), name)
         for name in ("slot_timeout", "watchdog_interval", "usage_interval", "usage_timeout"):
             check_seconds(getattr(self, name), name, above_zero=True)
-        if self.headroom not in HEADROOM_MODES:
-            raise InvalidInput(f"headroom must be one of {', '.join(HEADROOM_MODES)}; got {self.headroom!r}")
+
+
+def check_cooldown(value: object, name: str) -> Cooldown:
+    return "auto" if value == "auto" else check_seconds(value, name)
+
+
+def check_headroom(mode: object, name: str) -> HeadroomMode:
+    if mode not in HEADROOM_MODES:
+        raise InvalidInput(f"{name} must be one of {', '.join(HEADROOM_MODES)}; got {mode!r}")
+    return mode

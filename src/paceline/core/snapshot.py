@@ -16,7 +16,7 @@ from paceline.core.headroom import Headroom, PlatformCap
 from paceline.core.pacing import RATE_SPAN_SECONDS, BudgetGate, Pace, Pacer
 from paceline.core.queue import Lane, Waiter
 from paceline.core.scope_state import ScopeState
-from paceline.core.settings import GovernorSettings, HeadroomMode
+from paceline.core.settings import Cooldown, GovernorSettings, HeadroomMode
 from paceline.core.slots import LiveSlot
 from paceline.core.tickets import Ticket
 from paceline.core.usage_gate import UsageGate
@@ -80,7 +80,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     seq: int
     limits: dict[str, int | None]
-    cooldowns: dict[str, float]
+    cooldowns: dict[str, Cooldown]
     headroom_modes: dict[str, HeadroomMode]
     scopes: tuple[ScopeRecord, ...]
     groups: tuple[GroupRecord, ...]
@@ -101,7 +101,7 @@ def take(books: Books) -> Snapshot:
         seq=books.seq,
         limits=dict(books.limits.live),
         cooldowns=dict(books.cooldowns.live),
-        headroom_modes=dict(books.modes),
+        headroom_modes=dict(books.modes.live),
         scopes=tuple(_scope_record(scope) for scope in books.scopes.values()),
         groups=tuple(
             GroupRecord(group.name, group.weight, group.accrued, group.accrued_at, group.live)

@@ -2,12 +2,12 @@
 
 from paceline.core.admission import settle
 from paceline.core.books import Books
-from paceline.core.checks import check_seconds
 from paceline.core.limits import LimitSource
 from paceline.core.pacing import Pace, Strategy
 from paceline.core.reports import hold
 from paceline.core.scopes import ScopePattern, canonical_scope
-from paceline.core.settings import HEADROOM_MODES, HeadroomMode
+from paceline.core.settings import Cooldown, HeadroomMode, check_cooldown, check_headroom
+from paceline.core.shares import lift_blocked
 from paceline.core.timekeeping import move_to
 from paceline.errors import InvalidInput
 
@@ -71,7 +71,7 @@ class Steering:
                 scope.headroom.clear()
             scope.platform = None
             scope.refresh()
-            books.lift_blocked(scope)
+            lift_blocked(books, scope)
             books.schedule(scope)
             if scope.effective != previous:
                 books.emit("scope.limit_set", scope.name, limit=scope.effective, previous=previous)
@@ -79,28 +79,31 @@ class Steering:
 
     # -- cooldown, headroom, pace, hold ----------------------------------------------------
 
-    def set_cooldown(self, scope: str, seconds: float, *, now: float) -> None:
+    def set_cooldown(self, scope: str, cooldown: Cooldown, *, now: float) -> None:
         """How long a released slot still counts. Slots that cool already keep the cooldown they began with."""
         pattern = ScopePattern(scope)
-        check_seconds(seconds, "cooldown")
+        checked = check_cooldown(cooldown, "cooldown")
         move_to(self.books, now)
-        self.books.cooldowns.set_live(pattern.text, float(seconds))
+        self.books.cooldowns.set_live(pattern.text, checked)
         for state in self.books.scopes.values():
-            state.cooldown = self.books.cooldown_of(state.name) if state.is_provider else 0.0
+            state.cooldown_setting = self.books.cooldown_of(state.name)
             state.refresh()
 
     def get_cooldown(self, scope: str) -> float:
-        return self.books.cooldown_of(ScopePattern(scope).text)
+        """In seconds, as it is now."""
+        return self.books.scope(canonical_scope(scope)).cooldown
 
-    def cooldowns(self) -> dict[str, float]:
+    def cooldowns(self) -> dict[str, Cooldown]:
         return self.books.cooldowns.entries()
 
     def set_headroom(self, scope: str, mode: HeadroomMode, *, now: float) -> None:
-        if mode not in HEADROOM_MODES:
-            raise InvalidInput(f"headroom must be one of {', '.join(HEADROOM_MODES)}; got {mode!r}")
+        """How the limit of a scope, or of all that match a pattern, reacts to refusals."""
+        pattern = ScopePattern(scope)
+        checked = check_headroom(mode, "headroom")
         move_to(self.books, now)
-        state = self.books.scope(canonical_scope(scope))
-        self.books.modes[state.name] = state.mode = mode
+        self.books.modes.set_live(pattern.text, checked)
+        for state in self.books.scopes.values():
+            state.mode = self.books.mode_of(state.name)
 
     def set_pace(self, scope: str, *, strategy: Strategy = "rush", reserve: float = 0.0, now: float) -> None:
         """How the scope's windows may be used up: flat out, along the line, and what is left to the person."""
@@ -125,5 +128,5 @@ class Steering:
         state = self.books.scope(canonical_scope(scope))
         state.hold = None
         state.refresh()
-        self.books.lift_blocked(state)
+        lift_blocked(self.books, state)
         settle(self.books, [state])

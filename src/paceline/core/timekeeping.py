@@ -9,6 +9,7 @@ from paceline.core.books import Books
 from paceline.core.limits import smallest
 from paceline.core.reports import on_canary_lost
 from paceline.core.scope_state import ScopeState
+from paceline.core.shares import lift_blocked
 from paceline.core.slots import LiveSlot
 from paceline.core.verdicts import Expired
 
@@ -70,7 +71,7 @@ def _end_pause(books: Books, scope: ScopeState) -> None:
     scope.pause.until = None
     if scope.pause.overloads == 0:
         scope.pause = None
-    books.lift_blocked(scope)
+    lift_blocked(books, scope)
     books.emit("scope.resumed", scope.name)
 
 
@@ -91,7 +92,7 @@ def _climb(books: Books, scope: ScopeState) -> None:
             if scope.configured is not None and raised >= scope.configured:
                 scope.platform = None
     if previous is not None and scope.effective != previous:
-        books.lift_blocked(scope)
+        lift_blocked(books, scope)
         books.emit("scope.limit_raised", scope.name, limit=scope.effective, previous=previous)
 
 

@@ -110,17 +110,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def governor_settings(settings: Settings) -> GovernorSettings:
-    """What the Governor is told at the start.
-
-    It takes one headroom mode for all: the one that every provider in use has. Where they differ it is
-    told `adaptive`, and whoever runs it sets the others scope by scope.
-    """
-    used = {account.provider for account in settings.accounts.values()} | settings.providers.keys()
-    modes = {settings.provider(name).headroom for name in used}
+    """What the Governor is told at the start."""
     return GovernorSettings(
         limits={entry.scope: entry.limit for entry in settings.limits.values()},
         cooldown=DEFAULT_COOLDOWN_SECONDS,
         cooldowns={name: provider.cooldown for name, provider in settings.providers.items()},
-        headroom=modes.pop() if len(modes) == 1 else "adaptive",
+        headrooms={name: provider.headroom for name, provider in settings.providers.items()},
         usage_scopes=tuple(name for name, provider in settings.providers.items() if provider.usage_url),
     )

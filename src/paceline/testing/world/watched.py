@@ -325,7 +325,9 @@ class WatchedGovernor:
             return 0.0
         while scope not in self._cooldowns and "/" in scope:
             scope = scope.rpartition("/")[0]
-        return self._cooldowns.get(scope, self.settings.cooldown)
+        cooldown = self._cooldowns.get(scope, self.settings.cooldown)
+        assert cooldown != "auto"  # what is learnt cannot be foretold; the World sets seconds
+        return cooldown
 
     def cooling_in(self, scope: str) -> int:
         """Released slots that may still count; of a place shared by a session and its runs only the governor knows."""

@@ -1,0 +1,97 @@
+"""What a person sets: several tickets at once, slots found again, headroom and cooldown by path and by pattern."""
+
+import pytest
+
+from paceline.core import Governor, GovernorSettings, Granted, Ticket
+from paceline.core.signals import RateLimited, Usage
+from paceline.errors import InvalidDuration, InvalidInput, TicketConflict
+
+
+def let_in(governor: Governor, now: float) -> list[str]:
+    return [effect.ticket_id for effect in governor.advance(now=now) if isinstance(effect, Granted)]
+
+
+def test_tickets_that_ask_together_enter_by_weight_not_by_the_order_of_asking() -> None:
+    governor = Governor(GovernorSettings(limits={"sessions": 3}), now=0.0)
+    low = [Ticket(f"low-{n}", ("sessions",), group="low", priority=0) for n in range(4)]
+    high = [Ticket(f"high-{n}", ("sessions",), group="high", priority=1) for n in range(4)]
+
+    governor.request_all([*low, *high], now=0.0)
+
+    assert sorted(let_in(governor, 0.0)) == ["high-0", "high-1", "low-0"]
+
+
+def test_one_known_ticket_among_several_is_a_conflict() -> None:
+    governor = Governor(now=0.0)
+    governor.request(Ticket("a", ("runs",)), now=0.0)
+
+    with pytest.raises(TicketConflict, match="'a'"):
+        governor.request_all([Ticket("a", ("runs",))], now=0.0)
+
+
+def test_a_slot_found_after_a_restart_counts_even_over_the_limit() -> None:
+    governor = Governor(GovernorSettings(limits={"sessions": 1}), now=0.0)
+
+    for name in ("a", "b"):
+        governor.adopt(Ticket(name, ("sessions",)), now=0.0)
+
+    status = governor.status("sessions", now=0.0)
+    assert status is not None
+    assert (status.in_flight, status.limit) == (2, 1)
+    governor.request(Ticket("c", ("sessions",)), now=0.0)
+    governor.release("a", now=1.0)
+    assert let_in(governor, 1.0) == []
+    governor.release("b", now=2.0)
+    assert let_in(governor, 2.0) == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("headrooms", "limit_after"),
+    [({}, 3), ({"umans": "off"}, 4), ({"um*": "off"}, 4), ({"other": "off"}, 3)],
+)
+def test_headroom_is_set_by_scope_and_pattern(headrooms: dict[str, str], limit_after: int) -> None:
+    settings = GovernorSettings(limits={"umans/key": 4}, headrooms=headrooms)  # type: ignore[arg-type]
+    governor = Governor(settings, now=0.0)
+
+    governor.report("umans/key", RateLimited(retry_after=1.0), now=0.0)
+
+    status = governor.status("umans/key", now=0.0)
+    assert status is not None
+    assert status.limit == limit_after
+
+
+def test_headroom_set_live_wins_and_survives_a_restart() -> None:
+    governor = Governor(GovernorSettings(limits={"umans": 4}), now=0.0)
+    governor.set_headroom("umans", "off", now=0.0)
+    governor = Governor.restore(governor.snapshot(), now=1.0)
+
+    governor.report("umans", RateLimited(retry_after=1.0), now=1.0)
+
+    status = governor.status("umans", now=1.0)
+    assert status is not None
+    assert status.limit == 4
+
+
+def test_an_automatic_cooldown_is_learnt_from_how_far_readings_trail_behind() -> None:
+    settings = GovernorSettings(limits={"umans": 1, "runs": 1}, cooldowns={"umans": "auto"}, usage_scopes=("umans",))
+    governor = Governor(settings, now=0.0)
+    assert governor.get_cooldown("umans") == 0.35
+    governor.request(Ticket("a", ("umans",)), now=0.0)
+    governor.request(Ticket("elsewhere", ("runs",)), now=0.0)
+    governor.request(Ticket("b", ("runs", "umans")), now=0.0)
+    governor.release("a", now=10.0)
+
+    governor.report("umans", Usage(concurrent_sessions=1), now=10.9)  # though nothing lives here any more
+
+    assert governor.get_cooldown("umans") == pytest.approx(0.9)
+
+
+def test_values_that_cannot_be_are_named_and_change_nothing() -> None:
+    governor = Governor(GovernorSettings(cooldowns={"umans": 0.5}), now=0.0)
+
+    with pytest.raises(InvalidDuration, match="cooldown must be a number of seconds; got 'soon'"):
+        governor.set_cooldown("umans", "soon", now=0.0)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="headroom must be one of adaptive, one-way, off; got 'on'"):
+        governor.set_headroom("umans", "on", now=0.0)  # type: ignore[arg-type]
+
+    assert governor.get_cooldown("umans") == 0.5
