@@ -1,4 +1,4 @@
-"""An engine in virtual time: a store, scripted sessions, accounts, and what claude prints in the moments that matter."""
+"""An engine in virtual time: a store, scripted sessions, accounts, and what claude prints when it matters."""
 
 import asyncio
 import json

@@ -279,6 +279,7 @@ class Engine:
         for signal in signals:
             self._report(session, signal, now)
             session.judge(signal, now)
+        session.check_retries(now)
         if session.check_payer() and session.ending is not None:
             self._report(session, BillingStop(detail=session.ending.reason), now)
 

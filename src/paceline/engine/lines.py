@@ -4,6 +4,7 @@ A granted ticket is filled with the next unit that may run there, so a unit with
 where a slot opens. Here: which tickets to keep in line. Never here: units, processes, the store.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -61,8 +62,23 @@ class Lines:
                 for ticket_id in list(line.waiting)[target:]:
                     self.give_back(ticket_id, now)
                 wanted += [line] * (target - len(line.waiting))
+        wanted += self._passed_by(wanted, now)
         wanted.sort(key=lambda line: self._used(line, now))
         self._governor.request_all([self._ticket(line) for line in wanted], now=now)
+
+    def _passed_by(self, wanted: Iterable[Line], now: float) -> list[Line]:
+        """Tickets on accounts with less left line up again behind new ones of the same campaign on better accounts."""
+        passed_by: list[Line] = []
+        best: dict[str, float] = {}
+        for line in wanted:
+            if len(line.campaign.accounts) > 1:
+                best[line.campaign.name] = min(best.get(line.campaign.name, math.inf), self._used(line, now))
+        for line in list(self._lines.values()) if best else ():
+            if line.waiting and self._used(line, now) > best.get(line.campaign.name, math.inf):
+                for ticket_id in list(line.waiting):
+                    self.give_back(ticket_id, now)
+                    passed_by.append(line)
+        return passed_by
 
     def take(self, ticket_id: str) -> Line:
         """The ticket was granted and is filled with a unit."""

@@ -102,11 +102,16 @@ class LiveSession:
             case RateLimited() | Overloaded():
                 self._judge_refusal(signal, now)
 
+    def check_retries(self, now: float) -> None:
+        """Retries that say nothing new are no signals of their own, but they count."""
+        if self.reader.retries > MOST_RETRIES_LEFT_TO_THE_AGENT:
+            wait = self._last_wait if self._last_wait is not None else UNKNOWN_WAIT_SECONDS
+            self._end("refused", f"refused {self.reader.retries} times in a row", now + wait)
+
     def _judge_refusal(self, signal: RateLimited | Overloaded, now: float) -> None:
         self._last_wait = signal.retry_after
         wait = signal.retry_after if signal.retry_after is not None else UNKNOWN_WAIT_SECONDS
-        is_too_often = self.reader.retries > MOST_RETRIES_LEFT_TO_THE_AGENT
-        if wait > LONGEST_WAIT_LEFT_TO_THE_AGENT or is_too_often or not self.has_answered:
+        if wait > LONGEST_WAIT_LEFT_TO_THE_AGENT or not self.has_answered:
             what = "rate limited" if isinstance(signal, RateLimited) else "the provider is overloaded"
             self._end("refused", f"{what}, asked to wait {wait:g} s", now + wait)
 
