@@ -58,7 +58,7 @@ RULES: tuple[Rule, ...] = (
     rule(
         "claude.retry-spinner",
         "rate",
-        r"retrying in \d{1,4} ?s(?:econds)?\.{0,3} ?[·(]? ?\(?attempt #?\d{1,3}(?:/\d{1,3})?",
+        r"retrying in \d{1,4} ?s(?:econds)?\W{1,6}attempt #?\d{1,3}(?:/\d{1,3})?",
         stage=Stage.SIGN,
     ),
     rule(

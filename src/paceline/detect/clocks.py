@@ -81,7 +81,7 @@ _ZONE = (
     r"|(?:UTC|GMT)\s?[+-]\d{1,2}(?::?\d{2})?|[+-]\d{2}:?\d{2}(?:\s[A-Z]{2,5}\b)?"
     rf"|{_ABBREVIATED}|(?:Pacific|Eastern|Beijing)(?:\s[Tt]ime)?)\)?)?"
 )
-_HALF = r"(?P<half>[AaPp]\.?[Mm]\b\.?)"
+_HALF = r"(?P<half>[AaPp](?:\.[Mm]\.|[Mm]\b\.?))"
 _CLOCK = rf"(?P<hour>\d{{1,2}})(?::(?P<minute>\d{{2}})(?:[:](?P<second>\d{{2}}(?:\.\d{{1,9}})?))?)?\s?{_HALF}?"
 _YEAR = r"(?P<year>(?:19|20|21)\d{2})"
 _MONTH = r"(?P<month>[A-Za-zéûçä]{3,10})\.?"

@@ -3,9 +3,8 @@
 from paceline.detect.rules import Rule, Stage, rule
 
 RULES: tuple[Rule, ...] = (
-    rule("codex.not-included", "none", r"to use codex with your chatgpt plan, upgrade"),
+    rule("codex.not-included", "none", r"to use codex with your chatgpt plan, upgrade|usage_not_included"),
     rule("codex.websocket-age", "none", r"websocket_connection_limit_reached|websocket connection limit reached"),
-    rule("codex.own-budget", "none", r"(?:shared )?rollout token budget exhausted|goal budget reached"),
     rule("codex.safety", "none", r"temporarily limited for potentially", anywhere=True),
     rule("codex.wait-for-limits", "quota", r"wait for limits to reset", anywhere=True),
     rule("codex.workspace-credits", "billing", r"(?:your )?workspace is out of credits", stage=Stage.EXACT),

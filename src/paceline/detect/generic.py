@@ -34,6 +34,17 @@ _ANOTHER_SERVICE = (
 # The words before a status code that make it one: `HTTP 429`, `API Error (529`, `last status: 429`.
 _STATUS = r"(?:<3>error(?: code)?|http(?: error)?|<3>status(?:[ _]code)?|code|request rejected):? ?[(\[]?"
 
+# Limits that the user has set himself: they clear when he raises them.
+OWN: tuple[Rule, ...] = (
+    rule(
+        "none.own-setting",
+        "none",
+        r"(?:token budget exhausted|goal budget reached|max session turns)",
+        r"in (?:your |the )?(?:settings?|config)\.(?:json|toml|ya?ml)",
+        anywhere=True,
+    ),
+)
+
 PLATFORM: tuple[Rule, ...] = (
     rule(
         "platform.too-many-parallel",
@@ -112,6 +123,7 @@ BILLING: tuple[Rule, ...] = (
         r"(?:\d{3} )?payment[ _]required",
         r"billing_(?:not_active|error)",
         r"arrearage",
+        r"<6>billing (?:to be|must be|is not|isn't) (?:enabled|active)",
         r"exceeded_current_quota_error",
     ),
     rule(
@@ -210,10 +222,10 @@ OVERLOADED: tuple[Rule, ...] = (
         r"<4>(?:model|engine|server|service|system|api|backend|provider|endpoint|gpu|openai|anthropic|cluster)s?"
         r"(?: (?:is|are|may be|was|were))?(?: (?:currently|temporarily|now)){0,2} overloaded",
         r"<3>servers are down or overloaded",
-        r"(?:repeated )?\d{3} overloaded(?: errors?)?",
+        r"(?:repeated )?\b\d{3} overloaded(?: errors?)?",
         r"<3>\w{0,30}(?:error|exception)(?:[:(-]| -){1,2} ?(?:\d{3} )?overloaded",
         r"message\W{1,4}overloaded",
-        r"^overloaded[.!]?$",
+        r"^overloaded(?=[.!]? ?(?:$|[\[(·]))",
         r"overloadederror",
     ),
     rule(
@@ -258,7 +270,7 @@ RATE: tuple[Rule, ...] = (
         "rate",
         r"<14>(?:hit|reached|exceeded|exceed|exhausted)(?: (?:a|the|your|this|its|our))?(?: \S{1,30}){0,4}?"
         r" (?:rate|call|request|token)[- ]limit",
-        unless=_ANOTHER_SERVICE,
+        unless=rf"{_ANOTHER_SERVICE}|context window",
     ),
     rule(
         "rate.limited",
@@ -309,7 +321,7 @@ RATE: tuple[Rule, ...] = (
     rule(
         "rate.localised",
         "rate",
-        r"速率限制|请求频率|请求过于?频繁|请求过多|限流|頻率限制",
+        r"(?:受|达到|超出|超过|触发)[^\n]{0,6}(?:速率|频率|限流)|(?:请求|访问|调用)(?:次数)?过于?(?:频繁|多|快)|频率过高",
         r"レート ?(?:が)?制限",
         r"요청[^\n]{0,12}제한|속도 제한",
         r"limitad[oa][^\n.]{0,12} (?:tasa|taxa|velocidad)",
@@ -345,7 +357,6 @@ CODES: tuple[Rule, ...] = (
         "overloaded.status",
         "overloaded",
         rf"{_STATUS}(?:503|529)\b",
-        r"(?:503|529)[)\]]",
         r"(?:503|529) (?:service|server|overloaded|\{)",
         stage=Stage.WEAK,
     ),
@@ -361,7 +372,6 @@ CODES: tuple[Rule, ...] = (
         "rate.status",
         "rate",
         rf"{_STATUS}429\b(?!\.\d)",
-        r"429[)\]]",
         r"429 (?:too many|provider|free|rate|you|resource|quota|\{|\"|$)",
         r":http_status/429",
         stage=Stage.WEAK,
@@ -381,4 +391,4 @@ CODES: tuple[Rule, ...] = (
     ),
 )
 
-RULES: tuple[Rule, ...] = PLATFORM + BILLING + QUOTA + OVERLOADED + RATE + CODES
+RULES: tuple[Rule, ...] = OWN + PLATFORM + BILLING + QUOTA + OVERLOADED + RATE + CODES

@@ -18,6 +18,7 @@ from paceline.detect.text import decoded
 
 Headers = dict[str, str]
 
+HEADER_WORDS = frozenset(("ratelimit", "x-codex"))  # in the names of all headers that tell of a limit by themselves
 UNIFIED = "anthropic-ratelimit-unified-"
 _PROXY_PREFIXES = ("llm_provider-", "x-upstream-", "upstream-")
 _HEADER_NAME = re.compile(

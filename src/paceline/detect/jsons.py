@@ -16,7 +16,7 @@ Pairs = list[tuple[str, str]]
 
 # Not strict: a narrow terminal breaks lines inside strings, and the break is then part of them.
 _DECODER = json.JSONDecoder(strict=False)
-_START = re.compile(r'\{\s{0,80}["}]')
+_START = re.compile(r"""(?<!["'`])\{\s{0,80}["}]""")  # in quotes it is a string of some program's
 _PAIR = re.compile(
     r"""["']?\b(?P<key>[A-Za-z][\w.\-]{1,60})["']?\s?(?::|=)\s{0,8}"""
     r"""(?:"(?P<quoted>[^"\n]{0,400})|'(?P<single>[^'\n]{0,400})|(?P<bare>[^\s,;{}\[\]"']{1,120}))"""

@@ -4,9 +4,14 @@ Here: the two entry points that a stream reader calls for each complete piece. N
 bytes into lines, or deciding whose words a line is; the caller passes only what the CLI itself said.
 """
 
+import re
+
 from paceline.core.signals import Signal
 from paceline.detect.observation import Observation
 from paceline.detect.reading import Scene, explain, hints, read_event_in
+
+# Words may be hidden by escapes, colours, line breaks and odd letters: only plain text can be passed over unread.
+_HIDDEN = re.compile(r"[^\x20-\x5b\x5d-\x7e]")
 
 
 def read_event(provider: str, event: dict[str, object], *, seen_at: float, tz: str) -> list[Signal]:
@@ -19,6 +24,6 @@ def read_event(provider: str, event: dict[str, object], *, seen_at: float, tz: s
 
 def read_line(provider: str, line: str, *, channel: str, seen_at: float, tz: str) -> list[Signal]:
     """The signals in one line of the CLI's own text (stderr, plain stdout, screen)."""
-    if not hints(line):
+    if not hints(line) and not _HIDDEN.search(line):
         return []
     return explain(Observation(provider=provider, channel=channel, text=line, seen_at=seen_at, tz=tz)).signals

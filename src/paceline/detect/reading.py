@@ -23,6 +23,7 @@ from paceline.core.signals import (
 from paceline.detect import china, claude_code, codex, generic, google, openai, tools
 from paceline.detect.events import Event, Saying, is_cut_prose, is_event, say
 from paceline.detect.http import (
+    HEADER_WORDS,
     HeaderReading,
     Headers,
     field_reset,
@@ -32,10 +33,12 @@ from paceline.detect.http import (
     read_headers,
 )
 from paceline.detect.jsons import Pairs, documents, scanned
+from paceline.detect.needs import shortest
 from paceline.detect.observation import NOTHING, Observation, Reading
 from paceline.detect.resets import Reset, find_resets, in_range, judged
 from paceline.detect.rules import Kind, Match, Rule, Stage, first_match
-from paceline.detect.text import all_lines, cleaned, decoded, glued, own_lines, shortened, without_meters
+from paceline.detect.text import cleaned, decoded, glued, shortened
+from paceline.detect.voices import all_lines, own_lines, without_meters
 
 ALL_RULES: tuple[Rule, ...] = tuple(
     sorted(
@@ -48,6 +51,7 @@ ALL_RULES: tuple[Rule, ...] = tuple(
     )
 )  # fmt: skip
 
+NEEDED_WORDS = shortest(HEADER_WORDS.union(*(rule.needs for rule in ALL_RULES)))
 _STATUS_KINDS: dict[int, Kind] = {
     401: "auth",
     402: "billing",
@@ -56,17 +60,6 @@ _STATUS_KINDS: dict[int, Kind] = {
     503: "overloaded",
     529: "overloaded",
 }
-# One cheap look before any work: a text without any of these says nothing about capacity.
-HINTS = (
-    "limit", "429", "529", "503", "401", "quota", "overload", "capacity", "credit", "usage", "exhaust", "throttl",
-    "too many", "balance", "concurren", "billing", "busy", "demand", "unavailable", "subscription", "membership",
-    "budget", "payment", "api key", "api-key", "log in", "sign in", "logged in", "unauth", "authentic", "oauth",
-    "retrying in", "slow pool", "children", "status 5", "reset", "too quickly", "too fast",
-    "frequen", "afford", "spend", "free tier",
-    "high load", "try again", "out of ", "regain", "tomorrow", "[13", "[11", "rpm", "tpm",
-    "begrenz", "beschränk", "огранич", "превыш", "лимит", "ogranicz", "sınır",
-    "限", "额", "余", "频", "忙", "载", "量过", "并发", "制限", "混", "제한", "한도",
-)  # fmt: skip
 LONGEST_BACKOFF = 300.0
 MAX_GLUED = 6_000  # a longer text is no message that a narrow terminal broke
 _ERROR_IN_200 = re.compile(
@@ -123,9 +116,9 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hints(text: str) -> bool:
-    """Whether a text is worth reading at all."""
-    low = text.lower()
-    return any(hint in low for hint in HINTS)
+    """Whether a text is worth reading at all: without any word that a rule needs, none can fire."""
+    low = text.casefold()
+    return any(word in low for word in NEEDED_WORDS)
 
 
 def explain(observation: Observation, *, rules: tuple[Rule, ...] = ALL_RULES) -> Reading:
@@ -156,24 +149,25 @@ def _explain(seen: Observation, rules: tuple[Rule, ...]) -> Reading:
             return NOTHING
     if status is not None and status < 400 and not _carries_error(text):
         return _read_healthy(scene, text, headers, status)
-    if not headers and status is None and not hints(text):
-        return NOTHING
-    return _decide(_heard_in_text(scene, text, headers, status, is_body=is_body))
-
-
-def _heard_in_text(scene: Scene, text: str, headers: Headers, status: int | None, *, is_body: bool) -> Heard:
     plain = cleaned(text)
-    pairs = scanned(plain)
-    all_headers = {**headers_among(pairs), **headers}
+    if not headers and status is None and not (hints(plain) or hints(glued(plain))):
+        return NOTHING
+    return _decide(_heard_in_text(scene, plain, headers, status, is_body=is_body))
+
+
+def _heard_in_text(scene: Scene, plain: str, headers: Headers, status: int | None, *, is_body: bool) -> Heard:
     refused = status is not None and status >= 400
-    header_status = status if refused or not all_headers else field_status(pairs)
+    is_loose = is_body or refused
+    pairs = scanned(plain if is_loose else own_lines(plain))
+    all_headers = {**headers_among(pairs), **headers}
+    stated = status if refused else field_status(pairs)
     return Heard(
         scene=scene,
         text=plain,
-        loose=is_body or refused,
+        loose=is_loose,
         pairs=pairs,
-        headers=read_headers(all_headers, status=header_status, seen_at=scene.seen_at),
-        status=status,
+        headers=read_headers(all_headers, status=stated, seen_at=scene.seen_at),
+        status=stated if is_loose else status,
     )
 
 
@@ -283,9 +277,12 @@ def _match(text: str, heard: Heard) -> Match | None:
     if not text.strip():
         return None
     found = first_match(heard.scene.rules, text, provider=heard.scene.provider, loose=heard.loose)
-    if found is None and "\n" in text and len(text) < MAX_GLUED:
-        found = first_match(heard.scene.rules, glued(text), provider=heard.scene.provider, loose=heard.loose)
-    return found
+    joined = glued(text)
+    if joined == text or len(text) > MAX_GLUED:
+        return found
+    # A narrow terminal may have broken the words that tell: of two readings the more particular one counts.
+    other = first_match(heard.scene.rules, joined, provider=heard.scene.provider, loose=heard.loose)
+    return other if other and (found is None or other.rule.stage < found.rule.stage) else found
 
 
 def _kind(match: Match | None, heard: Heard) -> tuple[Kind | None, tuple[str, ...]]:
@@ -336,12 +333,18 @@ def _resets(text: str, heard: Heard) -> list[Reset]:
     structured = field_reset(heard.pairs, seen_at=heard.scene.seen_at, tz=heard.scene.tz) or heard.headers.reset
     candidates = [structured] if structured else []
     zone = _zone(heard)
-    candidates += find_resets(text, seen_at=heard.scene.seen_at, tz=zone)
-    if not candidates and "\n" in text:
-        candidates = find_resets(glued(text), seen_at=heard.scene.seen_at, tz=zone)
+    candidates += _found_resets(text, seen_at=heard.scene.seen_at, tz=zone)
     if heard.reset is not None:
         candidates.append(heard.reset)
     return [reset for reset in candidates if in_range(reset.time(heard.scene.seen_at))]
+
+
+def _found_resets(text: str, *, seen_at: float, tz: str) -> list[Reset]:
+    """Those in the text as it stands; or with its lines joined, if a time or its zone was broken in two."""
+    found = find_resets(text, seen_at=seen_at, tz=tz)
+    joined = find_resets(glued(text), seen_at=seen_at, tz=tz) if glued(text) != text else []
+    surest = max((reset.confidence for reset in found), default=0.0)
+    return joined if any(reset.confidence > surest for reset in joined) else found
 
 
 def _zone(heard: Heard) -> str:
@@ -396,13 +399,8 @@ def _signals(
             return [Overloaded(retry_after=delay, reach=reach or "provider", confidence=confidence, source=origin)]
         case "platform":
             in_use, limit = _numbers(text)
-            cap = PlatformLimit(limit=limit, in_use=in_use, reach=reach, confidence=0.9, source=source)
-            if delay is None:
-                return [cap]
-            # The cap has no place for a wait: the pause that was asked for is a signal of its own.
             return [
-                cap,
-                RateLimited(retry_after=delay, cause="concurrency", reach=reach, confidence=confidence, source=origin),
+                PlatformLimit(limit=limit, in_use=in_use, retry_after=delay, reach=reach, confidence=0.9, source=source)
             ]
         case "billing":
             return [BillingStop(detail=detail, reach=reach or "account", confidence=0.9, source=source)]

@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
-from paceline.detect.clocks import LAST_EPOCH, read_moment, resolve
+from paceline.detect.clocks import LAST_EPOCH, read_moment, resolve, zone_named
 
 PLAUSIBLE = 40 * 86400.0  # longer than any window seen (a month); beyond it a reset is kept but hardly believed
 OLDEST_EPOCH = 1e8  # 1973: a smaller number is a duration
@@ -227,7 +227,7 @@ def _value_at(text: str, pos: int, *, seen_at: float, tz: str) -> Reset | None:
     if duration is not None and (moment is None or duration[1] >= moment[1]):
         return Reset(after=duration[0], confidence=0.9, rule="reset.duration")
     if moment is not None and (at := resolve(moment[0], seen_at=seen_at, tz=tz)) is not None:
-        sure = 0.9 if moment[0].zone else 0.75
+        sure = 0.9 if moment[0].zone and zone_named(moment[0].zone) else 0.75
         return Reset(at=at, confidence=sure, rule=f"reset.{moment[2]}")
     return None
 

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from paceline.core.signals import Cause, Reach
+from paceline.detect.needs import needed_words
 
 Kind = Literal["quota", "rate", "overloaded", "platform", "billing", "auth", "none"]
 
@@ -54,6 +55,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     `short_wait`: a quota whose words mean a rate limit if the wait they name is shorter than this;
     `long_wait`: a rate limit whose words mean a quota if the wait is longer.
+    `needs`: words without one of which it cannot fire.
     `unless`: the core does not count where this is found in the same text.
     """
 
@@ -62,6 +64,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     stage: Stage
     strict: re.Pattern[str]
     loose: re.Pattern[str]
+    needs: frozenset[str]
     unless: re.Pattern[str] | None = None
     not_for: frozenset[str] = frozenset()
     window: str | None = None
@@ -80,7 +83,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
 # Where a sentence may begin: at a line's start, behind a status, a sign, or as the value of a key.
 _LEFT = (
-    r"""(?:^|\b[45]\d{2}\s{1,3}|[.!?;·>)\]}]\s{1,3}|:\s{0,3}|\s[-–—]\s|[(\[]|[:=({\[,]\s{0,8}b?["']"""
+    r"""(?:^|\b[45]\d{2}\s{1,3}|(?-i:ERROR|WARN|WARNING|FATAL)\]?\s{1,3}|[.!?;·>)\]}]\s{1,3}|:\s{0,3}|\s[-–—]\s|[(\[]|[:=({\[,]\s{0,8}b?["']"""
     r"""|\b(?:error|message|msg|err|reason)(?:\.\w{1,20})?=["']?)"""
 )
 _RIGHT = (
@@ -136,6 +139,7 @@ def rule(
         stage=STAGE_OF[kind] if stage is None else stage,
         strict=re.compile(bare if anywhere else f"{_LEFT}(?:{led}){right}", re.I | re.M),
         loose=re.compile(bare, re.I | re.M),
+        needs=needed_words(bare.casefold()),
         unless=re.compile(_spaced(unless), re.I) if unless else None,
         not_for=frozenset(not_for),
         window=window,
@@ -148,8 +152,9 @@ def rule(
 
 def first_match(rules: Iterable[Rule], text: str, *, provider: str, loose: bool) -> Match | None:
     """The first rule, in order of stages, that the text satisfies."""
+    low = text.casefold()
     for candidate in rules:
-        if provider in candidate.not_for:
+        if provider in candidate.not_for or not any(word in low for word in candidate.needs):
             continue
         found = candidate.loose.search(text) if loose else _strictly(candidate, text)
         if found and not (candidate.unless and candidate.unless.search(text)):

@@ -1,7 +1,6 @@
-"""A text made readable: colours, boxes, padding, escapes and odd punctuation removed, strangers' lines left out.
+"""A text made readable: colours, boxes, padding, escapes and odd punctuation removed, wrapped lines joined.
 
-Here: cleaning, and telling the CLI's own lines from code, test logs, panels and tools. Never here:
-what a sentence means.
+Here: cleaning. Never here: whose words a line is (voices.py), or what a sentence means.
 """
 
 import re
@@ -28,12 +27,13 @@ _EDGE_LEFT = re.compile(r"""^[^\w"'(){}\[\]<$/\\#+~.@&`:=-]{1,200}""")
 # An agent's bullet or a list: its words are prose, so only its first words can be the CLI's own.
 _BULLET = re.compile(r"^\s{0,12}(?:[⏺●•·]|[-*]\s|\d{1,2}[.)]\s|⎿)")
 _OWN_START = re.compile(r"API Error\b|Error: [45]\d\d\b")
-_INNER_START = re.compile(r"(?<=[a-z])[.:;!?)] ?(?=\s)|(?<=\w)\s[-–—](?=\s)")
 _TOOL_ERROR = re.compile(r"^\s{0,12}⎿\s{0,4}(?:error|fatal|warning)\b[: ](?!.{0,40}\"type\")", re.I)
 _JS_JOIN = re.compile(r"""(?:\\n)?['"]\s?\+\s{0,400}['"]?""")
 _SPACES = re.compile(r" {2,}")
 _ESCAPE = re.compile(r"\\{1,16}(?:u([0-9a-fA-F]{4})|([nrt\"'/]))")
-_BARE = {"n": "\n", "r": "\n", "t": " "}
+_BARE = {"n": "\n", "r": "\r", "t": "\t"}
+# A number and a gap begin each line of a file or a change that is shown: the gap would be lost with the padding.
+_NUMBERED = re.compile(r"^([ ]{0,8}\d{1,6})\t|^([ ]{1,8}\d{1,6})[ ](?:[ ]|[+-][ ])", re.M)
 
 
 def decoded(value: object) -> str:
@@ -68,8 +68,8 @@ def unescaped(text: str) -> str:
 
 def cleaned(text: str) -> str:
     """The readable text: one line per line, no colours, no borders, no padding, plain punctuation."""
-    text = _ANSI.sub("", text).translate(_ODD)
-    text = unescaped(text)
+    text = _ANSI.sub("", unescaped(text)).replace("\r\n", "\n")
+    text = _NUMBERED.sub(r"\1\2→", text).translate(_ODD)
     lines: list[str] = []
     for raw in text.split("\n"):
         if _TOOL_ERROR.match(raw):
@@ -99,67 +99,3 @@ def _continues(previous: str, line: str, bare: str) -> bool:
 def glued(text: str) -> str:
     """The text with its line breaks taken out, for words that a narrow terminal broke in two."""
     return text.replace("\n", "").replace(WRAP, "")
-
-
-# --- whose words -----------------------------------------------------------------------------
-
-# Meters: something is counted, nothing was hit.
-_METER = re.compile(
-    r"\d\s?%\s?(?:left|used|remaining|of\b|\(resets)|(?:usage|limit|session|weekly|monthly|details|wk|5h|7d|ctx):\s{0,20}(?:\[[^\]]{0,80}\]\s?)?\d{1,3}(?:\.\d)?\s?%"
-    r"|\$[\d.]+(?:/\$[\d.]+)?\sremaining",
-    re.I,
-)
-_HIT = re.compile(r"\b(?:reached|hit|exceeded|exhausted|out of|used 100% of)\b", re.I)
-# Code, diffs, tests and searches: the words are there, but nobody says them.
-_CODE = re.compile(
-    r"""^(?:(?![45]\d\d:\s\w)\d{1,6}(?:\s?[|+:]|\s-)\s|[+-]{1,3}\s?\S.{0,400}[;{(,]$|@@\s|diff\s--git|\#!|//|/\*|\*\s@|```)
-    |\b(?:console\.(?:log|error|warn)|logger\.\w{1,12}|log\.\w{1,12}|print(?:f|ln)?|includes|match(?:es)?|expect|test|describe|it|re\.compile|mock\w{0,20})\(
-    |\b(?:throw\snew|raise|new)\s\w{1,60}\(|\bassert\w{0,20}[\s(]\S|\bside_effect\b
-    |\b(?:def|fn|func|function|class)\s\w{1,80}\s?[(:{]
-    |^(?:const|let|var|import|from\s\S{1,80}\simport|export|async|pub|impl|elif|return|self\.|await)\b.{0,200}[=;({]
-    |\b[a-z_][a-z0-9_.]{2,60}\([rfb]{0,2}["']|^[A-Za-z_][\w.\[\],\ :|]{0,60}\ =\ \S|^[rf]{1,2}["']
-    |^(?:if|for|while|with|elif|except|try|else|case)\b.{0,200}:$
-    |=>|==|!=|&&|\|\||:=\s|;\s?$|\)\s?\{$|^\}\s?(?:else|catch)
-    |^\s?(?:litellm\.(?:exceptions|llms)\.[\w.]{1,60},)
-    |^\S{1,200}\.(?:py|ts|tsx|js|mjs|go|rs|java|rb|md|txt|json|yml|yaml|toml):\d
-    |"(?:new_string|old_string|file_text|command|aggregated_output)"\s?:""",
-    re.X,
-)
-_TEST_LOG = re.compile(
-    r"^(?:FAIL|PASS|ok|not ok|RUN|SKIPPED|PASSED|FAILED|E\s|AssertionError|stderr |stdout |Traceback"
-    r"|npm (?:ERR|error|warn)"
-    r"|pip|curl|wget|gh|git|fatal|docker|kubectl|aws|gcloud|terraform|brew|cargo|yarn|pnpm|make|ssh|rsync|fetch)\b(?:[:|!>]|\s[|(]|\s\S{1,80}\.(?:test|spec)\.)",
-)
-_TEST_NAME = re.compile(
-    r"\b\S{1,80}\.(?:test|spec)\.\w{1,4}\b|\btest_\w{3,80}\b"
-    r"|\b\d{1,7} (?:passed|failed|skipped)\b(?=[,;)]|\s?$|\s(?:in|\d))"
-)
-
-
-_ANOTHER_HOST = re.compile(
-    r"registry\.npmjs|pypi\.org|crates\.io|rubygems\.org|docker\.io|docker\.com|api\.github\.com|ghcr\.io"
-    r"|while getting https?:"
-)
-
-
-def own_lines(text: str) -> str:
-    """The lines that may be the CLI's own: without code, test logs and tools, bullets only from their beginning."""
-    return "\n".join(_softened(line) for line in text.split("\n") if not _stranger(line.removeprefix(SOFT)))
-
-
-def all_lines(text: str) -> str:
-    """Every line as it stands, where all of it is an error's own text."""
-    return text.replace(SOFT, "")
-
-
-def _softened(line: str) -> str:
-    return _INNER_START.sub(",", line[1:]) if line.startswith(SOFT) else line
-
-
-def without_meters(text: str) -> str:
-    """The text without usage panels, which name limits and resets though none was hit."""
-    return "\n".join(line for line in text.split("\n") if not (_METER.search(line) and not _HIT.search(line)))
-
-
-def _stranger(line: str) -> bool:
-    return bool(_CODE.search(line) or _TEST_LOG.search(line) or _TEST_NAME.search(line) or _ANOTHER_HOST.search(line))

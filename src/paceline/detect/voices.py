@@ -1,0 +1,114 @@
+"""Whose words a line is: what the CLI itself says, and not code, data, tests, panels, tools or the agent's prose.
+
+Here: leaving lines out by their form. Never here: what a sentence means.
+"""
+
+import re
+
+from paceline.detect.text import SOFT
+
+# Meters: something is counted, nothing was hit.
+_METER = re.compile(
+    r"\d\s?%\s?(?:left|used|remaining|of\b|\(resets)|(?:usage|limit|session|weekly|monthly|details|wk|5h|7d|ctx):\s{0,20}(?:\[[^\]]{0,80}\]\s?)?\d{1,3}(?:\.\d)?\s?%"
+    r"|\$[\d.]+(?:/\$[\d.]+)?\sremaining",
+    re.I,
+)
+_HIT = re.compile(r"\b(?:reached|hit|exceeded|exhausted|out of|used 100% of)\b", re.I)
+# Code, diffs, listings, tables and searches: the words are there, but nobody says them.
+_CODE = re.compile(
+    r"""^(?:(?![45]\d\d:\s\w)\d{1,6}(?:\s?[|+:]|\s-)\s|\d{1,6}→|[+-]{1,3}\s?\S.{0,400}[;{(,]$|@@\s|diff\s--git|\#!|//|/\*|\*\s@|```|\#{1,6}\s)
+    |\b(?:console\.(?:log|error|warn)|logger\.\w{1,12}|log\.\w{1,12}|print(?:f|ln)?|includes|match(?:es)?|expect|test|describe|it|re\.compile|mock\w{0,20})\(
+    |\b(?:throw\snew|raise|new)\s\w{1,60}\(|\bassert\w{0,20}[\s(]\S|\bside_effect\b
+    |\b(?:def|fn|func|function|class)\s\w{1,80}\s?[(:{]
+    |^(?:const|let|var|import|from\s\S{1,80}\simport|export|async|pub|impl|elif|return|self\.|await)\b.{0,200}[=;({]
+    |\b[a-z_][a-z0-9_.]{2,60}\([rfb]{0,2}["']|^[A-Za-z_][\w.\[\],\ :|]{0,60}\ =\ \S|^[\w.]{2,60}\($
+    |^(?:if|for|while|with|elif|except|try|else|case)\b.{0,200}:$
+    |=>|==|!=|&&|\|\||:=\s|;\s?$|\)\s?\{$|^\}\s?(?:else|catch)
+    |^\s?(?:litellm\.(?:exceptions|llms)\.[\w.]{1,60},)
+    |^\S{1,200}\.(?:py|ts|tsx|js|mjs|go|rs|java|rb|md|txt|json|yml|yaml|toml):\d
+    |"(?:new_string|old_string|file_text|command|aggregated_output)"\s?:""",
+    re.X | re.I,
+)
+_TEST_LOG = re.compile(
+    r"^(?:FAIL|PASS|ok|not ok|RUN|SKIPPED|PASSED|FAILED|E\s|AssertionError|stderr |stdout |Traceback"
+    r"|npm (?:ERR|error|warn)"
+    r"|pip|curl|wget|gh|git|fatal|docker|kubectl|aws|gcloud|terraform|brew|cargo|yarn|pnpm|make|ssh|rsync|fetch)\b(?:[:|!>]|\s[|(]|\s\S{1,80}\.(?:test|spec)\.)",
+)
+_TEST_NAME = re.compile(
+    r"\b\S{1,80}\.(?:test|spec)\.\w{1,4}\b|\btest_\w{3,80}\b"
+    r"|\b\d{1,7} (?:passed|failed|skipped)\b(?=[,;)]|\s?$|\s(?:in|\d))"
+)
+_ANOTHER_HOST = re.compile(
+    r"registry\.npmjs|pypi\.org|crates\.io|rubygems\.org|docker\.io|docker\.com|api\.github\.com|ghcr\.io"
+    r"|while getting https?:"
+)
+# A string of a program, or a member of an object: no one says it, unless the object is an error that was printed.
+_LITERAL = re.compile(
+    r"""[+-]{0,3}\s?[(\[{]{0,3}\s?(?:[rfbu]{1,2})?["'`]|[+-]{0,3}\s?[\w.]{1,60}\s?=\s?["'{\[(]""", re.I
+)
+_MEMBER = re.compile(r"""[{\s]{0,4}["']?[\w.$@-]{1,60}["']?\s?:\s?["'{\[]""")
+_BODY_HEAD = re.compile(r"error|fail|exception|status|respon|reject|retry|\b[45]\d\d\b|⚠|✕|✗|×", re.I)
+_BODY_KEY = re.compile(
+    r"""[{\s\[]{0,4}["']?(?:errors?|message|msg|detail|fault|title|status_msg|reason)["']?\s?:""", re.I
+)
+_DOCUMENT = re.compile(r"""(?:\{\s?["']|\[\s?[{"']).{0,4000}[\]}],?$""")
+_CUT_EVENT = re.compile(r'\{\s{0,8}"type"\s?:')  # those of the agent's own words were left out before
+_ANNOUNCEMENT = re.compile(r"\w(?:Error|Exception): ?$")
+LONGEST_BODY = 80
+# Of an agent's bullet only the beginning can be the CLI's: what stands further in is read as one sentence.
+_INNER_START = re.compile(r"(?<=[a-z]{2})[.:;!?)] ?(?=\s)|(?<=\w)\s[-–—](?=\s)")
+_INLINE_CODE = re.compile(r"`[^`\n]{1,200}`")
+
+
+def own_lines(text: str) -> str:
+    """The lines that may be the CLI's own: without code, test logs and tools, bullets only from their beginning."""
+    kept: list[str] = []
+    depth, length, before = 0, 0, ""
+    for line in text.split("\n"):
+        bare = line.removeprefix(SOFT)
+        if depth > 0 and length < LONGEST_BODY:
+            depth, length = depth + _opened(bare), length + 1
+            kept.append(bare)
+        elif _announced(before) or not _stranger(bare, is_soft=bare is not line):
+            depth, length = (_opened(bare) if _begins_body(bare) else 0), 0
+            kept.append(_INLINE_CODE.sub("`x`", _softened(line)))
+        before = bare
+    return "\n".join(kept)
+
+
+def all_lines(text: str) -> str:
+    """Every line as it stands, where all of it is an error's own text."""
+    return text.replace(SOFT, "")
+
+
+def without_meters(text: str) -> str:
+    """The text without usage panels, which name limits and resets though none was hit."""
+    return "\n".join(line for line in text.split("\n") if not (_METER.search(line) and not _HIT.search(line)))
+
+
+def _softened(line: str) -> str:
+    return _INNER_START.sub(",", line[1:]) if line.startswith(SOFT) else line
+
+
+def _stranger(line: str, *, is_soft: bool) -> bool:
+    if _DOCUMENT.match(line):
+        return is_soft or not _BODY_KEY.search(line)
+    is_data = _LITERAL.match(line) or _MEMBER.match(line)
+    if is_data and not _CUT_EVENT.match(line) and not (_BODY_KEY.match(line) and _begins_body(line)):
+        return True
+    return bool(_CODE.search(line) or _TEST_LOG.search(line) or _TEST_NAME.search(line) or _ANOTHER_HOST.search(line))
+
+
+def _begins_body(line: str) -> bool:
+    """Whether an error's body begins on this line and goes on below."""
+    head = line.partition("{")[0]
+    return "{" in line and (not head.strip(" [(") or bool(_BODY_HEAD.search(head)))
+
+
+def _announced(before: str) -> bool:
+    """Whether the line before says that an error's body follows: `litellm.APIConnectionError:`."""
+    return before.endswith(":") and bool(_ANNOUNCEMENT.search(before))
+
+
+def _opened(line: str) -> int:
+    return line.count("{") + line.count("[") - line.count("}") - line.count("]")

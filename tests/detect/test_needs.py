@@ -1,0 +1,66 @@
+"""The cheap look before the rules passes over nothing that a rule would read."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paceline.detect.lines import read_line
+from paceline.detect.needs import needed_words, shortest
+from paceline.detect.reading import ALL_RULES, hints
+from paceline.detect.rules import Rule
+
+# Four letters that `re` takes for others when it ignores case, and no terminal prints in an English word.
+_LOOK_ALIKES = "\u0130\u0131\u017f\u212a"
+_letters = st.characters(exclude_characters=_LOOK_ALIKES, exclude_categories=("Cs",))
+
+
+@pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.name)
+def test_whatever_a_rule_matches_has_a_word_that_is_looked_for(rule: Rule) -> None:
+    @settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.from_regex(rule.loose, alphabet=_letters))
+    def check(text: str) -> None:
+        assert any(word in text.casefold() for word in rule.needs)
+        assert hints(text)
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("limit", {"limit"}),
+        ("a limit", {"limit"}),
+        (r"a\s{1,3}limit", {"limit"}),
+        ("rate[- ]limit(?:ed)?", {"limit"}),
+        ("quotas? (?:hit|reached)", {"quota"}),
+        ("(?:hit|reached)+?", {"hit", "reached"}),
+        ("(?:very )?busy|overload(?=ed)", {"busy", "overload"}),
+        (r"\d{3} (?!not)(?:[^x\]]{1,3} ){0,2}full", {"full"}),
+        (r"\[1113\]", {"[1113]"}),
+        ("余额不足|credit", {"余额不足", "credit"}),
+    ],
+)
+def test_the_words_are_read_off_the_pattern(pattern: str, words: set[str]) -> None:
+    assert needed_words(pattern) == words
+
+
+@pytest.mark.parametrize("pattern", ["", r"\d+", "(?:limit)?", "limit|", "(?:limit|)", "[a-z]{3}", "(?=limit)"])
+def test_a_pattern_that_needs_no_word_is_no_rule(pattern: str) -> None:
+    with pytest.raises(ValueError, match="no word"):
+        needed_words(pattern)
+
+
+def test_a_word_that_contains_another_is_not_looked_for_twice() -> None:
+    assert shortest(frozenset({"limit", "usage_limit", "quota"})) == ("limit", "quota")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "You\\u2019ve h\\u0069t your lim\\u0069t \\u00b7 resets 3pm",
+        "You've hit your li\x1b[31mmit · resets 3pm",
+        '429 {"error":{"message":"\\u4f59\\u989d\\u4e0d\\u8db3"}}',
+    ],
+)
+def test_hidden_words_are_not_passed_over(line: str) -> None:
+    assert read_line("claude-code", line, channel="stderr", seen_at=1.79e9, tz="UTC")
