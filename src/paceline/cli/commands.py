@@ -8,6 +8,7 @@ import typer
 from paceline.cli import looking, state, steering
 from paceline.cli.adding import add_plan
 from paceline.cli.doctor import show_doctor
+from paceline.cli.execute import execute
 from paceline.cli.names import complete_campaign, complete_scope, complete_unit
 from paceline.cli.preview import show_preview
 from paceline.cli.run import run_plan
@@ -119,6 +120,31 @@ def retry(campaign: CampaignName, as_json: AsJson = False) -> None:
     """Try the quarantined and held units of a campaign again, with their counters at zero."""
     with open_home() as home:
         steering.retry_campaign(home, campaign, as_json=as_json)
+
+
+@commands.command("exec", rich_help_panel=RUNNING, context_settings={"ignore_unknown_options": True})
+def exec_command(
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
+    scope: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCOPE", help="What it occupies: provider[/account[/model]].", autocompletion=complete_scope
+        ),
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="AGENT", help="How its output is read.", show_default="by its name")
+    ] = None,
+    priority: Annotated[int, typer.Option(help="Higher goes first.")] = 0,
+) -> None:
+    """Run any command inside a slot, sharing the limits with everything else on this machine.
+
+    It waits until there is room. Where the command ends at a rate limit or a spent window, it waits and runs it again.
+    The exit code is the command's own.
+
+    [bold]paceline exec --scope anthropic/max-1/opus-4-6 -- claude -p "Tidy the docs"[/bold]
+    """
+    with open_home() as home:
+        raise typer.Exit(execute(home, command, scope=scope, agent=agent, priority=priority))
 
 
 # -- looking in ------------------------------------------------------------------------------------

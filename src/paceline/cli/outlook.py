@@ -28,9 +28,9 @@ class Outlook:
         control.carry_out(self.governor, CommandReader(home.store).read(), now)
         for campaign in self.campaigns.values():
             self._limit_campaign(campaign, now)
-        self.running: list[Unit] = home.store.running_units()
-        for unit in self.running:
-            self._count(unit, home, now)
+        self.tickets = {unit.id: self._ticket(unit, home) for unit in home.store.running_units()}
+        for ticket in self.tickets.values():
+            self.governor.adopt(ticket, now=now)
         for slot in read_slots(home.store).values():
             if slot.is_granted and slot.holder.is_alive():
                 self.governor.adopt(slot.ticket, now=now)
@@ -40,9 +40,8 @@ class Outlook:
         if self.governor.get_limit(scope) != campaign.max_sessions:
             self.governor.set_limit(scope, campaign.max_sessions, now=now)
 
-    def _count(self, unit: Unit, home: Home, now: float) -> None:
+    def _ticket(self, unit: Unit, home: Home) -> Ticket:
         campaign = self.campaigns[unit.campaign]
         account = home.settings.accounts.get(unit.account or "")
         scopes = self.lines.scopes(campaign, account.account if account else None)
-        ticket = Ticket(f"unit:{unit.id}", scopes, group=campaign.name, priority=campaign.priority, leased=False)
-        self.governor.adopt(ticket, now=now)
+        return Ticket(f"unit:{unit.id}", scopes, group=campaign.name, priority=campaign.priority, leased=False)

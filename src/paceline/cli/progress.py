@@ -130,8 +130,9 @@ def wait_words(why: Deferred, now: float) -> str:
 class LiveView:
     """One screen: campaigns, what runs, what is parked until when, what waits and why, what happened last."""
 
-    def __init__(self, home: Home, after: int, warning: LastWarning) -> None:
+    def __init__(self, home: Home, name: str, after: int, warning: LastWarning) -> None:
         self._home = home
+        self._name = name
         self._news = News(home, after)
         self._last: deque[Event] = deque(maxlen=NEWS_ROWS)
         self._warning = warning
@@ -149,10 +150,11 @@ class LiveView:
 
     def _screen(self, now: float) -> RenderableType:
         store = self._home.store
-        campaigns = [campaign for campaign in store.campaigns() if campaign.state != "cancelled"]
+        counts = store.counts()
+        campaigns = [each for each in store.campaigns() if each.name == self._name or _has_work(counts.get(each.name))]
         parts: list[RenderableType] = [
             Text(f"paceline · {event_words.clock_time(now, self._home.zone)} · Ctrl-C stops, sessions go on", "dim"),
-            _campaign_table(campaigns, store.counts()),
+            _campaign_table(campaigns, counts),
         ]
         parts += _section("running", [_running_line(unit, now) for unit in store.running_units()], RUNNING_ROWS)
         parts += _section("parked", self._parked_lines(now), PARKED_ROWS)
@@ -177,6 +179,10 @@ class LiveView:
             f" ({relative(min(times) - now)}): {reason}"
             for (campaign, reason), times in soonest
         ]
+
+
+def _has_work(counts: UnitCounts | None) -> bool:
+    return counts is not None and bool(counts.todo or counts.running)
 
 
 def _campaign_table(campaigns: list[Campaign], counts: dict[str, UnitCounts]) -> Table:

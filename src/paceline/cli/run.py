@@ -41,7 +41,9 @@ def run_plan(home: Home, path: Path, *, update: bool, as_json: bool) -> int:
             added = store_plan(home, plan, update=update)
             if not as_json:
                 tell_added(plan.campaign.name, added)
-            is_interrupted = asyncio.run(_drive(engine, _view(home, after, warning, as_json=as_json)))
+            is_interrupted = asyncio.run(
+                _drive(engine, _view(home, plan.campaign.name, after, warning, as_json=as_json))
+            )
     except EngineBusy as error:
         raise EngineBusy(f"{error}; or hand it this plan: paceline add {path}") from error
     if is_interrupted:
@@ -49,10 +51,10 @@ def run_plan(home: Home, path: Path, *, update: bool, as_json: bool) -> int:
     return _tell_end(home, plan.campaign.name, as_json=as_json)
 
 
-def _view(home: Home, after: int, warning: LastWarning, *, as_json: bool) -> View:
+def _view(home: Home, name: str, after: int, warning: LastWarning, *, as_json: bool) -> View:
     if as_json:
         return SilentView()
-    return LiveView(home, after, warning) if sys.stdout.isatty() else PlainView(home, after, warning)
+    return LiveView(home, name, after, warning) if sys.stdout.isatty() else PlainView(home, after, warning)
 
 
 async def _drive(engine: Engine, view: View) -> bool:

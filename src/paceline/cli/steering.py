@@ -150,6 +150,7 @@ def _check_known(home: Home, scope: str) -> None:
     accounts = home.settings.accounts.values()
     known = {SESSIONS, RUNS, *home.settings.limits, *(each.provider for each in accounts)}
     known |= {account.scope for account in accounts}
+    known |= {limit.partition("/")[0] for limit in home.settings.limits}
     campaigns = home.store.campaigns()
     known |= {f"{CAMPAIGN}{each.name}" for each in campaigns} | {f"agent:{each.agent}" for each in campaigns}
     is_model_known = scope.count("/") == 2 and scope.rpartition("/")[0] in known

@@ -91,7 +91,8 @@ def _stopped(unit: Unit) -> Why:
 def _parked(home: Home, unit: Unit) -> Why:
     hint = None if home.engine_leader() else f"no engine runs, so nothing resumes by itself: {START}"
     reason = unit.reason or "waits for its time"
-    return _why(unit, "parked", reason, since=unit.ended_at, until=unit.resume_at, scope=unit.account, hint=hint)
+    where = unit.account or None
+    return _why(unit, "parked", reason, since=unit.ended_at, until=unit.resume_at, scope=where, hint=hint)
 
 
 def _waiting(home: Home, unit: Unit, since: float) -> list[Why]:
