@@ -2,8 +2,8 @@
 
 import pytest
 
-from paceline.core import Governor, GovernorSettings, Granted, Ticket
-from paceline.core.signals import RateLimited, Usage
+from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
+from paceline.core.signals import Budget, RateLimited, Usage
 from paceline.errors import InvalidDuration, InvalidInput, TicketConflict
 
 
@@ -95,3 +95,35 @@ def test_values_that_cannot_be_are_named_and_change_nothing() -> None:
         governor.set_headroom("umans", "on", now=0.0)  # type: ignore[arg-type]
 
     assert governor.get_cooldown("umans") == 0.5
+
+
+def used_by(governor: Governor, ratio: float, now: float) -> None:
+    governor.report("umans", Budget(used_ratio=ratio, window="5h", resets_at=18_000.0), now=now)
+
+
+def test_a_ticket_that_is_spread_keeps_to_the_line_and_blocks_no_other() -> None:
+    governor = Governor(now=0.0)
+    used_by(governor, 0.0, now=0.0)
+    used_by(governor, 0.5, now=3_600.0)  # after a fifth of the window, half of it is used
+
+    spread = governor.request(Ticket("gentle", ("umans",), spread=True), now=3_600.0)
+    rushing = governor.request(Ticket("rushing", ("umans",)), now=3_600.0)
+
+    assert isinstance(spread, Deferred)
+    assert (spread.reason, spread.retry_at) == ("pacing", 9_000.0)
+    assert isinstance(rushing, Granted)
+    assert governor.next_wakeup() is not None
+    assert let_in(governor, 8_999.0) == []
+    assert let_in(governor, 9_000.0) == ["gentle"]
+
+
+def test_the_reserve_is_left_to_the_person() -> None:
+    governor = Governor(now=0.0)
+    governor.set_pace("umans", reserve=0.2, now=0.0)
+    used_by(governor, 0.81, now=10.0)
+
+    verdict = governor.request(Ticket("a", ("umans",)), now=10.0)
+
+    assert isinstance(verdict, Deferred)
+    assert (verdict.reason, verdict.retry_at) == ("reserve", 18_000.0)
+    assert verdict.detail == "81% of the 5h window of umans is used; 20% is kept in reserve"

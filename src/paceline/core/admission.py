@@ -165,7 +165,8 @@ def _rank(books: Books, lane: Lane) -> Rank:
 
 def _is_refused_for_itself(scope: ScopeState, ticket: Ticket, now: float) -> bool:
     """Whether a smaller ticket might still pass where this one is refused."""
-    return scope.budget is not None and scope.budget.obstacle(ticket.tokens, now) is not None
+    is_too_large = scope.budget is not None and scope.budget.obstacle(ticket.tokens, now) is not None
+    return is_too_large or (ticket.spread and scope.gate_reason(ticket, now) == "pacing")
 
 
 def _admit(books: Books, waiter: Waiter) -> None:

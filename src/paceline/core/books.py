@@ -23,7 +23,7 @@ from paceline.events import Event
 KEPT_GRANTS = 4096
 TIDY_AT_LEAST = 2048
 
-LaneKey = tuple[tuple[str, ...], str, int, str | None]
+LaneKey = tuple[tuple[str, ...], str, int, str | None, bool]
 
 
 class Books:
@@ -90,7 +90,7 @@ class Books:
 
     def lane(self, ticket: Ticket) -> Lane:
         """The line the ticket belongs in. Its scopes are checked when the line is made."""
-        key = (ticket.scopes, ticket.group, ticket.priority, ticket.parent)
+        key = (ticket.scopes, ticket.group, ticket.priority, ticket.parent, ticket.spread)
         lane = self.lanes.get(key)
         if lane is not None:
             return lane
@@ -106,11 +106,11 @@ class Books:
 
     def lane_as_accepted(self, ticket: Ticket) -> Lane:
         """The line of a ticket that was checked when it came in."""
-        key = (ticket.scopes, ticket.group, ticket.priority, ticket.parent)
+        key = (ticket.scopes, ticket.group, ticket.priority, ticket.parent, ticket.spread)
         return self.lanes.get(key) or self._make_lane(key)
 
     def _make_lane(self, key: LaneKey) -> Lane:
-        scopes, group_name, priority, parent = key
+        scopes, group_name, priority, parent, _ = key
         names = dict.fromkeys(canonical_scope(name) for name in scopes)
         self._tidy()
         parent_slot = self.slots.get(parent) if parent is not None else None

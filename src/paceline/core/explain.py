@@ -97,11 +97,12 @@ def _paced(scope: ScopeState, reason: Reason, ticket: Ticket, now: float) -> tup
     for window in scope.windows.values():
         if window.blocks(ticket, now):
             return f"the {window.name} window of {scope.name} reopens in a wave", window.opens_at
-        held = paced_until(window, scope.pace, now) if scope.pace is not None else None
+        pace = scope.pace_of(ticket)
+        held = paced_until(window, pace, now)
         if held is not None:
             used = f"{100 * (window.used_by_now(now) or 0):.0f}% of the {window.name} window of {scope.name} is used"
-            kept = f"{100 * scope.pace.reserve:.0f}% is kept in reserve" if scope.pace and reason == "reserve" else ""
-            return f"{used}; {kept or 'it is spread to the reset'}", held[1]
+            kept = f"{100 * pace.reserve:.0f}% is kept in reserve"
+            return f"{used}; {kept if reason == 'reserve' else 'it is spread to the reset'}", held[1]
     pacer = scope.pacer
     if pacer is not None and now < pacer.next_at:
         return f"starts in {scope.name} are {pacer.interval:.3g} s apart ({pacer.cause})", pacer.next_at

@@ -50,7 +50,9 @@ class Governor(Steering):
             books.now = now
         else:
             move_to(self.books, now)
-        lane = books.lanes.get((ticket.scopes, ticket.group, ticket.priority, ticket.parent)) or books.lane(ticket)
+        lane = books.lanes.get(
+            (ticket.scopes, ticket.group, ticket.priority, ticket.parent, ticket.spread)
+        ) or books.lane(ticket)
         if ticket.id in books.slots or ticket.id in books.waiters:
             return self._standing(ticket)
         refusing = None

@@ -123,6 +123,9 @@ class Pace(msgspec.Struct, frozen=True):
     reserve: float = 0.0
 
 
+RUSH = Pace()
+
+
 def paced_until(window: Window, pace: Pace, now: float) -> tuple[Literal["reserve", "pacing"], float] | None:
     """Whether `pace` holds a start back, why, and when that may change."""
     used = window.used_by_now(now)

@@ -1,6 +1,6 @@
 """The order of those who wait: lines inside groups, and groups against each other.
 
-A *lane* is the line of tickets with the same scopes, group and parent: inside it the key
+A *lane* is the line of tickets with the same scopes, group, parent and pace: inside it the key
 `clamp(since, enqueued_at - ageing, enqueued_at)` decides, then arrival. A *group* competes with
 others by the slot-seconds it has had for its weight. A lane that cannot enter watches the one
 scope that refused it and costs nothing until that scope changes.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from paceline.core.backoff import Pause
 from paceline.core.headroom import Headroom, PlatformCap
 from paceline.core.limits import UNLIMITED, smallest
-from paceline.core.pacing import BudgetGate, Pace, Pacer, paced_until
+from paceline.core.pacing import RUSH, BudgetGate, Pace, Pacer, paced_until
 from paceline.core.scopes import is_provider_scope
 from paceline.core.settings import Cooldown, HeadroomMode
 from paceline.core.tickets import Ticket
@@ -135,13 +135,18 @@ class ScopeState:
         for window in self.windows.values():
             if window.blocks(ticket, now):
                 return "pacing" if window.state == "wave" else "window_closed"
-            if self.pace is not None and (held := paced_until(window, self.pace, now)) is not None:
+            if (held := paced_until(window, self.pace_of(ticket), now)) is not None:
                 return held[0]
         if self.pacer is not None and now < self.pacer.next_at:
             return "pacing"
         if self.budget is not None and self.budget.obstacle(ticket.tokens, now) is not None:
             return "pacing"
         return None
+
+    def pace_of(self, ticket: Ticket) -> Pace:
+        """The scope's own pace, or gentler if the ticket asks for it."""
+        pace = self.pace or RUSH
+        return Pace(strategy="spread", reserve=pace.reserve) if ticket.spread else pace
 
     def room_reason(self, own_claims: int = 0) -> Reason | None:
         """`own_claims` of the kept places are the asker's own (its claim, and older ones do not count)."""
@@ -199,7 +204,8 @@ class ScopeState:
         times: list[float | None] = []
         for window in self.windows.values():
             times.append(window.opens_at)
-            if self.pace is not None and (held := paced_until(window, self.pace, now)) is not None:
+            reserve = self.pace.reserve if self.pace is not None else 0.0
+            if (held := paced_until(window, Pace(strategy="spread", reserve=reserve), now)) is not None:
                 times.append(held[1])
         if self.pacer is not None:
             times.append(self.pacer.next_at)

@@ -10,7 +10,8 @@ class Ticket(msgspec.Struct, frozen=True, gc=False):
     priority form a group of their own. `since` is when the agent's prompt started. `parent` is the
     id of the session's ticket a run belongs to. `tokens` is what the call is expected to use.
     `leased=False`: the holder lives in the caller's own process and is known to give the slot back,
-    so its lease need not be renewed; after a restart it runs out like any other.
+    so its lease need not be renewed; after a restart it runs out like any other. `spread`: start only
+    along the line that uses a window up evenly until its reset.
     """
 
     id: str
@@ -21,3 +22,4 @@ class Ticket(msgspec.Struct, frozen=True, gc=False):
     parent: str | None = None
     tokens: int | None = None
     leased: bool = True
+    spread: bool = False
