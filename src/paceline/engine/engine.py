@@ -18,6 +18,7 @@ from paceline.core import Governor, GovernorSettings, Granted, Ticket
 from paceline.core.lifecycle import Outcome, Policy, Settlement, settle_try
 from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Signal
 from paceline.engine import control
+from paceline.engine.deadlines import Deadlines
 from paceline.engine.lines import Line, Lines
 from paceline.engine.outside import TICKET_PREFIX, OutsideSlots
 from paceline.engine.remembered import CommandReader, load_governor, save_governor
@@ -25,7 +26,7 @@ from paceline.engine.sessions import LiveSession
 from paceline.errors import EngineBusy, InvalidInput, PacelineError
 from paceline.events import Event
 from paceline.executors import Executor, Handle, Launch
-from paceline.store import Campaign, Settled, Store, Unit
+from paceline.store import Campaign, Settled, Store, Unit, UnitCounts
 
 log = logging.getLogger("paceline.engine")
 
@@ -72,6 +73,7 @@ class Engine:
         self._governor = Governor(settings.governor, now=clock.now())
         self._lines = Lines(self._governor, settings.accounts, owner)
         self._live: dict[str, LiveSession] = {}
+        self._deadlines = Deadlines()
         self._campaigns: dict[str, Campaign] = {}
         self._news: list[Event] = []
         self._canaries: set[str] = set()
@@ -123,7 +125,7 @@ class Engine:
         self._read_sessions(now)
         self._settle_ended(now)
         self._store.wake_units(now=now)
-        self._lines.fit(self._campaigns.values(), self._store.claimable(), now)
+        self._lines.fit(self._campaigns.values(), self._store.claimable(), now, self._held_to_deadline(now))
         self._launch_granted(now)
         self._outside.tidy(now)
         self._save(now)
@@ -308,10 +310,24 @@ class Engine:
         for session, record in settled:
             self._executor.settle(session.handle)
             del self._live[session.unit.id]
+            if record.settlement.step == "succeed":
+                self._deadlines.on_try(session.campaign.name, now - (session.unit.started_at or now))
             if record.settlement.step in ("succeed", "quarantine"):
                 self._governor.release(session.ticket.id, now=now)
             else:
                 self._governor.abandon(session.ticket.id, now=now)
+
+    def _held_to_deadline(self, now: float) -> dict[str, int]:
+        """How many more may start of campaigns that need not run flat out to be done in time."""
+        dated = [campaign for campaign in self._campaigns.values() if campaign.deadline is not None]
+        counts = self._store.counts() if dated else {}
+        most: dict[str, int] = {}
+        for campaign in dated:
+            needed = self._deadlines.sessions_needed(campaign, counts.get(campaign.name, UnitCounts()), now)
+            if needed is not None:
+                running = sum(session.campaign.name == campaign.name for session in self._live.values())
+                most[campaign.name] = max(0, needed - running)
+        return most
 
     def _report_unsaid(self, session: LiveSession, outcome: Outcome, now: float) -> None:
         """Some agents give up without a word that names the limit: then how they ended is all there is to tell.

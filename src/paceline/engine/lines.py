@@ -47,8 +47,14 @@ class Lines:
     def __bool__(self) -> bool:
         return bool(self._by_ticket)
 
-    def fit(self, campaigns: Iterable[Campaign], claimable: Mapping[tuple[str, str | None], int], now: float) -> None:
-        """As many tickets in line as there are units to fill them with, up to a few."""
+    def fit(
+        self,
+        campaigns: Iterable[Campaign],
+        claimable: Mapping[tuple[str, str | None], int],
+        now: float,
+        most: Mapping[str, int] | None = None,
+    ) -> None:
+        """As many tickets in line as there are units to fill them with, up to a few, or to `most` of a campaign."""
         longest = max(SHORTEST_LINE, self._governor.get_limit(SESSIONS) or 0)
         wanted: list[Line] = []
         self._troubles.clear()
@@ -58,7 +64,9 @@ class Lines:
                 if line is None:
                     continue
                 units = claimable.get((campaign.name, None), 0) + claimable.get((campaign.name, account_name), 0)
-                target = min(units, longest) if campaign.state == "active" else 0
+                target = min(units, longest, (most or {}).get(campaign.name, units))
+                if campaign.state != "active":
+                    target = 0
                 for ticket_id in list(line.waiting)[target:]:
                     self.give_back(ticket_id, now)
                 wanted += [line] * (target - len(line.waiting))
@@ -153,7 +161,14 @@ class Lines:
         line.waiting[ticket_id] = None
         self._by_ticket[ticket_id] = line
         campaign = line.campaign
-        return Ticket(ticket_id, line.scopes, group=campaign.name, priority=campaign.priority, leased=False)
+        return Ticket(
+            ticket_id,
+            line.scopes,
+            group=campaign.name,
+            priority=campaign.priority,
+            leased=False,
+            spread=campaign.strategy == "spread",
+        )
 
     def _used(self, line: Line, now: float) -> float:
         """Where several accounts have room, the one with most of its windows left goes first."""
