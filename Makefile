@@ -28,7 +28,7 @@ lint: env  ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-demo: env  ## a burst of simulated agents under a limit, with a live view
+demo: env  ## two campaigns through a 429 and a closed quota window, with a live view
 	$(BIN)/python -m paceline demo
 
 bench: env  ## raw cost against other libraries, as ratios in one run

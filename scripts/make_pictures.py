@@ -3,7 +3,7 @@
 
     python scripts/make_pictures.py
 
-Which frame: the quota window has just reopened and the agents follow in a wave. Takes half a minute.
+Which frame: the quota window is spent, all that ran is parked with a countdown. Takes half a minute.
 """
 
 import asyncio
@@ -14,28 +14,29 @@ from pathlib import Path
 
 from rich.console import Console
 
-from paceline.cli.demo.play import Plan, Play, staged
+from paceline.cli.demo.stage import Plan, Stage, staged
 from paceline.cli.demo.view import WIDEST, screen
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "demo.svg"
-SECONDS_INTO_THE_WAVE = 2.5
+HEIGHT = 24
+SECONDS_AFTER_THE_CLOSING = 2.5
 
 
 async def main() -> None:
-    async with staged(Plan()) as play:
-        playing = asyncio.create_task(play.run())
-        await play.provider.until(lambda: play.ledger.reopenings > 0)
-        await asyncio.sleep(SECONDS_INTO_THE_WAVE)
+    async with staged(Plan()) as stage:
+        playing = asyncio.create_task(stage.run())
+        await stage.provider.until(lambda: stage.provider.rate_limited > 1)  # the first one is only a short wait
+        await asyncio.sleep(SECONDS_AFTER_THE_CLOSING)
         PICTURE.parent.mkdir(parents=True, exist_ok=True)
-        PICTURE.write_text(picture(play), encoding="utf-8")
+        PICTURE.write_text(picture(stage), encoding="utf-8")
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)
     print(f"wrote {PICTURE.name}")
 
 
-def picture(play: Play) -> str:
+def picture(stage: Stage) -> str:
     console = Console(record=True, width=WIDEST, file=io.StringIO(), force_terminal=True)
-    console.print(screen(play, time.time(), WIDEST))
+    console.print(screen(stage, time.time(), WIDEST, HEIGHT))
     svg = console.export_svg(title="make demo", unique_id="demo")
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)  # a picture must not call home for its letters
 

@@ -1,7 +1,9 @@
-"""The demo: a small performance over real HTTP, and its two faces."""
+"""The demo: a small performance with real processes over real HTTP, and its two faces."""
 
+import asyncio
 import json
 from io import StringIO
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,27 +12,25 @@ from typer.testing import CliRunner
 
 from paceline.cli.app import app
 from paceline.cli.demo import command
-from paceline.cli.demo.command import perform, state_line
-from paceline.cli.demo.ledger import Agent, Ledger, Team, sentence_of
-from paceline.cli.demo.play import Plan, staged
+from paceline.cli.demo.command import perform
+from paceline.cli.demo.ledger import Batch, Ledger, Piece, sentence_of
+from paceline.cli.demo.stage import Plan, staged
 from paceline.cli.demo.summary import shares
-from paceline.cli.demo.view import countdown, screen
-from paceline.core.signals import QuotaClosed
+from paceline.cli.demo.view import screen, state_line
 from paceline.events import FIELDS, Event
 
 SMALL = Plan(
-    agents_per_team=3,
-    calls_per_agent=2,
-    configured=3,
-    capacity=2,
-    lag=0.02,
+    units=3,
+    steps=3,
+    sessions=3,
     latency=0.01,
-    words_per_second=500.0,
-    window_requests=7,
+    words_per_second=200.0,
+    busy_after=3,
+    busy_seconds=1.0,
+    window_requests=11,
     window_seconds=6.0,
-    hiccup_after=8,
-    hiccup_seconds=1.0,
 )
+CALM = msgspec.structs.replace(SMALL, busy_after=1000, window_requests=1000)
 
 
 def plain_console() -> Console:
@@ -42,101 +42,143 @@ def written(console: Console) -> str:
     return console.file.getvalue()
 
 
-async def test_every_call_is_served_through_overload_and_a_closed_window() -> None:
+def processes_of(url: str) -> list[int]:
+    """Who was told to talk to this provider."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            told = environ.read_bytes()
+        except OSError:
+            continue
+        if url.encode() in told:
+            found.append(int(environ.parent.name))
+    return found
+
+
+async def test_every_unit_is_done_through_a_429_and_a_closed_window_and_no_attempt_is_charged() -> None:
     console = plain_console()
 
     found = await perform(console, SMALL)
 
-    assert found.done == found.calls == 12
-    assert found.lost == 0
-    assert found.peak_in_flight <= SMALL.capacity
-    assert found.refusals["too many at once"] >= 1
-    assert found.refusals["overloaded"] == 1
-    assert found.refusals["window spent"] >= 1
+    assert (found.done, found.lost, found.attempts) == (6, 0, 0)
+    assert found.parked >= 1
+    assert found.resumed >= 1
     assert found.reopenings == 1
+    assert found.refusals >= 2
+    assert found.peak_sessions == SMALL.sessions
+    assert (found.answers, found.conversations) == (18, 6)  # no step asked for twice, no conversation begun twice
     lines = written(console)
     assert "\x1b" not in lines
-    for words in ("the limit was 3", "overloaded", "window is spent", "one canary goes first", "12 of 12, none lost"):
+    for words in (
+        "429: the session that met it waits 1 s",
+        "from 3 sessions to 2",
+        "the 5h window is spent",
+        "no attempt charged",
+        "one canary goes first",
+        "follow in a wave",
+        "review is done: 3 units",
+        "6 of 6, none lost",
+    ):
         assert words in lines
 
 
-async def test_the_screen_fits_an_ordinary_terminal() -> None:
-    console = Console(file=StringIO(), width=80, force_terminal=True, color_system=None)
-    async with staged(SMALL) as play:
-        before = play.ledger.started_at
+async def test_a_demo_that_is_broken_off_leaves_no_process_behind() -> None:
+    slow = msgspec.structs.replace(CALM, words_per_second=1.0)
+    async with staged(slow) as stage:
+        url = stage.provider.url
+        running = asyncio.create_task(stage.run())
+        await stage.provider.until(lambda: stage.provider.in_flight == slow.sessions)
+        assert len(processes_of(url)) >= slow.sessions
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
-        console.print(screen(play, before + 1.0, console.width))
+    assert processes_of(url) == []
 
-        assert state_line(play, before + 1.0).startswith("  1.0 s  0/12 done, 0/3 in flight, 0 waiting")
+
+async def test_the_screen_fits_an_ordinary_terminal_whatever_happens() -> None:
+    console = Console(file=StringIO(), width=80, height=24, force_terminal=True, color_system=None)
+    async with staged(Plan()) as stage:
+        now = stage.ledger.started_at + 1.0
+        for batch in stage.ledger.batches:
+            for unit in list(batch.pieces)[:4]:
+                park = {"reason": "the quota window is spent", "resume_at": now + 8.4}
+                stage.ledger.hear(Event("unit.parked", now, None, f"{batch.name}/{unit}", park))
+
+        console.print(screen(stage, now, 80, 24))
+
+        assert state_line(stage, now).startswith("  1.0 s  0/28 done, 0 running, 8 parked, 20 waiting")
     lines = written(console).splitlines()
     assert len(lines) <= 23
     assert max(map(len, lines)) <= 80
-    assert "nobody waits" in written(console)
+    assert "◌ review/auth     resumes in 8 s" in written(console)
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_the_command_ends_with_0_and_its_figures(
     runner: CliRunner, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
-    monkeypatch.setattr(command, "PLAN", msgspec.structs.replace(SMALL, window_requests=1000, hiccup_after=1000))
+    monkeypatch.setattr(command, "PLAN", CALM)
 
     result = runner.invoke(app, ["demo", *options])
 
     assert result.exit_code == 0
     if options:
-        assert json.loads(result.stdout)["done"] == 12
+        assert json.loads(result.stdout)["done"] == 6
     else:
-        assert "calls done       12 of 12, none lost" in result.stdout
+        assert "units done       6 of 6, none lost" in result.stdout
 
 
-def test_refusals_that_come_together_are_one_line() -> None:
-    ledger = Ledger([], started_at=100.0)
+def batch(name: str, priority: int, *units: str) -> Batch:
+    return Batch(name, priority, {unit: Piece(f"{name}/{unit}") for unit in units})
 
-    for at, before, after in ((100.0, 12, 11), (100.1, 11, 10), (100.2, 10, 9), (103.0, 9, 8)):
-        ledger.hear(Event("scope.platform_limit", at, "a", fields={"previous_cap": before, "effective_cap": after}))
+
+def test_units_that_are_parked_together_are_one_line() -> None:
+    ledger = Ledger([batch("docs", 0, "a", "b", "c")], started_at=100.0)
+
+    for at, unit in ((100.0, "a"), (101.0, "b"), (109.0, "c")):
+        park = {"reason": "the quota window is spent", "resume_at": at + 8.0}
+        ledger.hear(Event("unit.parked", at, None, f"docs/{unit}", park))
 
     assert [line.text for line in ledger.lines] == [
-        "429: too many at once; the limit was 12, it is 9 from now on",
-        "429: too many at once; the limit was 9, it is 8 from now on",
+        "2 units parked for 8 s, no attempt charged: the quota window is spent",
+        "docs/c parked for 8 s, no attempt charged: the quota window is spent",
     ]
-    assert [line.number for line in ledger.untold(3)] == [4]
+    assert [line.number for line in ledger.untold(2)] == [3]
 
 
-def test_only_places_that_both_teams_wanted_count_as_shares() -> None:
-    high, low = Team("high", 1, [Agent(1, 1), Agent(2, 1)]), Team("low", 0, [Agent(1, 1)])
+def test_a_window_that_several_sessions_find_closed_is_closed_once() -> None:
+    ledger = Ledger([], started_at=0.0)
+    closed = {"window": "5h", "resets_at": 9.0}
+
+    for at in (1.0, 2.0):
+        ledger.hear(Event("window.closed", at, "a", fields=closed))
+    ledger.hear(Event("window.canary", 9.0, "a", fields={"window": "5h"}))
+    ledger.hear(Event("window.closed", 9.5, "a", fields=closed | {"resets_at": 20.0}))
+
+    assert [line.at for line in ledger.lines] == [1.0, 9.0, 9.5]
+
+
+def test_only_places_that_both_campaigns_wanted_count_as_shares() -> None:
+    high, low = batch("high", 1, "a", "b"), batch("low", 0, "a")
     ledger = Ledger([high, low], started_at=0.0)
 
-    for agent in (*high.agents, *low.agents):
-        ledger.asked(agent)
-    ledger.started(high, high.agents[0], 0.0)
-    ledger.started(low, low.agents[0], 0.0)
-    ledger.started(high, high.agents[1], 0.0)
+    for unit in ("high/a", "low/a", "high/b"):
+        ledger.hear(Event("unit.started", 1.0, "a", unit, {"session_id": None}))
 
     assert (high.contested, low.contested) == (1, 1)
     assert [share.due for share in shares([high, low])] == [2 / 3, 1 / 3]
 
 
-def test_a_refused_call_is_not_lost() -> None:
-    agent = Agent(1, 1)
-    ledger = Ledger([Team("only", 0, [agent])], started_at=0.0)
+def test_a_parked_unit_whose_time_has_come_waits_for_its_turn() -> None:
+    piece = Piece("docs/a", state="parked", resume_at=10.0)
 
-    ledger.refused(agent, [QuotaClosed()])
-    assert not ledger.is_finished
-    ledger.served(agent)
-
-    assert ledger.is_finished
-    assert ledger.refusals == {"window spent": 1}
+    assert (piece.state_at(9.9), piece.state_at(10.0)) == ("parked", "waiting")
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS))
-def test_every_event_of_the_limiter_can_be_heard(name: str) -> None:
+def test_every_event_of_the_engine_can_be_heard(name: str) -> None:
     numbers: dict[str, object] = dict.fromkeys(FIELDS[name], 1.0)
 
     sentence = sentence_of(Event(name, 0.0, "a", fields=numbers))
 
     assert sentence is None or sentence[1]
-
-
-def test_a_countdown_says_nothing_where_time_alone_does_not_help() -> None:
-    assert countdown(None, 0.0) == ""
-    assert countdown(12.5, 10.0) == "2.5 s"

@@ -18,7 +18,7 @@ from paceline.detect.stream import Channel as StreamChannel
 
 HELP = """Runs a fleet of AI agents on the capacity you pay for: never over a limit, never idle while there is room.
 
-Start with [bold]paceline demo[/bold]: forty simulated agents against a fake provider, no keys, no network.
+Start with [bold]paceline demo[/bold]: two campaigns against a fake provider, no keys, no network.
 Then [bold]paceline doctor[/bold], write a plan, and [bold]paceline run PLAN[/bold].
 What waits can say why: [bold]paceline why UNIT[/bold].
 
@@ -62,11 +62,11 @@ def demo(
         bool, typer.Option("--json", help="Print the figures as JSON at the end, and nothing else.")
     ] = False,
 ) -> None:
-    """Watch the library govern forty simulated agents, in under a minute.
+    """Watch the engine run two campaigns through a 429 and a closed quota window, in under a minute.
 
-    A fake provider on this machine allows 8 calls at once and goes on counting each for 350 ms after its end; the
-    limiter was told 12. You see it learn the real limit, wait out an overload, park when the quota window closes,
-    send one canary at the reset and let the rest follow in a wave. Two teams share the places two to one by priority.
+    A fake provider on this machine, a small agent program that talks to it, 28 units of work in a home of their own.
+    You see the sessions go two to one by priority, a 429 waited out, the window close, what ran parked with the time
+    of resuming, one canary at the reset, the rest in a wave, and the end: all done, none lost, no attempt charged.
 
     Needs no keys and no network. On a terminal it is a live view, otherwise plain lines.
     """

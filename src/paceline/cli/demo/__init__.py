@@ -1,5 +1,5 @@
-"""`paceline demo`: the library governs a burst of simulated agents against a fake provider, and shows it live.
+"""`paceline demo`: the engine runs two campaigns of real processes against a fake provider, and shows it live.
 
-`play.py` is what happens, `ledger.py` what is known of it, `view.py` and `summary.py` how it looks. Nothing
-here decides who may start: that is the limiter's, as in any other program.
+`stage.py` is what happens, `agent.py` the program that is run, `ledger.py` what is known of it, `view.py` and
+`summary.py` how it looks. Nothing here decides who may start: that is the engine's, as in any other home.
 """

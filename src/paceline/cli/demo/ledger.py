@@ -1,57 +1,63 @@
-"""What the demo knows of its agents: where each one is, what was refused, what happened last. Counts only.
+"""What the demo knows of its units: where each one is and what happened last. Counts only.
 
-Fed by the agents and by the limiter's events; read by the live view and the summary. No I/O, no clock.
+Fed with the engine's events in the order they were stored; read by the live view and the summary. No I/O, no clock.
 """
 
-from collections import Counter, deque
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
-from paceline.core.signals import Overloaded, PlatformLimit, QuotaClosed, RateLimited, Signal
 from paceline.events import Event
 
-AgentState = Literal["idle", "waiting", "running", "done"]
+PieceState = Literal["waiting", "running", "parked", "done", "stuck"]
 Tone = Literal["good", "bad", "news"]
 KEPT_LINES = 200
-SAME_NEWS_SECONDS = 0.5
-REFUSALS: dict[type[Signal], str] = {
-    PlatformLimit: "too many at once",
-    RateLimited: "too fast",
-    QuotaClosed: "window spent",
-    Overloaded: "overloaded",
+SAME_NEWS_SECONDS = 1.5
+STATES: dict[str, PieceState] = {
+    "unit.started": "running",
+    "unit.resumed": "running",
+    "unit.parked": "parked",
+    "unit.requeued": "waiting",
+    "unit.failed": "waiting",
+    "unit.done": "done",
+    "unit.held": "stuck",
+    "unit.quarantined": "stuck",
 }
 
 
-class Agent(msgspec.Struct, eq=False):
-    """One simulated agent: so many calls, one after the other."""
+class Piece(msgspec.Struct, eq=False):
+    """One unit. `since` is when its session began, `resume_at` when a parked one may go on."""
 
-    number: int
-    calls: int
-    state: AgentState = "idle"
-    done: int = 0
-    ticket: str | None = None
+    id: str
+    state: PieceState = "waiting"
+    since: float = 0.0
+    resume_at: float | None = None
+    goes_on: bool = False
+    """Whether its session goes on with the conversation of an earlier one."""
+
+    def state_at(self, now: float) -> PieceState:
+        """A parked unit whose time has come only waits for its turn."""
+        is_due = self.state == "parked" and self.resume_at is not None and self.resume_at <= now
+        return "waiting" if is_due else self.state
 
 
-class Team(msgspec.Struct, eq=False):
-    """Agents of one priority. `contested` counts the places it was given while the other team waited too."""
+class Batch(msgspec.Struct, eq=False):
+    """One campaign. `contested` counts the sessions it was given while the other one could have used them."""
 
     name: str
     priority: int
-    agents: list[Agent]
+    pieces: dict[str, Piece]
     contested: int = 0
+    done_at: float | None = None
 
     @property
     def done(self) -> int:
-        return sum(agent.done for agent in self.agents)
+        return sum(piece.state == "done" for piece in self.pieces.values())
 
-    @property
-    def calls(self) -> int:
-        return sum(agent.calls for agent in self.agents)
-
-    def count(self, state: AgentState) -> int:
-        return sum(agent.state == state for agent in self.agents)
+    def waits(self, now: float) -> bool:
+        return any(piece.state_at(now) == "waiting" for piece in self.pieces.values())
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -66,73 +72,82 @@ class Line(msgspec.Struct, frozen=True):
 class Ledger:
     """The whole of it."""
 
-    def __init__(self, teams: list[Team], started_at: float) -> None:
-        self.teams = teams
+    def __init__(self, batches: list[Batch], started_at: float) -> None:
+        self.batches = batches
         self.started_at = started_at
-        self.refusals: Counter[str] = Counter()
-        self.waits: list[float] = []
         self.lines: deque[Line] = deque(maxlen=KEPT_LINES)
+        self.resumed = 0
         self.reopenings = 0
+        self.window: Literal["open", "closed", "probed"] = "open"
+        self.peak_sessions = 0
         self._said = 0
-        self._fell: _Fall | None = None
+        self._parking: _Parking | None = None
 
     @property
-    def calls(self) -> int:
-        return sum(team.calls for team in self.teams)
+    def pieces(self) -> Iterator[Piece]:
+        return (piece for batch in self.batches for piece in batch.pieces.values())
+
+    @property
+    def total(self) -> int:
+        return sum(len(batch.pieces) for batch in self.batches)
 
     @property
     def done(self) -> int:
-        return sum(team.done for team in self.teams)
+        return sum(batch.done for batch in self.batches)
 
-    @property
-    def waiting(self) -> int:
-        return sum(team.count("waiting") for team in self.teams)
-
-    @property
-    def is_finished(self) -> bool:
-        return self.done == self.calls
-
-    def asked(self, agent: Agent) -> None:
-        """The agent wants a place for its next call."""
-        agent.state = "waiting"
-
-    def started(self, team: Team, agent: Agent, waited: float) -> None:
-        """A place was given. It counts towards the shares if everybody wanted it."""
-        if all(other.count("waiting") for other in self.teams):
-            team.contested += 1
-        agent.state, agent.ticket = "running", None
-        self.waits.append(waited)
-
-    def refused(self, agent: Agent, signals: Iterable[Signal]) -> None:
-        """The provider said no; the call is made again later."""
-        agent.state = "idle"
-        self.refusals[next((REFUSALS[type(signal)] for signal in signals if type(signal) in REFUSALS), "other")] += 1
-
-    def served(self, agent: Agent) -> None:
-        agent.done += 1
-        agent.state = "done" if agent.done == agent.calls else "idle"
+    def in_state(self, state: PieceState, now: float) -> list[Piece]:
+        return [piece for piece in self.pieces if piece.state_at(now) == state]
 
     def hear(self, event: Event) -> None:
-        """Keep those of the limiter's events that a person wants to see."""
-        if event.name == "window.reopened":
-            self.reopenings += 1
-        if event.name == "scope.platform_limit":
-            self._hear_platform_limit(event)
-            return
+        """Take note of an event of the engine."""
+        if event.unit is not None and event.name in STATES:
+            self._hear_unit(event, *event.unit.split("/", 1))
+        is_known = event.name == "window.closed" and self.window == "closed"
+        self._hear_window(event)
         sentence = sentence_of(event)
-        if sentence is not None:
+        if sentence is not None and not is_known:
             self._add_line(event.at, *sentence)
 
-    def _hear_platform_limit(self, event: Event) -> None:
-        """Several calls that meet the same wall are one piece of news."""
-        known, learnt = event.fields["previous_cap"], event.fields["effective_cap"]
-        at = event.at - self.started_at
-        if self._fell is not None and at - self._fell.line.at < SAME_NEWS_SECONDS:
-            known = self._fell.known
-            if self.lines and self.lines[-1] is self._fell.line:
-                self.lines.pop()
-        self._add_line(event.at, "bad", f"429: too many at once; the limit was {known}, it is {learnt} from now on")
-        self._fell = _Fall(self.lines[-1], known)
+    def _hear_window(self, event: Event) -> None:
+        match event.name:
+            case "window.closed":
+                self.window = "closed"
+            case "window.canary":
+                self.window = "probed"
+            case "window.reopened":
+                self.window = "open"
+                self.reopenings += 1
+
+    def _hear_unit(self, event: Event, campaign: str, unit: str) -> None:
+        batch = next(batch for batch in self.batches if batch.name == campaign)
+        piece = batch.pieces[unit]
+        state = STATES[event.name]
+        if state == "running":
+            batch.contested += all(other.waits(event.at) for other in self.batches)
+            piece.since, piece.goes_on = event.at, event.fields["session_id"] is not None
+            self.resumed += piece.goes_on
+        piece.state = state
+        resume_at = event.fields.get("resume_at")
+        piece.resume_at = _number(resume_at) if resume_at is not None else None
+        if state == "parked":
+            self._hear_parked(event, piece)
+        if batch.done == len(batch.pieces):
+            batch.done_at = event.at - self.started_at
+            self._add_line(event.at, "good", f"{campaign} is done: {batch.done} units")
+        self.peak_sessions = max(self.peak_sessions, sum(piece.state == "running" for piece in self.pieces))
+
+    def _hear_parked(self, event: Event, piece: Piece) -> None:
+        """Units that are parked one after the other for the same reason are one piece of news."""
+        reason = str(event.fields["reason"])
+        before = self._parking
+        units = [piece.id]
+        if before is not None and before.reason == reason and event.at - before.at < SAME_NEWS_SECONDS:
+            units = [*before.units, piece.id]
+            self.lines.remove(before.line)
+        what = units[0] if len(units) == 1 else f"{len(units)} units"
+        wait = _left(event.fields["resume_at"], event.at)
+        self._add_line(event.at, "news", f"{what} parked for {wait}, no attempt charged: {reason}")
+        self._parking = _Parking(reason, event.at, units, self.lines[-1])
 
     def _add_line(self, at: float, tone: Tone, text: str) -> None:
         self._said += 1
@@ -143,47 +158,45 @@ class Ledger:
         return [line for line in self.lines if line.number > last_told]
 
 
-class _Fall(msgspec.Struct, frozen=True):
-    """The last news of a platform limit, and the limit before it all began."""
+class _Parking(msgspec.Struct, frozen=True):
+    """The last news of parked units."""
 
+    reason: str
+    at: float
+    units: list[str]
     line: Line
-    known: object
 
 
 def sentence_of(event: Event) -> tuple[Tone, str] | None:
-    """An event in words, or None for those that come with every call."""
+    """What happened to the account, in words; None for what comes with every unit."""
     fields = event.fields
     match event.name:
-        case "scope.platform_limit":
-            return (
-                "bad",
-                f"the provider's own limit: {fields['previous_cap']} at once becomes {fields['effective_cap']}",
-            )
         case "scope.limit_reduced":
-            return "bad", f"one step down: {fields['previous']} at once becomes {fields['limit']}"
+            return "bad", f"{event.scope}: one step down, from {fields['previous']} sessions to {fields['limit']}"
         case "scope.limit_raised":
-            return "good", f"one step up: {fields['previous']} at once becomes {fields['limit']}"
+            return "good", f"{event.scope}: one step up, from {fields['previous']} sessions to {fields['limit']}"
         case "scope.paused":
-            return (
-                "bad",
-                f"{event.scope} refuses ({fields['cause']}): nobody starts for {_left(fields['until'], event.at)}",
-            )
+            wait = _left(fields["until"], event.at)
+            return "bad", f"429: the session that met it waits {wait}, and no other one starts"
         case "scope.resumed":
             return "good", "the pause is over"
-        case "scope.paced":
-            return "news", f"starts are spaced: {_number(fields['interval']):.2g} s apart"
         case "window.closed":
-            resets = _left(fields["resets_at"], event.at)
-            return "bad", f"429: the {fields['window']} window is spent; all wait {resets} for its reset"
+            wait = _left(fields["resets_at"], event.at)
+            return (
+                "bad",
+                f"429: the {fields['window']} window is spent; nothing starts for {wait}",
+            )
         case "window.canary":
             return "news", f"the {fields['window']} window should be open: one canary goes first"
         case "window.reopened":
-            return "good", "the canary was served: the window is open, the rest follow in a wave"
+            return "good", "the canary was answered: the rest follow in a wave"
+        case "unit.failed" | "unit.held" | "unit.quarantined":
+            return "bad", f"{event.unit}: {fields['reason']}"
     return None
 
 
 def _left(until: object, now: float) -> str:
-    return "an unknown time" if until is None else f"{max(0.0, _number(until) - now):.1f} s"
+    return "an unknown time" if until is None else f"{max(0.0, _number(until) - now):.0f} s"
 
 
 def _number(value: object) -> float:

@@ -1,93 +1,109 @@
 """What came of the demo: figures, and the table and lines that show them."""
 
-from statistics import median
-
 import msgspec
 from rich.table import Table
 
-from paceline.cli.demo.ledger import Team
-from paceline.cli.demo.play import Play
+from paceline.cli.demo.ledger import Batch
+from paceline.cli.demo.stage import Stage
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the contested places that a team was given, and the part its priority stands for."""
+    """The part of the contested sessions that a campaign was given, and the part its priority stands for."""
 
-    team: str
+    campaign: str
     priority: int
     got: float
     due: float
+    done_at: float | None
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """All that is counted. Times are seconds."""
 
-    calls: int
+    units: int
     done: int
-    refusals: dict[str, int]
-    peak_in_flight: int
-    capacity: int
-    median_wait: float
-    longest_wait: float
+    attempts: int
+    """Charged ones: only a real failure of the work counts."""
+    sessions: int
+    parked: int
+    resumed: int
+    """Sessions that went on with a conversation."""
+    conversations: int
+    """As the provider saw them: as many as units, so none was begun twice."""
+    steps: int
+    answers: int
+    """As many as steps: none was asked for twice."""
+    refusals: int
     reopenings: int
-    usage_polls: int
+    peak_sessions: int
     shares: tuple[Share, ...]
     seconds: float
 
     @property
     def lost(self) -> int:
-        return self.calls - self.done
+        return self.units - self.done
 
 
-def figures(play: Play, now: float) -> Figures:
-    ledger = play.ledger
+def figures(stage: Stage, now: float) -> Figures:
+    """From the store and the provider's own journal, not from what was shown."""
+    ledger, units = stage.ledger, stage.units()
+    served = [request for request in stage.provider.requests if request.ending == "served"]
     return Figures(
-        calls=ledger.calls,
-        done=ledger.done,
-        refusals=dict(ledger.refusals),
-        peak_in_flight=play.provider.peak_concurrency,
-        capacity=play.plan.capacity,
-        median_wait=median(ledger.waits) if ledger.waits else 0.0,
-        longest_wait=max(ledger.waits, default=0.0),
+        units=ledger.total,
+        done=sum(unit.state == "done" for unit in units),
+        attempts=sum(unit.counters.attempts for unit in units),
+        sessions=sum(unit.counters.tries for unit in units),
+        parked=sum(unit.counters.parks for unit in units),
+        resumed=ledger.resumed,
+        conversations=len({request.session for request in served}),
+        steps=ledger.total * stage.plan.steps,
+        answers=len(served),
+        refusals=stage.provider.rate_limited,
         reopenings=ledger.reopenings,
-        usage_polls=play.provider.usage_polls,
-        shares=shares(ledger.teams),
+        peak_sessions=ledger.peak_sessions,
+        shares=shares(ledger.batches),
         seconds=now - ledger.started_at,
     )
 
 
-def shares(teams: list[Team]) -> tuple[Share, ...]:
+def shares(batches: list[Batch]) -> tuple[Share, ...]:
     """A level of priority is worth twice the one below."""
-    given = max(1, sum(team.contested for team in teams))
-    weights = sum(2.0**team.priority for team in teams)
+    given = max(1, sum(batch.contested for batch in batches))
+    weights = sum(2.0**batch.priority for batch in batches)
     return tuple(
-        Share(team=team.name, priority=team.priority, got=team.contested / given, due=2.0**team.priority / weights)
-        for team in teams
+        Share(
+            campaign=batch.name,
+            priority=batch.priority,
+            got=batch.contested / given,
+            due=2.0**batch.priority / weights,
+            done_at=batch.done_at,
+        )
+        for batch in batches
     )
 
 
 def rows(found: Figures) -> list[tuple[str, str]]:
     """The summary as names and values."""
-    refused = ", ".join(f"{count} {kind}" for kind, count in sorted(found.refusals.items())) or "none"
     return [
-        ("calls done", f"{found.done} of {found.calls}, {found.lost or 'none'} lost"),
-        ("refusals met", f"{sum(found.refusals.values())} ({refused})"),
-        ("peak in flight", f"{found.peak_in_flight} of the {found.capacity} the provider allows"),
-        ("waits", f"median {found.median_wait:.1f} s, longest {found.longest_wait:.1f} s"),
-        *(
-            (
-                f"share of {share.team}",
-                f"{share.got:.0%} of contested places (priority {share.priority}: {share.due:.0%})",
-            )
-            for share in found.shares
-        ),
+        ("units done", f"{found.done} of {found.units}, {found.lost or 'none'} lost"),
+        ("attempts charged", f"{found.attempts}: being refused is no failure"),
+        ("429s met", str(found.refusals)),
         ("quota window", f"closed and reopened by a canary {found.reopenings} time{'s' * (found.reopenings != 1)}"),
-        ("usage readings", str(found.usage_polls)),
+        ("parked", f"{found.parked} times; {found.resumed} sessions went on with their conversation"),
+        ("answers", f"{found.answers} for {found.steps} steps of work, in {found.conversations} conversations"),
+        ("sessions", f"{found.sessions}, never more than {found.peak_sessions} at once"),
+        *((f"share of {share.campaign}", _share_words(share)) for share in found.shares),
         ("time", f"{found.seconds:.0f} s"),
     ]
 
 
+def _share_words(share: Share) -> str:
+    done = "" if share.done_at is None else f", done after {share.done_at:.0f} s"
+    return f"{share.got:.0%} while both had work (due {share.due:.0%}){done}"
+
+
 def summary_table(found: Figures) -> Table:
-    table = Table(title="What the limiter did", title_justify="left", show_header=False, title_style="bold")
+    table = Table(title="What the engine did", title_justify="left", show_header=False, title_style="bold")
     table.add_column(style="dim")
     table.add_column()
     for name, value in rows(found):

@@ -1,41 +1,41 @@
-"""How the demo looks while it runs: one screen of 22 lines, readable at 80 columns. Looks only, never acts."""
+"""How the demo looks while it runs: one screen, readable at 80 x 24. Looks only, never acts."""
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from paceline.cli.demo.ledger import AgentState, Ledger, Line, Team, Tone
-from paceline.cli.demo.play import SCOPE, Play
-from paceline.core import Deferred, ScopeStatus, WindowStatus
-from paceline.limiter import Limiter
+from paceline.cli.demo.ledger import Batch, Ledger, Line, Piece, PieceState, Tone
+from paceline.cli.demo.stage import SCOPE, Stage
+from paceline.core import ScopeStatus, WindowStatus
 
-WIDEST = 92
+WIDEST = 100
 BAR_CELLS = 24
-REASON_ROWS = 2
-LINE_ROWS = 6
-GLYPHS: dict[AgentState, tuple[str, str]] = {
-    "idle": ("○", "dim"),
-    "waiting": ("○", "yellow"),
-    "running": ("●", "bold green"),
+SESSION_COLUMNS = 2
+OTHER_ROWS = 18
+"""All but what happened last, and the line that the cursor is on."""
+FEWEST_LINES, MOST_LINES = 5, 10
+GLYPHS: dict[PieceState, tuple[str, str]] = {
     "done": ("✓", "green"),
+    "running": ("●", "bold green"),
+    "parked": ("◌", "bold yellow"),
+    "waiting": ("○", "dim"),
+    "stuck": ("✗", "bold red"),
 }
 TONES: dict[Tone, str] = {"good": "green", "bad": "red", "news": "cyan"}
 
 
-def screen(play: Play, now: float, width: int) -> RenderableType:
+def screen(stage: Stage, now: float, width: int, height: int) -> RenderableType:
     """The whole of it, as it is at `now`."""
-    status = play.limiter.scope_status(SCOPE)
-    assert status is not None
+    status, ledger = stage.look(), stage.ledger
+    running, parked = ledger.in_state("running", now), ledger.in_state("parked", now)
+    rows = -(-stage.plan.sessions // SESSION_COLUMNS)
+    shown = max(FEWEST_LINES, min(MOST_LINES, height - OTHER_ROWS))
     parts = (
-        (_capacity(play, status, now), f"Paceline demo · {now - play.ledger.started_at:.0f} s", "cyan"),
-        (_teams(play.ledger.teams), "two teams of agents · ● running  ○ waiting  ✓ done", "blue"),
-        (
-            _reasons(why_waiting(play.limiter, play.ledger), now),
-            _why_title(play.ledger.waiting),
-            "yellow",
-        ),
-        (_lines(list(play.ledger.lines)[-LINE_ROWS:]), "what happened", "magenta"),
+        (_account(status, ledger, len(running), now), f"Paceline demo · {now - ledger.started_at:.0f} s", "cyan"),
+        (_batches(ledger.batches, now), "units · ✓ done  ● running  ◌ parked  ○ waiting", "blue"),
+        (_sessions(running, parked, now, rows), _sessions_title(running, parked), "yellow" if parked else "green"),
+        (_lines(list(ledger.lines)[-shown:], shown), "what happened", "magenta"),
     )
     return Group(
         *(
@@ -45,118 +45,125 @@ def screen(play: Play, now: float, width: int) -> RenderableType:
     )
 
 
-# -- the scope -----------------------------------------------------------------------------------
+# -- the account ---------------------------------------------------------------------------------
 
 
-def _capacity(play: Play, status: ScopeStatus, now: float) -> RenderableType:
+def _account(status: ScopeStatus, ledger: Ledger, live: int, now: float) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
-    address = play.provider.url.removeprefix("http://")
-    table.add_row("scope", Text(f"{SCOPE} on a fake provider ({address})", style="dim"))
-    table.add_row("in flight", _places(status))
-    table.add_row("5h window", _window(status.window, now))
-    table.add_row("starts", _starts(play, status, now))
+    table.add_row(SCOPE, _places(status, live))
+    table.add_row("5h window", _window(status.window, ledger, now))
+    table.add_row("new sessions", starts(status, ledger, now))
     return table
 
 
-def _places(status: ScopeStatus) -> Text:
-    cap = status.limit or status.in_flight
-    text = Text("●" * status.in_flight, style="bold green")
-    text.append("○" * max(0, cap - status.in_flight), style="dim")
-    text.append(f"  {status.in_flight} of {cap}", style="bold")
+def _places(status: ScopeStatus, live: int) -> Text:
+    cap = status.limit or live
+    text = Text("●" * live, style="bold green")
+    text.append("○" * max(0, cap - live), style="dim")
+    text.append(f"  {live} of {cap} sessions", style="bold")
     if status.configured != status.limit:
-        text.append(f"  (configured {status.configured}, learnt {status.limit})", style="dim")
+        text.append(f"  ({status.configured} before the 429)", style="dim")
     return text
 
 
-def _window(window: WindowStatus | None, now: float) -> Text:
+def _window(window: WindowStatus | None, ledger: Ledger, now: float) -> Text:
     if window is None:
         return Text("nothing known yet", style="dim")
-    used = min(1.0, window.used_ratio or 0.0)
+    used = min(1.0, window.used_ratio or 0.0) if ledger.window == "open" else 1.0
     filled = round(used * BAR_CELLS)
     text = Text("█" * filled, style="red" if used >= 0.9 else "green")
     text.append("░" * (BAR_CELLS - filled), style="dim")
-    match window.state:
+    match ledger.window:
         case "closed":
-            left = max(0.0, (window.probe_at or now) - now)
-            text.append(f"  spent, opens again in {left:.0f} s", style="bold red")
-        case "probing":
-            text.append("  a canary is trying it", style="bold cyan")
-        case "wave":
-            text.append(f"  {used:.0%} used, reopened in a wave", style="cyan")
-        case _:
-            text.append(f"  {used:.0%} used", style="dim")
-    return text
+            return text.append(f"  spent, opens again in {max(0.0, (window.probe_at or now) - now):.0f} s", "bold red")
+        case "probed":
+            return text.append("  a canary is trying it", "bold cyan")
+    return text.append(f"  {used:.0%} used" + ", reopened in a wave" * (window.state == "wave"), "dim")
 
 
-def _starts(play: Play, status: ScopeStatus, now: float) -> Text:
-    """The provider's own trouble pauses its whole scope, a refusal of the account only the account's."""
-    provider = play.limiter.scope_status(SCOPE.partition("/")[0])
-    until = max((scope.paused_until or 0.0 for scope in (status, provider) if scope is not None), default=0.0)
-    if until > now:
-        return Text(f"paused for {until - now:.1f} s", style="bold red")
-    if status.window is not None and status.window.state in ("closed", "probing"):
-        return Text("parked until the window opens", style="bold red")
-    return Text("open", style="green")
+def starts(status: ScopeStatus, ledger: Ledger, now: float) -> Text:
+    """Whether a new session may begin, and what keeps it."""
+    match ledger.window:
+        case "closed":
+            return Text("none until the window opens", style="bold red")
+        case "probed":
+            return Text("the canary only", style="bold cyan")
+    if status.paused_until is not None and status.paused_until > now:
+        return Text(f"paused for {status.paused_until - now:.1f} s after a 429", style="bold red")
+    return Text("by priority, as places free", style="green")
 
 
-# -- the agents ----------------------------------------------------------------------------------
+# -- the units -----------------------------------------------------------------------------------
 
 
-def _teams(teams: list[Team]) -> RenderableType:
+def _batches(batches: list[Batch], now: float) -> RenderableType:
     table = Table.grid(padding=(0, 2))
-    for team in teams:
+    for batch in batches:
         cells = Text()
-        for agent in team.agents:
-            glyph, style = GLYPHS[agent.state]
-            cells.append(glyph, style=style)
-        priority = Text(f"priority {team.priority}", style="dim")
-        table.add_row(Text(team.name, style="bold"), priority, cells, f"{team.done:>3} of {team.calls} calls")
+        for state in sorted((piece.state_at(now) for piece in batch.pieces.values()), key=list(GLYPHS).index):
+            glyph, style = GLYPHS[state]
+            cells.append(glyph + " ", style=style)
+        priority = Text(f"priority {batch.priority}", style="dim")
+        table.add_row(Text(batch.name, style="bold"), priority, cells, f"{batch.done:>2} of {len(batch.pieces)} done")
     return table
 
 
-def why_waiting(limiter: Limiter, ledger: Ledger) -> list[tuple[int, Deferred]]:
-    """The waiters by what holds them, the most frequent reason first."""
-    found: dict[tuple[str, str], tuple[int, Deferred]] = {}
-    for team in ledger.teams:
-        for agent in team.agents:
-            why = limiter.why(agent.ticket) if agent.ticket is not None else None
-            if why is not None:
-                count, first = found.get((why.reason, why.scope), (0, why))
-                found[why.reason, why.scope] = (count + 1, first)
-    return sorted(found.values(), key=lambda item: -item[0])
+def _sessions_title(running: list[Piece], parked: list[Piece]) -> str:
+    return f"sessions · {len(running)} running" + (f", {len(parked)} parked" if parked else "")
 
 
-def _reasons(reasons: list[tuple[int, Deferred]], now: float) -> RenderableType:
+def _sessions(running: list[Piece], parked: list[Piece], now: float, rows: int) -> RenderableType:
+    """Every session has its cell; the free ones show who is parked, with the time that is left."""
+    cells = [_session(piece, now) for piece in running] + [_parked(piece, now) for piece in parked]
+    cells = cells[: rows * SESSION_COLUMNS]
+    cells += [Text("")] * (rows * SESSION_COLUMNS - len(cells))
     table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(style="yellow", min_width=13, no_wrap=True)
-    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-    table.add_column(justify="right", min_width=6, no_wrap=True)
-    for count, why in reasons[:REASON_ROWS]:
-        table.add_row(f"{count:>2} {why.reason}", why.detail, countdown(why.retry_at, now))
-    return _padded(table, REASON_ROWS - len(reasons[:REASON_ROWS]))
+    for _ in range(SESSION_COLUMNS):
+        table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    for first in range(rows):
+        table.add_row(*cells[first::rows])
+    return table
 
 
-def _why_title(waiting: int) -> str:
-    return f"why {waiting} wait" if waiting else "nobody waits"
+def _session(piece: Piece, now: float) -> Text:
+    text = Text(f"● {piece.id:<16}", style="bold green")
+    text.append(f"{now - piece.since:4.1f} s", style="default")
+    if piece.goes_on:
+        text.append("  resumed", style="cyan")
+    return text
 
 
-def countdown(retry_at: float | None, now: float) -> str:
-    """What is left, or nothing where no time alone will help."""
-    return "" if retry_at is None or retry_at <= now else f"{retry_at - now:.1f} s"
+def _parked(piece: Piece, now: float) -> Text:
+    text = Text(f"◌ {piece.id:<16}", style="yellow")
+    return text.append(f"resumes in {(piece.resume_at or now) - now:.0f} s", style="bold yellow")
+
+
+def state_line(stage: Stage, now: float) -> str:
+    """Where things stand, in one line."""
+    status, ledger = stage.look(), stage.ledger
+    return (
+        f"{now - ledger.started_at:5.1f} s  {_counts(ledger, now)}; new sessions: {starts(status, ledger, now).plain}"
+    )
+
+
+def _counts(ledger: Ledger, now: float) -> str:
+    counts = [f"{ledger.done}/{ledger.total} done"]
+    for state in ("running", "parked", "waiting"):
+        pieces = ledger.in_state(state, now)
+        shares = " + ".join(
+            f"{sum(piece.id.startswith(batch.name + '/') for piece in pieces)} {batch.name}" for batch in ledger.batches
+        )
+        counts.append(f"{len(pieces)} {state}" + (f" ({shares})" if state == "running" and pieces else ""))
+    return ", ".join(counts)
 
 
 # -- what happened -------------------------------------------------------------------------------
 
 
-def _lines(lines: list[Line]) -> RenderableType:
+def _lines(lines: list[Line], rows: int) -> RenderableType:
     table = Table.grid(padding=(0, 1))
     table.add_column(style="dim", justify="right", min_width=6)
     for line in lines:
         table.add_row(f"{line.at:.1f} s", Text(line.text, style=TONES[line.tone], no_wrap=True, overflow="ellipsis"))
-    return _padded(table, LINE_ROWS - len(lines))
-
-
-def _padded(body: RenderableType, rows: int) -> RenderableType:
-    """The same height whatever there is to tell, so that nothing jumps."""
-    return Group(body, *(Text("") for _ in range(rows)))
+    return Group(table, *(Text("") for _ in range(rows - len(lines))))  # the same height, so that nothing jumps

@@ -1,0 +1,134 @@
+"""The demo's agent: a program of its own that works through a task in steps and prints what Claude Code prints.
+
+    agent.py PROMPT [--resume ID]
+
+Nothing of Paceline is in here, and nothing but the standard library: to the engine it is one more agent CLI. Its
+conversation is on disk after every answer, so that a later run can go on with it. It waits out a short 429 by itself
+and gives up where a quota window is spent, as the real ones do.
+"""
+
+import http.client
+import json
+import os
+import sys
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+Json = dict[str, Any]
+
+MODEL = "claude-opus-4-6"
+UNIFIED = "anthropic-ratelimit-unified"
+MOST_RETRIES = 2
+PATIENCE_SECONDS = 30.0
+OK, TOO_MANY_REQUESTS = 200, 429
+
+
+def main(arguments: list[str]) -> int:
+    prompt, session_id = arguments[0], arguments[2] if arguments[1:2] == ["--resume"] else os.urandom(8).hex()
+    conversation = Conversation(os.environ["CLAUDE_CONFIG_DIR"], session_id)
+    say("system", session_id, subtype="init", apiKeySource="none", model=MODEL)
+    steps = int(os.environ["DEMO_STEPS"])
+    while conversation.answers < steps:
+        question = f"Step {conversation.answers + 1} of {steps}: {prompt}"
+        answer = ask([*conversation.messages, {"role": "user", "content": question}], session_id)
+        if answer is None:
+            return 1
+        conversation.add(question, answer)
+    result(session_id, f"Done in {steps} steps: {prompt}")
+    return 0
+
+
+class Conversation:
+    """What was said, kept in a file."""
+
+    def __init__(self, folder: str, session_id: str) -> None:
+        self._path = os.path.join(folder, f"{session_id}.json")
+        self.messages: list[Json] = []
+        if os.path.exists(self._path):
+            with open(self._path, encoding="utf-8") as file:
+                self.messages = json.load(file)
+
+    @property
+    def answers(self) -> int:
+        return len(self.messages) // 2
+
+    def add(self, question: str, answer: str) -> None:
+        self.messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+        with open(self._path + ".new", "w", encoding="utf-8") as file:
+            json.dump(self.messages, file)
+        os.replace(self._path + ".new", self._path)
+
+
+def ask(messages: list[Json], session_id: str) -> str | None:
+    """The answer, or None once there is nothing to be had for now."""
+    for attempt in range(1, MOST_RETRIES + 2):
+        status, headers, body = post(messages, session_id)
+        if status == OK:
+            text = str(body["content"][0]["text"])
+            answered(session_id, headers, body)
+            return text
+        if headers.get(f"{UNIFIED}-status") == "rejected":
+            tell_window(session_id, headers, "rejected")
+            result(session_id, "You've hit your session limit", status)
+            return None
+        if status != TOO_MANY_REQUESTS or attempt > MOST_RETRIES:
+            break
+        delay = float(headers.get("retry-after", "1"))
+        retry = {"attempt": attempt, "max_retries": MOST_RETRIES, "retry_delay_ms": delay * 1000}
+        say("system", session_id, subtype="api_retry", error_status=status, error="rate_limit", **retry)
+        time.sleep(delay)
+    result(session_id, f"API Error: {status} {body}", status)
+    return None
+
+
+def post(messages: list[Json], session_id: str) -> tuple[int, dict[str, str], Json]:
+    address = urlsplit(os.environ["ANTHROPIC_BASE_URL"])
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=PATIENCE_SECONDS)
+    try:
+        metadata = {"user_id": f"user_demo_session_{session_id}"}
+        body = json.dumps({"model": MODEL, "max_tokens": 1000, "messages": messages, "metadata": metadata})
+        headers = {
+            "content-type": "application/json",
+            "authorization": f"Bearer {os.environ['CLAUDE_CODE_OAUTH_TOKEN']}",
+        }
+        connection.request("POST", "/v1/messages", body, headers)
+        response = connection.getresponse()
+        told = {name.lower(): value for name, value in response.getheaders()}
+        return response.status, told, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def answered(session_id: str, headers: dict[str, str], body: Json) -> None:
+    say("assistant", session_id, message=body)
+    status = headers.get(f"{UNIFIED}-status")
+    if status is not None:
+        tell_window(session_id, headers, status)
+
+
+def tell_window(session_id: str, headers: dict[str, str], status: str) -> None:
+    info = {
+        "status": status,
+        "resetsAt": int(headers[f"{UNIFIED}-reset"]),
+        "rateLimitType": headers[f"{UNIFIED}-representative-claim"],
+        "utilization": float(headers[f"{UNIFIED}-5h-utilization"]),
+        "isUsingOverage": False,
+    }
+    say("rate_limit_event", session_id, rate_limit_info=info)
+
+
+def result(session_id: str, text: str, error_status: int | None = None) -> None:
+    failed = error_status is not None
+    say("result", session_id, subtype="success", is_error=failed, api_error_status=error_status, result=text)
+
+
+def say(kind: str, session_id: str, **fields: object) -> None:
+    print(json.dumps({"type": kind, "session_id": session_id, **fields}), flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except OSError as error:
+        sys.exit(f"the provider cannot be reached: {error}")
