@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from tests.executors.conftest import Yard, ended, read_all, until
 
 from paceline.detect import StreamReader
+from paceline.executors.process import ProcessHandle
 from paceline.executors.terminal import LAST_SCREEN, TerminalExecutor, TerminalHandle
 
 ASKS = 'printf \'Trust this folder? [y/n] \'; read answer; echo "you said: $answer"; read again; echo "and $again"'
@@ -21,7 +23,7 @@ def terminals(yard: Yard) -> Iterator[TerminalExecutor]:
 
 
 def start(terminals: TerminalExecutor, yard: Yard, script: str, **more: float) -> TerminalHandle:
-    handle = terminals.start(yard.shell("t1", script, **more))
+    handle = terminals.start(msgspec.structs.replace(yard.shell("t1", script, **more), terminal=True))
     assert isinstance(handle, TerminalHandle)
     return handle
 
@@ -69,7 +71,8 @@ async def test_answers_can_be_typed_by_an_engine_that_did_not_start_it(terminals
 
 
 async def test_input_is_typed_at_the_start(terminals: TerminalExecutor, yard: Yard) -> None:
-    handle = terminals.start(yard.launch("t1", "sh", "-c", "read a; read b; echo [$a:$b]", stdin=b"one\rtwo\r"))
+    launch = yard.launch("t1", "sh", "-c", "read a; read b; echo [$a:$b]", stdin=b"one\rtwo\r")
+    handle = terminals.start(msgspec.structs.replace(launch, terminal=True))
 
     assert (await ended(terminals, handle)).exit_code == 0
     assert isinstance(handle, TerminalHandle)
@@ -111,7 +114,18 @@ async def test_what_stands_on_the_screen_is_read_as_signals(terminals: TerminalE
 
 
 async def test_a_missing_program_was_never_started(terminals: TerminalExecutor, yard: Yard) -> None:
-    state = await ended(terminals, terminals.start(yard.launch("t1", "no-such-agent")))
+    launch = msgspec.structs.replace(yard.launch("t1", "no-such-agent"), terminal=True)
+    state = await ended(terminals, terminals.start(launch))
 
     assert state.phase == "not_started"
     assert "cannot run 'no-such-agent'" in state.message
+
+
+async def test_the_same_executor_runs_what_needs_no_terminal_without_one(
+    terminals: TerminalExecutor, yard: Yard
+) -> None:
+    handle = terminals.start(yard.shell("plain", "test -t 1 && echo terminal || echo pipe"))
+    await terminals.wait_ended(10.0)
+
+    assert type(handle) is ProcessHandle
+    assert (handle.read_new("stdout"), handle.state().exit_code) == (b"pipe\n", 0)

@@ -25,8 +25,8 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     name: str
     provider: str
     """The name by which `detect` and `StreamReader` know its output."""
-    stream: Literal["json", "text"]
-    """What its standard output is: one JSON event per line, or text."""
+    stream: Literal["json", "text", "screen"]
+    """How it speaks: one JSON event per line, text, or only to a terminal."""
     start: tuple[str, ...]
     """The command line of a fresh conversation; empty where the plan brings its own."""
     resume: tuple[str, ...] = ()

@@ -16,8 +16,8 @@ from paceline.clock import SystemClock
 from paceline.core.lifecycle import Policy
 from paceline.engine.engine import Engine, EngineSettings
 from paceline.errors import EngineBusy, InvalidSettings, StoreError
-from paceline.executors.process import ProcessExecutor
 from paceline.executors.spool import Spool
+from paceline.executors.terminal import TerminalExecutor
 from paceline.settings import Settings, governor_settings, load_settings
 from paceline.store import SqliteStore, Store
 
@@ -45,8 +45,8 @@ class Home:
     def spool(self) -> Spool:
         return Spool(self.spool_root)
 
-    def executor(self) -> ProcessExecutor:
-        return ProcessExecutor(self.spool_root)
+    def executor(self) -> TerminalExecutor:
+        return TerminalExecutor(self.spool_root)
 
     def lock(self, name: str) -> LeadLock:
         return LeadLock(self.path, name)

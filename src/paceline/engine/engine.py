@@ -472,6 +472,7 @@ class Engine:
             stdin=run.stdin,
             timeout=campaign.timeout,
             stall=self.settings.stall,
+            terminal=profile.stream == "screen",
         )
 
     def _session(

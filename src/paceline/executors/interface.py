@@ -39,6 +39,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """No output and next to no CPU for so many seconds is the end of it."""
     grace: float = DEFAULT_GRACE_SECONDS
     """How long TERM may take at a time-out or a stall before KILL."""
+    terminal: bool = False
+    """Whether it needs a terminal, for an agent that has no headless mode; `stdin` is then typed at the start."""
 
 
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):

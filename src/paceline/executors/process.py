@@ -139,8 +139,6 @@ class ProcessHandle:
 class ProcessExecutor:
     """Runs agents as supervised processes over one spool folder."""
 
-    handle_type: type[ProcessHandle] = ProcessHandle
-
     def __init__(self, spool_root: str) -> None:
         self.spool = Spool(spool_root)
         self._handles: dict[str, ProcessHandle] = {}
@@ -157,7 +155,7 @@ class ProcessExecutor:
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise SpoolError(f"cannot write to the spool {folder}: {error.strerror}") from error
-        return self._take_up(self.handle_type(launch.attempt, folder, pid))
+        return self._take_up(self.handle_type(folder)(launch.attempt, folder, pid))
 
     def adopt(self, attempt: str) -> ProcessHandle | None:
         """The session of this attempt, if it was ever begun."""
@@ -167,7 +165,7 @@ class ProcessExecutor:
         folder = self.spool.folder(attempt)
         if folder is None:
             return None
-        handle = self.handle_type(attempt, folder)
+        handle = self.handle_type(folder)(attempt, folder)
         return handle if handle.state().is_over else self._take_up(handle)
 
     def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
@@ -242,6 +240,10 @@ class ProcessExecutor:
         if "LC_CTYPE" in launch.env:
             given["lc_ctype"] = launch.env["LC_CTYPE"]
         return [f"{key}={value}" for key, value in given.items()]
+
+    def handle_type(self, folder: str) -> type[ProcessHandle]:
+        """What kind of session lives in the folder."""
+        return ProcessHandle
 
     # --- within ----------------------------------------------------------------------------------------------
 

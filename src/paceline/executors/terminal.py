@@ -15,6 +15,7 @@ from paceline.executors.process import ProcessExecutor, ProcessHandle
 from paceline.executors.spool import OutputReader, read_status
 
 LAST_SCREEN = "screen.txt"
+TERMINAL_MARK = "terminal"
 _KEYS_BYTES = 512
 """A piece of typing that a pipe takes whole or not at all, on every system."""
 
@@ -65,9 +66,7 @@ class TerminalHandle(ProcessHandle):
 
 
 class TerminalExecutor(ProcessExecutor):
-    """Runs agents in terminals of one size. `Launch.stdin` is typed at the start."""
-
-    handle_type = TerminalHandle
+    """Runs agents as they need it: as plain processes, or in terminals of one size (`Launch.terminal`)."""
 
     def __init__(self, spool_root: str, *, rows: int = ROWS, columns: int = COLUMNS) -> None:
         super().__init__(spool_root)
@@ -75,7 +74,15 @@ class TerminalExecutor(ProcessExecutor):
 
     def options(self, launch: Launch, folder: str) -> list[str]:
         """A supervisor that is told a size makes a terminal."""
-        return [f"rows={self._rows}", f"columns={self._columns}", *super().options(launch, folder)]
+        plain = super().options(launch, folder)
+        if not launch.terminal:
+            return plain
+        with open(os.path.join(folder, TERMINAL_MARK), "w"):
+            pass  # before the supervisor starts, so that whoever adopts the session knows what it is
+        return [f"rows={self._rows}", f"columns={self._columns}", *plain]
+
+    def handle_type(self, folder: str) -> type[ProcessHandle]:
+        return TerminalHandle if os.path.exists(os.path.join(folder, TERMINAL_MARK)) else ProcessHandle
 
 
 def _size(folder: str) -> tuple[int, int]:
