@@ -105,3 +105,28 @@ def test_one_level_up_is_twice_the_share() -> None:
         shop.ask("high", priority=1)
     served = shop.serve(300, {})
     assert abs(served["high"] - 2 * served["low"]) <= 4, served
+
+
+def test_a_lower_priority_is_no_debt_for_what_was_had_before() -> None:
+    shop = Shop()
+    for _ in range(400):
+        shop.ask("first", priority=3)
+        shop.ask("other", priority=0)
+    shop.serve(300, {})
+    for waiter in shop.governor.snapshot().waiters:
+        if waiter.ticket.group == "first":
+            shop.governor.cancel(waiter.ticket.id, now=shop.now)
+    served = shop.serve(100, {"first": "umans"})
+    assert abs(served["first"] - served["other"]) <= 4, served
+
+
+def test_a_priority_that_is_set_back_has_its_old_share_again() -> None:
+    shop = Shop()
+    shop.ask("busy")
+    for priority in (0, 3, 0):
+        shop.governor.cancel(shop.ask("changed", priority=priority), now=shop.now)
+    for _ in range(200):
+        shop.ask("changed", priority=0)
+        shop.ask("busy", priority=0)
+    served = shop.serve(100, {})
+    assert abs(served["changed"] - served["busy"]) <= 4, served

@@ -56,6 +56,8 @@ def enqueue(books: Books, lane: Lane, ticket: Ticket, refusing: ScopeState | Non
     books.seq += 1
     waiter = Waiter(line_key(ticket.since, now, books.settings.ageing), books.seq, ticket, lane, now)
     books.waiters[ticket.id] = waiter
+    if lane.weight != lane.group.weight:
+        lane.group.reweigh(lane.weight, now)
     if lane.group.waiting == 0 and refusing is not None:
         lift_newcomer(books, lane.group, refusing)
     lane.group.waiting += 1

@@ -114,9 +114,9 @@ class Books:
         names = dict.fromkeys(canonical_scope(name) for name in scopes)
         self._tidy()
         parent_slot = self.slots.get(parent) if parent is not None else None
-        group = self.group(group_name or priority)
-        group.weight = weight_of(priority)
-        lane = Lane(tuple(self.scope(name) for name in names), group, parent_slot)
+        weight = weight_of(priority)
+        group = self.group(group_name or priority, weight)
+        lane = Lane(tuple(self.scope(name) for name in names), group, weight, parent_slot)
         for scope in lane.scopes:
             scope.lane_count += 1
         if parent_slot is not None:
@@ -124,11 +124,11 @@ class Books:
         self.lanes[key] = lane
         return lane
 
-    def group(self, name: str | int) -> Group:
+    def group(self, name: str | int, weight: float) -> Group:
         """A campaign, or for bare tickets a priority level."""
         group = self.groups.get(name)
         if group is None:
-            group = self.groups[name] = Group(name, len(self.groups), self.now)
+            group = self.groups[name] = Group(name, len(self.groups), weight, self.now)
         return group
 
     def forget_lanes(self, parent: str | None = None) -> None:
@@ -151,7 +151,7 @@ class Books:
         """Take a place in every scope of the lane and open the lease."""
         now = self.now
         group = lane.group
-        group.accrued += group.live * (now - group.accrued_at)
+        group.accrued += group.live * (now - group.accrued_at)  # as `accrue`, without the call
         group.accrued_at = now
         group.live += 1
         self.seq = token = self.seq + 1
@@ -197,7 +197,7 @@ class Books:
         ticket = slot.ticket
         lane = slot.lane
         group = lane.group
-        group.accrued += group.live * (now - group.accrued_at)
+        group.accrued += group.live * (now - group.accrued_at)  # as `accrue`, without the call
         group.accrued_at = now
         group.live -= 1
         self.finished_seconds += now - slot.granted_at

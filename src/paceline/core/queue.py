@@ -26,10 +26,10 @@ class Group:
 
     __slots__ = ("accrued", "accrued_at", "index", "live", "name", "waiting", "weight")
 
-    def __init__(self, name: str | int, index: int, now: float) -> None:
+    def __init__(self, name: str | int, index: int, weight: float, now: float) -> None:
         self.name = name
         self.index = index
-        self.weight = 1.0
+        self.weight = weight
         self.accrued = 0.0
         self.accrued_at = now
         self.live = 0
@@ -38,6 +38,17 @@ class Group:
     def value(self, mean_slot: float, now: float) -> float:
         """What it has had, and is about to have, for its weight: the smallest goes next."""
         return (self.accrued + self.live * (now - self.accrued_at + mean_slot)) / self.weight
+
+    def accrue(self, now: float) -> None:
+        """Count what its slots have used up to now."""
+        self.accrued += self.live * (now - self.accrued_at)
+        self.accrued_at = now
+
+    def reweigh(self, weight: float, now: float) -> None:
+        """A new priority holds from now on: what was had under the old one becomes neither a debt nor a credit."""
+        self.accrue(now)
+        self.accrued *= weight / self.weight
+        self.weight = weight
 
 
 def weight_of(priority: int) -> float:
@@ -64,16 +75,31 @@ class Lane:
     (an older `since`) stand in a heap beside it.
     """
 
-    __slots__ = ("_early", "_queue", "checks", "group", "head", "names", "parent", "scopes", "size", "watching")
+    __slots__ = (
+        "_early",
+        "_queue",
+        "checks",
+        "group",
+        "head",
+        "names",
+        "parent",
+        "scopes",
+        "size",
+        "watching",
+        "weight",
+    )
 
     head: Waiter
     """The foremost; only while `size` is above 0."""
 
-    def __init__(self, scopes: "tuple[ScopeState, ...]", group: Group, parent: "LiveSlot | None") -> None:
+    def __init__(
+        self, scopes: "tuple[ScopeState, ...]", group: Group, weight: float, parent: "LiveSlot | None"
+    ) -> None:
         self.scopes = scopes
         self.checks = scopes[::-1]  # narrowest first: a full model should not make its lane watch the whole pool
         self.names = tuple(scope.name for scope in scopes)
         self.group = group
+        self.weight = weight  # of its tickets; the group has that of the latest who came to wait
         self.parent = parent
         self.size = 0
         self.watching: ScopeState | None = None

@@ -167,13 +167,12 @@ def rebuild(snapshot: Snapshot, settings: GovernorSettings | None) -> Books:
     )
     books.finished_seconds, books.finished_slots = snapshot.finished_seconds, snapshot.finished_slots
     for group_record in snapshot.groups:
-        books.group(group_record.name)  # in the order they appeared, which breaks ties
+        _rebuild_group(books, group_record)  # in the order they appeared, which breaks ties
     for record in snapshot.scopes:
         _rebuild_scope(books, record)
     for slot_record in snapshot.slots:
         _rebuild_slot(books, slot_record)
     _rebuild_line(books, snapshot)
-    _rebuild_groups(books, snapshot)
     books.recent.extend((at, tuple(books.scope(name) for name in names)) for at, names in snapshot.recent)
     books.next_due = -math.inf  # look at everything once
     books.seq, books.sweep_at, books.effects = snapshot.seq, snapshot.sweep_at, list(snapshot.effects)
@@ -183,6 +182,12 @@ def rebuild(snapshot: Snapshot, settings: GovernorSettings | None) -> Books:
         scope.refresh()
         books.schedule(scope)
     return books
+
+
+def _rebuild_group(books: Books, record: GroupRecord) -> None:
+    group = books.group(record.name, record.weight)
+    group.live = record.live
+    group.accrued, group.accrued_at = record.accrued, record.accrued_at
 
 
 def _rebuild_scope(books: Books, record: ScopeRecord) -> None:
@@ -245,10 +250,3 @@ def _rebuild_line(books: Books, snapshot: Snapshot) -> None:
         books.claims.append(waiter)
         for scope in waiter.lane.scopes:
             scope.reserved += 1
-
-
-def _rebuild_groups(books: Books, snapshot: Snapshot) -> None:
-    for record in snapshot.groups:
-        group = books.group(record.name)
-        group.weight, group.live = record.weight, record.live
-        group.accrued, group.accrued_at = record.accrued, record.accrued_at
