@@ -41,7 +41,7 @@ class Books:
         self.settings = settings
         self.slot_timeout = settings.slot_timeout
         self.now = now
-        self.limits = LimitTable(settings, live_limits or {})
+        self.limits = LimitTable(settings.limits, live_limits or {})
         self.cooldowns: PatternTable[Cooldown] = PatternTable(settings.cooldowns, live_cooldowns or {})
         self.modes: PatternTable[HeadroomMode] = PatternTable(settings.headrooms, modes or {})
         self.scopes: dict[str, ScopeState] = {}

@@ -1,17 +1,15 @@
-"""How many slots a scope may hold: the configured numbers, and the smallest of all that apply.
+"""What is configured by scope or pattern, limits before all, and the smallest of all limits that apply.
 
-Configured limits come in two layers: what the settings say, and what a person set live, which wins
+Configured values come in two layers: what the settings say, and what a person set live, which wins
 until it is reset. Learnt limits (`headroom.py`) are kept apart and never written here.
 """
 
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 from paceline.core.checks import check_limit
 from paceline.core.scopes import ScopePattern, is_provider_scope
-from paceline.core.settings import GovernorSettings
 
 UNLIMITED = 1 << 60
-LimitSource = Literal["settings", "live"]
 Value = TypeVar("Value")
 
 
@@ -51,24 +49,15 @@ class PatternTable(Generic[Value]):
     def entries(self) -> dict[str, Value]:
         return dict(self._merged)
 
-    def source(self, text: str) -> LimitSource:
-        return "live" if text in self.live else "settings"
-
     def _order(self) -> None:
         self._merged = {**self.settings, **self.live}
-        patterns = [ScopePattern(text) for text in self._merged]
-        wildcards = [pattern for pattern in patterns if not pattern.is_exact]
+        self._patterns = [ScopePattern(text) for text in self._merged]
+        wildcards = [pattern for pattern in self._patterns if not pattern.is_exact]
         self._wildcards = sorted(wildcards, key=lambda pattern: pattern.specificity, reverse=True)
-        self.model_patterns = [
-            pattern for pattern in patterns if pattern.depth == 3 and self._merged[pattern.text] is not None
-        ]
 
 
 class LimitTable(PatternTable[int | None]):
     """Configured limits. An entry of None means: explicitly unlimited."""
-
-    def __init__(self, settings: GovernorSettings, live: dict[str, int | None]) -> None:
-        super().__init__(settings.limits, live)
 
     def configured(self, scope: str) -> int | None:
         found = self.lookup(scope)
@@ -88,8 +77,8 @@ class LimitTable(PatternTable[int | None]):
         paths = [scope for scope in scopes if is_provider_scope(scope)]
         for path in paths:
             if path.count("/") < 2 and not any(other.startswith(path + "/") for other in paths):
-                for pattern in self.model_patterns:
-                    if pattern.matches_account_of(path):
+                for pattern in self._patterns:
+                    if self._merged[pattern.text] is not None and pattern.matches_account_of(path):
                         return path, pattern.text
         return None
 

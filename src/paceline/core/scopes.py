@@ -100,7 +100,7 @@ def scope_reached(scope: str, reach: Reach | None) -> str:
 class ScopePattern:
     """`anthropic/*/opus-*`: each part is matched on its own; a scope that matches has a limit of its own."""
 
-    __slots__ = ("_regex", "depth", "is_exact", "specificity", "text")
+    __slots__ = ("_regex", "is_exact", "specificity", "text")
 
     def __init__(self, text: str) -> None:
         if isinstance(text, str) and not _WILDCARD.search(text):
@@ -109,7 +109,6 @@ class ScopePattern:
             self.text = _canonical_pattern(text)
         wildcards = len(_WILDCARD.findall(self.text))
         self.is_exact = wildcards == 0
-        self.depth = self.text.count("/") + 1
         self.specificity = (-wildcards, len(self.text))
         self._regex = re.compile("/".join(_part_regex(part) for part in self.text.split("/", 2)))
 

@@ -2,7 +2,6 @@
 
 from paceline.core.admission import settle
 from paceline.core.books import Books
-from paceline.core.limits import LimitSource
 from paceline.core.pacing import Pace, Strategy
 from paceline.core.reports import hold
 from paceline.core.scopes import ScopePattern, canonical_scope
@@ -53,10 +52,6 @@ class Steering:
     def limits(self) -> dict[str, int]:
         """Every configured limit, by scope or pattern."""
         return {text: limit for text, limit in self.books.limits.entries().items() if limit is not None}
-
-    def limit_source(self, scope: str) -> LimitSource:
-        """Where a configured limit comes from."""
-        return self.books.limits.source(ScopePattern(scope).text)
 
     def _apply_limits(self, pattern: ScopePattern) -> None:
         books = self.books
