@@ -19,52 +19,20 @@ WINDOWS = {
     "monthly": "monthly",
 }
 
+_EXTRA = r"(?:extra usage|usage credits)"
+
 RULES: tuple[Rule, ...] = (
+    # With a reset it is a window like any other; without one somebody has to pay.
     rule(
-        "claude.out-of-extra-usage",
-        "quota",
-        r"(?:you're |you are )?out of (?:extra usage|usage credits)\s?·?\s?resets?",
-        stage=Stage.EXACT,
+        "claude.out-of-extra-usage", "billing", rf"you(?:'re| are) out of {_EXTRA}", unless=r"resets \d|resets [a-z]{3}"
     ),
-    rule(
-        "claude.limiting-requests",
-        "rate",
-        r"<4>(?:temporarily )?limiting requests",
-        stage=Stage.EXACT,
-        reach="provider",
-    ),
-    rule("claude.usage-credits-required", "billing", r"<2>(?:extra usage|usage credits) (?:is|are) required"),
-    rule(
-        "claude.org-spend-limit",
-        "billing",
-        r"you've hit your (?:org|organization|team|workspace)(?:'s)? (?:\w+ )?spend limit",
-        stage=Stage.EXACT,
-    ),
-    rule(
-        "claude.out-of-usage-credits",
-        "billing",
-        r"you(?:'re| are) out of (?:extra usage|usage credits)",
-        unless=r"resets \d|resets [a-z]{3}",
-    ),
-    rule(
-        "claude.pipe-epoch", "quota", r"<3>usage limit reached[^\n|]{0,40}\|\s?\d{10}", anywhere=True, stage=Stage.EXACT
-    ),
+    rule("claude.extra-usage-required", "billing", rf"<2>{_EXTRA} (?:is|are) required"),
     # The window is spent, but the work goes on, billed as overage: nothing to wait for.
-    rule("claude.using-overage", "none", r"now using (?:extra usage|usage credits)", anywhere=True),
-    rule("claude.ask-admin", "quota", r"<3>limit (?:reached|resets)[^\n]{1,40}contact an admin", anywhere=True),
-    rule("claude.limit-menu", "quota", r"(?:\d\. )?stop and wait for limit to reset"),
-    rule("claude.high-load", "overloaded", r"<2>is experiencing high load", reach="model"),
-    rule("claude.api-error-rate-limit", "rate", r"api error: rate limit(?:ed| reached| exceeded)", anywhere=True),
+    rule("claude.using-overage", "none", rf"now using {_EXTRA}", anywhere=True),
     rule(
         "claude.retry-spinner",
         "rate",
         r"retrying in \d{1,4} ?s(?:econds)?\W{1,6}attempt #?\d{1,3}(?:/\d{1,3})?",
         stage=Stage.SIGN,
-    ),
-    rule(
-        "claude.would-exceed",
-        "rate",
-        r"this request would exceed (?:your|the)(?: \S{1,40}){0,4} rate limit",
-        anywhere=True,
     ),
 )

@@ -26,6 +26,10 @@ _WHO = (
     r"|this (?:account|organi[sz]ation|workspace|team) has)"
 )
 _HIT = r"(?:hit|reached|exceeded|exhausted|used up|maxed out|consumed|run out of|used all(?: of)?|used 100% of)"
+_KIND_OF_LIMIT = (
+    r"usage|session|weekly|daily|monthly|hourly|5[- ]?h(?:ou)?r?|opus|sonnet|haiku|fable|plan|subscription|message"
+    r"|premium(?: requests?)?|credit|free|per (?:day|week|month|hour)|allocated|individual|account|personal|team|oauth"
+)
 # GitHub and Docker limit their own clients, in words of their own.
 _ANOTHER_SERVICE = (
     r"pull rate limit|secondary rate limit|docs\.github\.com/rest"
@@ -69,14 +73,9 @@ PLATFORM: tuple[Rule, ...] = (
         r"high concurrency(?: usage)?",
         r"<6>reduce (?:your )?concurrency",
         r"max_parallel_requests",
-        cause="concurrency",
-    ),
-    rule(
-        "platform.concurrency-cjk",
-        "platform",
-        r"并发[^\n]{0,14}(?:超|上限|限制|过高|过多)",
-        r"同時[^\n]{0,10}(?:上限|制限)",
-        anywhere=True,
+        r"\S{0,12}并发[^\n]{0,14}(?:超|上限|限制|过高|过多)",
+        r"\S{0,12}同時[^\n]{0,10}(?:上限|制限)",
+        open_end=True,
         cause="concurrency",
     ),
 )
@@ -87,8 +86,10 @@ BILLING: tuple[Rule, ...] = (
         "billing",
         r"<14>(?:hit|reached|exceeded)(?: (?:your|its|the|their|a|an))?(?: \S{1,30}){0,3}"
         r" (?:spend(?:ing)?|billing|usage-based)(?: hard)? (?:cap|limit|quota|budget)",
-        r"increase your spend cap",
-        r"billing_hard_limit_reached",
+        r"key (?:credit |spend )?limit exceeded",
+        r"request a limit increase from your \w+|increase your spend cap",
+        r"budget (?:has been|was|is) exceeded",
+        r"<3>exceeded (?:your|its|the) budget",
     ),
     rule(
         "billing.no-credits",
@@ -104,14 +105,8 @@ BILLING: tuple[Rule, ...] = (
         r"<4>(?:requires?|needs?) more credits",
         r"<8>(?:doesn't|does not|don't) have any credits",
         r"<12>can only afford",
-        r"out_of_credits",
-        r"insufficient_(?:balance|credits|funds)",
-    ),
-    rule(
-        "billing.no-credits-cjk",
-        "billing",
-        r"余额不足|餘額不足|欠费|请充值|残高不足|잔액 ?부족",
-        anywhere=True,
+        r"\S{0,12}(?:余额不足|餘額不足|欠费|请充值|残高不足|잔액 ?부족)",
+        open_end=True,
     ),
     rule(
         "billing.no-plan",
@@ -120,23 +115,20 @@ BILLING: tuple[Rule, ...] = (
         r"<4>(?:membership|subscription|trial|plan)(?: has| is)? (?:expired|inactive|cancell?ed|past due)",
         r"<8>(?:requires|without) (?:an active|a paid) (?:subscription|plan)",
         r"<3>account(?: \S{1,60}){0,3} is (?:suspended|deactivated|disabled|not active)",
-        r"(?:\d{3} )?payment[ _]required",
-        r"billing_(?:not_active|error)",
-        r"arrearage",
         r"<6>billing (?:to be|must be|is not|isn't) (?:enabled|active)",
-        r"exceeded_current_quota_error",
+        r"<8>doesn't have a free (?:quota )?tier",
+        r"<6>does not comply with the fair us(?:ag)?e policy",
+        r"402 (?:payment|insufficient|prompt|you)",
+        r"(?:\d{3} )?payment[ _]required",
     ),
     rule(
-        "billing.budget",
+        "billing.code",
         "billing",
-        r"budget (?:has been|was|is) exceeded",
-        r"<3>exceeded (?:your|its|the) budget",
-        r"budget_exceeded",
+        r"workspace_\w{3,20}_(?:usage_limit_reached|credits_depleted)",
+        r"insufficient_(?:\w{1,12}_)?(?:balance|credits|funds)|insufficient_g1_credits_balance|out_of_credits",
+        r"billing_(?:hard_limit_reached|not_active|error)|budget_exceeded|exceeded_current_quota_error|arrearage",
+        r"monthlylimiterror|creditserror|userlimiterror",
     ),
-    rule("billing.usage-pattern", "billing", r"comply with the fair us(?:ag)?e policy", anywhere=True),
-    rule("billing.raise-limit", "billing", r"request a limit increase from your (?:owner|admin\w*)", stage=Stage.EXACT),
-    rule("billing.prompt-unaffordable", "billing", r"(?:\d{3} )?prompt tokens limit exceeded"),
-    rule("billing.key-limit", "billing", r"key (?:credit |spend )?limit exceeded"),
 )
 
 QUOTA: tuple[Rule, ...] = (
@@ -146,57 +138,52 @@ QUOTA: tuple[Rule, ...] = (
         rf"{_NOT_IF}(?:sorry, |oops! |error: )?{_WHO}(?: \([^)\n]{{0,60}}\))?(?: have)?(?: now| already)? {_HIT}"
         rf" (?:your|the|all|its|this|our)(?: (?!(?:{_NOT_A_WINDOW})\b)[\w.\-'/()]{{1,40}}){{0,6}}?"
         r" (?:limits?|quota|allowance|usage|messages|requests|prompts)",
+        r"you have no (?:\w{1,20} )?(?:quota|usage|requests)(?: left| remaining)?",
         unless=r"(?:hit|reached|exceeded|exhausted) (?:your|the|a)(?: \S{1,30}){0,3} rate limit",
     ),
     rule(
         "quota.limit-reached",
         "quota",
-        rf"{_NOT_IF}<4>(?:usage|session|weekly|daily|monthly|hourly|5[- ]?h(?:ou)?r?|opus|sonnet|haiku|fable|plan"
-        r"|subscription|message|premium requests?|credit|free|per (?:day|week|month|hour))"
-        r"(?: \S{1,30}){0,2}? (?:limit|quota|allowance)s?(?: for(?: \S{1,30}){1,3}?)?"
-        rf"{_HAS_BEEN} {_DONE}",
-    ),
-    rule("quota.none-left", "quota", r"you have no (?:\w{1,20} )?(?:quota|usage|requests)(?: left| remaining)?"),
-    rule("quota.quota-limit", "quota", rf"<3>(?:model )?quota limit{_HAS_BEEN} {_DONE}"),
-    rule(
-        "quota.your-quota",
-        "quota",
+        rf"{_NOT_IF}<4>(?:{_KIND_OF_LIMIT})(?: \S{{1,30}}){{0,2}}? (?:limit|quota|allowance)s?"
+        rf"(?: for(?: \S{{1,30}}){{1,3}}?)?{_HAS_BEEN} {_DONE}",
+        rf"<3>(?:{_KIND_OF_LIMIT})(?: \w+){{0,2}}? usage{_HAS_BEEN} {_DONE}",
+        rf"<3>(?:model )?quota limit{_HAS_BEEN} {_DONE}",
         rf"your (?:\S{{1,30}} ){{0,4}}?(?:quota|allowance) (?:has been|was|is) {_DONE}",
-        anywhere=True,
-    ),
-    rule("quota.limit-resets", "quota", r"limit reached\s?[·,.-]?\s?resets?", open_end=True),
-    rule(
-        "quota.spent",
-        "quota",
-        r"<3>(?:subscription|free|allocated|individual|plan|account|personal|team|oauth|premium|coding plan"
-        rf"|{_PERIOD})(?: \w+){{0,2}}? (?:quota|usage|allowance){_HAS_BEEN} {_DONE}",
+        r"<2>quota (?:exceeded|exhausted) for (?:today|this (?:billing )?(?:period|month|week|day|cycle))",
         unless=r"spending quota",
     ),
+    rule("quota.bare-limit-reached", "quota", r"limit reached(?=\s?[·–—-]|,?\s?resets?)", open_end=True),
     rule(
         "quota.out-of",
         "quota",
         r"(?:you're|you are|you have run|you've run) out of (?:\w+ ){0,5}(?:usage|messages|requests|prompts|tokens)",
     ),
+    rule(
+        "quota.wait-for-reset",
+        "quota",
+        r"(?:\d\. )?(?:<6>)wait for (?:your )?(?:usage )?(?:limits?|quota) to reset",
+        r"access resets at",
+        r"you will regain access on",
+        r"please (?:return|come back|try again) tomorrow",
+    ),
     rule("quota.period-rate-limit", "quota", rf"<12>(?:{_PERIOD}|tpd|rpd) (?:token |request |usage )?rate limit"),
     rule(
-        "quota.for-this-period",
+        "quota.per-day",
         "quota",
-        r"<2>quota (?:exceeded|exhausted) for (?:today|this (?:billing )?(?:period|month|week|day|cycle))",
-    ),
-    rule("quota.regain", "quota", r"you will regain access on"),
-    rule(
-        "quota.limited-to",
-        "quota",
+        r"quota exceeded[^\n]{0,200}(?:per day|perday)|\w{0,80}perday\w{0,60}",
+        r"<4>free-models-per-day\S{0,30}|limit_rpd",
+        r"<12>too many (?:tokens|requests) per day",
         r"<12>limited to \d+ (?:api )?(?:calls|requests|queries)(?: ?/ ?| per )(?:day|week|month)",
+        open_end=True,
+        window="daily",
     ),
     rule(
         "quota.code",
         "quota",
-        r"usage_limit(?:_reached|_exceeded)?",
-        r"\w{0,30}usage_?limit_?error",
+        r"\w{0,30}usage_?limit(?:_?(?:reached|exceeded|error))?",
         r"user_(?:weekly|monthly|daily|global)_rate_limited",
         r"quota_exhausted|quota_limit_reached|terminalquotaerror|weekly_limit_\w+",
-        r"(?:organization|account)_quota_exceeded|plan_limit_reached",
+        r"(?:organization|account|free)_quota_exceeded|plan_limit_reached",
     ),
     rule(
         "quota.localised",
@@ -251,24 +238,23 @@ OVERLOADED: tuple[Rule, ...] = (
         r"no slots available",
         r"maximum pending requests",
         r"queue_exceeded",
-        r"(?:服务器?|系统|模型)[^\n]{0,6}(?:繁忙|过载|负载)",
+        r"\S{0,8}(?:服务器?|系统|模型)[^\n]{0,6}(?:繁忙|过载|负载)",
         r"(?:访问|请求)量过大",
         r"サーバー[^\n]{0,10}混",
     ),
-    rule("overloaded.slow-down", "overloaded", r"slow_down"),
 )
 
 RATE: tuple[Rule, ...] = (
     rule(
         "rate.limit-exceeded",
         "rate",
-        rf"{_NOT_IF}<3>rate[- ]limits?{_HAS_BEEN} (?:reached|exceeded|hit)",
+        rf"{_NOT_IF}<3>rate[- ]limit(?:s|ing)?{_HAS_BEEN} (?:reached|exceeded|hit|persisted|detected)",
         unless=_ANOTHER_SERVICE,
     ),
     rule(
         "rate.you-hit-rate-limit",
         "rate",
-        r"<14>(?:hit|reached|exceeded|exceed|exhausted)(?: (?:a|the|your|this|its|our))?(?: \S{1,30}){0,4}?"
+        r"<24>(?:hit|reached|exceeded|exceed|exhausted)(?: (?:a|the|your|this|its|our))?(?: \S{1,30}){0,4}?"
         r" (?:rate|call|request|token)[- ]limit",
         unless=rf"{_ANOTHER_SERVICE}|context window",
     ),
@@ -279,6 +265,8 @@ RATE: tuple[Rule, ...] = (
         r"(?: (?:have|has|is|are|was|were|been|being)){0,3} rate[- ]limited",
         r"rate[- ]limited(?: by| upstream)?",
         r"<2>is temporarily rate[- ]limited",
+        r"<4>limiting requests",
+        r"retrying after rate limit",
     ),
     rule(
         "rate.too-many",
@@ -298,25 +286,9 @@ RATE: tuple[Rule, ...] = (
         "rate.per-minute",
         "rate",
         r"<12>(?:tokens|requests|queries|calls|images) per (?:minute|min|second|hour)(?: limit)? (?:exceeded|reached)",
+        r"<12>limited to \d+ (?:api )?(?:calls|requests|queries)(?: ?/ ?| per )(?:minute|second|hour)",
         r"throttling: (?:tpm|rpm|rps)",
         r"<14>(?:max|organization) (?:rpm|tpm|request)s?: \d",
-    ),
-    rule("rate.allowed-within-time", "rate", r"<8>(?:tokens|requests) allowed within a given time"),
-    rule(
-        "rate.limited-to",
-        "rate",
-        r"<12>limited to \d+ (?:api )?(?:calls|requests|queries)(?: ?/ ?| per )(?:minute|second|hour)",
-    ),
-    rule("rate.slow-pool", "rate", r"using the slow pool", anywhere=True),
-    rule("rate.persisted", "rate", r"rate limit(?:ing)? (?:persisted|detected)", open_end=True),
-    rule(
-        "rate.google-quota",
-        "rate",
-        r"<3>resource (?:has been )?exhausted",
-        r"<8>exceeded your current quota",
-        r"<2>quota exceeded for",
-        open_end=True,
-        long_wait=300.0,
     ),
     rule(
         "rate.localised",
@@ -338,7 +310,14 @@ RATE: tuple[Rule, ...] = (
 
 # Error codes and bare statuses come after all sentences: wrappers lie more often than the words inside.
 CODES: tuple[Rule, ...] = (
-    rule("overloaded.code", "overloaded", r"overloaded_error|server_is_overloaded|unavailable_error", stage=Stage.CODE),
+    rule(
+        "overloaded.code",
+        "overloaded",
+        r"\w{0,30}overloaded_error|server_is_overloaded|unavailable_error|slow_down",
+        r"<3>(?:exceeded retry limit, last status:|attempt \d{1,3} failed with status) 5\d\d",
+        open_end=True,
+        stage=Stage.CODE,
+    ),
     rule(
         "rate.code",
         "rate",
@@ -372,7 +351,7 @@ CODES: tuple[Rule, ...] = (
         "rate.status",
         "rate",
         rf"{_STATUS}429\b(?!\.\d)",
-        r"429 (?:too many|provider|free|rate|you|resource|quota|\{|\"|$)",
+        r"429 (?:too many|provider returned error|free|rate|you|resource|quota|\{|\"|$)",
         r":http_status/429",
         stage=Stage.WEAK,
         unless=r"rejected \(429\) [^\n]{0,4}retrying without",
