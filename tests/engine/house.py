@@ -42,6 +42,7 @@ class House:
         accounts: Iterable[Account] = (MAX_1, MAX_2),
         reserves: Mapping[str, float] | None = None,
         heartbeat: float = 30.0,
+        lease: float = 60.0,
         policy: Policy | None = None,
         store: Store | None = None,
     ) -> None:
@@ -53,6 +54,7 @@ class House:
             accounts={account.name: account for account in accounts},
             reserves=dict(reserves or {}),
             heartbeat=heartbeat,
+            lease=lease,
             policy=policy or Policy(),
         )
         self.starts = 0
