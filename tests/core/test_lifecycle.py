@@ -1,0 +1,164 @@
+"""A unit's life: every step of the table, every ending of a try, and what is counted when."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.core.lifecycle import (
+    STEPS,
+    Counters,
+    Ending,
+    Outcome,
+    Policy,
+    Settlement,
+    Step,
+    UnitState,
+    next_state,
+    settle_try,
+)
+from paceline.errors import IllegalStep
+
+NOW = 1_000.0
+STATES: tuple[UnitState, ...] = get_args(UnitState)
+STEP_NAMES: tuple[Step, ...] = get_args(Step)
+ENDINGS: tuple[Ending, ...] = get_args(Ending)
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("step", STEP_NAMES)
+def test_a_step_leads_where_the_table_says_or_nowhere(state: UnitState, step: Step) -> None:
+    if (state, step) in STEPS:
+        assert next_state(state, step) == STEPS[state, step]
+    else:
+        with pytest.raises(IllegalStep, match=f"a unit that is {state} cannot {step}"):
+            next_state(state, step)
+
+
+def test_done_is_done_and_all_other_states_can_be_left() -> None:
+    assert [step for state, step in STEPS if state in ("done", "cancelled")] == []
+    assert {state for state, _ in STEPS} == {"todo", "running", "held", "quarantined"}
+    assert {state for state, step in STEPS if step == "cancel"} == {"todo", "running", "held", "quarantined"}
+
+
+def settle(ending: Ending, counters: Counters | None = None, **outcome: object) -> Settlement:
+    what = Outcome(ending=ending, reason="so it went", **outcome)  # type: ignore[arg-type]
+    return settle_try(counters or Counters(tries=1), what, Policy(), NOW)
+
+
+@pytest.mark.parametrize(
+    ("ending", "expected"),
+    [
+        (
+            "succeeded",
+            Settlement(step="succeed", state="done", ending="succeeded", counters=Counters(tries=1), reason=""),
+        ),
+        (
+            "cancelled",
+            Settlement(step="cancel", state="cancelled", ending="cancelled", counters=Counters(tries=1), reason=""),
+        ),
+        (
+            "failed",
+            Settlement(
+                step="requeue",
+                state="todo",
+                ending="failed",
+                counters=Counters(attempts=1, tries=1),
+                reason="",
+                resume_at=NOW + 5.0,
+            ),
+        ),
+        (
+            "parked",
+            Settlement(step="requeue", state="todo", ending="parked", counters=Counters(tries=1, parks=1), reason=""),
+        ),
+        (
+            "lost",
+            Settlement(step="requeue", state="todo", ending="lost", counters=Counters(tries=1, losses=1), reason=""),
+        ),
+        (
+            "refused",
+            Settlement(
+                step="requeue",
+                state="todo",
+                ending="refused",
+                counters=Counters(tries=1, refusals=1),
+                reason="",
+                resume_at=NOW + 30.0,
+            ),
+        ),
+        (
+            "try_later",
+            Settlement(
+                step="requeue",
+                state="todo",
+                ending="try_later",
+                counters=Counters(tries=1, refusals=1),
+                reason="",
+                resume_at=NOW + 60.0,
+            ),
+        ),
+        (
+            "account_stopped",
+            Settlement(step="requeue", state="todo", ending="account_stopped", counters=Counters(tries=1), reason=""),
+        ),
+    ],
+)
+def test_every_first_ending(ending: Ending, expected: Settlement) -> None:
+    what = Outcome(ending=ending, reason="")
+    assert settle_try(Counters(tries=1), what, Policy(), NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("ending", "bound", "state"),
+    [
+        ("failed", Counters(attempts=2), "quarantined"),
+        ("lost", Counters(losses=9), "held"),
+        ("refused", Counters(refusals=49), "held"),
+        ("try_later", Counters(refusals=49), "held"),
+    ],
+)
+def test_nothing_goes_on_for_ever(ending: Ending, bound: Counters, state: UnitState) -> None:
+    assert settle(ending, bound).state == state
+    assert settle(ending, bound).resume_at is None
+
+
+def test_only_fresh_windows_spent_alone_are_counted_against_a_unit() -> None:
+    assert settle("parked", Counters(parks=1_000)).state == "todo"
+    assert settle("parked", Counters(parks=4, windows_spent=4)).state == "todo"
+    held = settle("parked", Counters(parks=4, windows_spent=4), opened_window=True)
+    assert (held.state, held.reason) == ("held", "has spent 5 fresh windows by itself: so it went")
+
+
+def test_the_longer_of_backoff_and_stated_wait_counts() -> None:
+    assert settle("refused", resume_at=NOW + 5.0).resume_at == NOW + 30.0
+    assert settle("refused", resume_at=NOW + 500.0).resume_at == NOW + 500.0
+    assert [settle("refused", Counters(refusals=n)).resume_at for n in range(7)] == [
+        NOW + wait for wait in (30.0, 60.0, 120.0, 300.0, 600.0, 600.0, 600.0)
+    ]
+
+
+@given(
+    endings=st.lists(st.sampled_from(ENDINGS), max_size=200),
+    fresh=st.booleans(),
+)
+def test_only_failures_are_charged_and_every_life_ends_or_waits_with_a_reason(
+    endings: list[Ending], fresh: bool
+) -> None:
+    counters = Counters()
+    for ending in endings:
+        outcome = Outcome(ending=ending, reason=f"it {ending}", opened_window=fresh)
+        settlement = settle_try(counters, outcome, Policy(), NOW)
+
+        assert settlement.state == next_state("running", settlement.step)
+        assert settlement.counters.attempts - counters.attempts == (ending == "failed")
+        assert outcome.reason in settlement.reason
+        assert (settlement.resume_at is None) or (settlement.state == "todo" and settlement.resume_at > NOW)
+        if settlement.state != "todo":
+            assert settlement.state in {"done", "cancelled", "quarantined", "held"}
+            return
+        counters = settlement.counters
+    assert counters.attempts < 3
+    assert counters.losses < 10
+    assert counters.refusals < 50
