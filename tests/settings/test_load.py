@@ -128,7 +128,7 @@ model = ["-m", "{model}"]
         {"anthropic": "one-way"},
         ("anthropic",),
     )
-    assert LimitTable(governor, {}).configured("anthropic/max-1/opus-4-6") == 4
+    assert LimitTable(governor.limits, {}).configured("anthropic/max-1/opus-4-6") == 4
 
 
 def test_each_provider_has_a_headroom_of_its_own(load: Load) -> None:

@@ -199,7 +199,7 @@ class _CampaignReader:
 
     def _require_model(self, scopes: list[str], settings: Settings) -> None:
         """A session whose model is not known would pass by the caps per model."""
-        limits = LimitTable(governor_settings(settings), {})
+        limits = LimitTable(governor_settings(settings).limits, {})
         for scope in scopes:
             if (needed := limits.model_needed((scope,))) is not None:
                 self._refuse_table(f'needs a model, because "{needed[1]}" caps models on {needed[0]}: model = "..."')
