@@ -147,6 +147,7 @@ CASES = (
     _case("claude/success_warning.oauth", "success", Scenario(windows=(Window(requests=1),)), env=OAUTH),
     _case("claude/429_retry_after", "rate_limit", _always("429_retry_after")),
     _case("claude/429_retry_after.text", "rate_limit", _always("429_retry_after"), argv=("-p", "hi")),
+    _case("claude/429_retry_after.oauth", "rate_limit", _always("429_retry_after"), env=OAUTH),
     _case("claude/429_then_ok", "success", _once("429_retry_after", 2)),
     _case("claude/429_tokens", "rate_limit", _always("429_tokens")),
     _case("claude/429_unified.oauth", "quota_window", _always("429_unified"), env=OAUTH),

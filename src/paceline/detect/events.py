@@ -117,6 +117,8 @@ def _rate_limit_event(event: Event) -> Saying | None:
     number = finite(info.get("resetsAt"))
     at = None if number is None else epoch_seconds(number)
     if info.get("status") == "rejected":
+        if at is None and not info.get("rateLimitType"):
+            return SILENT  # a plain 429 that names no window: the words that follow say what it was
         reset = None if at is None else Reset(at=at, source="field", rule="field.resetsAt")
         return Saying(kind="quota", reset=reset, window=window, model=reach == "model", rule="claude.rate-limit-event")
     used = finite(info.get("utilization"))
