@@ -4,6 +4,7 @@ Here: reading and checking the TOML files of this folder, and filling in a comma
 a process, or the meaning of what it prints.
 """
 
+import functools
 import re
 import tomllib
 from importlib import resources
@@ -87,6 +88,7 @@ def agent_names() -> list[str]:
     return sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name.endswith(_SUFFIX))
 
 
+@functools.cache
 def load_agent(name: str) -> AgentProfile:
     """The shipped profile of this name."""
     known = agent_names()

@@ -67,6 +67,11 @@ class LiveSession:
         return self.ticket.scopes[-1] if self.account is not None else None
 
     @property
+    def payer(self) -> str:
+        """Whose quota it uses: its account's, or that of the agent's own login."""
+        return self.account.name if self.account is not None else f"agent:{self.profile.name}"
+
+    @property
     def conversation(self) -> str | None:
         """What can be resumed: a conversation that had really begun, in this try or in one before."""
         if not self.profile.can_resume:
