@@ -1,9 +1,127 @@
-"""What the tests of the command line share: a runner that sees the same width and zone on every machine."""
+"""What the tests of the command line share: a runner that sees the same width and zone everywhere, and a home."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
 import pytest
 from typer.testing import CliRunner
+
+from paceline.cli.app import app
+
+LOOKS = {"TZ": "UTC", "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+PATIENCE_SECONDS = 20
 
 
 @pytest.fixture
 def runner() -> CliRunner:
-    return CliRunner(env={"TZ": "UTC", "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"})
+    return CliRunner(env=LOOKS)
+
+
+class Place:
+    """An empty folder with a home of its own, and commands given in it."""
+
+    def __init__(self, folder: Path, runner: CliRunner) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self._runner = runner
+        self._started: list[subprocess.Popen[str]] = []
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(text, "utf-8")
+        return path
+
+    def plan(self, command: str, *units: str, name: str = "docs", head: str = "") -> Path:
+        """A plan whose units run a shell script; `{id}` and `{prompt}` are filled in."""
+        lines = [f"[campaign]\nname = {json.dumps(name)}\ncommand = {json.dumps(['sh', '-c', command])}\n{head}"]
+        lines += [f'[[unit]]\nid = "{unit}"\nprompt = "do {unit}"' for unit in units]
+        return self.write(f"{name}.toml", "\n".join(lines))
+
+    def give(self, *argv: object, code: int = 0) -> Any:
+        """One command in this process."""
+        result = self._runner.invoke(app, [str(each) for each in argv])
+        assert result.exit_code == code, result.output
+        return result
+
+    def ask(self, *argv: object, code: int = 0) -> Any:
+        """The JSON that a command answers."""
+        return json.loads(self.give(*argv, "--json", code=code).stdout)
+
+    def start(self, *argv: object) -> "subprocess.Popen[str]":
+        """A command in a process of its own, as from a shell."""
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "paceline", *map(str, argv)],
+            env={**os.environ, **LOOKS},
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def end_everything(self) -> None:
+        """Nothing outlives its test: the processes, and the sessions that are left under their supervisors."""
+        for process in self._started:
+            process.kill()
+            process.communicate()
+        for status in self.home.glob("spool/*/status.json"):
+            pid = json.loads(status.read_text()).get("supervisor_pid")
+            if pid is not None and str(self.home) in _command_line(pid):
+                os.kill(pid, signal.SIGTERM)
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def read_until(process: "subprocess.Popen[str]", words: str) -> str:
+    """The output up to the line that has the words."""
+    assert process.stdout is not None
+    seen = ""
+    impatience = threading.Timer(PATIENCE_SECONDS, process.kill)  # a hung process fails its test, not the suite
+    impatience.start()
+    try:
+        for line in process.stdout:
+            seen += line
+            if words in line:
+                return seen
+    finally:
+        impatience.cancel()
+    raise AssertionError(f"ended without {words!r}: {seen}{process.stderr.read() if process.stderr else ''}")
+
+
+def finish(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    return process.returncode, out, err
+
+
+@pytest.fixture
+def place(tmp_path: Path, runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    for name in [name for name in os.environ if name.startswith(("PACELINE_", "ANTHROPIC_", "CLAUDE", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    made = Place(tmp_path, runner)
+    yield made
+    made.end_everything()
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text("utf-8").splitlines() if path.exists() else []
+
+
+def decode_lines(text: str) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(line) for line in text.splitlines()]

@@ -1,11 +1,15 @@
 """The command as a whole: help that teaches, clear words and exit code 2 for wrong use."""
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
+from tests.cli.conftest import Place
 from typer.testing import CliRunner
 
 from paceline.cli.app import app
@@ -22,16 +26,40 @@ def test_help_names_every_command_and_where_to_begin(runner: CliRunner) -> None:
     result = runner.invoke(app, ["--help"])
 
     assert result.exit_code == 0
-    for word in ("Start with paceline demo", "detect", "report", "Exit codes"):
+    for word in ("Start with paceline demo", "Exit codes", "exec", *COMMANDS):
         assert word in result.stdout
 
 
-@pytest.mark.parametrize("command", ["demo", "detect", "report"])
+COMMANDS = (
+    *(
+        "run",
+        "add",
+        "preview",
+        "pause",
+        "resume",
+        "cancel",
+        "retry",
+        "list",
+        "status",
+        "units",
+        "why",
+        "logs",
+        "events",
+    ),
+    *("doctor", "limits", "pool", "limit", "cooldown", "restore", "demo", "detect", "report"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(runner: CliRunner, command: str) -> None:
     result = runner.invoke(app, [command, "--help"])
 
     assert result.exit_code == 0
     assert "--json" in result.stdout
+
+
+def test_exec_has_help_too(runner: CliRunner) -> None:
+    assert "--scope" in runner.invoke(app, ["exec", "--help"]).stdout
 
 
 @pytest.mark.parametrize(
@@ -60,6 +88,31 @@ def test_wrong_use_exits_with_2_and_names_what_was_wrong(runner: CliRunner, wron
 
     assert result.exit_code == 2
     assert said in result.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("paceline pa", "pause"),
+        ("paceline why ", "docs/"),
+        ("paceline why docs/", "docs/a"),
+        ("paceline pause ", "docs"),
+    ],
+)
+def test_the_shell_completes_commands_campaigns_and_units(place: Place, typed: str, offered: str) -> None:
+    place.give("add", place.plan("true", "a"))
+    words = typed.split(" ")
+    asked = {"_PACELINE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}
+
+    done = subprocess.run(
+        [shutil.which("paceline") or Path(sys.executable).with_name("paceline")],
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert offered in done.stdout.split()
 
 
 def test_it_runs_as_a_module_and_reads_a_pipe() -> None:

@@ -39,7 +39,7 @@ Scope = Annotated[
     str,
     typer.Argument(
         metavar="SCOPE",
-        help="provider[/account[/model]], a pattern of it, sessions, runs, campaign:NAME or agent:NAME.",
+        help="provider, provider/account, .../model or a pattern; sessions, runs, campaign:NAME, agent:NAME.",
         autocompletion=complete_scope,
     ),
 ]
@@ -128,7 +128,7 @@ def exec_command(
     scope: Annotated[
         str | None,
         typer.Option(
-            metavar="SCOPE", help="What it occupies: provider[/account[/model]].", autocompletion=complete_scope
+            metavar="SCOPE", help="What it occupies: provider/account/model, or less.", autocompletion=complete_scope
         ),
     ] = None,
     agent: Annotated[

@@ -31,7 +31,7 @@ def clock_time(at: float, zone: ZoneInfo) -> str:
 
 def line_of(event: Event, zone: ZoneInfo) -> str:
     """`03:00:12 parked docs/a: the quota window is spent, until 05:00:00 (in 2 h 00 min)`"""
-    subject = event.unit or event.scope or ""
+    subject = (event.unit if event.name.startswith("unit.") else event.scope) or ""
     what = event.name.replace("unit.", "").replace(".", " ").replace("_", " ")
     detail = _detail(event, zone)
     line = f"{clock_time(event.at, zone)} {what} {subject}".rstrip()

@@ -1,0 +1,214 @@
+"""`paceline run` with real processes: to the end, stopped, killed, and run again. Nothing lost, nothing twice."""
+
+import json
+import os
+import signal
+
+import pytest
+from tests.cli.conftest import Place, finish, lines_of, read_until
+
+RECORDED = "echo {id} >> starts; while [ ! -e go ]; do sleep 0.05; done; echo {id} >> ends"
+
+
+def test_a_plan_runs_to_its_end(place: Place) -> None:
+    plan = place.plan("echo {id} >> ends", "a", "b", "c", "d", "e", "f")
+
+    code, out, err = finish(place.start("run", plan))
+
+    assert (code, err) == (0, "")
+    assert "docs: 6 new units" in out
+    assert "docs: 6 done" in out
+    assert sorted(lines_of(place.folder / "ends")) == list("abcdef")
+    assert oct((place.home).stat().st_mode)[-3:] == "700"
+
+
+def test_running_a_finished_plan_again_does_nothing(place: Place) -> None:
+    plan = place.plan("echo {id} >> ends", "a", "b")
+    place.give("run", plan)
+
+    again = place.give("run", plan)
+
+    assert "0 new units, 2 known already" in again.stdout
+    assert len(lines_of(place.folder / "ends")) == 2
+
+
+def test_a_unit_that_fails_for_good_is_named_and_the_exit_code_is_1(place: Place) -> None:
+    plan = place.plan("echo sorry; exit 3", "bad", head="max_attempts = 1")
+
+    result = place.give("run", plan, code=1)
+
+    assert "docs/bad is quarantined: exit code 3: sorry" in result.stdout
+    assert "paceline retry docs" in result.stdout
+
+
+def test_figures_come_as_json(place: Place) -> None:
+    plan = place.plan("test {id} != bad", "good", "bad", head="max_attempts = 1")
+
+    figures = place.ask("run", plan, code=1)
+
+    assert figures["campaign"] == "docs"
+    assert (figures["units"]["done"], figures["units"]["quarantined"]) == (1, 1)
+    assert [unit["id"] for unit in figures["left"]] == ["docs/bad"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_its_sessions_running_and_goes_on(place: Place, number: signal.Signals) -> None:
+    plan = place.plan(RECORDED, "a", "b", "c", head="max_sessions = 2")
+    first = place.start("run", plan)
+    read_until(first, "started docs/b")
+
+    first.send_signal(number)
+    code, out, err = finish(first)
+
+    assert (code, err) == (130, "")
+    assert "2 sessions go on without the engine" in out
+    assert f"To go on: paceline run {plan}" in out
+    assert place.ask("status")["engine"]["state"] == "stopped"
+
+    (place.folder / "go").touch()
+    code, out, _ = finish(place.start("run", plan))
+
+    assert code == 0
+    assert sorted(lines_of(place.folder / "starts")) == ["a", "b", "c"]
+    assert sorted(lines_of(place.folder / "ends")) == ["a", "b", "c"]
+    assert [unit["tries"] for unit in place.ask("units", "docs")["units"]] == [1, 1, 1]
+
+
+def test_a_killed_run_goes_on_at_once_with_the_sessions_that_still_run(place: Place) -> None:
+    plan = place.plan(RECORDED, "a", "b", "c", head="max_sessions = 2")
+    first = place.start("run", plan)
+    read_until(first, "started docs/b")
+
+    first.kill()
+    finish(first)
+    second = place.start("run", plan)
+    read_until(second, "engine leading")  # without waiting for the lease of the one that was killed
+    (place.folder / "go").touch()
+    code, _, _ = finish(second)
+
+    assert code == 0
+    assert sorted(lines_of(place.folder / "starts")) == ["a", "b", "c"]
+    assert sorted(lines_of(place.folder / "ends")) == ["a", "b", "c"]
+    assert [unit["attempts"] for unit in place.ask("units", "docs")["units"]] == [0, 0, 0]
+
+
+def test_a_second_engine_is_refused_with_75_and_stores_nothing(place: Place) -> None:
+    first = place.start("run", place.plan(RECORDED, "a"))
+    read_until(first, "started docs/a")
+    other = place.plan("true", "x", name="other")
+
+    refused = place.give("run", other, code=75)
+
+    assert f"another engine (process {first.pid})" in refused.stderr
+    assert f"paceline add {other}" in refused.stderr
+    assert [campaign["name"] for campaign in place.ask("list")["campaigns"]] == ["docs"]
+
+
+def test_a_plan_added_from_outside_is_taken_up_by_the_engine_that_runs(place: Place) -> None:
+    engine = place.start("run", place.plan(RECORDED, "a"))
+    read_until(engine, "started docs/a")
+
+    place.give("add", place.plan("echo {id} >> others", "x", name="other"))
+    read_until(engine, "done other/x")
+    (place.folder / "go").touch()
+
+    assert finish(engine)[0] == 0
+    assert lines_of(place.folder / "others") == ["x"]
+
+
+def test_a_live_engine_obeys_pause_pool_and_cancel(place: Place) -> None:
+    plan = place.plan(RECORDED, "a", "b", "c")
+    engine = place.start("run", plan)
+    place_pool = place.ask("pool", 1)  # may come before or after the first starts; nothing that runs is ended for it
+    assert place_pool["limit"] == 1
+    read_until(engine, "started docs/a")
+    place.give("pause", "docs")
+    place.give("cancel", "docs")
+
+    code, out, _ = finish(engine)
+
+    assert code == 1
+    assert "3 cancelled" in out
+    assert lines_of(place.folder / "ends") == []
+
+
+def test_a_paused_campaign_ends_the_run_and_says_how_to_go_on(place: Place) -> None:
+    plan = place.plan("true", "a")
+    place.give("add", plan)
+    place.give("pause", "docs")
+
+    result = place.give("run", plan, code=1)
+
+    assert "docs is paused: paceline resume docs" in result.stdout
+
+
+def test_an_agent_finds_its_unit_in_its_environment(place: Place) -> None:
+    place.give("run", place.plan("echo $PACELINE_UNIT $PACELINE_ATTEMPT > seen", "a"))
+
+    unit, attempt = lines_of(place.folder / "seen")[0].split()
+
+    assert unit == "docs/a"
+    assert attempt.endswith("-1")
+    assert str(os.getpid()) in attempt
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[campaign]\nname = "x"\nagent = "claude"\n[[unit]]\nid = "a"\nprompt = "p"', "npm install -g"),
+        ('[campaign]\nname = "x"\ncommand = ["no-such-program"]\n[[unit]]\nid = "a"', "not on your PATH"),
+        ('[campaign]\nname = "x"\ncommand = ["./tool"]\n[[unit]]\nid = "a"', "tool is no program"),
+        ('[campaign]\nname = "x"\nacounts = []\ncommand = ["true"]\n[[unit]]\nid = "a"', 'did you mean "accounts"?'),
+        ('[campaign]\nname = "x"\naccounts = ["max"]\ncommand = ["true"]\n[[unit]]\nid = "a"', "[accounts.max]"),
+        ('[campaign]\nname = "x"\ncommand = ["true"]\n[[unit]]\nid = "a"\n[[unit]]\nid = "a"', "a"),
+    ],
+)
+def test_what_cannot_run_is_refused_whole(place: Place, monkeypatch: pytest.MonkeyPatch, text: str, said: str) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+
+    refused = place.give("run", place.write("x.toml", text), code=2)
+
+    assert said in refused.stderr
+    assert "x.toml" in refused.stderr
+    assert place.ask("list")["campaigns"] == []
+
+
+def test_an_account_without_its_folder_is_refused_with_the_way_to_log_in(place: Place) -> None:
+    place.write(
+        "paceline.toml",
+        '[accounts.max-1]\nprovider = "anthropic"\nkind = "subscription"\n'
+        'env = { CLAUDE_CONFIG_DIR = "~/.claude-max-1" }',
+    )
+    plan = place.plan("true", "a", head='model = "opus-4-6"\naccounts = ["max-1"]')
+
+    refused = place.give("run", plan, code=2)
+
+    assert "CLAUDE_CONFIG_DIR names" in refused.stderr
+    assert "log in once: mkdir -p" in refused.stderr
+
+
+def test_a_campaign_whose_account_is_gone_is_named(place: Place) -> None:
+    settings = place.write("paceline.toml", '[accounts.mine]\nprovider = "acme"\nkind = "subscription"')
+    place.give("add", place.plan("true", "a", head='accounts = ["mine"]'))
+    settings.unlink()
+
+    refused = place.give("run", place.plan("true", "x", name="other"), code=2)
+
+    assert "docs runs on the account 'mine', which is not there any more" in refused.stderr
+
+
+def test_a_broken_settings_file_is_wrong_use(place: Place) -> None:
+    place.write("paceline.toml", "[pool]\nsesions = 4")
+
+    refused = place.give("run", place.plan("true", "a"), code=2)
+
+    assert 'did you mean "sessions"?' in refused.stderr
+
+
+def test_the_engine_writes_nothing_but_what_it_owns(place: Place) -> None:
+    place.give("run", place.plan("true", "a"))
+
+    names = {path.name for path in place.home.iterdir()}
+
+    assert names <= {"paceline.db", "paceline.db-wal", "paceline.db-shm", "spool", "engine.lock", "paceline.log"}
+    assert json.loads((place.home / "engine.lock").read_text())["pid"] == os.getpid()
