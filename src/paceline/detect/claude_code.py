@@ -23,9 +23,7 @@ _EXTRA = r"(?:extra usage|usage credits)"
 
 RULES: tuple[Rule, ...] = (
     # With a reset it is a window like any other; without one somebody has to pay.
-    rule(
-        "claude.out-of-extra-usage", "billing", rf"you(?:'re| are) out of {_EXTRA}", unless=r"resets \d|resets [a-z]{3}"
-    ),
+    rule("claude.out-of-extra-usage", "billing", rf"you(?:'re| are) out of {_EXTRA}", unless=r"resets?\b"),
     rule("claude.extra-usage-required", "billing", rf"<2>{_EXTRA} (?:is|are) required"),
     # The window is spent, but the work goes on, billed as overage: nothing to wait for.
     rule("claude.using-overage", "none", rf"now using {_EXTRA}", anywhere=True),

@@ -96,8 +96,9 @@ BILLING: tuple[Rule, ...] = (
         "billing",
         r"<6>credit balance (?:is )?too low",
         r"<6>insufficient (?:account )?(?:balance|credits?|funds)",
-        r"<6>not enough (?:credits?|balance|funds)",
-        r"<6>(?:is|are|you're|ran|run) out of (?:\w+ ){0,2}credits",
+        r"<6>not[- ]enough[- ](?:credits?|balance|funds)",
+        r"<6>balance (?:is )?insufficient|<8>overdue (?:balance|payment)",
+        r"(?:<6>(?:is|are|you're|ran|run) |^)out of (?:\w+ ){0,2}credits",
         r"<6>no (?:remaining |available )?credits (?:left|remaining|available)",
         r"<6>credits? (?:\w+ ){0,2}(?:exhausted|depleted|used up|ran out|too low)",
         r"<8>(?:used|consumed|exhausted|spent) (?:all|up)(?: \w+){0,5} credits",
@@ -127,7 +128,7 @@ BILLING: tuple[Rule, ...] = (
         r"workspace_\w{3,20}_(?:usage_limit_reached|credits_depleted)",
         r"insufficient_(?:\w{1,12}_)?(?:balance|credits|funds)|insufficient_g1_credits_balance|out_of_credits",
         r"billing_(?:hard_limit_reached|not_active|error)|budget_exceeded|exceeded_current_quota_error|arrearage",
-        r"monthlylimiterror|creditserror|userlimiterror",
+        r"monthlylimiterror|creditserror|userlimiterror|accountoverdueerror",
     ),
 )
 
@@ -144,7 +145,7 @@ QUOTA: tuple[Rule, ...] = (
     rule(
         "quota.limit-reached",
         "quota",
-        rf"{_NOT_IF}<4>(?:{_KIND_OF_LIMIT})(?: \S{{1,30}}){{0,2}}? (?:limit|quota|allowance)s?"
+        rf"{_NOT_IF}<4>(?:{_KIND_OF_LIMIT})(?:/\w{{1,20}})?(?: \S{{1,30}}){{0,2}}? (?:limit|quota|allowance)s?"
         rf"(?: for(?: \S{{1,30}}){{1,3}}?)?{_HAS_BEEN} {_DONE}",
         rf"<3>(?:{_KIND_OF_LIMIT})(?: \w+){{0,2}}? usage{_HAS_BEEN} {_DONE}",
         rf"<3>(?:model )?quota limit{_HAS_BEEN} {_DONE}",
@@ -218,7 +219,7 @@ OVERLOADED: tuple[Rule, ...] = (
     rule(
         "overloaded.capacity",
         "overloaded",
-        r"<6>(?:at|over)(?: full| its)? capacity",
+        r"<12>(?:at|over|out of)(?: full| its)? capacity",
         r"<6>no capacity available",
         r"<6>capacity (?:exceeded|unavailable|is full)",
         r"<6>(?:insufficient capacity|capacity constraints)",
@@ -229,7 +230,7 @@ OVERLOADED: tuple[Rule, ...] = (
         "overloaded.demand",
         "overloaded",
         r"(?:we(?:'re| are) (?:currently )?)?<8>(?:experiencing|due to|because of|under|during)(?: \w+)?"
-        r" (?:high|heavy|increased|peak|elevated) (?:demand|load|traffic|volume)",
+        r" (?:(?:high|heavy|increased|peak|elevated) (?:demand|load|traffic|volume)|overload)",
     ),
     rule(
         "overloaded.busy",
@@ -313,7 +314,7 @@ CODES: tuple[Rule, ...] = (
     rule(
         "overloaded.code",
         "overloaded",
-        r"\w{0,30}overloaded_error|server_is_overloaded|unavailable_error|slow_down",
+        r"\w{0,30}overloaded_error|server_?(?:is_)?overloaded|unavailable_error|slow_down",
         r"<3>(?:exceeded retry limit, last status:|attempt \d{1,3} failed with status) 5\d\d",
         open_end=True,
         stage=Stage.CODE,
@@ -336,7 +337,7 @@ CODES: tuple[Rule, ...] = (
         "overloaded.status",
         "overloaded",
         rf"{_STATUS}(?:503|529)\b",
-        r"(?:503|529) (?:service|server|overloaded|\{)",
+        r"(?:503|529) (?:service|server|overloaded|\{)|\[(?:503|529)\](?=:)",
         stage=Stage.WEAK,
     ),
     rule(
@@ -370,4 +371,31 @@ CODES: tuple[Rule, ...] = (
     ),
 )
 
-RULES: tuple[Rule, ...] = OWN + PLATFORM + BILLING + QUOTA + OVERLOADED + RATE + CODES
+# In the body of a refusal nobody else speaks: there the plain words are enough, in whatever order they come.
+_SPENT = r"(?:exceed|reach|exhaust|deplet|replenish|used up|out of|ran out|run out)\w{0,6}"
+_FEW = r"\W{1,3}(?:\w{1,30}\W{1,3}){0,4}?"
+_LACKING = r"(?:insufficient|not enough|overdue|negative|recharge|top[- ]up|exhausted|depleted|out of|no remaining)"
+_MONEY = r"(?:balance|credits?|funds)\b"
+BODIES: tuple[Rule, ...] = (
+    rule(
+        "body.money", "billing", rf"{_LACKING}{_FEW}{_MONEY}|{_MONEY}{_FEW}{_LACKING}", body_only=True, stage=Stage.WEAK
+    ),
+    rule(
+        "body.quota",
+        "quota",
+        rf"\b(?:quota|allowance){_FEW}{_SPENT}|{_SPENT}{_FEW}(?:quota|allowance)\b",
+        body_only=True,
+        stage=Stage.WEAK,
+        short_wait=300.0,
+    ),
+    rule(
+        "body.overload",
+        "overloaded",
+        r"\boverload(?:ed)?\b|(?:out of|insufficient|exceeds?) (?:\w{1,20} )?capacity",
+        body_only=True,
+        stage=Stage.WEAK,
+    ),
+    rule("body.rate", "rate", r"\brate[- _]?limit(?:ed|ing)\b", body_only=True, stage=Stage.WEAK),
+)
+
+RULES: tuple[Rule, ...] = OWN + PLATFORM + BILLING + QUOTA + OVERLOADED + RATE + CODES + BODIES

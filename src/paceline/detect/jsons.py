@@ -21,6 +21,7 @@ _PAIR = re.compile(
     r"""["']?\b(?P<key>[A-Za-z][\w.\-]{1,60})["']?\s?(?::|=)\s{0,8}"""
     r"""(?:"(?P<quoted>[^"\n]{0,400})|'(?P<single>[^'\n]{0,400})|(?P<bare>[^\s,;{}\[\]"']{1,120}))"""
 )
+_PROTO_DURATION = re.compile(r"\b(?P<key>[a-z_]{3,40})\s?\{\s{0,8}seconds:\s?(?P<seconds>\d{1,9})\b")
 _PROTO = re.compile(r'key:\s?"(?P<key>[\w.\-]{1,60})"\s{0,8}value:\s?"(?P<value>[^"\n]{0,400})"')
 
 
@@ -69,6 +70,7 @@ def _flatten(key: str, value: object, pairs: Pairs, depth: int) -> None:
 def scanned(text: str) -> Pairs:
     """Key-value pairs by their look, in cut JSON, Python dicts, Go maps, header dumps and proto-text."""
     pairs: Pairs = [(match["key"], match["value"]) for match in _PROTO.finditer(text)][:MAX_PAIRS]
+    pairs += [(match["key"], f"{match['seconds']}s") for match in _PROTO_DURATION.finditer(text)][:MAX_PAIRS]
     for match in _PAIR.finditer(text):
         if len(pairs) >= MAX_PAIRS:
             break

@@ -159,7 +159,7 @@ def parse_retry_after(text: str, *, seen_at: float, rule: str) -> Reset | None:
 # What makes the words after it a reset. The provider's words first; the client's own backoff apart.
 _CUE = re.compile(
     r"\b(?:resets?|reset(?:ting|ed)?|try(?:ing)?\sagain|retry|wait|come\sback|check\sback|return"
-    r"|regain(?:ing)?\saccess|available(?:\sagain)?|(?:auto-)?resum(?:e|es|ing)|unlocks?|renews?|refresh(?:es)?|replenish(?:es)?|cycle\sends"
+    r"|regain(?:ing)?\saccess|available(?:\sagain)?|(?:auto-)?resum(?:e|es|ing)|unlocks?|renews?|refresh(?:es)?|replenish(?:es|ed)?|cycle\sends"
     r"|window\sends|lifted|restored|until|blocked\sfor|expires|redefinid[oa]s?|redefine|renova(?:do|rá)?|restablece(?:rá|r)?|reinicia(?:rá|r)?"
     r"|réinitialis\w{1,6}|réessayer|réessayez|attendre|patienter|zurückgesetzt|erneut|warten\sSie|aguarde|espere|espera|tente\snovamente|intente(?:lo)?\sde\snuevo"
     r"|attendi|riprova|reimpostat[oa])(?:\b|(?=\s))"
@@ -214,9 +214,16 @@ def _value_after(text: str, pos: int, *, seen_at: float, tz: str) -> Reset | Non
     connect = _CONNECT.match(text, pos)
     near = pos + len(text[pos : pos + 3]) - len(text[pos : pos + 3].lstrip())
     for start in dict.fromkeys((connect.end() if connect else near, near)):
+        if (count := _COUNTDOWN.match(text, start)) and _RELATIVE.search(text, pos, start):
+            after = int(count[1]) * 3600.0 + int(count[2]) * 60.0 + int(count[3])
+            return Reset(after=after, confidence=0.9, rule="reset.countdown")
         if (found := _value_at(text, start, seen_at=seen_at, tz=tz)) is not None:
             return found
     return None
+
+
+_COUNTDOWN = re.compile(r"(\d{1,3}):([0-5]\d):([0-5]\d)\b")  # after "in" no time of day, but so long
+_RELATIVE = re.compile(r"\b(?:in|after|within|for)\s$")
 
 
 def _value_at(text: str, pos: int, *, seen_at: float, tz: str) -> Reset | None:

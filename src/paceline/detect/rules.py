@@ -55,6 +55,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     `short_wait`: a quota whose words mean a rate limit if the wait they name is shorter than this;
     `long_wait`: a rate limit whose words mean a quota if the wait is longer.
+    `body_only`: words so plain that they count only where all of the text is an error's own.
     `needs`: words without one of which it cannot fire.
     `unless`: the core does not count where this is found in the same text.
     """
@@ -65,6 +66,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     strict: re.Pattern[str]
     loose: re.Pattern[str]
     needs: frozenset[str]
+    body_only: bool = False
     unless: re.Pattern[str] | None = None
     not_for: frozenset[str] = frozenset()
     window: str | None = None
@@ -117,6 +119,7 @@ def rule(
     stage: Stage | None = None,
     anywhere: bool = False,
     open_end: bool = False,
+    body_only: bool = False,
     unless: str | None = None,
     not_for: Iterable[str] = (),
     window: str | None = None,
@@ -128,7 +131,7 @@ def rule(
     """A rule from the cores of its sentences. A space in a core is any white space, also a line break.
 
     `anywhere`: the words are so particular that they count wherever they stand. `open_end`: the
-    sentence may go on behind the core.
+    sentence may go on behind the core. `body_only`: see `Rule`.
     """
     core = "|".join(cores)
     led, bare = (_spaced(text) for text in (_led(core), _LEAD.sub("", core)))
@@ -140,6 +143,7 @@ def rule(
         strict=re.compile(bare if anywhere else f"{_LEFT}(?:{led}){right}", re.I | re.M),
         loose=re.compile(bare, re.I | re.M),
         needs=needed_words(bare.casefold()),
+        body_only=body_only,
         unless=re.compile(_spaced(unless), re.I) if unless else None,
         not_for=frozenset(not_for),
         window=window,
@@ -154,7 +158,9 @@ def first_match(rules: Iterable[Rule], text: str, *, provider: str, loose: bool)
     """The first rule, in order of stages, that the text satisfies."""
     low = text.casefold()
     for candidate in rules:
-        if provider in candidate.not_for or not any(word in low for word in candidate.needs):
+        if provider in candidate.not_for or (candidate.body_only and not loose):
+            continue
+        if not any(word in low for word in candidate.needs):
             continue
         found = candidate.loose.search(text) if loose else _strictly(candidate, text)
         if found and not (candidate.unless and candidate.unless.search(text)):

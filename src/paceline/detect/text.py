@@ -28,6 +28,7 @@ _EDGE_LEFT = re.compile(r"""^[^\w"'(){}\[\]<$/\\#+~.@&`:=-]{1,200}""")
 _BULLET = re.compile(r"^\s{0,12}(?:[⏺●•·]|[-*]\s|\d{1,2}[.)]\s|⎿)")
 _OWN_START = re.compile(r"API Error\b|Error: [45]\d\d\b")
 _TOOL_ERROR = re.compile(r"^\s{0,12}⎿\s{0,4}(?:error|fatal|warning)\b[: ](?!.{0,40}\"type\")", re.I)
+_PASSED = re.compile(r"\s{0,12}(?:⎿\s{0,4})?[✓✔√]")  # a test or a step that went well
 _JS_JOIN = re.compile(r"""(?:\\n)?['"]\s?\+\s{0,400}['"]?""")
 _SPACES = re.compile(r" {2,}")
 _ESCAPE = re.compile(r"\\{1,16}(?:u([0-9a-fA-F]{4})|([nrt\"'/]))")
@@ -72,7 +73,7 @@ def cleaned(text: str) -> str:
     text = _NUMBERED.sub(r"\1\2→", text).translate(_ODD)
     lines: list[str] = []
     for raw in text.split("\n"):
-        if _TOOL_ERROR.match(raw):
+        if _TOOL_ERROR.match(raw) or _PASSED.match(raw):
             continue
         line = _BOX.sub(" ", raw).strip(" |")
         bare = _SPACES.sub(" ", _EDGE_LEFT.sub("", line))

@@ -16,7 +16,7 @@ _METER = re.compile(
 _HIT = re.compile(r"\b(?:reached|hit|exceeded|exhausted|out of|used 100% of)\b", re.I)
 # Code, diffs, listings, tables and searches: the words are there, but nobody says them.
 _CODE = re.compile(
-    r"""^(?:(?![45]\d\d:\s\w)\d{1,6}(?:\s?[|+:]|\s-)\s|\d{1,6}→|[+-]{1,3}\s?\S.{0,400}[;{(,]$|@@\s|diff\s--git|\#!|//|/\*|\*\s@|```|\#{1,6}\s)
+    r"""^(?:(?![45]\d\d:\s\w)(?:\d{1,6}(?:\s?[|+]|\s-)|\d{2,6}\s?:)\s|\d{1,6}→|[+-]{1,3}\s?\S.{0,400}[;{(,]$|@@\s|diff\s--git|\#!|//|/\*|\*\s@|```|\#{1,6}\s)
     |\b(?:console\.(?:log|error|warn)|logger\.\w{1,12}|log\.\w{1,12}|print(?:f|ln)?|includes|match(?:es)?|expect|test|describe|it|re\.compile|mock\w{0,20})\(
     |\b(?:throw\snew|raise|new)\s\w{1,60}\(|\bassert\w{0,20}[\s(]\S|\bside_effect\b
     |\b(?:def|fn|func|function|class)\s\w{1,80}\s?[(:{]
