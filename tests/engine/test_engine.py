@@ -249,6 +249,21 @@ async def test_one_campaign_that_cannot_be_placed_does_not_hold_up_the_others(lo
         assert logged == []
 
 
+async def test_a_command_that_cannot_be_understood_is_told_and_passed_over(logged: list[str]) -> None:
+    async with House() as house:
+        house.send("slot_request", slot={"id": "x"})
+        house.send("slot_report", "nonsense//", signal={"type": "Succeeded"})
+        house.send("limit", "sessions", limit=0)
+        house.send("limit", "sessions", limit="many")
+        house.send("from-a-later-version", "sessions", depth=3)
+        house.add("night", 2)
+        await house.run(120.0)
+
+        assert house.store.counts() == {"night": UnitCounts(done=2)}
+        assert len(logged) == 3
+        assert all("could not be carried out" in line for line in logged)
+
+
 # -- how tries end --------------------------------------------------------------------------------------
 
 

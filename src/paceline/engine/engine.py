@@ -5,6 +5,7 @@ ended, a settlement before its slot is given on. A pass that fails is told, and 
 """
 
 import asyncio
+import functools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,20 +13,22 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from paceline.agents import AgentProfile
-from paceline.agents.launch import Account, Task, prepare_run
+from paceline.agents.launch import Account
 from paceline.clock import Clock
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
-from paceline.core.lifecycle import Outcome, Policy, Settlement, settle_try
+from paceline.core.lifecycle import Outcome, Policy, settle_try
 from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Signal
 from paceline.engine import control
 from paceline.engine.deadlines import Deadlines
+from paceline.engine.launching import launch_order
 from paceline.engine.lines import Line, Lines
 from paceline.engine.outside import TICKET_PREFIX, OutsideSlots
 from paceline.engine.remembered import CommandReader, load_governor, save_governor
 from paceline.engine.sessions import LiveSession
+from paceline.engine.telling import unit_event
 from paceline.errors import EngineBusy, InvalidInput, PacelineError
 from paceline.events import Event
-from paceline.executors import Executor, Handle, Launch
+from paceline.executors import Executor, Handle
 from paceline.store import Campaign, Settled, Store, Unit, UnitCounts
 
 log = logging.getLogger("paceline.engine")
@@ -67,7 +70,7 @@ class Engine:
         self._store = store
         self._executor = executor
         self._clock = clock
-        self._agents = agents
+        self._agents = functools.cache(agents)
         self._environ = dict(environ)
         self._owner = owner
         self._governor = Governor(settings.governor, now=clock.now())
@@ -77,6 +80,7 @@ class Engine:
         self._campaigns: dict[str, Campaign] = {}
         self._news: list[Event] = []
         self._canaries: set[str] = set()
+        self._alone: dict[str, LiveSession] = {}
         self._outside = OutsideSlots(store, self._governor)
         self._commands = CommandReader(store)
         self._renewed_at = -math.inf
@@ -378,7 +382,7 @@ class Engine:
         if records:
             for record, is_stored in zip(records, self._store.settle_units(records, now=now), strict=True):
                 if is_stored:
-                    self._news.append(_unit_event(record, now))
+                    self._news.append(unit_event(record, now))
 
     # -- what starts -------------------------------------------------------------------------
 
@@ -431,7 +435,9 @@ class Engine:
     def _launch(self, unit: Unit, line: Line, ticket_id: str, now: float) -> Outcome | None:
         """Start the session, or say what kept it from starting."""
         try:
-            handle = self._executor.start(self._launch_order(unit, line))
+            profile = self._agents(line.campaign.agent)
+            order = launch_order(unit, line.campaign, line.account, profile, self._environ)
+            handle = self._executor.start(msgspec.structs.replace(order, stall=self.settings.stall))
         except InvalidInput as error:
             return Outcome(ending="failed", reason=str(error))
         except (PacelineError, OSError) as error:
@@ -446,34 +452,12 @@ class Engine:
 
     def _note_neighbours(self, session: LiveSession) -> None:
         """Only a unit that had a fresh window to itself from the canary on can be said to have spent it."""
-        neighbours = [other for other in self._live.values() if other.account is session.account]
-        for other in neighbours:
-            other.is_alone_in_fresh_window = False
-        session.is_alone_in_fresh_window = not neighbours and session.ticket.id in self._canaries
-
-    def _launch_order(self, unit: Unit, line: Line) -> Launch:
-        assert unit.attempt is not None
-        campaign, profile = line.campaign, self._agents(line.campaign.agent)
-        task = Task(
-            unit_id=unit.id,
-            attempt=unit.attempt,
-            prompt=unit.spec.prompt,
-            cwd=unit.spec.cwd,
-            model=campaign.model,
-            session_id=unit.session_id if profile.can_resume else None,
-            command=campaign.command,
-        )
-        run = prepare_run(profile, task, line.account, self._environ)
-        return Launch(
-            attempt=unit.attempt,
-            argv=run.argv,
-            env=run.env,
-            cwd=run.cwd,
-            stdin=run.stdin,
-            timeout=campaign.timeout,
-            stall=self.settings.stall,
-            terminal=profile.stream == "screen",
-        )
+        alone = self._alone.pop(session.payer, None)
+        if alone is not None:
+            alone.is_alone_in_fresh_window = False
+        if session.ticket.id in self._canaries and all(o.payer != session.payer for o in self._live.values()):
+            session.is_alone_in_fresh_window = True
+            self._alone[session.payer] = session
 
     def _session(
         self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, handle: Handle
@@ -507,29 +491,3 @@ class Engine:
         if gist != self._told_why:  # for those who ask from another process
             self._store.save_state(WHY_STATE, msgspec.json.encode(why))
             self._told_why = gist
-
-
-def _unit_event(record: Settled, now: float) -> Event:
-    settlement = record.settlement
-    fields: dict[str, object] = {
-        "reason": settlement.reason,
-        "resume_at": settlement.resume_at,
-        "exit_code": settlement.exit_code,
-        "attempts": settlement.counters.attempts,
-    }
-    return Event(_event_name(settlement), now, None, record.unit_id, fields)
-
-
-def _event_name(settlement: Settlement) -> str:
-    match settlement.step:
-        case "succeed":
-            return "unit.done"
-        case "quarantine":
-            return "unit.quarantined"
-        case "hold":
-            return "unit.held"
-        case "cancel":
-            return "unit.cancelled"
-    if settlement.ending == "failed":
-        return "unit.failed"
-    return "unit.parked" if settlement.resume_at is not None else "unit.requeued"

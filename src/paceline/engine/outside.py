@@ -5,6 +5,7 @@ Where no engine leads, the asking program leads for as long as it needs to (`Slo
 pid and start time: one that died gives its slot back by dying.
 """
 
+import logging
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 
@@ -14,8 +15,12 @@ from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
 from paceline.core.signals import AnySignal
 from paceline.engine import control
 from paceline.engine.remembered import CommandReader, load_governor, save_governor
+from paceline.errors import PacelineError
+from paceline.events import Event
 from paceline.executors.processes import boot_id, start_ticks
 from paceline.store import Store, StoredEvent
+
+log = logging.getLogger("paceline.engine")
 
 OUTSIDE_STATE = "outside"
 TICKET_PREFIX = "outside:"
@@ -71,16 +76,22 @@ class OutsideSlots:
                     self._ask(slot, now)
 
     def carry_out(self, commands: Sequence[StoredEvent], now: float) -> None:
+        """One that cannot be understood is passed over: it would come again at every pass, and stop all others."""
         for command in commands:
-            fields = command.event.fields
-            match command.event.name.removeprefix(control.PREFIX):
-                case "slot_request":
-                    self._ask(msgspec.convert(fields["slot"], OutsideSlot), now)
-                case "slot_release":
-                    self._let_go(str(fields["id"]), now)
-                case "slot_report":
-                    signal = msgspec.convert(fields["signal"], AnySignal)
-                    self._governor.report(command.event.scope or "", signal, now=now)
+            try:
+                self._carry_out(command.event, now)
+            except (PacelineError, msgspec.ValidationError, KeyError) as error:
+                log.warning("%s could not be carried out: %s", command.event.name, error)
+
+    def _carry_out(self, event: Event, now: float) -> None:
+        match event.name.removeprefix(control.PREFIX):
+            case "slot_request":
+                self._ask(msgspec.convert(event.fields["slot"], OutsideSlot), now)
+            case "slot_release":
+                self._let_go(str(event.fields["id"]), now)
+            case "slot_report":
+                signal = msgspec.convert(event.fields["signal"], AnySignal)
+                self._governor.report(event.scope or "", signal, now=now)
 
     def granted(self, effect: Granted) -> None:
         """One that waited has its slot."""
@@ -98,8 +109,8 @@ class OutsideSlots:
         self._save()
 
     def _ask(self, slot: OutsideSlot, now: float) -> None:
-        self._slots[slot.id] = slot
         verdict = self._governor.request(slot.ticket, now=now)
+        self._slots[slot.id] = slot
         if isinstance(verdict, Granted):
             self.granted(verdict)
 

@@ -1,0 +1,34 @@
+"""From a claimed unit to what an executor is asked to start. Values only."""
+
+from collections.abc import Mapping
+
+from paceline.agents import AgentProfile
+from paceline.agents.launch import Account, Task, prepare_run
+from paceline.executors import Launch
+from paceline.store import Campaign, Unit
+
+
+def launch_order(
+    unit: Unit, campaign: Campaign, account: Account | None, profile: AgentProfile, environ: Mapping[str, str]
+) -> Launch:
+    """A conversation that had begun is resumed where the agent can; `InvalidInput` if nothing can be run."""
+    assert unit.attempt is not None
+    task = Task(
+        unit_id=unit.id,
+        attempt=unit.attempt,
+        prompt=unit.spec.prompt,
+        cwd=unit.spec.cwd,
+        model=campaign.model,
+        session_id=unit.session_id if profile.can_resume else None,
+        command=campaign.command,
+    )
+    run = prepare_run(profile, task, account, environ)
+    return Launch(
+        attempt=unit.attempt,
+        argv=run.argv,
+        env=run.env,
+        cwd=run.cwd,
+        stdin=run.stdin,
+        timeout=campaign.timeout,
+        terminal=profile.stream == "screen",
+    )
