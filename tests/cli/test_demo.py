@@ -106,7 +106,7 @@ async def test_the_screen_fits_an_ordinary_terminal_whatever_happens() -> None:
 
         console.print(screen(stage, now, 80, 24))
 
-        assert state_line(stage, now).startswith("  1.0 s  0/28 done, 0 running, 8 parked, 20 waiting")
+        assert state_line(stage, now).startswith("  1.0 s  0/24 done, 0 running, 8 parked, 16 waiting")
     lines = written(console).splitlines()
     assert len(lines) <= 23
     assert max(map(len, lines)) <= 80
@@ -140,7 +140,7 @@ def test_units_that_are_parked_together_are_one_line() -> None:
         ledger.hear(Event("unit.parked", at, None, f"docs/{unit}", park))
 
     assert [line.text for line in ledger.lines] == [
-        "2 units parked for 8 s, no attempt charged: the quota window is spent",
+        "now 2 units parked for 8 s, no attempt charged: the quota window is spent",
         "docs/c parked for 8 s, no attempt charged: the quota window is spent",
     ]
     assert [line.number for line in ledger.untold(2)] == [3]

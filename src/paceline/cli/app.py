@@ -64,7 +64,7 @@ def demo(
 ) -> None:
     """Watch the engine run two campaigns through a 429 and a closed quota window, in under a minute.
 
-    A fake provider on this machine, a small agent program that talks to it, 28 units of work in a home of their own.
+    A fake provider on this machine, a small agent program that talks to it, 24 units of work in a home of their own.
     You see the sessions go two to one by priority, a 429 waited out, the window close, what ran parked with the time
     of resuming, one canary at the reset, the rest in a wave, and the end: all done, none lost, no attempt charged.
 

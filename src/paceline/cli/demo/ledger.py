@@ -144,7 +144,7 @@ class Ledger:
         if before is not None and before.reason == reason and event.at - before.at < SAME_NEWS_SECONDS:
             units = [*before.units, piece.id]
             self.lines.remove(before.line)
-        what = units[0] if len(units) == 1 else f"{len(units)} units"
+        what = units[0] if len(units) == 1 else f"now {len(units)} units"
         wait = _left(event.fields["resume_at"], event.at)
         self._add_line(event.at, "news", f"{what} parked for {wait}, no attempt charged: {reason}")
         self._parking = _Parking(reason, event.at, units, self.lines[-1])
