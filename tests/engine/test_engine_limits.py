@@ -1,10 +1,12 @@
 """What limits do to a campaign: parks, waves, refusals, platform caps, bills. Virtual time, no processes."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.engine.house import (
     HOUR,
@@ -22,6 +24,7 @@ from tests.engine.house import (
     warned,
 )
 
+from paceline.core import Deferred
 from paceline.core.lifecycle import Counters
 from paceline.events import Event
 from paceline.executors import Handle, Launch
@@ -533,6 +536,45 @@ async def test_the_account_with_most_of_its_quota_left_goes_first() -> None:
         await house.run(20 * MINUTE)
         later = [launch.env["WHO"] for launch in house.executor.started[2 + len(tried) :]]
         assert later[4:14] == ["max-1"] * 10  # as soon as max-2 has told of it
+
+
+async def test_units_whose_account_was_taken_away_say_so_and_go_on_when_it_is_back() -> None:
+    async with house_with(Window(left=0, resets_at=NOW + 1200.0)) as house:
+        house.add_claude("night", 1)
+        await house.run(60.0)
+
+        house.change("night", accounts=("max-2",))
+        await house.run(2 * HOUR)
+        assert house.states() == {"night/u0": "todo"}
+        why = msgspec.json.decode(house.store.load_state("why") or b"", type=dict[str, Deferred])
+        assert (
+            why["night max-1"].detail == "1 units have their conversation on 'max-1', which the campaign does not name"
+        )
+
+        house.change("night", accounts=("max-1", "max-2"))
+        await house.run(HOUR)
+        assert (house.unit("night/u0").state, house.unit("night/u0").account) == ("done", "max-1")
+
+
+async def test_a_command_that_is_refused_somewhere_fails_by_itself_and_holds_nobody() -> None:
+    """It is no login of ours that was refused, and other commands have nothing to do with it."""
+    refused = Run(stderr="Error: 401 Unauthorized\n", exit_code=22)
+    async with House(lambda launch: refused if launch.argv[1] == "u0" else Run()) as house:
+        house.add("night", 2, max_attempts=1)
+        await house.run(HOUR)
+
+        assert house.states() == {"night/u0": "quarantined", "night/u1": "done"}
+        assert house.unit("night/u0").reason == "exit code 22: Error: 401 Unauthorized"
+
+
+async def test_an_agent_that_is_not_logged_in_holds_its_account_at_the_first_unit() -> None:
+    said = {"type": "result", "is_error": True, "result": "Invalid API key · Please run /login", "session_id": "s1"}
+    async with House(lambda _: Run(stdout=init() + json.dumps(said) + "\n", exit_code=1), pool=1) as house:
+        house.add_claude("night", 5)
+        await house.run(HOUR)
+
+        assert (len(house.launched()), house.attempts()) == (1, 0)
+        assert [event.scope for event in house.events("account.held")] == ["anthropic/max-1"]
 
 
 # -- outputs ----------------------------------------------------------------------------------------------

@@ -70,9 +70,17 @@ class Lines:
                 for ticket_id in list(line.waiting)[target:]:
                     self.give_back(ticket_id, now)
                 wanted += [line] * (target - len(line.waiting))
+            self._tell_stranded(campaign, claimable)
         wanted += self._passed_by(wanted, now)
         wanted.sort(key=lambda line: self._used(line, now))
         self._governor.request_all([self._ticket(line) for line in wanted], now=now)
+
+    def _tell_stranded(self, campaign: Campaign, claimable: Mapping[tuple[str, str | None], int]) -> None:
+        """Units whose conversation lives on an account that the campaign no longer names wait, and say why."""
+        for (name, account), units in claimable.items():
+            if account and name == campaign.name and account not in campaign.accounts:
+                detail = f"{units} units have their conversation on {account!r}, which the campaign does not name"
+                self._troubles[name, account] = Deferred("", "held", f"campaign:{name}", detail)
 
     def _passed_by(self, wanted: Iterable[Line], now: float) -> list[Line]:
         """Tickets on accounts with less left line up again behind new ones of the same campaign on better accounts."""

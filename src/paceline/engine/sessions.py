@@ -31,6 +31,7 @@ UNKNOWN_WAIT_SECONDS = 30.0
 TRY_LATER_EXIT_CODE = 75
 SHOWN_OUTPUT_BYTES = 2000
 CLOCK_SLACK_SECONDS = 2.0
+OF_A_LOGIN = (BillingStop, AuthFailed)
 
 
 class LiveSession:
@@ -67,6 +68,11 @@ class LiveSession:
         return self.ticket.scopes[-1] if self.account is not None else None
 
     @property
+    def has_payer(self) -> bool:
+        """Whether there is a login to hold. A plan's own command may fail at any server: that is its own failure."""
+        return self.account is not None or bool(self.profile.start)
+
+    @property
     def payer(self) -> str:
         """Whose quota it uses: its account's, or that of the agent's own login."""
         return self.account.name if self.account is not None else f"agent:{self.profile.name}"
@@ -91,7 +97,9 @@ class LiveSession:
         return self._signed(signals)
 
     def _signed(self, signals: list[Signal]) -> list[Signal]:
-        return [msgspec.structs.replace(signal, ticket=self.ticket.id) for signal in signals]
+        """Those that concern us, with the ticket they came from."""
+        ours = signals if self.has_payer else [each for each in signals if not isinstance(each, OF_A_LOGIN)]
+        return [msgspec.structs.replace(signal, ticket=self.ticket.id) for signal in ours]
 
     # -- while it runs -----------------------------------------------------------------------
 
@@ -172,7 +180,7 @@ class LiveSession:
             case "rate_limit" | "overloaded" as refused:
                 wait = self._last_wait if self._last_wait is not None else UNKNOWN_WAIT_SECONDS
                 return Outcome(ending="refused", reason=refused.replace("_", " "), resume_at=now + wait)
-            case "billing" | "auth" as refused:
+            case "billing" | "auth" as refused if self.has_payer:
                 return Outcome(ending="account_stopped", reason=f"the account was refused ({refused})")
             case "interrupted":
                 return Outcome(ending="lost", reason="interrupted from outside")
