@@ -9,7 +9,7 @@ RULES: tuple[Rule, ...] = (
     rule(
         "openclaw.in-use",
         "platform",
-        r"<12>(?:[\w.]{0,60}max\w{0,40}|limit|cap)\b[^\n(;.]{0,60}\(\d{1,4} ?/ ?\d{1,4}",
+        r"<12>(?:(?:\b\w{1,20}\.){0,4}\bmax\w{0,40}|limit|cap)\b[^\n(;.]{0,60}\(\d{1,4} ?/ ?\d{1,4}",
         open_end=True,
         stage=Stage.EXACT,
         cause="concurrency",
