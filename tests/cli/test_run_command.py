@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from tests.cli.conftest import Place, finish, lines_of, read_until
@@ -72,6 +74,32 @@ def test_an_interrupted_run_leaves_its_sessions_running_and_goes_on(place: Place
     assert sorted(lines_of(place.folder / "starts")) == ["a", "b", "c"]
     assert sorted(lines_of(place.folder / "ends")) == ["a", "b", "c"]
     assert [unit["tries"] for unit in place.ask("units", "docs")["units"]] == [1, 1, 1]
+
+
+def test_a_run_under_nohup_does_not_end_with_its_terminal(place: Place) -> None:
+    plan = place.plan(RECORDED, "a")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited by what is started now
+    try:
+        engine = place.start("run", plan)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    read_until(engine, "started docs/a")
+
+    engine.send_signal(signal.SIGHUP)
+    place.give("add", place.plan("true", "x", name="more"))
+    read_until(engine, "done more/x")  # it goes on
+    (place.folder / "go").touch()
+
+    assert finish(engine)[0] == 0
+
+
+def test_whoever_stops_reading_gets_no_traceback(place: Place) -> None:
+    place.give("add", place.plan("true", *(f"u{number}" for number in range(3000))))
+    command = f"{sys.executable} -m paceline units docs --json | head -n 1"
+
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("{\n", "")
 
 
 def test_a_killed_run_goes_on_at_once_with_the_sessions_that_still_run(place: Place) -> None:

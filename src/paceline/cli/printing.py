@@ -3,6 +3,7 @@
 No command lives here, and nothing is looked up.
 """
 
+import os
 import sys
 from typing import Any, Final
 
@@ -33,7 +34,8 @@ class PacelineGroup(TyperGroup):
             Console(stderr=True, highlight=False).print(Text(f"Error: {printable(str(error))}"), soft_wrap=True)
             raise typer.Exit(exit_code_of(error)) from error
         except BrokenPipeError:
-            sys.stderr.close()  # whoever read us has left, as `head` does: nothing to say, and nobody to say it to
+            # Whoever read us has left, as `head` does. What is still buffered must not complain at the exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(NOT_ALL_DONE) from None
 
 

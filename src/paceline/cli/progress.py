@@ -105,8 +105,7 @@ class PlainView:
             self._print(one_line(self._warning.text, 400))
             self._warning.text = None
 
-    def stop(self) -> None:
-        self.refresh()
+    def stop(self) -> None: ...
 
     def _tell_waits(self) -> None:
         """Once for each new reason, not for each second of it."""

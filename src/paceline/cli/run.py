@@ -19,7 +19,7 @@ from paceline.cli.progress import REFRESH_SECONDS, LastWarning, LiveView, PlainV
 from paceline.cli.wiring import Home, leading_engine
 from paceline.core.lifecycle import UnitState
 from paceline.engine.engine import Engine
-from paceline.errors import EngineBusy
+from paceline.errors import EngineBusy, StoreError
 from paceline.store import Campaign, Unit, UnitCounts
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -67,18 +67,20 @@ async def _drive(engine: Engine, view: View) -> bool:
         loop.remove_signal_handler(number)  # a second one is not waited for
         engine.stop()
 
-    for number in SIGNALS:
+    heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores HUP
+    for number in heeded:
         loop.add_signal_handler(number, stop, number)
     view.start()
     try:
         running = asyncio.ensure_future(engine.run(until_idle=True))
         while not running.done():
             await asyncio.wait({running}, timeout=REFRESH_SECONDS)
-            view.refresh()
+            with contextlib.suppress(StoreError):  # what cannot be shown now must not stop what runs
+                view.refresh()
         await running
     finally:
         view.stop()
-        for number in SIGNALS:
+        for number in heeded:
             loop.remove_signal_handler(number)
     return bool(asked)
 

@@ -94,7 +94,7 @@ class _Status(msgspec.Struct):
 
 
 def _fact(name: str, value: str) -> None:
-    out().print(Text.assemble((f"{name:<14}", "dim"), one_line(value, 300)))
+    out().print(Text.assemble((f"{name:<14} ", "dim"), one_line(value, 300)))
 
 
 # -- limits --------------------------------------------------------------------------------------
