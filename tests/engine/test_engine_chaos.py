@@ -1,0 +1,127 @@
+"""Nights in which everything happens at once, from a seed: what must hold whatever comes, checked from outside.
+
+A failing seed is a one-line reproduction: `pytest tests/engine/test_engine_chaos.py -k "[7]"`.
+"""
+
+import random
+from collections import Counter
+
+import pytest
+from tests.engine.house import HOUR, House, answer, done, init, limit_without_a_time, rejected, retry
+
+from paceline.executors import Launch
+from paceline.testing.executor import Run
+
+MINUTE = 60.0
+LARGEST_POOL = 6
+FAILED = Run(stderr="it broke\n", exit_code=1, seconds=30.0)
+
+
+class Night:
+    """A house, a dice, and the promises."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.house = House(self.script, pool=4, heartbeat=20.0)
+        self.closed_until = {"max-1": 0.0, "max-2": 0.0}
+        self.failures: Counter[str] = Counter()
+        self.is_calm = False
+
+    def script(self, launch: Launch) -> Run:
+        """What the next session does; every launch is held against the promises first."""
+        unit_id, house = launch.env["PACELINE_UNIT"], self.house
+        live = {session.env["PACELINE_UNIT"] for session in house.executor.started if self._is_live(session)}
+        assert unit_id not in live, "two sessions of one unit"
+        assert len(live) < LARGEST_POOL, "more sessions than the pool ever held"
+        assert house.unit(unit_id).state == "running", "launched before it was stored"
+        run = self._agent(launch) if launch.argv[0] == "claude" else self._command()
+        if run is FAILED:
+            self.failures[unit_id] += 1
+        return run
+
+    def _is_live(self, launch: Launch) -> bool:
+        return launch.attempt in self.house.executor.live()
+
+    def _command(self) -> Run:
+        if self.is_calm:
+            return Run(seconds=30.0)
+        return self.dice.choice([Run(seconds=30.0), Run(seconds=600.0), Run(exit_code=75), FAILED])
+
+    def _agent(self, launch: Launch) -> Run:
+        unit, now = self.house.unit(launch.env["PACELINE_UNIT"]), self.house.clock.now()
+        session = unit.session_id or f"talk-{unit.counters.tries}-{unit.spec.id}"
+        begun = init(session) + answer(session)
+        well = Run(stdout=begun, later=((90.0, done(session)),), seconds=90.0)
+        account = unit.account or ""
+        if now < self.closed_until[account]:
+            return Run(stdout=init(session) + rejected(self.closed_until[account], session), exit_code=1)
+        if self.is_calm:
+            return well
+        closes = now + self.dice.choice([900.0, 2 * HOUR])
+        match self.dice.randrange(8):
+            case 0:
+                self.closed_until[account] = closes
+                return Run(stdout=begun, later=((40.0, rejected(closes, session)),), exit_code=1, seconds=300.0)
+            case 1:
+                return Run(stdout=begun, later=((20.0, retry(90.0, session=session)),), seconds=600.0)
+            case 2:
+                return Run(stdout=init(session) + retry(2.0, session=session), exit_code=1)
+            case 3:
+                return Run(stdout=init(session) + limit_without_a_time(), exit_code=1)
+            case _:
+                return well
+
+    async def disturb(self) -> None:
+        house = self.house
+        match self.dice.randrange(8):
+            case 0:
+                await house.crash()
+            case 1:
+                await house.stop()
+            case 2:
+                await house.crash()
+                house.executor.reboot()
+            case 3:
+                for attempt in house.executor.live()[:1]:
+                    house.executor.lose(attempt)
+            case 4:
+                house.send("limit", "sessions", limit=self.dice.randint(1, LARGEST_POOL))
+            case 5:
+                house.change("tasks", state=self.dice.choice(["paused", "active"]))
+            case 6:
+                house.clock.step(self.dice.choice([600.0, HOUR]))
+                house.engine.wake()
+        await house.run(self.dice.uniform(1.0, 600.0))
+
+
+SEEDS = [*range(10), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(10, 300))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_whatever_happens_no_unit_is_lost_doubled_or_wrongly_charged(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    night = Night(seed)
+    house = night.house
+    async with house:
+        house.add_claude("talks", 12, accounts=("max-1", "max-2"))
+        house.add("tasks", 12, priority=1, max_attempts=4)
+        await house.run(60.0)
+        for _ in range(25):
+            await night.disturb()
+
+        night.is_calm = True
+        house.change("tasks", state="active")
+        house.send("limit", "sessions", limit=4)
+        await house.run(30 * HOUR)
+
+        states = house.states()
+        assert len(states) == 24
+        assert set(states.values()) <= {"done", "quarantined"}
+        charged = {unit_id: house.unit(unit_id).counters.attempts for unit_id in states}
+        assert {unit_id: count for unit_id, count in charged.items() if count > night.failures[unit_id]} == {}
+        assert {unit_id for unit_id, state in states.items() if state == "quarantined"} <= night.failures.keys()
+        assert (house.scope("sessions").in_flight, house.executor.live(), house.executor.unsettled()) == (0, [], [])
+        assert [record.exc_info for record in caplog.records if "a pass failed" in record.message] == []
+        done_once = Counter(event.unit for event in house.events("unit.done"))
+        assert max(done_once.values()) == 1
