@@ -118,8 +118,7 @@ def test_a_ticket_that_is_spread_keeps_to_the_line_and_blocks_no_other() -> None
 
 
 def test_the_reserve_is_left_to_the_person() -> None:
-    governor = Governor(now=0.0)
-    governor.set_pace("umans", reserve=0.2, now=0.0)
+    governor = Governor(GovernorSettings(reserves={"umans": 0.2}), now=0.0)
     used_by(governor, 0.81, now=10.0)
 
     verdict = governor.request(Ticket("a", ("umans",)), now=10.0)
@@ -127,3 +126,22 @@ def test_the_reserve_is_left_to_the_person() -> None:
     assert isinstance(verdict, Deferred)
     assert (verdict.reason, verdict.retry_at) == ("reserve", 18_000.0)
     assert verdict.detail == "81% of the 5h window of umans is used; 20% is kept in reserve"
+
+
+def test_the_reserve_of_an_account_holds_for_the_windows_of_its_models() -> None:
+    governor = Governor(GovernorSettings(reserves={"anthropic/max-1": 0.2}), now=0.0)
+    opus, sonnet = "anthropic/max-1/opus-4-6", "anthropic/max-1/sonnet-4-5"
+    spent = Budget(used_ratio=0.9, window="weekly", resets_at=18_000.0, reach="model")
+    governor.report(opus, spent, now=0.0)
+
+    verdict = governor.request(Ticket("a", ("runs", opus)), now=0.0)
+
+    assert isinstance(verdict, Deferred)
+    assert (verdict.reason, verdict.scope) == ("reserve", opus)
+    assert isinstance(governor.request(Ticket("b", ("runs", sonnet)), now=0.0), Granted)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1, 1.5, True, "0.2", float("nan")])
+def test_a_reserve_is_a_share(share: object) -> None:
+    with pytest.raises(InvalidInput, match="share"):
+        GovernorSettings(reserves={"umans": share})  # type: ignore[dict-item]

@@ -50,9 +50,8 @@ class House:
         self.store: Store = MemoryStore() if store is None else store
         self.executor = ScriptedExecutor(script, self.clock)
         self.settings = EngineSettings(
-            governor=GovernorSettings(limits={"sessions": pool, **(limits or {})}),
+            governor=GovernorSettings(limits={"sessions": pool, **(limits or {})}, reserves=dict(reserves or {})),
             accounts={account.name: account for account in accounts},
-            reserves=dict(reserves or {}),
             heartbeat=heartbeat,
             lease=lease,
             policy=policy or Policy(),

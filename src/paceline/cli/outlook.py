@@ -22,9 +22,6 @@ class Outlook:
         self.governor: Governor = load_governor(home.store, settings.governor, now)
         self.lines = Lines(self.governor, settings.accounts, "outlook")
         self.campaigns = {campaign.name: campaign for campaign in (*home.store.campaigns(), *extra)}
-        for account in home.settings.accounts.values():
-            if account.reserve:
-                self.governor.set_pace(account.scope, reserve=account.reserve, now=now)
         control.carry_out(self.governor, CommandReader(home.store).read(), now)
         for campaign in self.campaigns.values():
             self._limit_campaign(campaign, now)

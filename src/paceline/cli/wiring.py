@@ -83,11 +83,9 @@ def make_private(folder: Path) -> None:
 
 
 def engine_settings(settings: Settings, zone: ZoneInfo) -> EngineSettings:
-    accounts = settings.accounts.values()
     return EngineSettings(
         governor=governor_settings(settings),
-        accounts={account.name: account.account for account in accounts},
-        reserves={account.name: account.reserve for account in accounts if account.reserve},
+        accounts={account.name: account.account for account in settings.accounts.values()},
         heartbeat=settings.engine.heartbeat,
         lease=settings.engine.lease,
         policy=Policy(max_attempts=settings.engine.max_attempts),

@@ -36,14 +36,15 @@ class Books:
         *,
         live_limits: dict[str, int | None] | None = None,
         live_cooldowns: dict[str, Cooldown] | None = None,
-        modes: dict[str, HeadroomMode] | None = None,
+        live_modes: dict[str, HeadroomMode] | None = None,
     ) -> None:
         self.settings = settings
         self.slot_timeout = settings.slot_timeout
         self.now = now
         self.limits = LimitTable(settings.limits, live_limits or {})
         self.cooldowns: PatternTable[Cooldown] = PatternTable(settings.cooldowns, live_cooldowns or {})
-        self.modes: PatternTable[HeadroomMode] = PatternTable(settings.headrooms, modes or {})
+        self.modes: PatternTable[HeadroomMode] = PatternTable(settings.headrooms, live_modes or {})
+        self.reserves: PatternTable[float] = PatternTable(settings.reserves, {})
         self.scopes: dict[str, ScopeState] = {}
         self.lanes: dict[LaneKey, Lane] = {}
         self.groups: dict[str | int, Group] = {}
@@ -72,7 +73,9 @@ class Books:
         """The state of a canonical scope, made on first use."""
         state = self.scopes.get(name)
         if state is None:
-            state = ScopeState(name, self.limits.configured(name), self.cooldown_of(name), self.mode_of(name))
+            state = ScopeState(
+                name, self.limits.configured(name), self.cooldown_of(name), self.mode_of(name), self.reserve_of(name)
+            )
             if name in self.settings.usage_scopes:
                 state.usage = UsageGate(self.settings.usage_interval, self.settings.usage_timeout)
                 state.refresh()
@@ -87,6 +90,10 @@ class Books:
     def mode_of(self, name: str) -> HeadroomMode:
         """Its own, else that of the path it lies in, else the default."""
         return self.modes.lookup_path(name) or self.settings.headroom
+
+    def reserve_of(self, name: str) -> float:
+        """Its own, else that of the path it lies in: an account's holds for the windows of its models too."""
+        return self.reserves.lookup_path(name) or 0.0
 
     def lane(self, ticket: Ticket) -> Lane:
         """The line the ticket belongs in. Its scopes are checked when the line is made."""

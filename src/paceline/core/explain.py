@@ -97,11 +97,10 @@ def _paced(scope: ScopeState, reason: Reason, ticket: Ticket, now: float) -> tup
     for window in scope.windows.values():
         if window.blocks(ticket, now):
             return f"the {window.name} window of {scope.name} reopens in a wave", window.opens_at
-        pace = scope.pace_of(ticket)
-        held = paced_until(window, pace, now)
+        held = paced_until(window, now, reserve=scope.reserve, spread=ticket.spread)
         if held is not None:
             used = f"{100 * (window.used_by_now(now) or 0):.0f}% of the {window.name} window of {scope.name} is used"
-            kept = f"{100 * pace.reserve:.0f}% is kept in reserve"
+            kept = f"{100 * scope.reserve:.0f}% is kept in reserve"
             return f"{used}; {kept if reason == 'reserve' else 'it is spread to the reset'}", held[1]
     pacer = scope.pacer
     if pacer is not None and now < pacer.next_at:

@@ -1,4 +1,4 @@
-"""How fast: learnt rates, budgets from headers, and the line of a `spread` campaign.
+"""How fast: learnt rates, budgets from headers, the reserve of a window and the line of a `spread` campaign.
 
 Each answers one question, "when may the next one start?", from numbers alone.
 """
@@ -10,8 +10,6 @@ import msgspec
 from paceline.core.signals import Budget
 from paceline.core.timed import Timed
 from paceline.core.windows import Window
-
-Strategy = Literal["rush", "spread"]
 
 RATE_SPAN_SECONDS = 60.0
 BELOW_LEARNT_RATE = 0.9
@@ -116,25 +114,21 @@ class BudgetGate(msgspec.Struct):
         return float(tokens) if tokens is not None else max(1.0, self.mean_tokens)
 
 
-class Pace(msgspec.Struct, frozen=True):
-    """How a scope's windows may be used up."""
+def paced_until(
+    window: Window, now: float, *, reserve: float, spread: bool
+) -> tuple[Literal["reserve", "pacing"], float] | None:
+    """Whether a start is held back, why, and when that may change.
 
-    strategy: Strategy = "rush"
-    reserve: float = 0.0
-
-
-RUSH = Pace()
-
-
-def paced_until(window: Window, pace: Pace, now: float) -> tuple[Literal["reserve", "pacing"], float] | None:
-    """Whether `pace` holds a start back, why, and when that may change."""
+    The share `reserve` of the window is left to the person; with `spread` the rest is used up along the line to
+    the reset.
+    """
     used = window.used_by_now(now)
     if used is None or window.resets_at is None:
         return None
-    usable = 1.0 - pace.reserve
-    if pace.reserve > 0 and used >= usable:
+    usable = 1.0 - reserve
+    if reserve > 0 and used >= usable:
         return "reserve", window.resets_at
-    if pace.strategy == "spread" and window.line_from is not None:
+    if spread and window.line_from is not None:
         on_line_at = _time_on_line(window.line_from, (window.resets_at, usable), used)
         if on_line_at > now:
             return "pacing", min(on_line_at, window.resets_at)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from paceline.core.backoff import Pause
 from paceline.core.headroom import Headroom, PlatformCap
 from paceline.core.limits import UNLIMITED, smallest
-from paceline.core.pacing import RUSH, BudgetGate, Pace, Pacer, paced_until
+from paceline.core.pacing import BudgetGate, Pacer, paced_until
 from paceline.core.scopes import is_provider_scope
 from paceline.core.settings import Cooldown, HeadroomMode
 from paceline.core.tickets import Ticket
@@ -41,10 +41,10 @@ class ScopeState:
         "mode",
         "name",
         "open_cap",
-        "pace",
         "pacer",
         "pause",
         "platform",
+        "reserve",
         "reserved",
         "run_lanes",
         "usage",
@@ -55,12 +55,15 @@ class ScopeState:
         "windows",
     )
 
-    def __init__(self, name: str, configured: int | None, cooldown: Cooldown, mode: HeadroomMode) -> None:
+    def __init__(
+        self, name: str, configured: int | None, cooldown: Cooldown, mode: HeadroomMode, reserve: float
+    ) -> None:
         self.name = name
         self.is_provider = is_provider_scope(name)
         self.configured = configured
         self.cooldown_setting = cooldown
         self.mode = mode
+        self.reserve = reserve
         self.used = 0
         self.reserved = 0
         self.waiting = 0
@@ -71,7 +74,6 @@ class ScopeState:
         self.windows: dict[str, Window] = {}
         self.pacer: Pacer | None = None
         self.budget: BudgetGate | None = None
-        self.pace: Pace | None = None
         self.usage: UsageGate | None = None
         self.hold: str | None = None
         self.watchers: Watchers = {}
@@ -103,7 +105,7 @@ class ScopeState:
     @property
     def is_idle(self) -> bool:
         """Nothing here that a fresh state would not have."""
-        return not (self.used or self.lane_count or self.pace or self.is_gated or self.headroom or self.platform)
+        return not (self.used or self.lane_count or self.is_gated or self.headroom or self.platform)
 
     def refresh(self) -> None:
         """Recompute the hot numbers after any change of limits, gates or claims."""
@@ -135,18 +137,13 @@ class ScopeState:
         for window in self.windows.values():
             if window.blocks(ticket, now):
                 return "pacing" if window.state == "wave" else "window_closed"
-            if (held := paced_until(window, self.pace_of(ticket), now)) is not None:
+            if (held := paced_until(window, now, reserve=self.reserve, spread=ticket.spread)) is not None:
                 return held[0]
         if self.pacer is not None and now < self.pacer.next_at:
             return "pacing"
         if self.budget is not None and self.budget.obstacle(ticket.tokens, now) is not None:
             return "pacing"
         return None
-
-    def pace_of(self, ticket: Ticket) -> Pace:
-        """The scope's own pace, or gentler if the ticket asks for it."""
-        pace = self.pace or RUSH
-        return Pace(strategy="spread", reserve=pace.reserve) if ticket.spread else pace
 
     def room_reason(self, own_claims: int = 0) -> Reason | None:
         """`own_claims` of the kept places are the asker's own (its claim, and older ones do not count)."""
@@ -204,8 +201,7 @@ class ScopeState:
         times: list[float | None] = []
         for window in self.windows.values():
             times.append(window.opens_at)
-            reserve = self.pace.reserve if self.pace is not None else 0.0
-            if (held := paced_until(window, Pace(strategy="spread", reserve=reserve), now)) is not None:
+            if (held := paced_until(window, now, reserve=self.reserve, spread=True)) is not None:
                 times.append(held[1])
         if self.pacer is not None:
             times.append(self.pacer.next_at)

@@ -15,13 +15,17 @@ HEADROOM_MODES: tuple[HeadroomMode, ...] = ("adaptive", "one-way", "off")
 
 
 class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Scopes in `limits`, `cooldowns` and `headrooms` may be patterns; the last two hold for all inside as well."""
+    """Scopes may be patterns; cooldowns, headrooms and reserves hold for all that lies inside as well.
+
+    `reserves` are the shares of every window that are left to the person.
+    """
 
     limits: dict[str, int | None] = {}
     cooldown: Cooldown = 0.0
     cooldowns: dict[str, Cooldown] = {}
     headroom: HeadroomMode = "adaptive"
     headrooms: dict[str, HeadroomMode] = {}
+    reserves: dict[str, float] = {}
     usage_scopes: tuple[str, ...] = ()
     default_pause: float = 30.0
     slot_timeout: float = 300.0
@@ -43,6 +47,10 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
         for scope, mode in self.headrooms.items():
             ScopePattern(scope)
             check_headroom(mode, f"headrooms[{scope!r}]")
+        for scope, reserve in self.reserves.items():
+            ScopePattern(scope)
+            if isinstance(reserve, bool) or not isinstance(reserve, int | float) or not 0 <= reserve < 1:
+                raise InvalidInput(f"reserves[{scope!r}] must be a share from 0 to below 1; got {reserve!r}")
         for scope in self.usage_scopes:
             ScopePattern(scope)
         for name in ("default_pause", "lost_grace", "ageing"):

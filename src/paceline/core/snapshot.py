@@ -13,7 +13,7 @@ from paceline.core.admission import park
 from paceline.core.backoff import Pause
 from paceline.core.books import Books
 from paceline.core.headroom import Headroom, PlatformCap
-from paceline.core.pacing import RATE_SPAN_SECONDS, BudgetGate, Pace, Pacer
+from paceline.core.pacing import RATE_SPAN_SECONDS, BudgetGate, Pacer
 from paceline.core.queue import Lane, Waiter
 from paceline.core.scope_state import ScopeState
 from paceline.core.settings import Cooldown, GovernorSettings, HeadroomMode
@@ -38,7 +38,6 @@ class ScopeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     windows: tuple[Window, ...] = ()
     pacer: Pacer | None = None
     budget: BudgetGate | None = None
-    pace: Pace | None = None
     usage: UsageGate | None = None
     hold: str | None = None
 
@@ -138,7 +137,6 @@ def _scope_record(scope: ScopeState) -> ScopeRecord:
             windows=tuple(scope.windows.values()),
             pacer=scope.pacer,
             budget=scope.budget,
-            pace=scope.pace,
             usage=scope.usage,
             hold=scope.hold,
         )
@@ -163,7 +161,7 @@ def rebuild(snapshot: Snapshot, settings: GovernorSettings | None) -> Books:
         snapshot.at,
         live_limits=snapshot.limits,
         live_cooldowns=snapshot.cooldowns,
-        modes=snapshot.headroom_modes,
+        live_modes=snapshot.headroom_modes,
     )
     books.finished_seconds, books.finished_slots = snapshot.finished_seconds, snapshot.finished_slots
     for group_record in snapshot.groups:
@@ -197,7 +195,7 @@ def _rebuild_scope(books: Books, record: ScopeRecord) -> None:
     scope.used = len(scope.cooling)
     scope.headroom, scope.platform, scope.pause = parts.headroom, parts.platform, parts.pause
     scope.windows = {window.name: window for window in parts.windows}
-    scope.pacer, scope.budget, scope.pace, scope.hold = parts.pacer, parts.budget, parts.pace, parts.hold
+    scope.pacer, scope.budget, scope.hold = parts.pacer, parts.budget, parts.hold
     if scope.usage is not None and parts.usage is not None:
         scope.usage = parts.usage
     scope.refresh()

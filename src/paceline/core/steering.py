@@ -1,14 +1,12 @@
-"""What a person sets: limits, cooldowns, headroom, pace and holds. One half of the Governor's verbs."""
+"""What a person sets: limits, cooldowns, headroom and holds. One half of the Governor's verbs."""
 
 from paceline.core.admission import settle
 from paceline.core.books import Books
-from paceline.core.pacing import Pace, Strategy
 from paceline.core.reports import hold
 from paceline.core.scopes import ScopePattern, canonical_scope
 from paceline.core.settings import Cooldown, HeadroomMode, check_cooldown, check_headroom
 from paceline.core.shares import lift_blocked
 from paceline.core.timekeeping import move_to
-from paceline.errors import InvalidInput
 
 
 class Steering:
@@ -72,7 +70,7 @@ class Steering:
                 books.emit("scope.limit_set", scope.name, limit=scope.effective, previous=previous)
         settle(books, touched)
 
-    # -- cooldown, headroom, pace, hold ----------------------------------------------------
+    # -- cooldown, headroom, hold ----------------------------------------------------------
 
     def set_cooldown(self, scope: str, cooldown: Cooldown, *, now: float) -> None:
         """How long a released slot still counts. Slots that cool already keep the cooldown they began with."""
@@ -99,19 +97,6 @@ class Steering:
         self.books.modes.set_live(pattern.text, checked)
         for state in self.books.scopes.values():
             state.mode = self.books.mode_of(state.name)
-
-    def set_pace(self, scope: str, *, strategy: Strategy = "rush", reserve: float = 0.0, now: float) -> None:
-        """How the scope's windows may be used up: flat out, along the line, and what is left to the person."""
-        if strategy not in ("rush", "spread"):
-            raise InvalidInput(f"strategy must be rush or spread; got {strategy!r}")
-        if isinstance(reserve, bool) or not isinstance(reserve, int | float) or not 0 <= reserve < 1:
-            raise InvalidInput(f"reserve must be a share from 0 to below 1; got {reserve!r}")
-        move_to(self.books, now)
-        state = self.books.scope(canonical_scope(scope))
-        is_default = strategy == "rush" and reserve == 0
-        state.pace = None if is_default else Pace(strategy=strategy, reserve=float(reserve))
-        self.books.schedule(state)
-        settle(self.books, [state])
 
     def hold(self, scope: str, detail: str, *, now: float) -> None:
         """Admit nobody to the scope until a person lifts it."""

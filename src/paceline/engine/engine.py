@@ -44,7 +44,6 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     governor: GovernorSettings
     accounts: dict[str, Account] = {}
-    reserves: dict[str, float] = {}
     heartbeat: float = 1.0
     lease: float = 60.0
     stall: float | None = None
@@ -181,9 +180,6 @@ class Engine:
         self._lines = Lines(self._governor, self.settings.accounts, self._owner)
         self._outside = OutsideSlots(self._store, self._governor)
         self._commands = CommandReader(self._store)
-        for name, reserve in self.settings.reserves.items():
-            account = self.settings.accounts[name]
-            self._governor.set_pace(f"{account.provider}/{name}", reserve=reserve, now=now)
         self._load_campaigns(now)
         self._recover(now)
         self._outside.recover(now)

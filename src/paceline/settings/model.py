@@ -116,5 +116,6 @@ def governor_settings(settings: Settings) -> GovernorSettings:
         cooldown=DEFAULT_COOLDOWN_SECONDS,
         cooldowns={name: provider.cooldown for name, provider in settings.providers.items()},
         headrooms={name: provider.headroom for name, provider in settings.providers.items()},
+        reserves={account.scope: account.reserve for account in settings.accounts.values() if account.reserve},
         usage_scopes=tuple(name for name, provider in settings.providers.items() if provider.usage_url),
     )
