@@ -33,6 +33,11 @@ _JS_JOIN = re.compile(r"""(?:\\n)?['"]\s?\+\s{0,400}['"]?""")
 _SPACES = re.compile(r" {2,}")
 _ESCAPE = re.compile(r"\\{1,16}(?:u([0-9a-fA-F]{4})|([nrt\"'/]))")
 _BARE = {"n": "\n", "r": "\r", "t": "\t"}
+# A string in a program's text stays one line, whatever it is the text of.
+_LITERAL_LINE = re.compile(
+    r"""[^\w"'{\[]{0,12}(?:\d{1,6}\W{1,4})?(?:[rfbu]{0,2}["']|\{\s?"(?!(?:type|errors?|message|code|status|detail)"))""",
+    re.I,
+)
 # A number and a gap begin each line of a file or a change that is shown: the gap would be lost with the padding.
 _NUMBERED = re.compile(r"^([ ]{0,8}\d{1,6})\t|^([ ]{1,8}\d{1,6})[ ](?:[ ]|[+-][ ])", re.M)
 
@@ -58,13 +63,20 @@ def unescaped(text: str) -> str:
     if "\\" not in text:
         return text
 
+    return "\n".join(_unescaped_line(line) for line in text.split("\n"))
+
+
+def _unescaped_line(line: str) -> str:
+    is_literal = _LITERAL_LINE.match(line)
+
     def plain(match: re.Match[str]) -> str:
         if match[1]:
             code = int(match[1], 16)
             return chr(code) if not 0xD800 <= code <= 0xDFFF else ""
-        return _BARE.get(match[2], match[2])
+        bare = _BARE.get(match[2], match[2])
+        return " " if is_literal and bare in "\n\r" else bare
 
-    return _ESCAPE.sub(plain, text)
+    return _ESCAPE.sub(plain, line)
 
 
 def cleaned(text: str) -> str:

@@ -16,7 +16,7 @@ _METER = re.compile(
 _HIT = re.compile(r"\b(?:reached|hit|exceeded|exhausted|out of|used 100% of)\b", re.I)
 # Code, diffs, listings, tables and searches: the words are there, but nobody says them.
 _CODE = re.compile(
-    r"""^(?:(?![45]\d\d:\s\w)(?:\d{1,6}(?:\s?[|+]|\s-)|\d{2,6}\s?:)\s|\d{1,6}→|[+-]{1,3}\s?\S.{0,400}[;{(,]$|@@\s|diff\s--git|\#!|//|/\*|\*\s@|```|\#{1,6}\s)
+    r"""^(?:(?![45]\d\d:\s\w)(?:\d{1,6}(?:\s?[|+]|\s-)|\d{2,6}\s?:)\s|\d{1,6}→|@@\s|diff\s--git|\#!|//|/\*|\*\s@|```|\#{1,6}\s)
     |\b(?:console\.(?:log|error|warn)|logger\.\w{1,12}|log\.\w{1,12}|print(?:f|ln)?|includes|match(?:es)?|expect|test|describe|it|re\.compile|mock\w{0,20})\(
     |\b(?:throw\snew|raise|new)\s\w{1,60}\(|\bassert\w{0,20}[\s(]\S|\bside_effect\b
     |\b(?:def|fn|func|function|class)\s\w{1,80}\s?[(:{]
@@ -44,8 +44,9 @@ _ANOTHER_HOST = re.compile(
 )
 # A string of a program, or a member of an object: no one says it, unless the object is an error that was printed.
 _LITERAL = re.compile(
-    r"""[+-]{0,3}\s?[(\[{]{0,3}\s?(?:[rfbu]{1,2})?["'`]|[+-]{0,3}\s?[\w.]{1,60}\s?=\s?["'{\[(]""", re.I
+    r"""[(\[{]{0,3}\s?(?:[\w.]{1,40},\s?){0,4}(?:[rfbu]{1,2})?["'`]|[\w.]{1,60}\s?=\s?["'{\[(]""", re.I
 )
+_CHANGED = re.compile(r"[+-]{1,3}\s?(?=\S)")  # how a diff marks a line
 _MEMBER = re.compile(r"""[{\s]{0,4}["']?[\w.$@-]{1,60}["']?\s?:\s?["'{\[]""")
 _BODY_HEAD = re.compile(r"error|fail|exception|status|respon|reject|retry|\b[45]\d\d\b|⚠|✕|✗|×", re.I)
 _BODY_KEY = re.compile(
@@ -91,6 +92,7 @@ def _softened(line: str) -> str:
 
 
 def _stranger(line: str, *, is_soft: bool) -> bool:
+    line = _CHANGED.sub("", line, count=1) if _CHANGED.match(line) else line
     if _DOCUMENT.match(line):
         return is_soft or not _BODY_KEY.search(line)
     is_data = _LITERAL.match(line) or _MEMBER.match(line)
