@@ -168,3 +168,30 @@ def test_a_budget_that_has_reset_does_not_come_back_with_the_clock() -> None:
     governor.advance(now=120.0)
     governor.advance(now=105.0)
     assert isinstance(governor.request(run("a"), now=105.0), Granted)
+
+
+def reopened_at(now: float) -> Governor:
+    """One whose 5h window has closed, been probed and reopened."""
+    governor = Governor(GovernorSettings(reserves={"umans": 0.2}), now=0.0)
+    governor.report("umans", QuotaClosed(resets_at=100.0, window="5h", source="field"), now=0.0)
+    governor.request(run("canary"), now=0.0)
+    assert let_in(governor, 100.0) == ["canary"]
+    governor.report("umans", Succeeded(ticket="canary"), now=now)
+    assert window_state(governor, now) == "wave"
+    return governor
+
+
+def test_the_reserve_holds_from_the_first_reading_after_a_reset_on() -> None:
+    governor = reopened_at(101.0)
+    governor.report("umans", Budget(used_ratio=0.85, window="5h", resets_at=18_000.0), now=110.0)
+
+    verdict = governor.request(run("next"), now=110.0)
+
+    assert isinstance(verdict, Deferred)
+    assert verdict.reason == "reserve"
+
+
+def test_a_wave_is_over_when_nobody_is_left_to_follow() -> None:
+    governor = reopened_at(101.0)
+    assert isinstance(governor.request(run("much later"), now=1_000.0), Granted)
+    assert window_state(governor, 1_000.0) == "open"

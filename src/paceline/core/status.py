@@ -7,13 +7,14 @@ from paceline.core.windows import Window
 
 
 class WindowStatus(msgspec.Struct, frozen=True):
-    """A quota window and how far to trust what is believed of it."""
+    """A quota window: what is believed of it, from where, since when, and how far to trust it."""
 
     name: str
     state: str
     resets_at: float | None
     probe_at: float | None
     source: str | None
+    seen_at: float | None
     confidence: float
     used_ratio: float | None
 
@@ -75,6 +76,7 @@ def _window_status(window: Window) -> WindowStatus:
         resets_at=window.resets_at,
         probe_at=window.probe_at,
         source=window.source,
+        seen_at=window.seen_at,
         confidence=window.confidence,
         used_ratio=window.used_ratio,
     )

@@ -18,6 +18,8 @@ JUST_PASSED_SECONDS = 5.0
 TRUSTED_CONFIDENCE = 0.5
 WAVE_SECONDS = 1.0
 WAVE_OVER_SECONDS = 0.02
+LULL_SECONDS = 60.0
+"""A turn of the wave that nobody took for so long: there is no crowd left to hold back."""
 STRUCTURED_SOURCES = ("field", "header")
 LENGTH_SECONDS = {"5h": 5 * 3600.0, "daily": 86400.0, "weekly": 7 * 86400.0, "monthly": 31 * 86400.0}
 
@@ -27,22 +29,20 @@ WindowState = Literal["open", "closed", "probing", "wave"]
 class Window(Timed):
     """One quota period of a scope. `probe_at` is when the next canary may go."""
 
-    relative_times: ClassVar[tuple[str, ...]] = ("seen_at", "closed_at", "wave_next_at", "used_at")
+    relative_times: ClassVar[tuple[str, ...]] = ("seen_at", "wave_next_at")
 
     name: str
     state: WindowState = "open"
     resets_at: float | None = None
     source: str | None = None
     confidence: float = 1.0
-    seen_at: float = 0.0
-    closed_at: float | None = None
+    seen_at: float | None = None
     probe_at: float | None = None
     refusals: int = 0
     canary: str | None = None
     wave_started: int = 0
     wave_next_at: float = 0.0
     used_ratio: float | None = None
-    used_at: float = 0.0
     line_from: tuple[float, float] | None = None
     started_since_reading: int = 0
     cost_ratio: float = 0.0
@@ -50,7 +50,7 @@ class Window(Timed):
     def close(self, resets_at: float | None, source: str | None, confidence: float, now: float) -> None:
         """A refusal: the window is spent. Many sessions that meet the same closing are one refusal."""
         if self.state in ("open", "wave"):
-            self.closed_at, self.refusals = now, 0
+            self.refusals = 0
         if self.state != "closed":
             self.refusals += 1
         self.state, self.canary = "closed", None
@@ -115,15 +115,16 @@ class Window(Timed):
         if self.state == "wave":
             self.wave_started += 1
             gap = WAVE_SECONDS / self.wave_started
+            was_awaited = now < self.wave_next_at + LULL_SECONDS
             self.wave_next_at = now + gap * (0.5 + jitter(ticket_id, self.name))
-            if gap < WAVE_OVER_SECONDS:
+            if gap < WAVE_OVER_SECONDS or not was_awaited:
                 self.state = "open"
         return False
 
     def on_canary_accepted(self, now: float) -> None:
         """The provider took the canary: the rest may follow."""
         self.state, self.canary = "wave", None
-        self.resets_at = self.probe_at = self.closed_at = None
+        self.resets_at = self.probe_at = None
         self.refusals = 0
         self.wave_started, self.wave_next_at = 0, now
 
@@ -139,8 +140,8 @@ class Window(Timed):
             self.cost_ratio = cost if self.cost_ratio == 0 else 0.8 * self.cost_ratio + 0.2 * cost
         if fresh_period or self.line_from is None:
             self.line_from = (now, used_ratio)
-        self.used_ratio, self.used_at, self.started_since_reading = used_ratio, now, 0
-        if self.state == "open" and resets_at is not None:
+        self.used_ratio, self.started_since_reading = used_ratio, 0
+        if self.state in ("open", "wave") and resets_at is not None:
             self.resets_at, self.source, self.seen_at = resets_at, "header", now
 
     def shift(self, seconds: float) -> None:
