@@ -1,21 +1,18 @@
 """`exec -- CMD`: any command inside a slot; where it meets a limit, wait and run it again."""
 
 import os
-import selectors
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import IO
 
 import msgspec
 
 from paceline.agents import Account, Task, load_agent, prepare_run
 from paceline.cli.inputs import local_zone
+from paceline.cli.passing import run_in_pipes, run_in_terminal
 from paceline.cli.printing import INTERRUPTED, one_line
-from paceline.cli.slots import LOOK_SECONDS, SlotDesk
+from paceline.cli.slots import SlotDesk
 from paceline.cli.wiring import Home
 from paceline.cli.words import relative
 from paceline.core import Deferred
@@ -37,7 +34,6 @@ from paceline.settings.documents import did_you_mean
 NOT_FOUND = 127
 LIMITS = ("quota_window", "rate_limit", "overloaded")
 """Outcomes that say nothing about the command's own work: it is run again."""
-PIECE_BYTES = 1 << 16
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,50 +103,14 @@ def _run_once(order: Order, desk: SlotDesk) -> tuple[int, list[AnySignal], bool]
     """Its exit code, what it said of limits, and whether it ended at one."""
     reader = StreamReader(order.provider, tz=local_zone().key)
     signals: list[AnySignal] = []
-    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command's to answer
-    try:
-        with subprocess.Popen(order.command, env=order.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            forwarded = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-            try:
-                _pass_on(process, reader, signals, desk)
-                code = process.wait()
-            finally:
-                signal.signal(signal.SIGTERM, forwarded)
-    finally:
-        signal.signal(signal.SIGINT, ignored)
-    code = 128 - code if code < 0 else code
+
+    def on_output(channel: Channel, piece: bytes) -> None:
+        signals.extend(_limit_signals(reader.feed(piece, channel=channel, seen_at=time.time())))
+
+    run = run_in_terminal if sys.stdin.isatty() and sys.stdout.isatty() else run_in_pipes
+    code = run(order.command, order.env, on_output, desk.serve)
     signals += _limit_signals(reader.close(exit_code=code, seen_at=time.time()))
     return code, signals, code != 0 and reader.outcome in LIMITS
-
-
-def _pass_on(
-    process: "subprocess.Popen[bytes]", reader: StreamReader, signals: list[AnySignal], desk: SlotDesk
-) -> None:
-    """Its output as it comes, read on the way; the desk does its rounds meanwhile."""
-    assert process.stdout is not None
-    assert process.stderr is not None
-    pipes: dict[IO[bytes], tuple[Channel, IO[bytes]]] = {
-        process.stdout: ("stdout", sys.stdout.buffer),
-        process.stderr: ("stderr", sys.stderr.buffer),
-    }
-    with selectors.DefaultSelector() as selector:
-        for pipe in pipes:
-            selector.register(pipe, selectors.EVENT_READ)
-        while selector.get_map():
-            ready = selector.select(LOOK_SECONDS)
-            for key, _ in ready:
-                pipe = next(pipe for pipe in pipes if pipe is key.fileobj)
-                channel, target = pipes[pipe]
-                piece = os.read(pipe.fileno(), PIECE_BYTES)
-                if not piece:
-                    selector.unregister(pipe)
-                    continue
-                target.write(piece)
-                target.flush()
-                signals += _limit_signals(reader.feed(piece, channel=channel, seen_at=time.time()))
-            desk.serve()
-            if not ready and process.poll() is not None:
-                return  # what it left running in the background holds the pipes, but is not waited for
 
 
 def _limit_signals(found: Sequence[object]) -> list[AnySignal]:
