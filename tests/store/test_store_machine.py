@@ -169,6 +169,10 @@ class StoreMachine(RuleBasedStateMachine):
     def wake(self, limit: int) -> None:
         self.both(lambda store: store.wake_units(now=self.now, limit=limit))
 
+    @rule(account=st.sampled_from(["max-1", "max-2", ""]), limit=st.sampled_from([1, 10_000]))
+    def wake_account(self, account: str, limit: int) -> None:
+        self.both(lambda store: store.wake_account(account, limit=limit))
+
     @rule(identifiers=st.lists(unit_ids, max_size=3), reason=reasons)
     def hold(self, identifiers: list[str], reason: str) -> None:
         self.both(lambda store: store.hold_units(identifiers, reason, now=self.now))

@@ -163,6 +163,9 @@ class Store(Protocol):
         How many were woken; when it is `limit`, more may be due: a million at once would hold up the pass.
         """
 
+    def wake_account(self, account: str, *, limit: int = 10_000) -> int:
+        """Units parked on the account may be claimed now, for its window has reopened; how many, up to `limit`."""
+
     def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         """Those of them that are todo wait for a person; how many."""
 

@@ -126,6 +126,18 @@ class MemoryStore:
             woken += 1
         return woken
 
+    def wake_account(self, account: str, *, limit: int = 10_000) -> int:
+        rules.check_limit(limit)
+        parked = [
+            (unit.resume_at, self._key(unit), unit)
+            for unit in self._units.values()
+            if unit.state == "todo" and unit.resume_at is not None and unit.account == account
+        ]
+        woken = sorted(parked)[:limit]
+        for _, _, unit in woken:
+            self._put(replace(unit, resume_at=None))
+        return len(woken)
+
     def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         held = 0
         for identifier in unit_ids:

@@ -51,6 +51,8 @@ _RENEW: Final = """UPDATE units SET lease_until = ?
     WHERE campaign = ? AND name = ? AND state = 'running' AND fence = ?"""
 _DUE: Final = """SELECT key FROM units INDEXED BY parked
     WHERE state = 'todo' AND resume_at IS NOT NULL AND resume_at <= ? ORDER BY resume_at, key LIMIT ?"""
+_PARKED_ON: Final = """SELECT key FROM units INDEXED BY parked
+    WHERE state = 'todo' AND resume_at IS NOT NULL AND account = ? ORDER BY resume_at, key LIMIT ?"""
 _HOLD: Final = """UPDATE units SET state = 'held', reason = ?, resume_at = NULL, ended_at = ?
     WHERE campaign = ? AND name = ? AND state = 'todo'"""
 _RETRY: Final = """UPDATE units SET state = 'todo', attempts = 0, tries = 0, parks = 0, windows_spent = 0, refusals = 0,
@@ -161,6 +163,13 @@ class SqliteStore:
             due = connection.execute(_DUE, (now, limit)).fetchall()
             connection.executemany("UPDATE units SET resume_at = NULL WHERE key = ?", due)
         return len(due)
+
+    def wake_account(self, account: str, *, limit: int = 10_000) -> int:
+        rules.check_limit(limit)
+        with self._file.writing() as connection:
+            parked = connection.execute(_PARKED_ON, (account, limit)).fetchall()
+            connection.executemany("UPDATE units SET resume_at = NULL WHERE key = ?", parked)
+        return len(parked)
 
     def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         with self._file.writing() as connection:

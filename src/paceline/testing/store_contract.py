@@ -356,6 +356,20 @@ class StoreContract:
         assert [store.wake_units(now=NOW + 99.0, limit=2), names(claim(store, 3))] == [2, ["b", "c"]]
         assert [store.wake_units(now=NOW + 99.0, limit=2), names(claim(store, 3))] == [1, ["a"]]
 
+    def test_a_window_that_reopens_wakes_the_units_parked_on_its_account(self, store: Store) -> None:
+        add(store, specs("a", "b", "c"))
+        first, second = claim(store, 2, account="max-1")
+        (third,) = claim(store, 1, account="max-2")
+        settle(store, [ended(unit, "parked", resume_at=NOW + 900.0) for unit in (first, second, third)])
+
+        assert [store.wake_account("max-1", limit=1), store.wake_account("max-1"), store.wake_account("max-1")] == [
+            1,
+            1,
+            0,
+        ]
+        assert store.counts() == {"night": UnitCounts(todo=3, parked=1)}
+        assert names(claim(store, 3)) == ["a", "b"]
+
     # -- what a person does -------------------------------------------------------------------------
 
     def test_only_waiting_units_are_held(self, store: Store) -> None:
