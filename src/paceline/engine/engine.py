@@ -21,8 +21,9 @@ from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Signal
 from paceline.engine import control
 from paceline.engine.deadlines import Deadlines
 from paceline.engine.launching import launch_order
-from paceline.engine.lines import Line, Lines
+from paceline.engine.lines import NO_ACCOUNT, Line, Lines
 from paceline.engine.outside import TICKET_PREFIX, OutsideSlots
+from paceline.engine.parking import Parking
 from paceline.engine.remembered import CommandReader, load_governor, save_governor
 from paceline.engine.sessions import LiveSession
 from paceline.engine.telling import unit_event
@@ -74,6 +75,7 @@ class Engine:
         self._owner = owner
         self._governor = Governor(settings.governor, now=clock.now())
         self._lines = Lines(self._governor, settings.accounts, owner)
+        self._parking = Parking(self._governor)
         self._live: dict[str, LiveSession] = {}
         self._deadlines = Deadlines()
         self._campaigns: dict[str, Campaign] = {}
@@ -178,6 +180,7 @@ class Engine:
         self._leads = True
         self._governor = load_governor(self._store, self.settings.governor, now)
         self._lines = Lines(self._governor, self.settings.accounts, self._owner)
+        self._parking = Parking(self._governor)
         self._outside = OutsideSlots(self._store, self._governor)
         self._commands = CommandReader(self._store)
         self._load_campaigns(now)
@@ -334,7 +337,7 @@ class Engine:
 
         Untold, the next unit would run into the same wall at once.
         """
-        if outcome.ending == "parked" and self._window_opens(session.ticket.scopes, now) is None:
+        if outcome.ending == "parked" and self._parking.opens_at(session.ticket.scopes, now) is None:
             self._report(session, QuotaClosed(ticket=session.ticket.id, source="backoff"), now)
         elif outcome.ending == "account_stopped":
             self._report(session, BillingStop(detail=outcome.reason), now)
@@ -349,20 +352,23 @@ class Engine:
         return msgspec.structs.replace(record, account=account, session_id=conversation)
 
     def _parked(self, session: LiveSession, outcome: Outcome, now: float) -> Outcome:
-        """Until the window is next probed; a unit that has not begun may go to the first account that opens."""
-        opens_at = self._window_opens(session.ticket.scopes, now) or outcome.resume_at
+        """Until its windows open; a unit that has not begun may go to the first account that opens."""
+        account = session.account.name if session.account is not None else NO_ACCOUNT
+        opens_at = self._parking.resume_at(account, session.ticket.scopes, now) or outcome.resume_at
         if session.conversation is None:
             for name in session.campaign.accounts:
                 scopes = self._lines.scopes(session.campaign, self.settings.accounts.get(name))
-                elsewhere = self._window_opens(scopes, now)
+                elsewhere = self._parking.opens_at(scopes, now)
                 opens_at = None if elsewhere is None or opens_at is None else min(opens_at, elsewhere)
         spent_it_alone = session.has_answered and session.is_alone_in_fresh_window
         return msgspec.structs.replace(outcome, resume_at=opens_at, opened_window=spent_it_alone)
 
-    def _window_opens(self, scopes: Sequence[str], now: float) -> float | None:
-        statuses = [self._governor.status(scope, now=now) for scope in scopes]
-        windows = [window for status in statuses if status is not None for window in status.windows]
-        return max((w.probe_at for w in windows if w.state == "closed" and w.probe_at is not None), default=None)
+    def _wake_parked(self, scope: str) -> None:
+        """A window has reopened, perhaps early: who was parked for it need not wait for the reset."""
+        for account in self.settings.accounts.values():
+            path = f"{account.provider}/{account.name}"
+            if scope == account.provider or f"{scope}/".startswith(f"{path}/"):
+                self._store.wake_account(account.name)
 
     def _settled(self, unit: Unit, outcome: Outcome, now: float, max_attempts: int | None = None) -> Settled:
         policy = self.settings.policy
@@ -392,6 +398,8 @@ class Engine:
                     continue  # it was given back since
                 granted.setdefault(self._lines.line_of(effect.ticket_id), []).append(effect.ticket_id)
             elif isinstance(effect, Event):
+                if effect.name == "window.reopened":
+                    self._wake_parked(effect.scope or "")
                 self._news.append(effect)
                 self._has_learnt = True
                 if effect.name == "window.canary":
