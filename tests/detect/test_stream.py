@@ -297,6 +297,18 @@ def test_the_last_error_line_of_a_failed_codex_transcript_counts() -> None:
     assert session.reader.outcome == "quota_window"
 
 
+@pytest.mark.parametrize(
+    ("last", "outcome"), [(b"turn interrupted", "interrupted"), (b"turn interrupted\ncodex\nsorry", "failed")]
+)
+def test_a_codex_transcript_that_ends_with_an_interruption_was_stopped(last: bytes, outcome: str) -> None:
+    session = Session("codex")
+    session.says(b"OpenAI Codex v0.166.0\nsession id: 01a1\nuser\nfix it\n" + last + b"\n", "stderr")
+
+    session.reader.close(exit_code=1, seen_at=NOW)
+
+    assert session.reader.outcome == outcome
+
+
 def test_a_codex_transcript_tells_a_retry_at_once() -> None:
     session = Session("codex")
     session.says(b"OpenAI Codex v0.166.0\nsession id: 01a1\nuser\nfix it\n", "stderr")

@@ -361,7 +361,7 @@ CODES: tuple[Rule, ...] = (
         "auth.refused",
         "auth",
         r"<10>(?:invalid|incorrect|missing|expired|revoked)(?: \w+)?"
-        r" (?:x-)?(?:api[- ]key|token|credentials|authentication)",
+        r" (?:x-)?(?:api[- ]key|token|credentials|authentication)(?: provided)?",
         r"<3>api key (?:is )?(?:not valid|invalid|expired|missing|required)",
         r"authentication_(?:error|failed)|unauthenticated",
         r"<4>401 unauthorized",

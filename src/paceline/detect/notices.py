@@ -71,6 +71,7 @@ class ErrorNotices:
 _CODEX_BANNER = re.compile(r"OpenAI Codex v|session id: ")
 _CODEX_SPEAKER = re.compile(r"(?:\[[^\]]{10,40}\] )?(?:user|codex|thinking|exec|tool)\b|User instructions:")
 _CODEX_ERROR = re.compile(r"(?:\[[^\]]{10,40}\] )?(?:ERROR|error|stream error|⚠️?|■|🖐)[: ]")
+_CODEX_STOPPED = "turn interrupted"
 _CODEX_RETRY = re.compile(r".{0,40}(?:Reconnecting\.\.\. |stream error: .{0,2000}; retrying )\d+/\d+")
 
 
@@ -84,6 +85,8 @@ class CodexTranscript:
     def __init__(self) -> None:
         self.session_id: str | None = None
         self.tokens: int | None = None
+        self.ends_interrupted = False
+        """Whether the last thing it said is that somebody stopped it."""
         self._is_transcript = False
         self._has_spoken = False
         self._names_tokens = False
@@ -95,6 +98,7 @@ class CodexTranscript:
         self._read_header(line)
         if not line:
             return []
+        self.ends_interrupted = self._is_transcript and line == _CODEX_STOPPED
         if self._is_transcript and _CODEX_SPEAKER.match(line):
             self._has_spoken = True
         if not self._has_spoken or _CODEX_RETRY.match(line):

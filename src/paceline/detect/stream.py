@@ -305,6 +305,9 @@ class StreamReader:
         if self._stderr_document.is_open:
             self._take_stderr_document()
         self._take_notices(self._stderr_notices.flush(exit_code))
+        transcript = self._stderr_notices
+        if isinstance(transcript, CodexTranscript) and transcript.ends_interrupted:
+            self._record.take(Facts(ending=Ending(ok=False, interrupted=True)), [], seen_at=self._seen_at)
 
     def _read_screen(self, chunk: bytes) -> None:
         if self._screen is None:

@@ -35,7 +35,7 @@ _ESCAPE = re.compile(r"\\{1,16}(?:u([0-9a-fA-F]{4})|([nrt\"'/]))")
 _BARE = {"n": "\n", "r": "\r", "t": "\t"}
 # A string in a program's text stays one line, whatever it is the text of.
 _LITERAL_LINE = re.compile(
-    r"""[^\w"'{\[]{0,12}(?:\d{1,6}\W{1,4})?(?:[rfbu]{0,2}["']|\{\s?"(?!(?:type|errors?|message|code|status|detail)"))""",
+    r"""[^\w"'{\[]{0,12}(?:\d{1,6}[^\w"'{\[]{1,80})?(?:[\w.]{1,40}\s?=\s?)?(?:[rfbu]{0,2}["']|\{\s?"(?!(?:type|errors?|message|code|status|detail)"))""",
     re.I,
 )
 # A number and a gap begin each line of a file or a change that is shown: the gap would be lost with the padding.
