@@ -195,3 +195,34 @@ def test_a_wave_is_over_when_nobody_is_left_to_follow() -> None:
     governor = reopened_at(101.0)
     assert isinstance(governor.request(run("much later"), now=1_000.0), Granted)
     assert window_state(governor, 1_000.0) == "open"
+
+
+def minutes_to_probe(governor: Governor, now: float) -> int:
+    """How long until one more than the platform limit may enter, while all goes well and somebody waits."""
+    for minute in range(600):
+        status = governor.status("umans", now=now + 60.0 * minute)
+        assert status is not None
+        if status.platform != 4:
+            return minute
+        governor.report("umans", Succeeded(), now=now + 60.0 * minute)
+    raise AssertionError("a platform limit was never probed")
+
+
+def test_many_who_meet_the_same_platform_limit_are_one_refusal() -> None:
+    governor = Governor(GovernorSettings(limits={"umans": 8}, slot_timeout=1e6), now=0.0)
+    for number in range(9):
+        governor.request(run(f"run-{number}"), now=0.0)
+    for number in range(4, 8):
+        governor.report("umans", PlatformLimit(limit=4, in_use=4, ticket=f"run-{number}"), now=1.0)
+        governor.release(f"run-{number}", now=1.0)
+
+    assert minutes_to_probe(governor, 1.0) <= 16
+
+
+def test_a_platform_limit_that_holds_is_probed_every_half_hour() -> None:
+    governor = Governor(GovernorSettings(limits={"umans": 8}, slot_timeout=1e6), now=0.0)
+    for number in range(9):
+        governor.request(run(f"run-{number}"), now=0.0)
+    for hour in range(6):
+        governor.report("umans", PlatformLimit(limit=4, in_use=4), now=3600.0 * hour)
+        assert minutes_to_probe(governor, 3600.0 * hour) <= 30

@@ -4,7 +4,8 @@ Arithmetic on numbers; nothing here counts slots or knows who waits. The rules i
 an incident lowers the limit by one step (one, then two, four ... while incidents follow each
 other without a clean spell); every minute of success under demand raises it by a tenth; at the
 level that failed it waits longer, doubling with each failure there, and forgets that level once
-it has held. A platform limit the provider named is tried again one above after a quarter hour.
+it has held. A platform limit the provider named is tried again one above after a quarter hour, or
+half an hour where that was refused before.
 """
 
 from typing import ClassVar
@@ -16,7 +17,7 @@ CLIMB_SECONDS = 60.0
 FAILED_LEVEL_SECONDS = 15 * 60.0
 FAILED_LEVEL_SECONDS_MAX = 2 * 3600.0
 PLATFORM_PROBE_SECONDS = 15 * 60.0
-PLATFORM_PROBE_SECONDS_MAX = 4 * 3600.0
+PLATFORM_REPROBE_SECONDS = 30 * 60.0
 
 
 class Headroom(Timed):
@@ -86,16 +87,18 @@ class PlatformCap(Timed):
 
     limit: int
     probe_at: float | None = None
-    refusals: int = 1
     success_since: bool = False
 
     @classmethod
-    def learnt(cls, limit: int | None, before: "PlatformCap | None", now: float) -> "PlatformCap":
-        """From a refusal `(X/Y)`; a Y of 0 or none cannot be meant, so at least 1."""
-        floor = max(1, limit if limit is not None else 1)
-        refusals = before.refusals + 1 if before is not None and before.limit >= floor else 1
-        wait = min(PLATFORM_PROBE_SECONDS * 2 ** (refusals - 1), PLATFORM_PROBE_SECONDS_MAX)
-        return cls(limit=floor, probe_at=now + wait, refusals=refusals)
+    def learnt(cls, limit: int, before: "PlatformCap | None", now: float) -> "PlatformCap":
+        """From a refusal `(X/Y)`; a Y of 0 cannot be meant. Many who meet the same cap are one refusal."""
+        limit = max(1, limit)
+        if before is not None and before.limit == limit and before.probe_at is not None:
+            before.success_since = False
+            return before
+        was_probed = before is not None and before.limit > limit
+        wait = PLATFORM_REPROBE_SECONDS if was_probed else PLATFORM_PROBE_SECONDS
+        return cls(limit=limit, probe_at=now + wait)
 
     def probe(self, now: float) -> int:
         """Try one more."""
