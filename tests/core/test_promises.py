@@ -5,7 +5,7 @@ import math
 import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.signals import Budget, PlatformLimit, QuotaClosed, RateLimited, Succeeded, Usage
+from paceline.core.signals import AuthFailed, Budget, PlatformLimit, QuotaClosed, RateLimited, Succeeded, Usage
 
 
 def run(ticket_id: str, since: float | None = None) -> Ticket:
@@ -226,3 +226,15 @@ def test_a_platform_limit_that_holds_is_probed_every_half_hour() -> None:
     for hour in range(6):
         governor.report("umans", PlatformLimit(limit=4, in_use=4), now=3600.0 * hour)
         assert minutes_to_probe(governor, 3600.0 * hour) <= 30
+
+
+def test_a_refused_login_is_no_success() -> None:
+    governor = governor_with(8)
+    governor.report("umans", QuotaClosed(resets_at=100.0, window="5h", source="field"), now=0.0)
+    governor.request(run("canary"), now=0.0)
+    assert let_in(governor, 100.0) == ["canary"]
+
+    governor.report("umans", AuthFailed(detail="logged out", ticket="canary"), now=101.0)
+    governor.release("canary", now=101.0)
+
+    assert window_state(governor, 101.0) == "closed"

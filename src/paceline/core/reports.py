@@ -43,10 +43,10 @@ def apply_signal(books: Books, scope_name: str, signal: Signal) -> list[ScopeSta
             return _usage(books, books.scope(name), signal)
         case Budget():
             return _budget(books, books.scope(name), signal)
-        case BillingStop() | AuthFailed():
-            return hold(books, scope_reached(name, "account"), signal.detail or type(signal).__name__)
     if slot is not None:
-        slot.reported = True
+        slot.reported = True  # all others are refusals
+    if isinstance(signal, BillingStop | AuthFailed):
+        return hold(books, scope_reached(name, "account"), signal.detail or type(signal).__name__)
     scope = books.scope(name)
     match signal:
         case RateLimited():
