@@ -3,7 +3,8 @@
 import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.signals import Budget, RateLimited, Usage
+from paceline.core.settings import HeadroomMode
+from paceline.core.signals import Budget, RateLimited, Succeeded, Usage
 from paceline.errors import InvalidDuration, InvalidInput, TicketConflict
 
 
@@ -70,6 +71,24 @@ def test_headroom_set_live_wins_and_survives_a_restart() -> None:
     status = governor.status("umans", now=1.0)
     assert status is not None
     assert status.limit == 4
+
+
+@pytest.mark.parametrize(("before", "after", "limit"), [("adaptive", "one-way", 3), ("one-way", "adaptive", 4)])
+def test_the_mode_that_holds_now_says_whether_a_limit_climbs(
+    before: HeadroomMode, after: HeadroomMode, limit: int
+) -> None:
+    governor = Governor(GovernorSettings(limits={"umans": 4}, headroom=before, slot_timeout=1e6), now=0.0)
+    for number in range(5):
+        governor.request(Ticket(f"run-{number}", ("umans",)), now=0.0)
+    governor.report("umans", RateLimited(retry_after=1.0), now=0.0)
+    governor.set_headroom("umans", after, now=1.0)
+
+    governor.report("umans", Succeeded(ticket="run-0"), now=2.0)
+    governor.advance(now=7200.0)
+
+    status = governor.status("umans", now=7200.0)
+    assert status is not None
+    assert status.limit == limit
 
 
 def test_an_automatic_cooldown_is_learnt_from_how_far_readings_trail_behind() -> None:

@@ -45,7 +45,7 @@ class Headroom(Timed):
         self.limit = lowered
         self.step *= 2
         self.success_since = False
-        self.climb_at = now + self._climb_wait(lowered) if mode == "adaptive" else None
+        self.climb_at = now + self._climb_wait(lowered)
         return lowered
 
     def climb(self, ceiling: int | None, now: float) -> int | None:

@@ -189,13 +189,19 @@ class ScopeState:
         if self.waiting:
             times.extend(self._wakes_for_waiters(now))
         ahead = [at for at in times if at is not None and at > now]
-        return min(ahead + self._climbs(now), default=None)
+        ahead += [max(at, now) for at in (self.climb_at, self.probe_at) if at is not None]  # a late success: at once
+        return min(ahead, default=None)
 
-    def _climbs(self, now: float) -> list[float]:
-        """When a limit may grow; a success that comes after its time makes it due at once."""
-        headroom = self.headroom.climb_at if self.headroom is not None and self.headroom.success_since else None
-        platform = self.platform.probe_at if self.platform is not None and self.platform.success_since else None
-        return [max(at, now) for at in (headroom, platform) if at is not None]
+    @property
+    def climb_at(self) -> float | None:
+        """When the adaptive limit may grow; None while nothing has gone well, or where only a person restores it."""
+        may_climb = self.headroom is not None and self.headroom.success_since and self.mode == "adaptive"
+        return self.headroom.climb_at if self.headroom is not None and may_climb else None
+
+    @property
+    def probe_at(self) -> float | None:
+        """When the platform limit may be tried one above; None while nothing has gone well."""
+        return self.platform.probe_at if self.platform is not None and self.platform.success_since else None
 
     def _wakes_for_waiters(self, now: float) -> list[float | None]:
         times: list[float | None] = []

@@ -80,12 +80,12 @@ def _climb(books: Books, scope: ScopeState) -> None:
     now, previous = books.now, scope.effective
     in_demand = scope.waiting > 0 or scope.live >= scope.cap
     headroom, platform = scope.headroom, scope.platform
-    if headroom is not None and headroom.success_since and headroom.climb_at is not None and headroom.climb_at <= now:
+    if headroom is not None and scope.climb_at is not None and scope.climb_at <= now:
         headroom.success_since = False
         if in_demand and headroom.reduced_from is not None:
             ceiling = smallest(scope.configured, platform.limit if platform else None) or 2 * headroom.reduced_from
             headroom.climb(ceiling, now)
-    if platform is not None and platform.success_since and platform.probe_at is not None and platform.probe_at <= now:
+    if platform is not None and scope.probe_at is not None and scope.probe_at <= now:
         platform.success_since = False
         if in_demand and previous == platform.limit:
             raised = platform.probe(now)
