@@ -139,6 +139,13 @@ def test_the_longer_of_backoff_and_stated_wait_counts() -> None:
     ]
 
 
+def test_what_is_lost_again_and_again_waits_longer_and_longer() -> None:
+    assert [settle("lost", Counters(losses=n)).resume_at for n in range(6)] == [
+        None,
+        *(NOW + wait for wait in (5.0, 30.0, 120.0, 600.0, 600.0)),
+    ]
+
+
 @given(
     endings=st.lists(st.sampled_from(ENDINGS), max_size=200),
     fresh=st.booleans(),

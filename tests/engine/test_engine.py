@@ -353,7 +353,7 @@ async def test_lost_sessions_go_back_without_an_attempt_but_not_for_ever() -> No
 
         for _ in range(9):
             house.executor.reboot()
-            await house.run(1.0)
+            await house.run(601.0)
         assert (house.unit("night/u0").state, house.unit("night/u0").counters) == (
             "held",
             Counters(tries=10, losses=10),

@@ -67,6 +67,7 @@ Ending = Literal["succeeded", "failed", "parked", "refused", "lost", "try_later"
 
 REFUSED_SECONDS = (30.0, 60.0, 120.0, 300.0, 600.0)
 FAILED_SECONDS = (5.0, 30.0, 120.0, 600.0)
+LOST_AGAIN_SECONDS = (5.0, 30.0, 120.0, 600.0)
 TRY_LATER_SECONDS = (60.0, 120.0, 300.0, 600.0)
 
 
@@ -104,10 +105,7 @@ def settle_try(counters: Counters, outcome: Outcome, policy: Policy, now: float)
         case "parked":
             return _after_park(counters, outcome, policy)
         case "lost":
-            counters = msgspec.structs.replace(counters, losses=counters.losses + 1)
-            if counters.losses >= policy.max_losses:
-                return _settled("hold", counters, outcome, f"lost {counters.losses} times: {outcome.reason}")
-            return _settled("requeue", counters, outcome)
+            return _after_loss(counters, outcome, policy, now)
         case "account_stopped":
             return _settled("requeue", counters, outcome)
         case "refused" | "try_later":
@@ -128,6 +126,16 @@ def _after_park(counters: Counters, outcome: Outcome, policy: Policy) -> Settlem
     if spent >= policy.max_windows_spent:
         return _settled("hold", counters, outcome, f"has spent {spent} fresh windows by itself: {outcome.reason}")
     return _settled("requeue", counters, outcome)
+
+
+def _after_loss(counters: Counters, outcome: Outcome, policy: Policy, now: float) -> Settlement:
+    """The first goes on at once: an engine or a host went. One after another is trouble that needs time."""
+    counters = msgspec.structs.replace(counters, losses=counters.losses + 1)
+    if counters.losses >= policy.max_losses:
+        return _settled("hold", counters, outcome, f"lost {counters.losses} times: {outcome.reason}")
+    if counters.losses == 1:
+        return _settled("requeue", counters, outcome)
+    return _settled("requeue", counters, outcome, resume_at=now + _backoff(LOST_AGAIN_SECONDS, counters.losses - 1))
 
 
 def _after_refusal(counters: Counters, outcome: Outcome, policy: Policy, now: float) -> Settlement:
