@@ -129,7 +129,7 @@ async def test_a_spent_window_parks_the_unit_and_its_conversation_goes_on_at_the
     assert (first.answers, asked(first)) == (0, 1)
     assert refused.answers >= 1  # the conversation had begun
     assert resumed.answers >= refused.answers  # and all of it was sent again,
-    assert asked(resumed) == 2  # followed by the prompt of the second run
+    assert asked(resumed) == 1  # with the task in it once: it is told to go on, not what to do
     assert [event.fields["session_id"] for event in house.told("unit.resumed")] == [parked.session_id]
 
 
@@ -176,7 +176,7 @@ async def test_a_429_that_ends_the_agent_is_no_spent_window_and_its_conversation
     assert house.told("window.closed") == []
     assert (done.state, done.counters.tries) == ("done", 2)
     first, _, resumed = provider.requests
-    assert (resumed.session, resumed.answers >= 1, asked(resumed)) == (first.session, True, 2)
+    assert (resumed.session, resumed.answers >= 1, asked(resumed)) == (first.session, True, 1)
 
 
 async def test_a_key_in_the_environment_is_not_used_on_a_subscription(tmp_path: Path, clock: VirtualClock) -> None:

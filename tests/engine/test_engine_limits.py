@@ -186,7 +186,7 @@ async def test_a_parked_conversation_is_resumed_on_its_own_account_exactly_once(
 
         assert [(launch.argv[:5], is_resumed(launch)) for launch in house.executor.started] == [
             (("claude", "-p", "do 0", "--output-format", "stream-json"), False),
-            (("claude", "-p", "do 0", "--resume", "talk-u0"), True),
+            (("claude", "-p", "Continue from where you left off.", "--resume", "talk-u0"), True),
         ]
         assert house.unit("night/u0").state == "done"
         assert house.unit("night/u0").account == "max-1"

@@ -36,6 +36,8 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """`start` with the prompt on standard input, for prompts that cannot be an argument; empty where the CLI cannot."""
     resume_by_stdin: tuple[str, ...] = ()
     """The same for `resume`."""
+    resume_prompt: str = "Continue from where you left off."
+    """What a resumed conversation is told: the task stands in it already, and told twice it is done twice."""
     model: tuple[str, ...] = ()
     """The arguments that choose `{model}`."""
     environment: dict[str, str] = {}

@@ -88,6 +88,7 @@ def engine_settings(settings: Settings, zone: ZoneInfo) -> EngineSettings:
         accounts={account.name: account.account for account in settings.accounts.values()},
         heartbeat=settings.engine.heartbeat,
         lease=settings.engine.lease,
+        stall=settings.engine.stall,
         policy=Policy(max_attempts=settings.engine.max_attempts),
         tz=zone.key,
     )

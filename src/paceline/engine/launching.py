@@ -13,13 +13,14 @@ def launch_order(
 ) -> Launch:
     """A conversation that had begun is resumed where the agent can; `InvalidInput` if nothing can be run."""
     assert unit.attempt is not None
+    session_id = unit.session_id if profile.can_resume else None
     task = Task(
         unit_id=unit.id,
         attempt=unit.attempt,
-        prompt=unit.spec.prompt,
+        prompt=unit.spec.prompt if session_id is None else profile.resume_prompt,
         cwd=unit.spec.cwd,
         model=campaign.model,
-        session_id=unit.session_id if profile.can_resume else None,
+        session_id=session_id,
         command=campaign.command,
     )
     run = prepare_run(profile, task, account, environ)

@@ -23,6 +23,7 @@ KEYS: dict[str, KeyPath] = {
     "PACELINE_ENGINE_HEARTBEAT": ("engine", "heartbeat"),
     "PACELINE_ENGINE_LEASE": ("engine", "lease"),
     "PACELINE_ENGINE_MAX_ATTEMPTS": ("engine", "max_attempts"),
+    "PACELINE_ENGINE_STALL": ("engine", "stall"),
     "PACELINE_ENGINE_STRATEGY": ("engine", "strategy"),
     "PACELINE_STORE_URL": ("store", "url"),
 }

@@ -62,6 +62,7 @@ FIXED_TABLES: Mapping[str, Mapping[str, Check]] = {
         "heartbeat": checks.span,
         "lease": checks.span,
         "max_attempts": checks.whole(1, MOST_ATTEMPTS),
+        "stall": checks.span,
         "strategy": checks.one_of(*STRATEGIES),
     },
     "store": {"url": checks.store_url},

@@ -65,6 +65,8 @@ class EngineTable(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat: float = 1.0
     lease: float = 60.0
     max_attempts: int = 3
+    stall: float = 1800.0
+    """No output and no CPU for so long, and a session is ended."""
     strategy: Literal["rush", "spread"] = "rush"
 
 
