@@ -5,7 +5,16 @@ import math
 import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.signals import AuthFailed, Budget, PlatformLimit, QuotaClosed, RateLimited, Succeeded, Usage
+from paceline.core.signals import (
+    AuthFailed,
+    Budget,
+    Overloaded,
+    PlatformLimit,
+    QuotaClosed,
+    RateLimited,
+    Succeeded,
+    Usage,
+)
 
 
 def run(ticket_id: str, since: float | None = None) -> Ticket:
@@ -168,6 +177,16 @@ def test_a_budget_that_has_reset_does_not_come_back_with_the_clock() -> None:
     governor.advance(now=120.0)
     governor.advance(now=105.0)
     assert isinstance(governor.request(run("a"), now=105.0), Granted)
+
+
+def test_an_overload_that_is_over_leaves_nothing_behind() -> None:
+    governor = governor_with(8)
+    untouched = governor.snapshot().scopes
+    governor.report("umans", Overloaded(), now=0.0)
+    governor.request(run("a"), now=5.0)
+    governor.release("a", now=6.0)
+
+    assert [scope for scope in governor.snapshot().scopes if scope.name == "umans"] == list(untouched)
 
 
 def reopened_at(now: float) -> Governor:

@@ -246,6 +246,9 @@ def on_success(books: Books, scopes: tuple[ScopeState, ...], slot: LiveSlot | No
             continue
         if scope.pause is not None:
             scope.pause.overloads = 0
+            if scope.pause.until is None:
+                scope.pause = None  # a gate that is down costs every grant a second look
+                scope.refresh()
         if scope.headroom is not None and scope.headroom.limit is not None:
             scope.headroom.success_since = True
         if scope.platform is not None and scope.platform.probe_at is not None:
