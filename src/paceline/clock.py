@@ -2,7 +2,8 @@
 
 Wall time (Unix seconds) is what Paceline reckons in: quota windows are wall-clock things, and a
 laptop that slept must find its waits over. `SystemClock` therefore never sleeps longer than
-`LONGEST_NAP_SECONDS` in one go: it wakes, looks at the wall clock and sleeps on.
+`LONGEST_NAP_SECONDS` in one go: it wakes, looks at the wall clock and sleeps on. A clock that was
+set back makes no wait longer: timers keep what was left of them.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 LONGEST_NAP_SECONDS = 30.0
+SET_BACK_SECONDS = 1.0
 
 
 class TimerHandle(Protocol):
@@ -27,7 +29,7 @@ class Clock(Protocol):
         """Wall time in Unix seconds."""
 
     def call_at(self, when: float, callback: Callable[[], object]) -> TimerHandle:
-        """Call back on the running loop once `now() >= when`."""
+        """Call back on the running loop once `now() >= when`; sooner if the clock was set back, so look again."""
 
     async def sleep(self, seconds: float) -> None:
         """Return once `seconds` of wall time have passed."""
@@ -53,7 +55,7 @@ class SystemClock:
 class _WallTimer:
     """A loop timer that follows the wall clock across sleep and clock steps."""
 
-    __slots__ = ("_callback", "_handle", "_loop", "_when")
+    __slots__ = ("_armed_at", "_callback", "_handle", "_loop", "_when")
 
     def __init__(self, when: float, callback: Callable[[], object]) -> None:
         self._when = when
@@ -62,11 +64,17 @@ class _WallTimer:
         self._handle = self._arm()
 
     def _arm(self) -> asyncio.TimerHandle:
-        left = max(0.0, self._when - time.time())
+        now = time.time()
+        self._armed_at = now - self._loop.time()
+        left = max(0.0, self._when - now)
         return self._loop.call_later(min(left, LONGEST_NAP_SECONDS), self._look)
 
     def _look(self) -> None:
-        if time.time() >= self._when:
+        now = time.time()
+        stepped = now - self._loop.time() - self._armed_at
+        if stepped < -SET_BACK_SECONDS:
+            self._when += stepped
+        if now >= self._when:
             self._callback()
         else:
             self._handle = self._arm()

@@ -7,7 +7,9 @@ Not thread-safe: it belongs to one event loop. Other threads, and scripts withou
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -26,7 +28,17 @@ from paceline.core.checks import check_limit, check_seconds
 from paceline.core.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
 from paceline.core.settings import Cooldown, HeadroomMode
 from paceline.core.signals import RateLimited, Signal, Usage
-from paceline.errors import CapacityError, MaxRunsExceeded, MaxSessionsExceeded, SlotLost, SlotTimeout, TicketConflict
+from paceline.errors import (
+    CapacityError,
+    InvalidInput,
+    InvalidScope,
+    InvalidSnapshot,
+    MaxRunsExceeded,
+    MaxSessionsExceeded,
+    SlotLost,
+    SlotTimeout,
+    TicketConflict,
+)
 from paceline.events import Event
 from paceline.slot import OnQueued, Slot, SlotContext
 from paceline.threads import FromThread, running_loop
@@ -34,7 +46,9 @@ from paceline.threads import FromThread, running_loop
 log = logging.getLogger("paceline.limiter")
 
 KEPT_PATHS = 4096
+CLOSING_SECONDS = 1.0
 UsageSource = Callable[[], Awaitable[Usage | None]]
+Value = TypeVar("Value")
 
 
 class LimiterStatus(msgspec.Struct, frozen=True):
@@ -72,9 +86,13 @@ class Limiter:
             SESSIONS: check_limit(max_parallel_sessions, "max_parallel_sessions"),
             RUNS: check_limit(max_parallel_runs, "max_parallel_runs"),
         }
-        self._usage = {canonical_scope(scope): source for scope, source in (usage or {}).items()}
+        self._usage = {canonical_scope(scope): source for scope, source in _mapping(usage, "usage").items()}
+        for scope, source in self._usage.items():
+            _callable(source, f"usage[{scope!r}]")
+        if on_event is not None:
+            _callable(on_event, "on_event")
         settings = GovernorSettings(
-            limits={**pool, **(limits or {})},
+            limits={**pool, **_mapping(limits, "limits")},
             cooldown=cooldown,
             headroom=headroom,
             usage_scopes=tuple(self._usage),
@@ -83,7 +101,7 @@ class Limiter:
             watchdog_interval=watchdog_interval,
             ageing=ageing,
         )
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock() if clock is None else clock
         self._now = self._clock.now
         self._on_event = on_event
         self._futures: dict[str, asyncio.Future[Granted]] = {}
@@ -96,19 +114,33 @@ class Limiter:
         self._armed_for = math.inf
         self._count = 0
         self._closed = False
-        self._has_loop = False
+        self._untold: deque[Event] = deque()
+        self._is_telling = False
+        self._loop = running_loop()
         self.from_thread = FromThread(self)
-        if (loop := running_loop()) is not None:
-            self._bind(loop)
         if restore is None:
             self._governor = Governor(settings, now=self._now())
         else:
             self._restore(restore, settings)
         self._books = self._governor.books
 
-    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._has_loop = True
-        self.from_thread.bind(loop)
+    def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Live on this loop from now on. Who still waited on one that was closed will not be back."""
+        last = self._loop
+        if last is not None and not last.is_closed():
+            self.from_thread.retire(last, idle=not self._futures)
+            if not last.is_closed() and (last.is_running() or self._futures):
+                raise RuntimeError("this limiter lives on another event loop; use limiter.from_thread from here")
+        self._loop = loop
+        stale, self._futures = self._futures, {}
+        for timer in (self._timer, *self._timeouts.values()):
+            if timer is not None:
+                timer.cancel()
+        self._timer, self._armed_for = None, math.inf
+        self._timeouts.clear()
+        self._polls.clear()
+        for ticket_id in stale:
+            self._governor.abandon(ticket_id, now=self._now())
 
     # -- slots -------------------------------------------------------------------------------
 
@@ -160,16 +192,24 @@ class Limiter:
         leased: bool,
         context: SlotContext | None = None,
     ) -> Slot:
-        if not self._has_loop:
-            self._bind(asyncio.get_running_loop())
+        if (loop := asyncio.get_running_loop()) is not self._loop:
+            self._move_to(loop)
         if timeout is not None:
             check_seconds(timeout, "timeout")
+        if on_queued is not None:
+            _callable(on_queued, "on_queued")
+        if context is not None and context.entered:
+            raise RuntimeError("this slot(...) is in use; write limiter.slot(...) anew for each `async with`")
         ticket = self._ticket(scope, session, priority, since, leased)
         verdict = self._governor.request(ticket, now=self._now())
+        if context is not None:
+            context.entered = True
         if type(verdict) is Deferred:
             try:
                 verdict = await self._join_line(ticket.id, verdict, timeout, on_queued)
             except BaseException:
+                if context is not None:
+                    context.entered = False
                 self._leave_line(ticket.id)
                 raise
         elif self._books.effects or self._books.next_due < self._armed_for:
@@ -183,13 +223,19 @@ class Limiter:
     def _ticket(self, scope: str, session: str | None, priority: int, since: float | None, leased: bool) -> Ticket:
         if self._closed:
             raise CapacityError("the limiter is closed")
+        if type(scope) is not str:
+            raise InvalidScope(f"a scope is text, provider/account/model; got {scope!r:.80}")
         scopes = self._paths.get(scope)
         if scopes is None:
             if len(self._paths) >= KEPT_PATHS:
                 self._paths.clear()
             scopes = self._paths[scope] = (RUNS, *path_scopes(scope))
+        if type(priority) is not int:
+            raise InvalidInput(f"priority must be a whole number; got {priority!r:.80}")
+        if since is not None and type(since) not in (float, int):
+            raise InvalidInput(f"since must be a time in seconds, or None; got {since!r:.80}")
         self._count += 1
-        parent = self._session_ticket(session) if session is not None else None
+        parent = self._session_ticket(_name(session, "session")) if session is not None else None
         return Ticket(f"slot-{self._count}", scopes, "", priority, since, parent, None, leased)
 
     def _hold(self, granted: Granted, scope: str, session: str | None) -> Slot:
@@ -222,11 +268,11 @@ class Limiter:
                 "retry_at": deferred.retry_at,
             }
             self._tell("slot.deferred", self._now(), deferred.scope, fields)
-        if on_queued is not None:
-            on_queued(deferred)
         if timeout is not None:
             at = self._now() + timeout
             self._timeouts[ticket_id] = self._clock.call_at(at, lambda: self._time_out(ticket_id, timeout))
+        if on_queued is not None:
+            on_queued(deferred)  # it may release the very slot this one waits for
         return future
 
     def _leave_line(self, ticket_id: str) -> None:
@@ -247,12 +293,12 @@ class Limiter:
         ticket_id = granted.ticket_id
         if session is not None:
             self._forget(session, ticket_id)
-        now = self._now()
-        self._governor.release(ticket_id, now=now)
+        if self._on_event is not None:
+            self._release_named(ticket_id)
+            return
+        self._governor.release(ticket_id, now=self._now())
         if self._books.effects or self._books.next_due < self._armed_for:
             self._attend()
-        if self._on_event is not None:
-            self._tell("slot.released", now, scope, {"ticket": ticket_id, "held": now - granted.granted_at})
 
     def _renew(self, slot: Slot) -> None:
         renewed = not slot.lost and self._governor.renew(slot.id, now=self._now())
@@ -265,12 +311,12 @@ class Limiter:
     def acquire_session(self, session: str, *, scope: str | None = None) -> None:
         """A place for a whole session, held until released. Never waits; again for the same name does nothing."""
         scopes = (SESSIONS, *(path_scopes(scope) if scope is not None else ()))
-        self._acquire_named(_session_id(session), session, scopes, None, MaxSessionsExceeded)
+        self._acquire_named(_session_id(_name(session, "session")), session, scopes, None, MaxSessionsExceeded)
 
     def acquire_run(self, session: str, run: str, *, scope: str | None = None) -> None:
         """A place for one run of a session, held until released with it or before. Never waits."""
-        ticket_id = _run_id(run)
-        owner = self._run_owner.get(ticket_id, session)
+        ticket_id = _run_id(_name(run, "run"))
+        owner = self._run_owner.get(ticket_id, _name(session, "session"))
         if owner != session:
             raise TicketConflict(f"run {run!r} belongs to session {owner!r}; choose another id for session {session!r}")
         scopes = (RUNS, *(path_scopes(scope) if scope is not None else ()))
@@ -286,34 +332,35 @@ class Limiter:
             self._governor.renew(ticket_id, now=self._now())  # one from before a restart has found its holder
             return
         verdict = self._governor.try_request(Ticket(ticket_id, scopes, parent=parent, leased=False), now=self._now())
+        if isinstance(verdict, Granted):
+            self._by_session.setdefault(session, {})[ticket_id] = None
         self._attend()
         if isinstance(verdict, Deferred):
             raise error(verdict.detail)
-        self._by_session.setdefault(session, {})[ticket_id] = None
         self._tell_granted(verdict, scopes[-1])
 
     def release_run(self, run: str) -> None:
         """Give a run's place back. Idempotent."""
-        ticket_id = _run_id(run)
+        ticket_id = _run_id(_name(run, "run"))
         self._forget(self._run_owner.get(ticket_id, ""), ticket_id)
         self._release_named(ticket_id)
 
     def release_session(self, session: str) -> None:
         """Give the session's place back, and those of all its runs. Idempotent."""
-        held = self._by_session.pop(session, {})
+        held = self._by_session.pop(_name(session, "session"), {})
         for ticket_id in sorted(held, key=lambda held_id: held_id == _session_id(session)):  # the session itself last
             self._run_owner.pop(ticket_id, None)
             self._release_named(ticket_id)
 
     def _release_named(self, ticket_id: str) -> None:
-        slot = self._books.slots.get(ticket_id)
-        if slot is not None:
-            now = self._now()
-            self._governor.release(ticket_id, now=now)
-            self._attend()
-            if self._on_event is not None:
-                fields: dict[str, object] = {"ticket": ticket_id, "held": now - slot.granted_at}
-                self._tell("slot.released", now, slot.lane.names[-1], fields)
+        now = self._now()
+        self._governor.pass_time(now=now)
+        slot = self._books.slots.get(ticket_id)  # it may have been reclaimed just now, or long ago
+        self._governor.release(ticket_id, now=now)
+        self._attend()
+        if slot is not None and self._on_event is not None:
+            fields: dict[str, object] = {"ticket": ticket_id, "held": now - slot.granted_at}
+            self._tell("slot.released", now, slot.lane.names[-1], fields)
 
     def _forget(self, session: str, ticket_id: str) -> None:
         self._run_owner.pop(ticket_id, None)
@@ -408,9 +455,10 @@ class Limiter:
 
     def _restore(self, snapshot: Snapshot, settings: GovernorSettings) -> None:
         """Slots of the process that is gone stay counted until their lease runs out or they are released by name."""
-        self._governor = Governor.restore(snapshot, now=self._now(), settings=settings)
-        for waiter in snapshot.waiters:
-            self._governor.cancel(waiter.ticket.id, now=self._now())
+        if not isinstance(snapshot, Snapshot):
+            raise InvalidSnapshot(f"restore takes a paceline.core.Snapshot; got {snapshot!r:.80}")
+        without_line = msgspec.structs.replace(snapshot, waiters=(), claims=(), effects=())  # who waited is gone
+        self._governor = Governor.restore(without_line, now=self._now(), settings=settings)
         for record in snapshot.slots:
             kind, _, name = record.ticket.id.partition(":")
             if kind == "session":
@@ -419,23 +467,28 @@ class Limiter:
                 owner = record.ticket.parent.removeprefix("session:")
                 self._by_session.setdefault(owner, {})[record.ticket.id] = None
                 self._run_owner[record.ticket.id] = owner
-            elif kind.startswith("slot-"):
-                self._count = max(self._count, int(kind.removeprefix("slot-")))
+            elif (number := kind.removeprefix("slot-")) != kind and number.isdecimal():
+                self._count = max(self._count, int(number))
         self._governor.advance(now=self._now())
 
     async def aclose(self) -> None:
         """Nobody waits any longer: waiters get CapacityError, polls and the timer end."""
+        if (loop := asyncio.get_running_loop()) is not self._loop:
+            self._move_to(loop)
         self._closed = True
         for ticket_id, future in list(self._futures.items()):
             self._governor.cancel(ticket_id, now=self._now())
             if not future.done():
                 future.set_exception(CapacityError("the limiter was closed while this ticket waited"))
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, *self._timeouts.values()):
+            if timer is not None:
+                timer.cancel()
+        self._timer = None
         polls = list(self._polls.values())
         for poll in polls:
             poll.cancel()
-        await asyncio.gather(*polls, return_exceptions=True)
+        if polls:
+            await asyncio.wait(polls, timeout=CLOSING_SECONDS)  # a source that will not be cancelled holds nobody up
 
     # -- carrying out effects --------------------------------------------------------------------
 
@@ -443,13 +496,15 @@ class Limiter:
         """Carry out what the Governor wants done, and arm the timer for its next wake-up."""
         books = self._books
         while books.effects:
-            for effect in self._governor.collect():
+            effects = self._governor.collect()
+            for effect in effects:
                 if isinstance(effect, Granted):
                     self._complete(effect)
                 elif isinstance(effect, PollUsage):
                     self._poll(effect.scope)
-                elif isinstance(effect, Event) and self._on_event is not None:
-                    self._tell(effect.name, effect.at, effect.scope, effect.fields)
+            if self._on_event is not None:
+                self._untold.extend(effect for effect in effects if isinstance(effect, Event))
+                self._tell_all()
         if books.next_due < self._armed_for:
             self._arm()
 
@@ -458,13 +513,24 @@ class Limiter:
         self._tell("slot.granted", granted.granted_at, scope, fields)
 
     def _tell(self, name: str, at: float, scope: str | None, fields: dict[str, object]) -> None:
-        """A listener's fault must not stop admission."""
-        if self._on_event is None:
+        if self._on_event is not None:
+            self._untold.append(Event(name, at, scope, None, fields))
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        """In the order they happened, also when a listener makes more happen. Its fault must not stop admission."""
+        if self._is_telling or self._on_event is None:
             return
+        self._is_telling = True
         try:
-            self._on_event(Event(name, at, scope, None, fields))
-        except Exception:
-            log.exception("on_event failed for %s", name)
+            while self._untold:
+                event = self._untold.popleft()
+                try:
+                    self._on_event(event)
+                except Exception:
+                    log.exception("on_event failed for %s", event.name)
+        finally:
+            self._is_telling = False
 
     def _complete(self, granted: Granted) -> None:
         future = self._futures.pop(granted.ticket_id, None)
@@ -472,8 +538,11 @@ class Limiter:
             timer.cancel()
         if future is None or future.done():  # its task was cancelled in this very tick
             self._governor.abandon(granted.ticket_id, now=self._now())
-        else:
+            return
+        try:
             future.set_result(granted)
+        except RuntimeError:  # its loop was closed under it
+            self._governor.abandon(granted.ticket_id, now=self._now())
 
     def _arm(self) -> None:
         """One timer, and none while time alone changes nothing."""
@@ -484,7 +553,7 @@ class Limiter:
             self._timer.cancel()
             self._timer = None
         self._armed_for = math.inf if due is None else due
-        if due is not None and running_loop() is not None:
+        if due is not None and not self._closed and running_loop() is not None:
             self._timer = self._clock.call_at(due, self._wake)
 
     def _wake(self) -> None:
@@ -497,7 +566,7 @@ class Limiter:
         stale = self._polls.pop(scope, None)
         if stale is not None:
             stale.cancel()
-        if (loop := running_loop()) is not None:
+        if (loop := running_loop()) is not None and not self._closed:
             self._polls[scope] = loop.create_task(self._ask_usage(scope))
 
     async def _ask_usage(self, scope: str) -> None:
@@ -507,9 +576,29 @@ class Limiter:
         except Exception:
             log.warning("the usage source of %s failed", scope, exc_info=True)
             usage = None
-        self._polls.pop(scope, None)
-        if not self._closed:
-            self.report(scope, usage if isinstance(usage, Usage) else Usage())
+        if self._closed or self._polls.get(scope) is not asyncio.current_task():
+            return  # given up long ago: what it says now is old
+        del self._polls[scope]
+        self.report(scope, usage if isinstance(usage, Usage) else Usage())
+
+
+def _name(value: object, what: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidInput(f"the name of a {what} must be text, and not empty; got {value!r:.80}")
+    return value
+
+
+def _callable(value: object, what: str) -> None:
+    if not callable(value):
+        raise InvalidInput(f"{what} must be a function; got {value!r:.80}")
+
+
+def _mapping(value: Mapping[str, Value] | None, what: str) -> Mapping[str, Value]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{what} must be a dict by scope; got {value!r:.80}")
+    return value
 
 
 def _session_id(session: str) -> str:

@@ -75,7 +75,7 @@ OnQueued = Callable[[Deferred], object] | None
 
 
 class SlotContext(msgspec.Struct, eq=False):
-    """`async with limiter.slot(...)`: waits, hands out the slot, gives it back."""
+    """`async with limiter.slot(...)`: waits, hands out the slot, gives it back. Holds one slot at a time."""
 
     limiter: "Limiter"
     scope: str
@@ -85,6 +85,7 @@ class SlotContext(msgspec.Struct, eq=False):
     timeout: float | None
     on_queued: OnQueued
     slot: Slot | None = None
+    entered: bool = False
 
     def __aenter__(self) -> Coroutine[None, None, Slot]:
         return self.limiter._enter(
@@ -95,6 +96,7 @@ class SlotContext(msgspec.Struct, eq=False):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         slot = self.slot
+        self.entered = False
         if slot is not None and not slot.released:
             slot.released = True
             self.limiter._release(slot._granted, slot.scope, slot.session)

@@ -4,21 +4,26 @@
         ...
 
 The limiter belongs to one loop. Calls from here are handed over to it; in a program without a
-loop, a private one is started on a daemon thread at the first call.
+loop, a private one is started on a daemon thread at the first call. It ends when another loop
+takes the limiter over.
 """
 
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from paceline.core.signals import Signal
+from paceline.core.signals import Overloaded, QuotaClosed, RateLimited, Signal
+from paceline.errors import CapacityError
 
 if TYPE_CHECKING:
     from paceline.limiter import Limiter
     from paceline.slot import Slot
 
+LOOK_SECONDS = 0.5
+RETIRE_SECONDS = 5.0
 Result = TypeVar("Result")
 
 
@@ -40,6 +45,18 @@ class ThreadSlot:
         return self._slot.scope
 
     @property
+    def token(self) -> int:
+        return self._slot.token
+
+    @property
+    def granted_at(self) -> float:
+        return self._slot.granted_at
+
+    @property
+    def waited(self) -> float:
+        return self._slot.waited
+
+    @property
     def lost(self) -> bool:
         return self._slot.lost
 
@@ -53,7 +70,35 @@ class ThreadSlot:
         self._from_thread.call(lambda: self._slot.report(signal))
 
     def rate_limited(self, retry_after: float | None = None) -> None:
-        self._from_thread.call(lambda: self._slot.rate_limited(retry_after))
+        self.report(RateLimited(retry_after=retry_after))
+
+    def overloaded(self, retry_after: float | None = None) -> None:
+        self.report(Overloaded(retry_after=retry_after))
+
+    def quota_closed(self, resets_at: float | None = None, window: str | None = None) -> None:
+        self.report(QuotaClosed(resets_at=resets_at, window=window))
+
+    def __repr__(self) -> str:
+        return repr(self._slot)
+
+
+class _Visit:
+    """One `with` block of a thread. Its fields are touched on the loop only, so that no slot falls between the two."""
+
+    def __init__(self) -> None:
+        self._slot: Slot | None = None
+        self._is_over = False
+
+    def take(self, slot: "Slot") -> "Slot":
+        self._slot = slot
+        if self._is_over:  # the thread was interrupted before it heard of the grant
+            slot.release()
+        return slot
+
+    def end(self) -> None:
+        self._is_over = True
+        if self._slot is not None:
+            self._slot.release()
 
 
 class FromThread:
@@ -61,12 +106,8 @@ class FromThread:
 
     def __init__(self, limiter: "Limiter") -> None:
         self._limiter = limiter
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._private: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
         self._starting = threading.Lock()
-
-    def bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The loop the limiter lives on."""
-        self._loop = loop
 
     @contextmanager
     def slot(
@@ -79,18 +120,25 @@ class FromThread:
         timeout: float | None = None,
     ) -> Iterator[ThreadSlot]:
         """`with` a slot: blocks this thread until its turn comes."""
-        entering = self._limiter._enter(scope, session, priority, since, timeout, None, leased=False)
-        waiting = asyncio.run_coroutine_threadsafe(entering, self._home())
+        visit = _Visit()
+
+        async def enter() -> "Slot":
+            slot = await self._limiter._enter(scope, session, priority, since, timeout, None, leased=False)
+            return visit.take(slot)
+
+        loop = self._home()
+        waiting = None
         try:
-            slot = waiting.result()
-        except BaseException:
-            if not waiting.cancel() and waiting.exception() is None:
-                self.call(waiting.result().release)
-            raise
-        try:
-            yield ThreadSlot(self, slot)
+            waiting = asyncio.run_coroutine_threadsafe(enter(), loop)
+            yield ThreadSlot(self, _result(waiting, loop))
         finally:
-            self.call(slot.release)
+            if waiting is not None:
+                waiting.cancel()
+            try:
+                self.call(visit.end)
+            except BaseException:  # interrupted once more: the place must come back, if without waiting for it
+                self._home().call_soon_threadsafe(visit.end)
+                raise
 
     def call(self, function: Callable[[], Result]) -> Result:
         """Run a method of the limiter on its loop and wait for the answer."""
@@ -98,16 +146,54 @@ class FromThread:
         async def run() -> Result:
             return function()
 
-        return asyncio.run_coroutine_threadsafe(run(), self._home()).result()
+        loop = self._home()
+        return _result(asyncio.run_coroutine_threadsafe(run(), loop), loop)
+
+    def close(self) -> None:
+        """`limiter.aclose()` from here: threads that wait get CapacityError."""
+        loop = self._home()
+        _result(asyncio.run_coroutine_threadsafe(self._limiter.aclose(), loop), loop)
 
     def _home(self) -> asyncio.AbstractEventLoop:
         with self._starting:
-            if self._loop is None or self._loop.is_closed():
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="paceline", daemon=True).start()
-        if running_loop() is self._loop:
+            loop = self._limiter._loop
+            if loop is None or loop.is_closed():
+                loop = self._start_private()
+        if running_loop() is loop:
             raise RuntimeError("from_thread would block its own loop; use `async with limiter.slot(...)` here")
-        return self._loop
+        return loop
+
+    def _start_private(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+        self._limiter._move_to(loop)
+        thread = threading.Thread(target=loop.run_forever, name="paceline", daemon=True)
+        self._private = loop, thread
+        thread.start()
+        return loop
+
+    def retire(self, loop: asyncio.AbstractEventLoop, *, idle: bool) -> None:
+        """Another loop takes over: the private one ends, if `loop` is that and nobody waits on it."""
+        if self._private is not None and self._private[0] is loop and idle:
+            thread = self._private[1]
+            self._private = None
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(RETIRE_SECONDS)
+            if not thread.is_alive():
+                loop.close()
+
+
+def _result(answer: "Future[Result]", loop: asyncio.AbstractEventLoop) -> Result:
+    """Wait for it, but not for ever on a loop that was closed meanwhile."""
+    while True:
+        try:
+            return answer.result(LOOK_SECONDS)
+        except TimeoutError:
+            if answer.done():
+                return answer.result()  # the time-out was its own
+            if loop.is_closed():
+                raise CapacityError("the event loop of this limiter was closed") from None
+        except CancelledError:
+            raise CapacityError("the event loop of this limiter ended meanwhile") from None
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
