@@ -18,7 +18,9 @@ CLOCK_STEP_SECONDS = 1.0
 
 def move_to(books: Books, now: float) -> None:
     """It is `now`: what is due happens. A small step back is a clock's wobble, a large one was set by someone."""
-    if now >= books.now:
+    if books.now <= now < books.next_due:
+        books.now = now
+    elif now >= books.now:
         books.now = now  # after a jump, what was due on the way happens now: that is when it is seen
         while (due := books.next_timer()) is not None and due <= now:
             settle(books, _run_due(books))
