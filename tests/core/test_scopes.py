@@ -204,3 +204,50 @@ def test_a_bare_wildcard_stands_for_providers_not_for_the_global_pool() -> None:
     matched = [scope for scope in ("umans", "sessions", "runs", "campaign:x", "agent:claude") if pattern.matches(scope)]
 
     assert matched == ["umans"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(f"anthropic/*/{spelling}" for spelling in OPUS_SPELLINGS),
+        "anthropic/*/claude-opus-*",
+        "anthropic/*/claude-opus-4-*",
+        "anthropic/*/claude-opus-4.*",
+        "anthropic/*/claude-opus-4.6*",
+        "anthropic/*/claude-opus-4-6-*",
+        "anthropic/*/claude-opus-4-6@*",
+        "anthropic/*/claude-opus-4-6-2026*",
+        "anthropic/*/claude-opus-*-20260105",
+        "anthropic/*/us.anthropic.claude-opus-*-v1:0",
+        "anthropic/max-?/anthropic/claude-opus-*",
+    ],
+)
+def test_a_pattern_holds_whatever_way_it_spells_the_model(pattern: str) -> None:
+    """A cap that is spelled as the provider spells the model was never met, and let everybody past."""
+    found = ScopePattern(pattern)
+    assert found.matches(canonical_scope("anthropic/max-1/claude-opus-4-6-20260105"))
+    assert not found.matches("anthropic/max-1/sonnet-4-6")
+    assert ScopePattern(found.text).text == found.text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "model"),
+    [
+        ("claude-3-5-sonnet*", "claude-3-5-sonnet-20241022"),
+        ("claude-3-5-sonnet-*", "claude-3-5-sonnet-20241022"),
+        ("gpt-5.1-2025*", "gpt-5.1-2025-11-13"),
+        ("openai/gpt-5*", "gpt-5-mini"),
+    ],
+)
+def test_patterns_of_other_models_follow_their_canonical_names(pattern: str, model: str) -> None:
+    assert ScopePattern(f"some/*/{pattern}").matches(canonical_scope(f"some/account/{model}"))
+
+
+@pytest.mark.parametrize("scope", [[], {}, None, 5, 1.5, True, b"umans", object()])
+def test_what_is_no_text_is_no_scope(scope: object) -> None:
+    with pytest.raises(InvalidScope):
+        canonical_scope(scope)  # type: ignore[arg-type]
+    with pytest.raises(InvalidScope):
+        path_scopes(scope)  # type: ignore[arg-type]
+    with pytest.raises(InvalidScope):
+        ScopePattern(scope)  # type: ignore[arg-type]

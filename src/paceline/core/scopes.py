@@ -26,6 +26,10 @@ _TAIL = re.compile(
 )
 _CLAUDE_NEW = re.compile(r"(opus|sonnet|haiku|fable)-(\d{1,2})(?:[.-](\d{1,2}))?(?![\d.])")
 _CLAUDE_OLD = re.compile(r"(\d)(?:[.-](\d))?-(opus|sonnet|haiku)$")
+_CLAUDE_OLD_PATTERN = re.compile(r"(\d)(?:[.-](\d))?-(opus|sonnet|haiku)(?=[*?@-]|$)")
+_CLAUDE_DOTTED = re.compile(r"((?:opus|sonnet|haiku|fable)-\d{1,2})\.")
+_CLAUDE_ANY_DATE = re.compile(r"((?:opus|sonnet|haiku|fable)-\d{1,2}-\d{1,2})[-@]\*$")
+_ANY_DATE = re.compile(r"[-@]20\d\d[\d-]*\*$")
 
 
 @lru_cache(maxsize=4096)
@@ -53,11 +57,15 @@ def _canonical_claude(model: str) -> str:
     return model
 
 
-@lru_cache(maxsize=16384)
 def canonical_scope(scope: str) -> str:
     """The one spelling of a scope, or `InvalidScope`."""
     if not isinstance(scope, str) or not scope or len(scope) > _LONGEST_NAME:
         raise InvalidScope(f"scope {_shown(scope)} must be a name of 1 to {_LONGEST_NAME} characters")
+    return _canonical(scope)
+
+
+@lru_cache(maxsize=16384)
+def _canonical(scope: str) -> str:
     if scope in (SESSIONS, RUNS) or _LABELLED.fullmatch(scope):
         return scope
     parts = scope.split("/", 2)
@@ -74,7 +82,6 @@ def canonical_scope(scope: str) -> str:
     return "/".join(parts)
 
 
-@lru_cache(maxsize=16384)
 def path_scopes(scope: str) -> tuple[str, ...]:
     """A provider path and all it lies in, widest first: `a/b/c` gives `a`, `a/b`, `a/b/c`."""
     scope = canonical_scope(scope)
@@ -132,11 +139,27 @@ def _canonical_pattern(text: str) -> str:
         raise InvalidScope(f"scope pattern {_shown(text)} must be a name of 1 to {_LONGEST_NAME} characters")
     parts = text.split("/", 2)
     if len(parts) == 3:
-        parts[2] = parts[2].lower().removeprefix("claude-")
+        parts[2] = _model_pattern(parts[2])
     for part in parts:
         if not (_PATTERN_PART.fullmatch(part) or _LABELLED.fullmatch(part)):
             raise InvalidScope(f"scope pattern {_shown(text)} has a part {_shown(part)} that is no name or wildcard")
     return "/".join(parts)
+
+
+def _model_pattern(text: str) -> str:
+    """Models are matched by their canonical names, so what a pattern spells out of them is spelled the same way."""
+    if not _WILDCARD.search(text):
+        return canonical_model(text)
+    model = text.lower().rsplit("/", 1)[-1]
+    model = _VENDOR_PREFIX.sub("", model, count=1)
+    while (shorter := _TAIL.sub("", model)) != model and shorter:
+        model = shorter
+    model = _ANY_DATE.sub("*", model.removeprefix("claude-"))
+    if old := _CLAUDE_OLD_PATTERN.match(model):
+        major, minor, family = old.groups()
+        version = f"{major}-{minor}" if minor else major
+        model = f"{family}-{version}{model[old.end() :]}"
+    return _CLAUDE_ANY_DATE.sub(r"\1*", _CLAUDE_DOTTED.sub(r"\1-", model, count=1))
 
 
 def _part_regex(part: str) -> str:
