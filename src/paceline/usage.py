@@ -18,8 +18,14 @@ def openai_compatible_usage(
     It reads `usage.concurrent_sessions` and, where given, `limits.concurrency.limit` and
     `.hard_cap`. It never raises: what cannot be read is None.
     """
-    url = base_url.rstrip("/") + "/usage"
-    headers = {"Authorization": f"Bearer {key}"}
+    return usage_at(base_url.rstrip("/") + "/usage", key, client=client)
+
+
+def usage_at(
+    url: str, key: str | None, *, client: httpx.AsyncClient | None = None
+) -> Callable[[], Awaitable[Usage | None]]:
+    """The same for the whole address of a `/usage` answer, with or without a key."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     async def fetch(http: httpx.AsyncClient) -> Usage | None:
         try:

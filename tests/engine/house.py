@@ -11,6 +11,7 @@ from paceline.core import GovernorSettings, ScopeStatus
 from paceline.core.lifecycle import Policy
 from paceline.engine import control
 from paceline.engine.engine import Engine, EngineSettings
+from paceline.engine.polling import UsageSource
 from paceline.events import Event
 from paceline.executors import Launch
 from paceline.store import Campaign, MemoryStore, Store, Unit, UnitSpec
@@ -45,12 +46,18 @@ class House:
         lease: float = 60.0,
         policy: Policy | None = None,
         store: Store | None = None,
+        usage: Mapping[str, UsageSource] | None = None,
     ) -> None:
+        self.usage = dict(usage or {})
         self.clock = VirtualClock(NOW)
         self.store: Store = MemoryStore() if store is None else store
         self.executor = ScriptedExecutor(script, self.clock)
         self.settings = EngineSettings(
-            governor=GovernorSettings(limits={"sessions": pool, **(limits or {})}, reserves=dict(reserves or {})),
+            governor=GovernorSettings(
+                limits={"sessions": pool, **(limits or {})},
+                reserves=dict(reserves or {}),
+                usage_scopes=tuple(self.usage),
+            ),
             accounts={account.name: account for account in accounts},
             heartbeat=heartbeat,
             lease=lease,
@@ -94,6 +101,7 @@ class House:
             agents=load_agent,
             environ={"HOME": "/home/ada", "ANTHROPIC_API_KEY": "sk-secret"},
             owner=f"engine{self.starts}",
+            usage=self.usage,
         )
 
     async def run(self, seconds: float) -> None:

@@ -15,11 +15,13 @@ from paceline.cli.leading import ENGINE, HOST, Leader, LeadLock, new_owner
 from paceline.clock import SystemClock
 from paceline.core.lifecycle import Policy
 from paceline.engine.engine import Engine, EngineSettings
+from paceline.engine.polling import UsageSource
 from paceline.errors import EngineBusy, InvalidSettings, StoreError
 from paceline.executors.spool import Spool
 from paceline.executors.terminal import TerminalExecutor
 from paceline.settings import Settings, governor_settings, load_settings
 from paceline.store import SqliteStore, Store
+from paceline.usage import usage_at
 
 STEP_BACK_SECONDS = 3.0
 """An `exec` that answers for slots looks for an engine more often than this, and makes room for it."""
@@ -94,6 +96,17 @@ def engine_settings(settings: Settings, zone: ZoneInfo) -> EngineSettings:
     )
 
 
+def usage_sources(settings: Settings, environ: Mapping[str, str]) -> dict[str, UsageSource]:
+    """Providers that tell their own count, asked with the key of their first account that has one."""
+    sources = {}
+    for name, provider in settings.providers.items():
+        if provider.usage_url is not None:
+            named = [account.key_env for account in settings.accounts.values() if account.provider == name]
+            keys = [environ[variable] for variable in named if variable is not None and variable in environ]
+            sources[name] = usage_at(provider.usage_url, keys[0] if keys else None)
+    return sources
+
+
 @contextlib.contextmanager
 def leading_engine(home: Home) -> Iterator[Engine]:
     """An engine that nobody else on this machine stands in the way of; `EngineBusy` if one runs already."""
@@ -115,6 +128,7 @@ def leading_engine(home: Home) -> Iterator[Engine]:
             agents=home.settings.agent,
             environ=home.environ,
             owner=owner,
+            usage=usage_sources(home.settings, home.environ),
         )
     finally:
         executor.close()

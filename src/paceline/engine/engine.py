@@ -15,7 +15,7 @@ import msgspec
 from paceline.agents import AgentProfile
 from paceline.agents.launch import Account
 from paceline.clock import Clock
-from paceline.core import Governor, GovernorSettings, Granted, Ticket
+from paceline.core import Governor, GovernorSettings, Granted, PollUsage, Ticket
 from paceline.core.lifecycle import Outcome, Policy, settle_try
 from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Signal
 from paceline.engine import control
@@ -23,7 +23,8 @@ from paceline.engine.deadlines import Deadlines
 from paceline.engine.launching import launch_order
 from paceline.engine.lines import NO_ACCOUNT, Line, Lines
 from paceline.engine.outside import TICKET_PREFIX, OutsideSlots
-from paceline.engine.parking import Parking
+from paceline.engine.parking import Parking, accounts_within
+from paceline.engine.polling import UsagePolls, UsageSource
 from paceline.engine.remembered import CommandReader, load_governor, save_governor
 from paceline.engine.sessions import LiveSession
 from paceline.engine.telling import unit_event
@@ -65,6 +66,7 @@ class Engine:
         agents: Callable[[str], AgentProfile],
         environ: Mapping[str, str],
         owner: str,
+        usage: Mapping[str, UsageSource] | None = None,
     ) -> None:
         self.settings = settings
         self._store = store
@@ -76,6 +78,7 @@ class Engine:
         self._governor = Governor(settings.governor, now=clock.now())
         self._lines = Lines(self._governor, settings.accounts, owner)
         self._parking = Parking(self._governor)
+        self._polls = UsagePolls(usage or {}, self.wake)
         self._live: dict[str, LiveSession] = {}
         self._deadlines = Deadlines()
         self._campaigns: dict[str, Campaign] = {}
@@ -127,6 +130,8 @@ class Engine:
         if self._is_shaken:
             self._recover(now)  # a claim may be stored whose answer was lost
             self._is_shaken = False
+        for scope, answer in self._polls.take_answers():
+            self._governor.report(scope, answer, now=now)
         self._read_sessions(now)
         self._settle_ended(now)
         self._store.wake_units(now=now)
@@ -190,6 +195,7 @@ class Engine:
 
     def close(self) -> None:
         """Store what there is to store and let go. Live sessions go on. One that lost the lead writes nothing."""
+        self._polls.close()
         if not self._leads:
             return
         self._leads = False
@@ -363,13 +369,6 @@ class Engine:
         spent_it_alone = session.has_answered and session.is_alone_in_fresh_window
         return msgspec.structs.replace(outcome, resume_at=opens_at, opened_window=spent_it_alone)
 
-    def _wake_parked(self, scope: str) -> None:
-        """A window has reopened, perhaps early: who was parked for it need not wait for the reset."""
-        for account in self.settings.accounts.values():
-            path = f"{account.provider}/{account.name}"
-            if scope == account.provider or f"{scope}/".startswith(f"{path}/"):
-                self._store.wake_account(account.name)
-
     def _settled(self, unit: Unit, outcome: Outcome, now: float, max_attempts: int | None = None) -> Settled:
         policy = self.settings.policy
         if max_attempts is not None:
@@ -397,9 +396,12 @@ class Engine:
                 if not self._lines.has(effect.ticket_id):
                     continue  # it was given back since
                 granted.setdefault(self._lines.line_of(effect.ticket_id), []).append(effect.ticket_id)
+            elif isinstance(effect, PollUsage):
+                self._polls.ask(effect.scope)
             elif isinstance(effect, Event):
-                if effect.name == "window.reopened":
-                    self._wake_parked(effect.scope or "")
+                if effect.name == "window.reopened":  # perhaps early: those parked for it need not wait for the reset
+                    for account in accounts_within(effect.scope or "", self.settings.accounts.values()):
+                        self._store.wake_account(account)
                 self._news.append(effect)
                 self._has_learnt = True
                 if effect.name == "window.canary":

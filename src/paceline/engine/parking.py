@@ -4,8 +4,9 @@ Here: times for units that wait for a window. Never here: whether they may then 
 go first, whoever asks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from paceline.agents.launch import Account
 from paceline.core import Governor, WindowStatus
 
 TRUSTED_CONFIDENCE = 0.5
@@ -37,6 +38,15 @@ class Parking:
         statuses = [self._governor.status(scope, now=now) for scope in scopes]
         windows = [window for status in statuses if status is not None for window in status.windows]
         return [window for window in windows if window.state == "closed"]
+
+
+def accounts_within(scope: str, accounts: Iterable[Account]) -> list[str]:
+    """The accounts that a window of the scope is about: all of a provider, or the one on the path."""
+    return [
+        account.name
+        for account in accounts
+        if scope == account.provider or f"{scope}/".startswith(f"{account.provider}/{account.name}/")
+    ]
 
 
 def _believed(window: WindowStatus) -> float:

@@ -1,0 +1,47 @@
+"""A provider that tells its own count: the engine asks it, and starts no more than the answer leaves."""
+
+from itertools import pairwise
+
+from tests.engine.house import House
+from tests.engine.test_engine_limits import MINUTE, works
+
+from paceline.core.signals import Usage
+
+
+class Provider:
+    """Counts two sessions of someone else on the same account, and allows three."""
+
+    def __init__(self) -> None:
+        self.house: House | None = None
+        self.asked = 0
+
+    async def count(self) -> Usage:
+        assert self.house is not None
+        self.asked += 1
+        return Usage(concurrent_sessions=2 + len(self.house.running()), limit=3)
+
+
+async def test_while_units_wait_the_provider_is_asked_and_no_more_start_than_its_count_leaves() -> None:
+    provider = Provider()
+    async with House(works, pool=8, heartbeat=1.0, usage={"anthropic": provider.count}) as house:
+        provider.house = house
+        house.add_claude("night", 3)
+
+        await house.run(10 * MINUTE)
+
+        starts = [event.at for event in house.events("unit.started")]
+        assert [later - earlier >= MINUTE for earlier, later in pairwise(starts)] == [True, True]
+        assert house.scope("anthropic").platform == 3
+        assert provider.asked > 60
+
+
+async def test_a_source_that_fails_is_unknown_and_holds_nothing_up_for_good() -> None:
+    async def broken() -> Usage:
+        raise OSError("no route")
+
+    async with House(works, heartbeat=1.0, limits={"anthropic": 1}, usage={"anthropic": broken}) as house:
+        house.add_claude("night", 3)
+
+        await house.run(10 * MINUTE)
+
+        assert sorted(house.states().values()) == ["done"] * 3
