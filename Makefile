@@ -35,8 +35,10 @@ bench: env  ## raw cost against other libraries, as ratios in one run
 	$(BIN)/python -m benchmarks.limiter
 	$(BIN)/python -m benchmarks.stream
 	$(BIN)/python -m benchmarks.store
+	$(BIN)/python -m benchmarks.launch
+	$(BIN)/python -m benchmarks.engine
 
-soak: env  ## 100,000 seeds of the simulated world
+soak: env  ## 100,000 seeds of the simulated world, and long random lives of store and engine
 	$(PYTEST) -n $(WORKERS) -m soak
 
 fuzz: env  ## ten minutes of mutated agent output (PACELINE_FUZZ_SECONDS)
