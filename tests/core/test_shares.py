@@ -98,6 +98,24 @@ def test_a_history_before_a_quiet_time_is_no_debt() -> None:
     assert abs(served["second"] - served["old"]) <= 4, served
 
 
+def test_a_newcomer_owes_nothing_for_a_group_that_never_had_to_wait() -> None:
+    """`free` uses much where there is no limit; the newcomer waits first where nobody else does, then for a place."""
+    shop = Shop()
+    for number in range(20):
+        shop.governor.request(Ticket(f"free-{number}", ("elsewhere",), "free"), now=0.0)
+    for _ in range(3):
+        shop.ask("busy")
+    shop.serve(1_000, {"busy": "umans"})
+    shop.governor.set_limit("openai", 1, now=shop.now)
+    shop.governor.request(Ticket("other", ("openai",), "other"), now=shop.now)
+    shop.ask("newcomer", "openai")
+    shop.governor.release("other", now=shop.now)
+
+    served = shop.serve(100, {"busy": "umans", "newcomer": "openai"})
+
+    assert abs(served["busy"] - served["newcomer"]) <= 8, served
+
+
 def test_one_level_up_is_twice_the_share() -> None:
     shop = Shop()
     for _ in range(400):

@@ -8,17 +8,19 @@ from paceline.core.scope_state import ScopeState
 def lift_newcomer(books: Books, group: Group, refusing: ScopeState) -> None:
     """A group that had nothing to run comes back at the current virtual time: no hoarded credit.
 
-    That is the time of those it now waits beside. Where nobody waits yet, all that was used before is
-    past: it starts level with the largest. Groups that never have to wait set no time: what they
-    leave unused is nobody's credit.
+    That is the time of those it now waits beside, else of those who wait elsewhere: it may meet them next.
+    Where nobody waits at all, what was used before is past: it starts level with the largest. Groups that
+    never have to wait set no time: what they leave unused is nobody's credit, what they use nobody's debt.
     """
     rivals = {lane.group for lane in refusing.run_lanes}
     rivals.update(other for other in tuple(refusing.watchers) if foremost_watcher(refusing, other) is not None)
     rivals.discard(group)
-    if rivals:
-        _lift(books, [group], min(_values(books, list(rivals))))
-    elif len(books.groups) > 1:
-        _lift(books, [group], max(_values(books, [other for other in books.groups.values() if other is not group])))
+    others = [other for other in books.groups.values() if other is not group]
+    waiting = list(rivals) or [other for other in others if other.waiting]
+    if waiting:
+        _lift(books, [group], min(_values(books, waiting)))
+    elif others:
+        _lift(books, [group], max(_values(books, others)))
 
 
 def lift_blocked(books: Books, scope: ScopeState) -> None:
