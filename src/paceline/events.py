@@ -1,7 +1,7 @@
 """Every event name with its fields, in one list. Logs, metrics, streams and tables read it.
 
 The Governor tells what happened to scopes, windows and leases. That a slot was granted, deferred or
-released is the answer its caller gets; the callers (limiter, engine, gateway) tell that.
+released is the answer its caller gets: the limiter tells that, and the engine tells what became of units.
 """
 
 from typing import Final

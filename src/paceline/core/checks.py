@@ -23,7 +23,7 @@ def check_seconds(value: object, name: str, *, above_zero: bool = False) -> floa
         raise InvalidDuration(f"{name} must be a number of seconds; got {value!r:.80}")
     if not math.isfinite(value) or value < 0 or value > LONGEST_SECONDS or (above_zero and value == 0):
         least = "> 0" if above_zero else ">= 0"
-        raise InvalidDuration(f"{name} must be a finite number of seconds {least}; got {value!r}")
+        raise InvalidDuration(f"{name} must be a finite number of seconds {least}, ten years at most; got {value!r}")
     return float(value)
 
 
