@@ -44,9 +44,6 @@ class Lines:
         self._troubles: dict[tuple[str, str], Deferred] = {}
         self._count = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._by_ticket)
-
     def fit(
         self,
         campaigns: Iterable[Campaign],
