@@ -95,7 +95,7 @@ def shown(name: object) -> str:
 
 def refusal_of(name: object) -> str | None:
     try:
-        canonical_scope(name)
+        canonical_scope(name)  # type: ignore[arg-type]
     except InvalidScope as error:
         return str(error)
     return None

@@ -6,6 +6,7 @@ Counting only. Who may enter is decided in `admission.py`; what a signal does, i
 import math
 from bisect import insort
 from collections import deque
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from paceline.core.limits import UNLIMITED, LimitTable, PatternTable
@@ -62,6 +63,7 @@ class Books:
         self.timers: list[tuple[float, int, ScopeState]] = []
         self.claim_timers: list[tuple[float, int, Waiter]] = []
         self._timer_count = 0
+        self._group_count = 0
         self._tidy_at = TIDY_AT_LEAST
         for text in (*settings.limits, *settings.cooldowns):
             if (pattern := ScopePattern(text)).is_exact:
@@ -127,7 +129,9 @@ class Books:
         for scope in lane.scopes:
             scope.lane_count += 1
         if parent_slot is not None:
-            parent_slot.run_lanes = [*(parent_slot.run_lanes or ()), lane]
+            if parent_slot.run_lanes is None:
+                parent_slot.run_lanes = {}
+            parent_slot.run_lanes[lane] = None
         self.lanes[key] = lane
         return lane
 
@@ -135,22 +139,29 @@ class Books:
         """A campaign, or for bare tickets a priority level."""
         group = self.groups.get(name)
         if group is None:
-            group = self.groups[name] = Group(name, len(self.groups), weight, self.now)
+            group = self.groups[name] = Group(name, self._group_count, weight, self.now)
+            self._group_count += 1
         return group
 
     def forget_lanes(self, parent: str | None = None) -> None:
         """Drop empty lanes (of one parent), so that they are made and checked anew."""
         for key in [key for key, lane in self.lanes.items() if not lane.size and (parent is None or key[3] == parent)]:
-            for scope in self.lanes.pop(key).scopes:
+            lane = self.lanes.pop(key)
+            for scope in lane.scopes:
                 scope.lane_count -= 1
+            if lane.parent is not None and lane.parent.run_lanes is not None:
+                lane.parent.run_lanes.pop(lane, None)
 
     def _tidy(self) -> None:
-        """Scopes and lanes of campaigns and agents long gone do not pile up."""
-        if len(self.scopes) + len(self.lanes) < self._tidy_at:
+        """Scopes, lanes and groups of campaigns and agents long gone do not pile up; what has a setting stays."""
+        if len(self.scopes) + len(self.lanes) + len(self.groups) < self._tidy_at:
             return
         self.forget_lanes()
-        self.scopes = {name: scope for name, scope in self.scopes.items() if not scope.is_idle}
-        self._tidy_at = max(TIDY_AT_LEAST, 2 * (len(self.scopes) + len(self.lanes)))
+        named = {*self.limits.entries(), *self.cooldowns.entries()}
+        self.scopes = {name: scope for name, scope in self.scopes.items() if name in named or not scope.is_idle}
+        busy = {lane.group for lane in self.lanes.values()} | {slot.lane.group for slot in self.slots.values()}
+        self.groups = {name: group for name, group in self.groups.items() if group in busy}
+        self._tidy_at = max(TIDY_AT_LEAST, 2 * (len(self.scopes) + len(self.lanes) + len(self.groups)))
 
     # -- places --------------------------------------------------------------------------------
 
@@ -220,12 +231,15 @@ class Books:
             elif scope.alert:
                 hot.append(scope)
         if slot.run_lanes is not None:
-            self._orphan(slot.run_lanes)
+            self._orphan(slot, slot.run_lanes)
             slot.run_lanes = None
             self.forget_lanes(parent=ticket.id)
 
-    def _orphan(self, lanes: list[Lane]) -> None:
-        """Runs that still wait when their session ends wait on as any others do."""
+    def _orphan(self, session: LiveSlot, lanes: Iterable[Lane]) -> None:
+        """Runs that still wait when their session ends wait on as any others do, in lines of their own.
+
+        The session's name may come back, and its new runs belong to that one.
+        """
         for lane in lanes:
             lane.parent = None
             scope = lane.watching
@@ -233,6 +247,10 @@ class Books:
                 del scope.run_lanes[lane]
                 watch(lane, scope)
                 scope.refresh()
+        session_id = session.ticket.id
+        for key in [key for key, lane in self.lanes.items() if key[3] == session_id and lane.size]:
+            scopes, group, priority, _, spread = key
+            self.lanes[scopes, group, priority, f"{session_id} until {session.token}", spread] = self.lanes.pop(key)
 
     def _frees_place(self, slot: LiveSlot, scope: ScopeState) -> bool:
         """A session holds max(1, its live runs) places, so not every end frees one."""

@@ -69,12 +69,18 @@ class Governor(Steering):
         Grants come as effects.
         """
         move_to(self.books, now)
-        lanes = [self.books.lane(ticket) for ticket in tickets]
-        for lane, ticket in zip(lanes, tickets, strict=True):
+        for ticket in tickets:
+            self.check(ticket)
             if ticket.id in self.books.slots or ticket.id in self.books.waiters:
                 raise TicketConflict(f"ticket id {ticket.id!r} is in use; choose another id")
+        if len({ticket.id for ticket in tickets}) < len(tickets):
+            raise TicketConflict("two of these tickets have the same id; choose another id")
+        asked = []
+        for ticket in tickets:
+            lane = self.books.lane(ticket)  # found just before it is used: an empty one may be tidied away
             enqueue(self.books, lane, ticket, lane.watching or lane.checks[0])
-        settle(self.books, [scope for lane in dict.fromkeys(lanes) for scope in lane.scopes])
+            asked.append(lane)
+        settle(self.books, [scope for lane in dict.fromkeys(asked) for scope in lane.scopes])
 
     def check(self, ticket: Ticket) -> None:
         """Raise what is wrong with the ticket's scopes or priority, if anything is; nothing is changed."""

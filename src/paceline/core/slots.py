@@ -23,7 +23,7 @@ class LiveSlot(msgspec.Struct, eq=False, gc=False):
     reclaim_at: float | None = None
     released: bool = False
     runs: dict[str, int] | None = None
-    run_lanes: "list[Lane] | None" = None
+    run_lanes: "dict[Lane, None] | None" = None
 
     def covers(self, scope: str) -> bool:
         """Whether a run of this session needs no place of its own in the scope: the session's is free."""
