@@ -7,8 +7,7 @@ Not thread-safe: it belongs to one event loop. Other threads, and scripts withou
 import asyncio
 import logging
 import math
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TypeVar
 
 import msgspec
@@ -24,7 +23,7 @@ from paceline.core import (
     Snapshot,
     Ticket,
 )
-from paceline.core.checks import check_limit, check_seconds
+from paceline.core.checks import check_callable, check_limit, check_mapping, check_name, check_seconds
 from paceline.core.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
 from paceline.core.settings import Cooldown, HeadroomMode
 from paceline.core.signals import RateLimited, Signal, Usage
@@ -33,13 +32,12 @@ from paceline.errors import (
     InvalidInput,
     InvalidScope,
     InvalidSnapshot,
-    MaxRunsExceeded,
-    MaxSessionsExceeded,
     SlotLost,
     SlotTimeout,
-    TicketConflict,
 )
 from paceline.events import Event
+from paceline.listener import Listener
+from paceline.named import NamedSlots
 from paceline.slot import OnQueued, Slot, SlotContext
 from paceline.threads import FromThread, running_loop
 
@@ -62,7 +60,7 @@ class LimiterStatus(msgspec.Struct, frozen=True):
     available_run_slots: int | None
 
 
-class Limiter:
+class Limiter(NamedSlots):
     """Governs sessions and runs over a global pool, providers, accounts and models at once."""
 
     def __init__(
@@ -86,13 +84,13 @@ class Limiter:
             SESSIONS: check_limit(max_parallel_sessions, "max_parallel_sessions"),
             RUNS: check_limit(max_parallel_runs, "max_parallel_runs"),
         }
-        self._usage = {canonical_scope(scope): source for scope, source in _mapping(usage, "usage").items()}
+        self._usage = {canonical_scope(scope): source for scope, source in check_mapping(usage, "usage").items()}
         for scope, source in self._usage.items():
-            _callable(source, f"usage[{scope!r}]")
+            check_callable(source, f"usage[{scope!r}]")
         if on_event is not None:
-            _callable(on_event, "on_event")
+            check_callable(on_event, "on_event")
         settings = GovernorSettings(
-            limits={**pool, **_mapping(limits, "limits")},
+            limits={**pool, **check_mapping(limits, "limits")},
             cooldown=cooldown,
             headroom=headroom,
             usage_scopes=tuple(self._usage),
@@ -103,19 +101,16 @@ class Limiter:
         )
         self._clock = SystemClock() if clock is None else clock
         self._now = self._clock.now
-        self._on_event = on_event
+        self._listener = None if on_event is None else Listener(on_event)
         self._futures: dict[str, asyncio.Future[Granted]] = {}
         self._timeouts: dict[str, TimerHandle] = {}
-        self._by_session: dict[str, dict[str, None]] = {}
-        self._run_owner: dict[str, str] = {}
+        NamedSlots.__init__(self)
         self._paths: dict[str, tuple[str, ...]] = {}
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._timer: TimerHandle | None = None
         self._armed_for = math.inf
         self._count = 0
         self._closed = False
-        self._untold: deque[Event] = deque()
-        self._is_telling = False
         self._loop = running_loop()
         self.from_thread = FromThread(self)
         if restore is None:
@@ -197,7 +192,7 @@ class Limiter:
         if timeout is not None:
             check_seconds(timeout, "timeout")
         if on_queued is not None:
-            _callable(on_queued, "on_queued")
+            check_callable(on_queued, "on_queued")
         if context is not None and context.entered:
             raise RuntimeError("this slot(...) is in use; write limiter.slot(...) anew for each `async with`")
         ticket = self._ticket(scope, session, priority, since, leased)
@@ -235,20 +230,15 @@ class Limiter:
         if since is not None and type(since) not in (float, int):
             raise InvalidInput(f"since must be a time in seconds, or None; got {since!r:.80}")
         self._count += 1
-        parent = self._session_ticket(_name(session, "session")) if session is not None else None
+        parent = self._session_ticket(check_name(session, "session")) if session is not None else None
         return Ticket(f"slot-{self._count}", scopes, "", priority, since, parent, None, leased)
 
     def _hold(self, granted: Granted, scope: str, session: str | None) -> Slot:
         if session is not None:
             self._by_session.setdefault(session, {})[granted.ticket_id] = None
-        if self._on_event is not None:
+        if self._listener is not None:
             self._tell_granted(granted, scope)
         return Slot(self, granted, scope, session)
-
-    def _session_ticket(self, session: str) -> str | None:
-        """The ticket of a session that was acquired by name."""
-        ticket_id = _session_id(session)
-        return ticket_id if ticket_id in self._by_session.get(session, ()) else None
 
     def _join_line(
         self, ticket_id: str, deferred: Deferred, timeout: float | None, on_queued: OnQueued
@@ -260,7 +250,7 @@ class Limiter:
             self._attend()
         if self._timer is None and self._armed_for != math.inf:
             self._arm()  # calls made before there was a loop could not
-        if self._on_event is not None:
+        if self._listener is not None:
             fields: dict[str, object] = {
                 "ticket": ticket_id,
                 "reason": deferred.reason,
@@ -293,7 +283,7 @@ class Limiter:
         ticket_id = granted.ticket_id
         if session is not None:
             self._forget(session, ticket_id)
-        if self._on_event is not None:
+        if self._listener is not None:
             self._release_named(ticket_id)
             return
         self._governor.release(ticket_id, now=self._now())
@@ -305,70 +295,6 @@ class Limiter:
         self._attend()
         if not renewed:
             raise SlotLost(f"{slot.id} in {slot.scope} was not renewed in time; its place is given on")
-
-    # -- sessions and runs by name ---------------------------------------------------------------
-
-    def acquire_session(self, session: str, *, scope: str | None = None) -> None:
-        """A place for a whole session, held until released. Never waits; again for the same name does nothing."""
-        scopes = (SESSIONS, *(path_scopes(scope) if scope is not None else ()))
-        self._acquire_named(_session_id(_name(session, "session")), session, scopes, None, MaxSessionsExceeded)
-
-    def acquire_run(self, session: str, run: str, *, scope: str | None = None) -> None:
-        """A place for one run of a session, held until released with it or before. Never waits."""
-        ticket_id = _run_id(_name(run, "run"))
-        owner = self._run_owner.get(ticket_id, _name(session, "session"))
-        if owner != session:
-            raise TicketConflict(f"run {run!r} belongs to session {owner!r}; choose another id for session {session!r}")
-        scopes = (RUNS, *(path_scopes(scope) if scope is not None else ()))
-        self._acquire_named(ticket_id, session, scopes, self._session_ticket(session), MaxRunsExceeded)
-        self._run_owner[ticket_id] = session
-
-    def _acquire_named(
-        self, ticket_id: str, session: str, scopes: tuple[str, ...], parent: str | None, error: type[CapacityError]
-    ) -> None:
-        if self._closed:
-            raise CapacityError("the limiter is closed")
-        if ticket_id in self._by_session.get(session, ()):
-            self._governor.renew(ticket_id, now=self._now())  # one from before a restart has found its holder
-            return
-        verdict = self._governor.try_request(Ticket(ticket_id, scopes, parent=parent, leased=False), now=self._now())
-        if isinstance(verdict, Granted):
-            self._by_session.setdefault(session, {})[ticket_id] = None
-        self._attend()
-        if isinstance(verdict, Deferred):
-            raise error(verdict.detail)
-        self._tell_granted(verdict, scopes[-1])
-
-    def release_run(self, run: str) -> None:
-        """Give a run's place back. Idempotent."""
-        ticket_id = _run_id(_name(run, "run"))
-        self._forget(self._run_owner.get(ticket_id, ""), ticket_id)
-        self._release_named(ticket_id)
-
-    def release_session(self, session: str) -> None:
-        """Give the session's place back, and those of all its runs. Idempotent."""
-        held = self._by_session.pop(_name(session, "session"), {})
-        for ticket_id in sorted(held, key=lambda held_id: held_id == _session_id(session)):  # the session itself last
-            self._run_owner.pop(ticket_id, None)
-            self._release_named(ticket_id)
-
-    def _release_named(self, ticket_id: str) -> None:
-        now = self._now()
-        self._governor.pass_time(now=now)
-        slot = self._books.slots.get(ticket_id)  # it may have been reclaimed just now, or long ago
-        self._governor.release(ticket_id, now=now)
-        self._attend()
-        if slot is not None and self._on_event is not None:
-            fields: dict[str, object] = {"ticket": ticket_id, "held": now - slot.granted_at}
-            self._tell("slot.released", now, slot.lane.names[-1], fields)
-
-    def _forget(self, session: str, ticket_id: str) -> None:
-        self._run_owner.pop(ticket_id, None)
-        held = self._by_session.get(session)
-        if held is not None:
-            held.pop(ticket_id, None)
-            if not held:
-                del self._by_session[session]
 
     # -- limits and what is learnt ---------------------------------------------------------------
 
@@ -460,15 +386,11 @@ class Limiter:
         without_line = msgspec.structs.replace(snapshot, waiters=(), claims=(), effects=())  # who waited is gone
         self._governor = Governor.restore(without_line, now=self._now(), settings=settings)
         for record in snapshot.slots:
-            kind, _, name = record.ticket.id.partition(":")
-            if kind == "session":
-                self._by_session.setdefault(name, {})[record.ticket.id] = None
-            elif kind == "run" and record.ticket.parent is not None:
-                owner = record.ticket.parent.removeprefix("session:")
-                self._by_session.setdefault(owner, {})[record.ticket.id] = None
-                self._run_owner[record.ticket.id] = owner
-            elif (number := kind.removeprefix("slot-")) != kind and number.isdecimal():
+            number = record.ticket.id.removeprefix("slot-")
+            if number.isdecimal():
                 self._count = max(self._count, int(number))
+            else:
+                self._remember_named(record.ticket)
         self._governor.advance(now=self._now())
 
     async def aclose(self) -> None:
@@ -502,9 +424,8 @@ class Limiter:
                     self._complete(effect)
                 elif isinstance(effect, PollUsage):
                     self._poll(effect.scope)
-            if self._on_event is not None:
-                self._untold.extend(effect for effect in effects if isinstance(effect, Event))
-                self._tell_all()
+            if self._listener is not None:
+                self._listener.tell(*(effect for effect in effects if isinstance(effect, Event)))
         if books.next_due < self._armed_for:
             self._arm()
 
@@ -513,24 +434,8 @@ class Limiter:
         self._tell("slot.granted", granted.granted_at, scope, fields)
 
     def _tell(self, name: str, at: float, scope: str | None, fields: dict[str, object]) -> None:
-        if self._on_event is not None:
-            self._untold.append(Event(name, at, scope, None, fields))
-            self._tell_all()
-
-    def _tell_all(self) -> None:
-        """In the order they happened, also when a listener makes more happen. Its fault must not stop admission."""
-        if self._is_telling or self._on_event is None:
-            return
-        self._is_telling = True
-        try:
-            while self._untold:
-                event = self._untold.popleft()
-                try:
-                    self._on_event(event)
-                except Exception:
-                    log.exception("on_event failed for %s", event.name)
-        finally:
-            self._is_telling = False
+        if self._listener is not None:
+            self._listener.tell(Event(name, at, scope, None, fields))
 
     def _complete(self, granted: Granted) -> None:
         future = self._futures.pop(granted.ticket_id, None)
@@ -580,33 +485,6 @@ class Limiter:
             return  # given up long ago: what it says now is old
         del self._polls[scope]
         self.report(scope, usage if isinstance(usage, Usage) else Usage())
-
-
-def _name(value: object, what: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise InvalidInput(f"the name of a {what} must be text, and not empty; got {value!r:.80}")
-    return value
-
-
-def _callable(value: object, what: str) -> None:
-    if not callable(value):
-        raise InvalidInput(f"{what} must be a function; got {value!r:.80}")
-
-
-def _mapping(value: Mapping[str, Value] | None, what: str) -> Mapping[str, Value]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise InvalidInput(f"{what} must be a dict by scope; got {value!r:.80}")
-    return value
-
-
-def _session_id(session: str) -> str:
-    return f"session:{session}"
-
-
-def _run_id(run: str) -> str:
-    return f"run:{run}"
 
 
 def _available(status: ScopeStatus) -> int | None:

@@ -1,8 +1,12 @@
 """Checks of values at the door. Each names the field, the value and what would do."""
 
 import math
+from collections.abc import Mapping
+from typing import TypeVar
 
-from paceline.errors import InvalidDuration, InvalidLimit
+from paceline.errors import InvalidDuration, InvalidInput, InvalidLimit
+
+Value = TypeVar("Value")
 
 LARGEST_LIMIT = 1_000_000_000
 LONGEST_SECONDS = 10 * 365 * 86400.0
@@ -34,3 +38,22 @@ def outside_seconds(value: object) -> float | None:
     if not math.isfinite(value) or not 0 < value <= LONGEST_SECONDS:
         return None
     return float(value)
+
+
+def check_name(value: object, what: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidInput(f"the name of a {what} must be text, and not empty; got {value!r:.80}")
+    return value
+
+
+def check_callable(value: object, what: str) -> None:
+    if not callable(value):
+        raise InvalidInput(f"{what} must be a function; got {value!r:.80}")
+
+
+def check_mapping(value: Mapping[str, Value] | None, what: str) -> Mapping[str, Value]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{what} must be a dict by scope; got {value!r:.80}")
+    return value
