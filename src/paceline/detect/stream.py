@@ -54,6 +54,7 @@ _LINES_BEFORE_STREAM = 8
 _RETRY_WORDS = re.compile(r"[Rr]etrying (?:in|after|with)\b|Reconnecting\.\.\.")
 _JSON_START = re.compile(r"[^A-Za-z]{0,40}?[{\[]")
 _CANCELLED = "Operation cancelled."
+_decode_head = msgspec.json.Decoder(Head).decode
 
 
 class StreamReader:
@@ -68,7 +69,6 @@ class StreamReader:
         self._tz = tz
         self._seen_at = 0.0
         self._dialect = dialect_of(provider)
-        self._decode_head = msgspec.json.Decoder(Head).decode
         self._record = RunRecord()
         self._news: list[Signal] = []
         self._stdout = LineSplitter()
@@ -147,7 +147,7 @@ class StreamReader:
 
     def _read_stdout(self, lines: list[bytes | LongLine]) -> None:
         """The hot path: of most lines only the few members that `Head` names are ever decoded."""
-        decode_head, quiet = self._decode_head, self._dialect.quiet
+        decode_head, quiet = _decode_head, self._dialect.quiet
         for line in lines:
             if not self._speaks_json:
                 self._read_before_stream(line)
