@@ -56,7 +56,9 @@ class Slot(msgspec.Struct, eq=False):
 
     def report(self, signal: Signal) -> None:
         """Tell what the provider answered."""
-        self._limiter.report(self.scope, msgspec.structs.replace(signal, ticket=self.id))
+        if isinstance(signal, Signal):
+            signal = msgspec.structs.replace(signal, ticket=self.id)
+        self._limiter.report(self.scope, signal)
 
     def rate_limited(self, retry_after: float | None = None) -> None:
         self.report(RateLimited(retry_after=retry_after))

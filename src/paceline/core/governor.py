@@ -25,7 +25,7 @@ from paceline.core.signals import Signal
 from paceline.core.snapshot import Snapshot
 from paceline.core.status import ScopeStatus, scope_status
 from paceline.core.steering import Steering
-from paceline.core.tickets import Ticket
+from paceline.core.tickets import Ticket, check_ticket
 from paceline.core.timekeeping import move_to
 from paceline.core.verdicts import Deferred, Effect, Granted, Verdict
 from paceline.errors import TicketConflict
@@ -50,6 +50,8 @@ class Governor(Steering):
             books.now = now
         else:
             move_to(books, now)
+        if ticket.since is not None or ticket.tokens is not None:
+            check_ticket(ticket)
         lane = books.lanes.get(
             (ticket.scopes, ticket.group, ticket.priority, ticket.parent, ticket.spread)
         ) or books.lane(ticket)
@@ -84,6 +86,7 @@ class Governor(Steering):
 
     def check(self, ticket: Ticket) -> None:
         """Raise what is wrong with the ticket's scopes or priority, if anything is; nothing is changed."""
+        check_ticket(ticket)
         self.books.lane(ticket)
 
     def adopt(self, ticket: Ticket, *, now: float) -> Granted:
@@ -97,6 +100,8 @@ class Governor(Steering):
         """Enter now or not at all."""
         books = self.books
         move_to(books, now)
+        if ticket.since is not None or ticket.tokens is not None:
+            check_ticket(ticket)
         lane = books.lane(ticket)
         if ticket.id in books.slots or ticket.id in books.waiters:
             return self._standing(ticket)

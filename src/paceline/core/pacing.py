@@ -12,6 +12,7 @@ from paceline.core.timed import Timed
 from paceline.core.windows import Window
 
 RATE_SPAN_SECONDS = 60.0
+LONGEST_BUDGET_SECONDS = 32 * 86400.0
 BELOW_LEARNT_RATE = 0.9
 SLOWER_AGAIN = 1.5
 FEWEST_STARTS = 2
@@ -144,6 +145,6 @@ def _time_on_line(start: tuple[float, float], end: tuple[float, float], used: fl
 
 
 def _remaining(left: int | None, resets_at: float | None, now: float) -> Remaining | None:
-    if left is None or resets_at is None or resets_at <= now:
-        return None
+    if left is None or resets_at is None or not now < resets_at <= now + LONGEST_BUDGET_SECONDS:
+        return None  # a reset in the year 57000 was meant in milliseconds
     return Remaining(left=float(left), resets_at=resets_at)

@@ -3,8 +3,6 @@
 Each returns the scopes in which someone may now be able to enter.
 """
 
-import math
-
 from paceline.core.backoff import Pause
 from paceline.core.books import Books
 from paceline.core.checks import LARGEST_LIMIT, outside_seconds
@@ -26,6 +24,7 @@ from paceline.core.signals import (
     Usage,
 )
 from paceline.core.slots import LiveSlot
+from paceline.core.understood import understood
 from paceline.core.windows import Window
 from paceline.errors import InvalidInput
 
@@ -34,6 +33,7 @@ UNNAMED_WINDOW = "quota"
 
 def apply_signal(books: Books, scope_name: str, signal: Signal) -> list[ScopeState]:
     """Carry out what the signal means for the scope it reaches."""
+    signal = understood(signal)
     name = scope_reached(canonical_scope(scope_name), signal.reach)
     slot = books.slots.get(signal.ticket) if signal.ticket is not None else None
     match signal:
@@ -138,8 +138,6 @@ def _quota_closed(books: Books, scope: ScopeState, signal: QuotaClosed, slot: Li
     name = signal.window or UNNAMED_WINDOW
     window = scope.windows.setdefault(name, Window(name))
     resets_at = signal.resets_at
-    if resets_at is not None and not (math.isfinite(resets_at) and resets_at > 0):
-        resets_at = None
     if window.state == "probing" and not _is_canary(window, slot):
         window.believe(resets_at, signal.source, signal.confidence, books.now)  # the canary will tell
     else:
@@ -213,7 +211,7 @@ def _budget(books: Books, scope: ScopeState, signal: Budget) -> list[ScopeState]
     if signal.requests_remaining is not None or signal.tokens_remaining is not None:
         scope.budget = scope.budget or BudgetGate()
         scope.budget.on_reading(signal, books.now)
-    if signal.used_ratio is not None and 0 <= signal.used_ratio < math.inf:
+    if signal.used_ratio is not None:
         name = signal.window or UNNAMED_WINDOW
         window = scope.windows.setdefault(name, Window(name))
         window.on_reading(signal.used_ratio, signal.resets_at, books.now)

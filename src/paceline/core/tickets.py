@@ -2,6 +2,8 @@
 
 import msgspec
 
+from paceline.errors import InvalidInput
+
 
 class Ticket(msgspec.Struct, frozen=True, gc=False):
     """`scopes` are occupied together or not at all.
@@ -23,3 +25,12 @@ class Ticket(msgspec.Struct, frozen=True, gc=False):
     tokens: int | None = None
     leased: bool = True
     spread: bool = False
+
+
+def check_ticket(ticket: Ticket) -> None:
+    """Of what a ticket says of itself, that which is looked at only once it waits or a budget is short."""
+    since, tokens = ticket.since, ticket.tokens
+    if since is not None and (isinstance(since, bool) or not isinstance(since, int | float)):
+        raise InvalidInput(f"since must be a time in seconds, or None; got {since!r:.80}")
+    if tokens is not None and (type(tokens) is not int or tokens < 0):
+        raise InvalidInput(f"tokens must be a whole number >= 0, or None; got {tokens!r:.80}")

@@ -1,0 +1,76 @@
+"""A signal as an outsider may have filled it: a value that makes no sense is *unknown*, and never an error."""
+
+import math
+from collections.abc import Callable
+from typing import Final, get_args
+
+import msgspec
+
+from paceline.core.signals import Cause, Reach, Signal
+from paceline.errors import InvalidInput
+
+
+def understood(signal: Signal) -> Signal:
+    """The signal with all that cannot be meant left out; whose it is and how far it reaches must be right."""
+    if not isinstance(signal, Signal):
+        raise InvalidInput(f"{signal!r:.80} is no signal of paceline.core.signals")
+    if signal.reach is not None and signal.reach not in get_args(Reach):
+        raise InvalidInput(f"reach must be model, account, provider or None; got {signal.reach!r:.80}")
+    if signal.ticket is not None and not isinstance(signal.ticket, str):
+        raise InvalidInput(f"ticket must be the id of a ticket, or None; got {signal.ticket!r:.80}")
+    odd: dict[str, object] = {}
+    for name in signal.__struct_fields__:
+        value = getattr(signal, name)
+        if value is not None and name in _READ and (read := _READ[name](value)) != value:
+            odd[name] = read
+    return msgspec.structs.replace(signal, **odd) if odd else signal
+
+
+def _number(value: object) -> float | None:
+    """A finite number from zero up."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _time(value: object) -> float | None:
+    """A point in time."""
+    return _number(value) or None
+
+
+def _count(value: object) -> int | None:
+    """A whole number from zero up; fractions are cut."""
+    number = _number(value)
+    return None if number is None else int(number)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _cause(value: object) -> object:
+    return value if value in get_args(Cause) else None
+
+
+def _confidence(value: object) -> float:
+    return min(1.0, _number(value) or 0.0)
+
+
+_READ: Final[dict[str, Callable[[object], object]]] = {
+    "cause": _cause,
+    "confidence": _confidence,
+    "detail": _text,
+    "requests_remaining": _count,
+    "requests_reset_at": _time,
+    "resets_at": _time,
+    "retry_after": _number,
+    "source": _text,
+    "tokens": _count,
+    "tokens_remaining": _count,
+    "tokens_reset_at": _time,
+    "used_ratio": _number,
+    "window": _text,
+}
