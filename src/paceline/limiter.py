@@ -118,6 +118,8 @@ class Limiter(NamedSlots):
         else:
             self._restore(restore, settings)
         self._books = self._governor.books
+        if restore is not None:
+            self._attend()  # pauses and leases of before go on by themselves
 
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
         """Live on this loop from now on. Who still waited on one that was closed will not be back."""
@@ -377,7 +379,7 @@ class Limiter(NamedSlots):
 
     def snapshot(self) -> Snapshot:
         """All of it as a value to store; `Limiter(..., restore=snapshot)` goes on from it."""
-        return self._governor.snapshot()
+        return msgspec.structs.replace(self._governor.snapshot(), owners=self._owners())
 
     def _restore(self, snapshot: Snapshot, settings: GovernorSettings) -> None:
         """Slots of the process that is gone stay counted until their lease runs out or they are released by name."""
@@ -389,8 +391,7 @@ class Limiter(NamedSlots):
             number = record.ticket.id.removeprefix("slot-")
             if number.isdecimal():
                 self._count = max(self._count, int(number))
-            else:
-                self._remember_named(record.ticket)
+            self._remember_named(record.ticket, snapshot.owners.get(record.ticket.id))
         self._governor.advance(now=self._now())
 
     async def aclose(self) -> None:

@@ -51,8 +51,10 @@ class NamedSlots:
         if self._closed:
             raise CapacityError("the limiter is closed")
         if ticket_id in self._by_session.get(session, ()):
-            self._governor.renew(ticket_id, now=self._now())  # one from before a restart has found its holder
-            return
+            if self._governor.renew(ticket_id, now=self._now()):  # one from before a restart has found its holder
+                return
+            self._release_named(ticket_id)  # too late: its place was given on, or is about to be
+            self._forget(session, ticket_id)
         verdict = self._governor.try_request(Ticket(ticket_id, scopes, parent=parent, leased=False), now=self._now())
         if isinstance(verdict, Granted):
             self._by_session.setdefault(session, {})[ticket_id] = None
@@ -97,15 +99,19 @@ class NamedSlots:
         ticket_id = _session_id(session)
         return ticket_id if ticket_id in self._by_session.get(session, ()) else None
 
-    def _remember_named(self, ticket: Ticket) -> None:
-        """One from before a restart: it can be released by its name."""
-        kind, _, name = ticket.id.partition(":")
-        if kind == "session":
-            self._by_session.setdefault(name, {})[ticket.id] = None
-        elif kind == "run" and ticket.parent is not None:
+    def _owners(self) -> dict[str, str]:
+        return {ticket_id: session for session, held in self._by_session.items() for ticket_id in held}
+
+    def _remember_named(self, ticket: Ticket, owner: str | None) -> None:
+        """One from before a restart: it can be released by its name, or by that of its session."""
+        if owner is None and ticket.id.startswith("session:"):
+            owner = ticket.id.removeprefix("session:")
+        elif owner is None and ticket.parent is not None:
             owner = ticket.parent.removeprefix("session:")
+        if owner is not None:
             self._by_session.setdefault(owner, {})[ticket.id] = None
-            self._run_owner[ticket.id] = owner
+            if ticket.id.startswith("run:"):
+                self._run_owner[ticket.id] = owner
 
 
 def _session_id(session: str) -> str:

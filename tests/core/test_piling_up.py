@@ -83,3 +83,11 @@ def test_a_session_whose_name_comes_back_has_its_own_place_for_its_runs() -> Non
     governor.request(session, now=0.0)
     verdict = governor.request(Ticket("run", ("runs", "umans"), parent="session"), now=0.0)
     assert isinstance(verdict, Granted)
+
+
+def test_a_run_that_asked_before_its_session_does_not_keep_later_ones_from_its_place() -> None:
+    governor = Governor(GovernorSettings(limits={"umans": 1}), now=0.0)
+    pass_through(governor, Ticket("early", ("runs", "umans"), parent="session"))
+    governor.request(Ticket("session", ("sessions", "umans"), leased=False), now=0.0)
+    verdict = governor.request(Ticket("run", ("runs", "umans"), parent="session"), now=0.0)
+    assert isinstance(verdict, Granted)

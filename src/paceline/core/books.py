@@ -119,7 +119,11 @@ class Books:
         return self.lanes.get(key) or self._make_lane(key)
 
     def _make_lane(self, key: LaneKey) -> Lane:
-        scopes, group_name, priority, parent, _ = key
+        scopes, group_name, priority, parent, spread = key
+        if parent is not None and parent not in self.slots:  # not yet, or no longer: its runs stand alone
+            key = (scopes, group_name, priority, _absent(parent), spread)
+            if (known := self.lanes.get(key)) is not None:
+                return known
         names = dict.fromkeys(canonical_scope(name) for name in scopes)
         self._tidy()
         parent_slot = self.slots.get(parent) if parent is not None else None
@@ -247,10 +251,14 @@ class Books:
                 del scope.run_lanes[lane]
                 watch(lane, scope)
                 scope.refresh()
-        session_id = session.ticket.id
+        session_id, absent = session.ticket.id, _absent(session.ticket.id)
+        self.forget_lanes(parent=absent)
         for key in [key for key, lane in self.lanes.items() if key[3] == session_id and lane.size]:
             scopes, group, priority, _, spread = key
-            self.lanes[scopes, group, priority, f"{session_id} until {session.token}", spread] = self.lanes.pop(key)
+            alone = (scopes, group, priority, absent, spread)
+            if alone in self.lanes:
+                alone = (scopes, group, priority, f"{absent} since {session.token}", spread)
+            self.lanes[alone] = self.lanes.pop(key)
 
     def _frees_place(self, slot: LiveSlot, scope: ScopeState) -> bool:
         """A session holds max(1, its live runs) places, so not every end frees one."""
@@ -313,3 +321,8 @@ class Books:
 
     def emit(self, name: str, scope: str | None, **fields: object) -> None:
         self.effects.append(Event(name, self.now, scope, None, fields))
+
+
+def _absent(parent: str) -> str:
+    """Where runs stand whose session is not there, so that one that comes under this name finds lines of its own."""
+    return f"{parent} (absent)"

@@ -91,6 +91,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     finished_slots: int
     sweep_at: float | None
     effects: tuple[Effect, ...]
+    owners: dict[str, str] = {}
+    """The session that a slot belongs to by name, as far as a shell keeps such names."""
 
 
 def take(books: Books) -> Snapshot:
