@@ -285,12 +285,12 @@ class Limiter(NamedSlots):
         ticket_id = granted.ticket_id
         if session is not None:
             self._forget(session, ticket_id)
-        if self._listener is not None:
-            self._release_named(ticket_id)
-            return
-        self._governor.release(ticket_id, now=self._now())
+        now = self._now()
+        was_held = self._governor.release(ticket_id, now=now)  # or it was reclaimed, just now or long ago
         if self._books.effects or self._books.next_due < self._armed_for:
             self._attend()
+        if was_held and self._listener is not None:
+            self._tell("slot.released", now, scope, {"ticket": ticket_id, "held": now - granted.granted_at})
 
     def _renew(self, slot: Slot) -> None:
         renewed = not slot.lost and self._governor.renew(slot.id, now=self._now())

@@ -118,10 +118,11 @@ class ExpiresTheLiving(Faulty):
 
 
 class LosesSlotsAtTheSecondRelease(Faulty):
-    def release(self, ticket_id: str, *, now: float) -> None:
-        super().release(ticket_id, now=now)
+    def release(self, ticket_id: str, *, now: float) -> bool:
+        was_held = super().release(ticket_id, now=now)
         for other in list(self.books.slots)[:1]:
             super().release(other, now=now)
+        return was_held
 
 
 FAULTS: list[type[Faulty]] = [

@@ -116,8 +116,8 @@ class Governor(Steering):
         if waiter is not None and dequeue(self.books, waiter):
             settle(self.books, list(waiter.lane.scopes))
 
-    def release(self, ticket_id: str, *, now: float) -> None:
-        """Give the slot back. Without a report before, it went well. Idempotent."""
+    def release(self, ticket_id: str, *, now: float) -> bool:
+        """Give the slot back. Without a report before, it went well. Idempotent; whether there was one to give."""
         books = self.books
         if books.now <= now < books.next_due:
             books.now = now
@@ -125,7 +125,7 @@ class Governor(Steering):
             move_to(books, now)
         slot = books.slots.get(ticket_id)
         if slot is None:
-            return
+            return False
         hot: list[ScopeState] = []
         books.leave(slot, hot)
         if hot:
@@ -134,6 +134,7 @@ class Governor(Steering):
             elif any(scope.learns for scope in hot):
                 hot += on_success(books, slot.lane.scopes, slot)
             settle(books, hot)
+        return True
 
     def abandon(self, ticket_id: str, *, now: float) -> None:
         """Take the ticket out wherever it is, line or slot: it was never used, so nothing is learnt from it."""
