@@ -10,13 +10,14 @@ from paceline.agents.launch import Account
 from paceline.core import GovernorSettings, ScopeStatus
 from paceline.core.lifecycle import Policy
 from paceline.engine import control
-from paceline.engine.engine import Engine, EngineSettings
-from paceline.engine.polling import UsageSource
+from paceline.engine.engine import Engine
+from paceline.engine.engine_settings import EngineSettings
 from paceline.events import Event
 from paceline.executors import Launch
 from paceline.store import Campaign, MemoryStore, Store, Unit, UnitSpec
 from paceline.testing import ScriptedExecutor, VirtualClock
 from paceline.testing.executor import Run
+from paceline.usage import UsageSource
 
 NOW = 1_794_705_600.0  # 2026-11-15 01:20 UTC
 HOUR = 3600.0
@@ -123,7 +124,7 @@ class House:
     async def crash(self) -> None:
         """`kill -9`: nothing is stored, nothing is resigned; the person starts a new engine in the same home."""
         assert self._running is not None
-        self.engine._store = _Gone()  # type: ignore[assignment]
+        self.engine.store = _Gone()  # type: ignore[assignment]
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
         self.start_over()
