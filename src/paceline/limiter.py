@@ -293,7 +293,7 @@ class Limiter(NamedSlots):
         future = self._futures.get(ticket_id)
         why = self.why(ticket_id)
         if future is not None and not future.done() and why is not None:
-            future.set_exception(SlotTimeout(f"no slot within {timeout:g} s: {why.detail}"))
+            future.set_exception(SlotTimeout(f"no slot within {timeout:g} s: {why.detail}", why))
 
     def _release(self, granted: Granted, scope: str, session: str | None) -> None:
         ticket_id = granted.ticket_id
