@@ -89,7 +89,7 @@ class Engine:
 
     def _govern(self, governor: Governor) -> None:
         """Everything that asks this Governor. Slots of `limiter` and sessions share every limit."""
-        self._governor = governor
+        self.governor = governor
         self.limiter = Limiter.over(governor, clock=self.clock, usage=self._usage, others=self._hear)
         self._lines = Lines(governor, self.settings.accounts, self._owner)
         self._parking = Parking(governor)
@@ -249,7 +249,7 @@ class Engine:
         account = self.settings.accounts.get(unit.account or "")
         scopes = self._lines.scopes(campaign, account)
         ticket = Ticket(handle.attempt, scopes, group=campaign.name, priority=campaign.priority, leased=False)
-        self._governor.adopt(ticket, now=now)
+        self.governor.adopt(ticket, now=now)
         session = self._session(unit, campaign, account, ticket, handle)
         self._live[unit.id] = session
         told = session.read(now)  # most of it was reported by the engine that went
@@ -260,7 +260,7 @@ class Engine:
     def _read_commands(self, now: float) -> None:
         commands = self._commands.read()
         if commands:
-            for trouble in control.carry_out(self._governor, commands, now):
+            for trouble in control.carry_out(self.governor, commands, now):
                 log.warning("a command could not be carried out: %s", trouble)
             self._outside.carry_out(commands, now)
             self._load_campaigns(now)
@@ -274,8 +274,8 @@ class Engine:
         self._campaigns = {campaign.name: campaign for campaign in self.store.campaigns()}
         for campaign in self._campaigns.values():
             scope = f"campaign:{campaign.name}"
-            if self._governor.get_limit(scope) != campaign.max_sessions:
-                self._governor.set_limit(scope, campaign.max_sessions, now=now)
+            if self.governor.get_limit(scope) != campaign.max_sessions:
+                self.governor.set_limit(scope, campaign.max_sessions, now=now)
 
     def _renew(self, now: float) -> None:
         """Keep the lead and the leases; a unit whose lease is not ours any more was cancelled."""
@@ -319,9 +319,9 @@ class Engine:
 
     def _report(self, session: LiveSession, signal: Signal, now: float) -> None:
         """Tell the Governor, and let what it says to it name the unit."""
-        effects = self._governor.books.effects
+        effects = self.governor.books.effects
         already = len(effects)
-        self._governor.report(session.scope or f"agent:{session.profile.name}", signal, now=now)
+        self.governor.report(session.scope or f"agent:{session.profile.name}", signal, now=now)
         for index, effect in enumerate(effects[already:], already):
             if isinstance(effect, Event):
                 effects[index] = msgspec.structs.replace(effect, unit=session.unit.id)
@@ -345,9 +345,9 @@ class Engine:
             if record.settlement.step == "succeed":
                 self._deadlines.on_try(session.campaign.name, now - (session.unit.started_at or now))
             if record.settlement.step in ("succeed", "quarantine"):
-                self._governor.release(session.ticket.id, now=now)
+                self.governor.release(session.ticket.id, now=now)
             else:
-                self._governor.abandon(session.ticket.id, now=now)
+                self.governor.abandon(session.ticket.id, now=now)
 
     def _report_unsaid(self, session: LiveSession, outcome: Outcome, now: float) -> None:
         """Some agents give up without a word that names the limit: then how they ended is all there is to tell.
@@ -430,7 +430,7 @@ class Engine:
             trouble = self._launch(unit, line, ticket_id, now)
             if trouble is not None:
                 not_started.append(self._settling.settled(unit, trouble, now, line.campaign.max_attempts))
-                self._governor.abandon(ticket_id, now=now)
+                self.governor.abandon(ticket_id, now=now)
         for ticket_id in ticket_ids[len(units) :]:
             self._lines.give_back(ticket_id, now)
         self._store_settled(not_started, now)
@@ -479,7 +479,7 @@ class Engine:
 
     def _save(self, now: float) -> None:
         if self._has_learnt:
-            save_governor(self.store, self._governor)
+            save_governor(self.store, self.governor)
             self._has_learnt = False
         if self._news:
             self._commands.wrote(self.store.append_events(self._news), len(self._news))
