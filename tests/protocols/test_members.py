@@ -1,5 +1,6 @@
 """Members found while a body passes by: the same as a parser finds, however the body is cut."""
 
+import itertools
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -24,7 +25,7 @@ SPACING = st.sampled_from([None, 1, "\t"])
 
 def pieces(data: bytes, cuts: Iterable[int]) -> list[bytes]:
     edges = [0, *sorted({cut % (len(data) + 1) for cut in cuts}), len(data)]
-    return [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [data[start:end] for start, end in itertools.pairwise(edges)]
 
 
 def scan(chunks: Iterable[bytes], **options: int) -> dict[str, Any]:

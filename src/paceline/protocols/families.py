@@ -34,7 +34,7 @@ _NAME_IN_DETECT = {
     "kimi": "moonshot-api",
 }
 # The last part of a path decides: one server may speak several protocols.
-_ANTHROPIC_PATH = re.compile(r"/(?:messages(?:/count_tokens|/batches\b.*)?|complete)/?$")
+_ANTHROPIC_PATH = re.compile(r"/v\d/(?:messages(?:/count_tokens|/batches\b.*)?|complete)/?$")
 _OPENAI_PATH = re.compile(r"/(?:chat/completions|completions|responses(?:/.*)?|embeddings|audio/\w+|images/\w+)/?$")
 _GEMINI_PATH = re.compile(r"/(?:models|tunedModels)/[^/]+:\w+$")
 _MODEL_IN_PATH = re.compile(r"/(?:models|tunedModels|deployments)/([^/:]+(?::[^/:]+)*?)(?::\w+$|/|$)")

@@ -60,16 +60,25 @@ class EventReader:
     def feed(self, chunk: bytes) -> None:
         cut = chunk.rfind(b"\n") + 1
         if cut:
-            block = chunk[:cut]
-            if self._begun_bytes:
-                block = b"".join((*self._begun, block)) if self._begun_bytes <= LONGEST_EVENT else b""
-                self._begun, self._begun_bytes = [], 0
+            block = self._with_begun(chunk[:cut])
             if _NEWS.search(block) is not None:
                 self._read_lines(block)
             chunk = chunk[cut:]
         if chunk:
             self._begun_bytes += len(chunk)
-            self._begun = [*self._begun, chunk] if self._begun_bytes <= LONGEST_EVENT else []
+            self._begun.append(chunk)
+            if self._begun_bytes > LONGEST_EVENT:
+                self._begun.clear()
+
+    def _with_begun(self, block: bytes) -> bytes:
+        """Whole lines, with the beginning of the first; without that line where it is too long."""
+        if not self._begun_bytes:
+            return block
+        is_kept = self._begun_bytes <= LONGEST_EVENT
+        block = b"".join((*self._begun, block)) if is_kept else block[block.index(b"\n") :]
+        self._begun.clear()
+        self._begun_bytes = 0
+        return block
 
     def _read_lines(self, block: bytes) -> None:
         for line in block.split(b"\n"):
