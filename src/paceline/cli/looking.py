@@ -56,11 +56,11 @@ def show_campaigns(home: Home, *, as_json: bool) -> None:
         agent = f"{campaign.agent} {campaign.model or ''}".strip()
         waiting = each.todo - each.parked
         numbers = (f"{each.done}/{total}", each.running, waiting, each.parked, each.quarantined + each.held)
-        made.add_row(campaign.name, _campaign_state(campaign, each), str(campaign.priority), agent, *map(str, numbers))
+        made.add_row(campaign.name, campaign_state(campaign, each), str(campaign.priority), agent, *map(str, numbers))
     print_table(made)
 
 
-def _campaign_state(campaign: Campaign, counts: UnitCounts) -> str:
+def campaign_state(campaign: Campaign, counts: UnitCounts) -> str:
     if campaign.state == "active" and not counts.todo and not counts.running:
         return "finished"
     return campaign.state
