@@ -23,13 +23,14 @@ from paceline.engine import control
 from paceline.engine.deadlines import Deadlines
 from paceline.engine.engine_settings import EngineSettings
 from paceline.engine.launching import launch_order
+from paceline.engine.leases import Leases
 from paceline.engine.lines import Line, Lines
 from paceline.engine.outside import TICKET_PREFIX, OutsideSlots
 from paceline.engine.parking import Parking, accounts_within
 from paceline.engine.remembered import CommandReader, load_governor, save_governor
 from paceline.engine.sessions import LiveSession
 from paceline.engine.settling import Settling
-from paceline.engine.telling import unit_event
+from paceline.engine.telling import Listeners, unit_event
 from paceline.errors import EngineBusy, InvalidInput, PacelineError
 from paceline.events import Event
 from paceline.executors import Executor, Handle
@@ -70,7 +71,7 @@ class Engine:
         self._usage = dict(usage or {})
         self._heard: list[Effect] = []
         self._granted: list[str] = []
-        self._listeners: list[Callable[[], object]] = []
+        self._listeners = Listeners()
         self._live: dict[str, LiveSession] = {}
         self._deadlines = Deadlines()
         self._campaigns: dict[str, Campaign] = {}
@@ -94,7 +95,8 @@ class Engine:
         self._lines = Lines(governor, self.settings.accounts, self._owner)
         self._parking = Parking(governor)
         self._settling = Settling(self.settings, self._lines, self._parking)
-        self._outside = OutsideSlots(self.store, governor)
+        self._outside = OutsideSlots(self.store, governor, self.tell)
+        self.leases = Leases(self._outside, self.limiter, clock=self.clock, tell=self.tell, sessions=self.live_sessions)
 
     # -- the loop ----------------------------------------------------------------------------
 
@@ -141,7 +143,7 @@ class Engine:
         self._take_heard()
         self._woken.clear()  # whatever woke us is being seen to
         self._launch_granted(now)
-        self._outside.tidy(now)
+        self.leases.tidy(now)
         self._save(now)
         self.limiter.advance(now)
 
@@ -190,8 +192,7 @@ class Engine:
 
     def listen(self, on_stored: Callable[[], object]) -> Callable[[], None]:
         """Call it whenever events were added to the store; the answer ends that."""
-        self._listeners.append(on_stored)
-        return lambda: self._listeners.remove(on_stored)
+        return self._listeners.add(on_stored)
 
     def live_sessions(self) -> list[LiveSession]:
         return list(self._live.values())
@@ -217,6 +218,7 @@ class Engine:
 
     def close(self) -> None:
         """Store what there is to store and let go. Live sessions go on. One that lost the lead writes nothing."""
+        self.leases.close()
         self.limiter.close()
         if not self._leads:
             return
@@ -267,7 +269,7 @@ class Engine:
             self._renewed_at = -math.inf  # running units may have been cancelled
             self._has_learnt = True
             self._save(now)
-            self._tell_listeners()
+            self._listeners.tell()
         self._commands.done()
 
     def _load_campaigns(self, now: float) -> None:
@@ -374,16 +376,17 @@ class Engine:
         self._lines.fit(campaigns, self.store.claimable(), now, most)
 
     def _hear(self, effect: Effect) -> None:
-        """The Governor has something for us, at any moment: the pass sees to it."""
-        self._heard.append(effect)
+        """The Governor has something for us, at any moment: the pass sees to it; who waits in a call hears it now."""
+        if not (isinstance(effect, Granted) and effect.ticket_id.startswith(TICKET_PREFIX)):
+            self._heard.append(effect)
+        elif not self._outside.granted(effect):
+            return
         self.wake()
 
     def _take_heard(self) -> None:
         heard, self._heard = self._heard, []
         for effect in heard:
-            if isinstance(effect, Granted) and effect.ticket_id.startswith(TICKET_PREFIX):
-                self._outside.granted(effect)
-            elif isinstance(effect, Granted):
+            if isinstance(effect, Granted):
                 self._granted.append(effect.ticket_id)
             elif isinstance(effect, Event):
                 self._take_event(effect)
@@ -484,16 +487,9 @@ class Engine:
         if self._news:
             self._commands.wrote(self.store.append_events(self._news), len(self._news))
             self._news = []
-            self._tell_listeners()
+            self._listeners.tell()
         why = self._lines.why(now)
         gist = {line: (reason.reason, reason.scope, reason.retry_at) for line, reason in why.items()}
         if gist != self._told_why:  # for those who ask from another process
             self.store.save_state(WHY_STATE, msgspec.json.encode(why))
             self._told_why = gist
-
-    def _tell_listeners(self) -> None:
-        for on_stored in list(self._listeners):
-            try:
-                on_stored()
-            except Exception:
-                log.exception("a listener failed")
