@@ -4,6 +4,7 @@ Everything is checked here first, so that the engine is never told what it canno
 """
 
 import time
+from collections.abc import Iterable
 
 import msgspec
 
@@ -71,13 +72,13 @@ def cancel_campaign(home: Home, name: str, *, as_json: bool) -> None:
     running = home.store.cancel_units(campaign.name, now=time.time())
     _set_state(home, [campaign], "cancelled")
     if home.engine_leader() is None:
-        _end_sessions(home, running)
+        end_sessions(home, running)
     count = counts.todo + counts.running + counts.held + counts.quarantined
     told = f"cancelled {name}: {count} units, of which {len(running)} ran and are being ended"
     _tell(home, told, as_json, note=False, campaigns=[name], cancelled=count, running=running)
 
 
-def _end_sessions(home: Home, unit_ids: list[str]) -> None:
+def end_sessions(home: Home, unit_ids: Iterable[str]) -> None:
     executor = home.executor()
     try:
         for unit_id in unit_ids:
