@@ -103,20 +103,13 @@ class Leases:
                 self._tell_deferred(slot, verdict)
                 if request.wait <= 0:
                     return verdict
-        if not self._is_granted(slot.id) and (why := await self._wait(slot, request.wait, hung_up)) is not None:
-            return why
-        return await self._stored_grant(slot.id)
-
-    async def _stored_grant(self, slot_id: str) -> StoredSlot:
-        slot = self._outside.find(slot_id)
-        if slot is None:
-            raise SlotLost(f"the slot {slot_id} was released while this call waited for it")
+        if not self._is_granted(slot.id):
+            return await self._wait(slot, request.wait, hung_up)
         try:
-            await self._stored()
+            return await self._stored_grant(slot.id)
         except BaseException:
-            self._leave(slot_id)  # nobody will hear of it
+            self._leave(slot.id)  # nobody will hear of it
             raise
-        return slot
 
     async def renew(self, slot_id: str) -> StoredSlot:
         """Its lease runs anew from now. `SlotLost` if it ran out, `UnknownName` if there never was one."""
@@ -192,19 +185,21 @@ class Leases:
 
     # -- waiting ---------------------------------------------------------------------------------
 
-    async def _wait(self, slot: StoredSlot, seconds: float, hung_up: HungUp | None) -> Deferred | None:
-        """None once it is granted; when the time is up, what stands against it."""
+    async def _wait(self, slot: StoredSlot, seconds: float, hung_up: HungUp | None) -> StoredSlot | Deferred:
         call: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._begin_call(slot.id, call)
         timer = self._clock.call_at(self._clock.now() + seconds, lambda: _settle(call, 0))
-        listener = None if hung_up is None else asyncio.ensure_future(hung_up())
-        if listener is not None:
-            listener.add_done_callback(lambda _: _settle(call, CallerGone()))
+        listener = asyncio.ensure_future(hung_up() if hung_up is not None else asyncio.Event().wait())
+        listener.add_done_callback(lambda _: _settle(call, CallerGone()))
         granted_to = 0
         try:
-            granted_to = await call
-            if listener is not None and listener.done():
+            granted_to = await call or int(self._is_granted(slot.id))  # it may have come in the very last moment
+            if not granted_to:
+                return self._run_out(slot, call)
+            granted = await self._stored_grant(slot.id)
+            if listener.done():
                 raise CallerGone
+            return granted
         except BaseException:
             self._end_call(slot.id, call)
             if granted_to <= 1:  # else it is another call's too
@@ -212,9 +207,14 @@ class Leases:
             raise
         finally:
             timer.cancel()
-            if listener is not None:
-                listener.cancel()
-        return None if granted_to else self._run_out(slot, call)
+            listener.cancel()
+
+    async def _stored_grant(self, slot_id: str) -> StoredSlot:
+        slot = self._outside.find(slot_id)
+        if slot is None:
+            raise SlotLost(f"the slot {slot_id} was released while this call waited for it")
+        await self._stored()
+        return slot
 
     def _begin_call(self, slot_id: str, call: asyncio.Future[int]) -> None:
         self._calls.setdefault(slot_id, []).append(call)
@@ -228,10 +228,11 @@ class Leases:
         if not calls:
             self._calls.pop(slot_id, None)
 
-    def _run_out(self, slot: StoredSlot, call: asyncio.Future[int]) -> Deferred | None:
+    def _run_out(self, slot: StoredSlot, call: asyncio.Future[int]) -> Deferred:
         """Where it stands. With a key, its place is kept a little: the next call with it goes on waiting there."""
         now = self._clock.now()
         why = self._outside.why(slot, now)
+        assert why is not None  # it is in line
         self._end_call(slot.id, call)
         if slot.lease is not None and slot.lease.key is not None and slot.id not in self._calls:
             self._leaving[slot.id] = self._clock.call_at(now + KEPT_PLACE_SECONDS, lambda: self._leave(slot.id))
