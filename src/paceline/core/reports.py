@@ -229,11 +229,15 @@ def _succeeded(books: Books, name: str, signal: Succeeded, slot: LiveSlot | None
         books.seq += 1
         slot.heard = books.seq
         slot.reported = False
+    settled: list[ScopeState] = []
     if signal.tokens is not None:
         for scope in scopes:
             if scope.budget is not None:
                 scope.budget.on_tokens(signal.tokens)
-    return on_success(books, scopes, slot)
+            if scope.rate is not None and slot is not None:
+                scope.rate.on_tokens(slot.ticket, slot.granted_at, signal.tokens)
+                settled.append(scope)  # it may have used less than it was expected to
+    return settled + on_success(books, scopes, slot)
 
 
 def on_success(books: Books, scopes: tuple[ScopeState, ...], slot: LiveSlot | None) -> list[ScopeState]:

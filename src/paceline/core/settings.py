@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from paceline.core.checks import check_limit, check_seconds
+from paceline.core.rates import Rate, check_rate
 from paceline.core.scopes import ScopePattern
 from paceline.errors import InvalidInput
 
@@ -17,7 +18,8 @@ HEADROOM_MODES: tuple[HeadroomMode, ...] = ("adaptive", "one-way", "off")
 class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Scopes may be patterns; cooldowns, headrooms and reserves hold for all that lies inside as well.
 
-    `reserves` are the shares of every window that are left to the person.
+    `reserves` are the shares of every window that are left to the person. Each scope that matches an entry of
+    `rates` has that rate for itself.
     """
 
     limits: dict[str, int | None] = {}
@@ -26,6 +28,7 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
     headroom: HeadroomMode = "adaptive"
     headrooms: dict[str, HeadroomMode] = {}
     reserves: dict[str, float] = {}
+    rates: dict[str, Rate] = {}
     usage_scopes: tuple[str, ...] = ()
     default_pause: float = 30.0
     slot_timeout: float = 300.0
@@ -51,6 +54,9 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
             ScopePattern(scope)
             if isinstance(reserve, bool) or not isinstance(reserve, int | float) or not 0 <= reserve < 1:
                 raise InvalidInput(f"reserves[{scope!r}] must be a share from 0 to below 1; got {reserve!r}")
+        for scope, rate in self.rates.items():
+            ScopePattern(scope)
+            check_rate(rate, f"rates[{scope!r}]")
         for scope in self.usage_scopes:
             ScopePattern(scope)
         for name in ("default_pause", "lost_grace", "ageing"):

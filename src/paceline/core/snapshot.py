@@ -15,6 +15,7 @@ from paceline.core.books import Books
 from paceline.core.headroom import Headroom, PlatformCap
 from paceline.core.pacing import RATE_SPAN_SECONDS, BudgetGate, Pacer
 from paceline.core.queue import Lane, Waiter
+from paceline.core.rates import RateWindow
 from paceline.core.scope_state import ScopeState
 from paceline.core.settings import Cooldown, GovernorSettings, HeadroomMode
 from paceline.core.slots import LiveSlot
@@ -38,6 +39,7 @@ class ScopeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     windows: tuple[Window, ...] = ()
     pacer: Pacer | None = None
     budget: BudgetGate | None = None
+    rate: RateWindow | None = None
     usage: UsageGate | None = None
     hold: str | None = None
 
@@ -139,6 +141,7 @@ def _scope_record(scope: ScopeState) -> ScopeRecord:
             windows=tuple(scope.windows.values()),
             pacer=scope.pacer,
             budget=scope.budget,
+            rate=scope.rate,
             usage=scope.usage,
             hold=scope.hold,
         )
@@ -198,6 +201,8 @@ def _rebuild_scope(books: Books, record: ScopeRecord) -> None:
     scope.headroom, scope.platform, scope.pause = parts.headroom, parts.platform, parts.pause
     scope.windows = {window.name: window for window in parts.windows}
     scope.pacer, scope.budget, scope.hold = parts.pacer, parts.budget, parts.hold
+    if scope.rate is not None and parts.rate is not None:
+        scope.rate = msgspec.structs.replace(parts.rate, rate=scope.rate.rate)
     if scope.usage is not None and parts.usage is not None:
         scope.usage = parts.usage
     scope.refresh()
