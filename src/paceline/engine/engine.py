@@ -35,6 +35,7 @@ from paceline.errors import EngineBusy, InvalidInput, PacelineError
 from paceline.events import Event
 from paceline.executors import Executor, Handle
 from paceline.limiter import Limiter
+from paceline.measures import Measures
 from paceline.store import Campaign, Settled, Store, Unit
 from paceline.usage import UsageSource
 
@@ -64,6 +65,7 @@ class Engine:
         self.settings = settings
         self.store = store
         self.clock = clock
+        self.measures = Measures()
         self._executor = executor
         self._agents = functools.cache(agents)
         self._environ = dict(environ)
@@ -95,7 +97,7 @@ class Engine:
         self._lines = Lines(governor, self.settings.accounts, self._owner)
         self._parking = Parking(governor)
         self._settling = Settling(self.settings, self._lines, self._parking)
-        self._outside = OutsideSlots(self.store, governor, self.tell)
+        self._outside = OutsideSlots(self.store, governor, self.tell, self.measures)
         self.leases = Leases(self._outside, self.limiter, clock=self.clock, tell=self.tell, sessions=self.live_sessions)
 
     # -- the loop ----------------------------------------------------------------------------
@@ -116,7 +118,7 @@ class Engine:
     def _try_pass(self) -> tuple[bool, float | None]:
         """Whether nothing is left to do, and when time alone changes something."""
         try:
-            self.make_pass()
+            self.measures.pass_seconds.time(self.make_pass)
             return self.is_idle(), self.store.next_resume_at()
         except EngineBusy:
             self._leads = False
@@ -323,7 +325,9 @@ class Engine:
         """Tell the Governor, and let what it says to it name the unit."""
         effects = self.governor.books.effects
         already = len(effects)
-        self.governor.report(session.scope or f"agent:{session.profile.name}", signal, now=now)
+        scope = session.scope or f"agent:{session.profile.name}"
+        self.governor.report(scope, signal, now=now)
+        self.measures.reported(scope, signal)
         for index, effect in enumerate(effects[already:], already):
             if isinstance(effect, Event):
                 effects[index] = msgspec.structs.replace(effect, unit=session.unit.id)
@@ -388,6 +392,7 @@ class Engine:
         for effect in heard:
             if isinstance(effect, Granted):
                 self._granted.append(effect.ticket_id)
+                self.measures.granted(effect.waited)
             elif isinstance(effect, Event):
                 self._take_event(effect)
 
