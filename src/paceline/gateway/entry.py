@@ -23,7 +23,7 @@ from paceline.protocols import (
     presented_key,
     with_key,
 )
-from paceline.protocols.keys import PresentedKey
+from paceline.protocols.keys import Place, PresentedKey
 from paceline.settings import AccountSettings
 
 PREFIX = b"/gateway/"
@@ -119,18 +119,17 @@ class Gate:
         sorted_out = _SortedHeaders(head.headers)
         name, rest = _split(head.target)
         self._check_origin(sorted_out.read)
-        presented = presented_key(sorted_out.keys, rest)
-        has_own_key = self._check_token(sorted_out.ours, presented)
+        presented = _presented(sorted_out.keys, rest)
+        place = self._check_token(sorted_out.ours, presented)
         account, origin = self._route(name)
         path = _path_of(rest)
         family = family_of(account.provider, path)
         target = _target(origin, rest)
-        if has_own_key:
-            _check_logins(sorted_out.keys, presented, account.provider)
+        if place is None:
+            _check_logins(presented, account.provider)
             headers = sorted_out.passed + sorted_out.raw_keys
         else:
-            assert presented is not None
-            place = key_place(account.provider, family, presented.place)
+            place = key_place(account.provider, family, place)
             key_headers, target = with_key(sorted_out.keys, target, self._key(account), place)
             headers = sorted_out.passed + key_headers
         if sorted_out.is_chunked:
@@ -145,7 +144,7 @@ class Gate:
             detect_name=detect_name(account.provider),
             is_counted=head.method == "POST" and _UNCOUNTED_PATH.search(path) is None,
             model=model_in_path(path),
-            has_own_key=has_own_key,
+            has_own_key=place is None,
             is_chunked=sorted_out.is_chunked,
             session=_session(sorted_out.ours),
             priority=_priority(sorted_out.ours),
@@ -162,12 +161,13 @@ class Gate:
         if (origin and not is_own_page) or read.get(b"sec-fetch-site", b"").lower() == b"cross-site":
             raise Refused(403, "web_page", "requests from web pages are not served by the gateway")
 
-    def _check_token(self, ours: dict[bytes, bytes], presented: PresentedKey | None) -> bool:
-        """Whether the client brings a key of its own; `Refused` where Paceline's token is nowhere."""
-        if presented is not None and hmac.compare_digest(presented.value, self._token):
-            return False
+    def _check_token(self, ours: dict[bytes, bytes], presented: list[PresentedKey]) -> Place | None:
+        """Where the token stands in place of a key; None: beside a key of the client's own. Nowhere: `Refused`."""
+        for key in presented:
+            if hmac.compare_digest(key.value, self._token):
+                return key.place
         if hmac.compare_digest(ours.get(b"x-paceline-token", b""), self._token):
-            return True
+            return None
         raise Refused(
             401,
             "invalid_token",
@@ -253,13 +253,18 @@ def _target(origin: Origin, rest: bytes) -> bytes:
     return target if target.startswith(b"/") else b"/" + target
 
 
-def _check_logins(keys: list[Header], presented: PresentedKey | None, provider: str) -> None:
+def _presented(keys: list[Header], target: bytes) -> list[PresentedKey]:
+    """What stands in each of the places for a key."""
+    found = [presented_key([header]) for header in keys]
+    if b"key=" in target:
+        found.append(presented_key((), target))
+    return [key for key in found if key is not None]
+
+
+def _check_logins(presented: list[PresentedKey], provider: str) -> None:
     """No key of any place may be a person's login."""
-    values = [value.strip().rpartition(b" ")[2] for _, value in keys]
-    if presented is not None:
-        values.append(presented.value)
-    for value in values:
-        if (sentence := login_refusal(value, provider)) is not None:
+    for key in presented:
+        if (sentence := login_refusal(key.value, provider)) is not None:
             raise Refused(403, "subscription", sentence)
 
 
