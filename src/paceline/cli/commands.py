@@ -165,6 +165,18 @@ def status(as_json: AsJson = False) -> None:
 
 
 @commands.command(rich_help_panel=LOOKING)
+def top() -> None:
+    """Watch campaigns, capacity, units and events live in the terminal, and steer them; ? lists the keys.
+
+    Works next to an engine, and where none runs. For programs there is [bold]paceline status --json[/bold].
+    """
+    from paceline.cli.top.command import show_top  # the other commands need not load a terminal toolkit
+
+    with open_home() as home:
+        show_top(home)
+
+
+@commands.command(rich_help_panel=LOOKING)
 def units(
     campaign: CampaignName,
     state: Annotated[State | None, typer.Option(help="Only these.")] = None,
