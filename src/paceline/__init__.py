@@ -6,6 +6,7 @@ async with limiter.slot("anthropic/max-1/opus-4-6", session="s1") as slot:
 """
 
 from paceline.core import Deferred, ScopeStatus
+from paceline.core.rates import Rate
 from paceline.errors import (
     CapacityError,
     InvalidLimit,
@@ -31,6 +32,7 @@ __all__ = [
     "MaxRunsExceeded",
     "MaxSessionsExceeded",
     "PacelineError",
+    "Rate",
     "ScopeStatus",
     "Slot",
     "SlotLost",

@@ -68,6 +68,12 @@ class RateWindow(msgspec.Struct):
     """
     kept_tokens: int = 0
 
+    def under(self, rate: Rate, lines: set[LineKey]) -> "RateWindow":
+        """The same minute after a restart, with the rate and the lines that there are now."""
+        kept_for = self.kept_for if self.kept_for in lines else None
+        kept_tokens = self.kept_tokens if kept_for is not None else 0
+        return msgspec.structs.replace(self, rate=rate, kept_for=kept_for, kept_tokens=kept_tokens)
+
     def obstacle(self, ticket: Ticket, now: float) -> tuple[str, float] | None:
         """What the ticket has to wait for, `runs` or `tokens`, and until when at least."""
         if SESSIONS in ticket.scopes:
@@ -103,15 +109,15 @@ class RateWindow(msgspec.Struct):
         held = self.obstacle(ticket, now) if self.kept_for is None else None
         if held is not None and held[0] == "tokens" and self.rate.tpm is not None:
             self.kept_tokens = self._needed(ticket, self.rate.tpm, now)
-            self.kept_for = _line_of(ticket)
+            self.kept_for = line_of(ticket)
 
     def is_kept_for_another(self, ticket: Ticket) -> bool:
         """Whether tokens are kept for another line than the ticket's."""
-        return self.kept_for is not None and self.kept_for != _line_of(ticket)
+        return self.kept_for is not None and self.kept_for != line_of(ticket)
 
     def let_go(self, ticket: Ticket) -> None:
         """The ticket has entered, has left its line, or waits for something else."""
-        if self.kept_for == _line_of(ticket):
+        if self.kept_for == line_of(ticket):
             self.kept_for, self.kept_tokens = None, 0
 
     def on_grant(self, ticket: Ticket, now: float) -> None:
@@ -176,6 +182,6 @@ class RateWindow(msgspec.Struct):
         return at
 
 
-def _line_of(ticket: Ticket) -> LineKey:
+def line_of(ticket: Ticket) -> LineKey:
     """Tickets that are alike in this wait in one line, where only the first is looked at."""
     return ticket.scopes, ticket.group, ticket.priority, ticket.parent
