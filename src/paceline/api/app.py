@@ -1,0 +1,60 @@
+"""The whole application: every route over one engine, with its errors and its OpenAPI document, behind the door.
+
+A module of routes has a list `ROUTES` of handlers. They ask for what they work on by a parameter `site: OnSite`; one
+that takes a body names its wire type in `opt={"body": Type}` and reads it with `bodies.read_body`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from litestar import Litestar
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+from litestar.handlers import BaseRouteHandler
+from litestar.openapi.config import OpenAPIConfig
+
+from paceline.api import campaigns, concurrency, overview, slots, units
+from paceline.api.access import Access, App, Receive, Scope, Send
+from paceline.api.bodies import SMALL_BYTES
+from paceline.api.description import DESCRIPTION, VERSION, Description
+from paceline.api.paths import fold_path
+from paceline.api.problems import on_failure, on_http_problem, on_problem
+from paceline.api.site import Site
+from paceline.api.tokens import Tokens
+from paceline.errors import PacelineError
+
+
+def create_app(site: Site, *, tokens: Tokens, host: str, more: Sequence[BaseRouteHandler] = ()) -> App:
+    """An ASGI application; `host` is what it is bound to, `more` are routes beside those of the API."""
+    routes: list[BaseRouteHandler] = [
+        *overview.ROUTES,
+        *concurrency.ROUTES,
+        *campaigns.ROUTES,
+        *units.ROUTES,
+        *slots.ROUTES,
+        *more,
+    ]
+    description = Description()
+    app = Litestar(
+        [*routes, description.handler],
+        dependencies={"site": Provide(lambda: site, sync_to_thread=False)},
+        exception_handlers={PacelineError: on_problem, HTTPException: on_http_problem, Exception: on_failure},
+        openapi_config=OpenAPIConfig(title="Paceline", version=VERSION, description=DESCRIPTION, path="/described"),
+        request_max_body_size=SMALL_BYTES,
+        logging_config=None,
+        signature_types=[Site],
+    )
+    description.describe(app)
+    return Access(_front(app), tokens=tokens, host=host, hosts=site.settings.api.hosts)
+
+
+def _front(app: Any) -> App:
+    """Names with slashes in paths become one part of them, and HEAD is answered as GET is; the server cuts its body."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            method = "GET" if scope["method"] == "HEAD" else scope["method"]
+            scope = {**scope, "path": fold_path(scope["path"]), "method": method}
+        await app(scope, receive, send)
+
+    return serve
