@@ -4,7 +4,6 @@ A module of routes has a list `ROUTES` of handlers. They ask for what they work 
 that takes a body names its wire type in `opt={"body": Type}` and reads it with `bodies.read_body`.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from litestar import Litestar
@@ -15,6 +14,7 @@ from litestar.openapi.config import OpenAPIConfig
 
 from paceline.api import campaigns, concurrency, overview, slots, units
 from paceline.api.access import Access, App, Receive, Scope, Send
+from paceline.api.assets import page_routes
 from paceline.api.bodies import SMALL_BYTES
 from paceline.api.description import DESCRIPTION, VERSION, Description
 from paceline.api.paths import fold_path
@@ -24,15 +24,15 @@ from paceline.api.tokens import Tokens
 from paceline.errors import PacelineError
 
 
-def create_app(site: Site, *, tokens: Tokens, host: str, more: Sequence[BaseRouteHandler] = ()) -> App:
-    """An ASGI application; `host` is what it is bound to, `more` are routes beside those of the API."""
+def create_app(site: Site, *, tokens: Tokens, host: str) -> App:
+    """An ASGI application; `host` is what it is bound to."""
     routes: list[BaseRouteHandler] = [
         *overview.ROUTES,
         *concurrency.ROUTES,
         *campaigns.ROUTES,
         *units.ROUTES,
         *slots.ROUTES,
-        *more,
+        *page_routes(),
     ]
     description = Description()
     app = Litestar(

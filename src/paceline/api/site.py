@@ -1,6 +1,6 @@
 """What every route works on: the engine of this process, its settings and its spool. Values and nothing else."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -36,6 +36,12 @@ class Site:
         self.folder = folder
         self.since = since
         self.pace = Pace(engine.store)
+        self.closers: list[Callable[[], object]] = []
+        """Called at the end, so that answers without an end come to one."""
+
+    def close(self) -> None:
+        for close in self.closers:
+            close()
 
     @property
     def store(self) -> Store:
