@@ -134,7 +134,7 @@ async def test_the_strip_has_the_numbers_of_the_store(place: Place) -> None:
 
     assert f"pool {status.pool.sessions} running 0 waiting 2 parked 1 done 2/6 failed 1" in words
     assert re.search(r"next resume \d\d:\d\d in (2:00:00|1:59:\d\d)", words)
-    assert "done in the last hour 2 " in words
+    assert "done/h 2 " in words
 
 
 async def test_campaigns_have_their_counts_and_say_what_holds_them(place: Place) -> None:

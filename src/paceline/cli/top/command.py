@@ -8,6 +8,6 @@ from paceline.errors import InvalidInput
 
 
 def show_top(home: Home) -> None:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):  # it is drawn on the last of these
         raise InvalidInput("top is a live view and needs a terminal; for programs there is `paceline status --json`")
     TopApp(home).run()

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -13,7 +14,7 @@ from paceline.cli.top.faces import plain
 
 HELP = (
     ("tab, shift+tab", "next pane, the one before"),
-    ("up, down, page up, page down", "move; past the end of the units comes their next page"),
+    ("arrows, page up, page down", "move; past the last unit comes the next page"),
     ("enter", "open a unit; show the units of a campaign"),
     ("/", "filter the pane; of units: a campaign, a state, or a unit to open"),
     ("s", "units of one state after the other"),
@@ -71,6 +72,8 @@ class HelpScreen(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q,enter", "dismiss(None)", "close")]
 
     def compose(self) -> ComposeResult:
-        lines = Text("\n").join(Text.assemble((f"{keys:<29} ", "bold"), what) for keys, what in HELP)
+        lines = Table.grid(padding=(0, 2))
+        for keys, what in HELP:
+            lines.add_row(Text(keys, style="bold"), Text(what))
         with Vertical(classes="dialog help"):
             yield Static(lines)

@@ -27,9 +27,9 @@ CAMPAIGN_COLUMNS = (
     Column(title="progress", rank=3),
     Column(title="done", right=True),
     Column(title="active", right=True),
-    Column(title="waiting", right=True, rank=2),
+    Column(title="wait", right=True, rank=2),
     Column(title="parked", right=True, rank=1),
-    Column(title="failed", right=True),
+    Column(title="fail", right=True),
     Column(title="prio", right=True, rank=4),
     Column(title="ETA", right=True),
     Column(title="what holds it", least=20),
@@ -115,7 +115,7 @@ def _outlook(picture: Picture, now: float, zone: ZoneInfo) -> Text:
         parts.append(("start one with", START))
     if resume_at is not None:
         parts.append(("next resume", f"{clock(resume_at, now, zone)} in {span(resume_at - now)}"))
-    parts.append(("done in the last hour", f"{picture.done_last_hour:,}"))
+    parts.append(("done/h", f"{picture.done_last_hour:,}"))
     if picture.eta is not None:
         parts.append(("ETA", f"{clock(picture.eta, now, zone)} in {span(picture.eta - now)}"))
     parts.append(("now", event_words.clock_time(now, zone)))

@@ -8,7 +8,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.screen import Screen
+from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
 from paceline.cli import event_words
@@ -22,8 +22,8 @@ LONGEST_PROMPT = 2000
 Read = Callable[[], Awaitable[UnitDetail | None]]
 
 
-class UnitScreen(Screen[None]):
-    """`read` looks the unit up off the event loop."""
+class UnitScreen(ModalScreen[None]):
+    """`read` looks the unit up off the event loop. Modal, so that no key acts on what cannot be seen behind it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,backspace", "dismiss(None)", "back"),
