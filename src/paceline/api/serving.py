@@ -94,7 +94,7 @@ async def serve(
         app,
         http=http,
         ws="none",
-        lifespan="off",
+        lifespan="on",
         log_config=None,
         access_log=False,  # it would hold the token of the printed URL
         server_header=False,
