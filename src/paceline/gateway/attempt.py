@@ -41,6 +41,7 @@ class Attempt:
         self._own_headers = own_headers
         self._on_head = on_head
         self._connection: UpstreamConnection | None = None
+        """While it is ours."""
         self._error: list[bytes] = []
         self._error_bytes = 0
 
@@ -61,19 +62,19 @@ class Attempt:
     def give_up(self) -> None:
         """Nobody wants the answer any more."""
         self._upload.detach()
-        if self._connection is not None and not self.over.done():
+        if self._connection is not None:
             self._connection.abort()
 
     def check_time(self, now: float, *, first_byte_seconds: float, idle_seconds: float) -> None:
         """Break off what has not moved for too long."""
         limit = first_byte_seconds if self.head is None else idle_seconds
-        if self._connection is not None and not self.over.done() and now - self._connection.moved_at > limit:
+        if self._connection is not None and now - self._connection.moved_at > limit:
             what = "no answer" if self.head is None else "nothing more of the answer"
             self._connection.break_off(f"{what} within {limit:g} s", is_timeout=True)
 
     def pause(self, is_paused: bool) -> None:
         """The client takes no more for now, or takes more again."""
-        if self._connection is not None and not self.over.done():
+        if self._connection is not None:
             self._connection.pause_answer(is_paused)
 
     def pass_on(self) -> None:
@@ -112,18 +113,18 @@ class Attempt:
         self._answer.flush()
 
     def answer_ended(self, trailers: list[Header]) -> None:
-        self._upload.detach()
         if not self.is_held_back:
             self._answer.end(trailers)
-        self._tell(None)
+        self._end(None)
 
     def answer_broke(self, error: UpstreamBroke) -> None:
-        self._upload.detach()
-        self._tell(error)
+        self._end(error)
 
     def upload_paused(self, is_paused: bool) -> None:
         self._upload.pause(is_paused)
 
-    def _tell(self, outcome: UpstreamBroke | None) -> None:
+    def _end(self, outcome: UpstreamBroke | None) -> None:
+        self._upload.detach()
+        self._connection = None  # it is no longer ours
         if not self.over.done():
             self.over.set_result(outcome)
