@@ -123,25 +123,25 @@ async def test_what_is_not_there_is_not_found(daemon: Daemon) -> None:
     assert await daemon.ask("DELETE", "/v1/slots/never") == {"ok": True, "id": "never", "released": False}
 
 
-@pytest.mark.parametrize(
-    "signal",
-    [
-        {"kind": "rate_limited", "retry_after": 20, "cause": "concurrency"},
-        {"kind": "overloaded", "retry_after": 20},
-        {"kind": "quota_closed", "resets_at": 4102444800, "window": "5h"},
-        {"kind": "platform_limit", "limit": 3, "in_use": 3},
-        {"kind": "billing_stop", "detail": "no credit"},
-        {"kind": "auth_failed", "detail": "no key"},
-        {"kind": "usage", "concurrent_sessions": 1, "limit": 4, "hard_cap": 8},
-        {"kind": "budget", "requests_remaining": 5, "requests_reset_at": 4102444800, "reach": "account"},
-        {"kind": "succeeded", "tokens": 1200, "confidence": 1, "source": "header"},
-    ],
-)
-async def test_every_kind_of_signal_is_taken(daemon: Daemon, signal: dict[str, object]) -> None:
+EVERY_KIND: list[dict[str, object]] = [
+    {"kind": "rate_limited", "retry_after": 20, "cause": "concurrency"},
+    {"kind": "overloaded", "retry_after": 20},
+    {"kind": "quota_closed", "resets_at": 4102444800, "window": "5h"},
+    {"kind": "platform_limit", "limit": 3, "in_use": 3},
+    {"kind": "billing_stop", "detail": "no credit"},
+    {"kind": "auth_failed", "detail": "no key"},
+    {"kind": "usage", "concurrent_sessions": 1, "limit": 4, "hard_cap": 8},
+    {"kind": "budget", "requests_remaining": 5, "requests_reset_at": 4102444800, "reach": "account"},
+    {"kind": "succeeded", "tokens": 1200, "confidence": 1, "source": "header"},
+]
+
+
+async def test_every_kind_of_signal_is_taken(daemon: Daemon) -> None:
     taken = await take(daemon)
 
-    assert await daemon.ask("POST", f"/v1/slots/{taken['id']}/signal", signal) == {"ok": True}
-    assert await daemon.ask("POST", "/v1/signals", signal | {"scope": SCOPE}) == {"ok": True}
+    for signal in EVERY_KIND:
+        assert await daemon.ask("POST", f"/v1/slots/{taken['id']}/signal", signal) == {"ok": True}
+        assert await daemon.ask("POST", "/v1/signals", signal | {"scope": SCOPE}) == {"ok": True}
 
 
 async def test_a_rate_limit_pauses_the_scope_of_the_slot(daemon: Daemon) -> None:
@@ -319,65 +319,65 @@ async def test_slots_and_commands_outside_are_one_kind(daemon: Daemon) -> None:
 # -- bad input --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("fields", "named"),
-    [
-        ({"scope": ""}, "scope"),
-        ({"scope": "has spaces"}, "scope"),
-        ({"scope": 7}, "scope"),
-        ({"scope": None}, "scope"),
-        ({"wait": -1}, "wait"),
-        ({"wait": 301}, "wait"),
-        ({"wait": "10"}, "wait"),
-        ({"wait": True}, "wait"),
-        ({"ttl": 0}, "ttl"),
-        ({"ttl": -5}, "ttl"),
-        ({"ttl": "60"}, "ttl"),
-        ({"ttl": True}, "ttl"),
-        ({"ttl": 100_000}, "ttl"),
-        ({"priority": "high"}, "priority"),
-        ({"priority": 1.5}, "priority"),
-        ({"priority": True}, "priority"),
-        ({"priority": 10**40}, "priority"),
-        ({"since": "now"}, "since"),
-        ({"session": ""}, "session"),
-        ({"session": 5}, "session"),
-        ({"idempotency_key": "x" * 301}, "idempotency_key"),
-        ({"surprise": 1}, "surprise"),
-    ],
-)
-async def test_bad_values_are_named_and_change_nothing(daemon: Daemon, fields: dict[str, object], named: str) -> None:
-    answer = await take(daemon, code=400, **fields)
+BAD_VALUES: list[tuple[dict[str, object], str]] = [
+    ({"scope": ""}, "scope"),
+    ({"scope": "has spaces"}, "scope"),
+    ({"scope": 7}, "scope"),
+    ({"scope": None}, "scope"),
+    ({"wait": -1}, "wait"),
+    ({"wait": 301}, "wait"),
+    ({"wait": "10"}, "wait"),
+    ({"wait": True}, "wait"),
+    ({"ttl": 0}, "ttl"),
+    ({"ttl": -5}, "ttl"),
+    ({"ttl": "60"}, "ttl"),
+    ({"ttl": True}, "ttl"),
+    ({"ttl": 100_000}, "ttl"),
+    ({"priority": "high"}, "priority"),
+    ({"priority": 1.5}, "priority"),
+    ({"priority": True}, "priority"),
+    ({"priority": 10**40}, "priority"),
+    ({"since": "now"}, "since"),
+    ({"session": ""}, "session"),
+    ({"session": 5}, "session"),
+    ({"idempotency_key": "x" * 301}, "idempotency_key"),
+    ({"surprise": 1}, "surprise"),
+]
 
-    assert (answer["error"], named in answer["detail"]) == ("invalid", True), answer
+
+async def test_bad_values_are_named_and_change_nothing(daemon: Daemon) -> None:
+    for fields, named in BAD_VALUES:
+        answer = await take(daemon, code=400, **fields)
+
+        assert (answer["error"], named in answer["detail"]) == ("invalid", True), (fields, answer)
     assert (in_flight_and_queued(daemon), stored(daemon)) == ((0, 0), [])
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"scope": "acme", "ttl": NaN}', b'{"wait": 1}'])
-async def test_a_body_that_is_none_is_refused(daemon: Daemon, body: bytes) -> None:
-    answer = await daemon.client.post("/v1/slots", content=body, headers={"content-type": "application/json"})
+async def test_a_body_that_is_none_is_refused(daemon: Daemon) -> None:
+    for body in (b"", b"{", b"[]", b"null", b'{"scope": "acme", "ttl": NaN}', b'{"wait": 1}'):
+        answer = await daemon.client.post("/v1/slots", content=body, headers={"content-type": "application/json"})
 
-    assert (answer.status_code, answer.json()["error"]) == (400, "invalid")
+        assert (answer.status_code, answer.json()["error"]) == (400, "invalid"), body
     assert stored(daemon) == []
 
 
-@pytest.mark.parametrize(
-    ("signal", "named"),
-    [
-        ({}, "kind"),
-        ({"kind": "angry"}, "kind"),
-        ({"kind": "rate_limited", "retry_after": "soon"}, "retry_after"),
-        ({"kind": "rate_limited", "resets_at": 5.0}, "resets_at: rate_limited has no such field"),
-        ({"kind": "rate_limited", "ticket": "x"}, "ticket"),
-        ({"kind": "succeeded", "tokens": 1.5}, "tokens"),
-    ],
-)
-async def test_a_bad_signal_is_named_and_learns_nothing(daemon: Daemon, signal: object, named: str) -> None:
+BAD_SIGNALS: list[tuple[dict[str, object], str]] = [
+    ({}, "kind"),
+    ({"kind": "angry"}, "kind"),
+    ({"kind": "rate_limited", "retry_after": "soon"}, "retry_after"),
+    ({"kind": "rate_limited", "resets_at": 5.0}, "resets_at: rate_limited has no such field"),
+    ({"kind": "rate_limited", "ticket": "x"}, "ticket"),
+    ({"kind": "succeeded", "tokens": 1.5}, "tokens"),
+]
+
+
+async def test_a_bad_signal_is_named_and_learns_nothing(daemon: Daemon) -> None:
     taken = await take(daemon)
 
-    answer = await daemon.ask("POST", f"/v1/slots/{taken['id']}/signal", signal, code=400)
+    for signal, named in BAD_SIGNALS:
+        answer = await daemon.ask("POST", f"/v1/slots/{taken['id']}/signal", signal, code=400)
 
-    assert named in answer["detail"]
+        assert named in answer["detail"]
     (status,) = (await daemon.get(f"/v1/scopes?scope={SCOPE}"))["scopes"]
     assert (status["paused"], status["windows"]) == (False, [])
 
