@@ -111,7 +111,7 @@ class Daemon:
 
 class RunDaemon(Protocol):
     def __call__(
-        self, toml: str = "", environ: Mapping[str, str] | None = None
+        self, toml: str = "", environ: Mapping[str, str] | None = None, *, port: int = 0
     ) -> contextlib.AbstractAsyncContextManager[Daemon]: ...
 
 
@@ -120,7 +120,9 @@ def run_daemon(tmp_path: Path) -> RunDaemon:
     """Start the daemon in the test's folder, whose home is `home`; settings and variables as given."""
 
     @contextlib.asynccontextmanager
-    async def run(toml: str = "", environ: Mapping[str, str] | None = None) -> AsyncIterator[Daemon]:
+    async def run(
+        toml: str = "", environ: Mapping[str, str] | None = None, *, port: int = 0
+    ) -> AsyncIterator[Daemon]:
         (tmp_path / "paceline.toml").write_text(toml)
         variables = {
             "HOME": str(tmp_path),
@@ -143,10 +145,13 @@ def run_daemon(tmp_path: Path) -> RunDaemon:
             app = create_app(site, tokens=tokens, host="127.0.0.1")
             running = asyncio.create_task(engine.run())
             try:
-                async with serve(app) as served:
+                async with serve(app, port=port) as served:
                     daemon = Daemon(home, site, tokens, served.url)
                     async with daemon.client:
-                        yield daemon
+                        try:
+                            yield daemon
+                        finally:
+                            site.close()
             finally:
                 _end_sessions(engine)
                 engine.stop()

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 from litestar.di import NamedDependency
 
 from paceline.api.pace import Pace
+from paceline.api.watch import Watch
 from paceline.core import Governor
 from paceline.engine.engine import Engine
 from paceline.executors.spool import Spool
@@ -36,7 +37,8 @@ class Site:
         self.folder = folder
         self.since = since
         self.pace = Pace(engine.store)
-        self.closers: list[Callable[[], object]] = []
+        self.watch = Watch(engine, environ)
+        self.closers: list[Callable[[], object]] = [self.watch.close]
         """Called at the end, so that answers without an end come to one."""
 
     def close(self) -> None:

@@ -245,7 +245,7 @@ class Timeline:
         drawn = _drawn(event)
         if drawn is not None:
             self._marks.append(Mark(event.at, drawn[0], scope, drawn[1]))
-        limit = _new_limit(event)
+        limit = new_limit(event)
         if limit is not None and scope in self._levels and not self._is_sampled:
             self._levels[scope].set_limit(event.at, *limit)
 
@@ -315,7 +315,7 @@ def _ending_of(unit: Unit | None) -> str:
     return "parked" if unit.resume_at is not None else "requeued"
 
 
-def _new_limit(event: Event) -> tuple[int | None, int | None] | None:
+def new_limit(event: Event) -> tuple[int | None, int | None] | None:
     """The effective limit from now on, and the one before, where the event is about that."""
     fields = event.fields
     if event.name in ("scope.limit_set", "scope.limit_reduced", "scope.limit_raised"):
