@@ -10,13 +10,12 @@ from litestar import Litestar
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.handlers import BaseRouteHandler
-from litestar.openapi.config import OpenAPIConfig
 
-from paceline.api import campaigns, concurrency, overview, slots, units
+from paceline.api import campaigns, concurrency, observe, overview, slots, units
 from paceline.api.access import Access, App, Receive, Scope, Send
 from paceline.api.assets import page_routes
 from paceline.api.bodies import SMALL_BYTES
-from paceline.api.description import DESCRIPTION, VERSION, Description
+from paceline.api.description import description_route
 from paceline.api.paths import fold_path
 from paceline.api.problems import on_failure, on_http_problem, on_problem
 from paceline.api.site import Site
@@ -32,19 +31,17 @@ def create_app(site: Site, *, tokens: Tokens, host: str) -> App:
         *campaigns.ROUTES,
         *units.ROUTES,
         *slots.ROUTES,
-        *page_routes(),
+        *observe.ROUTES,
     ]
-    description = Description()
     app = Litestar(
-        [*routes, description.handler],
+        [*routes, *page_routes(), description_route(routes)],
         dependencies={"site": Provide(lambda: site, sync_to_thread=False)},
         exception_handlers={PacelineError: on_problem, HTTPException: on_http_problem, Exception: on_failure},
-        openapi_config=OpenAPIConfig(title="Paceline", version=VERSION, description=DESCRIPTION, path="/described"),
+        openapi_config=None,
         request_max_body_size=SMALL_BYTES,
         logging_config=None,
         signature_types=[Site],
     )
-    description.describe(app)
     return Access(_front(app), tokens=tokens, host=host, hosts=site.settings.api.hosts)
 
 

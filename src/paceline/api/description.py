@@ -1,19 +1,22 @@
 """`/openapi.json`: what Litestar knows of the routes, with what it does not: bodies, refusals, and how to come in.
 
-Made once. Never here: a route of its own meaning.
+Never here: a route of its own meaning.
 """
 
+import functools
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
 import msgspec
 from litestar import Litestar, Response, get
-from litestar.handlers import HTTPRouteHandler
+from litestar.di import Provide
+from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
+from litestar.openapi.config import OpenAPIConfig
 
 from paceline.api.access import OPEN
 from paceline.api.problems import OldProblem, Problem, is_old
 
-VERSION = version("paceline")
 DESCRIPTION = (
     "Everything the command line does, over HTTP. Times are Unix seconds, but for /concurrency, which has"
     " milliseconds. Every change is stored before it is answered."
@@ -33,37 +36,41 @@ REFUSALS = {
 WITH_BODY = (413, 415)
 WITH_NAME = (404,)
 STATES = (409,)
+CONFIG = OpenAPIConfig(title="Paceline", version=version("paceline"), description=DESCRIPTION)
 REF = "#/components/schemas/{name}"
 
 
-class Description:
-    """The document, once the application is there to be described."""
+def description_route(routes: Sequence[BaseRouteHandler]) -> HTTPRouteHandler:
+    """`GET /openapi.json` for these routes. The document is made when it is first asked for."""
 
-    def __init__(self) -> None:
-        self._encoded = b"{}"
+    @functools.cache
+    def described() -> bytes:
+        nothing = {"site": Provide(lambda: None, sync_to_thread=False)}  # it is described, and never called
+        return _describe(Litestar(routes, dependencies=nothing, openapi_config=CONFIG, logging_config=None))
 
-        @get("/openapi.json", sync_to_thread=False, include_in_schema=False)
-        def openapi() -> Response[bytes]:
-            return Response(self._encoded, media_type="application/json")
+    @get("/openapi.json", sync_to_thread=False, include_in_schema=False)
+    def openapi() -> Response[bytes]:
+        return Response(described(), media_type="application/json")
 
-        self.handler: HTTPRouteHandler = openapi
+    return openapi
 
-    def describe(self, app: Litestar) -> None:
-        document = app.openapi_schema.to_schema()
-        bodies = _bodies(app)
-        kinds = [Problem, OldProblem, *bodies.values()]
-        schemas, components = msgspec.json.schema_components(kinds, ref_template=REF)
-        refs = dict(zip(kinds, schemas, strict=True))
-        document.setdefault("components", {}).setdefault("schemas", {}).update(components)
-        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        document["security"] = [{"token": []}]
-        for path, methods in document["paths"].items():
-            for method, operation in methods.items():
-                body = bodies.get((path, method))
-                if body is not None:
-                    operation["requestBody"] = _content(refs[body]) | {"required": True}
-                _add_refusals(operation, path, refs[OldProblem if is_old(path) else Problem], has_body=body is not None)
-        self._encoded = msgspec.json.encode(document)
+
+def _describe(app: Litestar) -> bytes:
+    document = app.openapi_schema.to_schema()
+    bodies = _bodies(app)
+    kinds = [Problem, OldProblem, *bodies.values()]
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=REF)
+    refs = dict(zip(kinds, schemas, strict=True))
+    document.setdefault("components", {}).setdefault("schemas", {}).update(components)
+    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"token": []}]
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            body = bodies.get((path, method))
+            if body is not None:
+                operation["requestBody"] = _content(refs[body]) | {"required": True}
+            _add_refusals(operation, path, refs[OldProblem if is_old(path) else Problem], has_body=body is not None)
+    return msgspec.json.encode(document)
 
 
 def _bodies(app: Litestar) -> dict[tuple[str, str], type]:

@@ -102,10 +102,18 @@ class Scopes(Wire, frozen=True, kw_only=True):
     scopes: list[ScopeStatus]
 
 
-NOT_THERE = ResponseSpec(Problem, description="There is no such slot: it was released, or lost long ago")
-LOST = ResponseSpec(Problem, description="`slot_lost`: the lease ran out, and the slot is given on")
-DEFERRED = ResponseSpec(DeferredAnswer, description="No slot within the wait, and what stands against it")
-CONFLICT = ResponseSpec(Problem, description="`conflict`: the idempotency_key belongs to another request")
+NOT_THERE = ResponseSpec(
+    Problem, generate_examples=False, description="There is no such slot: it was released, or lost long ago"
+)
+LOST = ResponseSpec(
+    Problem, generate_examples=False, description="`slot_lost`: the lease ran out, and the slot is given on"
+)
+DEFERRED = ResponseSpec(
+    DeferredAnswer, generate_examples=False, description="No slot within the wait, and what stands against it"
+)
+CONFLICT = ResponseSpec(
+    Problem, generate_examples=False, description="`conflict`: the idempotency_key belongs to another request"
+)
 
 
 @post(
