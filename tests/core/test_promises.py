@@ -257,3 +257,22 @@ def test_a_refused_login_is_no_success() -> None:
     governor.release("canary", now=101.0)
 
     assert window_state(governor, 101.0) == "closed"
+
+
+def test_a_canary_that_says_nothing_is_joined_by_another_and_either_reopens_the_window() -> None:
+    governor = Governor(GovernorSettings(limits={"umans": 4}), now=0.0)
+    governor.report("umans", QuotaClosed(resets_at=100.0, window="5h"), now=0.0)
+    for name in ("first", "second", "third"):
+        governor.request(Ticket(name, ("umans",)), now=0.0)
+
+    granted = {
+        at: [effect.ticket_id for effect in governor.advance(now=at) if isinstance(effect, Granted)]
+        for at in (100.0, 999.0, 1000.0)
+    }
+    why = governor.why("third", now=1000.0)
+    governor.report("umans", Succeeded(ticket="first"), now=1010.0)
+
+    assert granted == {100.0: ["first"], 999.0: [], 1000.0: ["second"]}
+    assert why is not None
+    assert (why.reason, why.retry_at) == ("window_closed", 1900.0)
+    assert [effect.ticket_id for effect in governor.advance(now=1010.0) if isinstance(effect, Granted)] == ["third"]

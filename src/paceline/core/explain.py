@@ -84,7 +84,7 @@ def _full(scope: str, reason: Reason, live: int, cap: int) -> str:
 def _closed_window(scope: ScopeState, ticket: Ticket, now: float) -> tuple[str, float | None]:
     window = next(window for window in scope.windows.values() if window.blocks(ticket, now))
     if window.state == "probing":
-        return f"the {window.name} window of {scope.name} is being probed by {window.canary}", None
+        return f"the {window.name} window of {scope.name} is being probed by {window.canary}", window.probe_at
     if window.resets_at is None:
         belief = "its reset is unknown"
     else:

@@ -150,7 +150,7 @@ def _quota_closed(books: Books, scope: ScopeState, signal: QuotaClosed, slot: Li
 
 
 def _is_canary(window: Window, slot: LiveSlot | None) -> bool:
-    return slot is not None and window.canary in (slot.ticket.id, slot.ticket.parent)
+    return slot is not None and window.is_probed_by(slot.ticket.id, slot.ticket.parent, slot.granted_at)
 
 
 def _platform_limit(books: Books, scope: ScopeState, signal: PlatformLimit) -> list[ScopeState]:

@@ -20,6 +20,8 @@ WAVE_SECONDS = 1.0
 WAVE_OVER_SECONDS = 0.02
 LULL_SECONDS = 60.0
 """A turn of the wave that nobody took for so long: there is no crowd left to hold back."""
+CANARY_SECONDS = 900.0
+"""A canary that says nothing for so long holds nobody up: another one goes."""
 STRUCTURED_SOURCES = ("field", "header")
 LENGTH_SECONDS = {"5h": 5 * 3600.0, "daily": 86400.0, "weekly": 7 * 86400.0, "monthly": 31 * 86400.0}
 
@@ -29,7 +31,7 @@ WindowState = Literal["open", "closed", "probing", "wave"]
 class Window(Timed):
     """One quota period of a scope. `probe_at` is when the next canary may go."""
 
-    relative_times: ClassVar[tuple[str, ...]] = ("seen_at", "wave_next_at")
+    relative_times: ClassVar[tuple[str, ...]] = ("seen_at", "probed_since", "wave_next_at")
 
     name: str
     state: WindowState = "open"
@@ -40,6 +42,7 @@ class Window(Timed):
     probe_at: float | None = None
     refusals: int = 0
     canary: str | None = None
+    probed_since: float | None = None
     wave_started: int = 0
     wave_next_at: float = 0.0
     used_ratio: float | None = None
@@ -53,7 +56,7 @@ class Window(Timed):
             self.refusals = 0
         if self.state != "closed":
             self.refusals += 1
-        self.state, self.canary = "closed", None
+        self.state, self.canary, self.probed_since = "closed", None, None
         self.believe(resets_at, source, confidence, now)
 
     def believe(self, resets_at: float | None, source: str | None, confidence: float, now: float) -> None:
@@ -94,23 +97,29 @@ class Window(Timed):
         """Whether the ticket must wait. A canary session's own runs may pass: they are the probe."""
         if self.state == "open":
             return False
-        if self.state == "probing":
-            return ticket.parent is None or ticket.parent != self.canary
+        if self.state == "probing" and ticket.parent is not None and ticket.parent == self.canary:
+            return False
         opens_at = self.opens_at
         return opens_at is not None and now < opens_at
 
     @property
     def opens_at(self) -> float | None:
         """When the next one may pass by time alone."""
-        if self.state == "closed":
+        if self.state in ("closed", "probing"):
             return self.probe_at
         return self.wave_next_at if self.state == "wave" else None
+
+    def is_probed_by(self, ticket_id: str, parent: str | None, granted_at: float) -> bool:
+        """Whether it is the canary, a run of it, or an earlier canary that took its time."""
+        is_canary = self.canary is not None and self.canary in (ticket_id, parent)
+        return is_canary or (self.probed_since is not None and granted_at >= self.probed_since)
 
     def on_grant(self, ticket_id: str, now: float) -> bool:
         """A ticket passed; true if it went as the canary."""
         self.started_since_reading += 1
-        if self.state == "closed":
-            self.state, self.canary = "probing", ticket_id
+        if self.state == "closed" or (self.state == "probing" and self.probe_at is not None and now >= self.probe_at):
+            self.state, self.canary, self.probe_at = "probing", ticket_id, now + CANARY_SECONDS
+            self.probed_since = now if self.probed_since is None else self.probed_since
             return True
         if self.state == "wave":
             self.wave_started += 1
@@ -124,7 +133,7 @@ class Window(Timed):
     def on_canary_accepted(self, now: float) -> None:
         """The provider took the canary: the rest may follow."""
         self.state, self.canary = "wave", None
-        self.resets_at = self.probe_at = None
+        self.resets_at = self.probe_at = self.probed_since = None
         self.refusals = 0
         self.wave_started, self.wave_next_at = 0, now
 
