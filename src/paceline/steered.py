@@ -7,11 +7,14 @@ from paceline.core import Governor
 from paceline.core.scopes import RUNS, SESSIONS
 from paceline.core.settings import Cooldown
 from paceline.core.signals import RateLimited, Signal
+from paceline.measures import Measures
 
 
 class SteeredLimits:
     """Takes effect at once, for those who wait too."""
 
+    measures: Measures | None = None
+    """Where refusals are counted, if anywhere."""
     _governor: Governor
     _now: Callable[[], float]
 
@@ -56,6 +59,8 @@ class SteeredLimits:
     def report(self, scope: str, signal: Signal) -> None:
         """Tell what was learnt about a scope: any signal of `paceline.core.signals`."""
         self._governor.report(scope, signal, now=self._now())
+        if self.measures is not None:
+            self.measures.reported(scope, signal)
         self._attend()
 
     def report_rate_limit(self, scope: str, retry_after: float | None = None) -> None:

@@ -94,6 +94,7 @@ class Engine:
         """Everything that asks this Governor. Slots of `limiter` and sessions share every limit."""
         self.governor = governor
         self.limiter = Limiter.over(governor, clock=self.clock, usage=self._usage, others=self._hear)
+        self.limiter.measures = self.measures
         self._lines = Lines(governor, self.settings.accounts, self._owner)
         self._parking = Parking(governor)
         self._settling = Settling(self.settings, self._lines, self._parking)
@@ -325,9 +326,8 @@ class Engine:
         """Tell the Governor, and let what it says to it name the unit."""
         effects = self.governor.books.effects
         already = len(effects)
-        scope = session.scope or f"agent:{session.profile.name}"
-        self.governor.report(scope, signal, now=now)
-        self.measures.reported(scope, signal)
+        self.governor.report(session.told_scope, signal, now=now)
+        self.measures.reported(session.told_scope, signal)
         for index, effect in enumerate(effects[already:], already):
             if isinstance(effect, Event):
                 effects[index] = msgspec.structs.replace(effect, unit=session.unit.id)
