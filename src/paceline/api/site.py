@@ -38,7 +38,7 @@ class Site:
         self.since = since
         self.pace = Pace(engine.store)
         self.watch = Watch(engine, environ)
-        self.closers: list[Callable[[], object]] = [self.watch.close]
+        self.closers: list[Callable[[], object]] = [self.watch.close, lambda: engine.leases.close()]
         """Called at the end, so that answers without an end come to one."""
 
     def close(self) -> None:
