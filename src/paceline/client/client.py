@@ -50,6 +50,10 @@ class Client:
     def url(self) -> str:
         return self._wire.url
 
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
     async def __aenter__(self) -> "Client":
         return self
 

@@ -27,7 +27,7 @@ from paceline.errors import (
 
 DEFAULT_URL = "http://127.0.0.1:7433"
 ANSWER_SECONDS = 10.0
-UNAVAILABLE = 503
+UNAVAILABLE = (502, 503, 504)
 CONFLICT = 409
 CLOSED_TO_US = (401, 403, 421)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -94,7 +94,7 @@ class Wire:
             raise DaemonUnreachable(
                 f"no daemon answers at {self.url} ({told}); start one with `paceline up`"
             ) from error
-        if answer.status_code == UNAVAILABLE:
+        if answer.status_code in UNAVAILABLE:
             raise DaemonUnreachable(f"the daemon at {self.url} cannot do it now: {problem_of(answer)}")
         if answer.status_code in CLOSED_TO_US or answer.status_code >= 500:
             raise refusal(answer)
