@@ -100,14 +100,18 @@ def on_http_problem(request: Request, error: HTTPException) -> Response[bytes]: 
     """Of the framework: addresses, methods and parameters."""
     detail = SENTENCES.get(error.status_code, error.detail)
     if isinstance(error, ValidationException):
-        detail = _parameters(error)
+        detail = _parameters(request, error)
     return _answer(request, error.status_code, detail, error.headers)
 
 
-def _parameters(error: ValidationException) -> str:
-    """Which parameters are wrong, and why."""
-    found = error.extra if isinstance(error.extra, list) else []
-    told = [f"{each['key']}: {each['message']}" for each in found if isinstance(each, dict) and "key" in each]
+def _parameters(request: Request, error: ValidationException) -> str:  # type: ignore[type-arg]
+    """Which parameters are wrong, and why; by the names that they have in the request."""
+    fields = request.route_handler.parsed_fn_signature.parameters
+    told = []
+    for each in error.extra if isinstance(error.extra, list) else []:
+        field = fields.get(each.get("key", ""))
+        name = getattr(field.kwarg_definition, "name", None) if field is not None else None
+        told.append(f"{name or each.get('key', 'the request')}: {each.get('message', 'is wrong')}")
     return "; ".join(told) or error.detail
 
 
