@@ -141,14 +141,14 @@ async def test_campaigns_have_their_counts_and_say_what_holds_them(place: Place)
     place.write("paceline.toml", ACCOUNTS)
     place.give("add", place.plan("true", "a", "b", "c", head='priority = 7\naccounts = ["max-1"]\nmodel = "opus-4-6"'))
     park()
-    teach(("anthropic/max-1", QuotaClosed(resets_at=time.time() + 3600, window="5h")))
+    resets_at = time.time() + 7200
+    teach(("anthropic/max-1", QuotaClosed(resets_at=resets_at, window="5h")))
 
     async with watching() as view:
         row = view.row("campaigns", "docs")
-        at = view.app._picture.campaigns[0].window[1].probe_at  # type: ignore[union-attr, index]
 
     assert "0/3 2 1 0 7 –" in row
-    assert f"quota spent on max-1, resumes about {time.strftime('%H:%M', time.gmtime(at))}" in row
+    assert f"quota spent on max-1, resumes about {time.strftime('%H:%M', time.gmtime(resets_at))}" in row
 
 
 async def test_capacity_tells_limits_pauses_windows_and_notices(place: Place) -> None:
@@ -167,8 +167,8 @@ async def test_capacity_tells_limits_pauses_windows_and_notices(place: Place) ->
     assert account.startswith("anthropic/max-1 0/7 8 now 7 2 350 ms")
     assert re.search(r"paused (10:00|9:5\d);", account)
     assert "auto-reduced from 8 to 7 after a 429: restore (r)" in account
-    assert "weekly ████████ 100% spent" in model
-    assert "(a response header)" in model
+    assert re.search(r"weekly ████████ 100% spent resets \d\d:\d\d in (2:00:00|1:59:\d\d), tried \d\d:\d\d", model)
+    assert "(said by a response header)" in model
 
 
 async def test_what_runs_is_counted_in_its_scopes_and_every_number_is_the_stores(place: Place) -> None:
@@ -251,7 +251,7 @@ async def test_what_an_agent_printed_is_shown_without_what_steers_a_terminal(pla
 
     assert "plain red [blink]b[/blink]" in screen
     assert "failed once, at last with: exit code 3" in screen
-    assert "1 attempts charged, 1 tries, 0 parks" in screen
+    assert re.search(r"tries +1, attempts charged 1, parks 0", screen)
     assert "paceline retry docs tries it again" in screen
 
 
@@ -372,7 +372,7 @@ async def test_tab_goes_round_the_panes_and_the_one_in_use_has_the_room(place: P
             await view.press("tab")
 
     names = ["campaigns", "capacity", "units", "events", "campaigns"]
-    assert heights == [(name, 24 - 2 - 1 - 3 * 4) for name in names]
+    assert heights == [(name, 24 - 2 - 1 - 1 - 3 * 4) for name in names]
 
 
 async def test_help_lists_the_keys_and_q_quits(place: Place) -> None:

@@ -85,11 +85,12 @@ class TopApp(App[None]):
             yield LiveTable("capacity", faces.CAPACITY_COLUMNS)
             yield LiveTable("units", faces.UNIT_COLUMNS)
             yield LiveTable("events", faces.EVENT_COLUMNS, follows=True)
+        yield Static(id="info")
         yield Input(id="search", placeholder="filter", select_on_focus=False)
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        self._table("campaigns").focus()
+        self._table("campaigns").add_class("-in-use").focus()
         self.run_worker(self._watch())
 
     def on_unmount(self) -> None:
@@ -148,6 +149,12 @@ class TopApp(App[None]):
             self._fill("capacity", scopes, "no limit is set and nothing is known of any scope")
             self._fill("events", list(self._events), "nothing has happened yet")
             self._show_units(now)
+            self._show_info()
+
+    @on(LiveTable.Moved)
+    def _show_info(self) -> None:
+        """What the chosen row says in full, for where its pane has no room for it."""
+        self.screen_stack[0].query_one("#info", Static).update(self._in_use.last_words)
 
     def _fill(self, name: str, rows: list[Row], empty: str) -> None:
         words = self._words.get(name, "").casefold()

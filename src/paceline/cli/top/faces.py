@@ -88,9 +88,9 @@ def strip(picture: Picture, zone: ZoneInfo, trouble: str | None) -> Text:
     status, now = picture.status, picture.at
     engine, pool = status.engine, status.pool
     if engine.state == "stopped":
-        head = Text("○ no engine", style="bold yellow")
+        head = Text.assemble(("○ no engine", "bold yellow"))
     else:
-        head = Text(f"● {engine.state}", style="bold green" if engine.state == "leading" else "bold yellow")
+        head = Text.assemble((f"● {engine.state}", "bold green" if engine.state == "leading" else "bold yellow"))
     failed = status.units["quarantined"] + status.units["held"]
     head.no_wrap, head.overflow = True, "ellipsis"
     facts = [
@@ -158,7 +158,7 @@ def quota_line(row: CampaignRow, now: float, zone: ZoneInfo) -> str:
     where = scope.partition("/")[2] or scope
     if window.state == "probing":
         return f"quota spent on {where}, a canary is trying it"
-    at = window.probe_at or window.resets_at
+    at = window.resets_at or window.probe_at
     return f"quota spent on {where}, resumes " + (f"about {clock(at, now, zone)}" if at else "when it reopens")
 
 
@@ -219,12 +219,12 @@ def _window(window: WindowStatus, now: float, zone: ZoneInfo) -> Text:
             line.append(" a canary tries it", style="bold cyan")
         case "wave":
             line.append(" reopens in a wave", style="cyan")
-    at = window.probe_at if window.state == "closed" and window.probe_at is not None else window.resets_at
-    if at is not None:
-        said = ", tried" if at == window.probe_at and at != window.resets_at else " resets"
-        line.append(f"{said} {clock(at, now, zone)} in {span(at - now)}")
+    if window.resets_at is not None:
+        line.append(f" resets {clock(window.resets_at, now, zone)} in {span(window.resets_at - now)}")
+    if window.state == "closed" and window.probe_at not in (None, window.resets_at):
+        line.append(f", tried {clock(window.probe_at, now, zone)}")
     if window.source is not None:
-        line.append(" ").append_text(plain(f"({SOURCES.get(window.source, window.source)})", "dim"))
+        line.append(" ").append_text(plain(f"(said by {SOURCES.get(window.source, window.source)})", "dim"))
     return line
 
 

@@ -19,6 +19,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 GAP = 2
+CHOSEN = Style(reverse=True)
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +59,9 @@ class LiveTable(Widget, can_focus=True):
             self.table = table
             self.key = key
 
+    class Moved(Message):
+        """Another row was chosen, or the same one in a table that is in use again."""
+
     class Beyond(Message):
         """Someone wants to go past the first (-1) or the last (1) row."""
 
@@ -90,6 +94,11 @@ class LiveTable(Widget, can_focus=True):
         """The key of the row that the cursor is on."""
         return self._rows[self._at].key if self._rows else None
 
+    @property
+    def last_words(self) -> Text:
+        """The last cell of the chosen row, which is the first to be cut where there is no room."""
+        return self._rows[self._at].cells[-1] if self._rows else Text("")
+
     def fill(self, rows: Sequence[Row], *, title: str, empty: str) -> None:
         """Show these; `empty` says what to do where there are none.
 
@@ -111,6 +120,7 @@ class LiveTable(Widget, can_focus=True):
         self._at = max(0, min(place, last)) if place >= 0 else last
         self._is_pinned = self._at != (last if self._follows else 0)
         self._keep_in_sight()
+        self.post_message(self.Moved())
 
     def _keep_in_sight(self) -> None:
         self._at = max(0, min(self._at, len(self._rows) - 1))
@@ -163,6 +173,7 @@ class LiveTable(Widget, can_focus=True):
 
     def on_focus(self) -> None:
         self.refresh()
+        self.post_message(self.Moved())
 
     def on_blur(self) -> None:
         self.refresh()
@@ -224,7 +235,9 @@ class LiveTable(Widget, can_focus=True):
         return line
 
     def _strip(self, text: Text, *, is_chosen: bool = False) -> Strip:
-        style = self.rich_style + Style(reverse=True) if is_chosen else self.rich_style
+        if is_chosen:  # of one colour, as colours turned round are hard to read
+            return Strip([Segment(text.plain, CHOSEN)]).adjust_cell_length(self.size.width, CHOSEN)
+        style = self.rich_style
         segments = text.render(self.app.console, end="")
         strip = Strip([Segment(each.text, style + each.style if each.style else style) for each in segments])
         return strip.adjust_cell_length(self.size.width, style)

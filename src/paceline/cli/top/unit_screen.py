@@ -75,7 +75,7 @@ class UnitScreen(ModalScreen[None]):
         unit, counters = detail.unit, detail.unit.counters
         phase = phase_of(unit)
         text = Text.assemble((one_line(unit.id), "bold"), " ", (phase, STATE_STYLES.get(phase, "")))
-        counts = f"{counters.attempts} attempts charged, {counters.tries} tries, {counters.parks} parks"
+        counts = f"{counters.tries}, attempts charged {counters.attempts}, parks {counters.parks}"
         facts = [("tries", counts), ("account", unit.account), ("conversation", unit.session_id)]
         if unit.exit_code is not None:
             facts.append(("exit code", str(unit.exit_code)))
