@@ -30,7 +30,7 @@ from paceline.engine.parking import Parking, accounts_within
 from paceline.engine.remembered import CommandReader, load_governor, save_governor
 from paceline.engine.sessions import LiveSession
 from paceline.engine.settling import Settling
-from paceline.engine.telling import Listeners, unit_event
+from paceline.engine.telling import Listeners, start_event, unit_event
 from paceline.errors import EngineBusy, InvalidInput, PacelineError
 from paceline.events import Event
 from paceline.executors import Executor, Handle
@@ -457,8 +457,7 @@ class Engine:
         session = self._session(unit, line.campaign, line.account, ticket, handle)
         self._note_neighbours(session)
         self._live[unit.id] = session
-        name = "unit.resumed" if unit.counters.parks else "unit.started"
-        self.tell(name, scope=line.scopes[-1], unit=unit.id, attempt=unit.attempt, session_id=unit.session_id)
+        self._news.append(start_event(unit, line.scopes[-1], now))
         return None
 
     def _note_neighbours(self, session: LiveSession) -> None:
