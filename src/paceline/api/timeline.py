@@ -214,7 +214,7 @@ class Timeline:
         unit = event.unit or ""
         known = self._open.get(unit)
         if known is not None and known.started_at == event.at:
-            known.scope = event.scope
+            known.scope = event.scope  # it was found in the store before its start was read
             return
         if known is not None:
             self._end(unit, event.at, "lost")

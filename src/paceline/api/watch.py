@@ -26,6 +26,7 @@ class Watch:
         self.metrics = Metrics(engine)
         self._tail.follow(self.metrics.take)
         self._timeline = Timeline()
+        self._is_drawn = False
         self._traces = open_traces(environ)
         if self._traces is not None:
             self._tail.follow(self._traces.take)
@@ -41,8 +42,10 @@ class Watch:
 
     def timeline(self, hours: float) -> TimelineView:
         """The last so many hours."""
-        now = self._engine.clock.now()
         self._timeline.mend(self._engine.store)
+        if self._is_drawn:
+            self._sample()
+        now = self._engine.clock.now()
         return self._timeline.view(now - hours * HOUR_SECONDS, now)
 
     async def _draw(self) -> None:
@@ -51,9 +54,13 @@ class Watch:
         day_ago = clock.now() - LONGEST_HOURS * HOUR_SECONDS
         after = first_place_since(engine.store, day_ago, self._tail.last)
         await self._tail.catch_up(self._timeline.take, after=after)
+        self._is_drawn = True
         while True:
-            self._timeline.sample(clock.now(), engine.limiter.statuses())
+            self._sample()
             await clock.sleep(SAMPLE_SECONDS)
+
+    def _sample(self) -> None:
+        self._timeline.sample(self._engine.clock.now(), self._engine.limiter.statuses())
 
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
