@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 
 import pytest
-from tests.gateway.house import GatewayHouse, account, until
+from tests.gateway.house import PATIENCE_SECONDS, GatewayHouse, account, until
 from tests.gateway.raw import Message, RawUpstream, Wire, answering, connect, ok, post
 
 from paceline import Limiter
@@ -22,6 +23,14 @@ START = 1_700_000_000.0
 def queued(limiter: Limiter) -> int:
     status = limiter.scope_status(SCOPE)
     return 0 if status is None else status.queued
+
+
+async def pass_time_until(clock: VirtualClock, condition: Callable[[], bool]) -> None:
+    """Move the clock in small steps, each after what is on the wire has had a moment to arrive."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        for _ in iter(condition, True):
+            await asyncio.sleep(0.001)
+            await clock.advance(0.25)
 
 
 class Waiting:
@@ -136,11 +145,11 @@ async def test_what_the_upstream_refuses_is_sent_again_after_the_pause_and_nobod
         await connect(house.port) as client,
     ):
         client.send(post(body))
-        for tries in (1, 2):
-            await until(lambda tries=tries: len(provider.requests) == tries and queued(house.limiter) == 1)  # type: ignore[misc]
-            assert house.in_flight == 0
-            await clock.advance(120.0)
-        got = await client.read_message()
+        answer = asyncio.create_task(client.read_message())
+        await until(lambda: len(provider.requests) == 1 and queued(house.limiter) == 1)
+        assert house.in_flight == 0
+        await pass_time_until(clock, answer.done)
+        got = answer.result()
         await until(lambda: house.in_flight == 0)
 
     assert (got.status, got.is_whole, len(provider.requests)) == (200, True, 3)
@@ -238,10 +247,9 @@ async def test_when_the_wait_runs_out_after_a_refusal_the_refusal_is_passed_on()
         await connect(house.port) as client,
     ):
         client.send(post(CALL, b"x-paceline-max-wait: 20"))
-        for _ in range(8):
-            await until(lambda: queued(house.limiter) == 1 or not house.gateway.live)
-            await clock.advance(5.0)
-        got = await client.read_message()
+        answer = asyncio.create_task(client.read_message())
+        await pass_time_until(clock, answer.done)
+        got = answer.result()
 
     assert (got.status, b"overloaded_error" in got.body, house.in_flight) == (529, True, 0)
     assert len(provider.requests) >= 2
@@ -365,17 +373,9 @@ async def test_a_fleet_of_64_against_a_cap_of_8_with_accounting_lag_sees_no_429(
         GatewayHouse(account(provider.url), limiter=limiter, clock=clock) as house,
     ):
         fleet = [asyncio.create_task(client_of_the_fleet(house.port)) for _ in range(64)]
-        while not all(task.done() for task in fleet):
-            await _settle(house, provider)
-            await clock.advance(0.1)
+        await pass_time_until(clock, lambda: all(task.done() for task in fleet))
         await asyncio.gather(*fleet)
 
         assert house.in_flight == 0
     assert statuses == [200] * 192
     assert provider.peak_concurrency <= 8
-
-
-async def _settle(house: GatewayHouse, provider: FakeProvider) -> None:
-    """Let what is on its way arrive, before time moves on."""
-    for _ in range(10):
-        await asyncio.sleep(0)

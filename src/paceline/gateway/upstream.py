@@ -6,7 +6,7 @@ or whether a request is sent again.
 
 import asyncio
 import ssl
-from typing import Protocol
+from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -189,8 +189,7 @@ class UpstreamConnection(asyncio.Protocol):
     # -- what the transport tells ----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not its instances
         keep_probing(transport)
 
     def data_received(self, data: bytes) -> None:
