@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from paceline.core.queue import Lane, Watchers
 
 
+def cooldown_seconds(is_provider: bool, setting: Cooldown, learnt: float | None) -> float:
+    """Only a provider's counter lags."""
+    if not is_provider:
+        return 0.0
+    return (learnt or DEFAULT_LAG_SECONDS) if setting == "auto" else setting
+
+
 class ScopeState:
     """Mutable; owned by one Governor. Optional parts are None until something brings them up."""
 
@@ -92,12 +99,8 @@ class ScopeState:
 
     @property
     def cooldown(self) -> float:
-        """How long a released slot still counts; only a provider's counter lags."""
-        if not self.is_provider:
-            return 0.0
-        if self.cooldown_setting == "auto":
-            return (self.usage.learnt_lag if self.usage else None) or DEFAULT_LAG_SECONDS
-        return self.cooldown_setting
+        """How long a released slot still counts."""
+        return cooldown_seconds(self.is_provider, self.cooldown_setting, self.usage.learnt_lag if self.usage else None)
 
     @property
     def effective(self) -> int | None:
