@@ -76,7 +76,7 @@ def _unused_row(site: Site, scope: str) -> wire.Capacity:
         platform=None,
         adaptive=None,
         queued=0,
-        cooldown=site.settings.provider(scope.partition("/")[0]).cooldown,
+        cooldown=site.governor.get_cooldown(scope),
         paused_until=None,
         auto_reduced=False,
         auto_reduced_from=None,

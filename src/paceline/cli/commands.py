@@ -312,7 +312,7 @@ def limit(
 @commands.command(rich_help_panel=CAPACITY)
 def cooldown(
     scope: Scope,
-    duration: Annotated[str, typer.Argument(metavar="350ms", help="How long; 0 for none.")],
+    duration: Annotated[str, typer.Argument(metavar="350ms|auto", help="How long, 0 for none; auto learns it.")],
     as_json: AsJson = False,
 ) -> None:
     """Set how long a released slot still counts, because the provider's own counter lags."""

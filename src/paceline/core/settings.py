@@ -1,6 +1,6 @@
 """What a Governor is told at the start. Checked whole before anything uses it."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -10,6 +10,7 @@ from paceline.core.scopes import ScopePattern
 from paceline.errors import InvalidInput
 
 HeadroomMode = Literal["adaptive", "one-way", "off"]
+AUTO: Final = "auto"
 Cooldown = float | Literal["auto"]
 """Seconds, or learnt from how far the provider's own count trails behind."""
 HEADROOM_MODES: tuple[HeadroomMode, ...] = ("adaptive", "one-way", "off")
@@ -66,7 +67,7 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_cooldown(value: object, name: str) -> Cooldown:
-    return "auto" if value == "auto" else check_seconds(value, name)
+    return AUTO if value == AUTO else check_seconds(value, name)
 
 
 def check_headroom(mode: object, name: str) -> HeadroomMode:

@@ -86,7 +86,7 @@ FIXED_TABLES: Mapping[str, Mapping[str, Check]] = {
 }
 NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
     "providers": {
-        "cooldown": checks.duration,
+        "cooldown": checks.cooldown,
         "headroom": checks.one_of(*HEADROOM_MODES),
         "usage_url": checks.web_url,
     },

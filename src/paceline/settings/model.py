@@ -8,7 +8,7 @@ import msgspec
 from paceline.agents import Account, AgentProfile, agent_names, load_agent
 from paceline.core.rates import Rate
 from paceline.core.scopes import RUNS, SESSIONS
-from paceline.core.settings import GovernorSettings, HeadroomMode
+from paceline.core.settings import Cooldown, GovernorSettings, HeadroomMode
 
 DEFAULT_COOLDOWN_SECONDS = 0.35
 SHIPPED = "shipped"
@@ -34,7 +34,7 @@ def shipped_limits() -> dict[str, ConfiguredLimit]:
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    cooldown: float = DEFAULT_COOLDOWN_SECONDS
+    cooldown: Cooldown = DEFAULT_COOLDOWN_SECONDS
     headroom: HeadroomMode = "adaptive"
     usage_url: str | None = None
 
