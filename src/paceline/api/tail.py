@@ -15,7 +15,7 @@ from paceline.store import Store, StoredEvent
 log = logging.getLogger("paceline.api")
 
 PAGE = 200
-REST_SECONDS = 0.1
+REST_SECONDS = 0.25
 LOOK_SECONDS = 1.0
 
 Take = Callable[[Sequence[StoredEvent]], None]
