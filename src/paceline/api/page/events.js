@@ -13,6 +13,7 @@ const TONES = {
 };
 
 export function makeEvents(root, openUnit) {
+  const body = root.querySelector(".body");
   const kept = [];
   const waiting = [];
   const text = el("input", { type: "search", placeholder: "Filter", "aria-label": "Filter events by text", oninput: draw });
@@ -24,8 +25,8 @@ export function makeEvents(root, openUnit) {
   const held = el("button", { type: "button", class: "button small held-back", hidden: true, onclick: () => flush(true) });
   const empty = emptyState("Nothing has happened yet", "Every start, park, limit and order shows up here.");
   root.querySelector(".controls").append(text, kind);
-  root.querySelector(".body").append(held, empty, list);
-  list.addEventListener("pointerleave", () => flush());
+  body.append(held, empty, list);
+  body.addEventListener("pointerleave", () => flush());
   list.addEventListener("blur", () => flush());
   let frame = 0;
 
@@ -33,7 +34,7 @@ export function makeEvents(root, openUnit) {
   function isBeingRead() {
     const selection = getSelection();
     const isSelected = selection && !selection.isCollapsed && list.contains(selection.anchorNode);
-    return list.matches(":hover") || list.contains(document.activeElement) || isSelected;
+    return body.matches(":hover") || list.contains(document.activeElement) || isSelected;
   }
 
   function add(event) {
@@ -67,8 +68,13 @@ export function makeEvents(root, openUnit) {
     keyed(list, shown, (event) => event.id, (event) => ({ node: row(event, openUnit) }));
   }
 
+  function clear() {
+    [kept.length, waiting.length] = [0, 0];
+    draw();
+  }
+
   draw();
-  return { add };
+  return { add, clear };
 }
 
 function row(event, openUnit) {
