@@ -5,7 +5,7 @@ Here: how bytes are written to the client. Never here: where they come from.
 
 import asyncio
 
-from paceline.gateway.heads import HOP_BY_HOP, Header, chunk, header_lines, last_chunk, named_by_connection
+from paceline.gateway.heads import HOP_BY_HOP, Header, chunk, last_chunk, named_by_connection
 from paceline.gateway.upstream import AnswerHead
 
 BODILESS_STATUSES = frozenset({204, 304})
@@ -28,12 +28,12 @@ class Answer:
         self._is_chunked = False
         self._out: list[bytes] = []
 
-    def begin(self, head: AnswerHead, own: list[Header]) -> None:
+    def begin(self, head: AnswerHead, own_headers: bytes) -> None:
         """Take over the upstream's head, with headers of our own; what speaks of its connection stays behind."""
         self.has_begun = True
         self._has_body = not self._is_for_head and head.status not in BODILESS_STATUSES
         headers, has_length = _passed_on(head)
-        self._out.append(b"HTTP/1.1 %d %b\r\n%b%b" % (head.status, head.reason, headers, header_lines(own)))
+        self._out.append(b"HTTP/1.1 %d %b\r\n%b%b" % (head.status, head.reason, headers, own_headers))
         if self._has_body and not has_length:
             self._is_chunked = not self._is_old
             self.keep_alive = self.keep_alive and self._is_chunked

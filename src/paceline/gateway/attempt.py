@@ -26,7 +26,7 @@ class Attempt:
         call: Call,
         upload: Upload,
         answer: Answer,
-        own_headers: list[Header],
+        own_headers: bytes,
         on_head: Callable[[AnswerHead], object],
     ) -> None:
         self.over: asyncio.Future[UpstreamBroke | None] = asyncio.get_running_loop().create_future()
@@ -55,7 +55,7 @@ class Attempt:
         call, upload = self._call, self._upload
         self._connection = connection
         is_head = call.method == "HEAD"
-        connection.send(self, call.head_bytes(), upload.pieces, is_head=is_head, is_chunked=call.is_chunked)
+        connection.send(self, call.head, upload.pieces, is_head=is_head, is_chunked=call.is_chunked)
         self.sent_at = connection.moved_at
         upload.attach(connection)
 

@@ -11,10 +11,12 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from paceline.gateway.entry import PREFIX, Refused, RequestHead
+from paceline.gateway.entry import RequestHead
 from paceline.gateway.exchange import Exchange
 from paceline.gateway.gateway import Gateway
 from paceline.gateway.heads import Header
+from paceline.gateway.refusals import Refused
+from paceline.gateway.routes import PREFIX
 from paceline.gateway.sockets import keep_probing
 
 LARGEST_HEAD_BYTES = 65_536
@@ -148,14 +150,13 @@ class FrontDoor(HttpToolsProtocol):
 
     def _begin_exchange(self) -> None:
         """As uvicorn begins a cycle of its own: at once, or after those that came before on this connection."""
-        parser, headers = self.parser, self._raw_headers
+        parser = self.parser
         exchange = Exchange(
             self.gateway,
             self,
-            RequestHead(parser.get_method().decode(), self.url, headers),
+            RequestHead(parser.get_method().decode(), self.url, self._raw_headers),
             is_old=parser.get_http_version() == "1.0",
             keep_alive=parser.should_keep_alive(),
-            is_asking=any(name.lower() == b"expect" and value.lower() == b"100-continue" for name, value in headers),
         )
         if parser.should_upgrade():
             exchange.refuse(Refused(400, "upgrade", "the gateway speaks HTTP/1.1 only: send no Upgrade header"))

@@ -7,48 +7,23 @@ sentence for the client. Never here: sockets, waiting, bodies.
 import hmac
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from paceline.gateway.heads import HOP_BY_HOP, Header, header_lines, named_by_connection
-from paceline.gateway.upstream import Origin
-from paceline.protocols import (
-    Family,
-    detect_name,
-    family_of,
-    key_place,
-    login_refusal,
-    model_in_path,
-    presented_key,
-    with_key,
-)
+from paceline.gateway.refusals import Refused
+from paceline.gateway.routes import Routes, Way
+from paceline.protocols import Family, key_place, login_refusal, presented_key, with_key
 from paceline.protocols.keys import Place, PresentedKey
 from paceline.settings import AccountSettings
 
-PREFIX = b"/gateway/"
 LONGEST_SESSION_NAME = 200
 LONGEST_MAX_WAIT_SECONDS = 86400.0
 _OURS = b"x-paceline-"
 _KEY_HEADERS = frozenset({b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key"})
 _READ_HERE = frozenset({b"host", b"origin", b"sec-fetch-site", b"expect"})
 _NOT_PASSED = frozenset({b"host", b"expect"})
-_DOT_SEGMENT = re.compile(rb"(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\]|$)", re.I)
-_UNCOUNTED_PATH = re.compile(r"(?:/count_tokens|:countTokens|/files|/uploads|/batches)(?:/|$)")
-_SUBSCRIPTION = (
-    "{name} is a subscription, and the gateway takes API keys only: "
-    "use the vendor's own CLI through `paceline run` or `paceline exec`"
-)
-
-
-class Refused(Exception):
-    """The gateway's own answer instead of the upstream's."""
-
-    def __init__(self, status: int, code: str, message: str, *, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.retry_after = retry_after
 
 
 class RequestHead(msgspec.Struct, gc=False):
@@ -59,97 +34,81 @@ class RequestHead(msgspec.Struct, gc=False):
     headers: list[Header]
 
 
-class Route(msgspec.Struct, frozen=True):
-    """An account, and where its requests go; None: nobody has said where."""
-
-    account: AccountSettings
-    origin: Origin | None
-
-
 class Call(msgspec.Struct, gc=False, kw_only=True):
     """A request that may go on: what to send and whose it is."""
 
-    account: AccountSettings
-    origin: Origin
+    way: Way
     method: str
-    target: bytes
+    head: bytes
+    """What is sent before the body."""
     headers: list[Header]
-    family: Family
-    detect_name: str
-    is_counted: bool
-    """Whether it takes a slot."""
-    model: str | None
-    """As far as the URL names it."""
+    """Those of them that came from the client."""
     has_own_key: bool
     """The client pays with a key of its own; what its provider says of that key says nothing of the account's."""
     is_chunked: bool
+    expects_continue: bool
+    """The client sends its body only once it is told to go on."""
     session: str | None = None
     priority: int = 0
     max_wait: float | None = None
 
-    def head_bytes(self) -> bytes:
-        """What is sent before the body."""
-        return b"%b %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (
-            self.method.encode(),
-            self.target,
-            self.origin.authority,
-            header_lines(self.headers),
-        )
+    @property
+    def is_counted(self) -> bool:
+        """Whether it takes a slot."""
+        return self.method == "POST" and self.way.is_model_call
 
 
 class Gate:
     """Checks what comes in against the accounts, the token and the names this server is known by."""
 
     def __init__(
-        self, routes: Mapping[str, Route], *, token: str, environ: Mapping[str, str], hosts: frozenset[str] | None
+        self,
+        accounts: Iterable[AccountSettings],
+        *,
+        token: str,
+        environ: Mapping[str, str],
+        hosts: frozenset[str] | None,
     ) -> None:
-        self._routes = routes
+        self._routes = Routes(accounts)
         self._token = token.encode()
         self._environ = environ
         self._hosts = None if hosts is None else {host.lower().encode() for host in hosts}
 
     def family(self, head: RequestHead) -> Family:
         """In whose words the client expects its errors."""
-        name, rest = _split(head.target)
-        route = self._routes.get(name)
-        return family_of("" if route is None else route.account.provider, _path_of(rest))
+        return self._routes.family(head.target.partition(b"?")[0])
 
     def admit(self, head: RequestHead) -> Call:
         """The request as it goes on, or `Refused`."""
-        sorted_out = _SortedHeaders(head.headers)
-        name, rest = _split(head.target)
-        self._check_origin(sorted_out.read)
-        presented = _presented(sorted_out.keys, rest)
-        place = self._check_token(sorted_out.ours, presented)
-        account, origin = self._route(name)
-        path = _path_of(rest)
-        family = family_of(account.provider, path)
-        target = _target(origin, rest)
+        told = _SortedHeaders(head.headers)
+        self._check_origin(told.read)
+        presented = _presented(told.keys, head.target)
+        place = self._check_token(told.ours, presented)
+        path, mark, query = head.target.partition(b"?")
+        way = self._routes.follow(path)
+        target = way.path + mark + query
         if place is None:
-            _check_logins(presented, account.provider)
-            headers = sorted_out.passed + sorted_out.raw_keys
+            _check_logins(presented, way.account.provider)
+            key_headers = told.raw_keys
         else:
-            place = key_place(account.provider, family, place)
-            key_headers, target = with_key(sorted_out.keys, target, self._key(account), place)
-            headers = sorted_out.passed + key_headers
-        if sorted_out.is_chunked:
-            headers.append((b"Transfer-Encoding", b"chunked"))
-        return Call(
-            account=account,
-            origin=origin,
+            wanted = key_place(way.account.provider, way.family, place)
+            key_headers, target = with_key(told.keys, target, self._key(way.account), wanted)
+        call = Call(
+            way=way,
             method=head.method,
-            target=target,
-            headers=headers,
-            family=family,
-            detect_name=detect_name(account.provider),
-            is_counted=head.method == "POST" and _UNCOUNTED_PATH.search(path) is None,
-            model=model_in_path(path),
+            head=_head_bytes(head.method, target, way.origin.authority, told, key_headers),
+            headers=told.passed,
             has_own_key=place is None,
-            is_chunked=sorted_out.is_chunked,
-            session=_session(sorted_out.ours),
-            priority=_priority(sorted_out.ours),
-            max_wait=_max_wait(sorted_out.ours),
+            is_chunked=told.is_chunked,
+            expects_continue=told.read.get(b"expect", b"").lower() == b"100-continue",
         )
+        if self._token in call.head:
+            raise Refused(400, "stray_token", "Paceline's token stands where it would be sent on: leave it out there")
+        if told.ours:
+            call.session = _session(told.ours)
+            call.priority = _priority(told.ours)
+            call.max_wait = _max_wait(told.ours)
+        return call
 
     def _check_origin(self, read: dict[bytes, bytes]) -> None:
         """No web page may spend money, not even one that knows the token."""
@@ -174,19 +133,6 @@ class Gate:
             "the gateway wants Paceline's token (`paceline token`) in place of the API key, "
             "or in x-paceline-token beside a key of your own",
         )
-
-    def _route(self, name: str) -> tuple[AccountSettings, Origin]:
-        route = self._routes.get(name)
-        if route is None:
-            known = ", ".join(sorted(self._routes)) or "none"
-            raise Refused(
-                404, "unknown_account", f"there is no account {name!r:.80} for the gateway; there is: {known}"
-            )
-        if route.account.kind == "subscription":
-            raise Refused(403, "subscription", _SUBSCRIPTION.format(name=name))
-        if route.origin is None:
-            raise Refused(404, "no_base_url", f"{name} has no base_url in paceline.toml")
-        return route.account, route.origin
 
     def _key(self, account: AccountSettings) -> bytes:
         key = self._environ.get(account.key_env or "", "")
@@ -233,24 +179,12 @@ class _SortedHeaders:
             self.passed = [header for header in self.passed if header[0].lower() not in named]
 
 
-def _split(target: bytes) -> tuple[str, bytes]:
-    """The account's name, and the rest: its path (from the slash on) and query, as they came."""
-    asked = target[len(PREFIX) :]
-    end = min((at for at in (asked.find(b"/"), asked.find(b"?"), asked.find(b"#")) if at >= 0), default=len(asked))
-    return asked[:end].decode("latin-1"), asked[end:]
-
-
-def _path_of(rest: bytes) -> str:
-    return rest.partition(b"?")[0].decode("latin-1")
-
-
-def _target(origin: Origin, rest: bytes) -> bytes:
-    """The upstream's path and query; never outside the base path."""
-    path = rest.partition(b"?")[0]
-    if _DOT_SEGMENT.search(path) or b"#" in rest:
-        raise Refused(400, "bad_path", "the path must have no . or .. parts and no fragment")
-    target = origin.base_path + rest
-    return target if target.startswith(b"/") else b"/" + target
+def _head_bytes(method: str, target: bytes, authority: bytes, told: _SortedHeaders, keys: list[Header]) -> bytes:
+    framing = b"Transfer-Encoding: chunked\r\n" if told.is_chunked else b""
+    passed = header_lines(told.passed)
+    return b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%b%b\r\n" % (
+        method.encode(), target, authority, passed, header_lines(keys), framing,
+    )  # fmt: skip
 
 
 def _presented(keys: list[Header], target: bytes) -> list[PresentedKey]:

@@ -15,9 +15,10 @@ from paceline.core.verdicts import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
 from paceline.gateway.answer import Answer
 from paceline.gateway.attempt import Attempt
-from paceline.gateway.entry import Call, Refused, RequestHead
-from paceline.gateway.heads import Header, lowered
+from paceline.gateway.entry import Call, RequestHead
+from paceline.gateway.heads import lowered
 from paceline.gateway.learning import ensure_pause
+from paceline.gateway.refusals import Refused
 from paceline.gateway.sockets import has_hung_up
 from paceline.gateway.upload import KEPT_BYTES, WAITING_BYTES, Upload
 from paceline.gateway.upstream import AnswerHead, UpstreamBroke, UpstreamConnection
@@ -70,7 +71,7 @@ class Exchange:
     message_event = _NoEvent()
 
     def __init__(
-        self, gateway: "Gateway", client: Client, head: RequestHead, *, is_old: bool, keep_alive: bool, is_asking: bool
+        self, gateway: "Gateway", client: Client, head: RequestHead, *, is_old: bool, keep_alive: bool
     ) -> None:
         self.response_complete = False
         self.disconnected = False
@@ -80,8 +81,6 @@ class Exchange:
         self._client = client
         self._head = head
         self._fault: Refused | None = None
-        self._is_asking = is_asking
-        """The client sends its body only once it is told to go on."""
         self._task: asyncio.Task[None] | None = None
         self._attempt: Attempt | None = None
         self._scope = ""
@@ -154,11 +153,11 @@ class Exchange:
 
     async def _serve(self) -> None:
         call = self._gateway.gate.admit(self._head)
-        if self._is_asking:
+        if call.expects_continue:
             self._client.transport.write(CONTINUE)
-        account = call.account
+        account = call.way.account
         if call.is_counted:
-            model = call.model or await self._read_model()
+            model = call.way.model or await self._read_model()
             self._scope = canonical_scope(scope_of(account.provider, account.name, model))
             await self._take_turns(call)
         else:
@@ -235,7 +234,7 @@ class Exchange:
 
     async def _try(self, call: Call, slot: Slot | None) -> Attempt:
         """Send it and see it through. A connection that was used before may turn out to be dead; a new one may not."""
-        pool = self._gateway.pool(call.origin)
+        pool = self._gateway.pool(call.way.origin)
         connection = pool.take()
         if connection is not None:
             try:
@@ -282,7 +281,7 @@ class Exchange:
         family = self._gateway.gate.family(self._head)
         body = error_body(family, refused.status, refused.code, str(refused))
         headers = [*error_headers(refused.retry_after), (b"content-length", b"%d" % len(body))]
-        if self._is_asking or not self.upload.is_complete:
+        if not self.upload.is_complete:  # the client may never send the rest
             self.answer.keep_alive = False
         self.answer.begin(
             AnswerHead(refused.status, HTTPStatus(refused.status).phrase.encode(), headers, headers),
@@ -309,9 +308,9 @@ class Exchange:
             self._client.transport.close()
         self._client.on_response_complete()
 
-    def _own_headers(self) -> list[Header]:
-        waited = b"%d" % round(self._waited * 1000)
-        return [(b"x-paceline-scope", self._scope.encode()), (b"x-paceline-waited-ms", waited)]
+    def _own_headers(self) -> bytes:
+        scope, waited = self._scope.encode(), round(self._waited * 1000)
+        return b"x-paceline-scope: %b\r\nx-paceline-waited-ms: %d\r\n" % (scope, waited)
 
     async def _elsewhere(self, waiting: Awaitable[Value]) -> Value:
         """Time spent in here is not the gateway's own."""

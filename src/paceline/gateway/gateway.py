@@ -7,21 +7,13 @@ from typing import Protocol
 import msgspec
 
 from paceline.clock import Clock
-from paceline.gateway.entry import Gate, Route
+from paceline.gateway.entry import Gate
 from paceline.gateway.exchange import Exchange
 from paceline.gateway.learning import Learning
-from paceline.gateway.upstream import Origin, Pool, parse_base_url
+from paceline.gateway.upstream import Origin, Pool
 from paceline.limiter import Limiter
 from paceline.measures import Measures
 from paceline.settings import AccountSettings
-
-USUAL_BASE_URLS = {
-    "anthropic": "https://api.anthropic.com",
-    "openai": "https://api.openai.com",
-    "google": "https://generativelanguage.googleapis.com",
-    "gemini": "https://generativelanguage.googleapis.com",
-}
-"""For accounts that name none."""
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,8 +66,7 @@ class Gateway:
         self.live: set[Exchange] = set()
         """What is being served."""
         self.connections: set[Watched] = set()
-        routes = {account.name: _route(account) for account in accounts}
-        self.gate = Gate(routes, token=token, environ=environ, hosts=hosts)
+        self.gate = Gate(accounts, token=token, environ=environ, hosts=hosts)
         self._pools: dict[Origin, Pool] = {}
         self._timer = self.loop.call_later(self.timeouts.look, self._look)
 
@@ -103,8 +94,3 @@ class Gateway:
         for pool in self._pools.values():
             pool.drop_idle(now)
         self._timer = self.loop.call_later(self.timeouts.look, self._look)
-
-
-def _route(account: AccountSettings) -> Route:
-    url = account.base_url or USUAL_BASE_URLS.get(account.provider)
-    return Route(account, None if url is None else parse_base_url(url))

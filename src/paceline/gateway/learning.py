@@ -40,7 +40,7 @@ class Learning:
         now = self._clock.now()
         if head.status >= 400 or 0 <= now - self._read_at.get(slot.scope, 0.0) < BUDGET_EVERY_SECONDS:
             return
-        signals = signals_of(call.detect_name, head.status, head.lowered, b"", seen_at=now)
+        signals = signals_of(call.way.detect_name, head.status, head.lowered, b"", seen_at=now)
         if signals:
             if len(self._read_at) >= MOST_SCOPES:
                 self._read_at.clear()
@@ -67,7 +67,7 @@ class Learning:
         return signals
 
     def _errors(self, call: Call, status: int, head: AnswerHead, body: bytes) -> list[Signal]:
-        signals = signals_of(call.detect_name, status, head.lowered, body, seen_at=self._clock.now())
+        signals = signals_of(call.way.detect_name, status, head.lowered, body, seen_at=self._clock.now())
         if call.has_own_key:  # a client's bad or unpaid key must not hold the account for the others
             return [signal for signal in signals if not isinstance(signal, AuthFailed | BillingStop)]
         return signals
