@@ -115,47 +115,54 @@ class RunDaemon(Protocol):
     ) -> contextlib.AbstractAsyncContextManager[Daemon]: ...
 
 
+@contextlib.asynccontextmanager
+async def daemon_in(
+    folder: Path, toml: str = "", environ: Mapping[str, str] | None = None, *, port: int = 0
+) -> AsyncIterator[Daemon]:
+    """The daemon in a folder whose home is `home`; settings and variables as given."""
+    (folder / "paceline.toml").write_text(toml)
+    variables = {
+        "HOME": str(folder),
+        "PATH": os.environ["PATH"],
+        "PACELINE_HOME": str(folder / "home"),
+        **(environ or {}),
+    }
+    with open_home(variables, folder) as home, leading_engine(home) as engine:
+        tokens = load_tokens(home.path)
+        engine.start()
+        site = Site(
+            engine,
+            settings=home.settings,
+            spool=home.spool(),
+            zone=home.zone,
+            environ=variables,
+            folder=folder,
+            since=time.time(),
+        )
+        app = create_app(site, tokens=tokens, host="127.0.0.1")
+        running = asyncio.create_task(engine.run())
+        try:
+            async with serve(app, port=port) as served:
+                daemon = Daemon(home, site, tokens, served.url)
+                async with daemon.client:
+                    try:
+                        yield daemon
+                    finally:
+                        site.close()
+        finally:
+            _end_sessions(engine)
+            engine.stop()
+            await running
+
+
 @pytest.fixture
 def run_daemon(tmp_path: Path) -> RunDaemon:
-    """Start the daemon in the test's folder, whose home is `home`; settings and variables as given."""
+    """Start the daemon in the test's folder."""
 
-    @contextlib.asynccontextmanager
-    async def run(
+    def run(
         toml: str = "", environ: Mapping[str, str] | None = None, *, port: int = 0
-    ) -> AsyncIterator[Daemon]:
-        (tmp_path / "paceline.toml").write_text(toml)
-        variables = {
-            "HOME": str(tmp_path),
-            "PATH": os.environ["PATH"],
-            "PACELINE_HOME": str(tmp_path / "home"),
-            **(environ or {}),
-        }
-        with open_home(variables, tmp_path) as home, leading_engine(home) as engine:
-            tokens = load_tokens(home.path)
-            engine.start()
-            site = Site(
-                engine,
-                settings=home.settings,
-                spool=home.spool(),
-                zone=home.zone,
-                environ=variables,
-                folder=tmp_path,
-                since=time.time(),
-            )
-            app = create_app(site, tokens=tokens, host="127.0.0.1")
-            running = asyncio.create_task(engine.run())
-            try:
-                async with serve(app, port=port) as served:
-                    daemon = Daemon(home, site, tokens, served.url)
-                    async with daemon.client:
-                        try:
-                            yield daemon
-                        finally:
-                            site.close()
-            finally:
-                _end_sessions(engine)
-                engine.stop()
-                await running
+    ) -> contextlib.AbstractAsyncContextManager[Daemon]:
+        return daemon_in(tmp_path, toml, environ, port=port)
 
     return run
 

@@ -4,7 +4,7 @@ A module of routes has a list `ROUTES` of handlers. They ask for what they work 
 that takes a body names its wire type in `opt={"body": Type}` and reads it with `bodies.read_body`.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from litestar import Litestar
 from litestar.di import Provide
@@ -22,19 +22,21 @@ from paceline.api.site import Site
 from paceline.api.tokens import Tokens
 from paceline.errors import PacelineError
 
+ROUTES: Final[list[BaseRouteHandler]] = [
+    *overview.ROUTES,
+    *concurrency.ROUTES,
+    *campaigns.ROUTES,
+    *units.ROUTES,
+    *slots.ROUTES,
+    *observe.ROUTES,
+]
+"""All that the document describes."""
+
 
 def create_app(site: Site, *, tokens: Tokens, host: str) -> App:
     """An ASGI application; `host` is what it is bound to."""
-    routes: list[BaseRouteHandler] = [
-        *overview.ROUTES,
-        *concurrency.ROUTES,
-        *campaigns.ROUTES,
-        *units.ROUTES,
-        *slots.ROUTES,
-        *observe.ROUTES,
-    ]
     app = Litestar(
-        [*routes, *page_routes(), description_route(routes)],
+        [*ROUTES, *page_routes(), description_route(ROUTES)],
         dependencies={"site": Provide(lambda: site, sync_to_thread=False)},
         exception_handlers={PacelineError: on_problem, HTTPException: on_http_problem, Exception: on_failure},
         openapi_config=None,

@@ -45,8 +45,7 @@ def description_route(routes: Sequence[BaseRouteHandler]) -> HTTPRouteHandler:
 
     @functools.cache
     def described() -> bytes:
-        nothing = {"site": Provide(lambda: None, sync_to_thread=False)}  # it is described, and never called
-        return _describe(Litestar(routes, dependencies=nothing, openapi_config=CONFIG, logging_config=None))
+        return msgspec.json.encode(describe(routes))
 
     @get("/openapi.json", sync_to_thread=False, include_in_schema=False)
     def openapi() -> Response[bytes]:
@@ -55,7 +54,10 @@ def description_route(routes: Sequence[BaseRouteHandler]) -> HTTPRouteHandler:
     return openapi
 
 
-def _describe(app: Litestar) -> bytes:
+def describe(routes: Sequence[BaseRouteHandler]) -> dict[str, Any]:
+    """The document, of an application that is described and never called."""
+    nothing = {"site": Provide(lambda: None, sync_to_thread=False)}
+    app = Litestar(routes, dependencies=nothing, openapi_config=CONFIG, logging_config=None)
     document = app.openapi_schema.to_schema()
     bodies = _bodies(app)
     kinds = [Problem, OldProblem, *bodies.values()]
@@ -70,7 +72,7 @@ def _describe(app: Litestar) -> bytes:
             if body is not None:
                 operation["requestBody"] = _content(refs[body]) | {"required": True}
             _add_refusals(operation, path, refs[OldProblem if is_old(path) else Problem], has_body=body is not None)
-    return msgspec.json.encode(document)
+    return document
 
 
 def _bodies(app: Litestar) -> dict[tuple[str, str], type]:
