@@ -45,7 +45,7 @@ from paceline.testing.executor import Run
 
 READERS = 200
 SESSIONS = 100
-BEAT_SECONDS = 0.25
+BEAT_SECONDS = 0.5
 UNITS = 50_000
 MOST_EXTRA = 0.05
 
@@ -131,10 +131,13 @@ def until_the_next_beat(_: Launch) -> Run:
 
 
 async def one_round(engine: Engine, passes: Passes, seconds: float) -> Round:
+    """Again, if the machine was so busy that sessions which belong together did not end in one pass."""
     passes.seconds.clear()
     passes.busy.clear()
     first, processor = engine.store.append_events([]), time.process_time()
     await asyncio.sleep(seconds)
+    if not passes.seconds:
+        return await one_round(engine, passes, seconds)
     return Round(
         mean=statistics.fmean(passes.seconds),
         median=statistics.median(passes.seconds),

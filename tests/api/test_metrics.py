@@ -5,7 +5,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 from tests.api.conftest import Daemon
 
-from paceline.api.metrics import Metrics, Shown
+from paceline.api.metrics import Metrics, Shown, encode
 from paceline.core import Ticket
 from paceline.core.signals import Budget, PlatformLimit, RateLimited
 from paceline.events import Event
@@ -69,7 +69,7 @@ class Scrape:
 
 
 def scrape(metrics: Metrics) -> Scrape:
-    content, media_type = metrics.page("")
+    content, media_type = encode(metrics.read(), "")
     assert media_type.startswith("text/plain")
     return Scrape(content.decode())
 
@@ -205,7 +205,7 @@ def test_what_the_gateway_measures_is_shown() -> None:
 
 def test_openmetrics_is_spoken_where_it_is_asked_for() -> None:
     house = House()
-    content, media_type = Metrics(house.engine).page("application/openmetrics-text; version=1.0.0")
+    content, media_type = encode(Metrics(house.engine).read(), "application/openmetrics-text; version=1.0.0")
 
     assert media_type.startswith("application/openmetrics-text")
     assert "paceline_pass_seconds" in {family.name for family in parse_openmetrics(content.decode())}  # type: ignore[no-untyped-call]

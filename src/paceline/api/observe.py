@@ -1,5 +1,6 @@
 """`/v1/events`, `/v1/timeline` and `/metrics`: what happens, what happened, and the numbers of it. Looks only."""
 
+import asyncio
 from typing import Annotated, Any
 
 from litestar import Request, Response, get
@@ -8,6 +9,7 @@ from litestar.params import HeaderParameter, QueryParameter
 from litestar.response import Stream
 
 from paceline.api.feed import Wanted, is_known_beginning
+from paceline.api.metrics import encode
 from paceline.api.site import OnSite
 from paceline.api.timeline import LONGEST_HOURS, TimelineView
 from paceline.errors import InvalidInput
@@ -73,9 +75,10 @@ def get_timeline(
     return site.watch.timeline(hours)
 
 
-@get("/metrics", media_type="text/plain", sync_to_thread=False, summary="The numbers of it, for Prometheus")
-def get_metrics(site: OnSite, request: Request[Any, Any, Any]) -> Response[bytes]:
-    content, media_type = site.watch.metrics.page(request.headers.get("accept", ""))
+@get("/metrics", media_type="text/plain", summary="The numbers of it, for Prometheus")
+async def get_metrics(site: OnSite, request: Request[Any, Any, Any]) -> Response[bytes]:
+    read = site.watch.metrics.read()
+    content, media_type = await asyncio.to_thread(encode, read, request.headers.get("accept", ""))
     return Response(content, media_type=media_type)
 
 
