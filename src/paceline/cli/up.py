@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import uvloop
 
@@ -21,6 +20,7 @@ from paceline.cli.run import SIGNALS, logged
 from paceline.cli.wiring import Home, leading_engine
 from paceline.engine.checking import check_stored
 from paceline.engine.engine import Engine
+from paceline.gateway import Gateway, front_door
 
 ANYWHERE = ("0.0.0.0", "::", "")
 
@@ -50,17 +50,29 @@ async def _run(
         since=time.time(),
     )
     app = create_app(site, tokens=tokens, host=host)
+    gateway = _gateway(home, engine, tokens, host, listening.getsockname()[1])
     with _stopped_by_signals(engine):
-        async with serve(app, host, listening=listening, http=_protocol(home, engine, tokens)) as served:
+        async with serve(app, host, listening=listening, http=front_door(gateway)) as served:
             _tell(served, tokens, as_json=as_json)
             await asyncio.wait({running})
             site.close()
+            gateway.close()
     await running
 
 
-def _protocol(home: Home, engine: Engine, tokens: Tokens) -> Any:
-    """What reads requests from the socket."""
-    return "httptools"
+def _gateway(home: Home, engine: Engine, tokens: Tokens, host: str, port: int) -> Gateway:
+    """On the same port, in front of the application, with the limits of the engine."""
+    own = [f"{name}:{port}" for name in (host, "127.0.0.1", "localhost", "[::1]")]
+    others = [name for each in home.settings.api.hosts for name in (each, f"{each}:{port}")]
+    return Gateway(
+        engine.limiter,
+        home.settings.accounts.values(),
+        environ=home.environ,
+        token=tokens.full,
+        clock=engine.clock,
+        measures=engine.measures,
+        hosts=None if host in ANYWHERE else frozenset((*own, *others)),  # then it has more addresses than are known
+    )
 
 
 @contextlib.contextmanager
