@@ -14,7 +14,8 @@ from paceline.core.timed import Timed
 UNKNOWN_RESET_SECONDS = (300.0, 900.0, 1800.0, 3600.0)
 EARLY_PROBE_SECONDS = 1800.0
 DOUBTFUL_PROBE_SECONDS = 300.0
-JUST_PASSED_SECONDS = 5.0
+LATE_PROBE_SECONDS = (5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0)
+"""After a reset that has passed: most are told in whole seconds or minutes, few are off by an hour."""
 TRUSTED_CONFIDENCE = 0.5
 WAVE_SECONDS = 1.0
 WAVE_OVER_SECONDS = 0.02
@@ -41,6 +42,8 @@ class Window(Timed):
     seen_at: float | None = None
     probe_at: float | None = None
     refusals: int = 0
+    late_refusals: int = 0
+    """Those since the believed reset has passed."""
     canary: str | None = None
     probed_since: float | None = None
     wave_started: int = 0
@@ -53,15 +56,18 @@ class Window(Timed):
     def close(self, resets_at: float | None, source: str | None, confidence: float, now: float) -> None:
         """A refusal: the window is spent. Many sessions that meet the same closing are one refusal."""
         if self.state in ("open", "wave"):
-            self.refusals = 0
+            self.refusals = self.late_refusals = 0
         if self.state != "closed":
             self.refusals += 1
+            self.late_refusals += self.resets_at is not None and self.resets_at <= now
         self.state, self.canary, self.probed_since = "closed", None, None
         self.believe(resets_at, source, confidence, now)
 
     def believe(self, resets_at: float | None, source: str | None, confidence: float, now: float) -> None:
         """News of the reset. Structured evidence outranks parsed text about the same window."""
         if not self._outranks(source, now):
+            if resets_at is not None and resets_at > now:
+                self.late_refusals = 0
             self.resets_at, self.source, self.seen_at = resets_at, source, now
             self.confidence = self._plausible(resets_at, confidence, now)
         if self.state == "closed":
@@ -87,8 +93,7 @@ class Window(Timed):
         if self.resets_at is None:
             return now + UNKNOWN_RESET_SECONDS[min(tried, len(UNKNOWN_RESET_SECONDS) - 1)]
         if self.resets_at <= now:
-            first = JUST_PASSED_SECONDS if tried == 0 else UNKNOWN_RESET_SECONDS[min(tried - 1, 3)]
-            return now + first
+            return now + LATE_PROBE_SECONDS[min(max(0, self.late_refusals - 1), len(LATE_PROBE_SECONDS) - 1)]
         trusted = self.confidence >= TRUSTED_CONFIDENCE
         early = EARLY_PROBE_SECONDS if trusted else DOUBTFUL_PROBE_SECONDS
         return min(self.resets_at, now + early * float(2 ** min(tried, 12)))
