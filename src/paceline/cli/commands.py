@@ -124,6 +124,30 @@ def preview(plan: PlanFile, as_json: AsJson = False) -> None:
 
 
 @commands.command(rich_help_panel=RUNNING)
+def forecast(
+    plan: Annotated[Path | None, typer.Argument(metavar="[PLAN]", help="A plan file.")] = None,
+    replay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CAMPAIGN",
+            help="Play what has run again, against the settings of now.",
+            autocompletion=complete_campaign,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Play a plan through against the limits and windows: when it is done, when it parks, which pool is worth it.
+
+    It is played by the engine itself in virtual time, beside the campaigns that are stored, with durations and windows
+    as they were seen here. Starts nothing, stores nothing.
+    """
+    from paceline.cli.forecast.command import show_forecast  # the other commands need not load a simulation
+
+    with open_home() as home:
+        show_forecast(home, plan, replay=replay, as_json=as_json)
+
+
+@commands.command(rich_help_panel=RUNNING)
 def pause(
     campaign: CampaignNames = None,
     everything: Annotated[bool, typer.Option("--all", help="All campaigns.")] = False,
