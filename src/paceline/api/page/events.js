@@ -79,7 +79,7 @@ export function makeEvents(root, openUnit) {
 
 function row(event, openUnit) {
   const subject = event.name.startsWith("unit.") ? event.unit : event.scope;
-  const what = event.name.replace(/^unit\./, "").replace(/[._]/g, " ");
+  const what = whatOf(event.name);
   const name = event.unit && event.name.startsWith("unit.")
     ? el("button", { type: "button", class: "link", text: event.unit, onclick: () => openUnit(event.unit) })
     : el("span", { class: "subject", text: subject ?? "" });
@@ -88,6 +88,11 @@ function row(event, openUnit) {
     el("span", { class: "what", text: what }),
     el("span", { class: "rest" }, name, el("span", { class: "detail", text: detailOf(event) })),
   );
+}
+
+/** Without what stands beside it anyway; orders of people and programs are called that. */
+function whatOf(name) {
+  return name.replace(/^(unit|scope)\./, "").replace(/^control\./, "order ").replace(/[._]/g, " ");
 }
 
 function lineOf(event) {
