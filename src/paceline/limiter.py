@@ -136,6 +136,10 @@ class Limiter(NamedSlots, SteeredLimits):
         self._loop = running_loop()
         self.from_thread = FromThread(self)
 
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
     def _govern(self, governor: Governor) -> None:
         self._governor = governor
         self._books = governor.books
