@@ -153,6 +153,7 @@ async def test_a_reader_that_never_reads_costs_what_is_on_its_way_and_holds_nobo
         unread = _unread_bytes(silent)
         assert len(text) * 20_000 == 10_000_000
         assert unread < 5_000_000  # what the kernel holds for it; the rest was never made
+    await daemon.until(lambda: daemon.site.watch.feed.readers == 0)
 
 
 def _unread_bytes(connection: socket.socket) -> int:
