@@ -17,7 +17,7 @@ from paceline.settings import AccountSettings
 TOKEN = "paceline-token-1"
 KEY = "sk-account-key"
 ENVIRON = {"WORK_KEY": KEY}
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:

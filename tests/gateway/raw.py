@@ -10,7 +10,7 @@ from typing import Self
 import msgspec
 
 LOOPBACK = "127.0.0.1"
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 
 
 class Message(msgspec.Struct, kw_only=True):
