@@ -67,7 +67,7 @@ class ScopeRestored(Wire, frozen=True, kw_only=True):
     limit: int | None
 
 
-class ScopeNumbers(Wire, frozen=True, kw_only=True, omit_defaults=True):
+class ScopeNumbers(Wire, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One scope. `limit` is the effective one, None for unlimited; `inFlight` counts slots that cool down, too."""
 
     providerId: str  # noqa: N815

@@ -54,7 +54,7 @@ class Steering:
 
     def ruling_limit(self, scope: str) -> tuple[str, bool] | None:
         """The entry that the scope's configured limit comes from: its name or pattern, and whether it was set live."""
-        found = self.books.limits.lookup(ScopePattern(scope).text)
+        found = self.books.limits.lookup(canonical_scope(scope))
         return None if found is None else (found[0], found[0] in self.books.limits.live)
 
     def _apply_limits(self, pattern: ScopePattern) -> None:
