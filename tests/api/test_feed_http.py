@@ -130,6 +130,16 @@ async def test_closing_ends_open_streams_before_the_server_stops(run_daemon: Run
         assert daemon.site.watch.feed.readers == 0
 
 
+async def test_asking_for_the_head_alone_ends_with_it(daemon: Daemon) -> None:
+    daemon.store.append_events([Event("scope.resumed", 1.0, "umans")] * 1000)
+
+    async with asyncio.timeout(20.0):
+        for path in ("/v1/events", "/v1/events?after=0", "/metrics", "/healthz"):
+            answer = await daemon.client.head(path)  # one connection for all of them
+            assert (answer.status_code, answer.content) == (200, b"")
+        await daemon.until(lambda: daemon.site.watch.feed.readers == 0)
+
+
 async def test_a_reader_that_hangs_up_is_forgotten(daemon: Daemon) -> None:
     async with listening(daemon):
         assert daemon.site.watch.feed.readers == 1

@@ -4,6 +4,7 @@ A module of routes has a list `ROUTES` of handlers. They ask for what they work 
 that takes a body names its wire type in `opt={"body": Type}` and reads it with `bodies.read_body`.
 """
 
+from collections.abc import MutableMapping
 from typing import Any, Final
 
 from litestar import Litestar
@@ -48,12 +49,28 @@ def create_app(site: Site, *, tokens: Tokens, host: str) -> App:
 
 
 def _front(app: Any) -> App:
-    """Names with slashes in paths become one part of them, and HEAD is answered as GET is; the server cuts its body."""
+    """Names with slashes in paths become one part of them, and HEAD is answered as GET is, without the body."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            method = "GET" if scope["method"] == "HEAD" else scope["method"]
-            scope = {**scope, "path": fold_path(scope["path"]), "method": method}
+            is_head = scope["method"] == "HEAD"
+            scope = {**scope, "path": fold_path(scope["path"]), "method": "GET" if is_head else scope["method"]}
+            send = _head_only(send) if is_head else send
         await app(scope, receive, send)
 
     return serve
+
+
+def _head_only(send: Send) -> Send:
+    """An answer is over with its head, also one that would have no end."""
+    is_over = False
+
+    async def send_head(message: MutableMapping[str, Any]) -> None:
+        nonlocal is_over
+        if message["type"] != "http.response.body":
+            await send(message)
+        elif not is_over:
+            is_over = True
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return send_head
