@@ -43,6 +43,8 @@ bench: env  ## raw cost against other libraries, as ratios in one run
 	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.launch
 	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.api_slots
+	$(BIN)/python -m benchmarks.api_feed
 
 soak: env  ## 100,000 seeds of the simulated world, and long random lives of store and engine
 	$(PYTEST) -n $(WORKERS) -m soak
