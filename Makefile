@@ -43,6 +43,9 @@ bench: env  ## raw cost against other libraries, as ratios in one run
 	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.launch
 	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.api
+	$(BIN)/python -m benchmarks.api_slots
+	$(BIN)/python -m benchmarks.api_feed
 	$(BIN)/python -m benchmarks.api_slots
 	$(BIN)/python -m benchmarks.api_feed
 

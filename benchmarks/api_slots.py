@@ -55,6 +55,7 @@ async def run_server(folder: Path) -> None:
         async with serve(create_app(site, tokens=tokens, host="127.0.0.1")) as served:
             print(served.port, tokens.full, flush=True)
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+        site.close()
         engine.stop()
         await running
 
