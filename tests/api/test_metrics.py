@@ -259,30 +259,26 @@ def test_events_of_invented_scopes_are_bounded_too() -> None:
 
 def test_a_name_keeps_its_series_while_it_is_there_and_makes_room_when_it_goes() -> None:
     shown = Shown()
-    names = [f"n{number}" for number in range(MOST_NAMES)]
+    names = [(f"n{number}",) for number in range(MOST_NAMES)]
     shown.choose(names)
 
-    label = shown.choose(["new", *names])
-    assert (label("n0"), label("new")) == ("n0", OTHER)
+    label = shown.choose([("new",), *names])
+    assert (label("n0"), label("new")) == (("n0",), (OTHER,))
 
-    label = shown.choose(["new", *names[1:]])
-    assert label("new") == "new"
+    label = shown.choose([("new",), *names[1:]])
+    assert label("new") == ("new",)
 
 
-def test_windows_that_share_a_series_show_the_fullest() -> None:
+def test_windows_that_clients_invent_share_one_series_that_shows_the_fullest() -> None:
     house = House()
-    for number in range(MOST_NAMES + 2):
-        scope = f"provider-{number}"
-        house.engine.limiter.report(scope, Budget(used_ratio=number / 1000, window="5h"))
+    for number in range(MOST_NAMES + 20):
+        house.engine.limiter.report("umans", Budget(used_ratio=number / 1000, window=f"w{number}"))
 
     used = scrape(Metrics(house.engine))["window_used_ratio"]
 
-    assert used[OTHER, "5h"] == max(
-        window.used_ratio or 0.0
-        for status in house.engine.limiter.statuses()
-        if (status.scope, "5h") not in used
-        for window in status.windows
-    )
+    assert len(used) == MOST_NAMES + 1
+    assert used["umans", "w7"] == 0.007
+    assert used[OTHER, OTHER] == 0.519
 
 
 # -- over HTTP ----------------------------------------------------------------------------------------

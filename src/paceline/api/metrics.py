@@ -21,7 +21,8 @@ from paceline.store import Campaign, StoredEvent
 PREFIX = "paceline_"
 UNIT_STATES = ("todo", "running", "done", "quarantined", "held", "cancelled")
 
-Samples = Iterable[tuple[tuple[str, ...], float]]
+Labels = tuple[str, ...]
+Samples = Iterable[tuple[Labels, float]]
 
 
 def encode(families: list[Metric], accept: str) -> tuple[bytes, str]:
@@ -44,7 +45,7 @@ class Metrics:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._measures = engine.measures
-        self._scopes, self._parking, self._campaigns = Shown(), Shown(), Shown()
+        self._scopes, self._windows, self._campaigns, self._parking = Shown(), Shown(), Shown(), Shown()
         self._started = {unit.id: unit.started_at or 0.0 for unit in engine.store.running_units()}
 
     def take(self, events: Sequence[StoredEvent]) -> None:
@@ -68,21 +69,22 @@ class Metrics:
         engine = self._engine
         waiting = engine.governor.waiting(now=engine.clock.now())
         statuses = sorted(engine.limiter.statuses(), key=lambda status: status.configured is None)
-        label = self._scopes.choose(status.scope for status in statuses)
-        in_flight = (((label(status.scope),), status.in_flight) for status in statuses)
+        label = self._scopes.choose((status.scope,) for status in statuses)
+        in_flight = ((label(status.scope), status.in_flight) for status in statuses)
         limits = (
-            ((label(status.scope), kind), limit)
+            ((*label(status.scope), kind), limit)
             for status in statuses
             for kind, limit in _limits(status).items()
             if limit is not None
         )
+        waits = (((*label(scope), reason), count) for (scope, reason), count in waiting.items())
+        windows = [(status.scope, window) for status in statuses for window in status.windows]
+        label_window = self._windows.choose((scope, window.name) for scope, window in windows)
         used = (
-            ((label(status.scope), window.name), window.used_ratio)
-            for status in statuses
-            for window in status.windows
+            (label_window(scope, window.name), window.used_ratio)
+            for scope, window in windows
             if window.used_ratio is not None
         )
-        waits = (((label(scope), reason), count) for (scope, reason), count in waiting.items())
         yield _gauge("in_flight", "Live slots", ("scope",), in_flight)
         yield _gauge("limit", "How many slots a scope may hold; none where unlimited", ("scope", "kind"), limits)
         yield _gauge("waiting", "Tickets in line, by what binds the first of their line", ("scope", "reason"), waits)
@@ -91,8 +93,10 @@ class Metrics:
     def _of_units(self) -> Iterable[Metric]:
         engine = self._engine
         counts = engine.store.counts()
-        label = self._campaigns.choose(counts)
-        units = (((label(name), state), getattr(each, state)) for name, each in counts.items() for state in UNIT_STATES)
+        label = self._campaigns.choose((name,) for name in counts)
+        units = (
+            ((*label(name), state), getattr(each, state)) for name, each in counts.items() for state in UNIT_STATES
+        )
         yield _gauge("units", "Units by state; parked ones are among the todo", ("campaign", "state"), units)
         campaigns = {campaign.name: campaign for campaign in engine.store.campaigns()}
         parked = [
@@ -100,8 +104,8 @@ class Metrics:
             for name, each in counts.items()
             if name in campaigns
         ]
-        label = self._parking.choose(scope for scope, _ in parked)
-        samples = (((label(scope),), count) for scope, count in parked)
+        label_scope = self._parking.choose((scope,) for scope, _ in parked)
+        samples = ((label_scope(scope), count) for scope, count in parked)
         yield _gauge(
             "parked", "Units that wait for a time, by the scope all their accounts lie in", ("scope",), samples
         )
@@ -111,15 +115,15 @@ class Shown:
     """Which names have series of their own. One that has keeps it for as long as it is there."""
 
     def __init__(self) -> None:
-        self._names: dict[str, None] = {}
+        self._names: dict[Labels, None] = {}
 
-    def choose(self, names: Iterable[str]) -> Callable[[str], str]:
+    def choose(self, names: Iterable[Labels]) -> Callable[..., Labels]:
         """What to call each of them; newcomers are taken in this order."""
         there = dict.fromkeys(names)
         kept = [name for name in self._names if name in there]
         newcomers = [name for name in there if name not in self._names]
         self._names = dict.fromkeys((kept + newcomers)[:MOST_NAMES])
-        return lambda name: name if name in self._names else OTHER
+        return lambda *name: name if name in self._names else (OTHER,) * len(name)
 
 
 def _limits(status: ScopeStatus) -> dict[str, int | None]:
