@@ -13,12 +13,11 @@ import msgspec
 
 from paceline.gateway.heads import HOP_BY_HOP, Header, header_lines, named_by_connection
 from paceline.gateway.refusals import Refused
-from paceline.gateway.routes import Routes, Way
+from paceline.gateway.routes import Routes, Way, session_name
 from paceline.protocols import Family, key_place, login_refusal, presented_key, with_key
 from paceline.protocols.keys import Place, PresentedKey
 from paceline.settings import AccountSettings
 
-LONGEST_SESSION_NAME = 200
 LONGEST_MAX_WAIT_SECONDS = 86400.0
 _OURS = b"x-paceline-"
 _KEY_HEADERS = frozenset({b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key"})
@@ -101,11 +100,12 @@ class Gate:
             has_own_key=place is None,
             is_chunked=told.is_chunked,
             expects_continue=told.read.get(b"expect", b"").lower() == b"100-continue",
+            session=way.session,
         )
         if self._token in call.head:
             raise Refused(400, "stray_token", "Paceline's token stands where it would be sent on: leave it out there")
         if told.ours:
-            call.session = _session(told.ours)
+            call.session = _session(told.ours) or way.session
             call.priority = _priority(told.ours)
             call.max_wait = _max_wait(told.ours)
         return call
@@ -206,10 +206,7 @@ def _session(ours: dict[bytes, bytes]) -> str | None:
     value = ours.get(b"x-paceline-session")
     if value is None:
         return None
-    name = value.decode("latin-1")
-    if not 1 <= len(name) <= LONGEST_SESSION_NAME or not name.isprintable():
-        raise Refused(400, "bad_header", f"x-paceline-session must be a name of 1 to {LONGEST_SESSION_NAME} characters")
-    return name
+    return session_name(value.decode("latin-1"), "x-paceline-session")
 
 
 def _priority(ours: dict[bytes, bytes]) -> int:

@@ -157,14 +157,14 @@ class Exchange:
             self._client.transport.write(CONTINUE)
         account = call.way.account
         if call.is_counted:
-            model = call.way.model or await self._read_model()
-            self._scope = canonical_scope(scope_of(account.provider, account.name, model))
-            await self._take_turns(call)
+            asked = await self._read_call(call)
+            self._scope = canonical_scope(scope_of(account.provider, account.name, call.way.model or asked.model))
+            await self._take_turns(call, asked.tokens(self._body_bytes(call)))
         else:
             self._scope = canonical_scope(account.scope)
             self._finish(await self._try(call, None))
 
-    async def _read_model(self) -> str | None:
+    async def _read_call(self, call: Call) -> CallReader:
         """Read as much of the body as it takes. Where no model comes, the request counts without one."""
         upload, reader, seen = self.upload, CallReader(), 0
         while True:
@@ -172,12 +172,19 @@ class Exchange:
                 seen += 1
                 if reader.feed(piece):
                     upload.most_waiting = WAITING_BYTES
-                    return reader.model
-            if upload.is_complete or upload.size >= KEPT_BYTES:
-                return None
+                    return reader
+            if call.way.model is not None or upload.is_complete or upload.size >= KEPT_BYTES:
+                return reader
             await self._elsewhere(upload.more())
 
-    async def _take_turns(self, call: Call) -> None:
+    def _body_bytes(self, call: Call) -> int | None:
+        """How long the body is, where that is known before it is all there."""
+        if self.upload.is_complete:
+            return self.upload.size
+        told = [value for name, value in call.headers if name.lower() == b"content-length"]
+        return int(told[0]) if told and told[0].isdigit() else None
+
+    async def _take_turns(self, call: Call, tokens: int) -> None:
         """Wait for a slot and try; what was refused and is safe to send again waits in the same line once more."""
         gateway = self._gateway
         arrived = gateway.clock.now()
@@ -189,6 +196,7 @@ class Exchange:
                 session=call.session,
                 priority=call.priority,
                 since=arrived,
+                tokens=tokens,
                 timeout=max(0.0, deadline - gateway.clock.now()),
                 on_queued=_joined_line,
             )

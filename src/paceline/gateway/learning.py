@@ -4,21 +4,12 @@ Here: the way from an answer to `slot.report`. What an answer means is told by `
 """
 
 from paceline.clock import Clock
-from paceline.core.signals import (
-    AuthFailed,
-    BillingStop,
-    Overloaded,
-    PlatformLimit,
-    QuotaClosed,
-    RateLimited,
-    Signal,
-    Succeeded,
-)
+from paceline.core.signals import AuthFailed, BillingStop, Signal
 from paceline.gateway.attempt import Attempt
 from paceline.gateway.entry import Call
 from paceline.gateway.upstream import AnswerHead
 from paceline.measures import Measures
-from paceline.protocols import signals_of
+from paceline.protocols import signals_at_end, signals_of, with_pause
 from paceline.slot import Slot
 
 BUDGET_EVERY_SECONDS = 0.1
@@ -52,33 +43,20 @@ class Learning:
         """What the whole answer says: its tokens, or what it was refused for."""
         head, reader = attempt.head, attempt.reader
         assert head is not None
-        signals: list[Signal] = []
-        if head.status >= 400:
-            signals = self._errors(call, head.status, head, attempt.error_body)
-        elif reader is not None:
-            if reader.error is not None:  # a stream that began well and was ended by an error of the provider
-                signals = self._errors(call, 500, head, reader.error)
-            if not signals:
-                slot.report(Succeeded(tokens=reader.tokens))
-            if reader.tokens:
-                self._measures.tokens.add(slot.scope, "total", by=reader.tokens)
+        now = self._clock.now()
+        signals = signals_at_end(
+            call.way.detect_name, head.status, head.lowered, error=attempt.error_body, reader=reader, seen_at=now
+        )
+        if call.has_own_key:  # a client's bad or unpaid key must not hold the account for the others
+            signals = [signal for signal in signals if not isinstance(signal, AuthFailed | BillingStop)]
+        if reader is not None and reader.tokens:
+            self._measures.tokens.add(slot.scope, "total", by=reader.tokens)
         for signal in signals:
             slot.report(signal)
         return signals
 
-    def _errors(self, call: Call, status: int, head: AnswerHead, body: bytes) -> list[Signal]:
-        signals = signals_of(call.way.detect_name, status, head.lowered, body, seen_at=self._clock.now())
-        if call.has_own_key:  # a client's bad or unpaid key must not hold the account for the others
-            return [signal for signal in signals if not isinstance(signal, AuthFailed | BillingStop)]
-        return signals
-
 
 def ensure_pause(slot: Slot, signals: list[Signal]) -> None:
-    """A refusal that pauses nothing would be sent again at once, and refused again: back off as from an overload."""
-    for signal in signals:
-        match signal:
-            case RateLimited() | Overloaded() | QuotaClosed():
-                return
-            case PlatformLimit(retry_after=after) if after is not None:
-                return
-    slot.report(Overloaded())
+    """What is sent again waits first."""
+    for signal in with_pause(signals)[len(signals) :]:
+        slot.report(signal)

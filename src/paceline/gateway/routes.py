@@ -5,12 +5,13 @@ Only the accounts' own upstreams can be reached, and nothing outside their base 
 
 import re
 from collections.abc import Iterable
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
 from paceline.gateway.refusals import Refused
 from paceline.gateway.upstream import Origin, parse_base_url
-from paceline.protocols import Family, detect_name, family_of, model_in_path
+from paceline.protocols import Family, detect_name, family_of, is_counted, model_in_path
 from paceline.settings import AccountSettings
 
 PREFIX = b"/gateway/"
@@ -22,8 +23,10 @@ USUAL_BASE_URLS = {
 }
 """For accounts that name none."""
 MOST_WAYS = 4096
+LONGEST_SESSION_NAME = 200
+SESSION_MARK = b"~"
+"""Clients that have a base URL but no headers of their own name their session in the path."""
 _DOT_SEGMENT = re.compile(rb"(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\]|$)", re.I)
-_UNCOUNTED_PATH = re.compile(r"(?:/count_tokens|:countTokens|/files|/uploads|/batches)(?:/|$)")
 _SUBSCRIPTION = (
     "{name} is a subscription, and the gateway takes API keys only: "
     "use the vendor's own CLI through `paceline run` or `paceline exec`"
@@ -43,6 +46,8 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     """Of a POST; those to other paths take no slot."""
     model: str | None
     """As far as the path names it."""
+    session: str | None
+    """The session whose run it is, where the path names one."""
 
 
 class Routes:
@@ -68,12 +73,12 @@ class Routes:
 
     def family(self, path: bytes) -> Family:
         """In whose words a client expects the errors of a path, wherever it leads."""
-        name, rest = _split(path)
+        name, _, rest = _split(path)
         account = self._accounts.get(name)
         return family_of("" if account is None else account.provider, rest.decode("latin-1"))
 
     def _explore(self, path: bytes) -> Way:
-        name, rest = _split(path)
+        name, session, rest = _split(path)
         account, origin = self._account(name)
         if _DOT_SEGMENT.search(rest) or b"#" in rest:
             raise Refused(400, "bad_path", "the path must have no . or .. parts and no fragment")
@@ -84,8 +89,9 @@ class Routes:
             path=origin.base_path + rest or b"/",
             family=family_of(account.provider, text),
             detect_name=detect_name(account.provider),
-            is_model_call=_UNCOUNTED_PATH.search(text) is None,
+            is_model_call=is_counted("POST", text),
             model=model_in_path(text),
+            session=None if session is None else session_name(session, "the session in the path"),
         )
 
     def _account(self, name: str) -> tuple[AccountSettings, Origin]:
@@ -102,7 +108,17 @@ class Routes:
         return account, self._origins[name]
 
 
-def _split(path: bytes) -> tuple[str, bytes]:
-    """The account's name, and the rest from its slash on."""
+def _split(path: bytes) -> tuple[str, str | None, bytes]:
+    """The account's name, the session's where one follows (`/~SESSION`), and the rest from its slash on."""
     name, slash, rest = path[len(PREFIX) :].partition(b"/")
-    return name.decode("latin-1"), slash + rest
+    session = None
+    if rest.startswith(SESSION_MARK):
+        marked, slash, rest = rest.partition(b"/")
+        session = unquote_to_bytes(marked.removeprefix(SESSION_MARK)).decode("utf-8", "replace")
+    return name.decode("latin-1"), session, slash + rest
+
+
+def session_name(text: str, where: str) -> str:
+    if not 1 <= len(text) <= LONGEST_SESSION_NAME or not text.isprintable():
+        raise Refused(400, "bad_session", f"{where} must be a name of 1 to {LONGEST_SESSION_NAME} characters")
+    return text
