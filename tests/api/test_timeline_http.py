@@ -2,6 +2,8 @@
 
 from tests.api.conftest import Daemon, RunDaemon
 
+from paceline.events import Event
+
 
 async def test_bars_and_levels_are_those_of_the_store_and_the_governor_while_units_run(daemon: Daemon) -> None:
     daemon.add("docs", "while [ ! -e {id} ]; do sleep 0.05; done", "a", "b", "c")
@@ -41,6 +43,26 @@ async def test_a_restart_draws_the_same_picture_again(run_daemon: RunDaemon) -> 
         assert [bar["ending"] for bar in after["sessions"]] == ["done", "done"]
         steps = [mark for mark in after["marks"] if mark["scope"] == "umans"]
         assert [mark["detail"] for mark in steps] == ["limit set from 4 to 3", "limit set from 3 to 2"]
+
+
+async def test_a_long_history_is_read_whole_before_it_is_shown(run_daemon: RunDaemon) -> None:
+    async with run_daemon() as daemon:
+        daemon.add("docs", "sleep 60", "a")
+        await daemon.until(lambda: daemon.counts("docs").running == 1)
+        at = (daemon.unit("docs/a").started_at or 0.0) - 3000.0
+        tries = [
+            Event(name, at + number + len(name) / 100, scope, "docs/a")
+            for number in range(1500)
+            for name, scope in (("unit.started", "agent:command"), ("unit.failed", None))
+        ]
+        daemon.store.append_events(tries)
+    async with run_daemon() as daemon:
+        seen = await daemon.get("/v1/timeline?hours=2")
+
+        assert len([bar for bar in seen["sessions"] if bar["ending"] == "failed"]) == 1500
+        assert [bar["unit"] for bar in seen["sessions"] if bar["ended_at"] is None] == [
+            unit.id for unit in daemon.store.running_units()
+        ]
 
 
 async def test_hours_without_sense_are_refused_and_named(daemon: Daemon) -> None:

@@ -67,12 +67,12 @@ def _wanted(unit: str | None, names: list[str]) -> Wanted:
     return Wanted(unit, tuple(names))
 
 
-@get("/v1/timeline", sync_to_thread=False, summary="Sessions, marks, and in-flight against the limit over some hours")
-def get_timeline(
+@get("/v1/timeline", summary="Sessions, marks, and in-flight against the limit over some hours")
+async def get_timeline(
     site: OnSite,
     hours: Annotated[float, QueryParameter(gt=0, le=LONGEST_HOURS, description="Up to now.")] = 6.0,
 ) -> TimelineView:
-    return site.watch.timeline(hours)
+    return await site.watch.timeline(hours)
 
 
 @get("/metrics", media_type="text/plain", summary="The numbers of it, for Prometheus")

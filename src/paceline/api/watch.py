@@ -26,7 +26,7 @@ class Watch:
         self.metrics = Metrics(engine)
         self._tail.follow(self.metrics.take)
         self._timeline = Timeline()
-        self._is_drawn = False
+        self._is_drawn = asyncio.Event()
         self._traces = open_traces(environ)
         if self._traces is not None:
             self._tail.follow(self._traces.take)
@@ -40,11 +40,11 @@ class Watch:
         if self._traces is not None:
             self._traces.close()
 
-    def timeline(self, hours: float) -> TimelineView:
-        """The last so many hours."""
+    async def timeline(self, hours: float) -> TimelineView:
+        """The last so many hours, once all that is stored of the last day has been read."""
+        await self._is_drawn.wait()
         self._timeline.mend(self._engine.store)
-        if self._is_drawn:
-            self._sample()
+        self._sample()
         now = self._engine.clock.now()
         return self._timeline.view(now - hours * HOUR_SECONDS, now)
 
@@ -54,7 +54,7 @@ class Watch:
         day_ago = clock.now() - LONGEST_HOURS * HOUR_SECONDS
         after = first_place_since(engine.store, day_ago, self._tail.last)
         await self._tail.catch_up(self._timeline.take, after=after)
-        self._is_drawn = True
+        self._is_drawn.set()
         while True:
             self._sample()
             await clock.sleep(SAMPLE_SECONDS)
