@@ -28,7 +28,8 @@ async def read_body(request: Request[Any, Any, Any], kind: type[Type]) -> Type:
 
 
 def check_media_type(request: Request[Any, Any, Any]) -> None:
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    named = next((value for name, value in request.scope["headers"] if name == b"content-type"), b"")
+    given = named.decode("latin-1").partition(";")[0].strip().lower()
     if given and given != "application/json" and not given.endswith("+json"):
         raise Refused(415, f"the body must be JSON: send the header Content-Type: application/json, not {given:.80}")
 
