@@ -13,8 +13,11 @@ import { makeUnitPanel } from "./unit.js";
 import { makeUnits } from "./units.js";
 
 const CONNECTIONS = { live: "live", reconnecting: "reconnecting", refused: "not signed in", connecting: "connecting" };
-const REFUSED = "This browser is not signed in to the server any more. Open the address that paceline up printed; paceline token --url prints it again.";
-const AWAY = "The server does not answer. This is the last picture of it; it goes on by itself when the server is back.";
+const REFUSED =
+  "This browser is not signed in to the server any more. Open the address that paceline up printed; " +
+  "paceline token --url prints it again.";
+const AWAY =
+  "The server does not answer. This is the last picture of it; it goes on by itself when the server is back.";
 
 const byId = (id) => document.getElementById(id);
 const address = makeAddress();
