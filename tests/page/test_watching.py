@@ -11,6 +11,7 @@ from tests.page.conftest import MakeDaemon, Watch
 from tests.page.daemon import WAITS_FOR_A_FILE, UpProcess, let_go, page_of, status_of
 
 from paceline.core.signals import Budget, RateLimited
+from paceline.engine.looking import phase_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -32,6 +33,7 @@ SPENT_ONCE = """
 if [ ! -e was-{id} ]; then touch was-{id}; echo "usage limit reached, try again in 4 seconds"; exit 1; fi
 while [ ! -e go-{id} ]; do sleep 0.05; done
 """
+PRIORITIES = {"docs": 3, "tests": 0}
 STATES = ("done", "running", "parked", "waiting", "quarantined", "held", "cancelled")
 
 
@@ -100,9 +102,14 @@ async def _expect_the_same(daemon: Daemon, page: Page) -> None:
     for name, value in totals.items():
         await expect(page.locator(f"#engine [data-figure='{name}']")).to_have_text(str(value))
     await expect(page.locator("[data-figure='pool.use']")).to_have_text(f"{totals['running']} of 3 running")
+    await expect(page.locator("#engine .tile.done .note")).to_have_text("of 12")
+    await expect(page.locator("#engine [data-figure='pace']")).to_have_text(str(totals["done"]))
+    for unit in daemon.store.units().units:
+        await expect(page.locator(f"[data-unit='{unit.id}'] .state")).to_have_text(phase_of(unit))
     for campaign in ("docs", "tests"):
         assert await card_figures(page, campaign) == stored_figures(daemon, campaign)
         card = page.locator(f"[data-campaign='{campaign}']")
+        await expect(card.locator("[data-figure='priority']")).to_have_text(f"priority {PRIORITIES[campaign]}")
         running = daemon.counts(campaign).running
         await expect(card.locator("[data-figure='sessions']")).to_have_text(
             f"{running} active session{'' if running == 1 else 's'}"

@@ -15,7 +15,7 @@ export function numberField({ label, min, canBeEmpty = false, stepper = false, s
     spellcheck: "false",
     maxlength: "9",
     "aria-label": label,
-    placeholder: canBeEmpty ? "none" : "",
+    placeholder: "none",
     class: "number",
   });
   const submit = el(

@@ -5,9 +5,7 @@ import { numberField } from "./field.js";
 import { send } from "./net.js";
 import { segments } from "./segments.js";
 import { announce, attempt } from "./telling.js";
-import { clockTime, count, countdown, NOTHING, now, span, until } from "./words.js";
-
-const ENGINE_WORDS = { leading: "leading", paused: "paused", standby: "standby" };
+import { clockTime, count, countdown, NOTHING, now, until } from "./words.js";
 
 export function makeStrip(root, refetch) {
   const pool = numberField({
@@ -48,10 +46,9 @@ export function makeStrip(root, refetch) {
 
   function update({ status }) {
     const { engine, pool: size, units } = status;
-    if (last && last.engine.state !== engine.state)
-      announce(`The engine is ${ENGINE_WORDS[engine.state] ?? engine.state}.`);
+    if (last && last.engine.state !== engine.state) announce(`The engine is ${engine.state}.`);
     last = status;
-    setText(state.lastElementChild, ENGINE_WORDS[engine.state] ?? engine.state);
+    setText(state.lastElementChild, engine.state);
     setAttribute(state, "data-state", engine.state);
     setAttribute(state, "title", engine.since ? `since ${clockTime(engine.since)}, version ${engine.version}` : null);
     show(engineSwitch, engine.state !== "standby");
