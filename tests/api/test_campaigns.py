@@ -164,10 +164,10 @@ async def test_a_campaign_is_paused_resumed_cancelled(daemon: Daemon) -> None:
     refused = await daemon.ask("POST", "/v1/campaigns/docs/resume", code=409)
     assert refused == {
         "error": "conflict",
-        "detail": "docs is cancelled, which is for good; add its plan under another name",
+        "detail": "docs is cancelled, which is for good; delete it to use its name again",
     }
     again = await daemon.ask("POST", "/v1/campaigns", plan(), code=409)
-    assert "give the plan another name" in again["detail"]
+    assert "delete it to use its name again" in again["detail"]
 
 
 async def test_all_are_paused_and_resumed(daemon: Daemon) -> None:
