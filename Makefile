@@ -46,8 +46,6 @@ bench: env  ## raw cost against other libraries, as ratios in one run
 	$(BIN)/python -m benchmarks.api
 	$(BIN)/python -m benchmarks.api_slots
 	$(BIN)/python -m benchmarks.api_feed
-	$(BIN)/python -m benchmarks.api_slots
-	$(BIN)/python -m benchmarks.api_feed
 
 soak: env  ## 100,000 seeds of the simulated world, and long random lives of store and engine
 	$(PYTEST) -n $(WORKERS) -m soak

@@ -1,8 +1,10 @@
 """`/v1/campaigns`: added as plan files are, changed, steered and removed; every change is seen at once and kept."""
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 import pytest
 from tests.api.conftest import Daemon, RunDaemon
 
@@ -138,6 +140,24 @@ async def test_a_body_that_is_not_json_or_too_large(daemon: Daemon) -> None:
     assert (text.status_code, text.json()["error"]) == (415, "unsupported_media_type")
     assert (broken.status_code, broken.json()["error"]) == (400, "invalid")
     assert (small.status_code, small.json()) == (413, {"error": "too_large", "detail": "the body is too large"})
+
+
+async def test_a_body_is_cut_off_while_it_is_read(daemon: Daemon) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while True:
+            yield b" " * 65536
+            sent += 65536
+
+    try:
+        answer = await daemon.client.put("/v1/pool", content=endless(), headers={"content-type": "application/json"})
+        assert answer.status_code == 413
+    except httpx.TransportError:
+        pass  # the server hangs up on who does not listen
+
+    assert sent < 16 << 20
 
 
 async def test_adding_can_be_switched_off(run_daemon: RunDaemon) -> None:

@@ -24,6 +24,7 @@ from paceline.errors import (
 log = logging.getLogger("paceline.api")
 
 OLD_SHAPES = "/concurrency"
+MOST_PASSED_OVER_BYTES = 256 << 20
 CODES = {
     400: "invalid",
     401: "unauthorized",
@@ -133,6 +134,12 @@ def _answer(
     headers: dict[str, str] | None = None,
 ) -> Response[bytes]:
     body = problem_body(request.scope["path"], status, detail)
-    if status == 413:
-        headers = {**(headers or {}), "connection": "close"}  # else the rest of the body would be read, however long
+    if status == 413 and not _has_end(request):
+        headers = {**(headers or {}), "connection": "close"}
     return Response(body, status_code=status, media_type="application/json", headers=headers)
+
+
+def _has_end(request: Request) -> bool:  # type: ignore[type-arg]
+    """Whether the rest of a body is worth reading, so that its sender gets to see the answer."""
+    announced = request.headers.get("content-length", "")
+    return announced.isdecimal() and int(announced) <= MOST_PASSED_OVER_BYTES
