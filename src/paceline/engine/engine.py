@@ -28,7 +28,7 @@ from paceline.engine.lines import Line, Lines
 from paceline.engine.outside import TICKET_PREFIX, OutsideSlots
 from paceline.engine.parking import Parking, accounts_within
 from paceline.engine.remembered import CommandReader, load_governor, save_governor
-from paceline.engine.sessions import LiveSession
+from paceline.engine.sessions import LiveSession, those_that_may_start
 from paceline.engine.settling import Settling
 from paceline.engine.telling import Listeners, start_event, unit_event
 from paceline.errors import EngineBusy, InvalidInput, PacelineError
@@ -373,7 +373,7 @@ class Engine:
     # -- what starts -------------------------------------------------------------------------
 
     def _fit_lines(self, now: float) -> None:
-        campaigns = self._campaigns.values()
+        campaigns = those_that_may_start(self._campaigns, self._live.values())
         dated = [campaign for campaign in campaigns if campaign.deadline is not None]
         most = self._deadlines.most_to_start(dated, self.store.counts(), now) if dated else {}
         self._lines.fit(campaigns, self.store.claimable(), now, most)
