@@ -66,7 +66,7 @@ export function makeEvents(root, openUnit) {
   function flush(isAsked = false) {
     frame = 0;
     if (waiting.length > MOST_KEPT) waiting.splice(0, waiting.length - MOST_KEPT);
-    if (!isAsked && list.scrollTop >= 0 && isBeingRead()) {
+    if (!isAsked && isBeingRead()) {
       setText(held, `${waiting.length} new`);
       show(held, waiting.length > 0);
       return;

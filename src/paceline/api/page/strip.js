@@ -55,6 +55,7 @@ export function makeStrip(root, refetch) {
     const isPaused = engine.state === "paused";
     setText(engineSwitch.lastElementChild.firstChild, isPaused ? "Resume" : "Pause");
     setIcon(engineSwitch.firstElementChild, isPaused ? "running" : "paused");
+    document.title = `${isPaused ? "paused" : `${count(size.running)} running`} · Paceline`;
     pool.update(size.sessions);
     setText(
       poolNote,

@@ -114,8 +114,8 @@ export function makeUnitPanel(dialog, address) {
     setAttribute(state, "data-state", phase);
     keyed(
       reasons,
-      why ? [why, ...why.others] : [],
-      (each) => each.scope ?? each.reason,
+      why ? [why, ...why.others].map((each, place) => ({ ...each, place })) : [],
+      (each) => each.place,
       () => reasonItem(),
     );
     keyed(
