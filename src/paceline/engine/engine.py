@@ -447,7 +447,7 @@ class Engine:
         """Start the session, or say what kept it from starting."""
         try:
             profile = self._agents(line.campaign.agent)
-            order = launch_order(unit, line.campaign, line.account, profile, self._environ)
+            order = launch_order(unit, line.campaign, line.account, profile, self._environ, self.settings.gateway)
             handle = self._executor.start(msgspec.structs.replace(order, stall=self.settings.stall))
         except InvalidInput as error:
             return Outcome(ending="failed", reason=str(error))
