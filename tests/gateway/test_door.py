@@ -224,6 +224,19 @@ async def test_a_body_that_stops_being_http_never_spoils_an_answer_that_has_begu
     assert (answer.status, rest) == (200, b"")
 
 
+async def test_a_transfer_coding_that_is_not_known_is_refused() -> None:
+    head = b"POST /gateway/work/v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: paceline-token-1\r\n"
+    async with (
+        RawUpstream(answering(ok())) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(head + b"Transfer-Encoding: gzip, chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n")
+        got = await client.read_message()
+
+    assert (got.status, upstream.connections) == (400, 0)
+
+
 async def test_an_upgrade_is_refused() -> None:
     async with (
         RawUpstream(answering(ok())) as upstream,
@@ -320,6 +333,7 @@ async def test_upstream_connections_that_nobody_uses_are_closed() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nhello",
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nxx",
         b"HTTP/2 200\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
     ],
 )
 async def test_an_answer_that_is_not_http_is_a_502(answer: bytes) -> None:
