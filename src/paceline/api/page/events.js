@@ -48,7 +48,7 @@ export function makeEvents(root, openUnit) {
   root.querySelector(".controls").append(text, kind);
   body.append(held, empty, list);
   body.addEventListener("pointerleave", () => flush());
-  list.addEventListener("blur", () => flush());
+  list.addEventListener("focusout", () => flush());
   let frame = 0;
 
   /** New lines would move what is under the pointer or selected. */
@@ -60,13 +60,13 @@ export function makeEvents(root, openUnit) {
 
   function add(event) {
     waiting.push(event);
+    if (waiting.length > MOST_KEPT) waiting.shift(); // a page that nobody looks at draws nothing
     if (!frame) frame = requestAnimationFrame(() => flush());
   }
 
   function flush(isAsked = false) {
     frame = 0;
-    if (waiting.length > MOST_KEPT) waiting.splice(0, waiting.length - MOST_KEPT);
-    if (!isAsked && isBeingRead()) {
+    if (!isAsked && kept.length > 0 && isBeingRead()) {
       setText(held, `${waiting.length} new`);
       show(held, waiting.length > 0);
       return;
