@@ -64,7 +64,7 @@ async def test_refusals_and_spent_windows_are_drawn_in(make_daemon: MakeDaemon, 
     await page.goto(page_of(daemon))
 
     bars = page.locator("#timeline .lanes canvas")
-    await expect(bars).to_have_attribute("aria-label", "1 session in the last 2 min, 1 429, 1 closed window")
+    await expect(bars).to_have_attribute("aria-label", "1 session in the last 60 s, 1 429, 1 closed window")
 
 
 async def test_the_chart_shows_the_chosen_scope_and_a_reload_keeps_it(make_daemon: MakeDaemon, page: Page) -> None:

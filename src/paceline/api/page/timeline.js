@@ -11,7 +11,7 @@ import { counted } from "./words.js";
 
 const RANGES = [1, 6, 24];
 const REFETCH_MS = 3000;
-const FEWEST_SECONDS = 120;
+const FEWEST_SECONDS = 60;
 const POOL = "sessions";
 const LEGEND = [
   ["running", "running"],
