@@ -422,3 +422,15 @@ def test_uvicorn_still_has_the_parts_that_the_door_is_hung_on() -> None:
     assert "self.pipeline.appendleft((self.cycle, app))" in protocol
     assert "cycle, app = self.pipeline.pop()" in protocol
     assert {"read_paused", "write_paused"} <= set(FlowControl.__init__.__code__.co_names)
+
+
+async def test_a_client_that_still_sends_its_body_reads_why_it_was_refused() -> None:
+    """A connection closed at once would be reset under the client, and the answer lost."""
+    body = b'{"model": "opus", "x": "' + b"x" * 20_000_000 + b'"}'
+    async with GatewayHouse(account("http://127.0.0.1:9")) as house, await connect(house.port) as client:
+        client.send(post(body, key=b"x-api-key: wrong"))
+        await client.writer.drain()
+        got = await client.read_message()
+        rest = await client.until_closed()
+
+    assert (got.status, got.header(b"connection"), rest) == (401, b"close", b"")
