@@ -6,7 +6,7 @@ BENCH := .venv-bench
 PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 
-.PHONY: env test lint browser demo screenshots bench soak fuzz agents record-agents test-agents clean help
+.PHONY: env test lint browser demo screenshots bench bench-gateway soak fuzz agents record-agents test-agents clean help
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
