@@ -1,10 +1,11 @@
 """Rates of one's own: never more than rpm runs or tpm tokens in any minute, nobody starved, nothing lost."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
+from paceline.core import Deferred, Governor, GovernorSettings, Granted, Snapshot, Ticket
 from paceline.core.rates import Rate, check_rate
 from paceline.core.signals import RateLimited, Succeeded
 from paceline.errors import InvalidLimit, UnresolvedModel
@@ -166,11 +167,13 @@ def test_a_restart_keeps_the_last_minute_and_takes_the_new_rate() -> None:
     for name in "ab":
         limited.request(run(name), now=0.0)
     limited.request(run("c"), now=1.0)
+    stored = msgspec.json.decode(msgspec.json.encode(limited.snapshot()), type=Snapshot)
 
-    same = Governor.restore(limited.snapshot(), now=30.0)
+    same = Governor.restore(stored, now=30.0)
     wider = Governor.restore(limited.snapshot(), now=30.0, settings=GovernorSettings(rates={KEY: Rate(rpm=3)}))
     without = Governor.restore(limited.snapshot(), now=30.0, settings=GovernorSettings())
 
+    assert stored == limited.snapshot()
     assert same.snapshot() == Governor.restore(same.snapshot(), now=30.0).snapshot()
     assert drain(same, 100.0) == [(60.0, "c")]
     assert isinstance(wider.try_request(run("d", priority=1), now=30.0), Granted)
@@ -185,6 +188,19 @@ def test_a_clock_that_is_set_back_does_not_make_the_minute_longer_or_shorter() -
     limited.advance(now=5_000.0)  # fifty seconds are left
 
     assert drain(limited, 6_000.0) == [(5_050.0, "b")]
+
+
+def test_what_is_kept_for_a_large_one_outlives_a_restart_with_it_and_not_without() -> None:
+    limited = governor(tpm=100)
+    limited.request(run("a", 50), now=0.0)
+    limited.request(run("large", 90), now=1.0)
+    stored = msgspec.json.decode(msgspec.json.encode(limited.snapshot()), type=Snapshot)
+
+    with_it = Governor.restore(stored, now=2.0)
+    without_it = Governor.restore(msgspec.structs.replace(stored, waiters=()), now=2.0)
+
+    assert isinstance(with_it.try_request(run("b", 10, priority=1), now=2.0), Deferred)
+    assert isinstance(without_it.try_request(run("b", 10, priority=1), now=2.0), Granted)
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "10", True, [], 10**12])
