@@ -81,11 +81,11 @@ class Attempt:
         if self._connection is not None:
             self._connection.pause_answer(is_paused)
 
-    def pass_on(self) -> None:
+    def pass_on(self, own_headers: bytes) -> None:
         """Let the client have what was held back."""
         assert self.head is not None
         self.is_held_back = False
-        self._answer.begin(self.head, self._own_headers)
+        self._answer.begin(self.head, own_headers)
         self._answer.write(b"".join(self._error))
 
     # -- what the connection tells -----------------------------------------------------------------
@@ -110,7 +110,7 @@ class Attempt:
             self._error_bytes += len(data)
             if self.is_held_back:
                 if self._error_bytes >= LONGEST_ERROR:
-                    self.pass_on()  # too long to be kept
+                    self.pass_on(self._own_headers)  # too long to be kept
                 return
         self._answer.write(data)
 

@@ -199,21 +199,23 @@ class Exchange:
         deadline = arrived + (gateway.timeouts.max_wait if call.max_wait is None else call.max_wait)
         refused: Attempt | None = None
         while True:
+            joined_at = gateway.clock.now()
             in_line = gateway.limiter.slot(
                 self._scope,
                 session=call.session,
                 priority=call.priority,
                 since=arrived,
                 tokens=tokens,
-                timeout=max(0.0, deadline - gateway.clock.now()),
+                timeout=max(0.0, deadline - joined_at),
                 on_queued=_joined_line,
             )
             try:
                 async with in_line as slot:
                     refused = await self._try_in_slot(call, slot, deadline)
             except SlotTimeout as timeout:
+                now = gateway.clock.now()
+                self._waited += now - joined_at
                 if refused is None:
-                    now = gateway.clock.now()
                     raise _refusal(answer_when_out_of_time(str(timeout), timeout.deferred, now)) from None
                 self._finish(refused)
             except InvalidInput as error:
@@ -289,7 +291,7 @@ class Exchange:
     def _finish(self, attempt: Attempt) -> None:
         """The client has the whole answer; one that was held back is passed on now."""
         if attempt.is_held_back:
-            attempt.pass_on()
+            attempt.pass_on(self._own_headers())
             self.answer.end([])
         self._complete()
 
