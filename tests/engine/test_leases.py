@@ -449,6 +449,19 @@ async def test_the_slot_of_a_command_is_not_given_back_by_a_call(house: House) -
     assert (counted(house), house.store.slots()) == ((1, 0), [slot])
 
 
+async def test_the_wait_of_a_command_is_stored_before_the_command_counts_as_read(house: House) -> None:
+    command = OutsideClient(house.store, ("sessions", "acme"), priority=0, holder=process_id(os.getpid()))
+    command.request(house.clock.now())
+
+    house.engine.obey()
+    await house.crash()  # before another pass
+    await house.run(0.0)
+
+    slot = command.look()
+    assert slot is not None
+    assert slot.granted_at is not None
+
+
 async def test_a_place_that_nobody_comes_back_for_is_given_up(house: House) -> None:
     held = await take(house)
     first = await begin(house, 10.0, "k")
