@@ -43,9 +43,9 @@ def get_status(site: OnSite) -> wire.Status:
 def _status(site: Site, campaigns: list[Campaign], now: float) -> wire.Status:
     counts = site.store.counts()
     total = total_counts(counts)
-    active = [counts[campaign.name] for campaign in campaigns if campaign.state == "active" and campaign.name in counts]
+    active = [campaign.name for campaign in campaigns if campaign.state == "active" and campaign.name in counts]
     states = {campaign.state for campaign in campaigns}
-    rate = site.pace.rate(sum(each.todo + each.running for each in active), now)
+    rate = site.pace.rate_of_all({name: counts[name].todo + counts[name].running for name in active}, now)
     return wire.Status(
         engine=wire.EngineState(
             state="paused" if "paused" in states and "active" not in states else "leading",

@@ -77,11 +77,11 @@ class Looker:
         counts = home.store.counts()
         campaigns = tuple(self._campaign_rows(outlook, counts, now))
         active = [
-            counts.get(campaign.name, UnitCounts())
+            (campaign.name, counts.get(campaign.name, UnitCounts()))
             for campaign in outlook.campaigns.values()
             if campaign.state == "active"
         ]
-        rate = self._pace.rate(sum(each.todo + each.running for each in active), now)
+        rate = self._pace.rate_of_all({name: each.todo + each.running for name, each in active}, now)
         return Picture(
             at=now,
             status=status,
@@ -111,7 +111,7 @@ class Looker:
                 state=campaign_state(campaign, count),
                 counts=count,
                 total=count.todo + count.running + count.done + count.quarantined + count.held + count.cancelled,
-                eta=self._pace.rate(left, now, campaign.name).eta,
+                eta=self._pace.rate(campaign.name, left, now).eta,
                 window=_spent_window(scopes, statuses) if count.todo else None,
                 note=_note(campaign, count, scopes, statuses, waits, now),
             )
