@@ -15,6 +15,7 @@ from paceline.cli.state import LimitRow, Status, limit_rows, read_status
 from paceline.cli.wiring import Home
 from paceline.core import Deferred, ScopeStatus, WindowStatus
 from paceline.core.scopes import is_provider_scope
+from paceline.engine.lines import split_line
 from paceline.store import Campaign, StoredEvent, UnitCounts
 
 KEPT_EVENTS = 1000
@@ -151,7 +152,7 @@ def _note(
         return held[0]
     if campaign.state != "active" or counts.todo == counts.parked:
         return ""
-    lines = [why for line, why in waits.items() if line.partition(" ")[0] == campaign.name]
+    lines = [why for line, why in waits.items() if split_line(line)[0] == campaign.name]
     return wait_words(lines[0], now) if lines else ""
 
 
