@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paceline.core.scopes import (
@@ -77,6 +77,8 @@ def test_different_models_stay_different() -> None:
     assert [canonical_model(name) for name in names] == names
 
 
+@example("/ 0")
+@example("claude- claude-opus-4-6")
 @given(st.text(max_size=60))
 def test_a_canonical_model_is_its_own_canonical_name(name: str) -> None:
     once = canonical_model(name)

@@ -39,7 +39,13 @@ def canonical_model(name: str) -> str:
     Vendor prefixes, dates, revisions and context-size tags say where and how a model is served,
     not which quota it draws on, so they go.
     """
-    model = name.strip().lower().rsplit("/", 1)[-1]
+    while (model := _without_dress(name)) != name:
+        name = model  # what comes out may be dressed again: one spelling means that nothing is left to take off
+    return model
+
+
+def _without_dress(name: str) -> str:
+    model = name.lower().rsplit("/", 1)[-1].strip()
     model = _VENDOR_PREFIX.sub("", model, count=1)
     while (shorter := _TAIL.sub("", model)) != model and shorter:
         model = shorter
