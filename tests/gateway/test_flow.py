@@ -5,6 +5,7 @@ import hashlib
 import os
 from pathlib import Path
 
+import pytest
 from tests.gateway.house import GatewayHouse, account, until
 from tests.gateway.raw import RawUpstream, Wire, connect, ok, post
 
@@ -12,6 +13,7 @@ from paceline import Limiter
 
 MEGABYTE = 2**20
 PIECE = os.urandom(65_536)
+LONG_TEXT = b"x" * (64 * MEGABYTE)
 SYSTEM_BUFFERS = 16 * MEGABYTE
 """What the sockets of three parties on loopback may hold between them."""
 
@@ -55,7 +57,14 @@ async def test_a_client_that_does_not_read_holds_the_upstream_back() -> None:
     assert held_at < SYSTEM_BUFFERS
 
 
-async def test_an_upstream_that_does_not_read_holds_the_client_back() -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b'{"model": "opus", "x": "%b"}' % LONG_TEXT, id="sent on from its beginning"),
+        pytest.param(b'{"x": "%b", "model": "opus"}' % LONG_TEXT, id="looked through for its model first"),
+    ],
+)
+async def test_an_upstream_that_does_not_read_holds_the_client_back(body: bytes) -> None:
     sent = [0]
     read_on = asyncio.Event()
 
@@ -65,7 +74,6 @@ async def test_an_upstream_that_does_not_read_holds_the_client_back() -> None:
         await wire.reader.readexactly(int(head.header(b"content-length") or 0))
         wire.send(ok())
 
-    body = b'{"model": "opus", "x": "' + b"x" * (64 * MEGABYTE) + b'"}'
     async with (
         RawUpstream(handle) as upstream,
         GatewayHouse(account(upstream.url)) as house,
@@ -91,7 +99,7 @@ async def test_a_body_that_waits_for_a_slot_is_not_read_to_its_end() -> None:
         await wire.read_message()
         wire.send(ok())
 
-    body = b'{"model": "opus", "x": "' + b"x" * (64 * MEGABYTE) + b'"}'
+    body = b'{"model": "opus", "x": "%b"}' % LONG_TEXT
     async with (
         RawUpstream(handle) as upstream,
         GatewayHouse(account(upstream.url), limiter=limiter) as house,

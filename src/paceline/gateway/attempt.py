@@ -58,6 +58,7 @@ class Attempt:
         """Send all that there is of the request; the rest follows as it comes."""
         call, upload = self._call, self._upload
         self._connection = connection
+        upload.pause(False)  # before anything is sent: an upstream that takes no more pauses it again
         is_head = call.method == "HEAD"
         connection.send(self, call.head, upload.pieces, is_head=is_head, is_chunked=call.is_chunked)
         self.sent_at = connection.moved_at

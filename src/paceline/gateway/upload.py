@@ -56,7 +56,6 @@ class Upload:
         self._forget_if_long()
         if self.is_complete:
             connection.end_body()
-        self._flow.resume_reading()
 
     def detach(self) -> None:
         """What comes from now on waits again."""
