@@ -1,12 +1,13 @@
 """`/v1/campaigns`: added as plan files are, changed, steered and removed; every change is seen at once and kept."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
-from tests.api.conftest import Daemon, RunDaemon
+from tests.api.conftest import PATIENCE_SECONDS, Daemon, RunDaemon
 
 WAITS = "while [ ! -e go-{id} ]; do sleep 0.02; done"
 ACCOUNTS = """
@@ -142,7 +143,8 @@ async def test_a_body_that_is_not_json_or_too_large(daemon: Daemon) -> None:
     assert (small.status_code, small.json()) == (413, {"error": "too_large", "detail": "the body is too large"})
 
 
-async def test_a_body_is_cut_off_while_it_is_read(daemon: Daemon) -> None:
+@pytest.mark.parametrize(("method", "path"), [("PUT", "/v1/pool"), ("POST", "/v1/slots")])
+async def test_a_body_is_cut_off_while_it_is_read(daemon: Daemon, method: str, path: str) -> None:
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -152,7 +154,8 @@ async def test_a_body_is_cut_off_while_it_is_read(daemon: Daemon) -> None:
             sent += 65536
 
     try:
-        answer = await daemon.client.put("/v1/pool", content=endless(), headers={"content-type": "application/json"})
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            answer = await daemon.client.request(method, path, content=endless())
         assert answer.status_code == 413
     except httpx.TransportError:
         pass  # the server hangs up on who does not listen

@@ -5,6 +5,7 @@ Never here: what is wrong. That is said where it is found.
 """
 
 import logging
+from collections.abc import Iterable
 
 import msgspec
 from litestar import Request, Response
@@ -134,12 +135,13 @@ def _answer(
     headers: dict[str, str] | None = None,
 ) -> Response[bytes]:
     body = problem_body(request.scope["path"], status, detail)
-    if status == 413 and not _has_end(request):
+    if hangs_up(status, request.scope["headers"]):
         headers = {**(headers or {}), "connection": "close"}
     return Response(body, status_code=status, media_type="application/json", headers=headers)
 
 
-def _has_end(request: Request) -> bool:  # type: ignore[type-arg]
-    """Whether the rest of a body is worth reading, so that its sender gets to see the answer."""
-    announced = request.headers.get("content-length", "")
-    return announced.isdecimal() and int(announced) <= MOST_PASSED_OVER_BYTES
+def hangs_up(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the connection ends with the answer. Else the rest of a large body is read, and its sender sees why."""
+    announced = next((value for name, value in headers if name == b"content-length"), b"")
+    has_end = announced.isdigit() and int(announced) <= MOST_PASSED_OVER_BYTES
+    return status == 413 and not has_end

@@ -13,7 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
-from paceline.api.access import Receive, Scope, Send
+from paceline.api.access import Header, Receive, Scope, Send
 from paceline.api.bodies import read_body
 from paceline.api.problems import Problem, Refused
 from paceline.api.site import OnSite, Site
@@ -244,16 +244,18 @@ def _signal(body: SignalBody) -> AnySignal:
 class Answer(Response[Any]):
     """Sent as it is: to be made and sent by the framework, an answer takes longer than the engine does for a slot."""
 
-    def __init__(self, content: object, status: int) -> None:  # what the framework would look at is left out
-        self.content = content
+    def __init__(self, content: object, status: int, *headers: Header) -> None:
+        self.content = content  # what the framework would look at is left out
         self.status_code = status
+        self._more_headers = headers
 
     def to_asgi_response(self, *_: Any, **__: Any) -> Any:
         return self.send
 
     async def send(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = msgspec.json.encode(self.content)
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        length = str(len(body)).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", length), *self._more_headers]
         await send({"type": "http.response.start", "status": self.status_code or 0, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": False})
 

@@ -10,7 +10,7 @@ from typing import Final
 from paceline.api import slots
 from paceline.api.access import App, Receive, Scope, Send
 from paceline.api.bodies import SMALL_BYTES, check_media_type, decode_body
-from paceline.api.problems import FAILED, SENTENCES, Refused, problem_of, status_of
+from paceline.api.problems import FAILED, SENTENCES, Refused, hangs_up, problem_of, status_of
 from paceline.api.site import Site
 from paceline.engine.leases import SlotRequest
 from paceline.errors import PacelineError
@@ -35,7 +35,9 @@ class SlotFront:
         try:
             answer = await (self._take(scope, receive) if slot_id is None else slots.release(self._site, slot_id))
         except PacelineError as error:
-            answer = slots.Answer(problem_of(status_of(error), str(error)), status_of(error))
+            status = status_of(error)
+            closing = [(b"connection", b"close")] if hangs_up(status, scope["headers"]) else []
+            answer = slots.Answer(problem_of(status, str(error)), status, *closing)
         except Exception:
             log.exception("%s %s failed", scope["method"], PATH)
             answer = slots.Answer(problem_of(500, FAILED), 500)
