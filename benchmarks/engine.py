@@ -29,7 +29,8 @@ from paceline.agents import load_agent
 from paceline.clock import SystemClock
 from paceline.core import GovernorSettings
 from paceline.core.lifecycle import Outcome
-from paceline.engine.engine import Engine, EngineSettings
+from paceline.engine.engine import Engine
+from paceline.engine.engine_settings import EngineSettings
 from paceline.executors import Launch
 from paceline.store import Campaign, SqliteStore, UnitSpec
 from paceline.testing import ScriptedExecutor

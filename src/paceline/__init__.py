@@ -16,7 +16,8 @@ from paceline.errors import (
     SlotTimeout,
 )
 from paceline.events import Event
-from paceline.limiter import Limiter, LimiterStatus
+from paceline.limiter import Limiter
+from paceline.limiter_status import LimiterStatus
 from paceline.slot import Slot
 from paceline.usage import openai_compatible_usage
 

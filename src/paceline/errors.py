@@ -32,7 +32,10 @@ Errors of other libraries are turned into these at the border. Data from outside
 a header, an agent's output) never raises: what cannot be read is *unknown*.
 """
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from paceline.core import Deferred
 
 
 class PacelineError(Exception):
@@ -58,9 +61,13 @@ class MaxRunsExceeded(CapacityError):
 
 
 class SlotTimeout(CapacityError):
-    """The wait for a slot ran out."""
+    """The wait for a slot ran out; `deferred` is what held it in the end."""
 
     code = "slot_timeout"
+
+    def __init__(self, message: str, deferred: "Deferred | None" = None) -> None:
+        super().__init__(message)
+        self.deferred = deferred
 
 
 class SlotLost(CapacityError):

@@ -37,6 +37,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "engine.leading": ("owner",),
     "engine.stopped": ("owner",),
     "control.limit": ("limit",),
+    "control.remove": (),
     "control.cooldown": ("seconds",),
     "control.reset": (),
     "control.restore": (),

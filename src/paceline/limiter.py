@@ -5,9 +5,8 @@ Not thread-safe: it belongs to one event loop. Other threads, and scripts withou
 """
 
 import asyncio
-import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -26,7 +25,8 @@ from paceline.core import (
 from paceline.core.checks import check_callable, check_limit, check_mapping, check_name, check_seconds
 from paceline.core.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
 from paceline.core.settings import Cooldown, HeadroomMode
-from paceline.core.signals import RateLimited, Signal, Usage
+from paceline.core.signals import RateLimited, Signal
+from paceline.core.verdicts import Effect
 from paceline.errors import (
     CapacityError,
     InvalidInput,
@@ -36,32 +36,24 @@ from paceline.errors import (
     SlotTimeout,
 )
 from paceline.events import Event
+from paceline.limiter_status import LimiterStatus, limiter_status
 from paceline.listener import Listener
 from paceline.named import NamedSlots
 from paceline.slot import OnQueued, Slot, SlotContext
 from paceline.threads import FromThread, running_loop
-
-log = logging.getLogger("paceline.limiter")
+from paceline.usage import UsagePolls, UsageSource
 
 KEPT_PATHS = 4096
+OWN_TICKETS = "slot-"
 CLOSING_SECONDS = 1.0
-UsageSource = Callable[[], Awaitable[Usage | None]]
 Value = TypeVar("Value")
-
-
-class LimiterStatus(msgspec.Struct, frozen=True):
-    """The global pool. None means unlimited."""
-
-    active_sessions: int
-    active_runs: int
-    max_parallel_sessions: int | None
-    max_parallel_runs: int | None
-    available_session_slots: int | None
-    available_run_slots: int | None
 
 
 class Limiter(NamedSlots):
     """Governs sessions and runs over a global pool, providers, accounts and models at once."""
+
+    _listener: Listener | None = None
+    _others: Callable[[Effect], object] | None = None
 
     def __init__(
         self,
@@ -84,8 +76,8 @@ class Limiter(NamedSlots):
             SESSIONS: check_limit(max_parallel_sessions, "max_parallel_sessions"),
             RUNS: check_limit(max_parallel_runs, "max_parallel_runs"),
         }
-        self._usage = {canonical_scope(scope): source for scope, source in check_mapping(usage, "usage").items()}
-        for scope, source in self._usage.items():
+        sources = {canonical_scope(scope): source for scope, source in check_mapping(usage, "usage").items()}
+        for scope, source in sources.items():
             check_callable(source, f"usage[{scope!r}]")
         if on_event is not None:
             check_callable(on_event, "on_event")
@@ -93,33 +85,55 @@ class Limiter(NamedSlots):
             limits={**pool, **check_mapping(limits, "limits")},
             cooldown=cooldown,
             headroom=headroom,
-            usage_scopes=tuple(self._usage),
+            usage_scopes=tuple(sources),
             default_pause=default_pause,
             slot_timeout=slot_timeout,
             watchdog_interval=watchdog_interval,
             ageing=ageing,
         )
-        self._clock = SystemClock() if clock is None else clock
-        self._now = self._clock.now
-        self._listener = None if on_event is None else Listener(on_event)
+        self._set_up(SystemClock() if clock is None else clock, sources)
+        if on_event is not None:
+            self._listener = Listener(on_event)
+        if restore is None:
+            self._govern(Governor(settings, now=self._now()))
+        else:
+            self._restore(restore, settings)
+            self._attend()  # pauses and leases of before go on by themselves
+
+    @classmethod
+    def over(
+        cls,
+        governor: Governor,
+        *,
+        clock: Clock,
+        usage: Mapping[str, UsageSource],
+        others: Callable[[Effect], object],
+    ) -> "Limiter":
+        """The same face over a Governor that admits others too: their grants, and all events, go to `others`."""
+        limiter = cls.__new__(cls)
+        limiter._set_up(clock, usage)
+        limiter._others = others
+        limiter._govern(governor)
+        return limiter
+
+    def _set_up(self, clock: Clock, usage: Mapping[str, UsageSource]) -> None:
+        self._clock = clock
+        self._now = clock.now
         self._futures: dict[str, asyncio.Future[Granted]] = {}
         self._timeouts: dict[str, TimerHandle] = {}
         NamedSlots.__init__(self)
         self._paths: dict[str, tuple[str, ...]] = {}
-        self._polls: dict[str, asyncio.Task[None]] = {}
+        self._polls = UsagePolls(usage, self.report)
         self._timer: TimerHandle | None = None
         self._armed_for = math.inf
         self._count = 0
         self._closed = False
         self._loop = running_loop()
         self.from_thread = FromThread(self)
-        if restore is None:
-            self._governor = Governor(settings, now=self._now())
-        else:
-            self._restore(restore, settings)
-        self._books = self._governor.books
-        if restore is not None:
-            self._attend()  # pauses and leases of before go on by themselves
+
+    def _govern(self, governor: Governor) -> None:
+        self._governor = governor
+        self._books = governor.books
 
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
         """Live on this loop from now on. Who still waited on one that was closed will not be back."""
@@ -135,7 +149,7 @@ class Limiter(NamedSlots):
                 timer.cancel()
         self._timer, self._armed_for = None, math.inf
         self._timeouts.clear()
-        self._polls.clear()
+        self._polls.asked.clear()
         for ticket_id in stale:
             self._governor.abandon(ticket_id, now=self._now())
 
@@ -233,7 +247,7 @@ class Limiter(NamedSlots):
             raise InvalidInput(f"since must be a time in seconds, or None; got {since!r:.80}")
         self._count += 1
         parent = self._session_ticket(check_name(session, "session")) if session is not None else None
-        return Ticket(f"slot-{self._count}", scopes, "", priority, since, parent, None, leased)
+        return Ticket(f"{OWN_TICKETS}{self._count}", scopes, "", priority, since, parent, None, leased)
 
     def _hold(self, granted: Granted, scope: str, session: str | None) -> Slot:
         if session is not None:
@@ -279,7 +293,7 @@ class Limiter(NamedSlots):
         future = self._futures.get(ticket_id)
         why = self.why(ticket_id)
         if future is not None and not future.done() and why is not None:
-            future.set_exception(SlotTimeout(f"no slot within {timeout:g} s: {why.detail}"))
+            future.set_exception(SlotTimeout(f"no slot within {timeout:g} s: {why.detail}", why))
 
     def _release(self, granted: Granted, scope: str, session: str | None) -> None:
         ticket_id = granted.ticket_id
@@ -356,14 +370,13 @@ class Limiter(NamedSlots):
         self._attend()
         assert sessions is not None
         assert runs is not None
-        return LimiterStatus(
-            active_sessions=sessions.in_flight,
-            active_runs=runs.in_flight,
-            max_parallel_sessions=sessions.configured,
-            max_parallel_runs=runs.configured,
-            available_session_slots=_available(sessions),
-            available_run_slots=_available(runs),
-        )
+        return limiter_status(sessions, runs)
+
+    def statuses(self) -> list[ScopeStatus]:
+        """Every scope of which something is known."""
+        statuses = self._governor.statuses(now=self._now())
+        self._attend()
+        return statuses
 
     def scope_status(self, scope: str) -> ScopeStatus | None:
         """One scope, or None if nothing was ever set, asked or learnt there."""
@@ -386,9 +399,9 @@ class Limiter(NamedSlots):
         if not isinstance(snapshot, Snapshot):
             raise InvalidSnapshot(f"restore takes a paceline.core.Snapshot; got {snapshot!r:.80}")
         without_line = msgspec.structs.replace(snapshot, waiters=(), claims=(), effects=())  # who waited is gone
-        self._governor = Governor.restore(without_line, now=self._now(), settings=settings)
+        self._govern(Governor.restore(without_line, now=self._now(), settings=settings))
         for record in snapshot.slots:
-            number = record.ticket.id.removeprefix("slot-")
+            number = record.ticket.id.removeprefix(OWN_TICKETS)
             if number.isdecimal():
                 self._count = max(self._count, int(number))
             self._remember_named(record.ticket, snapshot.owners.get(record.ticket.id))
@@ -398,6 +411,13 @@ class Limiter(NamedSlots):
         """Nobody waits any longer: waiters get CapacityError, polls and the timer end."""
         if (loop := asyncio.get_running_loop()) is not self._loop:
             self._move_to(loop)
+        polls = self._polls.cancel()
+        self.close()
+        if polls:
+            await asyncio.wait(polls, timeout=CLOSING_SECONDS)  # a source that will not be cancelled holds nobody up
+
+    def close(self) -> None:
+        """The same without waiting for polls to end."""
         self._closed = True
         for ticket_id, future in list(self._futures.items()):
             self._governor.cancel(ticket_id, now=self._now())
@@ -407,13 +427,15 @@ class Limiter(NamedSlots):
             if timer is not None:
                 timer.cancel()
         self._timer = None
-        polls = list(self._polls.values())
-        for poll in polls:
-            poll.cancel()
-        if polls:
-            await asyncio.wait(polls, timeout=CLOSING_SECONDS)  # a source that will not be cancelled holds nobody up
+        self._polls.cancel()
 
     # -- carrying out effects --------------------------------------------------------------------
+
+    def advance(self, now: float) -> None:
+        """Let time pass up to `now`, and carry out what follows. Only who shares the Governor need call it."""
+        self._governor.pass_time(now=now)
+        self._attend()
+        self._arm()
 
     def _attend(self) -> None:
         """Carry out what the Governor wants done, and arm the timer for its next wake-up."""
@@ -421,10 +443,12 @@ class Limiter(NamedSlots):
         while books.effects:
             effects = self._governor.collect()
             for effect in effects:
-                if isinstance(effect, Granted):
-                    self._complete(effect)
-                elif isinstance(effect, PollUsage):
+                if isinstance(effect, PollUsage):
                     self._poll(effect.scope)
+                elif self._others is not None and not _is_own(effect):
+                    self._others(effect)
+                elif isinstance(effect, Granted):
+                    self._complete(effect)
             if self._listener is not None:
                 self._listener.tell(*(effect for effect in effects if isinstance(effect, Event)))
         if books.next_due < self._armed_for:
@@ -464,29 +488,12 @@ class Limiter(NamedSlots):
 
     def _wake(self) -> None:
         self._timer, self._armed_for = None, math.inf
-        self._governor.pass_time(now=self._now())
-        self._attend()
-        self._arm()
+        self.advance(self._now())
 
     def _poll(self, scope: str) -> None:
-        stale = self._polls.pop(scope, None)
-        if stale is not None:
-            stale.cancel()
         if (loop := running_loop()) is not None and not self._closed:
-            self._polls[scope] = loop.create_task(self._ask_usage(scope))
-
-    async def _ask_usage(self, scope: str) -> None:
-        """Any failure or odd answer is *unknown*; the Governor keeps the time-out."""
-        try:
-            usage = await self._usage[scope]()
-        except Exception:
-            log.warning("the usage source of %s failed", scope, exc_info=True)
-            usage = None
-        if self._closed or self._polls.get(scope) is not asyncio.current_task():
-            return  # given up long ago: what it says now is old
-        del self._polls[scope]
-        self.report(scope, usage if isinstance(usage, Usage) else Usage())
+            self._polls.ask(scope, loop)
 
 
-def _available(status: ScopeStatus) -> int | None:
-    return None if status.limit is None else max(0, status.limit - status.in_flight - status.cooling)
+def _is_own(effect: Effect) -> bool:
+    return isinstance(effect, Granted) and effect.ticket_id.startswith(OWN_TICKETS)

@@ -1,13 +1,51 @@
 """Usage sources: ask a provider how many sessions it counts. Any failure or odd shape is *unknown*."""
 
+import asyncio
+import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import httpx
 
 from paceline.core.signals import Usage
 
+log = logging.getLogger("paceline.usage")
+
 TIMEOUT_SECONDS = 5.0
+UsageSource = Callable[[], Awaitable[Usage | None]]
+
+
+class UsagePolls:
+    """Asks when the Governor says so: one question at a time per scope. The Governor keeps the time-out."""
+
+    def __init__(self, sources: Mapping[str, UsageSource], on_answer: Callable[[str, Usage], object]) -> None:
+        self._sources = sources
+        self._on_answer = on_answer
+        self.asked: dict[str, asyncio.Task[None]] = {}
+
+    def ask(self, scope: str, loop: asyncio.AbstractEventLoop) -> None:
+        """A question that is still out was given up."""
+        if (stale := self.asked.pop(scope, None)) is not None:
+            stale.cancel()
+        self.asked[scope] = loop.create_task(self._ask(scope))
+
+    def cancel(self) -> list[asyncio.Task[None]]:
+        """What is still out is not waited for."""
+        tasks, self.asked = list(self.asked.values()), {}
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    async def _ask(self, scope: str) -> None:
+        try:
+            usage = await self._sources[scope]()
+        except Exception:
+            log.warning("the usage source of %s failed", scope, exc_info=True)
+            usage = None
+        if self.asked.get(scope) is not asyncio.current_task():
+            return  # given up long ago: what it says now is old
+        del self.asked[scope]
+        self._on_answer(scope, usage if isinstance(usage, Usage) else Usage())
 
 
 def openai_compatible_usage(

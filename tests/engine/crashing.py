@@ -20,7 +20,8 @@ from pathlib import Path
 from paceline.agents import load_agent
 from paceline.clock import SystemClock
 from paceline.core import GovernorSettings
-from paceline.engine.engine import Engine, EngineSettings
+from paceline.engine.engine import Engine
+from paceline.engine.engine_settings import EngineSettings
 from paceline.executors.process import ProcessExecutor
 from paceline.executors.processes import all_processes, contents
 from paceline.executors.strays import MARK_VARIABLE

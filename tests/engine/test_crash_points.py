@@ -14,11 +14,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.engine.crashing import WRITES
-from tests.engine.house import HOUR, NOW, House, answer, done, init, rejected
 
 from paceline.executors import Launch
 from paceline.store import MemoryStore, Store
 from paceline.testing.executor import Run
+from paceline.testing.house import HOUR, NOW, House
+from paceline.testing.world.claude_says import answer, done, init, rejected
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from tests.engine.house import HOUR, NOW, House, Logged
+from tests.engine.logged import Logged
 
 from paceline.core.lifecycle import Counters
 from paceline.errors import EngineBusy, StoreBusy
@@ -14,6 +14,7 @@ from paceline.events import Event
 from paceline.executors import Launch
 from paceline.store import MemoryStore, Unit, UnitCounts, UnitSpec
 from paceline.testing.executor import Run
+from paceline.testing.house import HOUR, NOW, House
 
 
 @pytest.fixture

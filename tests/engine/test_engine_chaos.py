@@ -7,10 +7,11 @@ import random
 from collections import Counter
 
 import pytest
-from tests.engine.house import HOUR, House, answer, done, init, limit_without_a_time, rejected, retry
 
 from paceline.executors import Launch
 from paceline.testing.executor import Run
+from paceline.testing.house import HOUR, House
+from paceline.testing.world.claude_says import answer, done, init, limit_without_a_time, rejected, retry
 
 MINUTE = 60.0
 LARGEST_POOL = 6

@@ -8,21 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.engine.house import (
-    HOUR,
-    MAX_1,
-    MAX_2,
-    NOW,
-    House,
-    answer,
-    done,
-    init,
-    limit_without_a_time,
-    overage,
-    rejected,
-    retry,
-    warned,
-)
 
 from paceline.core import Deferred
 from paceline.core.lifecycle import Counters
@@ -32,6 +17,17 @@ from paceline.executors.interface import DEFAULT_GRACE_SECONDS
 from paceline.store import UnitCounts, UnitSpec
 from paceline.testing import ScriptedExecutor
 from paceline.testing.executor import Run
+from paceline.testing.house import HOUR, MAX_1, MAX_2, NOW, House
+from paceline.testing.world.claude_says import (
+    answer,
+    done,
+    init,
+    limit_without_a_time,
+    overage,
+    rejected,
+    retry,
+    warned,
+)
 
 MINUTE = 60.0
 RESET = NOW + 2 * HOUR

@@ -3,12 +3,13 @@
 from collections import Counter
 
 import pytest
-from tests.engine.house import HOUR, NOW, House, answer, done, init
 
 from paceline.core.lifecycle import Counters
 from paceline.executors import Launch
 from paceline.store import UnitCounts
 from paceline.testing.executor import Run
+from paceline.testing.house import HOUR, NOW, House
+from paceline.testing.world.claude_says import answer, done, init
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.engine.house import HOUR, MAX_1, NOW, House, answer, done, init, limit_without_a_time, rejected, warned
 from tests.engine.test_engine import Failing
 
 from paceline.core import Deferred
@@ -19,6 +18,8 @@ from paceline.errors import EngineBusy
 from paceline.executors import Launch
 from paceline.store import MemoryStore, UnitCounts, UnitSpec
 from paceline.testing.executor import Run
+from paceline.testing.house import HOUR, MAX_1, NOW, House
+from paceline.testing.world.claude_says import answer, done, init, limit_without_a_time, rejected, warned
 
 MINUTE = 60.0
 

@@ -1,9 +1,9 @@
 """A long wait: everybody is parked until the reset, one unit looks earlier, and an early reopening wakes the rest."""
 
-from tests.engine.house import HOUR, NOW, House
 from tests.engine.test_engine_limits import Window, house_with
 
 from paceline.store import UnitCounts
+from paceline.testing.house import HOUR, NOW, House
 
 RESET = NOW + 4 * HOUR
 LOOK_SECONDS = 60.0

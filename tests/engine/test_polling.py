@@ -2,10 +2,10 @@
 
 from itertools import pairwise
 
-from tests.engine.house import House
 from tests.engine.test_engine_limits import MINUTE, works
 
 from paceline.core.signals import Usage
+from paceline.testing.house import House
 
 
 class Provider:

@@ -157,7 +157,7 @@ async def test_a_late_answer_of_a_source_that_was_given_up_is_not_taken_for_a_ne
     waiting = asyncio.create_task(limiter.acquire("umans"))
     await clock.advance(6.5)  # the first question was given up, a second one is out
     assert len(answers) > 1
-    newest = limiter._polls["umans"]
+    newest = limiter._polls.asked["umans"]
     answers[0].set_result(Usage(concurrent_sessions=0))
     await clock.advance(0)
     assert newest.done()

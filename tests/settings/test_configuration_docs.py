@@ -24,6 +24,7 @@ def test_the_first_block_shows_the_defaults(load: Load) -> None:
     shown, shipped = load(BLOCKS[0]), load("")
 
     assert shown.engine == shipped.engine
+    assert shown.api == shipped.api
     assert (shown.pool_sessions, shown.pool_runs) == (shipped.pool_sessions, shipped.pool_runs)
     assert shown.provider("anthropic").cooldown == shipped.provider("anthropic").cooldown
     assert shown.provider("anthropic").headroom == shipped.provider("anthropic").headroom

@@ -2,4 +2,6 @@
 
 import pytest
 
-pytest.register_assert_rewrite("paceline.testing.store_contract", "paceline.testing.store_steps")
+pytest.register_assert_rewrite(
+    "paceline.testing.store_contract", "paceline.testing.store_contract_engine", "paceline.testing.store_steps"
+)

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from paceline.core import Deferred
 from paceline.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreTooNew
-from paceline.store import Campaign, SqliteStore, UnitCounts, UnitSpec
+from paceline.store import Campaign, ProcessId, SqliteStore, StoredSlot, UnitCounts, UnitSpec
 from paceline.store.migrations import APPLICATION_ID, MIGRATIONS, Migration
 from paceline.store.sqlite_file import SqliteFile
 from paceline.testing.store_steps import NOW, add, claim, ended, settle, specs
@@ -269,6 +271,43 @@ def test_a_newer_file_is_refused_and_left(path: Path) -> None:
         SqliteStore(path)
 
     assert pragma(path, "user_version") == len(MIGRATIONS) + 1
+
+
+def test_a_file_of_version_1_keeps_the_slots_of_its_programs(path: Path) -> None:
+    old = SqliteStore(path, migrations=MIGRATIONS[:1])
+    add(old, specs("a"))
+    holder = {"pid": 42, "start_ticks": 7, "boot_id": "4c1f"}
+    held = {"id": "one", "scopes": ["sessions"], "priority": 2, "holder": holder, "is_granted": True, "waiting": None}
+    why = {"type": "Deferred", "ticket_id": "outside:two", "reason": "limit", "scope": "sessions", "detail": "full"}
+    waits = {"id": "two", "scopes": ["sessions"], "priority": 0, "holder": holder, "is_granted": False, "waiting": why}
+    old.save_state("outside", msgspec.json.encode({"one": held, "two": waits}))
+    old.save_state("governor", b"{}")
+    before = old.units()
+    old.close()
+
+    store = SqliteStore(path)
+
+    process = ProcessId(42, 7, "4c1f")
+    assert store.slots() == [
+        StoredSlot(id="one", scopes=("sessions",), priority=2, granted_at=0.0, holder=process),
+        StoredSlot(
+            id="two",
+            scopes=("sessions",),
+            waiting=Deferred("outside:two", "limit", "sessions", "full"),
+            holder=process,
+        ),
+    ]
+    assert (store.units(), store.load_state("governor"), store.load_state("outside")) == (before, b"{}", None)
+    store.close()
+
+
+def test_a_file_of_version_1_without_programs_gets_no_slots(path: Path) -> None:
+    SqliteStore(path, migrations=MIGRATIONS[:1]).close()
+
+    store = SqliteStore(path)
+
+    assert store.slots() == []
+    store.close()
 
 
 # -- what is left behind ----------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from paceline.core.lifecycle import Ending, Outcome, Policy, UnitState, settle_try
 from paceline.errors import PacelineError
 from paceline.events import Event
-from paceline.store import Campaign, MemoryStore, Settled, SqliteStore, Store, Unit, UnitSpec
+from paceline.store import Campaign, Lease, MemoryStore, Settled, SqliteStore, Store, StoredSlot, Unit, UnitSpec
 
 START = 1_000.0
 POLICY = Policy(max_attempts=2, max_windows_spent=2, max_refusals=3, max_losses=3)
@@ -42,6 +42,15 @@ sessions = st.sampled_from([None, "talk", "half \udfff"])
 waits = st.sampled_from([0.0, 1.0, 5.0, 60.0, float("inf")])
 endings: st.SearchStrategy[Ending] = st.sampled_from(
     ["succeeded", "failed", "parked", "refused", "lost", "try_later", "account_stopped", "cancelled"]
+)
+slot_ids = st.sampled_from(["one", "two", "three \x00"])
+slots = st.builds(
+    StoredSlot,
+    id=slot_ids,
+    scopes=st.just(("runs", "anthropic")),
+    session=st.sampled_from([None, "ü", "half \udfff"]),
+    granted_at=st.sampled_from([None, START]),
+    lease=st.none() | st.builds(Lease, token=st.integers(1, 9), ttl=st.just(60.0), expires_at=st.just(START + 60.0)),
 )
 states: st.SearchStrategy[UnitState | None] = st.sampled_from(
     [None, "todo", "running", "done", "quarantined", "held", "cancelled"]
@@ -206,6 +215,14 @@ class StoreMachine(RuleBasedStateMachine):
         if resigns:
             self.both(lambda store: store.resign(owner))
 
+    @rule(kept=st.lists(slots, max_size=3), dropped=st.lists(slot_ids, max_size=2))
+    def save_slots(self, kept: list[StoredSlot], dropped: list[str]) -> None:
+        self.both(lambda store: store.save_slots(kept, dropped))
+
+    @rule(identifier=slot_ids)
+    def look_at_a_slot(self, identifier: str) -> None:
+        self.both(lambda store: store.slot(identifier))
+
     @rule(value=st.binary(max_size=5))
     def save_state(self, value: bytes) -> None:
         self.both(lambda store: store.save_state("governor", value))
@@ -241,6 +258,7 @@ class StoreMachine(RuleBasedStateMachine):
                 store.running_units(),
                 store.units(limit=1_000),
                 store.events(),
+                store.slots(),
                 store.load_state("governor"),
             )
 

@@ -14,7 +14,7 @@ from itertools import count
 
 from paceline.core.lifecycle import Ending, Outcome, Policy, settle_try
 from paceline.events import Event
-from paceline.store import Campaign, MemoryStore, Settled, SqliteStore, Store, UnitSpec
+from paceline.store import Campaign, Lease, MemoryStore, Settled, SqliteStore, Store, StoredSlot, UnitSpec
 
 ENDINGS: tuple[Ending, ...] = ("succeeded", "failed", "parked", "lost", "refused")
 
@@ -32,6 +32,7 @@ def _one_night(night: int, batch: int) -> Iterator[Verb]:
     yield lambda store: store.append_events([Event("engine.leading", float(night))] * 20)
     yield _claiming(night, batch)
     yield lambda store: store.save_state("governor", b"%d" % night * 5_000)
+    yield _leasing(night, batch)
     yield _settling(night)
     yield lambda store: store.wake_units(now=night + 45.0, limit=batch // 3)
     if night % 3 == 2:
@@ -50,6 +51,7 @@ def everything(store: Store) -> tuple[object, ...]:
         store.next_resume_at(),
         [store.unit(identifier) for identifier in units],
         store.events(limit=100_000),
+        store.slots(),
         store.load_state("governor"),
     )
 
@@ -79,6 +81,21 @@ def _claiming(night: int, batch: int) -> Verb:
     return lambda store: store.claim_units(
         _campaign(night), "max-1", batch, attempts=attempts, lease_until=night + 60.0, now=float(night)
     )
+
+
+def _leasing(night: int, batch: int) -> Verb:
+    """Last night's slots go as this night's come."""
+    kept = [
+        StoredSlot(
+            id=f"{night}-{number}",
+            scopes=("runs", "anthropic"),
+            granted_at=float(night),
+            lease=Lease(token=night * batch + number + 1, ttl=60.0, expires_at=night + 60.0),
+        )
+        for number in range(batch)
+    ]
+    dropped = [f"{night - 1}-{number}" for number in range(batch)]
+    return lambda store: store.save_slots(kept, dropped)
 
 
 def _settling(night: int) -> Verb:

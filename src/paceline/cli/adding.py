@@ -5,13 +5,11 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.cli.checking import check_plan
-from paceline.cli.names import read_known_plan
 from paceline.cli.printing import print_value, say
 from paceline.cli.wiring import Home
-from paceline.engine import control
-from paceline.engine.plan import Plan
-from paceline.errors import IllegalStep
+from paceline.engine import orders
+from paceline.engine.adding import checked_plan
+from paceline.engine.plan import Plan, read_plan
 from paceline.store import Added
 
 MOST_NAMED = 10
@@ -19,26 +17,22 @@ MOST_NAMED = 10
 
 def read_checked_plan(home: Home, path: Path) -> Plan:
     """Everything that can be wrong with it is said before anything is stored."""
-    plan = read_known_plan(home, path)
-    check_plan(home, plan, path)
-    stored = {campaign.name: campaign.state for campaign in home.store.campaigns()}
-    if stored.get(plan.campaign.name) == "cancelled":
-        raise IllegalStep(
-            f"the campaign {plan.campaign.name} was cancelled, which is for good; give the plan another name"
-        )
+    path = path.absolute()
+    plan = checked_plan(
+        lambda since: read_plan(path, home.settings, now=since),
+        str(path),
+        settings=home.settings,
+        environ=home.environ,
+        known={campaign.name: campaign.created_at for campaign in home.store.campaigns()},
+        now=time.time(),
+    )
+    orders.check_not_cancelled(home.store, plan.campaign.name)
     return plan
-
-
-def store_plan(home: Home, plan: Plan, *, update: bool) -> Added:
-    now = time.time()
-    added = home.store.add_campaign(plan.campaign, plan.units, update=update, now=now)
-    control.send(home.store, "campaigns", now=now)
-    return added
 
 
 def add_plan(home: Home, path: Path, *, update: bool, as_json: bool) -> None:
     plan = read_checked_plan(home, path)
-    added = store_plan(home, plan, update=update)
+    added = orders.add_plan(home.store, plan, update=update, now=time.time())
     if as_json:
         print_value({"campaign": plan.campaign.name, **msgspec.to_builtins(added)})
         return

@@ -9,12 +9,13 @@ import msgspec
 from rich.text import Text
 
 from paceline.cli import event_words
-from paceline.cli.names import every_unit, find_campaign, find_unit
-from paceline.cli.printing import one_line, out, print_line, print_table, print_value, printable, say, table
+from paceline.cli.names import every_unit, find_unit
+from paceline.cli.printing import one_line, out, print_line, print_table, print_value, say, table
 from paceline.cli.wiring import Home
 from paceline.cli.words import relative
-from paceline.core.lifecycle import UnitState
 from paceline.detect.stream import Channel
+from paceline.engine.looking import find_campaign, printable, stored_state
+from paceline.engine.looking import phase_of as phase_of
 from paceline.errors import UnknownName
 from paceline.executors.spool import OutputReader, Spool, is_locked
 from paceline.store import Campaign, StoredEvent, Unit, UnitCounts
@@ -56,11 +57,11 @@ def show_campaigns(home: Home, *, as_json: bool) -> None:
         agent = f"{campaign.agent} {campaign.model or ''}".strip()
         waiting = each.todo - each.parked
         numbers = (f"{each.done}/{total}", each.running, waiting, each.parked, each.quarantined + each.held)
-        made.add_row(campaign.name, _campaign_state(campaign, each), str(campaign.priority), agent, *map(str, numbers))
+        made.add_row(campaign.name, campaign_state(campaign, each), str(campaign.priority), agent, *map(str, numbers))
     print_table(made)
 
 
-def _campaign_state(campaign: Campaign, counts: UnitCounts) -> str:
+def campaign_state(campaign: Campaign, counts: UnitCounts) -> str:
     if campaign.state == "active" and not counts.todo and not counts.running:
         return "finished"
     return campaign.state
@@ -120,7 +121,7 @@ def _units(home: Home, campaign: str, state: str | None, most: int) -> Iterator[
     if state is None:
         yield from every_unit(home.store, campaign, most=most)
         return
-    stored = msgspec.convert("todo" if state in ("parked", "waiting") else state, UnitState)
+    stored = stored_state(state)
     cursor: str | None = None
     while most > 0:
         page = home.store.units(campaign=campaign, state=stored, limit=min(most, 1000), cursor=cursor)
@@ -132,13 +133,6 @@ def _units(home: Home, campaign: str, state: str | None, most: int) -> Iterator[
         cursor = page.cursor
         if cursor is None:
             return
-
-
-def phase_of(unit: Unit) -> str:
-    """The state as people see it."""
-    if unit.state != "todo":
-        return unit.state
-    return "parked" if unit.resume_at is not None else "waiting"
 
 
 def _reason(unit: Unit, now: float) -> str:

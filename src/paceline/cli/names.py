@@ -1,31 +1,16 @@
-"""Finding what a person named: campaigns, units, plans; with a suggestion where there is none. And completion."""
+"""Finding the unit that a person named, with a suggestion where there is none. And completion."""
 
 import os
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from paceline.cli.wiring import Home, open_home
-from paceline.engine.plan import Plan, read_plan
 from paceline.errors import InvalidInput, PacelineError, UnknownName
 from paceline.settings.documents import did_you_mean
-from paceline.store import Campaign, Store, Unit
+from paceline.store import Store, Unit
 
 MOST_SEARCHED = 20_000
 """Units looked at for a suggestion; among a million the nearest name is not worth the wait."""
 MOST_COMPLETED = 200
-
-
-def find_campaign(store: Store, name: str) -> Campaign:
-    campaigns = {campaign.name: campaign for campaign in store.campaigns()}
-    if name in campaigns:
-        return campaigns[name]
-    hint = did_you_mean(name, campaigns) or _listed(list(campaigns))
-    raise UnknownName(f"there is no campaign {name!r:.80}{hint}")
-
-
-def _listed(names: list[str]) -> str:
-    return f"; there are: {', '.join(names[:20])}" if names else "; there are none yet: paceline run PLAN adds one"
 
 
 def find_unit(store: Store, name: str) -> Unit:
@@ -54,17 +39,6 @@ def every_unit(store: Store, campaign: str | None = None, *, most: int) -> Itera
         cursor = page.cursor
         if cursor is None:
             return
-
-
-def read_known_plan(home: Home, path: Path) -> Plan:
-    """The plan; a deadline must lie after now, or after its campaign was first added, so that a late one can go on."""
-    path = path.absolute()
-    plan = read_plan(path, home.settings, now=0.0)
-    stored = {campaign.name: campaign.created_at for campaign in home.store.campaigns()}
-    since = stored.get(plan.campaign.name, time.time())
-    if plan.campaign.deadline is not None and plan.campaign.deadline <= since:
-        return read_plan(path, home.settings, now=since)  # which says where it stands
-    return plan
 
 
 # -- completion --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from paceline.cli.wiring import Home, engine_settings
 from paceline.core import Governor, Ticket
 from paceline.engine import control
 from paceline.engine.lines import Lines
-from paceline.engine.outside import read_slots
+from paceline.engine.outside import is_there, ticket_of
 from paceline.engine.remembered import CommandReader, load_governor
 from paceline.store import Campaign, Unit
 
@@ -28,9 +28,9 @@ class Outlook:
         self.tickets = {unit.id: self._ticket(unit, home) for unit in home.store.running_units()}
         for ticket in self.tickets.values():
             self.governor.adopt(ticket, now=now)
-        for slot in read_slots(home.store).values():
-            if slot.is_granted and slot.holder.is_alive():
-                self.governor.adopt(slot.ticket, now=now)
+        for slot in home.store.slots():
+            if slot.granted_at is not None and is_there(slot, now):
+                self.governor.adopt(ticket_of(slot), now=now)
 
     def _limit_campaign(self, campaign: Campaign, now: float) -> None:
         scope = f"campaign:{campaign.name}"

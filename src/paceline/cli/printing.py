@@ -14,14 +14,13 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
+from paceline.engine.looking import printable as printable
 from paceline.errors import EngineBusy, InvalidInput, PacelineError, StoreBusy
 
 NOT_ALL_DONE: Final = 1
 WRONG_USE: Final = 2
 TRY_LATER: Final = 75
 INTERRUPTED: Final = 130
-
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class PacelineGroup(TyperGroup):
@@ -52,13 +51,6 @@ def out() -> Console:
 
 def say(message: str, style: str = "") -> None:
     out().print(Text(printable(message), style=style))
-
-
-def printable(text: str) -> str:
-    """Text from agents and files is hostile: whatever could steer a terminal is replaced; lines and tabs stay."""
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else REPLACEMENT for letter in text)
 
 
 def one_line(text: str | None, longest: int = 200) -> str:

@@ -6,18 +6,20 @@ import logging
 import logging.handlers
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from paceline.cli.adding import read_checked_plan, store_plan, tell_added
-from paceline.cli.checking import check_stored, login_troubles
+from paceline.cli.adding import read_checked_plan, tell_added
 from paceline.cli.looking import last_event_id, unit_json
 from paceline.cli.printing import INTERRUPTED, NOT_ALL_DONE, one_line, print_value, say
 from paceline.cli.progress import REFRESH_SECONDS, LastWarning, LiveView, PlainView, SilentView, View
 from paceline.cli.wiring import Home, leading_engine
 from paceline.core.lifecycle import UnitState
+from paceline.engine import orders
+from paceline.engine.checking import check_stored, login_troubles
 from paceline.engine.engine import Engine
 from paceline.errors import EngineBusy, StoreError
 from paceline.store import Campaign, Unit, UnitCounts
@@ -31,14 +33,14 @@ MOST_NAMED = 10
 def run_plan(home: Home, path: Path, *, update: bool, as_json: bool) -> int:
     """The exit code. Nothing is stored unless all of it can run and no other engine leads."""
     plan = read_checked_plan(home, path)
-    check_stored(home)
+    check_stored(home.store, home.settings)
     for name in plan.campaign.accounts:
         for trouble in login_troubles(home.settings.accounts[name], home.environ):
             sys.stderr.write(f"Warning: {trouble}\n")
     try:
         with leading_engine(home) as engine, logged(home) as warning:
             after = last_event_id(home)
-            added = store_plan(home, plan, update=update)
+            added = orders.add_plan(home.store, plan, update=update, now=time.time())
             if not as_json:
                 tell_added(plan.campaign.name, added)
             is_interrupted = asyncio.run(

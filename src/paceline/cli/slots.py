@@ -13,7 +13,7 @@ from paceline.cli.outlook import Outlook
 from paceline.cli.wiring import Home, resign
 from paceline.core import Deferred, Ticket
 from paceline.core.signals import AnySignal
-from paceline.engine.outside import OutsideClient, ProcessId, SlotHost
+from paceline.engine.outside import OutsideClient, SlotHost, process_id
 from paceline.executors.spool import is_locked
 from paceline.settings import governor_settings
 
@@ -38,16 +38,14 @@ class SlotDesk:
 
     def acquire(self, on_waiting: Callable[[Deferred], None]) -> None:
         """Wait for a slot. `on_waiting` hears what holds it, once for each reason."""
-        client = OutsideClient(
-            self._home.store, self._scopes, priority=self._priority, holder=ProcessId.of(os.getpid())
-        )
+        client = OutsideClient(self._home.store, self._scopes, priority=self._priority, holder=process_id(os.getpid()))
         client.request(time.time())
         self._client = client
         told: tuple[str, str] | None = None
         while True:
             self.serve(at_once=True)
             slot = client.look()
-            if slot is not None and slot.is_granted:
+            if slot is not None and slot.granted_at is not None:
                 return
             if slot is not None and slot.waiting is not None:
                 reason = (slot.waiting.reason, slot.waiting.scope)

@@ -10,7 +10,7 @@ from paceline.cli.outlook import Outlook
 from paceline.cli.printing import one_line, out, print_table, print_value, table
 from paceline.cli.wiring import Home
 from paceline.cli.words import moment, relative
-from paceline.core import ScopeStatus
+from paceline.core import ScopeStatus, WindowStatus
 from paceline.core.scopes import SESSIONS
 from paceline.store import Campaign, UnitCounts
 
@@ -25,34 +25,62 @@ def total_counts(counts: dict[str, UnitCounts]) -> dict[str, int]:
     return {name: sum(getattr(each, name) for each in counts.values()) for name in names}
 
 
-def status_json(home: Home, now: float) -> dict[str, object]:
+class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine that runs the home, if one does."""
+
+    state: str
+    since: float | None
+    version: str
+    pid: int | None
+
+
+class PoolStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Its size (None: no limit), and what runs and waits for it."""
+
+    sessions: int | None
+    running: int
+    waiting: int
+    parked: int
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole home at a glance."""
+
+    engine: EngineStatus
+    pool: PoolStatus
+    units: dict[str, int]
+    next_resume_at: float | None
+
+
+def read_status(home: Home, outlook: Outlook) -> Status:
     leader = home.engine_leader()
-    campaigns = home.store.campaigns()
+    campaigns = outlook.campaigns.values()
     units = total_counts(home.store.counts())
     parked = units.pop("parked")
     are_paused = bool(campaigns) and all(campaign.state != "active" for campaign in campaigns)
     leading = "paused" if are_paused else "leading"
-    return {
-        "engine": {
-            "state": leading if leader else "stopped",
-            "since": leader.since if leader else None,
-            "version": version("paceline"),
-            "pid": leader.pid if leader else None,
-        },
-        "pool": {
-            "sessions": Outlook(home, now).governor.get_limit(SESSIONS),
-            "running": units["running"],
-            "waiting": units["todo"] - parked,
-            "parked": parked,
-        },
-        "units": units,
-        "next_resume_at": home.store.next_resume_at(),
-    }
+    return Status(
+        engine=EngineStatus(
+            state=leading if leader else "stopped",
+            since=leader.since if leader else None,
+            version=version("paceline"),
+            pid=leader.pid if leader else None,
+        ),
+        pool=PoolStatus(
+            sessions=outlook.governor.get_limit(SESSIONS),
+            running=units["running"],
+            waiting=units["todo"] - parked,
+            parked=parked,
+        ),
+        units=units,
+        next_resume_at=home.store.next_resume_at(),
+    )
 
 
 def show_status(home: Home, *, as_json: bool) -> None:
     now = time.time()
-    status = msgspec.convert(status_json(home, now), _Status)
+    outlook = Outlook(home, now)
+    status = read_status(home, outlook)
     if as_json:
         print_value(status)
         return
@@ -66,31 +94,10 @@ def show_status(home: Home, *, as_json: bool) -> None:
     _fact("units", ", ".join(f"{count} {state}" for state, count in units.items() if count) or "none")
     if status.next_resume_at is not None:
         _fact("next resume", moment(status.next_resume_at, now, home.zone))
-    for scope in _scopes(Outlook(home, now), now):
+    for scope in _scopes(outlook, now):
         if words := _state_words(scope, now):
             _fact(scope.scope, words)
     _fact("home", str(home.path))
-
-
-class _EngineStatus(msgspec.Struct):
-    state: str
-    since: float | None
-    version: str
-    pid: int | None
-
-
-class _PoolStatus(msgspec.Struct):
-    sessions: int | None
-    running: int
-    waiting: int
-    parked: int
-
-
-class _Status(msgspec.Struct):
-    engine: _EngineStatus
-    pool: _PoolStatus
-    units: dict[str, int]
-    next_resume_at: float | None
 
 
 def _fact(name: str, value: str) -> None:
@@ -113,14 +120,13 @@ class LimitRow(msgspec.Struct, frozen=True, kw_only=True):
     cooldown: float | None = None
     paused_until: float | None = None
     held: str | None = None
-    windows: list[object] = []
+    windows: tuple[WindowStatus, ...] = ()
     notice: str | None = None
     state: str = ""
 
 
-def limit_rows(home: Home, now: float) -> list[LimitRow]:
+def limit_rows(home: Home, outlook: Outlook, now: float) -> list[LimitRow]:
     """Every configured limit, then every other scope about which something is known."""
-    outlook = Outlook(home, now)
     statuses = {status.scope: status for status in _scopes(outlook, now)}
     sources = _sources(home, outlook)
     rows = [_row(scope, outlook, sources, statuses.get(scope), now) for scope in sources]
@@ -159,7 +165,7 @@ def _row(scope: str, outlook: Outlook, sources: dict[str, str], status: ScopeSta
         cooldown=status.cooldown,
         paused_until=status.paused_until,
         held=status.held,
-        windows=[msgspec.to_builtins(window) for window in status.windows],
+        windows=status.windows,
         notice=status.notice,
         state=_state_words(status, now),
     )
@@ -190,7 +196,8 @@ def _state_words(status: ScopeStatus, now: float) -> str:
 
 
 def show_limits(home: Home, *, as_json: bool) -> None:
-    rows = limit_rows(home, time.time())
+    now = time.time()
+    rows = limit_rows(home, Outlook(home, now), now)
     if as_json:
         print_value({"limits": rows})
         return

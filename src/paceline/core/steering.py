@@ -51,6 +51,11 @@ class Steering:
         """Every configured limit, by scope or pattern."""
         return {text: limit for text, limit in self.books.limits.entries().items() if limit is not None}
 
+    def ruling_limit(self, scope: str) -> tuple[str, bool] | None:
+        """The entry that the scope's configured limit comes from: its name or pattern, and whether it was set live."""
+        found = self.books.limits.lookup(ScopePattern(scope).text)
+        return None if found is None else (found[0], found[0] in self.books.limits.live)
+
     def _apply_limits(self, pattern: ScopePattern) -> None:
         books = self.books
         books.forget_lanes()

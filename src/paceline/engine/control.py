@@ -31,6 +31,8 @@ def _carry_out(governor: Governor, event: Event, now: float) -> None:
     match event.name.removeprefix(PREFIX), event.fields:
         case "limit", {"limit": int() | None as limit}:
             governor.set_limit(scope, limit, now=now)
+        case "remove", _:
+            governor.remove_limit(scope, now=now)
         case "cooldown", {"seconds": float() | int() as seconds}:
             governor.set_cooldown(scope, seconds, now=now)
         case "reset", _:

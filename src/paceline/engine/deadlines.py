@@ -1,6 +1,7 @@
 """The gentlest pace that makes a campaign's deadline, from how long its tries have taken."""
 
 import math
+from collections.abc import Iterable, Mapping
 
 from paceline.store import Campaign, UnitCounts
 
@@ -26,3 +27,15 @@ class Deadlines:
             return None
         work = (counts.todo + counts.running) * mean * MARGIN
         return max(1, math.ceil(work / (campaign.deadline - now)))
+
+    def most_to_start(
+        self, campaigns: Iterable[Campaign], counts: Mapping[str, UnitCounts], now: float
+    ) -> dict[str, int]:
+        """How many more may start of campaigns that need not run flat out to be done in time."""
+        most: dict[str, int] = {}
+        for campaign in campaigns:
+            count = counts.get(campaign.name, UnitCounts())
+            needed = self.sessions_needed(campaign, count, now)
+            if needed is not None:
+                most[campaign.name] = max(0, needed - count.running)
+        return most

@@ -15,23 +15,28 @@ import msgspec
 from paceline.agents import AgentProfile
 from paceline.agents.launch import Account
 from paceline.clock import Clock
-from paceline.core import Governor, GovernorSettings, Granted, PollUsage, Ticket
-from paceline.core.lifecycle import Outcome, Policy, settle_try
+from paceline.core import Deferred, Governor, Granted, Ticket
+from paceline.core.lifecycle import Outcome
 from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Signal
+from paceline.core.verdicts import Effect
 from paceline.engine import control
 from paceline.engine.deadlines import Deadlines
+from paceline.engine.engine_settings import EngineSettings
 from paceline.engine.launching import launch_order
-from paceline.engine.lines import NO_ACCOUNT, Line, Lines
+from paceline.engine.leases import Leases
+from paceline.engine.lines import Line, Lines
 from paceline.engine.outside import TICKET_PREFIX, OutsideSlots
 from paceline.engine.parking import Parking, accounts_within
-from paceline.engine.polling import UsagePolls, UsageSource
 from paceline.engine.remembered import CommandReader, load_governor, save_governor
 from paceline.engine.sessions import LiveSession
-from paceline.engine.telling import unit_event
+from paceline.engine.settling import Settling
+from paceline.engine.telling import Listeners, unit_event
 from paceline.errors import EngineBusy, InvalidInput, PacelineError
 from paceline.events import Event
 from paceline.executors import Executor, Handle
-from paceline.store import Campaign, Settled, Store, Unit, UnitCounts
+from paceline.limiter import Limiter
+from paceline.store import Campaign, Settled, Store, Unit
+from paceline.usage import UsageSource
 
 log = logging.getLogger("paceline.engine")
 
@@ -39,18 +44,6 @@ WHY_STATE = "why"
 UNHEARD_STOP_SECONDS = 60.0
 LASTING = (QuotaClosed, BillingStop, AuthFailed)
 """Signals that still hold when they are read again after a restart."""
-
-
-class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine needs to know of the configuration."""
-
-    governor: GovernorSettings
-    accounts: dict[str, Account] = {}
-    heartbeat: float = 1.0
-    lease: float = 60.0
-    stall: float | None = None
-    policy: Policy = Policy()
-    tz: str = "UTC"
 
 
 class Engine:
@@ -69,23 +62,22 @@ class Engine:
         usage: Mapping[str, UsageSource] | None = None,
     ) -> None:
         self.settings = settings
-        self._store = store
+        self.store = store
+        self.clock = clock
         self._executor = executor
-        self._clock = clock
         self._agents = functools.cache(agents)
         self._environ = dict(environ)
         self._owner = owner
-        self._governor = Governor(settings.governor, now=clock.now())
-        self._lines = Lines(self._governor, settings.accounts, owner)
-        self._parking = Parking(self._governor)
-        self._polls = UsagePolls(usage or {}, self.wake)
+        self._usage = dict(usage or {})
+        self._heard: list[Effect] = []
+        self._granted: list[str] = []
+        self._listeners = Listeners()
         self._live: dict[str, LiveSession] = {}
         self._deadlines = Deadlines()
         self._campaigns: dict[str, Campaign] = {}
         self._news: list[Event] = []
         self._canaries: set[str] = set()
         self._alone: dict[str, LiveSession] = {}
-        self._outside = OutsideSlots(store, self._governor)
         self._commands = CommandReader(store)
         self._renewed_at = -math.inf
         self._told_why: Mapping[str, tuple[str, str, float | None]] = {}
@@ -94,13 +86,25 @@ class Engine:
         self._is_shaken = False
         self._is_stopping = False
         self._woken = asyncio.Event()
+        self._govern(Governor(settings.governor, now=clock.now()))
+
+    def _govern(self, governor: Governor) -> None:
+        """Everything that asks this Governor. Slots of `limiter` and sessions share every limit."""
+        self.governor = governor
+        self.limiter = Limiter.over(governor, clock=self.clock, usage=self._usage, others=self._hear)
+        self._lines = Lines(governor, self.settings.accounts, self._owner)
+        self._parking = Parking(governor)
+        self._settling = Settling(self.settings, self._lines, self._parking)
+        self._outside = OutsideSlots(self.store, governor, self.tell)
+        self.leases = Leases(self._outside, self.limiter, clock=self.clock, tell=self.tell, sessions=self.live_sessions)
 
     # -- the loop ----------------------------------------------------------------------------
 
     async def run(self, *, until_idle: bool = False) -> None:
         """Pass after pass, until stopped, or until nothing is left that could still run by itself."""
         try:
-            self.start()
+            if not self._leads:
+                self.start()
             while not self._is_stopping:
                 is_idle, due = self._try_pass()
                 if until_idle and is_idle:
@@ -113,32 +117,35 @@ class Engine:
         """Whether nothing is left to do, and when time alone changes something."""
         try:
             self.make_pass()
-            return self.is_idle(), self._next_due()
+            return self.is_idle(), self.store.next_resume_at()
         except EngineBusy:
             self._leads = False
             raise
         except Exception:
             log.exception("a pass failed; the next one runs")
             self._is_shaken = True
+            self._woken.clear()
             return False, None
 
     def make_pass(self) -> None:
         """One turn of the heartbeat."""
-        now = self._clock.now()
+        now = self.clock.now()
         self._read_commands(now)
         self._renew(now)
         if self._is_shaken:
             self._recover(now)  # a claim may be stored whose answer was lost
             self._is_shaken = False
-        for scope, answer in self._polls.take_answers():
-            self._governor.report(scope, answer, now=now)
         self._read_sessions(now)
         self._settle_ended(now)
-        self._store.wake_units(now=now)
-        self._lines.fit(self._campaigns.values(), self._store.claimable(), now, self._held_to_deadline(now))
+        self.store.wake_units(now=now)
+        self._fit_lines(now)
+        self.limiter.advance(now)
+        self._take_heard()
+        self._woken.clear()  # whatever woke us is being seen to
         self._launch_granted(now)
-        self._outside.tidy(now)
+        self.leases.tidy(now)
         self._save(now)
+        self.limiter.advance(now)
 
     def stop(self) -> None:
         """Let go after this pass; sessions go on under their supervisors and are found again."""
@@ -153,70 +160,87 @@ class Engine:
         """Nothing runs, and nothing that is not paused could run later."""
         if self._live:
             return False
-        counts = self._store.counts()
+        counts = self.store.counts()
         active = [name for name, campaign in self._campaigns.items() if campaign.state == "active"]
         return not any(counts[name].todo for name in active if name in counts)
-
-    def _next_due(self) -> float | None:
-        due = (self._governor.next_wakeup(), self._store.next_resume_at())
-        return min((at for at in due if at is not None), default=None)
 
     async def _rest(self, due: float | None) -> None:
         """Until a session ends, someone calls, or time alone changes something; a heartbeat at most."""
         heartbeat = self.settings.heartbeat
-        wait = heartbeat if due is None else min(max(0.0, due - self._clock.now()), heartbeat)
+        wait = heartbeat if due is None else min(max(0.0, due - self.clock.now()), heartbeat)
         ended = asyncio.ensure_future(self._executor.wait_ended(wait))
         woken = asyncio.ensure_future(self._woken.wait())
         try:
             await asyncio.wait({ended, woken}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._woken.clear()
             ended.cancel()
             woken.cancel()
             await asyncio.gather(ended, woken, return_exceptions=True)
+
+    # -- for those who share its loop ----------------------------------------------------------
+
+    def obey(self) -> None:
+        """Carry out the orders that lie in the store, now; what they change is stored when this returns."""
+        now = self.clock.now()
+        self._read_commands(now)
+        self.limiter.advance(now)
+        self.wake()
+
+    def tell(self, name: str, *, scope: str | None = None, unit: str | None = None, **fields: object) -> None:
+        """An event, stored with the next pass."""
+        self._news.append(Event(name, self.clock.now(), scope, unit, fields))
+
+    def listen(self, on_stored: Callable[[], object]) -> Callable[[], None]:
+        """Call it whenever events were added to the store; the answer ends that."""
+        return self._listeners.add(on_stored)
+
+    def live_sessions(self) -> list[LiveSession]:
+        return list(self._live.values())
+
+    def why_lines(self) -> dict[str, Deferred]:
+        """What holds the units of each campaign and account, by `campaign account`."""
+        return self._lines.why(self.clock.now())
 
     # -- start and end -----------------------------------------------------------------------
 
     def start(self) -> None:
         """Take the lead, remember what was learnt, and find what still runs."""
-        now = self._clock.now()
-        if not self._store.lead(self._owner, until=now + self.settings.lease, now=now):
+        now = self.clock.now()
+        if not self.store.lead(self._owner, until=now + self.settings.lease, now=now):
             raise EngineBusy("another engine runs this home; stop it first, or use another PACELINE_HOME")
         self._leads = True
-        self._governor = load_governor(self._store, self.settings.governor, now)
-        self._lines = Lines(self._governor, self.settings.accounts, self._owner)
-        self._parking = Parking(self._governor)
-        self._outside = OutsideSlots(self._store, self._governor)
-        self._commands = CommandReader(self._store)
+        self._govern(load_governor(self.store, self.settings.governor, now))
+        self._commands = CommandReader(self.store)
         self._load_campaigns(now)
         self._recover(now)
         self._outside.recover(now)
-        self._tell("engine.leading", now, owner=self._owner)
+        self.tell("engine.leading", owner=self._owner)
 
     def close(self) -> None:
         """Store what there is to store and let go. Live sessions go on. One that lost the lead writes nothing."""
-        self._polls.close()
+        self.leases.close()
+        self.limiter.close()
         if not self._leads:
             return
         self._leads = False
-        now = self._clock.now()
-        self._tell("engine.stopped", now, owner=self._owner)
+        now = self.clock.now()
+        self.tell("engine.stopped", owner=self._owner)
         self._has_learnt = True
         self._save(now)
         self._commands.save()
-        self._store.resign(self._owner)
+        self.store.resign(self._owner)
 
     def _recover(self, now: float) -> None:
         """What still runs is adopted at once, what ended is collected, what is nobody's is ended."""
         never_began: list[Settled] = []
-        for unit in self._store.running_units():
+        for unit in self.store.running_units():
             if unit.id in self._live:
                 continue
             handle = self._executor.adopt(unit.attempt) if unit.attempt is not None else None
             campaign = self._campaigns.get(unit.campaign)
             if handle is None or campaign is None:
                 lost = Outcome(ending="lost", reason="the engine went before the session began")
-                never_began.append(self._settled(unit, lost, now))
+                never_began.append(self._settling.settled(unit, lost, now))
             else:
                 self._adopt(unit, campaign, handle, now)
         self._store_settled(never_began, now)
@@ -227,7 +251,7 @@ class Engine:
         account = self.settings.accounts.get(unit.account or "")
         scopes = self._lines.scopes(campaign, account)
         ticket = Ticket(handle.attempt, scopes, group=campaign.name, priority=campaign.priority, leased=False)
-        self._governor.adopt(ticket, now=now)
+        self.governor.adopt(ticket, now=now)
         session = self._session(unit, campaign, account, ticket, handle)
         self._live[unit.id] = session
         told = session.read(now)  # most of it was reported by the engine that went
@@ -238,31 +262,32 @@ class Engine:
     def _read_commands(self, now: float) -> None:
         commands = self._commands.read()
         if commands:
-            for trouble in control.carry_out(self._governor, commands, now):
+            for trouble in control.carry_out(self.governor, commands, now):
                 log.warning("a command could not be carried out: %s", trouble)
             self._outside.carry_out(commands, now)
             self._load_campaigns(now)
             self._renewed_at = -math.inf  # running units may have been cancelled
             self._has_learnt = True
             self._save(now)
+            self._listeners.tell()
         self._commands.done()
 
     def _load_campaigns(self, now: float) -> None:
-        self._campaigns = {campaign.name: campaign for campaign in self._store.campaigns()}
+        self._campaigns = {campaign.name: campaign for campaign in self.store.campaigns()}
         for campaign in self._campaigns.values():
             scope = f"campaign:{campaign.name}"
-            if self._governor.get_limit(scope) != campaign.max_sessions:
-                self._governor.set_limit(scope, campaign.max_sessions, now=now)
+            if self.governor.get_limit(scope) != campaign.max_sessions:
+                self.governor.set_limit(scope, campaign.max_sessions, now=now)
 
     def _renew(self, now: float) -> None:
         """Keep the lead and the leases; a unit whose lease is not ours any more was cancelled."""
         if 0 <= now - self._renewed_at < self.settings.lease / 3:
             return
         until = now + self.settings.lease
-        if not self._store.lead(self._owner, until=until, now=now):
+        if not self.store.lead(self._owner, until=until, now=now):
             raise EngineBusy("another engine has taken the lead of this home")
         fences = {unit_id: session.unit.fence for unit_id, session in self._live.items()}
-        for unit_id in self._store.renew_units(fences, lease_until=until) if fences else ():
+        for unit_id in self.store.renew_units(fences, lease_until=until) if fences else ():
             self._live[unit_id].ending = Outcome(ending="cancelled", reason="cancelled")
         self._renewed_at = now
 
@@ -296,9 +321,9 @@ class Engine:
 
     def _report(self, session: LiveSession, signal: Signal, now: float) -> None:
         """Tell the Governor, and let what it says to it name the unit."""
-        effects = self._governor.books.effects
+        effects = self.governor.books.effects
         already = len(effects)
-        self._governor.report(session.scope or f"agent:{session.profile.name}", signal, now=now)
+        self.governor.report(session.scope or f"agent:{session.profile.name}", signal, now=now)
         for index, effect in enumerate(effects[already:], already):
             if isinstance(effect, Event):
                 effects[index] = msgspec.structs.replace(effect, unit=session.unit.id)
@@ -312,7 +337,7 @@ class Engine:
                 outcome, signals = session.conclude(state, now)
                 self._take_signals(session, signals, now)
                 self._report_unsaid(session, outcome, now)
-                settled.append((session, self._settled_session(session, outcome, now)))
+                settled.append((session, self._settling.settled_session(session, outcome, now)))
         if settled and self._has_learnt:
             self._save(now)
         self._store_settled([record for _, record in settled], now)
@@ -322,21 +347,9 @@ class Engine:
             if record.settlement.step == "succeed":
                 self._deadlines.on_try(session.campaign.name, now - (session.unit.started_at or now))
             if record.settlement.step in ("succeed", "quarantine"):
-                self._governor.release(session.ticket.id, now=now)
+                self.governor.release(session.ticket.id, now=now)
             else:
-                self._governor.abandon(session.ticket.id, now=now)
-
-    def _held_to_deadline(self, now: float) -> dict[str, int]:
-        """How many more may start of campaigns that need not run flat out to be done in time."""
-        dated = [campaign for campaign in self._campaigns.values() if campaign.deadline is not None]
-        counts = self._store.counts() if dated else {}
-        most: dict[str, int] = {}
-        for campaign in dated:
-            needed = self._deadlines.sessions_needed(campaign, counts.get(campaign.name, UnitCounts()), now)
-            if needed is not None:
-                running = sum(session.campaign.name == campaign.name for session in self._live.values())
-                most[campaign.name] = max(0, needed - running)
-        return most
+                self.governor.abandon(session.ticket.id, now=now)
 
     def _report_unsaid(self, session: LiveSession, outcome: Outcome, now: float) -> None:
         """Some agents give up without a word that names the limit: then how they ended is all there is to tell.
@@ -348,64 +361,51 @@ class Engine:
         elif outcome.ending == "account_stopped":
             self._report(session, BillingStop(detail=outcome.reason), now)
 
-    def _settled_session(self, session: LiveSession, outcome: Outcome, now: float) -> Settled:
-        if outcome.ending == "parked":
-            outcome = self._parked(session, outcome, now)
-        # After a real failure the work begins afresh: what went wrong may lie in the conversation.
-        conversation = None if outcome.ending == "failed" else session.conversation
-        account = session.account.name if session.account is not None and conversation is not None else None
-        record = self._settled(session.unit, outcome, now, session.campaign.max_attempts)
-        return msgspec.structs.replace(record, account=account, session_id=conversation)
-
-    def _parked(self, session: LiveSession, outcome: Outcome, now: float) -> Outcome:
-        """Until its windows open; a unit that has not begun may go to the first account that opens."""
-        account = session.account.name if session.account is not None else NO_ACCOUNT
-        opens_at = self._parking.resume_at(account, session.ticket.scopes, now) or outcome.resume_at
-        if session.conversation is None:
-            for name in session.campaign.accounts:
-                scopes = self._lines.scopes(session.campaign, self.settings.accounts.get(name))
-                elsewhere = self._parking.opens_at(scopes, now)
-                opens_at = None if elsewhere is None or opens_at is None else min(opens_at, elsewhere)
-        spent_it_alone = session.has_answered and session.is_alone_in_fresh_window
-        return msgspec.structs.replace(outcome, resume_at=opens_at, opened_window=spent_it_alone)
-
-    def _settled(self, unit: Unit, outcome: Outcome, now: float, max_attempts: int | None = None) -> Settled:
-        policy = self.settings.policy
-        if max_attempts is not None:
-            policy = msgspec.structs.replace(policy, max_attempts=max_attempts)
-        settlement = settle_try(unit.counters, outcome, policy, now)
-        account = unit.account if unit.session_id is not None else None
-        return Settled(
-            unit_id=unit.id, fence=unit.fence, settlement=settlement, account=account, session_id=unit.session_id
-        )
-
     def _store_settled(self, records: list[Settled], now: float) -> None:
         if records:
-            for record, is_stored in zip(records, self._store.settle_units(records, now=now), strict=True):
+            for record, is_stored in zip(records, self.store.settle_units(records, now=now), strict=True):
                 if is_stored:
                     self._news.append(unit_event(record, now))
 
     # -- what starts -------------------------------------------------------------------------
 
+    def _fit_lines(self, now: float) -> None:
+        campaigns = self._campaigns.values()
+        dated = [campaign for campaign in campaigns if campaign.deadline is not None]
+        most = self._deadlines.most_to_start(dated, self.store.counts(), now) if dated else {}
+        self._lines.fit(campaigns, self.store.claimable(), now, most)
+
+    def _hear(self, effect: Effect) -> None:
+        """The Governor has something for us, at any moment: the pass sees to it; who waits in a call hears it now."""
+        if not (isinstance(effect, Granted) and effect.ticket_id.startswith(TICKET_PREFIX)):
+            self._heard.append(effect)
+        elif not self._outside.granted(effect):
+            return
+        self.wake()
+
+    def _take_heard(self) -> None:
+        heard, self._heard = self._heard, []
+        for effect in heard:
+            if isinstance(effect, Granted):
+                self._granted.append(effect.ticket_id)
+            elif isinstance(effect, Event):
+                self._take_event(effect)
+
+    def _take_event(self, event: Event) -> None:
+        if event.name == "window.reopened":  # perhaps early: those parked for it need not wait for the reset
+            for account in accounts_within(event.scope or "", self.settings.accounts.values()):
+                self.store.wake_account(account)
+        if event.name == "window.canary":
+            self._canaries.add(str(event.fields["ticket"]))
+        self._news.append(event)
+        self._has_learnt = True
+
     def _launch_granted(self, now: float) -> None:
         granted: dict[Line, list[str]] = {}
-        for effect in self._governor.advance(now=now):
-            if isinstance(effect, Granted) and effect.ticket_id.startswith(TICKET_PREFIX):
-                self._outside.granted(effect)
-            elif isinstance(effect, Granted):
-                if not self._lines.has(effect.ticket_id):
-                    continue  # it was given back since
-                granted.setdefault(self._lines.line_of(effect.ticket_id), []).append(effect.ticket_id)
-            elif isinstance(effect, PollUsage):
-                self._polls.ask(effect.scope)
-            elif isinstance(effect, Event):
-                if effect.name == "window.reopened":  # perhaps early: those parked for it need not wait for the reset
-                    for account in accounts_within(effect.scope or "", self.settings.accounts.values()):
-                        self._store.wake_account(account)
-                self._news.append(effect)
-                self._has_learnt = True
-                if effect.name == "window.canary":
-                    self._canaries.add(str(effect.fields["ticket"]))
+        tickets, self._granted = self._granted, []
+        for ticket_id in tickets:
+            if self._lines.has(ticket_id):  # else it was given back since
+                granted.setdefault(self._lines.line_of(ticket_id), []).append(ticket_id)
         try:
             for line, ticket_ids in granted.items():
                 self._claim_and_launch(line, ticket_ids, now)
@@ -419,7 +419,7 @@ class Engine:
 
     def _claim_and_launch(self, line: Line, ticket_ids: list[str], now: float) -> None:
         """Claim and lease in one transaction, then launch; a ticket without a unit is given back."""
-        units = self._store.claim_units(
+        units = self.store.claim_units(
             line.campaign.name,
             line.account_name,
             len(ticket_ids),
@@ -432,8 +432,8 @@ class Engine:
             self._lines.take(ticket_id)
             trouble = self._launch(unit, line, ticket_id, now)
             if trouble is not None:
-                not_started.append(self._settled(unit, trouble, now, line.campaign.max_attempts))
-                self._governor.abandon(ticket_id, now=now)
+                not_started.append(self._settling.settled(unit, trouble, now, line.campaign.max_attempts))
+                self.governor.abandon(ticket_id, now=now)
         for ticket_id in ticket_ids[len(units) :]:
             self._lines.give_back(ticket_id, now)
         self._store_settled(not_started, now)
@@ -453,7 +453,7 @@ class Engine:
         self._note_neighbours(session)
         self._live[unit.id] = session
         name = "unit.resumed" if unit.counters.parks else "unit.started"
-        self._tell(name, now, scope=line.scopes[-1], unit=unit.id, attempt=unit.attempt, session_id=unit.session_id)
+        self.tell(name, scope=line.scopes[-1], unit=unit.id, attempt=unit.attempt, session_id=unit.session_id)
         return None
 
     def _note_neighbours(self, session: LiveSession) -> None:
@@ -480,20 +480,16 @@ class Engine:
 
     # -- what survives -----------------------------------------------------------------------
 
-    def _tell(
-        self, name: str, now: float, *, scope: str | None = None, unit: str | None = None, **fields: object
-    ) -> None:
-        self._news.append(Event(name, now, scope, unit, fields))
-
     def _save(self, now: float) -> None:
         if self._has_learnt:
-            save_governor(self._store, self._governor)
+            save_governor(self.store, self.governor)
             self._has_learnt = False
         if self._news:
-            self._commands.wrote(self._store.append_events(self._news), len(self._news))
+            self._commands.wrote(self.store.append_events(self._news), len(self._news))
             self._news = []
+            self._listeners.tell()
         why = self._lines.why(now)
         gist = {line: (reason.reason, reason.scope, reason.retry_at) for line, reason in why.items()}
         if gist != self._told_why:  # for those who ask from another process
-            self._store.save_state(WHY_STATE, msgspec.json.encode(why))
+            self.store.save_state(WHY_STATE, msgspec.json.encode(why))
             self._told_why = gist

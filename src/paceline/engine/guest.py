@@ -16,7 +16,7 @@ from paceline.core import Deferred
 from paceline.core.signals import AnySignal, Signal
 from paceline.detect import StreamReader
 from paceline.detect.stream import Channel
-from paceline.engine.outside import OutsideClient, ProcessId, SlotHost
+from paceline.engine.outside import OutsideClient, SlotHost, process_id
 from paceline.store import Store
 
 LOOK_SECONDS = 0.2
@@ -71,7 +71,7 @@ class Guest:
             await self._clock.sleep(LOOK_SECONDS)
 
     async def _run_once(self) -> tuple[int, bool]:
-        client = OutsideClient(self._store, self._scopes, priority=self._priority, holder=ProcessId.of(os.getpid()))
+        client = OutsideClient(self._store, self._scopes, priority=self._priority, holder=process_id(os.getpid()))
         client.request(self._clock.now())
         try:
             await self._wait_for_slot(client)
@@ -88,7 +88,7 @@ class Guest:
         told: tuple[str, str] | None = None
         while True:
             slot = client.look()
-            if slot is not None and slot.is_granted:
+            if slot is not None and slot.granted_at is not None:
                 return
             if slot is not None and slot.waiting is not None:
                 news = (slot.waiting.reason, slot.waiting.scope)

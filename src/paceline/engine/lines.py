@@ -80,10 +80,13 @@ class Lines:
                 self._troubles[name, account] = Deferred("", "held", f"campaign:{name}", detail)
 
     def _passed_by(self, wanted: Iterable[Line], now: float) -> list[Line]:
-        """Tickets on accounts with less left line up again behind new ones of the same campaign on better accounts."""
+        """Tickets on accounts with less left line up again behind those of the same campaign on better accounts.
+
+        At every pass: one that waited long would claim the next place for the worse account.
+        """
         passed_by: list[Line] = []
         best: dict[str, float] = {}
-        for line in wanted:
+        for line in (*wanted, *(line for line in self._lines.values() if line.waiting)):
             if len(line.campaign.accounts) > 1:
                 best[line.campaign.name] = min(best.get(line.campaign.name, math.inf), self._used(line, now))
         for line in list(self._lines.values()) if best else ():

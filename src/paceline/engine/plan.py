@@ -5,7 +5,7 @@ Here: the [campaign] and [[unit]] tables and what they must agree on with the se
 """
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -22,9 +22,9 @@ from paceline.errors import InvalidInput, InvalidPlan
 from paceline.settings import Settings, checks, governor_settings
 from paceline.settings.documents import (
     Check,
+    Document,
     KeyPlace,
     Mistakes,
-    TomlDocument,
     checked_fields,
     did_you_mean,
     read_toml,
@@ -61,15 +61,34 @@ def read_plan(path: Path, settings: Settings | None = None, *, now: float | None
     document = read_toml(path, mistakes)
     mistakes.raise_as(InvalidPlan)
     assert document is not None  # or there would be a mistake
+    return plan_of(document, path.parent, settings, now=now)
+
+
+def plan_of(document: Document, folder: Path, settings: Settings | None = None, *, now: float | None = None) -> Plan:
+    """The same from tables that were read already; paths in them begin in `folder`."""
+    mistakes = Mistakes()
     for name in document.values:
         if name not in TABLES:
             refuse_key(document, (name,), TABLES, mistakes)
     reader = _CampaignReader(document, settings, SystemClock().now() if now is None else now, mistakes)
     campaign = reader.read()
-    units = UnitList(path.parent, reader.prompt_rules(), mistakes)
-    _read_units(document, path.parent, units, mistakes)
+    units = UnitList(folder, reader.prompt_rules(), mistakes)
+    _read_units(document, folder, units, mistakes)
     mistakes.raise_as(InvalidPlan)
     return Plan(campaign=msgspec.convert(campaign, Campaign), units=tuple(units.units))
+
+
+def check_campaign(campaign: Campaign, changes: Mapping[str, object], settings: Settings, *, now: float) -> Campaign:
+    """A campaign with some of its fields changed, named and written as in a plan; None takes one away."""
+    stored = {field: getattr(campaign, field) for field in CAMPAIGN_FIELDS}
+    if campaign.deadline is not None:
+        stored["deadline"] = datetime.fromtimestamp(campaign.deadline, UTC)
+    written = {field: value for field, value in {**stored, **changes}.items() if value not in (None, (), [])}
+    mistakes = Mistakes()
+    reader = _CampaignReader(Document(campaign.name, {CAMPAIGN: written}), settings, now, mistakes)
+    fields = reader.read()
+    mistakes.raise_as(InvalidPlan)
+    return msgspec.convert({**fields, "state": campaign.state, "created_at": campaign.created_at}, Campaign)
 
 
 # -- [campaign] ------------------------------------------------------------------------------
@@ -109,7 +128,7 @@ CAMPAIGN_FIELDS: Mapping[str, Check] = {
 class _CampaignReader:
     """The [campaign] table while it is read."""
 
-    def __init__(self, document: TomlDocument, settings: Settings | None, now: float, mistakes: Mistakes) -> None:
+    def __init__(self, document: Document, settings: Settings | None, now: float, mistakes: Mistakes) -> None:
         self._document = document
         self._settings = settings
         self._now = now
@@ -229,7 +248,7 @@ def _any_text(value: object) -> str:
 UNIT_FIELDS: Mapping[str, Check] = {"id": _any_text, "prompt": _any_text, "cwd": _any_text, "output": _any_text}
 
 
-def _read_units(document: TomlDocument, folder: Path, units: UnitList, mistakes: Mistakes) -> None:
+def _read_units(document: Document, folder: Path, units: UnitList, mistakes: Mistakes) -> None:
     inline = document.values.get(UNIT, [])
     if not isinstance(inline, list) or not all(isinstance(each, dict) for each in inline):
         mistakes.add(KeyPlace(document, (UNIT,)), "write each unit as [[unit]], with two brackets")
@@ -244,7 +263,7 @@ def _read_units(document: TomlDocument, folder: Path, units: UnitList, mistakes:
 
 
 def _read_inline(
-    document: TomlDocument, number: int, table: Mapping[str, object], units: UnitList, mistakes: Mistakes
+    document: Document, number: int, table: Mapping[str, object], units: UnitList, mistakes: Mistakes
 ) -> None:
     path = (UNIT, number)
     fields = {key: str(value) for key, value in checked_fields(document, path, table, UNIT_FIELDS, mistakes).items()}

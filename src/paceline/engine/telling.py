@@ -1,8 +1,32 @@
-"""What the engine says of a unit when a try is over. Values only."""
+"""What the engine says of a unit when a try is over, and to whom: those who want to know that there is news."""
+
+import logging
+from collections.abc import Callable
 
 from paceline.core.lifecycle import Settlement
 from paceline.events import Event
 from paceline.store import Settled
+
+log = logging.getLogger("paceline.engine")
+
+
+class Listeners:
+    """Called whenever events were stored. One that fails is told of, and stops nobody."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[], object]] = []
+
+    def add(self, on_stored: Callable[[], object]) -> Callable[[], None]:
+        """The answer takes it out again."""
+        self._listeners.append(on_stored)
+        return lambda: self._listeners.remove(on_stored)
+
+    def tell(self) -> None:
+        for on_stored in list(self._listeners):
+            try:
+                on_stored()
+            except Exception:
+                log.exception("a listener failed")
 
 
 def unit_event(record: Settled, now: float) -> Event:

@@ -12,6 +12,7 @@
 Here: names, locks, and reading. Never here: a process.
 """
 
+import contextlib
 import fcntl
 import os
 import re
@@ -147,13 +148,32 @@ class OutputReader:
         return dropped_line(dropped) if dropped else self.read()
 
     def _starts(self) -> list[int]:
-        prefix = self._channel + "."
-        try:
-            names = os.listdir(self._folder)
-        except FileNotFoundError:
-            return []
-        starts = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
-        return [int(start) for start in starts if start.isdecimal()]
+        return _later_starts(self._folder, self._channel)
+
+
+def read_tail(folder: str, channel: Channel, most: int) -> bytes:
+    """The last bytes of a recording, without reading what comes before them."""
+    later = sorted(_later_starts(folder, channel), reverse=True)
+    data = b""
+    for name in (*(f"{channel}.{start}" for start in later), channel):
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "rb", buffering=0) as file:
+            missing = most - len(data)
+            file.seek(-min(missing, os.fstat(file.fileno()).st_size), os.SEEK_END)
+            data = file.read(missing) + data
+        if len(data) >= most:
+            break
+    return data
+
+
+def _later_starts(folder: str, channel: Channel) -> list[int]:
+    """The offsets that the files of a recording after its first one begin at."""
+    prefix = channel + "."
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    starts = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+    return [int(start) for start in starts if start.isdecimal()]
 
 
 def dropped_line(count: int) -> bytes:

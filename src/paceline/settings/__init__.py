@@ -8,6 +8,7 @@ from paceline.settings.durations import parse_duration
 from paceline.settings.load import load_settings
 from paceline.settings.model import (
     AccountSettings,
+    ApiTable,
     ConfiguredLimit,
     EngineTable,
     ProviderSettings,
@@ -17,6 +18,7 @@ from paceline.settings.model import (
 
 __all__ = [
     "AccountSettings",
+    "ApiTable",
     "ConfiguredLimit",
     "EngineTable",
     "ProviderSettings",

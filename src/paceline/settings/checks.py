@@ -13,6 +13,7 @@ from paceline.settings.documents import PrivateValue, did_you_mean
 from paceline.settings.durations import parse_duration
 
 UNLIMITED = "none"
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_VARIABLE = re.compile(r".*(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD)", re.I)
 _STORE_SCHEMES = ("sqlite", "postgresql", "postgres")
@@ -72,6 +73,26 @@ def texts(value: object) -> tuple[str, ...]:
     if any("\0" in each for each in value):
         raise InvalidInput("must not hold a NUL character")
     return tuple(value)
+
+
+def host_names(value: object) -> tuple[str, ...]:
+    """Names of machines, with a port or without; a variable has them with commas between."""
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise InvalidInput('must be a list of names, such as ["paceline.example.com"]')
+    names = [name.strip() for name in names]
+    if not all(_HOST.fullmatch(name) for name in names):
+        raise InvalidInput('must be names of machines, such as "paceline.example.com" or "10.0.0.5:7433"')
+    return tuple(names)
+
+
+def truth(value: object) -> bool:
+    """true or false; a variable has it as text."""
+    if value in ("true", "false"):
+        return value == "true"
+    if not isinstance(value, bool):
+        raise InvalidInput("must be true or false, without quotes")
+    return value
 
 
 def one_of(*allowed: str) -> Callable[[object], str]:

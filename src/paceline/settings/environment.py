@@ -25,6 +25,10 @@ KEYS: dict[str, KeyPath] = {
     "PACELINE_ENGINE_MAX_ATTEMPTS": ("engine", "max_attempts"),
     "PACELINE_ENGINE_STALL": ("engine", "stall"),
     "PACELINE_ENGINE_STRATEGY": ("engine", "strategy"),
+    "PACELINE_API_HOST": ("api", "host"),
+    "PACELINE_API_PORT": ("api", "port"),
+    "PACELINE_API_HOSTS": ("api", "hosts"),
+    "PACELINE_API_ADD_CAMPAIGNS": ("api", "add_campaigns"),
     "PACELINE_STORE_URL": ("store", "url"),
 }
 _KNOWN = (HOME, FILE, LIMITS, *KEYS)

@@ -31,6 +31,7 @@ from paceline.settings.documents import (
 from paceline.settings.environment import HOME, expand_home, find_file, home_folder, read_environment
 from paceline.settings.model import (
     AccountSettings,
+    ApiTable,
     ConfiguredLimit,
     EngineTable,
     ProviderSettings,
@@ -65,6 +66,12 @@ FIXED_TABLES: Mapping[str, Mapping[str, Check]] = {
         "stall": checks.span,
         "strategy": checks.one_of(*STRATEGIES),
     },
+    "api": {
+        "host": checks.text,
+        "port": checks.whole(0, 65535),
+        "hosts": checks.host_names,
+        "add_campaigns": checks.truth,
+    },
     "store": {"url": checks.store_url},
 }
 NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
@@ -83,7 +90,7 @@ NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
     },
     "agents": {field.name: checks.anything for field in msgspec.structs.fields(AgentProfile)},
 }
-TABLES = ("pool", "limits", "providers", "accounts", "engine", "store", "agents")
+TABLES = ("pool", "limits", "providers", "accounts", "engine", "api", "store", "agents")
 
 
 _Named = TypeVar("_Named", ProviderSettings, AccountSettings, AgentProfile)
@@ -194,6 +201,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
         providers=providers,
         accounts=accounts,
         engine=msgspec.convert(layers.fields("engine"), EngineTable),
+        api=msgspec.convert(layers.fields("api"), ApiTable),
         store_url=_store_url(layers, home, file or start, start, environ),
         agents=agents,
     )

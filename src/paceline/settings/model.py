@@ -70,6 +70,16 @@ class EngineTable(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Literal["rush", "spread"] = "rush"
 
 
+class ApiTable(msgspec.Struct, frozen=True, kw_only=True):
+    """The [api] table. `hosts` are names that the server is reached by, besides its address and the loopback."""
+
+    host: str = "127.0.0.1"
+    port: int = 7433
+    hosts: tuple[str, ...] = ()
+    add_campaigns: bool = True
+    """Whether campaigns may be added over HTTP: they run commands."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that can be set, checked. `limits` are by scope or pattern, `sessions` and `runs` among them."""
 
@@ -81,6 +91,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     providers: dict[str, ProviderSettings] = {}
     accounts: dict[str, AccountSettings] = {}
     engine: EngineTable = EngineTable()
+    api: ApiTable = ApiTable()
     store_url: str
     agents: dict[str, AgentProfile] = {}
     """The user's own; they come before shipped ones of the same name."""

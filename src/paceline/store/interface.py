@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from paceline.core.lifecycle import Counters, Settlement, UnitState
+from paceline.core.verdicts import Deferred
 from paceline.events import Event
 
 CampaignState = Literal["active", "paused", "cancelled"]
@@ -111,6 +112,45 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None = None
 
 
+class ProcessId(msgspec.Struct, frozen=True):
+    """One process of one machine for ever: a pid alone is used again."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a holder that is known by nothing but its calls has of its slot: a number and a time.
+
+    `key` is the caller's own name for its request: asked again with it, it is told of the same slot.
+    """
+
+    token: int
+    ttl: float
+    expires_at: float
+    key: str | None = None
+
+
+class StoredSlot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A slot of a program that the engine did not start, or its wait for one (`granted_at` is None).
+
+    It is held by a process of this machine (`holder`), or by whoever renews its `lease`. `waiting` says what
+    stands against it. `parent` is the ticket of the session that it belongs to.
+    """
+
+    id: str
+    scopes: tuple[str, ...]
+    priority: int = 0
+    session: str | None = None
+    parent: str | None = None
+    since: float | None = None
+    granted_at: float | None = None
+    waiting: Deferred | None = None
+    holder: ProcessId | None = None
+    lease: Lease | None = None
+
+
 class Store(Protocol):
     """The contract. `paceline.testing.store_contract` has the suite that every implementation passes."""
 
@@ -210,6 +250,19 @@ class Store(Protocol):
 
     def trim_events(self, *, keep: int) -> None:
         """Forget all but the last `keep`."""
+
+    def save_slots(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
+        """Slots of programs outside: add or replace the `kept`, then forget those whose ids are in `dropped`.
+
+        All in one transaction. Ids that are not known are forgotten already. `InvalidInput` for text that is not
+        Unicode.
+        """
+
+    def slots(self) -> list[StoredSlot]:
+        """All of them, in the order in which they were first saved."""
+
+    def slot(self, slot_id: str) -> StoredSlot | None:
+        """One of them."""
 
     def save_state(self, key: str, value: bytes) -> None:
         """Replace what is kept under the key."""

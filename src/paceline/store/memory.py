@@ -13,7 +13,17 @@ from paceline.core.lifecycle import Counters, UnitState
 from paceline.errors import IllegalStep, UnknownName
 from paceline.events import Event
 from paceline.store import rules
-from paceline.store.interface import Added, Campaign, Page, Settled, StoredEvent, Unit, UnitCounts, UnitSpec
+from paceline.store.interface import (
+    Added,
+    Campaign,
+    Page,
+    Settled,
+    StoredEvent,
+    StoredSlot,
+    Unit,
+    UnitCounts,
+    UnitSpec,
+)
 
 replace = msgspec.structs.replace
 
@@ -42,6 +52,7 @@ class MemoryStore:
         self._parked: list[tuple[float, int, str]] = []
         self._events: list[tuple[int, str | None, bytes]] = []
         self._last_event = 0
+        self._slots: dict[str, bytes] = {}
         self._states: dict[str, bytes] = {}
         self._leader: tuple[str, float] | None = None
 
@@ -215,6 +226,18 @@ class MemoryStore:
 
     def trim_events(self, *, keep: int) -> None:
         self._events = self._events[max(0, len(self._events) - keep) :]
+
+    def save_slots(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
+        self._slots |= {slot.id: rules.encode_slot(slot) for slot in kept}
+        for slot_id in dropped:
+            self._slots.pop(slot_id, None)
+
+    def slots(self) -> list[StoredSlot]:
+        return [rules.decode_slot(body) for body in self._slots.values()]
+
+    def slot(self, slot_id: str) -> StoredSlot | None:
+        body = self._slots.get(slot_id)
+        return None if body is None else rules.decode_slot(body)
 
     def save_state(self, key: str, value: bytes) -> None:
         self._states[key] = value

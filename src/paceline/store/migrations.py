@@ -92,7 +92,18 @@ VERSION_1: Final[Migration] = (
     "CREATE TABLE leader (seat INTEGER PRIMARY KEY CHECK (seat = 1), owner TEXT NOT NULL, until REAL NOT NULL)",
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (VERSION_1,)
+# Slots of programs outside, each in a row of its own: thousands of leases come and go every second. Rows are in the
+# order of first saving. Before, all of them were one value of `states`, under `outside`.
+VERSION_2: Final[Migration] = (
+    "CREATE TABLE slots (id TEXT PRIMARY KEY, body BLOB NOT NULL)",
+    """INSERT INTO slots
+        SELECT slot.key, CAST(json_set(slot.value, '$.granted_at',
+            CASE WHEN json_extract(slot.value, '$.is_granted') THEN 0.0 END) AS BLOB)
+        FROM states, json_each(CAST(states.value AS TEXT)) AS slot WHERE states.key = 'outside'""",
+    "DELETE FROM states WHERE key = 'outside'",
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (VERSION_1, VERSION_2)
 
 
 def missing(connection: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> Sequence[Migration]:

@@ -8,7 +8,7 @@ import msgspec
 from paceline.core.lifecycle import UnitState, next_state
 from paceline.errors import InvalidInput, UnknownName
 from paceline.events import Event
-from paceline.store.interface import Campaign, Settled, Unit, UnitCounts, UnitSpec
+from paceline.store.interface import Campaign, Settled, StoredSlot, Unit, UnitCounts, UnitSpec
 
 POSITION_BITS: Final = 40
 
@@ -162,6 +162,19 @@ def decode_event(encoded: bytes) -> Event:
     return _EVENTS.decode(encoded)
 
 
+def encode_slot(slot: StoredSlot) -> bytes:
+    """As JSON; refused if it holds half a character, for a slot is found again by its text."""
+    try:
+        return msgspec.json.encode(slot)
+    except UnicodeEncodeError:
+        raise InvalidInput(f"the slot {slot.id!r} has text that is not Unicode") from None
+
+
+def decode_slot(encoded: bytes) -> StoredSlot:
+    """What `encode_slot` wrote."""
+    return _SLOTS.decode(encoded)
+
+
 def _mended_value(value: object) -> object:
     match value:
         case str():
@@ -175,3 +188,4 @@ def _mended_value(value: object) -> object:
 
 
 _EVENTS = msgspec.json.Decoder(Event)
+_SLOTS = msgspec.json.Decoder(StoredSlot)

@@ -21,6 +21,7 @@ from paceline.store.interface import (
     Page,
     Settled,
     StoredEvent,
+    StoredSlot,
     Unit,
     UnitCounts,
     UnitSpec,
@@ -60,6 +61,8 @@ _RETRY: Final = """UPDATE units SET state = 'todo', attempts = 0, tries = 0, par
     WHERE key BETWEEN ? AND ? AND state IN ('held', 'quarantined')"""
 _CANCEL: Final = """UPDATE units SET state = 'cancelled', resume_at = NULL, lease_until = NULL, ended_at = ?
     WHERE key BETWEEN ? AND ? AND state NOT IN ('done', 'cancelled')"""
+
+_SAVE_SLOT: Final = "INSERT INTO slots (id, body) VALUES (?, ?) ON CONFLICT DO UPDATE SET body = excluded.body"
 
 
 class SqliteStore:
@@ -275,6 +278,22 @@ class SqliteStore:
     def trim_events(self, *, keep: int) -> None:
         with self._file.writing() as connection:
             connection.execute("DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ?", (keep,))
+
+    def save_slots(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
+        encoded = [(slot.id, rules.encode_slot(slot)) for slot in kept]
+        with self._file.writing() as connection:
+            connection.executemany(_SAVE_SLOT, encoded)
+            connection.executemany("DELETE FROM slots WHERE id = ?", [(slot_id,) for slot_id in dropped])
+
+    def slots(self) -> list[StoredSlot]:
+        with self._file.reading() as connection:
+            rows = connection.execute("SELECT body FROM slots ORDER BY rowid").fetchall()
+        return [rules.decode_slot(body) for (body,) in rows]
+
+    def slot(self, slot_id: str) -> StoredSlot | None:
+        with self._file.reading() as connection:
+            row = connection.execute("SELECT body FROM slots WHERE id = ?", (slot_id,)).fetchone()
+        return None if row is None else rules.decode_slot(row[0])
 
     def save_state(self, key: str, value: bytes) -> None:
         with self._file.writing() as connection:

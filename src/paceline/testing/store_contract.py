@@ -7,7 +7,8 @@
             yield store
             store.close()
 
-Whole values are compared, so an implementation has no room for a field of its own opinion.
+Whole values are compared, so an implementation has no room for a field of its own opinion. Here: campaigns and
+units. What the engine keeps for itself is in `store_contract_engine.py`, and is inherited.
 """
 
 from collections.abc import Iterable
@@ -18,7 +19,8 @@ import pytest
 from paceline.core.lifecycle import Counters, Ending, Settlement
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.events import Event
-from paceline.store import Added, Campaign, Page, Store, StoredEvent, Unit, UnitCounts, UnitSpec
+from paceline.store import Added, Campaign, Page, Store, Unit, UnitCounts, UnitSpec
+from paceline.testing.store_contract_engine import EngineContract
 from paceline.testing.store_steps import (
     LEASE_UNTIL,
     NOW,
@@ -37,7 +39,7 @@ EVERY_CHARACTER_CLASS = "plain\x00NUL \u00e9\u4e2d\U0001f680\u202e\ufeff\n\r\n'\
 replace = msgspec.structs.replace
 
 
-class StoreContract:
+class StoreContract(EngineContract):
     """Inherit, and give a fixture `store` that makes an empty one."""
 
     # -- campaigns ----------------------------------------------------------------------------------
@@ -458,47 +460,3 @@ class StoreContract:
         ):
             with pytest.raises(InvalidInput):
                 verb()
-
-    # -- the engine's own ---------------------------------------------------------------------------
-
-    def test_events_come_back_in_order_from_any_place(self, store: Store) -> None:
-        first = Event("scope.paused", NOW, scope="anthropic", fields={"until": 9.0, "cause": None})
-        second = Event("unit.done", NOW, unit="night/a")
-        third = Event("unit.done", NOW, unit="night/b")
-
-        assert (store.append_events([]), store.append_events([first, second])) == (0, 2)
-        assert store.append_events([third]) == 3
-
-        assert store.events() == [StoredEvent(1, first), StoredEvent(2, second), StoredEvent(3, third)]
-        assert store.events(after=1, limit=1) == [StoredEvent(2, second)]
-        assert store.events(unit="night/b") == [StoredEvent(3, third)]
-
-    def test_ids_of_trimmed_events_are_not_used_again(self, store: Store) -> None:
-        event = Event("scope.resumed", NOW, scope="anthropic")
-        store.append_events([event] * 5)
-
-        store.trim_events(keep=2)
-        assert [each.id for each in store.events()] == [4, 5]
-        store.trim_events(keep=0)
-
-        assert (store.events(), store.append_events([event])) == ([], 6)
-
-    def test_states_are_replaced(self, store: Store) -> None:
-        store.save_state("governor", b"\x00one")
-        store.save_state("governor", b"\xfftwo")
-
-        assert (store.load_state("governor"), store.load_state("other")) == (b"\xfftwo", None)
-
-    def test_one_engine_leads(self, store: Store) -> None:
-        assert store.lead("one", until=NOW + 10.0, now=NOW)
-        assert not store.lead("two", until=NOW + 20.0, now=NOW + 9.0)
-        assert store.lead("one", until=NOW + 20.0, now=NOW + 9.0)
-        store.resign("two")
-        assert not store.lead("two", until=NOW + 30.0, now=NOW + 19.0)
-        assert store.lead("two", until=NOW + 30.0, now=NOW + 20.0)
-        store.resign("two")
-        assert store.lead("one", until=NOW + 40.0, now=NOW + 21.0)
-
-    def test_closing_twice_is_harmless(self, store: Store) -> None:
-        store.close()
-        store.close()

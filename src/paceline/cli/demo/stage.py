@@ -20,7 +20,8 @@ from paceline.agents import Account, AgentProfile
 from paceline.cli.demo.ledger import Batch, Ledger, Piece
 from paceline.clock import SystemClock
 from paceline.core import GovernorSettings, ScopeStatus
-from paceline.engine.engine import Engine, EngineSettings
+from paceline.engine.engine import Engine
+from paceline.engine.engine_settings import EngineSettings
 from paceline.engine.remembered import load_governor
 from paceline.executors.process import ProcessExecutor
 from paceline.store import Campaign, SqliteStore, Store, Unit, UnitSpec

@@ -7,14 +7,12 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from paceline.agents import Account, AgentProfile, Task, prepare_run
-from paceline.cli.wiring import Home
 from paceline.engine.plan import Plan
 from paceline.errors import InvalidInput, InvalidPlan, InvalidSettings
-from paceline.settings import AccountSettings
-from paceline.store import Campaign, UnitSpec
+from paceline.settings import AccountSettings, Settings
+from paceline.store import Campaign, Store, UnitSpec
 
 INSTALL = {
     "claude": "npm install -g @anthropic-ai/claude-code",
@@ -30,40 +28,40 @@ LOGIN_FILES = {"CLAUDE_CONFIG_DIR": (".credentials.json", "claude"), "CODEX_HOME
 TOKEN_VARIABLE = "CLAUDE_CODE_OAUTH_TOKEN"
 
 
-def check_plan(home: Home, plan: Plan, source: Path) -> None:
+def check_plan(plan: Plan, source: str, *, settings: Settings, environ: Mapping[str, str]) -> None:
     """All that is wrong, at once."""
-    profile = home.settings.agent(plan.campaign.agent)
-    accounts = [home.settings.accounts[name] for name in plan.campaign.accounts]
-    mistakes = _program_troubles(home, profile, plan, accounts)
+    profile = settings.agent(plan.campaign.agent)
+    accounts = [settings.accounts[name] for name in plan.campaign.accounts]
+    mistakes = _program_troubles(environ, profile, plan, accounts)
     for account in accounts:
-        mistakes += account_troubles(account, home.environ)
-        mistakes += _launch_troubles(home, profile, plan.campaign, plan.units[:1], account.account)
-    mistakes += _launch_troubles(home, profile, plan.campaign, plan.units, accounts[0].account if accounts else None)
+        mistakes += account_troubles(account, environ)
+        mistakes += _launch_troubles(environ, profile, plan.campaign, plan.units[:1], account.account)
+    mistakes += _launch_troubles(environ, profile, plan.campaign, plan.units, accounts[0].account if accounts else None)
     if mistakes:
         raise InvalidPlan(*(f"{source}: {mistake}" for mistake in dict.fromkeys(mistakes)))
 
 
-def check_stored(home: Home) -> None:
+def check_stored(store: Store, settings: Settings) -> None:
     """Campaigns that still have work must find their agents and accounts in the settings of today."""
-    counts = home.store.counts()
+    counts = store.counts()
     mistakes = []
-    for campaign in home.store.campaigns():
+    for campaign in store.campaigns():
         units = counts.get(campaign.name)
         if campaign.state == "cancelled" or units is None or not (units.todo or units.running):
             continue
-        mistakes += [f"{campaign.name} {trouble}" for trouble in _missing(home, campaign)]
+        mistakes += [f"{campaign.name} {trouble}" for trouble in _missing(settings, campaign)]
     if mistakes:
         way_out = "put it back into paceline.toml, or `paceline cancel` the campaign"
         raise InvalidSettings(*(f"the stored campaign {mistake}; {way_out}" for mistake in mistakes))
 
 
-def _missing(home: Home, campaign: Campaign) -> list[str]:
+def _missing(settings: Settings, campaign: Campaign) -> list[str]:
     troubles = [
         f"runs on the account {name!r}, which is not there any more"
         for name in campaign.accounts
-        if name not in home.settings.accounts
+        if name not in settings.accounts
     ]
-    if campaign.agent not in home.settings.agent_names():
+    if campaign.agent not in settings.agent_names():
         troubles.append(f"uses the agent {campaign.agent!r}, which is not there any more")
     return troubles
 
@@ -72,14 +70,16 @@ def program_of(profile: AgentProfile, campaign: Campaign) -> str:
     return profile.start[0] if profile.start else campaign.command[0]
 
 
-def _program_troubles(home: Home, profile: AgentProfile, plan: Plan, accounts: list[AccountSettings]) -> list[str]:
+def _program_troubles(
+    environ: Mapping[str, str], profile: AgentProfile, plan: Plan, accounts: list[AccountSettings]
+) -> list[str]:
     program = program_of(profile, plan.campaign)
     if "{" in program:
         return []
     if os.sep in program:
         return _path_troubles(program, plan.units)
-    paths = {account.env.get("PATH") or home.environ.get("PATH", "") for account in accounts}
-    if all(shutil.which(program, path=path) for path in paths or {home.environ.get("PATH", "")}):
+    paths = {account.env.get("PATH") or environ.get("PATH", "") for account in accounts}
+    if all(shutil.which(program, path=path) for path in paths or {environ.get("PATH", "")}):
         return []
     how = f"; install it: {INSTALL[program]}" if program in INSTALL else ""
     return [f"the agent {profile.name!r} needs the program {program!r}, which is not on your PATH{how}"]
@@ -93,7 +93,11 @@ def _path_troubles(program: str, units: tuple[UnitSpec, ...]) -> list[str]:
 
 
 def _launch_troubles(
-    home: Home, profile: AgentProfile, campaign: Campaign, units: tuple[UnitSpec, ...], account: Account | None
+    environ: Mapping[str, str],
+    profile: AgentProfile,
+    campaign: Campaign,
+    units: tuple[UnitSpec, ...],
+    account: Account | None,
 ) -> list[str]:
     """What would keep each unit from being started, found by making ready to start it."""
     troubles = []
@@ -107,7 +111,7 @@ def _launch_troubles(
             command=campaign.command,
         )
         try:
-            prepare_run(profile, task, account, home.environ)
+            prepare_run(profile, task, account, environ)
         except InvalidInput as error:
             text = str(error)
             troubles.append(text if text.startswith("account") else f"unit {unit.id!r}: {text}")

@@ -1,8 +1,6 @@
-"""An engine in virtual time: a store, scripted sessions, accounts, and what claude prints when it matters."""
+"""House: an engine in virtual time over a store, scripted sessions and accounts, with crashes and restarts."""
 
 import asyncio
-import json
-import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from paceline.agents import load_agent
@@ -10,13 +8,14 @@ from paceline.agents.launch import Account
 from paceline.core import GovernorSettings, ScopeStatus
 from paceline.core.lifecycle import Policy
 from paceline.engine import control
-from paceline.engine.engine import Engine, EngineSettings
-from paceline.engine.polling import UsageSource
+from paceline.engine.engine import Engine
+from paceline.engine.engine_settings import EngineSettings
 from paceline.events import Event
 from paceline.executors import Launch
 from paceline.store import Campaign, MemoryStore, Store, Unit, UnitSpec
-from paceline.testing import ScriptedExecutor, VirtualClock
-from paceline.testing.executor import Run
+from paceline.testing.clock import VirtualClock
+from paceline.testing.executor import Run, ScriptedExecutor
+from paceline.usage import UsageSource
 
 NOW = 1_794_705_600.0  # 2026-11-15 01:20 UTC
 HOUR = 3600.0
@@ -123,7 +122,7 @@ class House:
     async def crash(self) -> None:
         """`kill -9`: nothing is stored, nothing is resigned; the person starts a new engine in the same home."""
         assert self._running is not None
-        self.engine._store = _Gone()  # type: ignore[assignment]
+        self.engine.store = _Gone()  # type: ignore[assignment]
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
         self.start_over()
@@ -171,7 +170,7 @@ class House:
         return [event for event in found if event.name in names]
 
     def scope(self, scope: str) -> ScopeStatus:
-        status = self.engine._governor.status(scope, now=self.clock.now())
+        status = self.engine.limiter.scope_status(scope)
         assert status is not None
         return status
 
@@ -181,61 +180,3 @@ class _Gone:
 
     def __getattr__(self, name: str) -> object:
         raise asyncio.CancelledError(name)
-
-
-class Logged(logging.Handler):
-    """What the engine logs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
-# -- what claude prints -------------------------------------------------------------------------------
-
-
-def init(session: str = "s1", key: str = "none") -> str:
-    return _line(type="system", subtype="init", session_id=session, apiKeySource=key, model="opus")
-
-
-def answer(session: str = "s1", text: str = "Working on it.") -> str:
-    usage = {"input_tokens": 12, "output_tokens": 8}
-    message = {"id": "m1", "model": "opus", "content": [{"type": "text", "text": text}], "usage": usage}
-    return _line(type="assistant", session_id=session, message=message)
-
-
-def done(session: str = "s1") -> str:
-    usage = {"input_tokens": 12, "output_tokens": 8}
-    return _line(type="result", subtype="success", is_error=False, result="Done.", session_id=session, usage=usage)
-
-
-def rejected(resets_at: float, session: str = "s1", window: str = "five_hour") -> str:
-    info = {"status": "rejected", "resetsAt": int(resets_at), "rateLimitType": window}
-    return _line(type="rate_limit_event", rate_limit_info=info, session_id=session)
-
-
-def warned(used: float, resets_at: float, session: str = "s1") -> str:
-    info = {"status": "allowed_warning", "resetsAt": int(resets_at), "rateLimitType": "five_hour", "utilization": used}
-    return _line(type="rate_limit_event", rate_limit_info=info, session_id=session)
-
-
-def limit_without_a_time() -> str:
-    return _line(type="result", subtype="success", is_error=True, result="You've hit your usage limit", session_id="s1")
-
-
-def retry(seconds: float, nth: int = 1, status: int = 429, session: str = "s1") -> str:
-    error = "rate_limit" if status == 429 else "overloaded"
-    fields = {"attempt": nth, "max_retries": 10, "retry_delay_ms": seconds * 1000, "error_status": status}
-    return _line(type="system", subtype="api_retry", error=error, session_id=session, **fields)
-
-
-def overage(session: str = "s1") -> str:
-    info = {"status": "allowed", "resetsAt": 0, "rateLimitType": "five_hour", "isUsingOverage": True}
-    return _line(type="rate_limit_event", rate_limit_info=info, session_id=session)
-
-
-def _line(**event: object) -> str:
-    return json.dumps(event) + "\n"

@@ -1,0 +1,66 @@
+// The page: its sections, and one connection that feeds them all.
+
+import { makeAddress } from "./address.js";
+import { makeCampaigns } from "./campaigns.js";
+import { makeCapacity } from "./capacity.js";
+import { setText, show } from "./dom.js";
+import { makeEvents } from "./events.js";
+import { follow } from "./live.js";
+import { makeStrip } from "./strip.js";
+import { announce } from "./telling.js";
+import { makeTimeline } from "./timeline.js";
+import { makeUnitPanel } from "./unit.js";
+import { makeUnits } from "./units.js";
+
+const CONNECTIONS = { live: "live", reconnecting: "reconnecting", refused: "not signed in", connecting: "connecting" };
+const REFUSED = "This browser is not signed in to the server any more. Open the address that paceline up printed; paceline token --url prints it again.";
+const AWAY = "The server does not answer. This is the last picture of it; it goes on by itself when the server is back.";
+
+const byId = (id) => document.getElementById(id);
+const address = makeAddress();
+const panel = makeUnitPanel(byId("unit"), address);
+const openUnit = (id) => panel.open(id);
+const refetch = () => live.refetch();
+
+const strip = makeStrip(byId("engine"), refetch);
+const units = makeUnits(byId("units"), { address, openUnit });
+const campaigns = makeCampaigns(byId("campaigns"), { refetch, showUnits: units.show });
+const capacity = makeCapacity(byId("capacity"), { refetch });
+const timeline = makeTimeline(byId("timeline"), { openUnit, state: address });
+const events = makeEvents(byId("events"), openUnit);
+
+const live = follow({
+  onOverview(overview) {
+    for (const section of [strip, campaigns, capacity, units]) section.update(overview);
+    document.body.dataset.at = String(overview.at);
+  },
+  onEvent(event) {
+    events.add(event);
+    timeline.refetch();
+    if (event.unit) units.refresh();
+    if (event.unit === panel.id) panel.refetch();
+  },
+  onConnection(state) {
+    document.body.dataset.connection = state;
+    setText(byId("connection").lastElementChild, CONNECTIONS[state]);
+    setText(byId("stale").lastElementChild, state === "refused" ? REFUSED : AWAY);
+    show(byId("stale"), state === "refused" || state === "reconnecting");
+  },
+  onReopened() {
+    announce("Connected again.");
+    timeline.refetch();
+    units.refresh();
+    panel.refetch();
+  },
+});
+
+setInterval(() => {
+  for (const section of [strip, capacity, timeline, units, panel]) section.tick();
+}, 1000);
+setInterval(timeline.refetch, 15000);
+timeline.refetch();
+address.onChange(() => {
+  units.restart();
+  panel.open(address.get("unit"));
+});
+panel.open(address.get("unit"));

@@ -1,0 +1,11 @@
+// What a section says while there is nothing in it: what to do next.
+
+import { el } from "./dom.js";
+
+export function emptyState(title, text, commands = []) {
+  return el("div", { class: "empty" },
+    el("h3", { text: title }),
+    el("p", { text }),
+    ...commands.map((command) => el("code", { text: command })),
+  );
+}

@@ -1,0 +1,110 @@
+// What happened, as it happens: the newest on top, filterable, standing still while it is being read.
+
+import { el, keyed, setText, show } from "./dom.js";
+import { emptyState } from "./empty.js";
+import { clockSeconds, span, wholeMoment } from "./words.js";
+
+const MOST_KEPT = 500;
+const KINDS = ["unit", "scope", "window", "account", "slot", "engine", "control"];
+const TONES = {
+  "unit.done": "done", "unit.started": "running", "unit.resumed": "running", "unit.parked": "parked",
+  "unit.failed": "failed", "unit.quarantined": "failed", "unit.held": "held", "account.held": "held",
+  "window.closed": "parked", "window.reopened": "done", "scope.paused": "parked", "scope.limit_reduced": "failed",
+};
+
+export function makeEvents(root, openUnit) {
+  const kept = [];
+  const waiting = [];
+  const text = el("input", { type: "search", placeholder: "Filter", "aria-label": "Filter events by text", oninput: draw });
+  const kind = el("select", { "aria-label": "Kind of events", onchange: draw },
+    el("option", { value: "", text: "All kinds" }),
+    ...KINDS.map((name) => el("option", { value: name, text: name })),
+  );
+  const list = el("ol", { class: "event-list", tabindex: "0", "aria-label": "Events, newest first" });
+  const held = el("button", { type: "button", class: "button small held-back", hidden: true, onclick: () => flush(true) });
+  const empty = emptyState("Nothing has happened yet", "Every start, park, limit and order shows up here.");
+  root.querySelector(".controls").append(text, kind);
+  root.querySelector(".body").append(held, empty, list);
+  list.addEventListener("pointerleave", () => flush());
+  list.addEventListener("blur", () => flush());
+  let frame = 0;
+
+  /** New lines would move what is under the pointer or selected. */
+  function isBeingRead() {
+    const selection = getSelection();
+    const isSelected = selection && !selection.isCollapsed && list.contains(selection.anchorNode);
+    return list.matches(":hover") || list.contains(document.activeElement) || isSelected;
+  }
+
+  function add(event) {
+    waiting.push(event);
+    if (!frame) frame = requestAnimationFrame(() => flush());
+  }
+
+  function flush(isAsked = false) {
+    frame = 0;
+    if (waiting.length > MOST_KEPT) waiting.splice(0, waiting.length - MOST_KEPT);
+    if (!isAsked && list.scrollTop >= 0 && isBeingRead()) {
+      setText(held, `${waiting.length} new`);
+      show(held, waiting.length > 0);
+      return;
+    }
+    show(held, false);
+    if (!waiting.length) return;
+    kept.unshift(...waiting.reverse());
+    waiting.length = 0;
+    kept.length = Math.min(kept.length, MOST_KEPT);
+    if (isAsked) list.scrollTop = 0;
+    draw();
+  }
+
+  function draw() {
+    const wanted = text.value.trim().toLowerCase();
+    const shown = kept.filter((event) => (!kind.value || event.name.startsWith(`${kind.value}.`)) && (!wanted || lineOf(event).toLowerCase().includes(wanted)));
+    setText(empty.firstChild, kept.length ? "No event matches" : "Nothing has happened yet");
+    show(empty, shown.length === 0);
+    show(list, shown.length > 0);
+    keyed(list, shown, (event) => event.id, (event) => ({ node: row(event, openUnit) }));
+  }
+
+  draw();
+  return { add };
+}
+
+function row(event, openUnit) {
+  const subject = event.name.startsWith("unit.") ? event.unit : event.scope;
+  const what = event.name.replace(/^unit\./, "").replace(/[._]/g, " ");
+  const name = event.unit && event.name.startsWith("unit.")
+    ? el("button", { type: "button", class: "link", text: event.unit, onclick: () => openUnit(event.unit) })
+    : el("span", { class: "subject", text: subject ?? "" });
+  return el("li", { class: "event", data: { tone: TONES[event.name] ?? "" } },
+    el("time", { text: clockSeconds(event.at), title: wholeMoment(event.at) }),
+    el("span", { class: "what", text: what }),
+    el("span", { class: "rest" }, name, el("span", { class: "detail", text: detailOf(event) })),
+  );
+}
+
+function lineOf(event) {
+  return `${event.name} ${event.unit ?? ""} ${event.scope ?? ""} ${detailOf(event)}`;
+}
+
+/** The event's own fields in words; what is not known is not mentioned. */
+function detailOf({ name, at, scope, fields }) {
+  if (name === "unit.started" || name === "unit.resumed") return scope ? `on ${scope}` : "";
+  if (name === "unit.done") return "";
+  const parts = [];
+  if (fields.reason) parts.push(fields.reason);
+  for (const [key, value] of Object.entries(fields)) {
+    if (value === null || value === undefined || ["reason", "ticket", "attempt", "session_id", "attempts", "slot", "signal"].includes(key)) continue;
+    if (key === "exit_code" && name.startsWith("unit.")) continue;
+    const isMoment = key.endsWith("_at") || key === "until";
+    const shown = isMoment && typeof value === "number" ? `${clockSeconds(value)} (${value > at ? `in ${span(value - at)}` : "past"})` : printed(value);
+    parts.push(`${key.replaceAll("_", " ")} ${shown}`);
+  }
+  return parts.join(", ");
+}
+
+function printed(value) {
+  if (typeof value === "number") return String(Number(value.toPrecision(4)));
+  return typeof value === "string" ? value : JSON.stringify(value);
+}

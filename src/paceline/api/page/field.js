@@ -1,0 +1,90 @@
+// A number that can be changed in place. What is being typed is never overwritten by news from the server.
+
+import { el, icon, setAttribute, show } from "./dom.js";
+
+/**
+ * `apply(value)` gets a whole number, or null for an emptied field where `canBeEmpty`; it returns whether it was taken.
+ * `stepper` puts − and + beside it.
+ */
+export function numberField({ label, min, canBeEmpty = false, stepper = false, suffix = "", apply }) {
+  let known = null;
+  const input = el("input", {
+    type: "text", inputmode: "numeric", autocomplete: "off", spellcheck: "false", maxlength: "9",
+    "aria-label": label, placeholder: canBeEmpty ? "none" : "", class: "number",
+  });
+  const submit = el("button", { type: "submit", class: "button apply", "aria-label": `Apply: ${label}`, hidden: true }, icon("check"));
+  const step = (by, name, symbol) => el(
+    "button",
+    { type: "button", class: "button step", "aria-label": `${name}: ${label}`, onclick: () => stepBy(by) },
+    icon(symbol),
+  );
+  const parts = stepper ? [step(-1, "One less", "minus"), input, step(1, "One more", "plus")] : [input];
+  if (suffix) parts.push(el("span", { class: "suffix", text: suffix }));
+  const node = el("form", { class: "field", onsubmit: onSubmit, novalidate: true }, ...parts, submit);
+
+  input.addEventListener("input", refresh);
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") reset();
+    if (event.key === "ArrowUp" || event.key === "ArrowDown") {
+      event.preventDefault();
+      stepBy(event.key === "ArrowUp" ? 1 : -1);
+    }
+  });
+  input.addEventListener("blur", () => {
+    if (parsed() === undefined) reset();
+  });
+
+  function shown(value) {
+    return value === null || value === undefined ? "" : String(value);
+  }
+
+  function parsed() {
+    const text = input.value.trim();
+    if (text === "") return canBeEmpty ? null : undefined;
+    const value = Number(text);
+    return /^\d+$/.test(text) && value >= min ? value : undefined;
+  }
+
+  function refresh() {
+    const isChanged = input.value.trim() !== shown(known);
+    node.classList.toggle("changed", isChanged);
+    show(submit, isChanged);
+    const isWrong = isChanged && parsed() === undefined;
+    setAttribute(input, "aria-invalid", isWrong ? "true" : null);
+    submit.disabled = isWrong;
+  }
+
+  function reset() {
+    input.value = shown(known);
+    refresh();
+  }
+
+  function stepBy(by) {
+    const from = parsed() ?? known ?? min;
+    input.value = shown(Math.max(min, from + by));
+    refresh();
+  }
+
+  async function onSubmit(event) {
+    event.preventDefault();
+    const value = parsed();
+    if (value === undefined || input.value.trim() === shown(known)) return;
+    input.readOnly = true;
+    try {
+      if (await apply(value)) known = value;
+    } finally {
+      input.readOnly = false;
+      reset();
+    }
+  }
+
+  return {
+    node,
+    update(value) {
+      const isTouched = node.classList.contains("changed") || input.readOnly;
+      known = value ?? null;
+      if (isTouched) refresh();
+      else if (input.value !== shown(known)) reset();
+    },
+  };
+}

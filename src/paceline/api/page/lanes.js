@@ -1,0 +1,240 @@
+// Sessions as bars on a canvas, packed into as few lanes as they need, one group for each account.
+
+import { el, setAttribute, setText, show } from "./dom.js";
+import { clockSeconds, clockTime, counted, now, span } from "./words.js";
+
+const [LEFT, RIGHT, HEAD, AXIS] = [44, 20, 20, 22];
+const GAP = 12;
+const MOST_HEIGHT = 420;
+const ENDED_ALPHA = 0.78;
+const COLOURS = {
+  running: "--running", done: "--done", parked: "--parked", failed: "--failed", quarantined: "--failed", held: "--held",
+};
+const MARK_WORDS = {
+  rate_limited: "429", overloaded: "the provider is overloaded", window_closed: "window spent", window_reopened: "window open again",
+  limit_step: "limit step", platform_limit: "the provider’s own limit", account_held: "account held",
+};
+
+export function makeLanes(openUnit) {
+  const canvas = el("canvas", { role: "img" });
+  const tip = el("p", { class: "tip", hidden: true });
+  const node = el("div", { class: "lanes" }, canvas, tip);
+  let data = null;
+  let hours = 6;
+  let groups = [];
+  let hits = [];
+  let drawnAt = 0;
+
+  new ResizeObserver(draw).observe(node);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  canvas.addEventListener("pointermove", (event) => point(event.offsetX, event.offsetY));
+  canvas.addEventListener("pointerleave", () => show(tip, false));
+  canvas.addEventListener("click", (event) => {
+    const hit = hitAt(event.offsetX, event.offsetY);
+    if (hit?.unit) openUnit(hit.unit);
+  });
+
+  function hitAt(x, y) {
+    return hits.findLast((hit) => x >= hit.left && x <= hit.right && y >= hit.top && y <= hit.bottom);
+  }
+
+  function point(x, y) {
+    const hit = hitAt(x, y);
+    canvas.classList.toggle("over-unit", Boolean(hit?.unit));
+    show(tip, Boolean(hit));
+    if (!hit) return;
+    setText(tip, hit.words);
+    const width = tip.offsetWidth;
+    tip.style.left = `${Math.max(0, Math.min(x + 12, node.clientWidth - width - 4))}px`;
+    tip.style.top = `${y + 14}px`;
+  }
+
+  function draw() {
+    const width = node.clientWidth;
+    if (!data || !width) return;
+    drawnAt = now();
+    const colours = getComputedStyle(node);
+    const colour = (name) => colours.getPropertyValue(name).trim();
+    const lanesInAll = groups.reduce((sum, group) => sum + group.lanes, 0);
+    const free = MOST_HEIGHT - AXIS - groups.length * (HEAD + GAP);
+    const pitch = Math.max(3, Math.min(12, Math.floor(free / Math.max(1, lanesInAll))));
+    const height = AXIS + groups.reduce((sum, group) => sum + HEAD + GAP + group.lanes * pitch, 0);
+    const ratio = window.devicePixelRatio || 1;
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.height = `${height}px`;
+    const pen = canvas.getContext("2d");
+    pen.scale(ratio, ratio);
+    pen.font = `11px ${colours.fontFamily}`;
+    const [from, to] = [drawnAt - hours * 3600, drawnAt];
+    const atX = (at) => LEFT + ((Math.max(from, Math.min(to, at)) - from) / (to - from)) * (width - LEFT - RIGHT);
+    hits = [];
+    drawGrid(pen, { from, to, atX, width, height, colour });
+    let top = 0;
+    for (const group of groups) {
+      drawGroup(pen, group, { top, pitch, atX, from, to, width, colour, hits });
+      top += HEAD + GAP + group.lanes * pitch;
+    }
+  }
+
+  return {
+    node,
+    update(timeline, shownHours) {
+      [data, hours] = [timeline, shownHours];
+      groups = grouped(timeline);
+      const refusals = timeline.marks.filter((mark) => mark.kind === "rate_limited").length;
+      const closings = timeline.marks.filter((mark) => mark.kind === "window_closed").length;
+      const label = `${counted(timeline.sessions.length, "session")} in the last ${counted(hours, "hour")}, ${counted(refusals, "429")}, ${counted(closings, "closed window")}`;
+      setAttribute(canvas, "aria-label", label);
+      draw();
+    },
+    tick() {
+      if (now() - drawnAt > hours) draw(); // a pixel is a few seconds wide
+    },
+  };
+}
+
+/** Accounts with their sessions in lanes, and the marks of every scope above, at or below the account. */
+function grouped({ sessions, marks }) {
+  const groups = new Map();
+  for (const session of [...sessions].sort((a, b) => a.started_at - b.started_at)) {
+    const name = (session.scope ?? "").split("/").slice(0, 2).join("/") || session.account || "this machine";
+    if (!groups.has(name)) groups.set(name, { name, ends: [], bars: [], lanes: 0, marks: [], bands: [] });
+    const group = groups.get(name);
+    let lane = group.ends.findIndex((end) => end <= session.started_at);
+    if (lane < 0) lane = group.ends.length;
+    group.ends[lane] = session.ended_at ?? Infinity;
+    group.lanes = Math.max(group.lanes, lane + 1);
+    group.bars.push({ ...session, lane });
+  }
+  const found = [...groups.values()].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+  for (const group of found) {
+    const own = marks.filter((mark) => touches(mark.scope ?? "", group.name));
+    group.marks = own.filter((mark) => !mark.kind.startsWith("window_"));
+    group.bands = bandsOf(own);
+  }
+  return found;
+}
+
+function touches(scope, name) {
+  return scope === name || name.startsWith(`${scope}/`) || scope.startsWith(`${name}/`);
+}
+
+/** From each closing to the reopening of the same scope; an open end goes up to now. */
+function bandsOf(marks) {
+  const bands = [];
+  const open = new Map();
+  for (const mark of [...marks].sort((a, b) => a.at - b.at)) {
+    if (mark.kind === "window_closed" && !open.has(mark.scope)) {
+      const band = { from: mark.at, to: null, scope: mark.scope, detail: mark.detail };
+      open.set(mark.scope, band);
+      bands.push(band);
+    } else if (mark.kind === "window_reopened" && open.has(mark.scope)) {
+      open.get(mark.scope).to = mark.at;
+      open.delete(mark.scope);
+    }
+  }
+  return bands;
+}
+
+function drawGrid(pen, { from, to, atX, width, height, colour }) {
+  pen.fillStyle = colour("--muted");
+  pen.strokeStyle = colour("--line");
+  pen.lineWidth = 1;
+  pen.textAlign = "center";
+  pen.textBaseline = "alphabetic";
+  const step = [300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600].find((each) => ((to - from) / each) * 64 < width - LEFT - RIGHT) ?? 43200;
+  const offset = new Date(from * 1000).getTimezoneOffset() * 60;
+  for (let at = Math.ceil((from - offset) / step) * step + offset; at <= to; at += step) {
+    const x = Math.round(atX(at)) + 0.5;
+    pen.beginPath();
+    pen.moveTo(x, 2);
+    pen.lineTo(x, height - AXIS + 4);
+    pen.stroke();
+    if (x > LEFT + 8 && x < width - 14) pen.fillText(clockTime(at).slice(-5), x, height - 6);
+  }
+}
+
+function drawGroup(pen, group, { top, pitch, atX, from, to, width, colour, hits }) {
+  const lanesTop = top + HEAD;
+  const bottom = lanesTop + group.lanes * pitch;
+  for (const band of group.bands) {
+    if ((band.to ?? to) < from) continue;
+    const [left, right] = [atX(band.from), Math.max(atX(band.from) + 2, atX(band.to ?? to))];
+    hatch(pen, left, lanesTop - 2, right - left, bottom - lanesTop + 4, colour("--parked"));
+    const end = band.to === null ? "still closed" : `open again at ${clockTime(band.to)}`;
+    const words = `${band.scope}: window spent at ${clockTime(band.from)}, ${end}${band.detail ? `; ${band.detail}` : ""}`;
+    hits.push({ left, right, top: lanesTop - 2, bottom: bottom + 2, words });
+  }
+  for (const bar of group.bars) {
+    if ((bar.ended_at ?? to) < from) continue;
+    const kind = bar.ended_at === null ? "running" : bar.ending;
+    const [left, right] = [atX(bar.started_at), Math.max(atX(bar.started_at) + 1.5, atX(bar.ended_at ?? to))];
+    const y = lanesTop + bar.lane * pitch;
+    pen.fillStyle = colour(COLOURS[kind] ?? "--waiting");
+    pen.beginPath();
+    pen.roundRect(left, y, right - left, Math.max(2, pitch - 2), Math.min(2.5, pitch / 4));
+    pen.globalAlpha = kind === "running" ? 1 : ENDED_ALPHA;
+    pen.fill();
+    pen.globalAlpha = 1;
+    const words = `${bar.unit}: ${kind ?? "ended"} ${bar.ended_at === null ? "for" : "after"} ${span((bar.ended_at ?? to) - bar.started_at)}, from ${clockSeconds(bar.started_at)}`;
+    hits.push({ left: left - 1, right: right + 1, top: y - 1, bottom: y + pitch, words, unit: bar.unit });
+  }
+  pen.fillStyle = colour("--muted");
+  pen.textAlign = "left";
+  pen.textBaseline = "middle";
+  pen.fillText(group.name, 2, top + HEAD / 2, width / 2);
+  for (const mark of group.marks) {
+    if (mark.at < from) continue;
+    drawMark(pen, mark, { x: Math.round(atX(mark.at)) + 0.5, top: lanesTop, bottom, colour });
+    const x = atX(mark.at);
+    const words = `${clockSeconds(mark.at)} ${mark.scope}: ${MARK_WORDS[mark.kind] ?? mark.kind}${mark.detail ? `, ${mark.detail}` : ""}`;
+    hits.push({ left: x - 5, right: x + 5, top: lanesTop - 12, bottom: bottom + 8, words });
+  }
+}
+
+/** A stem through the lanes with a head of its own shape: a triangle for a 429, a flag for a hold, below it a square for a step. */
+function drawMark(pen, mark, { x, top, bottom, colour }) {
+  const isRefusal = mark.kind === "rate_limited" || mark.kind === "overloaded";
+  const isHeld = mark.kind === "account_held";
+  pen.strokeStyle = pen.fillStyle = colour(isRefusal ? "--failed" : isHeld ? "--held" : "--accent");
+  pen.lineWidth = 1;
+  pen.beginPath();
+  pen.moveTo(x, top - 3);
+  pen.lineTo(x, bottom);
+  pen.stroke();
+  pen.beginPath();
+  if (isRefusal) {
+    pen.moveTo(x - 4.5, top - 10);
+    pen.lineTo(x + 4.5, top - 10);
+    pen.lineTo(x, top - 2);
+  } else if (isHeld) {
+    pen.moveTo(x, top - 12);
+    pen.lineTo(x + 8, top - 8.5);
+    pen.lineTo(x, top - 5);
+  } else {
+    pen.rect(x - 3.5, bottom, 7, 7);
+  }
+  pen.closePath();
+  pen.fill();
+}
+
+function hatch(pen, x, y, width, height, colour) {
+  pen.save();
+  pen.beginPath();
+  pen.rect(x, y, width, height);
+  pen.clip();
+  pen.globalAlpha = 0.14;
+  pen.fillStyle = colour;
+  pen.fillRect(x, y, width, height);
+  pen.globalAlpha = 0.45;
+  pen.strokeStyle = colour;
+  pen.lineWidth = 1;
+  pen.beginPath();
+  for (let at = x - height - ((x - height) % 7); at < x + width; at += 7) {
+    pen.moveTo(at, y + height);
+    pen.lineTo(at + height, y);
+  }
+  pen.stroke();
+  pen.restore();
+}

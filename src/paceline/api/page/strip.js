@@ -1,0 +1,88 @@
+// The engine strip: what the fleet does at a glance, and the two handles that move all of it: Pool and pause.
+
+import { el, icon, onAction, setAttribute, setIcon, setText, show } from "./dom.js";
+import { numberField } from "./field.js";
+import { send } from "./net.js";
+import { segments } from "./segments.js";
+import { announce, attempt } from "./telling.js";
+import { clockTime, count, countdown, NOTHING, now, span, until } from "./words.js";
+
+const ENGINE_WORDS = { leading: "leading", paused: "paused", standby: "standby" };
+
+export function makeStrip(root, refetch) {
+  const pool = numberField({
+    label: "Pool: sessions at once",
+    min: 1,
+    stepper: true,
+    apply: (sessions) => attempt(() => send("PUT", "/v1/pool", { sessions }), `The pool is ${sessions} now.`).finally(refetch),
+  });
+  const poolNote = el("p", { class: "note", data: { figure: "pool.use" } });
+  const tiles = {
+    running: tile("running", "Running"),
+    waiting: tile("waiting", "Waiting"),
+    parked: tile("parked", "Parked"),
+    done: tile("done", "Done"),
+    resume: tile("clock", "Next resume"),
+    pace: tile("retry", "Throughput"),
+    eta: tile("clock", "ETA"),
+  };
+  const all = segments("All units");
+  root.append(
+    el("div", { class: "tiles" },
+      el("div", { class: "tile pool" }, el("h3", { text: "Pool" }), pool.node, poolNote),
+      ...Object.values(tiles).map((each) => each.node),
+    ),
+    all.node,
+  );
+  const state = document.getElementById("engine-state");
+  const engineSwitch = document.getElementById("engine-switch");
+  let last = null;
+
+  onAction(engineSwitch, async () => {
+    await attempt(() => send("POST", last.engine.state === "paused" ? "/v1/resume" : "/v1/pause"));
+    refetch();
+  });
+
+  function update({ status }) {
+    const { engine, pool: size, units } = status;
+    if (last && last.engine.state !== engine.state) announce(`The engine is ${ENGINE_WORDS[engine.state] ?? engine.state}.`);
+    last = status;
+    setText(state.lastElementChild, ENGINE_WORDS[engine.state] ?? engine.state);
+    setAttribute(state, "data-state", engine.state);
+    setAttribute(state, "title", engine.since ? `since ${clockTime(engine.since)}, version ${engine.version}` : null);
+    show(engineSwitch, engine.state !== "standby");
+    const isPaused = engine.state === "paused";
+    setText(engineSwitch.lastElementChild.firstChild, isPaused ? "Resume" : "Pause");
+    setIcon(engineSwitch.firstElementChild, isPaused ? "running" : "paused");
+    pool.update(size.sessions);
+    setText(poolNote, size.sessions === null ? `${count(size.running)} running, no limit` : `${count(size.running)} of ${count(size.sessions)} running`);
+    tiles.running.set(count(size.running));
+    tiles.waiting.set(count(size.waiting));
+    tiles.parked.set(count(size.parked));
+    tiles.done.set(count(units.done), `of ${count(Object.values(units).reduce((sum, each) => sum + each, 0))} units`);
+    all.update({ ...units, parked: size.parked, waiting: size.waiting });
+    tick();
+  }
+
+  function tick() {
+    if (!last) return;
+    const at = last.next_resume_at;
+    tiles.resume.set(at === null ? NOTHING : at <= now() ? "due" : countdown(at - now()), at === null ? "nothing is parked" : `at ${clockTime(at)}`);
+    tiles.pace.set(count(last.throughput), "units per hour");
+    tiles.eta.set(last.eta === null ? NOTHING : clockTime(last.eta), last.eta === null ? "not known yet" : until(last.eta));
+  }
+
+  return { update, tick };
+}
+
+function tile(state, name) {
+  const value = el("p", { class: "value", data: { figure: name.toLowerCase() } });
+  const note = el("p", { class: "note" });
+  return {
+    node: el("div", { class: `tile ${state}` }, el("h3", {}, icon(state), el("span", { text: name })), value, note),
+    set(text, detail = "") {
+      setText(value, text);
+      setText(note, detail);
+    },
+  };
+}

@@ -1,0 +1,224 @@
+// One unit in a panel at the side: what holds it, what it has been through, its last screen, its output, its prompt.
+
+import { el, icon, keyed, setAttribute, setIcon, setText, show } from "./dom.js";
+import { get } from "./net.js";
+import { ago, clockSeconds, clockTime, count, NOTHING, now, phaseOf, span, until, wholeMoment } from "./words.js";
+
+const TABS = [["screen", "Last screen"], ["stdout", "Output"], ["stderr", "Errors"], ["prompt", "Prompt"], ["history", "History"]];
+const REFETCH_MS = 1000;
+
+export function makeUnitPanel(dialog, address) {
+  const title = el("h2", { id: "unit-title" });
+  const symbol = icon("waiting");
+  const word = el("span");
+  const state = el("p", { class: "badge large" }, symbol, word);
+  const close = el("button", { type: "button", class: "button small", "aria-label": "Close", onclick: () => dialog.close() }, icon("close"));
+  const reasons = el("ul", { class: "reasons" });
+  const facts = el("dl", { class: "unit-facts" });
+  const tabs = el("div", { class: "tabs", role: "tablist", "aria-label": "Details of the unit" });
+  const text = el("pre", { class: "text", tabindex: "0" });
+  const note = el("p", { class: "note" });
+  const history = el("ol", { class: "event-list" });
+  const pane = el("div", { class: "pane", role: "tabpanel", id: "unit-pane" }, note, text, history);
+  const trouble = el("p", { class: "banner held", hidden: true }, icon("warning"), el("span"));
+  dialog.append(el("header", {}, title, state, close), trouble, reasons, facts, tabs, pane);
+
+  let chosen = "screen";
+  let id = "";
+  let unit = null;
+  let why = null;
+  let log = null;
+  let isFetching = false;
+  let isWanted = false;
+  let fetchedAt = -Infinity;
+  let timer = 0;
+
+  for (const [name, label] of TABS) {
+    const tab = el("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "unit-pane", text: label, onclick: () => choose(name) });
+    tabs.append(tab);
+  }
+  tabs.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    const names = TABS.map(([name]) => name);
+    choose(names[(names.indexOf(chosen) + by + names.length) % names.length]);
+    document.getElementById(`tab-${chosen}`).focus();
+  });
+  dialog.addEventListener("close", () => {
+    address.set("unit", "");
+    id = "";
+  });
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) dialog.close(); // the backdrop
+  });
+
+  function open(unitId) {
+    if (!unitId) {
+      if (dialog.open) dialog.close();
+      return;
+    }
+    if (unitId === id && dialog.open) return;
+    [id, unit, why, log, chosen] = [unitId, null, null, null, "screen"];
+    address.set("unit", unitId);
+    draw();
+    if (!dialog.open) dialog.showModal();
+    refetch(true);
+  }
+
+  function refetch(isAtOnce = false) {
+    if (!id) return;
+    isWanted = true;
+    if (isFetching || timer || document.hidden) return;
+    timer = setTimeout(fetchNow, isAtOnce ? 0 : Math.max(0, fetchedAt + REFETCH_MS - performance.now()));
+  }
+
+  async function fetchNow() {
+    timer = 0;
+    [isFetching, isWanted, fetchedAt] = [true, false, performance.now()];
+    const mine = id;
+    const path = `/v1/units/${encodeURIComponent(mine)}`;
+    const [found, reason, printed] = await Promise.allSettled([get(path), get(`${path}/why`), get(`${path}/log`)]);
+    isFetching = false;
+    if (mine === id) {
+      setText(trouble.lastChild, found.reason?.message ?? "");
+      show(trouble, found.status === "rejected");
+      if (found.status === "fulfilled") unit = found.value;
+      if (reason.status === "fulfilled") why = reason.value;
+      if (printed.status === "fulfilled") log = printed.value;
+      draw();
+    }
+    if (isWanted || mine !== id) refetch();
+  }
+
+  function choose(name) {
+    chosen = name;
+    draw();
+    text.scrollTop = isTail(name) ? text.scrollHeight : 0;
+  }
+
+  function draw() {
+    setText(title, id);
+    const phase = unit ? phaseOf(unit) : "waiting";
+    show(state, unit !== null);
+    setIcon(symbol, phase);
+    setText(word, phase);
+    setAttribute(state, "data-state", phase);
+    keyed(reasons, why ? [why, ...why.others] : [], (each) => each.scope ?? each.reason, () => reasonItem());
+    keyed(facts, unit ? factsOf(unit) : [], ([name]) => name, ([name]) => factItem(name));
+    for (const [name] of TABS) {
+      const tab = document.getElementById(`tab-${name}`);
+      setAttribute(tab, "aria-selected", String(name === chosen));
+      setAttribute(tab, "tabindex", name === chosen ? "0" : "-1");
+    }
+    setAttribute(pane, "aria-labelledby", `tab-${chosen}`);
+    drawPane();
+  }
+
+  function drawPane() {
+    const isHistory = chosen === "history";
+    show(history, isHistory);
+    if (isHistory) {
+      show(text, false);
+      show(note, !unit?.history.length);
+      setText(note, "Nothing has happened to it yet.");
+      keyed(history, unit ? [...unit.history].reverse() : [], (event) => event.id, (event) => ({ node: historyRow(event) }));
+      return;
+    }
+    const shown = textOf(chosen, unit, log);
+    const isAtEnd = text.scrollHeight - text.scrollTop - text.clientHeight < 24;
+    show(text, Boolean(shown));
+    setText(text, shown);
+    if (isTail(chosen) && isAtEnd) text.scrollTop = text.scrollHeight;
+    const isCut = log?.truncated && (chosen === "stdout" || chosen === "stderr");
+    show(note, !shown || isCut);
+    setText(note, shown ? "Only the end of it is shown here; paceline logs prints all of it." : emptyWords(chosen, unit));
+  }
+
+  function tick() {
+    if (!id || !unit) return;
+    for (const part of reasons.keyedParts?.values() ?? []) part.tick();
+    keyed(facts, factsOf(unit), ([name]) => name, ([name]) => factItem(name));
+    if (phaseOf(unit) === "running") refetch();
+  }
+
+  return { open, refetch, tick, get id() { return id; } };
+}
+
+function isTail(name) {
+  return name !== "prompt" && name !== "history";
+}
+
+function textOf(name, unit, log) {
+  if (name === "prompt") return unit?.prompt ?? "";
+  if (name === "screen") return unit?.screen ?? "";
+  return log?.[name] ?? "";
+}
+
+function emptyWords(name, unit) {
+  if (!unit) return "Reading…";
+  if (name === "prompt") return "It has no prompt.";
+  return unit.attempt ? "Nothing was printed here." : "It has not been started yet.";
+}
+
+function reasonItem() {
+  const words = el("p", { class: "reason" });
+  const times = el("p", { class: "note" });
+  const hint = el("p", { class: "hint" });
+  let last = null;
+  const tick = () => {
+    if (!last) return;
+    const parts = [
+      last.scope,
+      last.since === null ? "" : `since ${clockTime(last.since)} (${ago(last.since)})`,
+      last.until === null ? "" : `until ${clockTime(last.until)} (${until(last.until)})`,
+    ];
+    setText(times, parts.filter(Boolean).join(" · "));
+  };
+  return {
+    node: el("li", {}, words, times, hint),
+    tick,
+    update(why) {
+      last = why;
+      setText(words, why.detail);
+      setText(hint, why.hint ?? "");
+      show(hint, Boolean(why.hint));
+      tick();
+    },
+  };
+}
+
+function factsOf(unit) {
+  const ended = unit.ended_at !== null && (unit.started_at === null || unit.ended_at >= unit.started_at) ? unit.ended_at : null;
+  return [
+    ["Attempts charged", count(unit.attempts)],
+    ["Tries", count(unit.tries)],
+    ["Parked", unit.parks === 1 ? "once" : `${count(unit.parks)} times`],
+    ["Account", unit.account ?? NOTHING],
+    ["Started", unit.started_at === null ? NOTHING : clockTime(unit.started_at), wholeMoment(unit.started_at)],
+    ["Took", unit.started_at === null ? NOTHING : span((ended ?? now()) - unit.started_at)],
+    ["Resumes", unit.resume_at === null ? NOTHING : `${clockTime(unit.resume_at)}, ${until(unit.resume_at)}`],
+    ["Exit code", unit.exit_code ?? NOTHING],
+    ["Conversation", unit.session_id ?? NOTHING],
+    ["Folder", unit.cwd || NOTHING],
+    ["Output file", unit.output ?? NOTHING],
+    ["Reason", unit.reason || NOTHING],
+  ];
+}
+
+function factItem(name) {
+  const value = el("dd");
+  return {
+    node: el("div", { data: { fact: name } }, el("dt", { text: name }), value),
+    update([, text, title]) {
+      setText(value, text);
+      setAttribute(value, "title", title ?? null);
+    },
+  };
+}
+
+function historyRow(event) {
+  const what = event.name.replace(/^unit\./, "").replace(/[._]/g, " ");
+  const { reason, resume_at: resumeAt } = event.fields;
+  const detail = [event.scope ? `on ${event.scope}` : "", reason, resumeAt ? `again at ${clockTime(resumeAt)}` : ""].filter(Boolean).join(", ");
+  return el("li", { class: "event" }, el("time", { text: clockSeconds(event.at), title: wholeMoment(event.at) }), el("span", { class: "what", text: what }), el("span", { class: "rest", text: detail }));
+}

@@ -1,0 +1,60 @@
+// A quota window of a scope: how much of it is used, when it is believed to reset, and how far that belief is trusted.
+
+import { el, setAttribute, setText } from "./dom.js";
+import { ago, clockTime, countdown, now, percent, wholeMoment } from "./words.js";
+
+const NAMES = { "5h": "5 hours", daily: "day", weekly: "week", monthly: "month" };
+const STATES = { open: "open", closed: "spent", probing: "canary is out", wave: "reopening" };
+const SOURCES = { field: "a structured field", header: "a response header", text: "a sentence", backoff: "backoff" };
+
+export function windowRow() {
+  let last = null;
+  const name = el("span", { class: "window-name" });
+  const state = el("span", { class: "badge" });
+  const fill = el("i");
+  const bar = el("span", { class: "used-bar", role: "img" }, fill);
+  const used = el("span", { class: "used", data: { figure: "used" } });
+  const reset = el("span", { class: "reset" });
+  const belief = el("span", { class: "belief" });
+  const node = el("li", { class: "window" }, name, bar, used, state, el("span", { class: "window-text" }, reset, belief));
+
+  function update(window) {
+    last = window;
+    const isShut = window.state !== "open";
+    const ratio = isShut && window.state === "closed" ? 1 : window.used_ratio;
+    setText(name, NAMES[window.name] ?? window.name);
+    setAttribute(node, "data-state", window.state);
+    setText(state, STATES[window.state] ?? window.state);
+    setAttribute(state, "data-state", window.state);
+    fill.style.width = `${Math.min(100, Math.max(0, 100 * (ratio ?? 0)))}%`;
+    setAttribute(bar, "aria-label", ratio === null || ratio === undefined ? "use not known" : `${percent(ratio)} used`);
+    setText(used, window.used_ratio === null || window.used_ratio === undefined ? "" : percent(window.used_ratio));
+    setAttribute(reset, "title", window.resets_at === null ? null : wholeMoment(window.resets_at));
+    tick();
+  }
+
+  function tick() {
+    if (!last) return;
+    setText(reset, resetWords(last));
+    setText(belief, beliefWords(last));
+  }
+
+  return { node, update, tick };
+}
+
+function resetWords(window) {
+  const probe = window.state === "closed" && window.probe_at !== null && window.probe_at > now() ? window.probe_at : null;
+  if (window.resets_at === null) return probe === null ? "reset not known" : `reset not known, next canary in ${countdown(probe - now())}`;
+  const left = window.resets_at - now();
+  const when = left > 0 ? `resets ${clockTime(window.resets_at)}, in ${countdown(left)}` : `reset was due ${clockTime(window.resets_at)}`;
+  const isApart = probe !== null && Math.abs(probe - window.resets_at) > 60;
+  return isApart ? `${when}; next canary in ${countdown(probe - now())}` : when;
+}
+
+function beliefWords(window) {
+  const parts = [];
+  if (window.source) parts.push(`from ${SOURCES[window.source] ?? window.source}`);
+  if (window.seen_at !== null) parts.push(`seen ${ago(window.seen_at)}`);
+  if (window.confidence !== null) parts.push(`${percent(window.confidence)} sure`);
+  return parts.join(", ");
+}

@@ -1,0 +1,19 @@
+"""What the engine needs to know of the configuration, as one value."""
+
+import msgspec
+
+from paceline.agents.launch import Account
+from paceline.core import GovernorSettings
+from paceline.core.lifecycle import Policy
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Times are in seconds; `stall` is how long a session may be silent and idle."""
+
+    governor: GovernorSettings
+    accounts: dict[str, Account] = {}
+    heartbeat: float = 1.0
+    lease: float = 60.0
+    stall: float | None = None
+    policy: Policy = Policy()
+    tz: str = "UTC"

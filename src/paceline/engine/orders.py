@@ -1,0 +1,192 @@
+"""What a person orders: checked here, stored as events that the engine carries out, and answered with values.
+
+CLI and API give their orders through these functions, so both refuse the same in the same words. An order takes
+effect when a leading engine reads it (`Engine.obey` at once, else its next pass). Never here: printing, or HTTP.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from paceline.core.checks import check_limit, check_seconds
+from paceline.core.scopes import RUNS, SESSIONS, ScopePattern, is_provider_scope
+from paceline.engine import control
+from paceline.engine.looking import find_campaign
+from paceline.engine.plan import Plan, check_campaign
+from paceline.errors import IllegalStep, InvalidInput, UnknownName
+from paceline.settings import Settings
+from paceline.settings.documents import did_you_mean
+from paceline.store import Added, Campaign, Store
+from paceline.store.interface import CampaignState
+
+CAMPAIGN = "campaign:"
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """How many units were given up, and which of them ran."""
+
+    units: int
+    running: tuple[str, ...]
+
+
+# -- campaigns -----------------------------------------------------------------------------------
+
+
+def add_plan(store: Store, plan: Plan, *, update: bool, now: float) -> Added:
+    """A plan that was checked becomes a campaign, or more units of one."""
+    added = store.add_campaign(plan.campaign, plan.units, update=update, now=now)
+    control.send(store, "campaigns", now=now)
+    return added
+
+
+def check_not_cancelled(store: Store, name: str) -> None:
+    """A campaign that was given up cannot be added to."""
+    if any(campaign.name == name and campaign.state == "cancelled" for campaign in store.campaigns()):
+        raise IllegalStep(f"the campaign {name} was cancelled, which is for good; give the plan another name")
+
+
+def pause_campaigns(store: Store, names: Sequence[str] | None, *, now: float) -> list[str]:
+    """Nothing more of them starts; all of them without names. Those that were not paused before."""
+    return _set_state(store, _chosen(store, names), "paused", now)
+
+
+def resume_campaigns(store: Store, names: Sequence[str] | None, *, now: float) -> list[str]:
+    """They go on; all of them without names. Those that did not run before."""
+    return _set_state(store, _chosen(store, names), "active", now)
+
+
+def cancel_campaign(store: Store, name: str, *, now: float) -> Cancelled:
+    """All that is not done is given up for good. What runs is ended by the engine that leads, if one does."""
+    campaign = find_campaign(store, name)
+    counts = store.counts()[name]
+    running = store.cancel_units(campaign.name, now=now)
+    _set_state(store, [campaign], "cancelled", now)
+    units = counts.todo + counts.running + counts.held + counts.quarantined
+    return Cancelled(units=units, running=tuple(running))
+
+
+def retry_campaign(store: Store, name: str, *, now: float) -> int:
+    """Held and quarantined units are tried again; how many."""
+    campaign = _not_cancelled(find_campaign(store, name))
+    count = store.retry_units(campaign.name)
+    control.send(store, "campaigns", now=now)
+    return count
+
+
+def change_campaign(
+    store: Store, settings: Settings, name: str, changes: Mapping[str, object], *, now: float
+) -> Campaign:
+    """Some of its fields, named as in a plan; None takes one away. Checked as a plan is."""
+    campaign = _not_cancelled(find_campaign(store, name))
+    since = now if changes.get("deadline") is not None else 0.0
+    changed = check_campaign(campaign, changes, settings, now=since)
+    if changed != campaign:
+        store.set_campaign(changed)
+        control.send(store, "campaigns", now=now)
+    return changed
+
+
+def delete_campaign(store: Store, name: str, *, now: float) -> None:
+    """Forget it with all its units; refused while one of them runs."""
+    campaign = find_campaign(store, name)
+    store.delete_campaign(campaign.name)
+    control.send(store, "campaigns", now=now)
+    control.send(store, "reset", now=now, scope=f"{CAMPAIGN}{name}")
+
+
+def _chosen(store: Store, names: Sequence[str] | None) -> list[Campaign]:
+    if names is None:
+        return [campaign for campaign in store.campaigns() if campaign.state != "cancelled"]
+    return [_not_cancelled(find_campaign(store, name)) for name in names]
+
+
+def _not_cancelled(campaign: Campaign) -> Campaign:
+    if campaign.state == "cancelled":
+        raise IllegalStep(f"{campaign.name} is cancelled, which is for good; add its plan under another name")
+    return campaign
+
+
+def _set_state(store: Store, campaigns: Iterable[Campaign], state: CampaignState, now: float) -> list[str]:
+    changed = [campaign for campaign in campaigns if campaign.state != state]
+    for campaign in changed:
+        store.set_campaign(msgspec.structs.replace(campaign, state=state))
+    if changed:
+        control.send(store, "campaigns", now=now)
+    return [campaign.name for campaign in changed]
+
+
+# -- capacity ------------------------------------------------------------------------------------
+
+
+def set_limit(store: Store, scope: str, limit: int | None, *, now: float) -> str:
+    """A number, or None for no limit; the scope's one spelling. What was learnt of it is forgotten."""
+    scope = ScopePattern(scope).text
+    check_limit(limit)
+    if scope.startswith(CAMPAIGN):
+        _limit_campaign(store, scope, limit, now)
+    else:
+        control.send(store, "limit", now=now, scope=scope, limit=limit)
+    return scope
+
+
+def set_pool(store: Store, sessions: int | None, *, now: float) -> None:
+    """How many sessions run at once; what runs is never ended for it."""
+    set_limit(store, SESSIONS, sessions, now=now)
+
+
+def remove_limit(store: Store, scope: str, *, now: float) -> str:
+    """Unlimited from now on, also where a pattern or the settings say otherwise."""
+    scope = ScopePattern(scope).text
+    if scope.startswith(CAMPAIGN):
+        _limit_campaign(store, scope, None, now)
+    else:
+        control.send(store, "remove", now=now, scope=scope)
+    return scope
+
+
+def reset_limit(store: Store, scope: str, *, now: float) -> str:
+    """The limit of the settings again."""
+    scope = ScopePattern(scope).text
+    control.send(store, "reset", now=now, scope=scope)
+    return scope
+
+
+def set_cooldown(store: Store, scope: str, seconds: float, *, now: float) -> str:
+    """How long a released slot still counts."""
+    scope = ScopePattern(scope).text
+    if not is_provider_scope(scope):
+        raise InvalidInput(f"{scope} has no cooldown: only what a provider counts has one, such as anthropic/max-1")
+    control.send(store, "cooldown", now=now, scope=scope, seconds=check_seconds(seconds, "cooldown"))
+    return scope
+
+
+def restore_scope(store: Store, settings: Settings, scope: str, *, known: Iterable[str] = (), now: float) -> str:
+    """Forget what was learnt of it, and lift a hold. `known` are scopes besides those of settings and campaigns."""
+    pattern = ScopePattern(scope)
+    _check_known(store, settings, pattern, known)
+    control.send(store, "restore", now=now, scope=pattern.text)
+    if pattern.is_exact:
+        control.send(store, "lift", now=now, scope=pattern.text)
+    return pattern.text
+
+
+def _limit_campaign(store: Store, scope: str, limit: int | None, now: float) -> None:
+    """A campaign keeps its own limit, so that it is one in plan, list and scope."""
+    campaign = find_campaign(store, scope.removeprefix(CAMPAIGN))
+    store.set_campaign(msgspec.structs.replace(campaign, max_sessions=limit))
+    control.send(store, "campaigns", now=now)
+
+
+def _check_known(store: Store, settings: Settings, pattern: ScopePattern, others: Iterable[str]) -> None:
+    """A name that nothing stands behind is a slip of the pen."""
+    scope = pattern.text
+    accounts = settings.accounts.values()
+    known = {SESSIONS, RUNS, *others, *settings.limits, *(each.provider for each in accounts)}
+    known |= {account.scope for account in accounts}
+    known |= {limit.partition("/")[0] for limit in settings.limits}
+    campaigns = store.campaigns()
+    known |= {f"{CAMPAIGN}{each.name}" for each in campaigns} | {f"agent:{each.agent}" for each in campaigns}
+    is_model_known = scope.count("/") == 2 and scope.rpartition("/")[0] in known
+    if scope not in known and not is_model_known and pattern.is_exact:
+        hint = did_you_mean(scope, known) or "; `paceline limits` lists them"
+        raise UnknownName(f"there is no scope {scope!r:.80}{hint}")

@@ -1,0 +1,95 @@
+"""What is counted and timed while Paceline works: plain numbers that every layer may add to and `/metrics` shows.
+
+Nothing here knows how they are shown. An observation costs a fraction of a microsecond, so that the gateway can
+afford several for each request. Names of scopes come from outside: only so many are told apart.
+"""
+
+from bisect import bisect_left
+from typing import Final
+
+MOST_NAMES: Final = 500
+OTHER: Final = "other"
+"""Stands for all names beyond the first so many."""
+
+WAIT_BOUNDS: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0)
+PASS_BOUNDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+UNIT_BOUNDS: Final = (1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 2 * 3600.0, 5 * 3600.0, 12 * 3600.0)
+REQUEST_BOUNDS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+OVERHEAD_BOUNDS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25)
+
+
+class Histogram:
+    """How many observations fell at or under each bound, and their sum. The last count is for all above."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.total += seconds
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+
+class Tally:
+    """A count for each combination of labels. The first is a name from outside; the others come from fixed sets."""
+
+    __slots__ = ("_names", "labels", "values")
+
+    def __init__(self, *labels: str) -> None:
+        self.labels = labels
+        self.values: dict[tuple[str, ...], int] = {}
+        self._names: set[str] = set()
+
+    def add(self, *labels: str, by: int = 1) -> None:
+        """Names that come when there is no place left for more are counted together."""
+        if labels in self.values:
+            self.values[labels] += by
+            return
+        name, *others = labels
+        if name not in self._names and len(self._names) >= MOST_NAMES:
+            labels = (OTHER, *others)
+        else:
+            self._names.add(name)
+        self.values[labels] = self.values.get(labels, 0) + by
+
+
+class Measures:
+    """All that is counted in one process, from its start on. One for the engine, the API and the gateway.
+
+    measures.granted(waited)
+    measures.gateway_ttfb_seconds.observe(seconds)
+    measures.gateway_retries.add(scope, "rate_limited")
+    measures.tokens.add(scope, "output", by=812)
+    """
+
+    def __init__(self) -> None:
+        self.grants = 0
+        self.wait_seconds = Histogram(WAIT_BOUNDS)
+        self.pass_seconds = Histogram(PASS_BOUNDS)
+        self.unit_seconds = Histogram(UNIT_BOUNDS)
+        self.rate_limited = Tally("scope")
+        self.platform_limits = Tally("scope")
+        self.limit_changes = Tally("scope", "direction")
+        self.tokens = Tally("scope", "direction")
+        """`input` or `output`."""
+        self.gateway_request_seconds = Histogram(REQUEST_BOUNDS)
+        """From the request's first byte in to the response's last byte out."""
+        self.gateway_wait_seconds = Histogram(WAIT_BOUNDS)
+        """Of that, the wait for a slot."""
+        self.gateway_ttfb_seconds = Histogram(REQUEST_BOUNDS)
+        """From the request sent upstream to the first byte of the answer."""
+        self.gateway_overhead_seconds = Histogram(OVERHEAD_BOUNDS)
+        """What the gateway itself took: neither waiting for a slot nor for the upstream or the client."""
+        self.gateway_retries = Tally("scope", "cause")
+
+    def granted(self, waited: float) -> None:
+        """A session, an HTTP slot or a gateway request got its slot after so many seconds in line."""
+        self.grants += 1
+        self.wait_seconds.observe(waited)

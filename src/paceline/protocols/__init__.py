@@ -1,0 +1,41 @@
+"""PURE: what the protocols of LLM APIs look like on the wire. No I/O, no asyncio, no clock.
+
+    families    which protocol a request speaks, its model in the URL, its scope
+    keys        where a key stands, and what is a login and no key
+    members     chosen members of a JSON document, while it passes by
+    calls       the model and the tokens a request asks for
+    answers     the signals of an answer; whether to send again
+    usage       the tokens an answer has used
+    errors      errors as the provider would write them
+
+The gateway and `paceline.integrations` carry requests by these; neither decides any of it itself.
+"""
+
+from paceline.protocols.answers import earliest_retry, is_idempotent, may_send_again, signals_of
+from paceline.protocols.calls import CallReader
+from paceline.protocols.errors import error_body, error_headers
+from paceline.protocols.families import Family, detect_name, family_of, model_in_path, scope_of
+from paceline.protocols.keys import PresentedKey, key_place, login_refusal, presented_key, with_key
+from paceline.protocols.usage import AnswerReader, answer_reader
+
+__all__ = [
+    "AnswerReader",
+    "CallReader",
+    "Family",
+    "PresentedKey",
+    "answer_reader",
+    "detect_name",
+    "earliest_retry",
+    "error_body",
+    "error_headers",
+    "family_of",
+    "is_idempotent",
+    "key_place",
+    "login_refusal",
+    "may_send_again",
+    "model_in_path",
+    "presented_key",
+    "scope_of",
+    "signals_of",
+    "with_key",
+]

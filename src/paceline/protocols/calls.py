@@ -1,0 +1,71 @@
+"""What a request asks for: its model and how many tokens, read from a body that is passed on unchanged.
+
+Here: the few members that admission needs. Never here: the rest of the body.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+from paceline.protocols.members import MemberScanner
+
+Value = TypeVar("Value")
+
+BYTES_PER_TOKEN = 4
+"""English text and code; close enough to hold a request back, and corrected by what the answer says."""
+LARGEST_TOKENS = 100_000_000
+
+_NAMES = frozenset({"model", "max_tokens", "max_completion_tokens", "max_output_tokens", "generationConfig"})
+_ANSWER_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+
+
+class CallReader:
+    """Reads a request's body as it comes in; `model` is None until it is known."""
+
+    def __init__(self) -> None:
+        self.model: str | None = None
+        self.max_tokens: int | None = None
+        """How long the answer may become, as far as it stood in what was read."""
+        self._scanner = MemberScanner(_NAMES)
+        self._body_bytes = 0
+
+    def feed(self, chunk: bytes) -> bool:
+        """Read on; whether that is enough: the model is known, or will not be."""
+        self._body_bytes += len(chunk)
+        if not self._scanner.ended:
+            self._scanner.feed(chunk)
+            self._read_found()
+        return self.model is not None or self._scanner.ended
+
+    def tokens(self, body_bytes: int | None = None) -> int:
+        """What the call is expected to use at most: its body, and an answer as long as it may become."""
+        size = self._body_bytes if body_bytes is None else body_bytes
+        return min(size // BYTES_PER_TOKEN + (self.max_tokens or 0), LARGEST_TOKENS)
+
+    def _read_found(self) -> None:
+        found = self._scanner.found
+        if not found:
+            return
+        self.model = _decoded(found.get("model"), str) or None
+        for name in _ANSWER_LIMITS:
+            if name in found:
+                self.max_tokens = _count(_decoded(found[name], int))
+        if (settings := _decoded(found.get("generationConfig"), _GeminiSettings)) is not None:
+            self.max_tokens = _count(settings.maxOutputTokens)
+
+
+class _GeminiSettings(msgspec.Struct):
+    maxOutputTokens: int | None = None  # noqa: N815 - Google's spelling
+
+
+def _count(value: int | None) -> int | None:
+    return value if value is not None and 0 < value <= LARGEST_TOKENS else None
+
+
+def _decoded(raw: bytes | None, shape: type[Value]) -> Value | None:
+    if raw is None:
+        return None
+    try:
+        return msgspec.json.decode(raw, type=shape)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,0 +1,66 @@
+"""Errors in the provider's own shape, so that a client's SDK raises what it would raise for the provider's own.
+
+Here: bodies and headers of answers that Paceline gives itself. Never here: when to give them.
+"""
+
+import math
+
+import msgspec
+
+from paceline.protocols.families import Family
+
+JSON_TYPE = b"application/json"
+
+_ANTHROPIC_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_OPENAI_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
+_GEMINI_STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    413: "INVALID_ARGUMENT",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+def error_body(family: Family, status: int, code: str, message: str) -> bytes:
+    """The body of an error answer. `code` is Paceline's own word for it, where the shape has room for one."""
+    match family:
+        case "anthropic":
+            kind = _ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+            body: dict[str, object] = {"type": "error", "error": {"type": kind, "message": message}}
+        case "gemini":
+            name = _GEMINI_STATUSES.get(status, "FAILED_PRECONDITION" if status < 500 else "INTERNAL")
+            details = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": code, "domain": "paceline"}]
+            body = {"error": {"code": status, "message": message, "status": name, "details": details}}
+        case "openai":
+            kind = _OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+            body = {"error": {"message": message, "type": kind, "param": None, "code": code}}
+    return msgspec.json.encode(body)
+
+
+def error_headers(retry_after: float | None = None) -> list[tuple[bytes, bytes]]:
+    """The headers that go with it.
+
+    The SDKs are told not to try again by themselves: Paceline has waited as long as it was asked to, and what a
+    client would add to that is a second wait in the same line.
+    """
+    headers = [(b"content-type", JSON_TYPE), (b"x-should-retry", b"false")]
+    if retry_after is not None:
+        headers.append((b"retry-after", str(max(1, math.ceil(retry_after))).encode()))
+    return headers

@@ -1,0 +1,119 @@
+"""Where a request carries its key, and which keys may not go this way.
+
+Here: reading the key a client presents, putting in the account's, telling a subscription's token from a key.
+Never here: which key is right, or whether a client is let in.
+
+Header names are bytes in lower case.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable
+from typing import Literal
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+import msgspec
+
+from paceline.protocols.families import Family, home_family
+
+Headers = Iterable[tuple[bytes, bytes]]
+Place = Literal["x-api-key", "authorization", "x-goog-api-key", "api-key", "query"]
+
+_HEADER_PLACES: dict[bytes, Place] = {
+    b"x-api-key": "x-api-key",
+    b"x-goog-api-key": "x-goog-api-key",
+    b"api-key": "api-key",
+    b"authorization": "authorization",
+}
+_BEARER = re.compile(rb"bearer[ \t]+(\S+)[ \t]*", re.I)
+_QUERY_KEY = re.compile(rb"(?<=[?&])key=([^&#]*)")
+_PLACE_OF_FAMILY: dict[Family, Place] = {
+    "anthropic": "x-api-key",
+    "openai": "authorization",
+    "gemini": "x-goog-api-key",
+}
+_LOGIN_PREFIXES = (b"sk-ant-oat", b"sk-ant-ort", b"sk-ant-sid", b"gho_", b"ghu_", b"tid=")
+_GOOGLE_LOGIN = b"ya29."
+_CHATGPT_CLAIMS = (b"chatgpt", b"api.openai.com/auth")
+
+
+class PresentedKey(msgspec.Struct, frozen=True):
+    """A key as a client sent it."""
+
+    value: bytes
+    place: Place
+
+
+def presented_key(headers: Headers, target: bytes = b"") -> PresentedKey | None:
+    """The key in the API-key position of any of the protocols; `target` is the path with its query."""
+    found: dict[Place, bytes] = {}
+    for name, value in headers:
+        place = _HEADER_PLACES.get(name)
+        if place == "authorization":
+            bearer = _BEARER.fullmatch(value)
+            value = bearer[1] if bearer is not None else b""
+        if place is not None and value.strip():
+            found.setdefault(place, value.strip())
+    for place in _HEADER_PLACES.values():
+        if place in found:
+            return PresentedKey(found[place], place)
+    in_query = _QUERY_KEY.search(target)
+    value = unquote_to_bytes(in_query[1]) if in_query is not None else b""
+    return PresentedKey(value, "query") if value else None
+
+
+def key_place(provider: str, family: Family, presented: Place = "authorization") -> Place:
+    """Where the provider wants its key: as its protocol says; elsewhere where the client had put one."""
+    if provider in ("azure", "azure-openai"):
+        return "api-key"
+    if home_family(provider) is not None or family == "openai":
+        return _PLACE_OF_FAMILY[family]
+    return presented
+
+
+def with_key(headers: Headers, target: bytes, key: bytes, place: Place) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """The headers and target with this key in its place and no other key anywhere."""
+    kept = [(name, value) for name, value in headers if name not in _HEADER_PLACES]
+    if place == "query":
+        replaced, count = _QUERY_KEY.subn(b"key=" + quote_from_bytes(key).encode(), target, count=1)
+        return kept, replaced if count else target
+    value = b"Bearer " + key if place == "authorization" else key
+    kept.append((place.encode(), value))
+    return kept, without_query_key(target)
+
+
+def without_query_key(target: bytes) -> bytes:
+    """The target without `key=`, byte for byte the same otherwise."""
+    if b"key=" not in target:
+        return target
+    path, mark, query = target.partition(b"?")
+    kept = b"&".join(part for part in query.split(b"&") if not part.startswith(b"key="))
+    return path + mark + kept if kept else path
+
+
+def login_refusal(key: bytes, provider: str) -> str | None:
+    """Why this key may not go through the gateway: it is a person's login and no API key. None where it may."""
+    if not _is_login(key, provider):
+        return None
+    return (
+        "this is the login of a subscription, and the gateway takes API keys only: "
+        "use the vendor's own CLI through `paceline run` or `paceline exec`"
+    )
+
+
+def _is_login(key: bytes, provider: str) -> bool:
+    if key.startswith(_LOGIN_PREFIXES):
+        return True
+    if key.startswith(_GOOGLE_LOGIN):
+        return provider != "vertex"  # there it is how a service account signs in
+    return key.startswith(b"eyJ") and key.count(b".") == 2 and (provider == "openai" or _is_chatgpt(key))
+
+
+def _is_chatgpt(token: bytes) -> bool:
+    payload = token.split(b".")[1]
+    try:
+        claims = base64.urlsafe_b64decode(payload + b"=" * (-len(payload) % 4))
+    except (binascii.Error, ValueError):
+        return False
+    return any(word in claims for word in _CHATGPT_CLAIMS)

@@ -1,0 +1,188 @@
+"""Chosen members of a JSON object, found while its bytes pass by: nothing is parsed that nobody asked for.
+
+Here: a scanner that takes chunks cut anywhere, keeps no more than the members it looks for, and never raises.
+Never here: what a member means.
+"""
+
+import re
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+
+_SPACE = re.compile(rb"[ \t\r\n]*+")
+_IN_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.S)
+_IN_NESTED = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.S)
+_IN_SCALAR = re.compile(rb'[^ \t\r\n,:"\[\]{}]*+')
+_BOM = b"\xef\xbb\xbf"
+
+State = Literal["start", "object", "key", "colon", "value", "scalar", "comma"]
+
+
+class MemberScanner:
+    """Finds the members `names` of an object, or of each object in an array: `found` has them as raw JSON.
+
+    Of a member that comes twice the last counts, as it does for every common parser. One whose value is longer
+    than `longest` bytes is passed over.
+    """
+
+    def __init__(self, names: frozenset[str], *, longest: int = 8192) -> None:
+        self.found: dict[str, bytes] = {}
+        self.ended = False
+        """There is nothing more to find: the last bracket is closed, or the bytes are no such JSON."""
+        self._names = names
+        self._longest = longest
+        self._state: State = "start"
+        self._is_array = False
+        self._depth = 0
+        """How many brackets are open inside the value that is being passed."""
+        self._in_string = False
+        self._is_escaped = False
+        self._is_whole = False
+        """The key or value that was begun has ended with the last byte."""
+        self._key = ""
+        self._kept: bytearray | None = None
+
+    def feed(self, chunk: bytes) -> None:
+        """Look through the next bytes."""
+        position = 0
+        if self._state == "start":
+            if self._read_whole(chunk):
+                return
+            position = len(_BOM) if chunk.startswith(_BOM) else 0
+        while position < len(chunk) and not self.ended:
+            start = position
+            position = self._step(chunk, position)
+            if self._kept is not None:
+                self._keep(chunk[start:position])
+            if self._is_whole:
+                self._is_whole = False
+                self._settle()
+
+    def _read_whole(self, chunk: bytes) -> bool:
+        """The everyday case, made cheap: all of the document came at once. It gives what the scan would."""
+        members = _members(chunk, self._names) if chunk.endswith(b"}") else None
+        if members is None:
+            return False
+        self.found = {name: raw for name, raw in members.items() if len(raw) <= self._longest}
+        self.ended = True
+        return True
+
+    def _step(self, chunk: bytes, position: int) -> int:
+        """Pass as many bytes as belong together."""
+        if self._in_string:
+            return self._pass_string(chunk, position)
+        if self._depth:
+            return self._pass_nested(chunk, position)
+        if self._state == "scalar":
+            position = _end(_IN_SCALAR, chunk, position)
+            self._is_whole = position < len(chunk)
+            return position
+        position = _end(_SPACE, chunk, position)
+        if position == len(chunk):
+            return position
+        self._begin(chunk[position : position + 1])
+        return position + 1
+
+    def _pass_string(self, chunk: bytes, position: int) -> int:
+        if self._is_escaped:
+            self._is_escaped = False
+            return position + 1
+        position = _end(_IN_STRING, chunk, position)
+        if position == len(chunk):
+            return position
+        self._is_escaped = chunk[position : position + 1] == b"\\"  # as the last byte of the chunk
+        self._in_string = self._is_escaped
+        self._is_whole = not self._in_string and not self._depth
+        return position + 1
+
+    def _pass_nested(self, chunk: bytes, position: int) -> int:
+        position = _end(_IN_NESTED, chunk, position)
+        if position == len(chunk):
+            return position
+        byte = chunk[position : position + 1]
+        if byte == b'"':
+            self._in_string = True
+        else:
+            self._depth += 1 if byte in b"[{" else -1
+            self._is_whole = not self._depth
+        return position + 1
+
+    def _begin(self, byte: bytes) -> None:
+        """What may come next, by the first byte of it; anything else is no JSON, and the search is over."""
+        match self._state, byte:
+            case "key", b'"':
+                self._kept, self._in_string = bytearray(), True
+            case "colon", b":":
+                self._state = "value"
+            case "value", _:
+                self._begin_value(byte)
+            case "comma", b",":
+                self._state = "key"
+            case (("comma" | "key"), b"}"):
+                self._state, self.ended = "object", not self._is_array
+            case (("start" | "object"), b"{"):
+                self._state = "key"
+            case "start", b"[":
+                self._state, self._is_array = "object", True
+            case "object", b",":
+                pass
+            case _:
+                self.ended = True
+
+    def _begin_value(self, byte: bytes) -> None:
+        self._kept = bytearray() if self._key in self._names else None
+        if byte == b'"':
+            self._in_string = True
+        elif byte in b"[{":
+            self._depth = 1
+        elif byte in b",:]}":
+            self.ended = True
+        else:
+            self._state = "scalar"
+
+    def _keep(self, piece: bytes) -> None:
+        assert self._kept is not None
+        self._kept += piece
+        if len(self._kept) > self._longest:
+            self._kept = None
+
+    def _settle(self) -> None:
+        """A key or a value has ended."""
+        raw, self._kept = self._kept, None
+        if self._state == "key":
+            self._key, self._state = _text(bytes(raw or b"")) or "", "colon"
+            return
+        if raw is not None:
+            self.found[self._key] = bytes(raw)
+        self._state = "comma"
+
+
+@lru_cache(maxsize=16)
+def _decoder(names: frozenset[str]) -> msgspec.json.Decoder[msgspec.Struct]:
+    """Reads these members of an object as raw JSON and passes over all others."""
+    fields = [(name, msgspec.Raw, msgspec.Raw()) for name in sorted(names)]
+    return msgspec.json.Decoder(msgspec.defstruct("Members", fields))
+
+
+def _members(document: bytes, names: frozenset[str]) -> dict[str, bytes] | None:
+    """The members of a whole object, or None where it is none."""
+    try:
+        found = _decoder(names).decode(document)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    raw = {name: bytes(getattr(found, name)) for name in names}
+    return {name: value for name, value in raw.items() if value}
+
+
+def _end(pattern: re.Pattern[bytes], chunk: bytes, position: int) -> int:
+    found = pattern.match(chunk, position)
+    return found.end() if found is not None else position
+
+
+def _text(raw: bytes) -> str | None:
+    """A JSON string's text, or None where it is none."""
+    try:
+        return msgspec.json.decode(raw, type=str)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,46 @@
+"""The plain numbers behind `/metrics`: what falls in which bucket, and how many names are told apart."""
+
+from paceline.measures import MOST_NAMES, OTHER, Histogram, Measures, Tally
+
+
+def test_an_observation_falls_in_the_first_bucket_that_holds_it() -> None:
+    histogram = Histogram((0.1, 1.0))
+
+    for seconds in (0.05, 0.1, 0.5, 1.0, 30.0):
+        histogram.observe(seconds)
+
+    assert histogram.counts == [2, 2, 1]
+    assert histogram.count == 5
+    assert histogram.total == 31.65
+
+
+def test_names_beyond_the_most_are_counted_together() -> None:
+    tally = Tally("scope", "direction")
+
+    for number in range(MOST_NAMES + 7):
+        tally.add(f"provider-{number}", "down")
+        tally.add(f"provider-{number}", "up", by=2)
+
+    assert len({name for name, _ in tally.values}) == MOST_NAMES + 1
+    assert tally.values[OTHER, "down"] == 7
+    assert tally.values[OTHER, "up"] == 14
+    assert tally.values["provider-0", "up"] == 2
+
+
+def test_a_name_that_has_its_own_count_keeps_it_when_there_is_no_place_left() -> None:
+    tally = Tally("scope", "cause")
+    for number in range(MOST_NAMES):
+        tally.add(f"provider-{number}", "rate_limited")
+
+    tally.add("provider-3", "overloaded")
+
+    assert tally.values["provider-3", "overloaded"] == 1
+
+
+def test_a_grant_is_counted_with_its_wait() -> None:
+    measures = Measures()
+
+    measures.granted(0.0)
+    measures.granted(2.0)
+
+    assert (measures.grants, measures.wait_seconds.count, measures.wait_seconds.total) == (2, 2, 2.0)

@@ -1,0 +1,76 @@
+"""What an answer means, and when its request may be sent again."""
+
+import pytest
+
+from paceline.core.signals import AuthFailed, BillingStop, Budget, Overloaded, QuotaClosed, RateLimited, Signal
+from paceline.protocols import earliest_retry, may_send_again, signals_of
+
+NOW = 1_800_000_000.0
+ANTHROPIC_429 = (
+    b'{"type":"error","error":{"type":"rate_limit_error","message":"This request would exceed your rate limit"}}'
+)
+
+
+def test_a_refusal_is_read_from_status_headers_and_body() -> None:
+    signals = signals_of("anthropic-api", 429, [(b"retry-after", b"7")], ANTHROPIC_429, seen_at=NOW)
+
+    assert [(type(signal), getattr(signal, "retry_after", None)) for signal in signals] == [(RateLimited, 7.0)]
+
+
+def test_what_is_left_is_read_from_the_headers_of_a_success() -> None:
+    headers = [(b"content-type", b"text/plain"), (b"x-ratelimit-remaining-requests", b"3"),
+               (b"x-ratelimit-reset-requests", b"20s")]  # fmt: skip
+
+    signals = signals_of("openai-api", 200, headers, b'{"error": "429 too many requests"}', seen_at=NOW)
+
+    assert signals == [Budget(requests_remaining=3, requests_reset_at=NOW + 20, source="header")]
+
+
+def test_a_success_without_limits_in_its_headers_says_nothing() -> None:
+    assert signals_of("openai-api", 200, [(b"content-type", b"x")], b"rate limit exceeded", seen_at=NOW) == []
+
+
+def test_odd_bytes_in_headers_and_body_are_no_error() -> None:
+    assert signals_of("x", 404, [(b"\xff", b"\xfe"), (b"retry-after", b"\x00")], b"\xff" * 100_000, seen_at=NOW) == []
+
+
+POST = ("POST", [(b"content-type", b"application/json")])
+LIMITED = [RateLimited(retry_after=2.0)]
+
+
+@pytest.mark.parametrize("status", [429, 503, 529])
+def test_what_was_refused_is_sent_again(status: int) -> None:
+    assert may_send_again(*POST, status=status)
+
+
+@pytest.mark.parametrize("status", [200, 302, 400, 401, 403, 404, 408, 409, 500, 502, 504])
+def test_what_may_have_been_done_is_not_done_twice(status: int) -> None:
+    assert not may_send_again(*POST, status=status)
+
+
+@pytest.mark.parametrize("signal", [BillingStop(), AuthFailed()])
+def test_what_waiting_does_not_mend_passes_through_at_once(signal: Signal) -> None:
+    assert not may_send_again(*POST, status=429, signals=[signal, *LIMITED])
+
+
+def test_a_refusal_with_another_status_is_believed_unless_the_server_broke() -> None:
+    assert may_send_again(*POST, status=423, signals=LIMITED)
+    assert not may_send_again(*POST, status=500, signals=LIMITED)
+
+
+def test_a_provider_that_says_do_not_retry_is_obeyed() -> None:
+    assert not may_send_again(*POST, status=429, headers=[(b"x-should-retry", b"false")])
+    assert may_send_again(*POST, status=429, headers=[(b"x-should-retry", b"true")])
+
+
+def test_without_an_answer_only_what_never_left_or_does_no_harm_twice() -> None:
+    assert may_send_again(*POST, status=None, was_sent=False)
+    assert not may_send_again(*POST, status=None, was_sent=True)
+    assert may_send_again("GET", [], status=None, was_sent=True)
+    assert may_send_again("POST", [(b"idempotency-key", b"1")], status=None, was_sent=True)
+
+
+def test_the_earliest_retry_is_the_latest_that_any_signal_names() -> None:
+    assert earliest_retry([], NOW) is None
+    assert earliest_retry([RateLimited(), Overloaded()], NOW) is None
+    assert earliest_retry([RateLimited(retry_after=5.0), QuotaClosed(resets_at=NOW + 60)], NOW) == NOW + 60
