@@ -172,7 +172,7 @@ class Fleet:
     def _arrive(self, session: Session) -> None:
         refusal = self.provider.start(session.id, session.model, self.now)
         if refusal is not None:
-            self._count_refusal(refusal)
+            self._count_refusal(refusal, "start")
             session.campaign.unfinished.appendleft((session.number, session.turns, session.left))
             self.policy.start_refused(session, refusal, self.now)
             return
@@ -218,7 +218,7 @@ class Fleet:
     def _call(self, session: Session) -> None:
         refusal = self.provider.turn(session.id, session.model, session.tokens, self.now)
         if refusal is not None:
-            self._count_refusal(refusal)
+            self._count_refusal(refusal, "turn")
             session.retries += 1
             self._obey(session, self.policy.turn_refused(session, refusal, self.now))
             return
@@ -242,12 +242,13 @@ class Fleet:
         self._count += 1
         heappush(self._events, (at, self._count, act, session))
 
-    def _count_refusal(self, refusal: Refusal) -> None:
+    def _count_refusal(self, refusal: Refusal, where: str) -> None:
         if refusal.kind == "overload":
             self.tally.overloaded += 1
         else:
             self.tally.refused += 1
-            self.tally.refused_by_kind[refusal.kind] = self.tally.refused_by_kind.get(refusal.kind, 0) + 1
+            kind = f"{refusal.kind} at {where}"
+            self.tally.refused_by_kind[kind] = self.tally.refused_by_kind.get(kind, 0) + 1
 
     def _pass_marks(self, now: float) -> None:
         while self._marks and self._marks[0][0] <= now:

@@ -50,6 +50,9 @@ class Governed:
         self._model = {path: model for model, path in self.paths.items()}
         self._sessions: dict[str, Session] = {}
         self._ready: list[tuple[Literal["start", "turn"], Session]] = []
+        if readings is not None:
+            for path in dict.fromkeys(self.paths.values()):
+                self._answer_poll(path, 0.0)
         self._scopes = {model: self._scopes_of(path) for model, path in self.paths.items()}
 
     def _scopes_of(self, path: str) -> tuple[str, ...]:
@@ -68,15 +71,14 @@ class Governed:
             self._ready.append(("start", session))
 
     def poll(self, now: float) -> Iterator[tuple[Literal["start", "turn"], Session]]:
-        for effect in self.governor.advance(now=now):
-            if isinstance(effect, Granted):
-                name = effect.ticket_id
-                if name.endswith(":turn"):
-                    self._ready.append(("turn", self._sessions[name[:-5]]))
-                else:
-                    self._ready.append(("start", self._sessions[name]))
-            elif isinstance(effect, PollUsage):
-                self._answer_poll(effect.scope, now)
+        while effects := self.governor.advance(now=now):
+            for effect in effects:
+                if isinstance(effect, Granted):
+                    name = effect.ticket_id
+                    what: Literal["start", "turn"] = "turn" if name.endswith(":turn") else "start"
+                    self._ready.append((what, self._sessions[name.removesuffix(":turn")]))
+                elif isinstance(effect, PollUsage):
+                    self._answer_poll(effect.scope, now)
         ready, self._ready = self._ready, []
         yield from ready
 

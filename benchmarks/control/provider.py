@@ -118,7 +118,7 @@ class Provider:
         self._starts: list[float] = []
         self._rng = Random(f"{seed}-provider")
         self._slow_until = 0.0
-        self._shut_until = 0.0
+        self._shut_until = dict.fromkeys(rules.caps, 0.0)
 
     def occupancy(self, model: str, now: float) -> int:
         """As the provider counts: strangers, and released sessions it has not noticed yet, among them."""
@@ -138,7 +138,7 @@ class Provider:
             self.live[model][session] = None
             self._starts.append(now)
             return None
-        return self._penalise(refusal, now)
+        return self._penalise(refusal, model, now)
 
     def start_obstacle(self, model: str, now: float) -> Refusal | None:
         """What refuses a start now, chance apart."""
@@ -149,7 +149,7 @@ class Provider:
             self._starts = [at for at in self._starts if at > now - seconds]
             if len(self._starts) >= most:
                 return Refusal("starts", self.rules.retry_after)
-        if now < self._shut_until or self.occupancy(model, now) >= self.rules.caps[model].at(now):
+        if now < self._shut_until[model] or self.occupancy(model, now) >= self.rules.caps[model].at(now):
             return Refusal("cap", self.rules.retry_after)
         return None
 
@@ -176,7 +176,7 @@ class Provider:
         if refusal is None:
             refusal = self._overload(now)
         if refusal is not None:
-            return self._penalise(refusal, now)
+            return self._penalise(refusal, model, now)
         for bucket, amount in ((self.rules.requests, 1.0), (self.rules.tokens, tokens)):
             if bucket is not None:
                 bucket.take(amount)
@@ -225,8 +225,8 @@ class Provider:
             return Refusal("overload")
         return None
 
-    def _penalise(self, refusal: Refusal, now: float) -> Refusal:
+    def _penalise(self, refusal: Refusal, model: str, now: float) -> Refusal:
         if refusal.kind not in ("window", "overload"):
             self._slow_until = now + self.rules.penalty_seconds
-            self._shut_until = now + self.rules.refuses_after_429_seconds
+            self._shut_until[model] = now + self.rules.refuses_after_429_seconds
         return refusal

@@ -231,7 +231,7 @@ class Books:
             if stands_alone or self._frees_place(slot, scope):
                 scope.used -= 1
                 if scope.alert:
-                    self._place_freed(scope, hot)
+                    self._place_freed(scope, hot, was_refused=slot.reported)
             elif scope.alert:
                 hot.append(scope)
         if slot.run_lanes is not None:
@@ -269,10 +269,13 @@ class Books:
             return True
         return parent.on_run_ended(scope.name) > 0 or parent.released
 
-    def _place_freed(self, scope: ScopeState, hot: list[ScopeState]) -> None:
-        if scope.cooldown > 0 and scope.cap != UNLIMITED:
+    def _place_freed(self, scope: ScopeState, hot: list[ScopeState], *, was_refused: bool) -> None:
+        if scope.headroom is not None and not was_refused:
+            scope.headroom.on_release(self.now)
+        lag = scope.cooldown if was_refused else scope.release_lag
+        if lag > 0 and scope.cap != UNLIMITED:
             scope.used += 1
-            insort(scope.cooling, self.now + scope.cooldown)
+            insort(scope.cooling, self.now + lag)
             self.schedule(scope)
         if scope.usage is not None and scope.waiting:
             scope.usage.on_release(self.now)

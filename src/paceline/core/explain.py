@@ -102,6 +102,8 @@ def _paced(scope: ScopeState, reason: Reason, ticket: Ticket, now: float) -> tup
             used = f"{100 * (window.used_by_now(now) or 0):.0f}% of the {window.name} window of {scope.name} is used"
             kept = f"{100 * scope.reserve:.0f}% is kept in reserve"
             return f"{used}; {kept if reason == 'reserve' else 'it is spread to the reset'}", held[1]
+    if scope.reentry is not None and now < scope.reentry.next_at:
+        return f"{scope.name} fills up again one by one after a refusal", scope.reentry.next_at
     pacer = scope.pacer
     if pacer is not None and now < pacer.next_at:
         return f"starts in {scope.name} are {pacer.interval:.3g} s apart ({pacer.cause})", pacer.next_at

@@ -8,6 +8,7 @@ from paceline.core.books import Books
 from paceline.core.checks import LARGEST_LIMIT, outside_seconds
 from paceline.core.headroom import Headroom, PlatformCap
 from paceline.core.pacing import RATE_SPAN_SECONDS, BudgetGate, Pacer
+from paceline.core.refusals import lower
 from paceline.core.scope_state import ScopeState
 from paceline.core.scopes import canonical_scope, scope_reached
 from paceline.core.shares import lift_blocked
@@ -71,7 +72,7 @@ def _rate_limited(books: Books, scope: ScopeState, signal: RateLimited, slot: Li
     if is_new:
         books.seq += 1
         headroom.incident = books.seq
-        _learn_from_incident(books, scope, signal)
+        _learn_from_incident(books, scope, signal, slot)
     assert scope.pause is not None
     headroom.incident_until = scope.pause.until
     scope.refresh()
@@ -86,14 +87,14 @@ def _is_new_incident(headroom: Headroom, slot: LiveSlot | None, now: float) -> b
     return headroom.incident_until is None or now >= headroom.incident_until
 
 
-def _learn_from_incident(books: Books, scope: ScopeState, signal: RateLimited) -> None:
+def _learn_from_incident(books: Books, scope: ScopeState, signal: RateLimited, slot: LiveSlot | None) -> None:
     match signal.cause:
         case "requests" | "tokens":
             scope.pacer = Pacer.from_rate(_recent_starts(books, scope), signal.cause, scope.pacer, books.now)
         case "starts":
             scope.pacer = Pacer.from_starts(scope.pacer, books.now)
         case _:
-            _step_down(books, scope)
+            _step_down(books, scope, slot)
             return
     if scope.pacer is not None:
         books.emit("scope.paced", scope.name, interval=scope.pacer.interval, cause=signal.cause)
@@ -104,14 +105,16 @@ def _recent_starts(books: Books, scope: ScopeState) -> list[float]:
     return [at for at, scopes in books.recent if at > since and scope in scopes]
 
 
-def _step_down(books: Books, scope: ScopeState) -> None:
+def _step_down(books: Books, scope: ScopeState, slot: LiveSlot | None) -> None:
     """An unlimited scope is stepped from what runs there; one at its lowest has nothing to give."""
     previous = scope.effective if scope.effective is not None else scope.live
-    if scope.mode == "off" or previous <= 1 or scope.headroom is None:
+    headroom = scope.headroom
+    if scope.mode == "off" or previous <= 1 or headroom is None:
         return
-    lowered = scope.headroom.step_down(previous, scope.mode, books.now)
-    reduced_from = scope.headroom.reduced_from
-    books.emit("scope.limit_reduced", scope.name, limit=lowered, previous=previous, reduced_from=reduced_from)
+    lowered = lower(books, scope, headroom, slot, previous)
+    if lowered is not None:
+        fields = {"limit": lowered, "previous": previous, "reduced_from": headroom.reduced_from}
+        books.emit("scope.limit_reduced", scope.name, **fields)
 
 
 def _overloaded(books: Books, scope: ScopeState, signal: Overloaded) -> list[ScopeState]:
@@ -190,6 +193,9 @@ def _usage(books: Books, scope: ScopeState, signal: Usage) -> list[ScopeState]:
     if caps:
         stated = max(1, min(caps))
         previous = scope.effective
+        if scope.headroom is not None and scope.mode == "adaptive":
+            scope.headroom.clear()  # what the provider states outranks what refusals taught
+            scope.refresh()
         if scope.platform is None or scope.platform.limit != stated:
             scope.platform = PlatformCap(limit=stated)
             _tell_platform_limit(books, scope, stated, previous)
@@ -229,6 +235,8 @@ def _succeeded(books: Books, name: str, signal: Succeeded, slot: LiveSlot | None
         books.seq += 1
         slot.heard = books.seq
         slot.reported = False
+        if slot.lane.parent is not None:
+            slot.lane.parent.heard = books.seq
     if signal.tokens is not None:
         for scope in scopes:
             if scope.budget is not None:
@@ -249,6 +257,8 @@ def on_success(books: Books, scopes: tuple[ScopeState, ...], slot: LiveSlot | No
                 scope.refresh()
         if scope.headroom is not None and scope.headroom.limit is not None:
             scope.headroom.success_since = True
+            if slot is not None and slot.token > scope.headroom.incident:
+                scope.headroom.is_blamed = False
         if scope.platform is not None and scope.platform.probe_at is not None:
             scope.platform.success_since = True
         for window in scope.windows.values():

@@ -7,7 +7,7 @@ taken without a second look; 0 while any gate is up). Everything else is consult
 
 from typing import TYPE_CHECKING
 
-from paceline.core.backoff import Pause
+from paceline.core.backoff import Pause, Reentry
 from paceline.core.headroom import Headroom, PlatformCap
 from paceline.core.limits import UNLIMITED, smallest
 from paceline.core.pacing import BudgetGate, Pacer, paced_until
@@ -44,6 +44,7 @@ class ScopeState:
         "pacer",
         "pause",
         "platform",
+        "reentry",
         "reserve",
         "reserved",
         "run_lanes",
@@ -71,6 +72,7 @@ class ScopeState:
         self.headroom: Headroom | None = None
         self.platform: PlatformCap | None = None
         self.pause: Pause | None = None
+        self.reentry: Reentry | None = None
         self.windows: dict[str, Window] = {}
         self.pacer: Pacer | None = None
         self.budget: BudgetGate | None = None
@@ -97,6 +99,12 @@ class ScopeState:
         return self.cooldown_setting
 
     @property
+    def release_lag(self) -> float:
+        """The cooldown, or longer where refusals taught that the provider's count lags by more."""
+        learnt = self.headroom.lag if self.headroom is not None and self.mode == "adaptive" else 0.0
+        return max(self.cooldown, learnt)
+
+    @property
     def effective(self) -> int | None:
         adaptive = self.headroom.limit if self.headroom else None
         platform = self.platform.limit if self.platform else None
@@ -110,11 +118,19 @@ class ScopeState:
     def refresh(self) -> None:
         """Recompute the hot numbers after any change of limits, gates or claims."""
         effective = self.effective
-        self.is_gated = bool(self.hold or self.pause or self.windows or self.pacer or self.budget or self.usage)
+        self.is_gated = bool(
+            self.hold
+            or self.pause
+            or self.reentry
+            or self.windows
+            or self.pacer
+            or self.budget
+            or self.usage
+        )
         self.cap = UNLIMITED if effective is None else effective
         self.open_cap = 0 if self.is_gated else self.cap - self.reserved
         self.learns = bool(self.headroom or self.platform or self.pause or self.windows)
-        cools = self.cooldown > 0 and effective is not None
+        cools = self.release_lag > 0 and effective is not None
         is_waited_for = self.watchers or self.run_lanes or self.reserved
         self.alert = bool(cools or self.is_gated or self.learns or is_waited_for)
 
@@ -134,6 +150,8 @@ class ScopeState:
             return "held"
         if self.pause is not None and self.pause.until is not None and now < self.pause.until:
             return "paused"
+        if self.reentry is not None and now < self.reentry.next_at:
+            return "pacing"
         for window in self.windows.values():
             if window.blocks(ticket, now):
                 return "pacing" if window.state == "wave" else "window_closed"
@@ -160,13 +178,13 @@ class ScopeState:
         """The gate concerns scopes where someone waits; elsewhere local accounting is enough."""
         if self.usage is None or self.waiting == 0:
             return None
-        return None if self.usage.room(self.cap, self.lag, now) > 0 else "usage_gate"
+        return None if self.usage.room(self.cap, self.start_lag, now) > 0 else "usage_gate"
 
     @property
-    def lag(self) -> float:
-        """How long the provider's own count may trail behind."""
-        learnt = self.usage.learnt_lag if self.usage else None
-        return max(learnt or 0.0, self.cooldown or DEFAULT_LAG_SECONDS)
+    def start_lag(self) -> float:
+        """How long the provider's own count may trail behind a start."""
+        learnt = self.usage.start_lag if self.usage else 0.0
+        return max(learnt, self.cooldown or DEFAULT_LAG_SECONDS)
 
     def on_grant(self, ticket: Ticket, now: float) -> list[str]:
         """Tell the gates that one entered; the names of windows it is the canary of."""
@@ -175,9 +193,12 @@ class ScopeState:
             if now >= self.pacer.ease_at and not self.pacer.ease(now):
                 self.pacer = None
                 self.refresh()
+        if self.reentry is not None and not self.reentry.on_grant(now):
+            self.reentry = None
+            self.refresh()
         if self.budget is not None:
             self.budget.on_grant(ticket.tokens)
-        if self.usage is not None:
+        if self.usage is not None and ticket.parent is None:
             self.usage.on_grant(now)
         return [window.name for window in self.windows.values() if window.on_grant(ticket.id, now)]
 
@@ -209,6 +230,8 @@ class ScopeState:
             times.append(window.opens_at)
             if (held := paced_until(window, now, reserve=self.reserve, spread=True)) is not None:
                 times.append(held[1])
+        if self.reentry is not None:
+            times.append(self.reentry.next_at)
         if self.pacer is not None:
             times.append(self.pacer.next_at)
         if self.budget is not None:
@@ -223,6 +246,6 @@ class ScopeState:
         self.watchers = {
             group: [(key - seconds, seq, lane) for key, seq, lane in heap] for group, heap in self.watchers.items()
         }
-        for part in (self.pause, self.headroom, self.platform, self.pacer, self.usage, *self.windows.values()):
+        for part in (self.pause, self.reentry, self.headroom, self.platform, self.pacer, self.usage, *self.windows.values()):
             if part is not None:
                 part.shift(seconds)

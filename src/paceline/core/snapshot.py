@@ -10,7 +10,7 @@ from heapq import heapify
 import msgspec
 
 from paceline.core.admission import park
-from paceline.core.backoff import Pause
+from paceline.core.backoff import Pause, Reentry
 from paceline.core.books import Books
 from paceline.core.headroom import Headroom, PlatformCap
 from paceline.core.pacing import RATE_SPAN_SECONDS, BudgetGate, Pacer
@@ -35,6 +35,7 @@ class ScopeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     headroom: Headroom | None = None
     platform: PlatformCap | None = None
     pause: Pause | None = None
+    reentry: Reentry | None = None
     windows: tuple[Window, ...] = ()
     pacer: Pacer | None = None
     budget: BudgetGate | None = None
@@ -136,6 +137,7 @@ def _scope_record(scope: ScopeState) -> ScopeRecord:
             headroom=scope.headroom,
             platform=scope.platform,
             pause=scope.pause,
+            reentry=scope.reentry,
             windows=tuple(scope.windows.values()),
             pacer=scope.pacer,
             budget=scope.budget,
@@ -196,6 +198,7 @@ def _rebuild_scope(books: Books, record: ScopeRecord) -> None:
     scope.cooling = list(parts.cooling)
     scope.used = len(scope.cooling)
     scope.headroom, scope.platform, scope.pause = parts.headroom, parts.platform, parts.pause
+    scope.reentry = parts.reentry
     scope.windows = {window.name: window for window in parts.windows}
     scope.pacer, scope.budget, scope.hold = parts.pacer, parts.budget, parts.hold
     if scope.usage is not None and parts.usage is not None:

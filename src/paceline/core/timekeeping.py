@@ -5,6 +5,7 @@ from collections import deque
 from heapq import heappop
 
 from paceline.core.admission import claim_places, settle
+from paceline.core.backoff import Reentry
 from paceline.core.books import Books
 from paceline.core.limits import smallest
 from paceline.core.reports import on_canary_lost
@@ -70,6 +71,9 @@ def _look_at(books: Books, scope: ScopeState) -> None:
 
 def _end_pause(books: Books, scope: ScopeState) -> None:
     assert scope.pause is not None
+    headroom = scope.headroom
+    if headroom is not None and headroom.limit is not None and headroom.incident_until == scope.pause.until:
+        scope.reentry = Reentry(books.now)
     scope.pause.until = None
     if scope.pause.overloads == 0:
         scope.pause = None
@@ -84,9 +88,12 @@ def _climb(books: Books, scope: ScopeState) -> None:
     headroom, platform = scope.headroom, scope.platform
     if headroom is not None and scope.climb_at is not None and scope.climb_at <= now:
         headroom.success_since = False
-        if in_demand and headroom.reduced_from is not None:
+        if headroom.is_trying and scope.live < scope.cap:
+            headroom.look_again(now)
+        elif in_demand and headroom.reduced_from is not None:
             ceiling = smallest(scope.configured, platform.limit if platform else None) or 2 * headroom.reduced_from
             headroom.climb(ceiling, now)
+            scope.reentry = Reentry(now)
     if platform is not None and scope.probe_at is not None and scope.probe_at <= now:
         platform.success_since = False
         if in_demand and previous == platform.limit:
