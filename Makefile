@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 
-.PHONY: env test lint demo bench soak fuzz agents record-agents test-agents clean help
+.PHONY: env test lint browser demo screenshots bench soak fuzz agents record-agents test-agents clean help
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -19,7 +19,7 @@ $(VENV)/.made: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $@
 
-test: env lint  ## everything: linters, types, layers, the whole suite
+test: env lint browser  ## everything: linters, types, layers, the whole suite
 	$(PYTEST) -n $(WORKERS)
 
 lint: env  ## ruff, mypy --strict, import-linter
@@ -27,6 +27,12 @@ lint: env  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+browser: env  ## a Chromium for the tests of the page, if there is none
+	@scripts/browser.sh
+
+screenshots: env browser  ## the pictures of the dashboard in docs/pictures/, at three widths, light and dark
+	$(BIN)/python scripts/make_screenshots.py
 
 demo: env  ## two campaigns through a 429 and a closed quota window, with a live view
 	$(BIN)/python -m paceline demo
@@ -37,6 +43,11 @@ bench: env  ## raw cost against other libraries, as ratios in one run
 	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.launch
 	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.api
+	$(BIN)/python -m benchmarks.api_slots
+	$(BIN)/python -m benchmarks.api_feed
+	$(BIN)/python -m benchmarks.api_slots
+	$(BIN)/python -m benchmarks.api_feed
 
 soak: env  ## 100,000 seeds of the simulated world, and long random lives of store and engine
 	$(PYTEST) -n $(WORKERS) -m soak

@@ -5,9 +5,13 @@ async with limiter.slot("anthropic/max-1/opus-4-6", session="s1") as slot:
     ...
 """
 
+from paceline.client import Client, ClientSlot
 from paceline.core import Deferred, ScopeStatus
+from paceline.core.rates import Rate
 from paceline.errors import (
     CapacityError,
+    DaemonError,
+    DaemonUnreachable,
     InvalidLimit,
     MaxRunsExceeded,
     MaxSessionsExceeded,
@@ -23,6 +27,10 @@ from paceline.usage import openai_compatible_usage
 
 __all__ = [
     "CapacityError",
+    "Client",
+    "ClientSlot",
+    "DaemonError",
+    "DaemonUnreachable",
     "Deferred",
     "Event",
     "InvalidLimit",
@@ -31,6 +39,7 @@ __all__ = [
     "MaxRunsExceeded",
     "MaxSessionsExceeded",
     "PacelineError",
+    "Rate",
     "ScopeStatus",
     "Slot",
     "SlotLost",

@@ -7,6 +7,8 @@
      │   ├─ SlotTimeout          a wait ran out; the ticket has left the queue
      │   └─ SlotLost             the lease was not renewed in time
      ├─ EngineBusy               another engine runs this home
+     ├─ DaemonError              the daemon refused a client's call, or failed
+     │   └─ DaemonUnreachable    no daemon answers, or it cannot do it just now
      ├─ StoreError               the store cannot do it; what was committed is safe
      │   ├─ StoreBusy            another process holds it; try again
      │   ├─ StoreFull            no room left on the disk
@@ -78,6 +80,14 @@ class SlotLost(CapacityError):
 
 class EngineBusy(PacelineError):
     """Another engine runs this home."""
+
+
+class DaemonError(PacelineError):
+    """The daemon refused the call, or failed; the message says which daemon, and why."""
+
+
+class DaemonUnreachable(DaemonError):
+    """No daemon answers at this address, or the one that does cannot do it just now; try again."""
 
 
 class StoreError(PacelineError):

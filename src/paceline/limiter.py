@@ -23,9 +23,9 @@ from paceline.core import (
     Ticket,
 )
 from paceline.core.checks import check_callable, check_limit, check_mapping, check_name, check_seconds
+from paceline.core.rates import Rate, check_rate
 from paceline.core.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
 from paceline.core.settings import Cooldown, HeadroomMode
-from paceline.core.signals import RateLimited, Signal
 from paceline.core.verdicts import Effect
 from paceline.errors import (
     CapacityError,
@@ -40,6 +40,7 @@ from paceline.limiter_status import LimiterStatus, limiter_status
 from paceline.listener import Listener
 from paceline.named import NamedSlots
 from paceline.slot import OnQueued, Slot, SlotContext
+from paceline.steered import SteeredLimits
 from paceline.threads import FromThread, running_loop
 from paceline.usage import UsagePolls, UsageSource
 
@@ -49,7 +50,7 @@ CLOSING_SECONDS = 1.0
 Value = TypeVar("Value")
 
 
-class Limiter(NamedSlots):
+class Limiter(NamedSlots, SteeredLimits):
     """Governs sessions and runs over a global pool, providers, accounts and models at once."""
 
     _listener: Listener | None = None
@@ -61,6 +62,7 @@ class Limiter(NamedSlots):
         max_parallel_sessions: int | None = 100,
         max_parallel_runs: int | None = 50,
         limits: dict[str, int] | None = None,
+        rates: Mapping[str, Rate | dict[str, int]] | None = None,
         cooldown: Cooldown = 0.0,
         headroom: HeadroomMode = "adaptive",
         default_pause: float = 30.0,
@@ -83,6 +85,9 @@ class Limiter(NamedSlots):
             check_callable(on_event, "on_event")
         settings = GovernorSettings(
             limits={**pool, **check_mapping(limits, "limits")},
+            rates={
+                scope: check_rate(rate, f"rates[{scope!r}]") for scope, rate in check_mapping(rates, "rates").items()
+            },
             cooldown=cooldown,
             headroom=headroom,
             usage_scopes=tuple(sources),
@@ -131,6 +136,10 @@ class Limiter(NamedSlots):
         self._loop = running_loop()
         self.from_thread = FromThread(self)
 
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
     def _govern(self, governor: Governor) -> None:
         self._governor = governor
         self._books = governor.books
@@ -162,11 +171,12 @@ class Limiter(NamedSlots):
         session: str | None = None,
         priority: int = 0,
         since: float | None = None,
+        tokens: int | None = None,
         timeout: float | None = None,
         on_queued: OnQueued = None,
     ) -> SlotContext:
         """`async with` a slot: it waits its turn, is held while the body runs, and always comes back."""
-        return SlotContext(self, scope, session, priority, since, timeout, on_queued)
+        return SlotContext(self, scope, session, priority, since, tokens, timeout, on_queued)
 
     def acquire(
         self,
@@ -175,17 +185,27 @@ class Limiter(NamedSlots):
         session: str | None = None,
         priority: int = 0,
         since: float | None = None,
+        tokens: int | None = None,
         timeout: float | None = None,
         on_queued: OnQueued = None,
     ) -> Coroutine[None, None, Slot]:
-        """Wait for a slot. The holder releases it, and renews it within `slot_timeout`."""
-        return self._enter(scope, session, priority, since, timeout, on_queued, True)
+        """Wait for a slot. The holder releases it, and renews it within `slot_timeout`.
+
+        `tokens` is what the call is expected to use, where rates or budgets of tokens are to be kept.
+        """
+        return self._enter(scope, session, priority, since, tokens, timeout, on_queued, True)
 
     def try_acquire(
-        self, scope: str, *, session: str | None = None, priority: int = 0, since: float | None = None
+        self,
+        scope: str,
+        *,
+        session: str | None = None,
+        priority: int = 0,
+        since: float | None = None,
+        tokens: int | None = None,
     ) -> Slot | Deferred:
         """A slot now, or what stands against it. Never waits."""
-        ticket = self._ticket(scope, session, priority, since, True)
+        ticket = self._ticket(scope, session, priority, since, tokens, True)
         verdict = self._governor.try_request(ticket, now=self._now())
         self._attend()
         if isinstance(verdict, Deferred):
@@ -198,6 +218,7 @@ class Limiter(NamedSlots):
         session: str | None,
         priority: int,
         since: float | None,
+        tokens: int | None,
         timeout: float | None,
         on_queued: OnQueued,
         leased: bool,
@@ -211,7 +232,7 @@ class Limiter(NamedSlots):
             check_callable(on_queued, "on_queued")
         if context is not None and context.entered:
             raise RuntimeError("this slot(...) is in use; write limiter.slot(...) anew for each `async with`")
-        ticket = self._ticket(scope, session, priority, since, leased)
+        ticket = self._ticket(scope, session, priority, since, tokens, leased)
         verdict = self._governor.request(ticket, now=self._now())
         if context is not None:
             context.entered = True
@@ -231,7 +252,15 @@ class Limiter(NamedSlots):
             context.slot = slot
         return slot
 
-    def _ticket(self, scope: str, session: str | None, priority: int, since: float | None, leased: bool) -> Ticket:
+    def _ticket(
+        self,
+        scope: str,
+        session: str | None,
+        priority: int,
+        since: float | None,
+        tokens: int | None,
+        leased: bool,
+    ) -> Ticket:
         if self._closed:
             raise CapacityError("the limiter is closed")
         if type(scope) is not str:
@@ -247,7 +276,7 @@ class Limiter(NamedSlots):
             raise InvalidInput(f"since must be a time in seconds, or None; got {since!r:.80}")
         self._count += 1
         parent = self._session_ticket(check_name(session, "session")) if session is not None else None
-        return Ticket(f"{OWN_TICKETS}{self._count}", scopes, "", priority, since, parent, None, leased)
+        return Ticket(f"{OWN_TICKETS}{self._count}", scopes, "", priority, since, parent, tokens, leased)
 
     def _hold(self, granted: Granted, scope: str, session: str | None) -> Slot:
         if session is not None:
@@ -311,55 +340,6 @@ class Limiter(NamedSlots):
         self._attend()
         if not renewed:
             raise SlotLost(f"{slot.id} in {slot.scope} was not renewed in time; its place is given on")
-
-    # -- limits and what is learnt ---------------------------------------------------------------
-
-    def set_limit(self, scope: str, limit: int | None) -> None:
-        """Set a limit by hand, for a scope or a pattern; what was learnt there is forgotten."""
-        self._governor.set_limit(scope, limit, now=self._now())
-        self._attend()
-
-    def get_limit(self, scope: str) -> int | None:
-        """The configured limit."""
-        return self._governor.get_limit(scope)
-
-    def remove_limit(self, scope: str) -> None:
-        """Unlimited from now on; live slots stay counted, a pause stays."""
-        self._governor.remove_limit(scope, now=self._now())
-        self._attend()
-
-    def restore_limit(self, scope: str) -> None:
-        """Back to the configured limit: forget what was learnt."""
-        self._governor.restore_limit(scope, now=self._now())
-        self._attend()
-
-    def limits(self) -> dict[str, int]:
-        """Every configured limit by scope or pattern; the global pool is in `status`."""
-        return {scope: limit for scope, limit in self._governor.limits().items() if scope not in (SESSIONS, RUNS)}
-
-    def set_cooldown(self, scope: str, cooldown: Cooldown) -> None:
-        """How long a released slot still counts in the scope: seconds, or "auto" to learn it from usage readings."""
-        self._governor.set_cooldown(scope, cooldown, now=self._now())
-
-    def get_cooldown(self, scope: str) -> float:
-        return self._governor.get_cooldown(scope)
-
-    def cooldowns(self) -> dict[str, Cooldown]:
-        """Every cooldown that was set, by scope or pattern."""
-        return self._governor.cooldowns()
-
-    def report(self, scope: str, signal: Signal) -> None:
-        """Tell what was learnt about a scope: any signal of `paceline.core.signals`."""
-        self._governor.report(scope, signal, now=self._now())
-        self._attend()
-
-    def report_rate_limit(self, scope: str, retry_after: float | None = None) -> None:
-        self.report(scope, RateLimited(retry_after=retry_after))
-
-    def lift_hold(self, scope: str) -> None:
-        """A person mended what held the account."""
-        self._governor.lift_hold(scope, now=self._now())
-        self._attend()
 
     # -- looking in --------------------------------------------------------------------------
 

@@ -4,8 +4,13 @@ Nothing here knows how they are shown. An observation costs a fraction of a micr
 afford several for each request. Names of scopes come from outside: only so many are told apart.
 """
 
+import time
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Final
+
+from paceline.core.scopes import canonical_scope, scope_reached
+from paceline.core.signals import RateLimited, Signal
 
 MOST_NAMES: Final = 500
 OTHER: Final = "other"
@@ -31,6 +36,14 @@ class Histogram:
     def observe(self, seconds: float) -> None:
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
+
+    def time(self, call: Callable[[], object]) -> None:
+        """Make the call and observe how long it took, however it ended."""
+        began = time.perf_counter()
+        try:
+            call()
+        finally:
+            self.observe(time.perf_counter() - began)
 
     @property
     def count(self) -> int:
@@ -78,7 +91,7 @@ class Measures:
         self.platform_limits = Tally("scope")
         self.limit_changes = Tally("scope", "direction")
         self.tokens = Tally("scope", "direction")
-        """`input` or `output`."""
+        """`input` and `output`, or `total` where they are not told apart."""
         self.gateway_request_seconds = Histogram(REQUEST_BOUNDS)
         """From the request's first byte in to the response's last byte out."""
         self.gateway_wait_seconds = Histogram(WAIT_BOUNDS)
@@ -93,3 +106,8 @@ class Measures:
         """A session, an HTTP slot or a gateway request got its slot after so many seconds in line."""
         self.grants += 1
         self.wait_seconds.observe(waited)
+
+    def reported(self, scope: str, signal: Signal) -> None:
+        """What somebody was told by a provider; only refusals for going too fast are counted, each of them."""
+        if isinstance(signal, RateLimited):
+            self.rate_limited.add(scope_reached(canonical_scope(scope), signal.reach))

@@ -84,6 +84,7 @@ class SlotContext(msgspec.Struct, eq=False):
     session: str | None
     priority: int
     since: float | None
+    tokens: int | None
     timeout: float | None
     on_queued: OnQueued
     slot: Slot | None = None
@@ -91,7 +92,7 @@ class SlotContext(msgspec.Struct, eq=False):
 
     def __aenter__(self) -> Coroutine[None, None, Slot]:
         return self.limiter._enter(
-            self.scope, self.session, self.priority, self.since, self.timeout, self.on_queued, False, self
+            self.scope, self.session, self.priority, self.since, self.tokens, self.timeout, self.on_queued, False, self
         )
 
     async def __aexit__(

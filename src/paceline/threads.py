@@ -117,13 +117,14 @@ class FromThread:
         session: str | None = None,
         priority: int = 0,
         since: float | None = None,
+        tokens: int | None = None,
         timeout: float | None = None,
     ) -> Iterator[ThreadSlot]:
         """`with` a slot: blocks this thread until its turn comes."""
         visit = _Visit()
 
         async def enter() -> "Slot":
-            slot = await self._limiter._enter(scope, session, priority, since, timeout, None, leased=False)
+            slot = await self._limiter._enter(scope, session, priority, since, tokens, timeout, None, leased=False)
             return visit.take(slot)
 
         loop = self._home()

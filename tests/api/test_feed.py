@@ -219,6 +219,17 @@ async def test_new_events_are_read_once_for_all_readers() -> None:
         assert stream.store.readings - before == 2  # the events, and that there are no more
 
 
+async def test_readers_that_come_back_at_many_places_leave_nothing_behind() -> None:
+    async with Stream() as stream:
+        await stream.tell(300)
+        for place in range(300):
+            reader = await stream.reader(after=place)
+            assert reader.source.ids == numbers(place + 1, 300)
+            await reader.leave()
+
+        assert len(stream.feed._joined) <= feeds.KEPT_CHUNKS
+
+
 async def test_a_slow_reader_goes_back_to_the_store_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "KEPT_FRAMES", 100)
     async with Stream() as stream:

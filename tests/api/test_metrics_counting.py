@@ -1,5 +1,8 @@
 """The plain numbers behind `/metrics`: what falls in which bucket, and how many names are told apart."""
 
+import pytest
+
+from paceline.core.signals import Overloaded, RateLimited
 from paceline.measures import MOST_NAMES, OTHER, Histogram, Measures, Tally
 
 
@@ -44,3 +47,23 @@ def test_a_grant_is_counted_with_its_wait() -> None:
     measures.granted(2.0)
 
     assert (measures.grants, measures.wait_seconds.count, measures.wait_seconds.total) == (2, 2, 2.0)
+
+
+def test_a_call_is_timed_also_when_it_fails() -> None:
+    histogram = Histogram((3600.0,))
+
+    with pytest.raises(ZeroDivisionError):
+        histogram.time(lambda: 1 / 0)
+
+    assert histogram.counts == [1, 0]
+
+
+def test_every_refusal_for_going_too_fast_is_counted_where_it_reaches() -> None:
+    measures = Measures()
+
+    measures.reported("anthropic/max-1/claude-opus-4-6", RateLimited())
+    measures.reported("anthropic/max-1/opus-4-6", RateLimited(reach="account"))
+    measures.reported("anthropic/max-1/opus-4-6", RateLimited())
+    measures.reported("anthropic/max-1/opus-4-6", Overloaded())
+
+    assert measures.rate_limited.values == {("anthropic/max-1/opus-4-6",): 2, ("anthropic/max-1",): 1}

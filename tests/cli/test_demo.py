@@ -5,6 +5,7 @@ import json
 from io import StringIO
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 from rich.console import Console
@@ -78,6 +79,7 @@ async def test_every_unit_is_done_through_a_429_and_a_closed_window_and_no_attem
         "follow in a wave",
         "review is done: 3 units",
         "6 of 6, none lost",
+        "The dashboard, for as long as this runs: http://127.0.0.1:",
     ):
         assert words in lines
 
@@ -93,6 +95,20 @@ async def test_a_demo_that_is_broken_off_leaves_no_process_behind() -> None:
         await asyncio.gather(running, return_exceptions=True)
 
     assert processes_of(url) == []
+
+
+async def test_the_dashboard_is_there_for_as_long_as_the_demo_runs() -> None:
+    async with httpx.AsyncClient(follow_redirects=True, trust_env=False) as client:
+        async with staged(CALM) as stage:
+            opened = await client.get(stage.url)  # with the cookie that comes with it, as a browser would
+            assert "<title>Paceline</title>" in opened.text
+            await stage.run()
+            overview = await client.get(httpx.URL(stage.url).join("/v1/overview"))
+
+        with pytest.raises(httpx.ConnectError):
+            await client.get(stage.url)
+
+    assert overview.json()["status"]["units"]["done"] == 2 * CALM.units
 
 
 async def test_the_screen_fits_an_ordinary_terminal_whatever_happens() -> None:

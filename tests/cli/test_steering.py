@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from tests.cli.conftest import Place, decode_lines, finish, read_until
 
+from paceline.cli.outlook import Outlook
 from paceline.cli.wiring import open_home
 from paceline.core.lifecycle import Outcome, Policy, settle_try
 from paceline.store import Settled
@@ -329,6 +330,15 @@ def test_a_campaigns_own_limit_is_kept_with_the_campaign(place: Place) -> None:
     place.give("limit", "campaign:docs", 3)
 
     assert place.ask("list")["campaigns"][0]["max_sessions"] == 3
+
+
+def test_a_cooldown_is_learnt_where_one_says_auto(place: Place) -> None:
+    answer = place.ask("cooldown", "acme", "auto")
+    with open_home() as home:
+        cooldowns = Outlook(home, time.time()).governor.cooldowns()
+
+    assert answer == {"ok": True, "scope": "acme", "seconds": "auto", "engine": "stopped"}
+    assert cooldowns["acme"] == "auto"
 
 
 def test_cooldown_is_stored(place: Place) -> None:

@@ -10,7 +10,23 @@ from paceline.core import Governor, GovernorSettings, Snapshot, Ticket, signals
 from paceline.core.signals import Budget, QuotaClosed, RateLimited, Signal
 from paceline.errors import InvalidInput
 
-ODD: tuple[object, ...] = (-1, 2.5, "4", "", True, math.nan, math.inf, -math.inf, 10**400, [], {}, b"x", object())
+ODD: tuple[object, ...] = (
+    None,
+    -1,
+    2.5,
+    "4",
+    "",
+    True,
+    False,
+    math.nan,
+    math.inf,
+    -math.inf,
+    10**400,
+    [],
+    {},
+    b"x",
+    object(),
+)
 KINDS = [
     kind
     for kind in vars(signals).values()

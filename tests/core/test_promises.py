@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
@@ -257,3 +258,40 @@ def test_a_refused_login_is_no_success() -> None:
     governor.release("canary", now=101.0)
 
     assert window_state(governor, 101.0) == "closed"
+
+
+def test_a_canary_that_says_nothing_is_joined_by_another_and_either_reopens_the_window() -> None:
+    governor = Governor(GovernorSettings(limits={"umans": 4}), now=0.0)
+    governor.report("umans", QuotaClosed(resets_at=100.0, window="5h"), now=0.0)
+    for name in ("first", "second", "third"):
+        governor.request(Ticket(name, ("umans",)), now=0.0)
+
+    granted = {
+        at: [effect.ticket_id for effect in governor.advance(now=at) if isinstance(effect, Granted)]
+        for at in (100.0, 999.0, 1000.0)
+    }
+    why = governor.why("third", now=1000.0)
+    governor.report("umans", Succeeded(ticket="first"), now=1010.0)
+
+    assert granted == {100.0: ["first"], 999.0: [], 1000.0: ["second"]}
+    assert why is not None
+    assert (why.reason, why.retry_at) == ("window_closed", 1900.0)
+    assert [effect.ticket_id for effect in governor.advance(now=1010.0) if isinstance(effect, Granted)] == ["third"]
+
+
+def test_a_canary_that_went_a_moment_too_early_at_the_reset_is_sent_again_in_seconds() -> None:
+    """However often the window was looked at before: resets are told in whole seconds, or minutes."""
+    governor = Governor(GovernorSettings(limits={"umans": 4}), now=0.0)
+    spent = QuotaClosed(resets_at=18_000.0, window="5h", source="field")
+    governor.report("umans", spent, now=0.0)
+    sent = []
+    for number in range(6):
+        ticket = Ticket(f"canary-{number}", ("umans",))
+        governor.request(ticket, now=governor.books.now)
+        while not governor.is_held(ticket.id):
+            governor.advance(now=governor.next_wakeup() or math.inf)
+        sent.append(governor.books.now)
+        governor.report("umans", msgspec.structs.replace(spent, ticket=ticket.id), now=sent[-1])
+        governor.release(ticket.id, now=sent[-1])
+
+    assert sent == [1800.0, 5400.0, 12_600.0, 18_000.0, 18_005.0, 18_020.0]

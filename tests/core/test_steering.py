@@ -164,3 +164,24 @@ def test_the_reserve_of_an_account_holds_for_the_windows_of_its_models() -> None
 def test_a_reserve_is_a_share(share: object) -> None:
     with pytest.raises(InvalidInput, match="share"):
         GovernorSettings(reserves={"umans": share})  # type: ignore[dict-item]
+
+
+def test_asking_for_a_cooldown_makes_no_scope_and_takes_what_setting_one_takes() -> None:
+    governor = Governor(GovernorSettings(cooldown=0.35, cooldowns={"slow": "auto"}), now=0.0)
+    governor.set_cooldown("anthropic/*/opus-*", 2.0, now=0.0)
+    before = governor.snapshot()
+
+    asked = {
+        scope: governor.get_cooldown(scope)
+        for scope in ("umans", "slow/max-1", "anthropic/*/opus-*", "anthropic/max-1/opus-4-6", "openai/*", "sessions")
+    }
+
+    assert asked == {
+        "umans": 0.35,
+        "slow/max-1": 0.35,  # nothing is learnt yet
+        "anthropic/*/opus-*": 2.0,
+        "anthropic/max-1/opus-4-6": 2.0,
+        "openai/*": 0.35,
+        "sessions": 0.0,
+    }
+    assert governor.snapshot() == before

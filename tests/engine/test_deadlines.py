@@ -1,9 +1,10 @@
 """A deadline picks the gentlest pace that makes it."""
 
+from paceline.core import Deferred
 from paceline.engine.deadlines import Deadlines
 from paceline.store import Campaign, UnitCounts
+from paceline.testing.house import HOUR, NOW, House
 
-HOUR = 3600.0
 NIGHTLY = Campaign(name="nightly", deadline=10 * HOUR)
 
 
@@ -36,3 +37,31 @@ def test_the_mean_follows_the_tries() -> None:
     needed = deadlines.sessions_needed(NIGHTLY, UnitCounts(todo=750), now=0.0)
 
     assert needed == 10
+
+
+async def test_units_that_are_held_back_for_a_deadline_say_so_until_it_is_their_turn() -> None:
+    async with House(pool=10) as house:
+        house.add("nightly", 20, deadline=NOW + 10 * HOUR)
+
+        await house.run(150.0)
+        held_back = house.engine.why_lines()
+        running = len(house.running())
+        house.change("nightly", deadline=None)
+        await house.run(30.0)
+
+        assert running == 1
+        detail = "held to the pace of its deadline, 2026-11-15 11:20 UTC"
+        assert held_back == {"nightly": Deferred("", "pacing", "campaign:nightly", detail)}
+        assert house.engine.why_lines() == {}
+
+
+async def test_on_each_of_its_accounts() -> None:
+    async with House(pool=10) as house:
+        house.add("nightly", 20, deadline=NOW + 10 * HOUR, accounts=("max-1", "max-2"), model="opus-4-6")
+
+        await house.run(150.0)
+
+        assert [(line, why.reason) for line, why in house.engine.why_lines().items()] == [
+            ("nightly max-1", "pacing"),
+            ("nightly max-2", "pacing"),
+        ]

@@ -2,8 +2,26 @@
 
 import pytest
 
-from paceline.core.signals import AuthFailed, BillingStop, Budget, Overloaded, QuotaClosed, RateLimited, Signal
-from paceline.protocols import earliest_retry, may_send_again, signals_of
+from paceline.core.signals import (
+    AuthFailed,
+    BillingStop,
+    Budget,
+    Overloaded,
+    PlatformLimit,
+    QuotaClosed,
+    RateLimited,
+    Signal,
+    Succeeded,
+)
+from paceline.protocols import (
+    answer_reader,
+    earliest_retry,
+    is_counted,
+    may_send_again,
+    signals_at_end,
+    signals_of,
+    with_pause,
+)
 
 NOW = 1_800_000_000.0
 ANTHROPIC_429 = (
@@ -74,3 +92,35 @@ def test_the_earliest_retry_is_the_latest_that_any_signal_names() -> None:
     assert earliest_retry([], NOW) is None
     assert earliest_retry([RateLimited(), Overloaded()], NOW) is None
     assert earliest_retry([RateLimited(retry_after=5.0), QuotaClosed(resets_at=NOW + 60)], NOW) == NOW + 60
+
+
+def test_at_its_end_an_answer_says_how_much_it_used_or_what_ended_it() -> None:
+    def at_end(status: int, body: bytes) -> list[Signal]:
+        headers = [(b"content-type", b"text/event-stream")]
+        reader = answer_reader(headers)
+        assert reader is not None
+        reader.feed(body)
+        return signals_at_end("anthropic-api", status, headers, error=body, reader=reader, seen_at=NOW)
+
+    overloaded = b'data: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n'
+
+    assert at_end(200, b'data: {"usage": {"output_tokens": 7}}\n') == [Succeeded(tokens=7)]
+    assert at_end(200, b"data: {}\n") == [Succeeded()]
+    assert [type(signal) for signal in at_end(200, overloaded)] == [Overloaded]
+    assert [type(signal) for signal in at_end(529, overloaded)] == [Overloaded]
+    assert at_end(404, b"no such thing") == []
+
+
+def test_what_is_sent_again_waits_first() -> None:
+    assert with_pause([]) == [Overloaded()]
+    assert with_pause([PlatformLimit(limit=4)]) == [PlatformLimit(limit=4), Overloaded()]
+    for pausing in (RateLimited(), Overloaded(), QuotaClosed(), PlatformLimit(limit=4, retry_after=1.0)):
+        assert with_pause([pausing]) == [pausing]
+
+
+def test_what_makes_a_model_work_takes_a_slot() -> None:
+    counted = ["/v1/messages", "/v1/responses", "/v1beta/models/m:generateContent", "/v1/chat/completions"]
+    free = ["/v1/messages/count_tokens", "/v1beta/models/m:countTokens", "/v1/files", "/v1/messages/batches/b/cancel"]
+
+    assert [path for path in counted + free if is_counted("POST", path)] == counted
+    assert not is_counted("GET", "/v1/models")

@@ -137,6 +137,12 @@ def test_each_provider_has_a_headroom_of_its_own(load: Load) -> None:
     assert governor_settings(found).headrooms["openai"] == "off"
 
 
+def test_a_cooldown_may_be_left_to_be_learnt(load: Load) -> None:
+    found = load('[providers.anthropic]\ncooldown = "auto"')
+
+    assert governor_settings(found).cooldowns == {"anthropic": "auto"}
+
+
 def test_variables_follow_the_tables_and_an_empty_one_counts_as_unset(load: Load) -> None:
     environ = {
         "PACELINE_ENGINE_HEARTBEAT": "500ms",

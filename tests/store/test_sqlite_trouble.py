@@ -118,6 +118,19 @@ def test_every_commit_waits_for_the_disk(path: Path) -> None:
     file.close()
 
 
+def test_one_commit_that_need_not_wait_changes_nothing_for_the_next(path: Path) -> None:
+    file = SqliteFile(str(path), busy_seconds=BRIEF, migrations=MIGRATIONS)
+
+    with file.writing_without_wait() as connection:
+        not_waited_for = connection.execute("PRAGMA synchronous").fetchone()[0]
+    with pytest.raises(StoreError, match="nowhere"), file.writing_without_wait() as connection:
+        connection.execute("INSERT INTO nowhere VALUES (1)")
+
+    with file.writing() as connection:
+        assert (not_waited_for, connection.execute("PRAGMA synchronous").fetchone()[0]) == (1, 2)
+    file.close()
+
+
 # -- other processes --------------------------------------------------------------------------------
 
 

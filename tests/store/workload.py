@@ -33,6 +33,7 @@ def _one_night(night: int, batch: int) -> Iterator[Verb]:
     yield _claiming(night, batch)
     yield lambda store: store.save_state("governor", b"%d" % night * 5_000)
     yield _leasing(night, batch)
+    yield lambda store: store.save_slots([], [f"{night}-0", f"{night}-1"])
     yield _settling(night)
     yield lambda store: store.wake_units(now=night + 45.0, limit=batch // 3)
     if night % 3 == 2:

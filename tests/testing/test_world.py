@@ -15,6 +15,8 @@ from paceline.testing.world.watched import BrokenPromise, WatchedGovernor
 
 SEEDS_PER_CHUNK = 50
 SUITE_SEEDS = 2_000
+ENGINE_SEEDS = 500
+ENGINE_SEEDS_PER_CHUNK = 25
 SOAK_SEEDS_PER_CHUNK = 500
 SOAK_SEEDS = 100_000
 
@@ -32,6 +34,21 @@ def test_no_promise_is_broken_in_a_long_soak(first: int) -> None:
         World(seed).run()
 
 
+@pytest.mark.parametrize("first", range(0, ENGINE_SEEDS, ENGINE_SEEDS_PER_CHUNK))
+def test_no_promise_is_broken_by_a_whole_engine(first: int) -> None:
+    """No limit exceeded, no unit lost or run twice, no attempt for what was no failure, and every wait has a reason."""
+    figures = [World(seed, engine=True).run().fleet for seed in range(first, first + ENGINE_SEEDS_PER_CHUNK)]
+    assert sum(figure.parks for figure in figures if figure is not None) > 0
+    assert sum(figure.crashes for figure in figures if figure is not None) > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(ENGINE_SEEDS, ENGINE_SEEDS + 20_000, ENGINE_SEEDS_PER_CHUNK))
+def test_no_promise_is_broken_by_a_whole_engine_in_a_long_soak(first: int) -> None:
+    for seed in range(first, first + ENGINE_SEEDS_PER_CHUNK):
+        World(seed, engine=True).run()
+
+
 @pytest.mark.parametrize("first", range(0, 40, 10))
 def test_shares_follow_priority(first: int) -> None:
     for seed in range(first, first + 10):
@@ -43,6 +60,7 @@ def test_shares_follow_priority(first: int) -> None:
 def test_the_same_seed_is_the_same_life() -> None:
     assert World(7, steps=200).run() == World(7, steps=200).run()
     assert World(7, steps=200).run() != World(8, steps=200).run()
+    assert World(7, engine=True).run() == World(7, engine=True).run()
 
 
 def test_figures_tell_what_happened() -> None:
@@ -223,7 +241,7 @@ def past_the_gate(_: WatchedGovernor) -> None:
         (over_the_limit, "scope umans has 2 live slots over its limit of 1"),
         (in_a_pause, "a granted in umans, which is paused for another 5.000 s"),
         (in_a_closed_window, "a granted in window quota of umans, 1000.000 s before the first canary"),
-        (beside_the_canary, "a granted while canary canary is out in window quota of umans"),
+        (beside_the_canary, "a granted while a canary is out in window quota of umans"),
         (with_an_old_token, "fencing token 1 of b is not above 1"),
         (past_the_gate, "b granted in umans: the reading 1 and 0 grants since leave nothing of 1"),
     ],

@@ -23,6 +23,7 @@ log = logging.getLogger("paceline.api")
 REPLAY_PAGE = 200
 KEPT_FRAMES = 2_000
 CHUNK_FRAMES = 200
+KEPT_CHUNKS = 50
 RETRY_MILLISECONDS = 2_000
 BEAT_SECONDS = 5.0
 SILENT_SECONDS = 10.0
@@ -171,6 +172,8 @@ class Feed:
             first = bisect_right(self._frames, place, key=lambda frame: frame.id)
             frames = self._frames[first : first + CHUNK_FRAMES]
             chunk = b"".join(frame.encoded() for frame in frames if wanted.accepts(frame.event))
+            if len(self._joined) >= KEPT_CHUNKS:
+                self._joined.clear()
             joined = self._joined[place, wanted] = chunk, frames[-1].id
         return joined
 

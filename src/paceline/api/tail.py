@@ -14,8 +14,8 @@ from paceline.store import Store, StoredEvent
 
 log = logging.getLogger("paceline.api")
 
-PAGE = 500
-REST_SECONDS = 0.1
+PAGE = 200
+REST_SECONDS = 0.25
 LOOK_SECONDS = 1.0
 
 Take = Callable[[Sequence[StoredEvent]], None]
@@ -43,13 +43,21 @@ class Tail:
     async def catch_up(self, take: Take, *, after: int) -> None:
         """Let `take` have what is stored after that id, page by page, and follow from there without gap or repeat."""
         while after < self.last:
-            page = [event for event in self._store.events(after=after, limit=PAGE) if event.id <= self.last]
+            page = [event for event in await self._page(after) if event.id <= self.last]
             if not page:
                 break
             take(page)
             after = page[-1].id
             await asyncio.sleep(0)
         self.follow(take)
+
+    async def _page(self, after: int) -> list[StoredEvent]:
+        while True:
+            try:
+                return self._store.events(after=after, limit=PAGE)
+            except StoreError as error:
+                log.warning("stored events could not be read, the next look tries again: %s", error)
+                await self._clock.sleep(LOOK_SECONDS)
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -69,6 +69,43 @@ def run(plan: PlanFile, update: Update = False, as_json: AsJson = False) -> None
 
 
 @commands.command(rich_help_panel=RUNNING)
+def up(
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Where to listen.", show_default="127.0.0.1, or as set")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="0 takes a free one.", show_default="7433, or as set")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the daemon: engine, HTTP API, gateway and page, until it is stopped.
+
+    Once it serves it prints one address with a token in it: open it in a browser. Campaigns are added with
+    [bold]paceline add[/bold], on the page or over HTTP. [bold]Ctrl-C[/bold] stops it; sessions that run go on by
+    themselves and are found again.
+
+    Exit codes: 0 stopped; 2 something is wrong with the settings, the token file or the address; 75 another engine
+    runs this home.
+    """
+    from paceline.cli.up import run_daemon  # the other commands need not load a web server
+
+    with open_home() as home:
+        run_daemon(home, host=host, port=port, as_json=as_json)
+
+
+@commands.command(rich_help_panel=RUNNING)
+def token(
+    read_only: Annotated[bool, typer.Option("--read-only", help="The one that is good for looking only.")] = False,
+    url: Annotated[bool, typer.Option("--url", help="The address that opens the page with it.")] = False,
+) -> None:
+    """Print the token of the HTTP API, made if there is none yet. Who has it can do all that you can do here."""
+    from paceline.cli.up import show_token
+
+    with open_home() as home:
+        show_token(home, read_only=read_only, as_url=url)
+
+
+@commands.command(rich_help_panel=RUNNING)
 def add(plan: PlanFile, update: Update = False, as_json: AsJson = False) -> None:
     """Add a plan to what the engine runs, or its new units to a campaign that is there already.
 
@@ -84,6 +121,30 @@ def preview(plan: PlanFile, as_json: AsJson = False) -> None:
     """Say what of a plan would be started now, and what holds the rest. Starts nothing, stores nothing."""
     with open_home() as home:
         show_preview(home, plan, as_json=as_json)
+
+
+@commands.command(rich_help_panel=RUNNING)
+def forecast(
+    plan: Annotated[Path | None, typer.Argument(metavar="[PLAN]", help="A plan file.")] = None,
+    replay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CAMPAIGN",
+            help="Play what has run again, against the settings of now.",
+            autocompletion=complete_campaign,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Play a plan through against the limits and windows: when it is done, when it parks, which pool is worth it.
+
+    It is played by the engine itself in virtual time, beside the campaigns that are stored, with durations and windows
+    as they were seen here. Starts nothing, stores nothing.
+    """
+    from paceline.cli.forecast.command import show_forecast  # the other commands need not load a simulation
+
+    with open_home() as home:
+        show_forecast(home, plan, replay=replay, as_json=as_json)
 
 
 @commands.command(rich_help_panel=RUNNING)
@@ -162,6 +223,18 @@ def status(as_json: AsJson = False) -> None:
     """Say whether an engine runs, what the pool does, and when the next parked unit resumes."""
     with open_home() as home:
         state.show_status(home, as_json=as_json)
+
+
+@commands.command(rich_help_panel=LOOKING)
+def top() -> None:
+    """Watch campaigns, capacity, units and events live in the terminal, and steer them; ? lists the keys.
+
+    Works next to an engine, and where none runs. For programs there is [bold]paceline status --json[/bold].
+    """
+    from paceline.cli.top.command import show_top  # the other commands need not load a terminal toolkit
+
+    with open_home() as home:
+        show_top(home)
 
 
 @commands.command(rich_help_panel=LOOKING)
@@ -263,7 +336,7 @@ def limit(
 @commands.command(rich_help_panel=CAPACITY)
 def cooldown(
     scope: Scope,
-    duration: Annotated[str, typer.Argument(metavar="350ms", help="How long; 0 for none.")],
+    duration: Annotated[str, typer.Argument(metavar="350ms|auto", help="How long, 0 for none; auto learns it.")],
     as_json: AsJson = False,
 ) -> None:
     """Set how long a released slot still counts, because the provider's own counter lags."""

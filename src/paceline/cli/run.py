@@ -26,6 +26,7 @@ from paceline.store import Campaign, Unit, UnitCounts
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOG_FILE = "paceline.log"
+LOGGERS = ("paceline", "uvicorn", "asyncio")
 LOG_BYTES = 1 << 20
 MOST_NAMED = 10
 
@@ -89,22 +90,25 @@ async def _drive(engine: Engine, view: View) -> bool:
 
 @contextlib.contextmanager
 def logged(home: Home) -> Iterator[LastWarning]:
-    """What the engine complains of goes to a file, and the last of it to the view."""
-    logger = logging.getLogger("paceline")
+    """What the engine and the server complain of goes to a file, and the last of it to the view."""
     warning = LastWarning(home.zone)
     file = logging.handlers.RotatingFileHandler(home.path / LOG_FILE, maxBytes=LOG_BYTES, backupCount=2, delay=True)
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    handlers = (warning, file)
-    for handler in handlers:
-        logger.addHandler(handler)
-    was_told, logger.propagate = logger.propagate, False
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    were_told = [logger.propagate for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(warning)
+        logger.addHandler(file)
+        logger.propagate = False
     try:
         yield warning
     finally:
-        logger.propagate = was_told
-        for handler in handlers:
-            logger.removeHandler(handler)
-            handler.close()
+        for logger, was_told in zip(loggers, were_told, strict=True):
+            logger.propagate = was_told
+            logger.removeHandler(warning)
+            logger.removeHandler(file)
+        warning.close()
+        file.close()
 
 
 # -- how it went -----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from paceline.cli.printing import print_value, say
 from paceline.cli.wiring import Home
 from paceline.core.checks import check_limit
 from paceline.core.scopes import SESSIONS
+from paceline.core.settings import AUTO
 from paceline.engine import orders
 from paceline.errors import InvalidInput, InvalidLimit
 from paceline.settings import parse_duration
@@ -93,6 +94,10 @@ def set_limit(home: Home, scope: str, text: str, *, as_json: bool) -> None:
 
 
 def set_cooldown(home: Home, scope: str, text: str, *, as_json: bool) -> None:
+    if text.lower() == AUTO:
+        scope = orders.set_cooldown(home.store, scope, AUTO, now=time.time())
+        _tell(home, f"the cooldown of {scope} is learnt from its usage readings", as_json, scope=scope, seconds=AUTO)
+        return
     seconds = 0.0 if text.strip() == "0" else parse_duration(text, "cooldown")
     scope = orders.set_cooldown(home.store, scope, seconds, now=time.time())
     _tell(home, f"a released slot of {scope} counts {seconds:g} s more", as_json, scope=scope, seconds=seconds)

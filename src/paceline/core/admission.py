@@ -70,6 +70,7 @@ def enqueue(books: Books, lane: Lane, ticket: Ticket, refusing: ScopeState | Non
         refusing = refusing or lane.watching
         assert refusing is not None
         park(lane, refusing)
+        _keep_tokens(books, lane, refusing)
     return waiter
 
 
@@ -81,6 +82,8 @@ def dequeue(books: Books, waiter: Waiter) -> bool:
     lane.group.waiting -= 1
     for scope in lane.scopes:
         scope.waiting -= 1
+        if scope.rate is not None:
+            scope.rate.let_go(waiter.ticket)
     had_claim = bool(books.claims) and waiter in books.claims
     if had_claim:
         withdraw_claim(books, waiter)
@@ -107,7 +110,15 @@ def park(lane: Lane, scope: ScopeState) -> None:
         watch(lane, scope)
 
 
+def _keep_tokens(books: Books, lane: Lane, scope: ScopeState) -> None:
+    """The head of the lane waits for the scope: what it needs of a rate there, no later one takes away."""
+    if scope.rate is not None:
+        scope.rate.keep_for(lane.head.ticket, books.now)
+
+
 def _stop_watching(lane: Lane) -> None:
+    if lane.size and lane.watching is not None and lane.watching.rate is not None:
+        lane.watching.rate.let_go(lane.head.ticket)
     if lane.watching is not None and lane in lane.watching.run_lanes:
         del lane.watching.run_lanes[lane]
         lane.watching.refresh()
@@ -133,13 +144,16 @@ def settle(books: Books, hot: list[ScopeState]) -> None:
         elif via is None:
             ready.remove(lane)
             park(lane, refusing)
+            _keep_tokens(books, lane, refusing)
         elif refusing is not via:
             _mark_passed_over(books, head, refusing)
             park(lane, refusing)
+            _keep_tokens(books, lane, refusing)
         elif _is_refused_for_itself(via, head.ticket, books.now):
             aside.append((lane, via))
             lane.watching = None
         else:
+            _keep_tokens(books, lane, via)
             hot = [scope for scope in hot if scope is not via]
     for lane, scope in aside:
         park(lane, scope)
@@ -166,9 +180,10 @@ def _rank(books: Books, lane: Lane) -> Rank:
 
 
 def _is_refused_for_itself(scope: ScopeState, ticket: Ticket, now: float) -> bool:
-    """Whether a smaller ticket might still pass where this one is refused."""
+    """Whether a smaller ticket, or the one that tokens are kept for, might still pass where this one is refused."""
     is_too_large = scope.budget is not None and scope.budget.obstacle(ticket.tokens, now) is not None
-    return is_too_large or (ticket.spread and scope.gate_reason(ticket, now) == "pacing")
+    is_behind = scope.rate is not None and scope.rate.is_kept_for_another(ticket)
+    return is_too_large or is_behind or (ticket.spread and scope.gate_reason(ticket, now) == "pacing")
 
 
 def _admit(books: Books, waiter: Waiter) -> None:

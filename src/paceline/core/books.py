@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 
 from paceline.core.limits import UNLIMITED, LimitTable, PatternTable
 from paceline.core.queue import Group, Lane, Waiter, watch, weight_of
+from paceline.core.rates import Rate, RateWindow
 from paceline.core.scope_state import ScopeState
 from paceline.core.scopes import ScopePattern, canonical_scope
 from paceline.core.settings import Cooldown, GovernorSettings, HeadroomMode
@@ -46,6 +47,7 @@ class Books:
         self.cooldowns: PatternTable[Cooldown] = PatternTable(settings.cooldowns, live_cooldowns or {})
         self.modes: PatternTable[HeadroomMode] = PatternTable(settings.headrooms, live_modes or {})
         self.reserves: PatternTable[float] = PatternTable(settings.reserves, {})
+        self.rates: PatternTable[Rate] = PatternTable(settings.rates, {})
         self.scopes: dict[str, ScopeState] = {}
         self.lanes: dict[LaneKey, Lane] = {}
         self.groups: dict[str | int, Group] = {}
@@ -80,7 +82,9 @@ class Books:
             )
             if name in self.settings.usage_scopes:
                 state.usage = UsageGate(self.settings.usage_interval, self.settings.usage_timeout)
-                state.refresh()
+            if (rate := self.rates.lookup(name)) is not None:
+                state.rate = RateWindow(rate[1])
+            state.refresh()
             self.scopes[name] = state
         return state
 
@@ -108,7 +112,7 @@ class Books:
         names = tuple(canonical_scope(name) for name in ticket.scopes)
         if not names:
             raise InvalidScope("a ticket must name at least one scope")
-        if (missing := self.limits.model_needed(names)) is not None:
+        if (missing := self.limits.model_needed(names) or self.rates.model_needed(names)) is not None:
             path, cap = missing
             raise UnresolvedModel(f"{path!r} names no model, but caps per model apply there ({cap}); add the model")
         return self._make_lane(key)
@@ -162,7 +166,9 @@ class Books:
             return
         self.forget_lanes()
         named = {*self.limits.entries(), *self.cooldowns.entries()}
-        self.scopes = {name: scope for name, scope in self.scopes.items() if name in named or not scope.is_idle}
+        self.scopes = {
+            name: scope for name, scope in self.scopes.items() if name in named or not scope.is_idle(self.now)
+        }
         busy = {lane.group for lane in self.lanes.values()} | {slot.lane.group for slot in self.slots.values()}
         self.groups = {name: group for name, group in self.groups.items() if group in busy}
         self._tidy_at = max(TIDY_AT_LEAST, 2 * (len(self.scopes) + len(self.lanes) + len(self.groups)))

@@ -84,7 +84,7 @@ def _full(scope: str, reason: Reason, live: int, cap: int) -> str:
 def _closed_window(scope: ScopeState, ticket: Ticket, now: float) -> tuple[str, float | None]:
     window = next(window for window in scope.windows.values() if window.blocks(ticket, now))
     if window.state == "probing":
-        return f"the {window.name} window of {scope.name} is being probed by {window.canary}", None
+        return f"the {window.name} window of {scope.name} is being probed by {window.canary}", window.probe_at
     if window.resets_at is None:
         belief = "its reset is unknown"
     else:
@@ -107,6 +107,10 @@ def _paced(scope: ScopeState, reason: Reason, ticket: Ticket, now: float) -> tup
     pacer = scope.pacer
     if pacer is not None and now < pacer.next_at:
         return f"starts in {scope.name} are {pacer.interval:.3g} s apart ({pacer.cause})", pacer.next_at
+    held_by_rate = scope.rate.obstacle(ticket, now) if scope.rate is not None else None
+    if scope.rate is not None and held_by_rate is not None:
+        what, at = held_by_rate
+        return f"{scope.name} {scope.rate.described(what)}; the next may start in {_seconds(at, now)}", at
     spent = scope.budget.obstacle(ticket.tokens, now) if scope.budget is not None else None
     what, resets_at = spent or ("budget", None)
     return f"no {what} left in {scope.name} for {_seconds(resets_at, now)}", resets_at

@@ -11,6 +11,7 @@ limiter, engine, gateway, simulator) drives the same methods:
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from paceline.core import snapshot as snapshots
@@ -27,7 +28,7 @@ from paceline.core.status import ScopeStatus, scope_status
 from paceline.core.steering import Steering
 from paceline.core.tickets import Ticket, check_ticket
 from paceline.core.timekeeping import move_to
-from paceline.core.verdicts import Deferred, Effect, Granted, Verdict
+from paceline.core.verdicts import Deferred, Effect, Granted, Reason, Verdict
 from paceline.errors import TicketConflict
 
 
@@ -216,6 +217,15 @@ class Governor(Steering):
     def statuses(self, *, now: float) -> list[ScopeStatus]:
         move_to(self.books, now)
         return [scope_status(state, self.books.now) for state in self.books.scopes.values()]
+
+    def waiting(self, *, now: float) -> Counter[tuple[str, Reason]]:
+        """How many tickets wait, by the scope and the reason that bind the first of their line."""
+        move_to(self.books, now)
+        found: Counter[tuple[str, Reason]] = Counter()
+        for lane in dict.fromkeys(waiter.lane for waiter in self.books.waiters.values()):
+            why = deferred(self.books, lane, lane.head.ticket, None)
+            found[why.scope, why.reason] += lane.size
+        return found
 
     def snapshot(self) -> Snapshot:
         """All of it, as a value that can be stored."""

@@ -49,6 +49,16 @@ class PatternTable(Generic[Value]):
     def entries(self) -> dict[str, Value]:
         return dict(self._merged)
 
+    def model_needed(self, scopes: tuple[str, ...]) -> tuple[str, str] | None:
+        """The provider path that names no model although caps per model apply to it, and such a cap."""
+        paths = [scope for scope in scopes if is_provider_scope(scope)]
+        for path in paths:
+            if path.count("/") < 2 and not any(other.startswith(path + "/") for other in paths):
+                for pattern in self._patterns:
+                    if self._merged[pattern.text] is not None and pattern.matches_account_of(path):
+                        return path, pattern.text
+        return None
+
     def _order(self) -> None:
         self._merged = {**self.settings, **self.live}
         self._patterns = [ScopePattern(text) for text in self._merged]
@@ -71,16 +81,6 @@ class LimitTable(PatternTable[int | None]):
         self.reset_live(text)
         if self.lookup(ScopePattern(text).text) is not None:
             self.set_live(text, None)
-
-    def model_needed(self, scopes: tuple[str, ...]) -> tuple[str, str] | None:
-        """The provider path that names no model although caps per model apply to it, and such a cap."""
-        paths = [scope for scope in scopes if is_provider_scope(scope)]
-        for path in paths:
-            if path.count("/") < 2 and not any(other.startswith(path + "/") for other in paths):
-                for pattern in self._patterns:
-                    if self._merged[pattern.text] is not None and pattern.matches_account_of(path):
-                        return path, pattern.text
-        return None
 
 
 def smallest(*limits: int | None) -> int | None:

@@ -153,7 +153,7 @@ def _quota_closed(books: Books, scope: ScopeState, signal: QuotaClosed, slot: Li
 
 
 def _is_canary(window: Window, slot: LiveSlot | None) -> bool:
-    return slot is not None and window.canary in (slot.ticket.id, slot.ticket.parent)
+    return slot is not None and window.is_probed_by(slot.ticket.id, slot.ticket.parent, slot.granted_at)
 
 
 def _platform_limit(books: Books, scope: ScopeState, signal: PlatformLimit) -> list[ScopeState]:
@@ -237,11 +237,15 @@ def _succeeded(books: Books, name: str, signal: Succeeded, slot: LiveSlot | None
         slot.reported = False
         if slot.lane.parent is not None:
             slot.lane.parent.heard = books.seq
+    settled: list[ScopeState] = []
     if signal.tokens is not None:
         for scope in scopes:
             if scope.budget is not None:
                 scope.budget.on_tokens(signal.tokens)
-    return on_success(books, scopes, slot)
+            if scope.rate is not None and slot is not None:
+                scope.rate.on_tokens(slot.ticket, slot.granted_at, signal.tokens)
+                settled.append(scope)  # it may have used less than it was expected to
+    return settled + on_success(books, scopes, slot)
 
 
 def on_success(books: Books, scopes: tuple[ScopeState, ...], slot: LiveSlot | None) -> list[ScopeState]:

@@ -11,6 +11,7 @@ from paceline.core.backoff import Pause, Reentry
 from paceline.core.headroom import Headroom, PlatformCap
 from paceline.core.limits import UNLIMITED, smallest
 from paceline.core.pacing import BudgetGate, Pacer, paced_until
+from paceline.core.rates import RateWindow
 from paceline.core.scopes import is_provider_scope
 from paceline.core.settings import Cooldown, HeadroomMode
 from paceline.core.tickets import Ticket
@@ -20,6 +21,13 @@ from paceline.core.windows import Window
 
 if TYPE_CHECKING:
     from paceline.core.queue import Lane, Watchers
+
+
+def cooldown_seconds(is_provider: bool, setting: Cooldown, learnt: float | None) -> float:
+    """Only a provider's counter lags."""
+    if not is_provider:
+        return 0.0
+    return (learnt or DEFAULT_LAG_SECONDS) if setting == "auto" else setting
 
 
 class ScopeState:
@@ -44,6 +52,7 @@ class ScopeState:
         "pacer",
         "pause",
         "platform",
+        "rate",
         "reentry",
         "reserve",
         "reserved",
@@ -76,6 +85,7 @@ class ScopeState:
         self.windows: dict[str, Window] = {}
         self.pacer: Pacer | None = None
         self.budget: BudgetGate | None = None
+        self.rate: RateWindow | None = None
         self.usage: UsageGate | None = None
         self.hold: str | None = None
         self.watchers: Watchers = {}
@@ -91,12 +101,8 @@ class ScopeState:
 
     @property
     def cooldown(self) -> float:
-        """How long a released slot still counts; only a provider's counter lags."""
-        if not self.is_provider:
-            return 0.0
-        if self.cooldown_setting == "auto":
-            return (self.usage.learnt_lag if self.usage else None) or DEFAULT_LAG_SECONDS
-        return self.cooldown_setting
+        """How long a released slot still counts."""
+        return cooldown_seconds(self.is_provider, self.cooldown_setting, self.usage.learnt_lag if self.usage else None)
 
     @property
     def release_lag(self) -> float:
@@ -110,15 +116,16 @@ class ScopeState:
         platform = self.platform.limit if self.platform else None
         return smallest(self.configured, platform, adaptive)
 
-    @property
-    def is_idle(self) -> bool:
+    def is_idle(self, now: float) -> bool:
         """Nothing here that a fresh state would not have."""
-        return not (self.used or self.lane_count or self.is_gated or self.headroom or self.platform)
+        if self.used or self.lane_count or self.headroom or self.platform or self._learnt_gates:
+            return False
+        return self.rate is None or self.rate.next_change(now) is None
 
-    def refresh(self) -> None:
-        """Recompute the hot numbers after any change of limits, gates or claims."""
-        effective = self.effective
-        self.is_gated = bool(
+    @property
+    def _learnt_gates(self) -> bool:
+        """All but a rate of one's own, which a fresh state has too."""
+        return bool(
             self.hold
             or self.pause
             or self.reentry
@@ -127,6 +134,11 @@ class ScopeState:
             or self.budget
             or self.usage
         )
+
+    def refresh(self) -> None:
+        """Recompute the hot numbers after any change of limits, gates or claims."""
+        effective = self.effective
+        self.is_gated = self._learnt_gates or self.rate is not None
         self.cap = UNLIMITED if effective is None else effective
         self.open_cap = 0 if self.is_gated else self.cap - self.reserved
         self.learns = bool(self.headroom or self.platform or self.pause or self.windows)
@@ -160,6 +172,8 @@ class ScopeState:
         if self.pacer is not None and now < self.pacer.next_at:
             return "pacing"
         if self.budget is not None and self.budget.obstacle(ticket.tokens, now) is not None:
+            return "pacing"
+        if self.rate is not None and self.rate.obstacle(ticket, now) is not None:
             return "pacing"
         return None
 
@@ -198,6 +212,8 @@ class ScopeState:
             self.refresh()
         if self.budget is not None:
             self.budget.on_grant(ticket.tokens)
+        if self.rate is not None:
+            self.rate.on_grant(ticket, now)
         if self.usage is not None and ticket.parent is None:
             self.usage.on_grant(now)
         return [window.name for window in self.windows.values() if window.on_grant(ticket.id, now)]
@@ -236,6 +252,8 @@ class ScopeState:
             times.append(self.pacer.next_at)
         if self.budget is not None:
             times.extend(self.budget.resets())
+        if self.rate is not None:
+            times.append(self.rate.next_change(now))
         if self.usage is not None:
             times.extend(self.usage.wakes())
         return times
@@ -246,6 +264,7 @@ class ScopeState:
         self.watchers = {
             group: [(key - seconds, seq, lane) for key, seq, lane in heap] for group, heap in self.watchers.items()
         }
-        for part in (self.pause, self.reentry, self.headroom, self.platform, self.pacer, self.usage, *self.windows.values()):
+        parts = (self.pause, self.reentry, self.headroom, self.platform, self.pacer, self.rate, self.usage)
+        for part in (*parts, *self.windows.values()):
             if part is not None:
                 part.shift(seconds)

@@ -1,14 +1,16 @@
 """What a Governor is told at the start. Checked whole before anything uses it."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from paceline.core.checks import check_limit, check_seconds
+from paceline.core.rates import Rate, check_rate
 from paceline.core.scopes import ScopePattern
 from paceline.errors import InvalidInput
 
 HeadroomMode = Literal["adaptive", "one-way", "off"]
+AUTO: Final = "auto"
 Cooldown = float | Literal["auto"]
 """Seconds, or learnt from how far the provider's own count trails behind."""
 HEADROOM_MODES: tuple[HeadroomMode, ...] = ("adaptive", "one-way", "off")
@@ -17,7 +19,8 @@ HEADROOM_MODES: tuple[HeadroomMode, ...] = ("adaptive", "one-way", "off")
 class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Scopes may be patterns; cooldowns, headrooms and reserves hold for all that lies inside as well.
 
-    `reserves` are the shares of every window that are left to the person.
+    `reserves` are the shares of every window that are left to the person. Each scope that matches an entry of
+    `rates` has that rate for itself.
     """
 
     limits: dict[str, int | None] = {}
@@ -26,6 +29,7 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
     headroom: HeadroomMode = "adaptive"
     headrooms: dict[str, HeadroomMode] = {}
     reserves: dict[str, float] = {}
+    rates: dict[str, Rate] = {}
     usage_scopes: tuple[str, ...] = ()
     default_pause: float = 30.0
     slot_timeout: float = 300.0
@@ -51,6 +55,9 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
             ScopePattern(scope)
             if isinstance(reserve, bool) or not isinstance(reserve, int | float) or not 0 <= reserve < 1:
                 raise InvalidInput(f"reserves[{scope!r}] must be a share from 0 to below 1; got {reserve!r}")
+        for scope, rate in self.rates.items():
+            ScopePattern(scope)
+            check_rate(rate, f"rates[{scope!r}]")
         for scope in self.usage_scopes:
             ScopePattern(scope)
         for name in ("default_pause", "lost_grace", "ageing"):
@@ -60,7 +67,7 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_cooldown(value: object, name: str) -> Cooldown:
-    return "auto" if value == "auto" else check_seconds(value, name)
+    return AUTO if value == AUTO else check_seconds(value, name)
 
 
 def check_headroom(mode: object, name: str) -> HeadroomMode:

@@ -5,7 +5,7 @@
 it was read: `field`, `header`, `text` or `backoff`.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -91,3 +91,16 @@ class Succeeded(Signal, frozen=True, kw_only=True):
 AnySignal = (
     RateLimited | Overloaded | QuotaClosed | PlatformLimit | BillingStop | AuthFailed | Usage | Budget | Succeeded
 )
+
+KINDS: Final[dict[str, type[AnySignal]]] = {
+    "rate_limited": RateLimited,
+    "overloaded": Overloaded,
+    "quota_closed": QuotaClosed,
+    "platform_limit": PlatformLimit,
+    "billing_stop": BillingStop,
+    "auth_failed": AuthFailed,
+    "usage": Usage,
+    "budget": Budget,
+    "succeeded": Succeeded,
+}
+"""Their names on the wire."""

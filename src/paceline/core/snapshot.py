@@ -15,6 +15,7 @@ from paceline.core.books import Books
 from paceline.core.headroom import Headroom, PlatformCap
 from paceline.core.pacing import RATE_SPAN_SECONDS, BudgetGate, Pacer
 from paceline.core.queue import Lane, Waiter
+from paceline.core.rates import LineKey, RateWindow, line_of
 from paceline.core.scope_state import ScopeState
 from paceline.core.settings import Cooldown, GovernorSettings, HeadroomMode
 from paceline.core.slots import LiveSlot
@@ -39,6 +40,7 @@ class ScopeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     windows: tuple[Window, ...] = ()
     pacer: Pacer | None = None
     budget: BudgetGate | None = None
+    rate: RateWindow | None = None
     usage: UsageGate | None = None
     hold: str | None = None
 
@@ -141,6 +143,7 @@ def _scope_record(scope: ScopeState) -> ScopeRecord:
             windows=tuple(scope.windows.values()),
             pacer=scope.pacer,
             budget=scope.budget,
+            rate=scope.rate,
             usage=scope.usage,
             hold=scope.hold,
         )
@@ -170,8 +173,9 @@ def rebuild(snapshot: Snapshot, settings: GovernorSettings | None) -> Books:
     books.finished_seconds, books.finished_slots = snapshot.finished_seconds, snapshot.finished_slots
     for group_record in snapshot.groups:
         _rebuild_group(books, group_record)  # in the order they appeared, which breaks ties
+    lines = {line_of(waiter.ticket) for waiter in snapshot.waiters}
     for record in snapshot.scopes:
-        _rebuild_scope(books, record)
+        _rebuild_scope(books, record, lines)
     for slot_record in snapshot.slots:
         _rebuild_slot(books, slot_record)
     _rebuild_line(books, snapshot)
@@ -192,7 +196,7 @@ def _rebuild_group(books: Books, record: GroupRecord) -> None:
     group.accrued, group.accrued_at = record.accrued, record.accrued_at
 
 
-def _rebuild_scope(books: Books, record: ScopeRecord) -> None:
+def _rebuild_scope(books: Books, record: ScopeRecord, lines: set[LineKey]) -> None:
     scope = books.scope(record.name)
     parts = deepcopy(record)
     scope.cooling = list(parts.cooling)
@@ -201,6 +205,8 @@ def _rebuild_scope(books: Books, record: ScopeRecord) -> None:
     scope.reentry = parts.reentry
     scope.windows = {window.name: window for window in parts.windows}
     scope.pacer, scope.budget, scope.hold = parts.pacer, parts.budget, parts.hold
+    if scope.rate is not None and parts.rate is not None:
+        scope.rate = parts.rate.under(scope.rate.rate, lines)
     if scope.usage is not None and parts.usage is not None:
         scope.usage = parts.usage
     scope.refresh()

@@ -2,11 +2,12 @@
 
 import msgspec
 
+from paceline.core.limits import UNLIMITED
 from paceline.core.scope_state import ScopeState
 from paceline.core.windows import Window
 
 
-class WindowStatus(msgspec.Struct, frozen=True):
+class WindowStatus(msgspec.Struct, frozen=True, gc=False):
     """A quota window: what is believed of it, from where, since when, and how far to trust it."""
 
     name: str
@@ -19,7 +20,7 @@ class WindowStatus(msgspec.Struct, frozen=True):
     used_ratio: float | None
 
 
-class ScopeStatus(msgspec.Struct, frozen=True):
+class ScopeStatus(msgspec.Struct, frozen=True, gc=False):
     """`limit` is the effective one: the smallest of `configured`, `platform` and `adaptive`."""
 
     scope: str
@@ -47,10 +48,10 @@ def scope_status(scope: ScopeState, now: float) -> ScopeStatus:
     reduced_from = headroom.reduced_from if headroom else None
     paused_until = scope.pause.until if scope.pause else None
     is_paused = paused_until is not None and now < paused_until
-    windows = tuple(_window_status(window) for window in scope.windows.values())
+    windows = tuple([_window_status(window) for window in scope.windows.values()]) if scope.windows else ()
     return ScopeStatus(
         scope=scope.name,
-        limit=scope.effective,
+        limit=None if scope.cap == UNLIMITED else scope.cap,
         configured=scope.configured,
         platform=scope.platform.limit if scope.platform else None,
         adaptive=adaptive,
@@ -63,10 +64,15 @@ def scope_status(scope: ScopeState, now: float) -> ScopeStatus:
         auto_reduced=adaptive is not None,
         auto_reduced_from=reduced_from,
         notice=_notice(scope, adaptive, reduced_from),
-        window=next((window for window in windows if window.state != "open"), windows[0] if windows else None),
+        window=_first(windows) if windows else None,
         windows=windows,
         held=scope.hold,
     )
+
+
+def _first(windows: tuple[WindowStatus, ...]) -> WindowStatus:
+    """The one to look at: one that is not open, if there is one."""
+    return next((window for window in windows if window.state != "open"), windows[0])
 
 
 def _window_status(window: Window) -> WindowStatus:

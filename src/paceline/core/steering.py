@@ -3,7 +3,8 @@
 from paceline.core.admission import settle
 from paceline.core.books import Books
 from paceline.core.reports import hold
-from paceline.core.scopes import ScopePattern, canonical_scope
+from paceline.core.scope_state import cooldown_seconds
+from paceline.core.scopes import ScopePattern, canonical_scope, is_provider_scope
 from paceline.core.settings import Cooldown, HeadroomMode, check_cooldown, check_headroom
 from paceline.core.shares import lift_blocked
 from paceline.core.timekeeping import move_to
@@ -53,7 +54,7 @@ class Steering:
 
     def ruling_limit(self, scope: str) -> tuple[str, bool] | None:
         """The entry that the scope's configured limit comes from: its name or pattern, and whether it was set live."""
-        found = self.books.limits.lookup(ScopePattern(scope).text)
+        found = self.books.limits.lookup(canonical_scope(scope))
         return None if found is None else (found[0], found[0] in self.books.limits.live)
 
     def _apply_limits(self, pattern: ScopePattern) -> None:
@@ -88,8 +89,12 @@ class Steering:
             state.refresh()
 
     def get_cooldown(self, scope: str) -> float:
-        """In seconds, as it is now."""
-        return self.books.scope(canonical_scope(scope)).cooldown
+        """In seconds, as it is now; of a pattern, as a scope that matches it would begin."""
+        text = ScopePattern(scope).text
+        known = self.books.scopes.get(text)
+        if known is not None:
+            return known.cooldown
+        return cooldown_seconds(is_provider_scope(text), self.books.cooldown_of(text), None)
 
     def cooldowns(self) -> dict[str, Cooldown]:
         return self.books.cooldowns.entries()

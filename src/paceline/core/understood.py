@@ -21,7 +21,10 @@ def understood(signal: Signal) -> Signal:
     odd: dict[str, object] = {}
     for name in signal.__struct_fields__:
         value = getattr(signal, name)
-        if value is not None and name in _READ and (read := _READ[name](value)) != value:
+        if name not in _READ or (value is None and name != "confidence"):
+            continue
+        read = _READ[name](value)
+        if type(read) is not type(value) or read != value:  # False equals 0.0, and is no number
             odd[name] = read
     return msgspec.structs.replace(signal, **odd) if odd else signal
 

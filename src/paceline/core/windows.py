@@ -14,12 +14,15 @@ from paceline.core.timed import Timed
 UNKNOWN_RESET_SECONDS = (300.0, 900.0, 1800.0, 3600.0)
 EARLY_PROBE_SECONDS = 1800.0
 DOUBTFUL_PROBE_SECONDS = 300.0
-JUST_PASSED_SECONDS = 5.0
+LATE_PROBE_SECONDS = (5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0)
+"""After a reset that has passed: most are told in whole seconds or minutes, few are off by an hour."""
 TRUSTED_CONFIDENCE = 0.5
 WAVE_SECONDS = 1.0
 WAVE_OVER_SECONDS = 0.02
 LULL_SECONDS = 60.0
 """A turn of the wave that nobody took for so long: there is no crowd left to hold back."""
+CANARY_SECONDS = 900.0
+"""A canary that says nothing for so long holds nobody up: another one goes."""
 STRUCTURED_SOURCES = ("field", "header")
 LENGTH_SECONDS = {"5h": 5 * 3600.0, "daily": 86400.0, "weekly": 7 * 86400.0, "monthly": 31 * 86400.0}
 
@@ -29,7 +32,7 @@ WindowState = Literal["open", "closed", "probing", "wave"]
 class Window(Timed):
     """One quota period of a scope. `probe_at` is when the next canary may go."""
 
-    relative_times: ClassVar[tuple[str, ...]] = ("seen_at", "wave_next_at")
+    relative_times: ClassVar[tuple[str, ...]] = ("seen_at", "probed_since", "wave_next_at")
 
     name: str
     state: WindowState = "open"
@@ -39,7 +42,10 @@ class Window(Timed):
     seen_at: float | None = None
     probe_at: float | None = None
     refusals: int = 0
+    late_refusals: int = 0
+    """Those since the believed reset has passed."""
     canary: str | None = None
+    probed_since: float | None = None
     wave_started: int = 0
     wave_next_at: float = 0.0
     used_ratio: float | None = None
@@ -50,15 +56,18 @@ class Window(Timed):
     def close(self, resets_at: float | None, source: str | None, confidence: float, now: float) -> None:
         """A refusal: the window is spent. Many sessions that meet the same closing are one refusal."""
         if self.state in ("open", "wave"):
-            self.refusals = 0
+            self.refusals = self.late_refusals = 0
         if self.state != "closed":
             self.refusals += 1
-        self.state, self.canary = "closed", None
+            self.late_refusals += self.resets_at is not None and self.resets_at <= now
+        self.state, self.canary, self.probed_since = "closed", None, None
         self.believe(resets_at, source, confidence, now)
 
     def believe(self, resets_at: float | None, source: str | None, confidence: float, now: float) -> None:
         """News of the reset. Structured evidence outranks parsed text about the same window."""
         if not self._outranks(source, now):
+            if resets_at is not None and resets_at > now:
+                self.late_refusals = 0
             self.resets_at, self.source, self.seen_at = resets_at, source, now
             self.confidence = self._plausible(resets_at, confidence, now)
         if self.state == "closed":
@@ -84,8 +93,7 @@ class Window(Timed):
         if self.resets_at is None:
             return now + UNKNOWN_RESET_SECONDS[min(tried, len(UNKNOWN_RESET_SECONDS) - 1)]
         if self.resets_at <= now:
-            first = JUST_PASSED_SECONDS if tried == 0 else UNKNOWN_RESET_SECONDS[min(tried - 1, 3)]
-            return now + first
+            return now + LATE_PROBE_SECONDS[min(max(0, self.late_refusals - 1), len(LATE_PROBE_SECONDS) - 1)]
         trusted = self.confidence >= TRUSTED_CONFIDENCE
         early = EARLY_PROBE_SECONDS if trusted else DOUBTFUL_PROBE_SECONDS
         return min(self.resets_at, now + early * float(2 ** min(tried, 12)))
@@ -94,23 +102,29 @@ class Window(Timed):
         """Whether the ticket must wait. A canary session's own runs may pass: they are the probe."""
         if self.state == "open":
             return False
-        if self.state == "probing":
-            return ticket.parent is None or ticket.parent != self.canary
+        if self.state == "probing" and ticket.parent is not None and ticket.parent == self.canary:
+            return False
         opens_at = self.opens_at
         return opens_at is not None and now < opens_at
 
     @property
     def opens_at(self) -> float | None:
         """When the next one may pass by time alone."""
-        if self.state == "closed":
+        if self.state in ("closed", "probing"):
             return self.probe_at
         return self.wave_next_at if self.state == "wave" else None
+
+    def is_probed_by(self, ticket_id: str, parent: str | None, granted_at: float) -> bool:
+        """Whether it is the canary, a run of it, or an earlier canary that took its time."""
+        is_canary = self.canary is not None and self.canary in (ticket_id, parent)
+        return is_canary or (self.probed_since is not None and granted_at >= self.probed_since)
 
     def on_grant(self, ticket_id: str, now: float) -> bool:
         """A ticket passed; true if it went as the canary."""
         self.started_since_reading += 1
-        if self.state == "closed":
-            self.state, self.canary = "probing", ticket_id
+        if self.state == "closed" or (self.state == "probing" and self.probe_at is not None and now >= self.probe_at):
+            self.state, self.canary, self.probe_at = "probing", ticket_id, now + CANARY_SECONDS
+            self.probed_since = now if self.probed_since is None else self.probed_since
             return True
         if self.state == "wave":
             self.wave_started += 1
@@ -124,7 +138,7 @@ class Window(Timed):
     def on_canary_accepted(self, now: float) -> None:
         """The provider took the canary: the rest may follow."""
         self.state, self.canary = "wave", None
-        self.resets_at = self.probe_at = None
+        self.resets_at = self.probe_at = self.probed_since = None
         self.refusals = 0
         self.wave_started, self.wave_next_at = 0, now
 

@@ -33,8 +33,8 @@ def _carry_out(governor: Governor, event: Event, now: float) -> None:
             governor.set_limit(scope, limit, now=now)
         case "remove", _:
             governor.remove_limit(scope, now=now)
-        case "cooldown", {"seconds": float() | int() as seconds}:
-            governor.set_cooldown(scope, seconds, now=now)
+        case "cooldown", {"seconds": float() | int() | "auto" as cooldown}:
+            governor.set_cooldown(scope, cooldown, now=now)
         case "reset", _:
             governor.reset_limit(scope, now=now)
         case "restore", _:

@@ -30,11 +30,12 @@ from paceline.engine.parking import Parking, accounts_within
 from paceline.engine.remembered import CommandReader, load_governor, save_governor
 from paceline.engine.sessions import LiveSession
 from paceline.engine.settling import Settling
-from paceline.engine.telling import Listeners, unit_event
+from paceline.engine.telling import Listeners, start_event, unit_event
 from paceline.errors import EngineBusy, InvalidInput, PacelineError
 from paceline.events import Event
 from paceline.executors import Executor, Handle
 from paceline.limiter import Limiter
+from paceline.measures import Measures
 from paceline.store import Campaign, Settled, Store, Unit
 from paceline.usage import UsageSource
 
@@ -64,6 +65,7 @@ class Engine:
         self.settings = settings
         self.store = store
         self.clock = clock
+        self.measures = Measures()
         self._executor = executor
         self._agents = functools.cache(agents)
         self._environ = dict(environ)
@@ -92,10 +94,11 @@ class Engine:
         """Everything that asks this Governor. Slots of `limiter` and sessions share every limit."""
         self.governor = governor
         self.limiter = Limiter.over(governor, clock=self.clock, usage=self._usage, others=self._hear)
+        self.limiter.measures = self.measures
         self._lines = Lines(governor, self.settings.accounts, self._owner)
         self._parking = Parking(governor)
         self._settling = Settling(self.settings, self._lines, self._parking)
-        self._outside = OutsideSlots(self.store, governor, self.tell)
+        self._outside = OutsideSlots(self.store, governor, self.tell, self.measures)
         self.leases = Leases(self._outside, self.limiter, clock=self.clock, tell=self.tell, sessions=self.live_sessions)
 
     # -- the loop ----------------------------------------------------------------------------
@@ -116,7 +119,7 @@ class Engine:
     def _try_pass(self) -> tuple[bool, float | None]:
         """Whether nothing is left to do, and when time alone changes something."""
         try:
-            self.make_pass()
+            self.measures.pass_seconds.time(self.make_pass)
             return self.is_idle(), self.store.next_resume_at()
         except EngineBusy:
             self._leads = False
@@ -323,7 +326,8 @@ class Engine:
         """Tell the Governor, and let what it says to it name the unit."""
         effects = self.governor.books.effects
         already = len(effects)
-        self.governor.report(session.scope or f"agent:{session.profile.name}", signal, now=now)
+        self.governor.report(session.told_scope, signal, now=now)
+        self.measures.reported(session.told_scope, signal)
         for index, effect in enumerate(effects[already:], already):
             if isinstance(effect, Event):
                 effects[index] = msgspec.structs.replace(effect, unit=session.unit.id)
@@ -388,6 +392,7 @@ class Engine:
         for effect in heard:
             if isinstance(effect, Granted):
                 self._granted.append(effect.ticket_id)
+                self.measures.granted(effect.waited)
             elif isinstance(effect, Event):
                 self._take_event(effect)
 
@@ -452,8 +457,7 @@ class Engine:
         session = self._session(unit, line.campaign, line.account, ticket, handle)
         self._note_neighbours(session)
         self._live[unit.id] = session
-        name = "unit.resumed" if unit.counters.parks else "unit.started"
-        self.tell(name, scope=line.scopes[-1], unit=unit.id, attempt=unit.attempt, session_id=unit.session_id)
+        self._news.append(start_event(unit, line.scopes[-1], now))
         return None
 
     def _note_neighbours(self, session: LiveSession) -> None:

@@ -10,8 +10,10 @@ import logging
 import math
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from paceline.clock import Clock, TimerHandle
 from paceline.core import Deferred
@@ -45,22 +47,26 @@ KEPT_PLACE_SECONDS = 5.0
 """How long a call whose wait ran out keeps its place, for the next one with its key."""
 
 HungUp = Callable[[], Awaitable[object]]
+Text = Annotated[str, Meta(min_length=1, max_length=LONGEST_TEXT)]
 
 
 class CallerGone(Exception):
     """Whoever asked has hung up: there is nobody to answer."""
 
 
-class SlotRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for. `wait` seconds at most, and not at all by default."""
+class SlotRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is asked for: a slot in a provider path, within `wait` seconds, for `ttl` seconds until it is renewed.
+
+    `since` is when the agent's prompt started. With an `idempotency_key`, asking again is asking for the same slot.
+    """
 
     scope: str
-    wait: float = 0.0
-    session: str | None = None
-    priority: int = 0
+    wait: Annotated[float, Meta(ge=0.0, le=LONGEST_WAIT)] = 0.0
+    session: Text | None = None
+    priority: Annotated[int, Meta(ge=-LARGEST_PRIORITY, le=LARGEST_PRIORITY)] = 0
     since: float | None = None
-    ttl: float = DEFAULT_TTL
-    idempotency_key: str | None = None
+    ttl: Annotated[float, Meta(ge=SHORTEST_TTL, le=LONGEST_TTL)] = DEFAULT_TTL
+    idempotency_key: Text | None = None
 
 
 class Leases:

@@ -6,6 +6,7 @@ where a slot opens. Here: which tickets to keep in line. Never here: units, proc
 
 import math
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -64,6 +65,8 @@ class Lines:
                 target = min(units, longest, (most or {}).get(campaign.name, units))
                 if campaign.state != "active":
                     target = 0
+                elif units and not target:
+                    self._troubles[campaign.name, account_name] = _paced(campaign)
                 for ticket_id in list(line.waiting)[target:]:
                     self.give_back(ticket_id, now)
                 wanted += [line] * (target - len(line.waiting))
@@ -184,3 +187,10 @@ class Lines:
             return 0.0
         status = self._governor.status(f"{line.account.provider}/{line.account.name}", now=now)
         return max((window.used_ratio or 0.0 for window in status.windows), default=0.0) if status else 0.0
+
+
+def _paced(campaign: Campaign) -> Deferred:
+    """As many of it run as make its deadline, and none may start."""
+    deadline = datetime.fromtimestamp(campaign.deadline or 0.0, UTC)
+    detail = f"held to the pace of its deadline, {deadline:%Y-%m-%d %H:%M} UTC"
+    return Deferred("", "pacing", f"campaign:{campaign.name}", detail)

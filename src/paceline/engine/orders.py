@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from paceline.core.checks import check_limit, check_seconds
+from paceline.core.checks import check_limit
 from paceline.core.scopes import RUNS, SESSIONS, ScopePattern, is_provider_scope
+from paceline.core.settings import Cooldown, check_cooldown
 from paceline.engine import control
 from paceline.engine.looking import find_campaign
 from paceline.engine.plan import Plan, check_campaign
@@ -151,12 +152,12 @@ def reset_limit(store: Store, scope: str, *, now: float) -> str:
     return scope
 
 
-def set_cooldown(store: Store, scope: str, seconds: float, *, now: float) -> str:
-    """How long a released slot still counts."""
+def set_cooldown(store: Store, scope: str, cooldown: Cooldown, *, now: float) -> str:
+    """How long a released slot still counts: seconds, or "auto" to learn it from usage readings."""
     scope = ScopePattern(scope).text
     if not is_provider_scope(scope):
         raise InvalidInput(f"{scope} has no cooldown: only what a provider counts has one, such as anthropic/max-1")
-    control.send(store, "cooldown", now=now, scope=scope, seconds=check_seconds(seconds, "cooldown"))
+    control.send(store, "cooldown", now=now, scope=scope, seconds=check_cooldown(cooldown, "cooldown"))
     return scope
 
 

@@ -20,6 +20,7 @@ from paceline.engine.remembered import CommandReader, load_governor, save_govern
 from paceline.errors import PacelineError
 from paceline.events import Event
 from paceline.executors.processes import boot_id, start_ticks
+from paceline.measures import Measures
 from paceline.store import ProcessId, Store, StoredEvent, StoredSlot
 
 log = logging.getLogger("paceline.engine")
@@ -57,10 +58,13 @@ def ticket_of(slot: StoredSlot) -> Ticket:
 class OutsideSlots:
     """Takes requests in, tells grants, and lets go of holders that are gone. `save` stores what has changed since."""
 
-    def __init__(self, store: Store, governor: Governor, tell: Tell | None = None) -> None:
+    def __init__(
+        self, store: Store, governor: Governor, tell: Tell | None = None, measures: Measures | None = None
+    ) -> None:
         self._store = store
         self._governor = governor
         self._tell = tell or (lambda name, **fields: None)
+        self._measures = measures or Measures()
         self._slots: dict[str, StoredSlot] = {}
         self._by_key: dict[str, str] = {}
         self._due: list[tuple[float, str]] = []
@@ -109,6 +113,7 @@ class OutsideSlots:
             lease = replace(lease, token=self._next_token(), expires_at=effect.granted_at + lease.ttl)
         slot = replace(slot, granted_at=effect.granted_at, waiting=None, lease=lease)
         self._keep(slot)
+        self._measures.granted(effect.waited)
         self._tell("slot.granted", scope=slot.scopes[-1], ticket=slot.id, waited=effect.waited)
         self.on_granted(slot)
         return lease is None
@@ -139,8 +144,11 @@ class OutsideSlots:
 
     def report(self, slot: StoredSlot, signal: AnySignal, now: float) -> None:
         """What the slot's provider answered."""
-        signed = replace(signal, ticket=ticket_of(slot).id)
-        self._governor.report(slot.scopes[-1], signed, now=now)
+        self._report(slot.scopes[-1], replace(signal, ticket=ticket_of(slot).id), now)
+
+    def _report(self, scope: str, signal: AnySignal, now: float) -> None:
+        self._governor.report(scope, signal, now=now)
+        self._measures.reported(scope, signal)
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -206,8 +214,7 @@ class OutsideSlots:
             case "slot_release":
                 self.let_go(str(event.fields["id"]), now)
             case "slot_report":
-                signal = msgspec.convert(event.fields["signal"], AnySignal)
-                self._governor.report(event.scope or "", signal, now=now)
+                self._report(event.scope or "", msgspec.convert(event.fields["signal"], AnySignal), now)
 
     # -- what is kept ----------------------------------------------------------------------------
 

@@ -68,6 +68,11 @@ class LiveSession:
         return self.ticket.scopes[-1] if self.account is not None else None
 
     @property
+    def told_scope(self) -> str:
+        """What its signals are about: its provider path, or else the agent's own login."""
+        return self.scope or f"agent:{self.profile.name}"
+
+    @property
     def has_payer(self) -> bool:
         """Whether there is a login to hold. A plan's own command may fail at any server: that is its own failure."""
         return self.account is not None or bool(self.profile.start)

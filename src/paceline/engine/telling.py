@@ -1,11 +1,11 @@
-"""What the engine says of a unit when a try is over, and to whom: those who want to know that there is news."""
+"""What the engine says of a unit when a try begins and ends, and to whom: those who want to know that there is news."""
 
 import logging
 from collections.abc import Callable
 
 from paceline.core.lifecycle import Settlement
 from paceline.events import Event
-from paceline.store import Settled
+from paceline.store import Settled, Unit
 
 log = logging.getLogger("paceline.engine")
 
@@ -27,6 +27,12 @@ class Listeners:
                 on_stored()
             except Exception:
                 log.exception("a listener failed")
+
+
+def start_event(unit: Unit, scope: str, now: float) -> Event:
+    """A try begins, at the very time that is stored with its unit."""
+    name = "unit.resumed" if unit.counters.parks else "unit.started"
+    return Event(name, now, scope, unit.id, {"attempt": unit.attempt, "session_id": unit.session_id})
 
 
 def unit_event(record: Settled, now: float) -> Event:

@@ -11,10 +11,17 @@
 The gateway and `paceline.integrations` carry requests by these; neither decides any of it itself.
 """
 
-from paceline.protocols.answers import earliest_retry, is_idempotent, may_send_again, signals_of
+from paceline.protocols.answers import (
+    earliest_retry,
+    is_idempotent,
+    may_send_again,
+    signals_at_end,
+    signals_of,
+    with_pause,
+)
 from paceline.protocols.calls import CallReader
 from paceline.protocols.errors import error_body, error_headers
-from paceline.protocols.families import Family, detect_name, family_of, model_in_path, scope_of
+from paceline.protocols.families import Family, detect_name, family_of, is_counted, model_in_path, scope_of
 from paceline.protocols.keys import PresentedKey, key_place, login_refusal, presented_key, with_key
 from paceline.protocols.usage import AnswerReader, answer_reader
 
@@ -29,6 +36,7 @@ __all__ = [
     "error_body",
     "error_headers",
     "family_of",
+    "is_counted",
     "is_idempotent",
     "key_place",
     "login_refusal",
@@ -36,6 +44,8 @@ __all__ = [
     "model_in_path",
     "presented_key",
     "scope_of",
+    "signals_at_end",
     "signals_of",
     "with_key",
+    "with_pause",
 ]

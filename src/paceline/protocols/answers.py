@@ -15,8 +15,10 @@ from paceline.core.signals import (
     QuotaClosed,
     RateLimited,
     Signal,
+    Succeeded,
 )
 from paceline.detect import Observation, detect
+from paceline.protocols.usage import AnswerReader
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -38,6 +40,30 @@ def signals_of(name: str, status: int, headers: Headers, body: bytes, *, seen_at
     texts = {key.decode("latin-1"): value.decode("latin-1") for key, value in headers}
     text = body[:LONGEST_ERROR].decode("utf-8", "replace")
     return detect(Observation(provider=name, channel="http", text=text, status=status, headers=texts, seen_at=seen_at))
+
+
+def signals_at_end(
+    name: str, status: int, headers: Headers, *, error: bytes, reader: AnswerReader | None, seen_at: float
+) -> list[Signal]:
+    """What an answer says once it is over: what it was refused for, or that it went well and how much it used.
+
+    `error` is the body of an answer that is none; `reader` has read the body of one that is.
+    """
+    if status >= 400:
+        return signals_of(name, status, headers, error, seen_at=seen_at)
+    broken = reader.error if reader is not None else None
+    ended_by = [] if broken is None else signals_of(name, 500, headers, broken, seen_at=seen_at)
+    return ended_by or [Succeeded(tokens=None if reader is None else reader.tokens)]
+
+
+def with_pause(signals: Sequence[Signal]) -> list[Signal]:
+    """The signals of a refusal that is to be sent again, with one that makes it wait: at once it is refused again."""
+    is_paused = any(
+        isinstance(signal, RateLimited | Overloaded | QuotaClosed)
+        or (isinstance(signal, PlatformLimit) and signal.retry_after is not None)
+        for signal in signals
+    )
+    return [*signals] if is_paused else [*signals, Overloaded()]
 
 
 def may_send_again(

@@ -12,8 +12,7 @@ Family = Literal["anthropic", "openai", "gemini"]
 """How a protocol spells keys, errors and usage. `openai` is Chat Completions, Responses and all that took them over."""
 
 UNNAMED_MODEL = "unnamed"
-"""The model of requests that name none: lists of models, files, batches. They are counted, under a name of their own,
-so that caps per model can be told to hold for them or not."""
+"""The model of requests that name none, so that caps per model can be told to hold for them or not."""
 
 _FAMILY_OF_PROVIDER: dict[str, Family] = {
     "anthropic": "anthropic",
@@ -37,6 +36,7 @@ _NAME_IN_DETECT = {
 _ANTHROPIC_PATH = re.compile(r"/v\d/(?:messages(?:/count_tokens|/batches\b.*)?|complete)/?$")
 _OPENAI_PATH = re.compile(r"/(?:chat/completions|completions|responses(?:/.*)?|embeddings|audio/\w+|images/\w+)/?$")
 _GEMINI_PATH = re.compile(r"/(?:models|tunedModels)/[^/]+:\w+$")
+_UNCOUNTED_PATH = re.compile(r"(?:/count_tokens|:countTokens|/files|/uploads|/batches)(?:/|$)")
 _MODEL_IN_PATH = re.compile(r"/(?:models|tunedModels|deployments)/([^/:]+(?::[^/:]+)*?)(?::\w+$|/|$)")
 _NO_NAME = re.compile(r"[^A-Za-z0-9._:@+~-]")
 _LONGEST_MODEL = 120
@@ -52,6 +52,11 @@ def family_of(provider: str, path: str = "") -> Family:
     if _GEMINI_PATH.search(path):
         return "gemini"
     return _FAMILY_OF_PROVIDER.get(provider, "openai")
+
+
+def is_counted(method: str, path: str) -> bool:
+    """Whether a request takes a slot: what makes a model work does, what lists, counts or stores does not."""
+    return method.upper() == "POST" and _UNCOUNTED_PATH.search(path) is None
 
 
 def home_family(provider: str) -> Family | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import SplitResult, urlsplit
 
 from paceline.core.checks import LARGEST_LIMIT
+from paceline.core.settings import AUTO, Cooldown
 from paceline.errors import InvalidDuration, InvalidInput, InvalidScope
 from paceline.settings.documents import PrivateValue, did_you_mean
 from paceline.settings.durations import parse_duration
@@ -40,6 +41,16 @@ def whole(least: int, most: int) -> Callable[[object], int]:
 def duration(value: object) -> float:
     """Zero is allowed: it turns the thing off."""
     return _duration(value, above_zero=False)
+
+
+def cooldown(value: object) -> Cooldown:
+    """A duration, or learnt."""
+    if value == AUTO:
+        return AUTO
+    try:
+        return duration(value)
+    except InvalidInput as error:
+        raise InvalidInput(f'{error}; or "{AUTO}" to learn it from usage readings') from None
 
 
 def span(value: object) -> float:

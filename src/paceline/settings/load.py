@@ -13,6 +13,8 @@ import msgspec
 
 from paceline.agents import Account, AgentProfile, check_agent, load_agent
 from paceline.agents.launch import metered_variables
+from paceline.core.checks import LARGEST_LIMIT
+from paceline.core.rates import Rate
 from paceline.core.scopes import RUNS, SESSIONS, ScopePattern, canonical_scope
 from paceline.core.settings import HEADROOM_MODES
 from paceline.errors import InvalidInput, InvalidSettings
@@ -23,6 +25,7 @@ from paceline.settings.documents import (
     KeyPlace,
     Mistakes,
     checked_fields,
+    path_text,
     read_toml,
     refuse_key,
     refuse_value,
@@ -30,6 +33,7 @@ from paceline.settings.documents import (
 )
 from paceline.settings.environment import HOME, expand_home, find_file, home_folder, read_environment
 from paceline.settings.model import (
+    SHIPPED,
     AccountSettings,
     ApiTable,
     ConfiguredLimit,
@@ -57,6 +61,12 @@ def provider_name(value: object) -> str:
     return name
 
 
+_per_minute = checks.whole(1, LARGEST_LIMIT)
+RATES: Mapping[str, Check] = {
+    "rpm": _per_minute,
+    "tpm": _per_minute,
+    "max_parallel_requests": checks.whole(1, LARGEST_LIMIT),
+}
 FIXED_TABLES: Mapping[str, Mapping[str, Check]] = {
     "pool": {"sessions": checks.limit, "runs": checks.limit},
     "engine": {
@@ -76,7 +86,7 @@ FIXED_TABLES: Mapping[str, Mapping[str, Check]] = {
 }
 NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
     "providers": {
-        "cooldown": checks.duration,
+        "cooldown": checks.cooldown,
         "headroom": checks.one_of(*HEADROOM_MODES),
         "usage_url": checks.web_url,
     },
@@ -87,10 +97,13 @@ NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
         "reserve": checks.share,
         "base_url": checks.web_url,
         "key_env": checks.variable_name,
+        "via_gateway": checks.truth,
+        **RATES,
     },
+    "rates": RATES,
     "agents": {field.name: checks.anything for field in msgspec.structs.fields(AgentProfile)},
 }
-TABLES = ("pool", "limits", "providers", "accounts", "engine", "api", "store", "agents")
+TABLES = ("pool", "limits", "rates", "providers", "accounts", "engine", "api", "store", "agents")
 
 
 _Named = TypeVar("_Named", ProviderSettings, AccountSettings, AgentProfile)
@@ -193,6 +206,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
     providers = _assemble(layers, "providers", _provider)
     accounts = _assemble(layers, "accounts", lambda layers, name: _account(layers, name, environ))
     agents = _assemble(layers, "agents", _agent)
+    rates = _rates(layers, accounts)
     mistakes.raise_as(InvalidSettings)
     return Settings(
         home=home,
@@ -200,6 +214,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
         limits=layers.limits,
         providers=providers,
         accounts=accounts,
+        rates=rates,
         engine=msgspec.convert(layers.fields("engine"), EngineTable),
         api=msgspec.convert(layers.fields("api"), ApiTable),
         store_url=_store_url(layers, home, file or start, start, environ),
@@ -244,8 +259,10 @@ def _account(layers: _Layers, name: str, environ: Mapping[str, str]) -> AccountS
         layers.mistakes.add(place, f"{name!r:.80} cannot name an account: {error}")
     if not {"provider", "kind"} <= fields.keys():
         return None
+    fields = {key: value for key, value in fields.items() if key not in RATES}
     account = msgspec.convert({"name": name, **fields}, AccountSettings)
     _refuse_metered(layers, account)
+    _refuse_gateway(layers, account)
     env = {variable: expand_home(content, environ) for variable, content in account.env.items()}
     return msgspec.structs.replace(account, env=env)
 
@@ -267,6 +284,58 @@ def _refuse_metered(layers: _Layers, account: AccountSettings) -> None:
             f"accounts.{account.name}.env sets {', '.join(billed)}, which would be billed instead of the subscription;"
             ' take it out, or make the account kind = "metered"',
         )
+
+
+def _refuse_gateway(layers: _Layers, account: AccountSettings) -> None:
+    """The gateway takes API keys only; a subscription's login stays with the vendor's own CLI."""
+    if account.via_gateway and account.kind == "subscription":
+        layers.mistakes.add(
+            layers.place("accounts", account.name, "via_gateway"),
+            f"accounts.{account.name}.via_gateway is for metered accounts: the gateway takes API keys, and a"
+            " subscription is used through the vendor's own CLI; take it out",
+        )
+
+
+def _rates(layers: _Layers, accounts: Mapping[str, AccountSettings]) -> dict[str, Rate]:
+    """Rates by scope. What runs at once is a limit, and is put among the limits."""
+    tables = {("rates", text): _rate_scope(layers, text) for text in layers.names("rates")}
+    tables |= {("accounts", name): account.scope for name, account in accounts.items()}
+    rates: dict[str, Rate] = {}
+    places: dict[tuple[str, str], tuple[str, ...]] = {}
+    for table, scope in tables.items():
+        for key, value in layers.fields(*table).items():
+            if key not in RATES or scope is None:
+                continue
+            assert isinstance(value, int)
+            path = (*table, key)
+            if (before := places.setdefault((scope, key), path)) != path:
+                layers.mistakes.add(layers.place(*path), f"{path_text(path)} is set in {path_text(before)} already")
+            elif key == "max_parallel_requests":
+                _put_parallel(layers, path, scope, value)
+            else:
+                rates[scope] = msgspec.structs.replace(rates.get(scope, Rate()), **{key: value})
+    return rates
+
+
+def _rate_scope(layers: _Layers, text: str) -> str | None:
+    try:
+        scope = ScopePattern(text).text
+        if scope == SESSIONS:
+            raise InvalidInput("sessions have no rate, only runs have; name the scope of an account or a provider")
+    except InvalidInput as error:
+        layers.mistakes.add(layers.place("rates", text), f"{path_text(('rates', text))}: {error}")
+        return None
+    return scope
+
+
+def _put_parallel(layers: _Layers, path: tuple[str, ...], scope: str, value: int) -> None:
+    """The limit of the scope by another name; a variable or flag for the limit wins over the file."""
+    place = layers.leaves[path].place
+    before = layers.limits.get(scope)
+    if before is not None and before.source == place.document.source:
+        layers.mistakes.add(place, f"{path_text(path)} is the limit of {scope}, which [limits] or [pool] sets already")
+    elif before is None or before.source == SHIPPED:
+        layers.limits[scope] = ConfiguredLimit(scope, value, place.document.source)
 
 
 def _agent(layers: _Layers, name: str) -> AgentProfile | None:

@@ -6,8 +6,9 @@ from typing import Literal
 import msgspec
 
 from paceline.agents import Account, AgentProfile, agent_names, load_agent
+from paceline.core.rates import Rate
 from paceline.core.scopes import RUNS, SESSIONS
-from paceline.core.settings import GovernorSettings, HeadroomMode
+from paceline.core.settings import Cooldown, GovernorSettings, HeadroomMode
 
 DEFAULT_COOLDOWN_SECONDS = 0.35
 SHIPPED = "shipped"
@@ -33,7 +34,7 @@ def shipped_limits() -> dict[str, ConfiguredLimit]:
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    cooldown: float = DEFAULT_COOLDOWN_SECONDS
+    cooldown: Cooldown = DEFAULT_COOLDOWN_SECONDS
     headroom: HeadroomMode = "adaptive"
     usage_url: str | None = None
 
@@ -48,6 +49,8 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     reserve: float = 0.0
     base_url: str | None = None
     key_env: str | None = None
+    via_gateway: bool = False
+    """Whether its sessions make their calls through the gateway, so that each call is counted as a run."""
 
     @property
     def scope(self) -> str:
@@ -90,6 +93,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limits: dict[str, ConfiguredLimit] = msgspec.field(default_factory=shipped_limits)
     providers: dict[str, ProviderSettings] = {}
     accounts: dict[str, AccountSettings] = {}
+    rates: dict[str, Rate] = {}
+    """By scope or pattern; those of accounts are among them."""
     engine: EngineTable = EngineTable()
     api: ApiTable = ApiTable()
     store_url: str
@@ -129,6 +134,7 @@ def governor_settings(settings: Settings) -> GovernorSettings:
         cooldown=DEFAULT_COOLDOWN_SECONDS,
         cooldowns={name: provider.cooldown for name, provider in settings.providers.items()},
         headrooms={name: provider.headroom for name, provider in settings.providers.items()},
+        rates=settings.rates,
         reserves={account.scope: account.reserve for account in settings.accounts.values() if account.reserve},
         usage_scopes=tuple(name for name, provider in settings.providers.items() if provider.usage_url),
     )

@@ -255,7 +255,7 @@ class Store(Protocol):
         """Slots of programs outside: add or replace the `kept`, then forget those whose ids are in `dropped`.
 
         All in one transaction. Ids that are not known are forgotten already. `InvalidInput` for text that is not
-        Unicode.
+        Unicode. Where nothing is kept, a loss of power may bring back what was dropped: its lease runs out by itself.
         """
 
     def slots(self) -> list[StoredSlot]:

@@ -1,7 +1,8 @@
 """The store in one SQLite file. Statements and nothing else: no rule about units is decided here.
 
 One process writes at a time, any number read. Every write is durable when its verb returns
-(WAL with `synchronous=FULL`): it survives `kill -9` and the loss of power.
+(WAL with `synchronous=FULL`): it survives `kill -9` and the loss of power. Only that slots were dropped is not waited
+for: it survives `kill -9`.
 """
 
 import os
@@ -281,7 +282,7 @@ class SqliteStore:
 
     def save_slots(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
         encoded = [(slot.id, rules.encode_slot(slot)) for slot in kept]
-        with self._file.writing() as connection:
+        with self._file.writing() if kept else self._file.writing_without_wait() as connection:
             connection.executemany(_SAVE_SLOT, encoded)
             connection.executemany("DELETE FROM slots WHERE id = ?", [(slot_id,) for slot_id in dropped])
 

@@ -73,6 +73,21 @@ class SqliteFile:
             yield connection
 
     @contextmanager
+    def writing_without_wait(self) -> Iterator[sqlite3.Connection]:
+        """The same, but it is not waited for the disk: `kill -9` loses nothing of it, a loss of power may.
+
+        The next transaction that is waited for takes it along.
+        """
+        with self._in_our_words():
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+        try:
+            with self.writing() as connection:
+                yield connection
+        finally:
+            with self._in_our_words():
+                self._connection.execute("PRAGMA synchronous = FULL")
+
+    @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Everything read in the block is of one moment; writers are not held up."""
         with self._transaction("BEGIN") as connection:

@@ -210,6 +210,16 @@ class ScriptedExecutor:
             session.ends_at, session.phase = self._clock.now(), "lost"
             self._watched(session)
 
+    def cut(self, attempt: str, says: str, *, exit_code: int = 1, after: float = 0.0) -> None:
+        """It says this now, and ends by itself that many seconds later."""
+        session, now = self._sessions[attempt], self._clock.now()
+        if now < session.ends_at:
+            said = tuple(each for each in session.run.later if session.started_at + each[0] <= now)
+            later = (*said, (now - session.started_at, says))
+            session.run = msgspec.structs.replace(session.run, later=later, exit_code=exit_code)
+            session.ends_at = now + after
+            self._watched(session)
+
     def reboot(self) -> None:
         """Every session is gone at once."""
         for attempt in self.live():

@@ -46,6 +46,7 @@ const live = follow({
     setText(byId("stale").lastElementChild, state === "refused" ? REFUSED : AWAY);
     show(byId("stale"), state === "refused" || state === "reconnecting");
   },
+  onOtherStore: events.clear,
   onReopened() {
     announce("Connected again.");
     timeline.refetch();

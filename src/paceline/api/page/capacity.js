@@ -5,7 +5,7 @@ import { emptyState } from "./empty.js";
 import { numberField } from "./field.js";
 import { send } from "./net.js";
 import { announce, attempt, confirmed } from "./telling.js";
-import { windowRow } from "./windows.js";
+import { byLength, windowRow } from "./windows.js";
 import { count, countdown, counted, NOTHING, now } from "./words.js";
 
 const MOST_DOTS = 24;
@@ -127,7 +127,7 @@ function scopeRow({ scope, kind }, refetch) {
     show(reduced, learnt !== "" && !status.held);
     setText(held.children[1], `held: ${status.held ?? ""}`);
     show(held, Boolean(status.held));
-    keyed(windows, status.windows, (each) => each.name, () => windowRow());
+    keyed(windows, byLength(status.windows), (each) => each.name, () => windowRow());
     tick();
   }
 

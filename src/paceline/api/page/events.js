@@ -13,6 +13,7 @@ const TONES = {
 };
 
 export function makeEvents(root, openUnit) {
+  const body = root.querySelector(".body");
   const kept = [];
   const waiting = [];
   const text = el("input", { type: "search", placeholder: "Filter", "aria-label": "Filter events by text", oninput: draw });
@@ -24,8 +25,8 @@ export function makeEvents(root, openUnit) {
   const held = el("button", { type: "button", class: "button small held-back", hidden: true, onclick: () => flush(true) });
   const empty = emptyState("Nothing has happened yet", "Every start, park, limit and order shows up here.");
   root.querySelector(".controls").append(text, kind);
-  root.querySelector(".body").append(held, empty, list);
-  list.addEventListener("pointerleave", () => flush());
+  body.append(held, empty, list);
+  body.addEventListener("pointerleave", () => flush());
   list.addEventListener("blur", () => flush());
   let frame = 0;
 
@@ -33,7 +34,7 @@ export function makeEvents(root, openUnit) {
   function isBeingRead() {
     const selection = getSelection();
     const isSelected = selection && !selection.isCollapsed && list.contains(selection.anchorNode);
-    return list.matches(":hover") || list.contains(document.activeElement) || isSelected;
+    return body.matches(":hover") || list.contains(document.activeElement) || isSelected;
   }
 
   function add(event) {
@@ -67,13 +68,18 @@ export function makeEvents(root, openUnit) {
     keyed(list, shown, (event) => event.id, (event) => ({ node: row(event, openUnit) }));
   }
 
+  function clear() {
+    [kept.length, waiting.length] = [0, 0];
+    draw();
+  }
+
   draw();
-  return { add };
+  return { add, clear };
 }
 
 function row(event, openUnit) {
   const subject = event.name.startsWith("unit.") ? event.unit : event.scope;
-  const what = event.name.replace(/^unit\./, "").replace(/[._]/g, " ");
+  const what = whatOf(event.name);
   const name = event.unit && event.name.startsWith("unit.")
     ? el("button", { type: "button", class: "link", text: event.unit, onclick: () => openUnit(event.unit) })
     : el("span", { class: "subject", text: subject ?? "" });
@@ -82,6 +88,11 @@ function row(event, openUnit) {
     el("span", { class: "what", text: what }),
     el("span", { class: "rest" }, name, el("span", { class: "detail", text: detailOf(event) })),
   );
+}
+
+/** Without what stands beside it anyway; orders of people and programs are called that. */
+function whatOf(name) {
+  return name.replace(/^(unit|scope)\./, "").replace(/^control\./, "order ").replace(/[._]/g, " ");
 }
 
 function lineOf(event) {

@@ -8,10 +8,11 @@ const RETRY_MS = 2000;
 const IDLE_REFETCH_MS = 4000;
 
 /**
- * Calls `onOverview(overview)`, `onEvent(event)`, `onConnection("live" | "reconnecting" | "refused")`, and
- * `onReopened()` when the stream is there again after it was lost: what was missed may be anything.
+ * Calls `onOverview(overview)`, `onEvent(event)`, `onConnection("live" | "reconnecting" | "refused")`, `onReopened()`
+ * when the stream is there again after it was lost (what was missed may be anything), and `onOtherStore()` when the
+ * server has begun another history since.
  */
-export function follow({ onOverview, onEvent, onConnection, onReopened }) {
+export function follow({ onOverview, onEvent, onConnection, onReopened, onOtherStore }) {
   let stream = null;
   let lastId = null;
   let connection = null;
@@ -70,6 +71,12 @@ export function follow({ onOverview, onEvent, onConnection, onReopened }) {
       told("reconnecting");
       setTimeout(refetch, RETRY_MS);
     };
+    stream.addEventListener("gap", (message) => {
+      const { after, oldest } = JSON.parse(message.data);
+      lastId = oldest - 1;
+      if (oldest <= after) onOtherStore();
+      onReopened();
+    });
     stream.onmessage = (message) => {
       const event = JSON.parse(message.data);
       lastId = event.id;

@@ -18,13 +18,13 @@ export function makeStrip(root, refetch) {
   });
   const poolNote = el("p", { class: "note", data: { figure: "pool.use" } });
   const tiles = {
-    running: tile("running", "Running"),
-    waiting: tile("waiting", "Waiting"),
-    parked: tile("parked", "Parked"),
-    done: tile("done", "Done"),
-    resume: tile("clock", "Next resume"),
-    pace: tile("retry", "Throughput"),
-    eta: tile("clock", "ETA"),
+    running: tile("running", "running", "Running"),
+    waiting: tile("waiting", "waiting", "Waiting"),
+    parked: tile("parked", "parked", "Parked"),
+    done: tile("done", "done", "Done"),
+    resume: tile("resume", "clock", "Next resume"),
+    pace: tile("pace", "retry", "Throughput"),
+    eta: tile("eta", "clock", "ETA"),
   };
   const all = segments("All units");
   root.append(
@@ -59,7 +59,7 @@ export function makeStrip(root, refetch) {
     tiles.running.set(count(size.running));
     tiles.waiting.set(count(size.waiting));
     tiles.parked.set(count(size.parked));
-    tiles.done.set(count(units.done), `of ${count(Object.values(units).reduce((sum, each) => sum + each, 0))} units`);
+    tiles.done.set(count(units.done), `of ${count(Object.values(units).reduce((sum, each) => sum + each, 0))}`);
     all.update({ ...units, parked: size.parked, waiting: size.waiting });
     tick();
   }
@@ -75,11 +75,11 @@ export function makeStrip(root, refetch) {
   return { update, tick };
 }
 
-function tile(state, name) {
-  const value = el("p", { class: "value", data: { figure: name.toLowerCase() } });
+function tile(figure, symbol, name) {
+  const value = el("p", { class: "value", data: { figure } });
   const note = el("p", { class: "note" });
   return {
-    node: el("div", { class: `tile ${state}` }, el("h3", {}, icon(state), el("span", { text: name })), value, note),
+    node: el("div", { class: `tile ${figure}` }, el("h3", {}, icon(symbol), el("span", { text: name })), value, note),
     set(text, detail = "") {
       setText(value, text);
       setText(note, detail);

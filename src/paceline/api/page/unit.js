@@ -20,8 +20,8 @@ export function makeUnitPanel(dialog, address) {
   const note = el("p", { class: "note" });
   const history = el("ol", { class: "event-list" });
   const pane = el("div", { class: "pane", role: "tabpanel", id: "unit-pane" }, note, text, history);
-  const trouble = el("p", { class: "banner held", hidden: true }, icon("warning"), el("span"));
-  dialog.append(el("header", {}, title, state, close), trouble, reasons, facts, tabs, pane);
+  const banner = el("p", { class: "banner held", hidden: true }, icon("warning"), el("span"));
+  dialog.append(el("header", {}, title, state, close), banner, reasons, facts, tabs, pane);
 
   let chosen = "screen";
   let id = "";
@@ -77,14 +77,19 @@ export function makeUnitPanel(dialog, address) {
     [isFetching, isWanted, fetchedAt] = [true, false, performance.now()];
     const mine = id;
     const path = `/v1/units/${encodeURIComponent(mine)}`;
-    const [found, reason, printed] = await Promise.allSettled([get(path), get(`${path}/why`), get(`${path}/log`)]);
+    let trouble = "";
+    try {
+      const found = await get(path);
+      const reason = await get(`${path}/why`);
+      const printed = found.attempt === null ? null : await get(`${path}/log`);
+      if (mine === id) [unit, why, log] = [found, reason, printed];
+    } catch (error) {
+      trouble = error.message;
+    }
     isFetching = false;
     if (mine === id) {
-      setText(trouble.lastChild, found.reason?.message ?? "");
-      show(trouble, found.status === "rejected");
-      if (found.status === "fulfilled") unit = found.value;
-      if (reason.status === "fulfilled") why = reason.value;
-      if (printed.status === "fulfilled") log = printed.value;
+      setText(banner.lastChild, trouble);
+      show(banner, trouble !== "");
       draw();
     }
     if (isWanted || mine !== id) refetch();
@@ -202,7 +207,7 @@ function factsOf(unit) {
     ["Folder", unit.cwd || NOTHING],
     ["Output file", unit.output ?? NOTHING],
     ["Reason", unit.reason || NOTHING],
-  ];
+  ].filter(([, text]) => text !== NOTHING);
 }
 
 function factItem(name) {

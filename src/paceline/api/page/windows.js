@@ -7,6 +7,13 @@ const NAMES = { "5h": "5 hours", daily: "day", weekly: "week", monthly: "month" 
 const STATES = { open: "open", closed: "spent", probing: "canary is out", wave: "reopening" };
 const SOURCES = { field: "a structured field", header: "a response header", text: "a sentence", backoff: "backoff" };
 
+/** The shortest first, as far as their lengths are known; the others after them. */
+export function byLength(windows) {
+  const lengths = Object.keys(NAMES);
+  const place = (window) => (lengths.includes(window.name) ? lengths.indexOf(window.name) : lengths.length);
+  return [...windows].sort((a, b) => place(a) - place(b));
+}
+
 export function windowRow() {
   let last = null;
   const name = el("span", { class: "window-name" });

@@ -80,6 +80,7 @@ async def _show_live(console: Console, stage: Stage) -> None:
 
 async def _show_lines(console: Console, stage: Stage) -> None:
     told = 0
+    _say(console, f"The dashboard, for as long as this runs: {stage.url}")
     try:
         while True:
             state = state_line(stage, time.time())

@@ -16,19 +16,23 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.agents import Account, AgentProfile
+from paceline.agents import AgentProfile
 from paceline.cli.demo.ledger import Batch, Ledger, Piece
+from paceline.cli.demo.page import dashboard
+from paceline.cli.inputs import local_zone
+from paceline.cli.wiring import engine_settings
 from paceline.clock import SystemClock
 from paceline.core import GovernorSettings, ScopeStatus
+from paceline.core.scopes import SESSIONS
 from paceline.engine.engine import Engine
-from paceline.engine.engine_settings import EngineSettings
 from paceline.engine.remembered import load_governor
 from paceline.executors.process import ProcessExecutor
+from paceline.settings import AccountSettings, ConfiguredLimit, EngineTable, Settings, governor_settings
 from paceline.store import Campaign, SqliteStore, Store, Unit, UnitSpec
 from paceline.testing import FakeProvider
 from paceline.testing.provider import Scenario, Step, Window
 
-PROVIDER, ACCOUNT = "anthropic", "max-1"
+PROVIDER, ACCOUNT, AGENT = "anthropic", "max-1", "demo"
 SCOPE = f"{PROVIDER}/{ACCOUNT}"
 CAMPAIGNS = {"review": 1, "docs": 0}
 """Their priorities: one level up is twice the share."""
@@ -61,7 +65,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stage:
-    """One performance. `ledger` and `provider` are there to be looked at while it runs."""
+    """One performance. `ledger` and `provider` are there to be looked at while it runs, and the page at `url`."""
 
     def __init__(
         self,
@@ -71,8 +75,10 @@ class Stage:
         store: Store,
         engine: Engine,
         settings: GovernorSettings,
+        url: str,
     ) -> None:
         self.plan = plan
+        self.url = url
         self.provider = provider
         self.ledger = ledger
         self._store = store
@@ -109,12 +115,13 @@ async def staged(plan: Plan) -> AsyncIterator[Stage]:
     async with FakeProvider(scenario_of(plan)) as provider:
         with tempfile.TemporaryDirectory(prefix="paceline-demo-") as folder:
             home = Path(folder)
+            settings = _settings(plan, provider, home)
             store, executor = SqliteStore(home / "paceline.db"), ProcessExecutor(str(home / "spool"))
-            settings = GovernorSettings(limits={"sessions": plan.sessions, SCOPE: plan.sessions})
             try:
                 ledger = Ledger(_add_campaigns(store, plan, home), time.time())
-                engine = _engine(settings, store, executor, _account(plan, provider, home))
-                yield Stage(plan, provider, ledger, store, engine, settings)
+                engine = _engine(settings, store, executor)
+                async with dashboard(engine, settings, executor.spool) as url:
+                    yield Stage(plan, provider, ledger, store, engine, governor_settings(settings), url)
             finally:
                 await _end_sessions(store, executor)
                 executor.close()
@@ -144,13 +151,14 @@ def _add_campaigns(store: Store, plan: Plan, home: Path) -> list[Batch]:
             UnitSpec(id=module, prompt=f"{name} of {module}.py{extent}", cwd=str(home / "work"))
             for module, extent in zip(MODULES[: plan.units], cycle(EXTENTS), strict=False)
         ]
-        campaign = Campaign(name=name, priority=priority, agent="demo", accounts=(ACCOUNT,))
+        campaign = Campaign(name=name, priority=priority, agent=AGENT, accounts=(ACCOUNT,))
         store.add_campaign(campaign, specs, update=False, now=time.time())
         batches.append(Batch(name, priority, {spec.id: Piece(f"{name}/{spec.id}") for spec in specs}))
     return batches
 
 
-def _account(plan: Plan, provider: FakeProvider, home: Path) -> Account:
+def _settings(plan: Plan, provider: FakeProvider, home: Path) -> Settings:
+    """What a paceline.toml would say."""
     conversations = home / "conversations"
     conversations.mkdir()
     env = {
@@ -159,17 +167,24 @@ def _account(plan: Plan, provider: FakeProvider, home: Path) -> Account:
         "CLAUDE_CONFIG_DIR": str(conversations),
         "DEMO_STEPS": str(plan.steps),
     }
-    return Account(name=ACCOUNT, provider=PROVIDER, kind="subscription", env=env)
+    limits = [ConfiguredLimit(scope, plan.sessions, "demo") for scope in (SESSIONS, SCOPE)]
+    return Settings(
+        home=home,
+        limits={limit.scope: limit for limit in limits},
+        accounts={ACCOUNT: AccountSettings(name=ACCOUNT, provider=PROVIDER, kind="subscription", env=env)},
+        engine=EngineTable(heartbeat=HEARTBEAT_SECONDS),
+        store_url=f"sqlite:///{home / 'paceline.db'}",
+        agents={AGENT: _profile()},
+    )
 
 
-def _engine(settings: GovernorSettings, store: Store, executor: ProcessExecutor, account: Account) -> Engine:
-    profile = _profile()
+def _engine(settings: Settings, store: Store, executor: ProcessExecutor) -> Engine:
     return Engine(
-        EngineSettings(governor=settings, accounts={ACCOUNT: account}, heartbeat=HEARTBEAT_SECONDS),
+        engine_settings(settings, local_zone()),
         store=store,
         executor=executor,
         clock=SystemClock(),
-        agents=lambda _: profile,
+        agents=settings.agent,
         environ={"PATH": os.defpath},
         owner="demo",
     )
@@ -179,7 +194,7 @@ def _profile() -> AgentProfile:
     """How the built-in agent is started and resumed. It speaks Claude Code's language."""
     program = (sys.executable, "-I", "-S", str(Path(__file__).with_name("agent.py")))
     return AgentProfile(
-        name="demo",
+        name=AGENT,
         provider="claude-code",
         stream="json",
         start=(*program, "{prompt}"),

@@ -12,7 +12,7 @@ from paceline.core import ScopeStatus, WindowStatus
 WIDEST = 100
 BAR_CELLS = 24
 SESSION_COLUMNS = 2
-OTHER_ROWS = 18
+OTHER_ROWS = 19
 """All but what happened last, and the line that the cursor is on."""
 FEWEST_LINES, MOST_LINES = 5, 10
 GLYPHS: dict[PieceState, tuple[str, str]] = {
@@ -38,10 +38,11 @@ def screen(stage: Stage, now: float, width: int, height: int) -> RenderableType:
         (_lines(list(ledger.lines)[-shown:], shown), "what happened", "magenta"),
     )
     return Group(
+        Text(stage.url, style="underline cyan", no_wrap=True, overflow="ellipsis"),
         *(
             Panel(body, title=title, title_align="left", border_style=style, padding=(0, 1), width=min(width, WIDEST))
             for body, title, style in parts
-        )
+        ),
     )
 
 

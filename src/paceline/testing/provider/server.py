@@ -35,7 +35,7 @@ ROUTES: tuple[tuple[str, Wire], ...] = (
     ("/v1/responses", openai_responses),
     ("/responses", openai_responses),
     ("/backend-api/codex/responses", openai_responses),
-    (r"/v1beta/models/{model:[^/]+:(?:stream)?[gG]enerateContent}", gemini),
+    (r"/{version:v1|v1beta}/models/{model:[^/]+:(?:stream)?[gG]enerateContent}", gemini),
 )
 
 
@@ -71,7 +71,7 @@ class ProviderServer:
         for path, wire in ROUTES:
             app.router.add_post(path, self._model_handler(wire))
         app.router.add_post("/v1/messages/count_tokens", self._count_tokens)
-        app.router.add_post(r"/v1beta/models/{model:[^/]+}:countTokens", self._count_tokens)
+        app.router.add_post(r"/{version:v1|v1beta}/models/{model:[^/]+}:countTokens", self._count_tokens)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/v1beta/models", self._models)
         app.router.add_get("/usage", self._usage)

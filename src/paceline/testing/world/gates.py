@@ -5,6 +5,7 @@ until its reset or the first probe) and refuses a grant that comes earlier. Time
 save for the resets of windows, which are wall time.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -24,6 +25,7 @@ from paceline.events import Event
 SLACK = 1e-6
 SHORTEST_OVERLOAD_PAUSE = 5.0
 FIRST_PROBE_SECONDS = 30 * 60.0
+CANARY_SECONDS = 15 * 60.0
 FIRST_BACKOFF_SECONDS = 5 * 60.0
 LONGEST_WINDOW_SECONDS = 40 * 86400.0
 UNNAMED_WINDOW = "quota"
@@ -33,10 +35,11 @@ Broken = Callable[[str], AssertionError]
 
 @dataclass(slots=True)
 class ClosedWindow:
-    """One spent window: no canary before `earliest`; `canary` is the ticket that is out to try it."""
+    """One spent window: no canary before `earliest`; `canaries` are out to try it, the last one since `sent_at`."""
 
     earliest: float
-    canary: str | None = None
+    canaries: list[str] = field(default_factory=list)
+    sent_at: float = 0.0
     canary_passed: bool = False
 
 
@@ -97,7 +100,7 @@ class Gates:
     ) -> None:
         windows = self.windows.setdefault(scope, {})
         known = windows.get(signal.window or UNNAMED_WINDOW)
-        if known is not None and known.canary is not None and known.canary not in speakers:
+        if known is not None and known.canaries and not set(known.canaries) & set(speakers):
             return  # the canary that is out will tell
         windows[signal.window or UNNAMED_WINDOW] = ClosedWindow(elapsed + _shortest_wait(signal.resets_at, wall))
 
@@ -133,19 +136,21 @@ class Gates:
 
     def note_canary_passed(self, speakers: tuple[str, ...]) -> None:
         for closed in self._closed_windows():
-            if closed.canary in speakers:
+            if set(closed.canaries) & set(speakers):
                 closed.canary_passed = True
 
     def note_canary_gone(self, ticket_id: str) -> None:
         for closed in self._closed_windows():
-            if closed.canary == ticket_id:
-                closed.canary = None
+            if ticket_id in closed.canaries:
+                if ticket_id == closed.canaries[-1]:
+                    closed.sent_at = -math.inf  # another may go at once
+                closed.canaries.remove(ticket_id)
 
     def _closed_windows(self) -> list[ClosedWindow]:
         return [closed for windows in self.windows.values() for closed in windows.values()]
 
     def check_grant(self, ticket: Ticket, elapsed: float) -> None:
-        """No grant where a scope is paused, held or closed; a closed window lets one canary out at a time."""
+        """No grant where a scope is paused, held or closed; a closed window lets canaries out one by one."""
         for scope in ticket.scopes:
             if elapsed < self.paused_until.get(scope, 0.0) - SLACK:
                 left = self.paused_until[scope] - elapsed
@@ -156,14 +161,16 @@ class Gates:
                 self._check_canary(ticket, scope, name, closed, elapsed)
 
     def _check_canary(self, ticket: Ticket, scope: str, name: str, closed: ClosedWindow, elapsed: float) -> None:
-        if closed.canary is not None:
-            if ticket.parent == closed.canary:
+        if closed.canaries:
+            if ticket.parent in closed.canaries:
                 return  # the runs of a canary session are the probe
-            raise self.broken(f"{ticket.id} granted while canary {closed.canary} is out in window {name} of {scope}")
+            if elapsed < closed.sent_at + CANARY_SECONDS - SLACK:
+                raise self.broken(f"{ticket.id} granted while a canary is out in window {name} of {scope}")
         if elapsed < closed.earliest - SLACK:
             left = closed.earliest - elapsed
             raise self.broken(f"{ticket.id} granted in window {name} of {scope}, {left:.3f} s before the first canary")
-        closed.canary = ticket.id
+        closed.canaries.append(ticket.id)
+        closed.sent_at = elapsed
 
     def note_grant(self, ticket: Ticket) -> None:
         for scope in ticket.scopes:

@@ -17,6 +17,8 @@ PATHS = (
     "gemini/free/pro-3",
 )
 USAGE_SCOPES = ("umans", "openai")
+STEPS = 500
+ENGINE_STEPS = 25
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,9 +38,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     restarts    the governor is stored and restored now and then
     twins       a second governor that is never restarted must answer the same
     saturated   nothing but full queues: measures the shares between groups
+    engine      a whole engine with campaigns on accounts with moods, over a memory store; a step is up to 15 minutes
     """
 
-    steps: int = 500
+    steps: int = STEPS
     paths: int = 3
     groups: int = 2
     priorities: int = 3
@@ -52,6 +55,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     restarts: bool = False
     twins: bool = False
     saturated: bool = False
+    engine: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.paths <= len(PATHS):
@@ -69,9 +73,13 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def draw_scenario(dice: random.Random, asked: dict[str, Any]) -> Scenario:
-    """A scenario as asked for, the rest drawn. Half of all worlds are calm, where the checks are sharpest."""
-    is_calm = dice.random() < 0.5
+    """A scenario as asked for, the rest drawn. Half of all worlds are calm, where the checks are sharpest.
+
+    Most of those with an engine are not: there, trouble is what is to be seen.
+    """
+    is_calm = dice.random() < (0.1 if asked.get("engine") else 0.5)
     drawn: dict[str, Any] = {
+        "steps": ENGINE_STEPS if asked.get("engine") else STEPS,
         "paths": dice.randint(1, len(PATHS)),
         "groups": dice.randint(0, 4),
         "priorities": dice.randint(1, 4),

@@ -1,5 +1,6 @@
 """World: a seed's worth of trouble for a Governor, in simulated time, under watch."""
 
+import asyncio
 import random
 from typing import Any
 
@@ -20,6 +21,7 @@ from paceline.core.signals import (
     Succeeded,
     Usage,
 )
+from paceline.testing.world.fleet import Fleet, FleetFigures
 from paceline.testing.world.scenario import PATHS, Scenario, draw_scenario, draw_settings
 from paceline.testing.world.shares import run_saturated
 from paceline.testing.world.twins import TwinGovernors, restart
@@ -34,7 +36,10 @@ ODD_WAITS = (float("nan"), float("-inf"), float("inf"), -1.0, 0.0, 1e18)
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened in a world. `jain` is the fairness of the shares, where they were measured."""
+    """What happened in a world. `jain` is the fairness of the shares, where they were measured.
+
+    In a world with an engine `fleet` tells what became of its units, and what was asked and granted are its sessions.
+    """
 
     seed: int
     steps: int
@@ -48,6 +53,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
     seconds: float
     jain: float | None = None
+    fleet: FleetFigures | None = None
 
 
 class World:
@@ -68,11 +74,35 @@ class World:
     def run(self) -> Figures:
         """Live it; figures, or an AssertionError that says how to repeat it."""
         try:
+            if self.scenario.engine:
+                return self._run_engine()
             return self._run_saturated() if self.scenario.saturated else self._run_mixed()
         except AssertionError as broken:
             asked = "".join(f", {name}={value!r}" for name, value in self._asked.items())
             line = f"World(seed={self.seed}{asked}).run()  # step {self._step}: {broken}"
             raise AssertionError(line) from broken
+
+    def _run_engine(self) -> Figures:
+        fleet = Fleet(self._dice, self.scenario)
+        try:
+            asyncio.run(fleet.live())
+        finally:
+            self._step = fleet.step
+        told = fleet.figures()
+        return Figures(
+            seed=self.seed,
+            steps=self.scenario.steps,
+            asked=told.launches,
+            granted=told.launches,
+            granted_from_queue=told.launches,
+            released=told.launches,
+            expired=0,
+            reports=told.refused,
+            polls=0,
+            restarts=told.crashes,
+            seconds=told.seconds,
+            fleet=told,
+        )
 
     def _run_saturated(self) -> Figures:
         shares = run_saturated(self._dice, self.scenario)

@@ -1,0 +1,45 @@
+"""Our gateway as a process of its own, with the limiter, the learning and the measures it has in production."""
+
+import asyncio
+import sys
+
+import uvicorn
+import uvloop
+
+from paceline import Limiter
+from paceline.clock import SystemClock
+from paceline.gateway import Gateway, front_door
+from paceline.measures import Measures
+from paceline.settings import AccountSettings
+
+TOKEN = "benchmark-token"
+
+
+async def nothing(scope: object, receive: object, send: object) -> None:
+    """No API is served here."""
+
+
+async def serve(base_url: str) -> None:
+    clock = SystemClock()
+    account = AccountSettings(name="work", provider="openai", kind="metered", base_url=base_url, key_env="KEY")
+    gateway = Gateway(
+        Limiter(max_parallel_runs=None, limits={"openai/*/*": 5000}, clock=clock),
+        [account],
+        environ={"KEY": "sk-benchmark"},
+        token=TOKEN,
+        clock=clock,
+        measures=Measures(),
+    )
+    config = uvicorn.Config(
+        nothing, http=front_door(gateway), loop="none", lifespan="off", log_level="error", port=0, backlog=2048
+    )
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
+    print(server.servers[0].sockets[0].getsockname()[1], flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(sys.argv[1]))

@@ -1,0 +1,76 @@
+"""The whole application: every route over one engine, with its errors and its OpenAPI document, behind the door.
+
+A module of routes has a list `ROUTES` of handlers. They ask for what they work on by a parameter `site: OnSite`; one
+that takes a body names its wire type in `opt={"body": Type}` and reads it with `bodies.read_body`.
+"""
+
+from collections.abc import MutableMapping
+from typing import Any, Final
+
+from litestar import Litestar
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+from litestar.handlers import BaseRouteHandler
+
+from paceline.api import campaigns, concurrency, observe, overview, slots, units
+from paceline.api.access import Access, App, Receive, Scope, Send
+from paceline.api.assets import page_routes
+from paceline.api.bodies import SMALL_BYTES
+from paceline.api.description import description_route
+from paceline.api.paths import fold_path
+from paceline.api.problems import on_failure, on_http_problem, on_problem
+from paceline.api.site import Site
+from paceline.api.tokens import Tokens
+from paceline.errors import PacelineError
+
+ROUTES: Final[list[BaseRouteHandler]] = [
+    *overview.ROUTES,
+    *concurrency.ROUTES,
+    *campaigns.ROUTES,
+    *units.ROUTES,
+    *slots.ROUTES,
+    *observe.ROUTES,
+]
+"""All that the document describes."""
+
+
+def create_app(site: Site, *, tokens: Tokens, host: str) -> App:
+    """An ASGI application; `host` is what it is bound to."""
+    app = Litestar(
+        [*ROUTES, *page_routes(), description_route(ROUTES)],
+        dependencies={"site": Provide(lambda: site, sync_to_thread=False)},
+        exception_handlers={PacelineError: on_problem, HTTPException: on_http_problem, Exception: on_failure},
+        openapi_config=None,
+        request_max_body_size=SMALL_BYTES,
+        logging_config=None,
+        signature_types=[Site],
+    )
+    return Access(_front(app), tokens=tokens, host=host, hosts=site.settings.api.hosts)
+
+
+def _front(app: Any) -> App:
+    """Names with slashes in paths become one part of them, and HEAD is answered as GET is, without the body."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            is_head = scope["method"] == "HEAD"
+            scope = {**scope, "path": fold_path(scope["path"]), "method": "GET" if is_head else scope["method"]}
+            send = _head_only(send) if is_head else send
+        await app(scope, receive, send)
+
+    return serve
+
+
+def _head_only(send: Send) -> Send:
+    """An answer is over with its head, also one that would have no end."""
+    is_over = False
+
+    async def send_head(message: MutableMapping[str, Any]) -> None:
+        nonlocal is_over
+        if message["type"] != "http.response.body":
+            await send(message)
+        elif not is_over:
+            is_over = True
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return send_head

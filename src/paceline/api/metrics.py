@@ -1,0 +1,211 @@
+"""`/metrics` for Prometheus: gauges read from the Governor and the store when asked, counts as they were counted.
+
+Names are those of the contract. How many series there are is bounded: names of scopes and campaigns come from
+outside, and only so many have series of their own; the others are one, `other`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from paceline.agents.launch import Account
+from paceline.api.timeline import ENDS, STARTS, new_limit
+from paceline.core import ScopeStatus
+from paceline.core.scopes import canonical_model
+from paceline.engine.engine import Engine
+from paceline.measures import MOST_NAMES, OTHER, Histogram, Measures, Tally
+from paceline.store import Campaign, StoredEvent
+
+PREFIX = "paceline_"
+UNIT_STATES = ("todo", "running", "done", "quarantined", "held", "cancelled")
+
+Labels = tuple[str, ...]
+Samples = Iterable[tuple[Labels, float]]
+
+
+def encode(families: list[Metric], accept: str) -> tuple[bytes, str]:
+    """As text, and its media type. Takes some milliseconds for each hundred scopes, and needs nothing of the loop."""
+    encoder, media_type = choose_encoder(accept)
+    return encoder(_Read(families)), media_type
+
+
+class _Read(Collector):
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+class Metrics:
+    """What one engine, its API and its gateway have done and are doing."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._measures = engine.measures
+        self._scopes, self._windows, self._campaigns, self._parking = Shown(), Shown(), Shown(), Shown()
+        self._started = {unit.id: unit.started_at or 0.0 for unit in engine.store.running_units()}
+
+    def take(self, events: Sequence[StoredEvent]) -> None:
+        """Count what new events tell."""
+        for stored in events:
+            event = stored.event
+            if event.name in STARTS:
+                self._started[event.unit or ""] = event.at
+            elif event.name in ENDS:
+                started_at = self._started.pop(event.unit or "", None)
+                if started_at is not None:
+                    self._measures.unit_seconds.observe(max(0.0, event.at - started_at))
+            elif event.scope is not None and (limits := new_limit(event)) is not None:
+                _count_limits(self._measures, event.name, event.scope, *limits)
+
+    def read(self) -> list[Metric]:
+        """Everything, of one moment."""
+        return [*self._of_scopes(), *self._of_units(), *_counted(self._measures)]
+
+    def _of_scopes(self) -> Iterable[Metric]:
+        engine = self._engine
+        waiting = engine.governor.waiting(now=engine.clock.now())
+        statuses = sorted(engine.limiter.statuses(), key=lambda status: status.configured is None)
+        label = self._scopes.choose((status.scope,) for status in statuses)
+        in_flight = ((label(status.scope), status.in_flight) for status in statuses)
+        limits = (
+            ((*label(status.scope), kind), limit)
+            for status in statuses
+            for kind, limit in _limits(status).items()
+            if limit is not None
+        )
+        waits = (((*label(scope), reason), count) for (scope, reason), count in waiting.items())
+        windows = [(status.scope, window) for status in statuses for window in status.windows]
+        label_window = self._windows.choose((scope, window.name) for scope, window in windows)
+        used = (
+            (label_window(scope, window.name), window.used_ratio)
+            for scope, window in windows
+            if window.used_ratio is not None
+        )
+        yield _gauge("in_flight", "Live slots", ("scope",), in_flight)
+        yield _gauge("limit", "How many slots a scope may hold; none where unlimited", ("scope", "kind"), limits)
+        yield _gauge("waiting", "Tickets in line, by what binds the first of their line", ("scope", "reason"), waits)
+        yield _gauge("window_used_ratio", "Used share of a quota window", ("scope", "window"), used, together=max)
+
+    def _of_units(self) -> Iterable[Metric]:
+        engine = self._engine
+        counts = engine.store.counts()
+        label = self._campaigns.choose((name,) for name in counts)
+        units = (
+            ((*label(name), state), getattr(each, state)) for name, each in counts.items() for state in UNIT_STATES
+        )
+        yield _gauge("units", "Units by state; parked ones are among the todo", ("campaign", "state"), units)
+        campaigns = {campaign.name: campaign for campaign in engine.store.campaigns()}
+        parked = [
+            (_waits_for(campaigns[name], engine.settings.accounts), each.parked)
+            for name, each in counts.items()
+            if name in campaigns
+        ]
+        label_scope = self._parking.choose((scope,) for scope, _ in parked)
+        samples = ((label_scope(scope), count) for scope, count in parked)
+        yield _gauge(
+            "parked", "Units that wait for a time, by the scope all their accounts lie in", ("scope",), samples
+        )
+
+
+class Shown:
+    """Which names have series of their own. One that has keeps it for as long as it is there."""
+
+    def __init__(self) -> None:
+        self._names: dict[Labels, None] = {}
+
+    def choose(self, names: Iterable[Labels]) -> Callable[..., Labels]:
+        """What to call each of them; newcomers are taken in this order."""
+        there = dict.fromkeys(names)
+        kept = [name for name in self._names if name in there]
+        newcomers = [name for name in there if name not in self._names]
+        self._names = dict.fromkeys((kept + newcomers)[:MOST_NAMES])
+        return lambda *name: name if name in self._names else (OTHER,) * len(name)
+
+
+def _limits(status: ScopeStatus) -> dict[str, int | None]:
+    return {
+        "configured": status.configured,
+        "platform": status.platform,
+        "adaptive": status.adaptive,
+        "effective": status.limit,
+    }
+
+
+def _waits_for(campaign: Campaign, accounts: Mapping[str, Account]) -> str:
+    """The narrowest scope that a session of the campaign lies in, whichever of its accounts it gets."""
+    known = [accounts[name] for name in campaign.accounts if name in accounts]
+    if not known:
+        return f"agent:{campaign.agent}"
+    if len({account.provider for account in known}) > 1:
+        return f"campaign:{campaign.name}"
+    if len(known) > 1:
+        return known[0].provider
+    model = canonical_model(campaign.model) if campaign.model else None
+    return "/".join(part for part in (known[0].provider, known[0].name, model) if part)
+
+
+def _count_limits(measures: Measures, event: str, scope: str, limit: int | None, before: int | None) -> None:
+    """The effective limit of a scope is another now, or the provider has named one."""
+    if event == "scope.platform_limit":
+        measures.platform_limits.add(scope)
+    if limit != before:
+        is_up = limit is None or (before is not None and limit > before)
+        measures.limit_changes.add(scope, "up" if is_up else "down")
+
+
+# -- the numbers as Prometheus has them ------------------------------------------------------------
+
+
+def _counted(measures: Measures) -> Iterable[Metric]:
+    yield CounterMetricFamily(
+        f"{PREFIX}grants", "Slots granted to sessions, HTTP clients and the gateway", measures.grants
+    )
+    yield _counter("rate_limited", "Refusals for going too fast (429)", measures.rate_limited)
+    yield _counter("platform_limit", "Times that a provider named its own limit", measures.platform_limits)
+    yield _counter("limit_changes", "Changes of the effective limit", measures.limit_changes)
+    yield _counter("tokens", "Tokens that answers through the gateway told of", measures.tokens)
+    yield _counter("gateway_retries", "Requests that the gateway sent again", measures.gateway_retries)
+    yield _histogram("wait_seconds", "How long those who were granted a slot had waited for it", measures.wait_seconds)
+    yield _histogram("unit_seconds", "How long tries of units took, however they ended", measures.unit_seconds)
+    yield _histogram("pass_seconds", "How long the passes of the engine took", measures.pass_seconds)
+    yield _histogram("gateway_request_seconds", "Requests through the gateway, whole", measures.gateway_request_seconds)
+    yield _histogram("gateway_wait_seconds", "Of that, waiting for a slot", measures.gateway_wait_seconds)
+    yield _histogram("gateway_ttfb_seconds", "Of that, until the upstream answered", measures.gateway_ttfb_seconds)
+    yield _histogram("gateway_overhead_seconds", "What the gateway itself took", measures.gateway_overhead_seconds)
+
+
+def _gauge(
+    name: str,
+    what: str,
+    labels: Sequence[str],
+    samples: Samples,
+    together: Callable[[float, float], float] = lambda one, other: one + other,
+) -> Metric:
+    """Those that share their labels are put `together`."""
+    values: dict[tuple[str, ...], float] = {}
+    for key, value in samples:
+        values[key] = together(values[key], value) if key in values else value
+    family = GaugeMetricFamily(PREFIX + name, what, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _counter(name: str, what: str, tally: Tally) -> Metric:
+    family = CounterMetricFamily(PREFIX + name, what, labels=tally.labels)
+    for key, value in tally.values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _histogram(name: str, what: str, histogram: Histogram) -> Metric:
+    buckets: list[tuple[str, float]] = []
+    total = 0
+    for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
+        total += count
+        buckets.append((bound, total))
+    return HistogramMetricFamily(PREFIX + name, what, buckets=buckets, sum_value=histogram.total)

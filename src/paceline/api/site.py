@@ -1,0 +1,63 @@
+"""What every route works on: the engine of this process, its settings and its spool. Values and nothing else."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from litestar.di import NamedDependency
+
+from paceline.api.pace import Pace
+from paceline.api.watch import Watch
+from paceline.core import Governor
+from paceline.engine.engine import Engine
+from paceline.executors.spool import Spool
+from paceline.settings import Settings
+from paceline.store import Store
+
+
+class Site:
+    """`folder` is where relative paths of plans begin, `since` when the engine was started."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        settings: Settings,
+        spool: Spool,
+        zone: ZoneInfo,
+        environ: Mapping[str, str],
+        folder: Path,
+        since: float,
+    ) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.spool = spool
+        self.zone = zone
+        self.environ = environ
+        self.folder = folder
+        self.since = since
+        self.pace = Pace(engine.store)
+        self.watch = Watch(engine, environ)
+        self.closers: list[Callable[[], object]] = [self.watch.close, lambda: engine.leases.close()]
+        """Called at the end, so that answers without an end come to one."""
+
+    def close(self) -> None:
+        for close in self.closers:
+            close()
+
+    @property
+    def store(self) -> Store:
+        return self.engine.store
+
+    @property
+    def governor(self) -> Governor:
+        """For looking: what is to be changed goes through an order."""
+        return self.engine.governor
+
+    @property
+    def now(self) -> float:
+        return self.engine.clock.now()
+
+
+OnSite = NamedDependency[Site]
+"""How a route asks for it: by a parameter `site: OnSite`."""

@@ -1,0 +1,90 @@
+"""The daemon's tokens: two files in the home that only their owner can read, and what each of them is good for.
+
+Never here: requests. Those are looked at in `access`.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Final, Literal
+
+from paceline.errors import InvalidSettings
+
+TOKEN_FILE: Final = "token"
+READ_ONLY_FILE: Final = "token-readonly"
+SHORTEST: Final = 24
+LONGEST_BYTES: Final = 4096
+_RANDOM_BYTES: Final = 32
+_COOKIE_PURPOSE: Final = b"paceline page cookie"
+
+Rights = Literal["full", "read"]
+
+
+class Tokens:
+    """Compared in constant time. A cookie is derived from its token, so that it cannot be used as one."""
+
+    def __init__(self, full: str, read_only: str) -> None:
+        self.full = full
+        self.read_only = read_only
+        self._known: tuple[tuple[bytes, Rights], ...] = ((full.encode(), "full"), (read_only.encode(), "read"))
+        self._cookies: tuple[tuple[bytes, Rights], ...] = tuple((cookie_of(token), r) for token, r in self._known)
+
+    def rights_of(self, token: bytes) -> Rights | None:
+        """What a token is good for; None for one that is not ours."""
+        return _find(self._known, token)
+
+    def rights_of_cookie(self, cookie: bytes) -> Rights | None:
+        return _find(self._cookies, cookie)
+
+
+def cookie_of(token: bytes) -> bytes:
+    """What the page keeps instead of the token."""
+    return hmac.new(token, _COOKIE_PURPOSE, hashlib.sha256).hexdigest().encode()
+
+
+def _find(known: tuple[tuple[bytes, Rights], ...], given: bytes) -> Rights | None:
+    """All are compared, whichever fits."""
+    rights: Rights | None = None
+    for value, granted in known:
+        if hmac.compare_digest(value, given):
+            rights = granted
+    return rights
+
+
+def load_tokens(home: Path) -> Tokens:
+    """Those of the home, made where there are none yet."""
+    return Tokens(load_token(home / TOKEN_FILE), load_token(home / READ_ONLY_FILE))
+
+
+def load_token(path: Path) -> str:
+    """The token in the file. One that others could have read, or that is none, is refused."""
+    try:
+        if not path.exists():
+            _make(path)
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            content = file.read(LONGEST_BYTES + 1)
+    except OSError as error:
+        raise InvalidSettings(f"{path} cannot be read: {error.strerror}; it holds the token of the API") from error
+    if mode & 0o077:
+        raise InvalidSettings(f"{path} is open to others (mode {mode:o}): delete it, and a new token is made")
+    token = content.strip()
+    if not (SHORTEST <= len(token) <= LONGEST_BYTES and token.isascii() and token.decode("ascii").isprintable()):
+        raise InvalidSettings(f"{path} holds no token of {SHORTEST} or more characters: delete it, and one is made")
+    return token.decode("ascii")
+
+
+def _make(path: Path) -> None:
+    """Whole or not at all, and never over one that is there: two commands may be making it."""
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(secrets.token_urlsafe(_RANDOM_BYTES) + "\n")
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        pass  # another one was first
+    finally:
+        fresh.unlink()

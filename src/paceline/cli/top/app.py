@@ -1,0 +1,339 @@
+"""The live view: panes, keys, and the loop that looks at the home once a second.
+
+The store is read and written by one thread of its own, so that the screen answers at once whatever it does. Nothing
+is decided here: keys give the same orders as the commands.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar, TypeVar
+
+from rich.text import Text
+from textual import on
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.events import DescendantFocus
+from textual.widgets import Footer, Input, Static
+
+from paceline.cli.names import find_unit
+from paceline.cli.top import faces, steer
+from paceline.cli.top.detail import UnitDetail, read_detail
+from paceline.cli.top.dialogs import AskScreen, ConfirmScreen, HelpScreen
+from paceline.cli.top.paging import PHASES, Choice, Place, UnitPage, read_page
+from paceline.cli.top.picture import KEPT_EVENTS, Looker, Picture
+from paceline.cli.top.table import LiveTable, Row
+from paceline.cli.top.unit_screen import UnitScreen
+from paceline.cli.wiring import Home
+from paceline.core.scopes import SESSIONS
+from paceline.errors import PacelineError
+
+REFRESH_SECONDS = 1.0
+THEME = "ansi-dark"
+"""The terminal's own colours and background, be they light or dark."""
+
+T = TypeVar("T")
+
+
+class TopApp(App[None]):
+    """`paceline top`."""
+
+    CSS_PATH = "top.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (150, "-wide")]  # noqa: RUF012 (no class variable to the type checker)
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "pause", "pause/resume"),
+        Binding("P", "pause_all", "all", show=False),
+        Binding("o", "pool", "pool"),
+        Binding("l", "limit", "limit"),
+        Binding("r", "restore", "restore"),
+        Binding("c", "cancel", "cancel"),
+        Binding("slash", "search", "filter"),
+        Binding("s", "next_phase", "state"),
+        Binding("escape", "clear", "no filter", show=False),
+        Binding("question_mark", "help", "help"),
+        Binding("q", "quit", "quit"),
+    ]
+
+    def __init__(self, home: Home, *, now: Callable[[], float] = time.time, every: float = REFRESH_SECONDS) -> None:
+        super().__init__()
+        self.theme = THEME
+        self._home = home
+        self._now = now
+        self._every = every
+        self._thread = ThreadPoolExecutor(1, "store")
+        self._looker: Looker | None = None
+        self._picture: Picture | None = None
+        self._trouble: str | None = None
+        self._events: deque[Row] = deque(maxlen=KEPT_EVENTS)
+        self._words: dict[str, str] = {}
+        self._choice = Choice()
+        self._places = [Place()]
+        self._page: UnitPage | None = None
+        self._landing: int | None = None
+        self._is_stale = asyncio.Event()
+
+    def compose(self) -> ComposeResult:
+        yield Static(Text("looking ..."), id="strip")
+        with Container(id="panes"):
+            yield LiveTable("campaigns", faces.CAMPAIGN_COLUMNS)
+            yield LiveTable("capacity", faces.CAPACITY_COLUMNS)
+            yield LiveTable("units", faces.UNIT_COLUMNS)
+            yield LiveTable("events", faces.EVENT_COLUMNS, follows=True)
+        yield Static(id="info")
+        yield Input(id="search", placeholder="filter", select_on_focus=False)
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self._table("campaigns").add_class("-in-use").focus()
+        self.run_worker(self._watch())
+
+    def on_unmount(self) -> None:
+        self._thread.shutdown(wait=True)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        while True:
+            await self.look()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_stale.wait(), self._every)
+            self._is_stale.clear()
+
+    async def look(self) -> None:
+        """Read everything once and show it; where it cannot be read, say so and keep what was shown."""
+        choice, place = self._choice, self._places[-1]
+        try:
+            picture, page = await self._at_the_store(lambda: self._read(choice, place))
+        except PacelineError as error:
+            self._trouble = str(error)
+        else:
+            self._picture, self._trouble = picture, None
+            self._events.extend(faces.event_row(each, self._home.zone) for each in picture.events)
+            if (choice, place) == (self._choice, self._places[-1]):  # nobody has turned the page meanwhile
+                self._page = page
+        self._show()
+
+    def _read(self, choice: Choice, place: Place) -> tuple[Picture, UnitPage]:
+        if self._looker is None:
+            self._looker = Looker(self._home)
+        now = self._now()
+        if choice.campaign is not None and all(each.name != choice.campaign for each in self._home.store.campaigns()):
+            choice = Choice(phase=choice.phase)  # it was deleted
+        return self._looker.look(now), read_page(self._home.store, choice, place)
+
+    async def _at_the_store(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    # -- showing -----------------------------------------------------------------------------------
+
+    def _table(self, name: str) -> LiveTable:
+        return self.screen_stack[0].query_one(f"#{name}", LiveTable)
+
+    def _show(self) -> None:
+        strip = self.screen_stack[0].query_one("#strip", Static)
+        if self._picture is None:
+            strip.update(faces.plain(self._trouble or "", "bold red"))
+            return
+        picture, now, zone = self._picture, self._picture.at, self._home.zone
+        with self.batch_update():
+            strip.update(faces.strip(picture, zone, self._trouble))
+            campaigns = [faces.campaign_row(row, now, zone) for row in picture.campaigns]
+            self._fill("campaigns", campaigns, f"none yet: {faces.START} adds one and runs it")
+            scopes = [faces.scope_row(row, now, zone) for row in picture.scopes]
+            self._fill("capacity", scopes, "no limit is set and nothing is known of any scope")
+            self._fill("events", list(self._events), "nothing has happened yet")
+            self._show_units(now)
+            self._show_info()
+
+    @on(LiveTable.Moved)
+    def _show_info(self) -> None:
+        """What the chosen row says in full, for where its pane has no room for it."""
+        self.screen_stack[0].query_one("#info", Static).update(self._in_use.last_words)
+
+    def _fill(self, name: str, rows: list[Row], empty: str) -> None:
+        words = self._words.get(name, "").casefold()
+        shown = [row for row in rows if words in " ".join(cell.plain for cell in row.cells).casefold()]
+        title = f"{len(shown):,} of {len(rows):,} with {words!r}" if words else f"{len(rows):,}"
+        self._table(name).fill(shown, title=title, empty="nothing matches; esc shows all" if words else empty)
+
+    def _show_units(self, now: float) -> None:
+        page, place = self._page, self._places[-1]
+        if page is None:
+            return
+        chosen = " ".join(each for each in (self._choice.campaign, self._choice.phase) if each)
+        first, last = place.before + 1, place.before + len(page.units)
+        title = f"{first:,}-{last:,} of {page.total:,} {chosen}" if page.units else f"0 {chosen}"
+        rows = [faces.unit_row(unit, now, self._home.zone) for unit in page.units]
+        empty = "there are none of these; esc shows all" if chosen else f"none yet: {faces.START} adds some"
+        table = self._table("units")
+        table.fill(rows, title=title, empty=empty)
+        if self._landing is not None:
+            table.go_to(self._landing)
+            self._landing = None
+
+    @on(DescendantFocus)
+    def _use(self, event: DescendantFocus) -> None:
+        """The pane that was used last has the room, also while a dialog is open."""
+        if isinstance(event.widget, LiveTable):
+            for table in self.screen_stack[0].query(LiveTable):
+                table.set_class(table is event.widget, "-in-use")
+
+    @property
+    def _in_use(self) -> LiveTable:
+        return self.screen_stack[0].query_one("LiveTable.-in-use", LiveTable)
+
+    # -- units: pages, filters, one of them ----------------------------------------------------------
+
+    def _choose(self, choice: Choice) -> None:
+        self._choice, self._places, self._page, self._landing = choice, [Place()], None, 0
+        self._is_stale.set()
+
+    @on(LiveTable.Beyond)
+    def _turn_page(self, event: LiveTable.Beyond) -> None:
+        if event.table.id != "units" or self._page is None:
+            return
+        if event.direction > 0 and self._page.following is not None:
+            self._places.append(self._page.following)
+            self._landing = 0
+        elif event.direction < 0 and len(self._places) > 1:
+            self._places.pop()
+            self._landing = -1
+        self._is_stale.set()
+
+    @on(LiveTable.Chosen)
+    def _open(self, event: LiveTable.Chosen) -> None:
+        if event.table.id == "units":
+            self._open_unit(event.key)
+        elif event.table.id == "campaigns":
+            self._choose(Choice(campaign=event.key))
+            self._table("units").focus()
+
+    def _open_unit(self, unit_id: str) -> None:
+        def read() -> Awaitable[UnitDetail | None]:
+            return self._at_the_store(lambda: read_detail(self._home, unit_id))
+
+        self.push_screen(UnitScreen(unit_id, read, self._home.zone, self._now, self._every))
+
+    def action_next_phase(self) -> None:
+        """All, then those of each state."""
+        order = (None, *PHASES)
+        following = order[(order.index(self._choice.phase) + 1) % len(order)]
+        self._choose(Choice(campaign=self._choice.campaign, phase=following))
+
+    def action_search(self) -> None:
+        search = self.screen_stack[0].query_one("#search", Input)
+        search.add_class("-shown")
+        search.value = self._words.get(self._in_use.id or "", "")
+        search.focus()
+
+    def action_clear(self) -> None:
+        """Away with the line, or else with the filter."""
+        search = self.screen_stack[0].query_one("#search", Input)
+        if search.has_class("-shown"):
+            self._leave_search(search)
+        elif self._in_use.id == "units":
+            self._choose(Choice())
+        else:
+            self._words.pop(self._in_use.id or "", None)
+            self._show()
+
+    def _leave_search(self, search: Input) -> None:
+        search.remove_class("-shown")
+        self._in_use.focus()
+
+    @on(Input.Submitted, "#search")
+    async def _search(self, event: Input.Submitted) -> None:
+        self._leave_search(event.input)
+        words = " ".join(event.value.split())
+        if self._in_use.id == "units":
+            await self._search_units(words)
+        else:
+            self._words[self._in_use.id or ""] = words
+            self._show()
+
+    async def _search_units(self, words: str) -> None:
+        """Campaigns and states choose; what is neither must be a unit, which is opened."""
+        campaigns = [row.name for row in self._picture.campaigns] if self._picture else []
+        choice = Choice()
+        for word in words.split():
+            phase = next((each for each in PHASES if each == word), None)
+            if phase is not None:
+                choice = Choice(campaign=choice.campaign, phase=phase)
+            elif word in campaigns:
+                choice = Choice(campaign=word, phase=choice.phase)
+            else:
+                unit = await self._order(lambda: find_unit(self._home.store, words))
+                if unit is not None:
+                    self._open_unit(unit.id)
+                return
+        self._choose(choice)
+
+    # -- orders --------------------------------------------------------------------------------------
+
+    async def _order(self, work: Callable[[], T]) -> T | None:
+        """Do it at the store; what is wrong with it is told, not raised."""
+        try:
+            return await self._at_the_store(work)
+        except PacelineError as error:
+            self.notify(faces.plain(error).plain, severity="error", markup=False)
+            return None
+
+    async def _steer(self, work: Callable[[], str]) -> None:
+        told = await self._order(work)
+        if told is not None:
+            self.notify(faces.plain(told).plain, markup=False)
+        self._is_stale.set()
+
+    def _chosen(self, table: str, what: str) -> str | None:
+        """What an order is about: the row that the cursor of that pane is on."""
+        chosen = self._table(table).chosen
+        if chosen is None:
+            self.notify(f"there is no {what} to choose", severity="warning", markup=False)
+        return chosen
+
+    async def action_pause(self) -> None:
+        if name := self._chosen("campaigns", "campaign"):
+            await self._steer(lambda: steer.pause_or_resume(self._home, name))
+
+    async def action_pause_all(self) -> None:
+        await self._steer(lambda: steer.pause_or_resume_all(self._home))
+
+    async def action_restore(self) -> None:
+        if scope := self._chosen("capacity", "scope"):
+            await self._steer(lambda: steer.restore(self._home, scope))
+
+    def action_cancel(self) -> None:
+        if name := self._chosen("campaigns", "campaign"):
+            self.run_worker(self._cancel(name))
+
+    async def _cancel(self, name: str) -> None:
+        detail = "All its units that are not done are given up for good; sessions that run are ended."
+        if await self.push_screen_wait(ConfirmScreen(f"Cancel {name}?", detail)):
+            await self._steer(lambda: steer.cancel(self._home, name))
+
+    def action_pool(self) -> None:
+        question, hint = "How many sessions at once?", "a whole number, or none"
+        self.run_worker(self._ask_limit(SESSIONS, question, hint, lambda size: steer.set_pool(self._home, size)))
+
+    def action_limit(self) -> None:
+        if scope := self._chosen("capacity", "scope"):
+            question, hint = f"How many slots may {scope} hold?", "a whole number, none, or default"
+            self.run_worker(
+                self._ask_limit(scope, question, hint, lambda size: steer.set_limit(self._home, scope, size))
+            )
+
+    async def _ask_limit(self, scope: str, question: str, hint: str, order: Callable[[str], str]) -> None:
+        scopes = self._picture.scopes if self._picture else ()
+        size = next((str(row.limit.configured) for row in scopes if row.limit.scope == scope), "")
+        answer = await self.push_screen_wait(AskScreen(question, size.lower(), hint))
+        if answer is not None:
+            await self._steer(lambda: order(answer))
+
+    def action_help(self) -> None:
+        self.push_screen(HelpScreen())

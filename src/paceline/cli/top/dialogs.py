@@ -1,0 +1,79 @@
+"""What stands over the view for a moment: a value to type, a question, the keys. Each answers with a value."""
+
+from typing import ClassVar
+
+from rich.table import Table
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from paceline.cli.top.faces import plain
+
+HELP = (
+    ("tab, shift+tab", "next pane, the one before"),
+    ("arrows, page up, page down", "move; past the last unit comes the next page"),
+    ("enter", "open a unit; show the units of a campaign"),
+    ("/", "filter the pane; of units: a campaign, a state, or a unit to open"),
+    ("s", "units of one state after the other"),
+    ("esc", "take the filter away"),
+    ("p, P", "pause or resume the campaign; all campaigns"),
+    ("c", "cancel the campaign (asks first)"),
+    ("o", "set the pool: sessions at once"),
+    ("l", "set the limit of the scope"),
+    ("r", "restore the scope: forget what was learnt, lift a hold"),
+    ("q", "quit; what runs goes on"),
+)
+
+
+class AskScreen(ModalScreen[str | None]):
+    """One value; None where it was left."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "leave it")]
+
+    def __init__(self, question: str, value: str, hint: str) -> None:
+        super().__init__()
+        self._question, self._value, self._hint = question, value, hint
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(plain(self._question, "bold"))
+            yield Input(self._value)
+            yield Static(plain(f"{self._hint}; enter sets it, esc leaves it", "dim"))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value.strip() or None)
+
+
+class ConfirmScreen(ModalScreen[bool]):
+    """Yes or no, and no unless yes is said."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "dismiss(True)", "yes"),
+        Binding("n,escape,q", "dismiss(False)", "no"),
+    ]
+
+    def __init__(self, question: str, detail: str) -> None:
+        super().__init__()
+        self._question, self._detail = question, detail
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(plain(self._question, "bold"))
+            yield Static(plain(self._detail))
+            yield Static(Text.assemble("\n", ("y", "bold"), " yes   ", ("n", "bold"), " no"))
+
+
+class HelpScreen(ModalScreen[None]):
+    """The keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q,enter", "dismiss(None)", "close")]
+
+    def compose(self) -> ComposeResult:
+        lines = Table.grid(padding=(0, 2))
+        for keys, what in HELP:
+            lines.add_row(Text(keys, style="bold"), Text(what))
+        with Vertical(classes="dialog help"):
+            yield Static(lines)

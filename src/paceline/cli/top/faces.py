@@ -1,0 +1,258 @@
+"""How the values look: cells and lines as text, never as markup. Whatever came from outside is made harmless here."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from rich.text import Text
+
+from paceline.cli import event_words
+from paceline.cli.looking import STATE_STYLES, phase_of
+from paceline.cli.printing import one_line
+from paceline.cli.state import LimitRow
+from paceline.cli.top.picture import CampaignRow, Picture, ScopeRow
+from paceline.cli.top.table import Column, Row
+from paceline.cli.words import SOURCES
+from paceline.core import WindowStatus
+from paceline.core.scopes import is_provider_scope
+from paceline.store import StoredEvent, Unit
+
+BAR_CELLS = 8
+DAY_SECONDS = 86400.0
+NO_LIMIT = "∞"
+START = "paceline run PLAN"
+
+CAMPAIGN_COLUMNS = (
+    Column(title="campaign", least=12),
+    Column(title="progress", rank=3),
+    Column(title="done", right=True),
+    Column(title="active", right=True),
+    Column(title="wait", right=True, rank=2),
+    Column(title="parked", right=True, rank=1),
+    Column(title="fail", right=True),
+    Column(title="prio", right=True, rank=4),
+    Column(title="ETA", right=True),
+    Column(title="what holds it", least=20),
+)
+CAPACITY_COLUMNS = (
+    Column(title="scope", least=20),
+    Column(title="in flight", right=True),
+    Column(title="limit", right=True),
+    Column(title="queue", right=True),
+    Column(title="cooldown", right=True, rank=1),
+    Column(title="from", rank=2),
+    Column(title="pause, windows, notices", least=26),
+)
+UNIT_COLUMNS = (
+    Column(title="unit", least=20),
+    Column(title="state"),
+    Column(title="attempts", right=True, rank=2),
+    Column(title="tries", right=True, rank=1),
+    Column(title="account", rank=3),
+    Column(title="since", right=True),
+    Column(title="reason", least=26),
+)
+EVENT_COLUMNS = (Column(title="", least=20),)
+
+
+def plain(text: object, style: str = "") -> Text:
+    """One line of text and nothing else."""
+    return Text(one_line(str(text)), style=style, no_wrap=True)
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+def clock(at: float, now: float, zone: ZoneInfo) -> str:
+    """`14:30`, and with the day where it is not within a day of now."""
+    try:
+        return f"{datetime.fromtimestamp(at, zone):{'%H:%M' if abs(at - now) < DAY_SECONDS else '%a %d %b %H:%M'}}"
+    except (ValueError, OverflowError, OSError):  # beyond the calendar
+        return "never"
+
+
+def span(seconds: float) -> str:
+    """`0:12`, `1:02:03`, `3 d 04 h`: of one width while it counts down."""
+    left = max(0, round(seconds))
+    if left >= 2 * DAY_SECONDS:
+        return f"{left // 86400} d {left // 3600 % 24:02d} h"
+    hours, minutes = left // 3600, left // 60 % 60
+    return f"{hours}:{minutes:02d}:{left % 60:02d}" if hours else f"{minutes}:{left % 60:02d}"
+
+
+# -- the strip -------------------------------------------------------------------------------------
+
+
+def strip(picture: Picture, zone: ZoneInfo, trouble: str | None) -> Text:
+    """Two lines: the engine and its counts, then what is to come, or what is wrong."""
+    status, now = picture.status, picture.at
+    engine, pool = status.engine, status.pool
+    if engine.state == "stopped":
+        head = Text.assemble(("○ no engine", "bold yellow"))
+    else:
+        head = Text.assemble((f"● {engine.state}", "bold green" if engine.state == "leading" else "bold yellow"))
+    failed = status.units["quarantined"] + status.units["held"]
+    head.no_wrap, head.overflow = True, "ellipsis"
+    facts = [
+        ("pool", NO_LIMIT if pool.sessions is None else str(pool.sessions), "bold"),
+        ("running", f"{pool.running:,}", "bold green" if pool.running else ""),
+        ("waiting", f"{pool.waiting:,}", ""),
+        ("parked", f"{pool.parked:,}", "yellow" if pool.parked else ""),
+        ("done", f"{status.units['done']:,}/{sum(status.units.values()):,}", ""),
+        ("failed", f"{failed:,}", "bold red" if failed else ""),
+    ]
+    for name, value, style in facts:
+        head.append(f"  {name} ", style="dim").append(value, style=style)
+    if trouble is not None:
+        return head.append("\n").append_text(plain(trouble, "bold red"))
+    return head.append("\n").append_text(_outlook(picture, now, zone))
+
+
+def _outlook(picture: Picture, now: float, zone: ZoneInfo) -> Text:
+    resume_at = picture.status.next_resume_at
+    parts = []
+    if picture.status.engine.state == "stopped":
+        parts.append(("start one with", START))
+    if resume_at is not None:
+        parts.append(("next resume", f"{clock(resume_at, now, zone)} in {span(resume_at - now)}"))
+    parts.append(("done/h", f"{picture.done_last_hour:,}"))
+    if picture.eta is not None:
+        parts.append(("ETA", f"{clock(picture.eta, now, zone)} in {span(picture.eta - now)}"))
+    parts.append(("now", event_words.clock_time(now, zone)))
+    line = Text()
+    for name, value in parts:
+        line.append("  " if line else "").append(f"{name} ", style="dim").append(value)
+    return line
+
+
+# -- campaigns -------------------------------------------------------------------------------------
+
+
+def campaign_row(row: CampaignRow, now: float, zone: ZoneInfo) -> Row:
+    counts = row.counts
+    cells = (
+        _campaign_name(row),
+        bar(counts.done / row.total if row.total else 0.0, "green"),
+        plain(f"{counts.done:,}/{row.total:,}"),
+        plain(counts.running or "", "bold green"),
+        plain(f"{counts.todo - counts.parked:,}"),
+        plain(f"{counts.parked:,}", "yellow" if counts.parked else ""),
+        plain(f"{row.failed:,}", "bold red" if row.failed else ""),
+        plain(row.campaign.priority),
+        plain("–" if row.eta is None else clock(row.eta, now, zone)),
+        plain(quota_line(row, now, zone) or row.note, "yellow" if row.window else ""),
+    )
+    return Row(row.name, cells)
+
+
+def _campaign_name(row: CampaignRow) -> Text:
+    name = plain(row.name, "bold" if row.state == "active" else "")
+    return name if row.state == "active" else name.append(f" {row.state}", "yellow" if row.state == "paused" else "dim")
+
+
+def quota_line(row: CampaignRow, now: float, zone: ZoneInfo) -> str:
+    """`quota spent on max-1, resumes about 14:30`"""
+    if row.window is None:
+        return ""
+    scope, window = row.window
+    where = scope.partition("/")[2] or scope
+    if window.state == "probing":
+        return f"quota spent on {where}, a canary is trying it"
+    at = window.resets_at or window.probe_at
+    return f"quota spent on {where}, resumes " + (f"about {clock(at, now, zone)}" if at else "when it reopens")
+
+
+def bar(ratio: float, style: str, cells: int = BAR_CELLS) -> Text:
+    filled = min(cells, max(0, round(ratio * cells)))
+    return Text.assemble(("█" * filled, style), ("░" * (cells - filled), "dim"))
+
+
+# -- capacity --------------------------------------------------------------------------------------
+
+
+def scope_row(row: ScopeRow, now: float, zone: ZoneInfo) -> Row:
+    limit = row.limit
+    cooldown = limit.cooldown if is_provider_scope(limit.scope) else None
+    cells = (
+        plain(limit.scope, "bold"),
+        plain(f"{limit.in_flight}/{_number(limit.effective)}", "green" if limit.in_flight else ""),
+        plain(_limits(limit), "yellow" if limit.effective != limit.configured else ""),
+        plain(f"{row.queue:,}" if row.queue else ""),
+        plain("" if cooldown is None else f"{cooldown * 1000:.0f} ms"),
+        plain(limit.source.rpartition("/")[2]),
+        _condition(limit, now, zone),
+    )
+    return Row(limit.scope, cells)
+
+
+def _number(limit: int | None) -> str:
+    return NO_LIMIT if limit is None else str(limit)
+
+
+def _limits(limit: LimitRow) -> str:
+    """Configured, and what is left of it."""
+    if limit.effective == limit.configured:
+        return _number(limit.configured)
+    return f"{_number(limit.configured)} now {_number(limit.effective)}"
+
+
+def _condition(limit: LimitRow, now: float, zone: ZoneInfo) -> Text:
+    parts: list[Text] = []
+    if limit.paused_until is not None:
+        parts.append(plain(f"paused {span(limit.paused_until - now)}", "bold red"))
+    if limit.notice is not None:
+        parts.append(plain(f"{limit.notice} (r)", "bold red" if limit.held else "yellow"))
+    parts += [_window(window, now, zone) for window in limit.windows]
+    return _joined(parts)
+
+
+def _window(window: WindowStatus, now: float, zone: ZoneInfo) -> Text:
+    """Its name, how much is used, when it resets, and where that belief comes from."""
+    line = plain(window.name).append(" ")
+    used = 1.0 if window.state in ("closed", "probing") else window.used_ratio
+    if used is not None:
+        line.append_text(bar(used, "red" if used >= 0.9 else "green")).append(f" {used:.0%}")
+    match window.state:
+        case "closed":
+            line.append(" spent", style="bold red")
+        case "probing":
+            line.append(" a canary tries it", style="bold cyan")
+        case "wave":
+            line.append(" reopens in a wave", style="cyan")
+    if window.resets_at is not None:
+        line.append(f" resets {clock(window.resets_at, now, zone)} in {span(window.resets_at - now)}")
+    if window.state == "closed" and window.probe_at not in (None, window.resets_at):
+        line.append(f", tried {clock(window.probe_at, now, zone)}")
+    if window.source is not None:
+        line.append(" ").append_text(plain(f"(said by {SOURCES.get(window.source, window.source)})", "dim"))
+    return line
+
+
+def _joined(parts: Iterable[Text]) -> Text:
+    return Text("; ").join(parts)
+
+
+# -- units and events ------------------------------------------------------------------------------
+
+
+def unit_row(unit: Unit, now: float, zone: ZoneInfo) -> Row:
+    phase = phase_of(unit)
+    since = unit.started_at if unit.state == "running" else unit.ended_at
+    reason = "" if unit.state in ("done", "running") else one_line(unit.reason)
+    if unit.resume_at is not None:
+        reason = f"again {clock(unit.resume_at, now, zone)} in {span(unit.resume_at - now)}: {reason}"
+    cells = (
+        plain(unit.id),
+        plain(phase, STATE_STYLES.get(phase, "")),
+        plain(unit.counters.attempts),
+        plain(unit.counters.tries),
+        plain(unit.account or ""),
+        plain("" if since is None else span(now - since)),
+        plain(reason),
+    )
+    return Row(unit.id, cells)
+
+
+def event_row(stored: StoredEvent, zone: ZoneInfo) -> Row:
+    line = event_words.line_of(stored.event, zone)
+    return Row(str(stored.id), (Text(line, style=event_words.style_of(stored.event), no_wrap=True),))

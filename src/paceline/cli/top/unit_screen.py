@@ -1,0 +1,110 @@
+"""One unit on a screen of its own, live: why it is as it is, its tries, its last screen, the end of its output."""
+
+from collections.abc import Awaitable, Callable
+from typing import ClassVar
+from zoneinfo import ZoneInfo
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Static
+
+from paceline.cli import event_words
+from paceline.cli.looking import STATE_STYLES, phase_of
+from paceline.cli.printing import one_line, printable
+from paceline.cli.top.detail import UnitDetail
+from paceline.cli.top.faces import clock, plain, span
+from paceline.cli.why import Why
+
+LONGEST_PROMPT = 2000
+Read = Callable[[], Awaitable[UnitDetail | None]]
+
+
+class UnitScreen(ModalScreen[None]):
+    """`read` looks the unit up off the event loop. Modal, so that no key acts on what cannot be seen behind it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,backspace", "dismiss(None)", "back"),
+        Binding("up,k", "scroll(-1)", "up", show=False),
+        Binding("down,j", "scroll(1)", "down", show=False),
+        Binding("home,g", "edge(0)", "first line"),
+        Binding("end,G", "edge(1)", "last line"),
+    ]
+
+    def __init__(self, unit_id: str, read: Read, zone: ZoneInfo, now: Callable[[], float], every: float) -> None:
+        super().__init__()
+        self._unit_id = unit_id
+        self._read = read
+        self._zone = zone
+        self._now = now
+        self._every = every
+        self._shown = Text("reading ...")
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Static(self._shown, id="detail")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.set_interval(self._every, self._look_in_turn)
+        self._look_in_turn()
+
+    def _look_in_turn(self) -> None:
+        self.run_worker(self.look(), exclusive=True)
+
+    async def look(self) -> None:
+        """Read it again; nothing is drawn where nothing has changed."""
+        detail = await self._read()
+        shown = plain(f"{self._unit_id} is not there any more") if detail is None else self._text(detail)
+        if shown != self._shown:
+            self._shown = shown
+            self.query_one("#detail", Static).update(shown)
+
+    def action_scroll(self, lines: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+
+    def action_edge(self, is_end: int) -> None:
+        view = self.query_one(VerticalScroll)
+        view.scroll_end(animate=False) if is_end else view.scroll_home(animate=False)
+
+    # -- what it says ------------------------------------------------------------------------------
+
+    def _text(self, detail: UnitDetail) -> Text:
+        unit, counters = detail.unit, detail.unit.counters
+        phase = phase_of(unit)
+        text = Text.assemble((one_line(unit.id), "bold"), " ", (phase, STATE_STYLES.get(phase, "")))
+        counts = f"{counters.tries}, attempts charged {counters.attempts}, parks {counters.parks}"
+        facts = [("tries", counts), ("account", unit.account), ("conversation", unit.session_id)]
+        if unit.exit_code is not None:
+            facts.append(("exit code", str(unit.exit_code)))
+        for name, value in facts:
+            if value:
+                _fact(text, name, value)
+        for why in detail.whys:
+            self._add_why(text, why)
+        _section(text, "prompt", printable(unit.spec.prompt[:LONGEST_PROMPT]))
+        _section(text, "events", "\n".join(event_words.line_of(each.event, self._zone) for each in detail.events))
+        if unit.attempt is not None:
+            said = "not here any more" if detail.screen is None else detail.screen or "nothing was printed"
+            _section(text, "last screen", said)
+        return text
+
+    def _add_why(self, text: Text, why: Why) -> None:
+        _fact(text, "why", why.detail)
+        now = self._now()
+        since = None if why.since is None else f"{clock(why.since, now, self._zone)}, {span(now - why.since)} ago"
+        until = None if why.until is None else f"{clock(why.until, now, self._zone)}, in {span(why.until - now)}"
+        for name, value in (("where", why.scope), ("since", since), ("until", until), ("to do", why.hint)):
+            if value is not None:
+                _fact(text, name, value)
+
+
+def _fact(text: Text, name: str, value: str) -> None:
+    text.append(f"\n  {name:<13}", style="dim").append(one_line(value, 400))
+
+
+def _section(text: Text, title: str, body: str) -> None:
+    if body.strip():
+        text.append(f"\n\n{title}\n", style="bold").append(body)

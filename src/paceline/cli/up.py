@@ -1,0 +1,115 @@
+"""`up`: the engine, the HTTP API, the gateway and the page in one process and one loop. And `token`."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvloop
+
+from paceline.api.app import create_app
+from paceline.api.serving import Served, bind, serve
+from paceline.api.site import Site
+from paceline.api.tokens import READ_ONLY_FILE, TOKEN_FILE, Tokens, load_token, load_tokens
+from paceline.cli.printing import print_line, say
+from paceline.cli.run import SIGNALS, logged
+from paceline.cli.wiring import Home, leading_engine
+from paceline.engine.checking import check_stored
+from paceline.engine.engine import Engine
+from paceline.gateway import Gateway, front_door
+
+ANYWHERE = ("0.0.0.0", "::", "")
+
+
+def run_daemon(home: Home, *, host: str | None, port: int | None, as_json: bool) -> None:
+    """Until a signal asks for the end. Nothing is started unless all of it can be."""
+    tokens = load_tokens(home.path)
+    check_stored(home.store, home.settings)
+    host = home.settings.api.host if host is None else host
+    port = home.settings.api.port if port is None else port
+    with leading_engine(home) as engine, contextlib.closing(bind(host, port)) as listening, logged(home):
+        uvloop.run(_run(home, engine, tokens, host, listening, as_json=as_json))
+
+
+async def _run(
+    home: Home, engine: Engine, tokens: Tokens, host: str, listening: socket.socket, *, as_json: bool
+) -> None:
+    engine.start()
+    running = asyncio.ensure_future(engine.run())
+    site = Site(
+        engine,
+        settings=home.settings,
+        spool=home.spool(),
+        zone=home.zone,
+        environ=home.environ,
+        folder=Path.cwd(),
+        since=time.time(),
+    )
+    app = create_app(site, tokens=tokens, host=host)
+    gateway = _gateway(home, engine, tokens, host, listening.getsockname()[1])
+    with _stopped_by_signals(engine):
+        async with serve(app, host, listening=listening, http=front_door(gateway)) as served:
+            _tell(served, tokens, as_json=as_json)
+            await asyncio.wait({running})
+            site.close()
+            gateway.close()
+    await running
+
+
+def _gateway(home: Home, engine: Engine, tokens: Tokens, host: str, port: int) -> Gateway:
+    """On the same port, in front of the application, with the limits of the engine."""
+    own = [f"{name}:{port}" for name in (host, "127.0.0.1", "localhost", "[::1]")]
+    others = [name for each in home.settings.api.hosts for name in (each, f"{each}:{port}")]
+    return Gateway(
+        engine.limiter,
+        home.settings.accounts.values(),
+        environ=home.environ,
+        token=tokens.full,
+        clock=engine.clock,
+        measures=engine.measures,
+        hosts=None if host in ANYWHERE else frozenset((*own, *others)),  # then it has more addresses than are known
+    )
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(engine: Engine) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        loop.remove_signal_handler(number)  # a second one is not waited for
+        engine.stop()
+
+    heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in heeded:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        yield
+    finally:
+        for number in heeded:
+            loop.remove_signal_handler(number)
+
+
+def _tell(served: Served, tokens: Tokens, *, as_json: bool) -> None:
+    url = page_url(served.host, served.port, tokens.full)
+    if as_json:
+        print_line({"url": url, "pid": os.getpid()})
+    else:
+        print(f"Paceline is up: {url}", flush=True)
+
+
+def page_url(host: str, port: int, token: str) -> str:
+    """The address that opens the page on this machine."""
+    name = "127.0.0.1" if host in ANYWHERE else host
+    return f"http://{f'[{name}]' if ':' in name else name}:{port}/?token={token}"
+
+
+def show_token(home: Home, *, read_only: bool, as_url: bool) -> None:
+    token = load_token(home.path / (READ_ONLY_FILE if read_only else TOKEN_FILE))
+    if as_url:
+        say(page_url(home.settings.api.host, home.settings.api.port, token))
+    else:
+        say(token)

@@ -1,0 +1,81 @@
+"""The answer on its way to the client: its head once, its body as it comes, framed for the client's own HTTP.
+
+Here: how bytes are written to the client. Never here: where they come from.
+"""
+
+import asyncio
+
+from paceline.gateway.heads import HOP_BY_HOP, Header, chunk, last_chunk, named_by_connection
+from paceline.gateway.upstream import AnswerHead
+
+BODILESS_STATUSES = frozenset({204, 304})
+_OURS = b"x-paceline-"
+
+
+class Answer:
+    """One answer to one request."""
+
+    __slots__ = ("_has_body", "_is_chunked", "_is_for_head", "_is_old", "_out", "_transport", "has_begun", "keep_alive")
+
+    def __init__(self, transport: asyncio.Transport, *, is_for_head: bool, is_old: bool, keep_alive: bool) -> None:
+        self.has_begun = False
+        self.keep_alive = keep_alive and not is_old
+        self._transport = transport
+        self._is_for_head = is_for_head
+        self._is_old = is_old
+        """HTTP/1.0: knows no chunks."""
+        self._has_body = True
+        self._is_chunked = False
+        self._out: list[bytes] = []
+
+    def begin(self, head: AnswerHead, own_headers: bytes) -> None:
+        """Take over the upstream's head, with headers of our own; what speaks of its connection stays behind."""
+        self.has_begun = True
+        self._has_body = not self._is_for_head and head.status not in BODILESS_STATUSES
+        headers, has_length = _passed_on(head)
+        self._out.append(b"HTTP/1.1 %d %b\r\n%b%b" % (head.status, head.reason, headers, own_headers))
+        if self._has_body and not has_length:
+            self._is_chunked = not self._is_old
+            self.keep_alive = self.keep_alive and self._is_chunked
+        if self._is_chunked:
+            self._out.append(b"Transfer-Encoding: chunked\r\n")
+        self._out.append(b"\r\n" if self.keep_alive else b"Connection: close\r\n\r\n")
+
+    def write(self, data: bytes) -> None:
+        if self._has_body:
+            self._out.append(chunk(data) if self._is_chunked else data)
+
+    def flush(self) -> None:
+        if self._out:
+            self._transport.write(self._out[0] if len(self._out) == 1 else b"".join(self._out))
+            self._out = []
+
+    def end(self, trailers: list[Header]) -> None:
+        if self._is_chunked:
+            self._out.append(last_chunk(trailers))
+        self.flush()
+
+    def cut_off(self) -> None:
+        """No more will come, and the client must be able to see that this was not all."""
+        if self._is_old:
+            self._transport.abort()  # an orderly end would look like the end of the body
+        else:
+            self.flush()
+            self._transport.close()
+
+
+def _passed_on(head: AnswerHead) -> tuple[bytes, bool]:
+    """The lines of the headers that go on, and whether one of them tells the body's length."""
+    named: frozenset[bytes] = frozenset()
+    for name, value in head.lowered:
+        if name == b"connection":
+            named |= named_by_connection(value)
+    has_length = False
+    lines: list[bytes] = []
+    for raw, (name, _) in zip(head.headers, head.lowered, strict=True):
+        if name in HOP_BY_HOP or name in named or name.startswith(_OURS):
+            continue
+        if name == b"content-length":
+            has_length = True
+        lines.append(b"%b: %b\r\n" % raw)
+    return b"".join(lines), has_length

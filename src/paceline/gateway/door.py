@@ -1,0 +1,169 @@
+"""The front door: one port for the API and the gateway, also on one connection.
+
+uvicorn's protocol reads every request; those under `/gateway/` become exchanges of the gateway, all others go on to
+uvicorn's application. Here too: time-outs and bounds on what a client sends, which uvicorn does not have.
+"""
+
+import asyncio
+from typing import Any, ClassVar, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from paceline.gateway.entry import RequestHead
+from paceline.gateway.exchange import Exchange
+from paceline.gateway.gateway import Gateway
+from paceline.gateway.heads import Header
+from paceline.gateway.refusals import Refused
+from paceline.gateway.routes import PREFIX
+from paceline.gateway.sockets import keep_probing
+
+LARGEST_HEAD_BYTES = 65_536
+TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+def front_door(gateway: Gateway) -> type[HttpToolsProtocol]:
+    """The protocol for `uvicorn.Config(http=...)`."""
+    return type("FrontDoor", (FrontDoor,), {"gateway": gateway})
+
+
+class FrontDoor(HttpToolsProtocol):
+    """One client's connection."""
+
+    gateway: ClassVar[Gateway]
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.serving: Exchange | None = None
+        self._now = self.loop.time
+        self._raw_headers: list[Header] = []
+        self._head_bytes = 0
+        self._head_since: float | None = None
+        """Since when the client has owed the rest of a head."""
+        self._body_since: float | None = None
+        """Since when it has owed the next piece of a body."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        keep_probing(transport)
+        self._head_since = self._now()
+        self.gateway.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gateway.connections.discard(self)
+        super().connection_lost(exc)
+        if self.serving is not None:
+            self.serving.client_left()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.serving is not None:
+            self.serving.client_paused(True)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.serving is not None:
+            self.serving.client_paused(False)
+
+    # -- bounds ------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head_since is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > LARGEST_HEAD_BYTES:
+                self._turn_away(TOO_LARGE)
+        elif self._body_since is not None:
+            self._body_since = self._now()
+
+    def check_time(self, now: float) -> None:
+        """A client that dawdles over its head or its body is let go."""
+        limits = self.gateway.timeouts
+        if self._head_since is not None:
+            if now - self._head_since > limits.head:
+                self._turn_away(TOO_SLOW)
+        elif self._body_since is not None and not self.flow.read_paused and now - self._body_since > limits.body_idle:
+            self._body_since = None
+            if self.serving is not None:
+                self.serving.refuse(Refused(408, "slow_body", f"nothing more of the body for {limits.body_idle:g} s"))
+            else:
+                self.transport.abort()
+
+    def _turn_away(self, answer: bytes) -> None:
+        """Only between requests: nothing of another answer can be in the way."""
+        self._head_since = None
+        if self.serving is None and (self.cycle is None or self.cycle.response_complete):
+            self.transport.write(answer)
+        self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """uvicorn's answer to what is not HTTP; never into the middle of another."""
+        if self.serving is not None:
+            self.serving.refuse(Refused(400, "bad_request", "the rest of this request is not HTTP"))
+        else:
+            super().send_400_response(msg)
+
+    # -- what the parser tells ---------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._raw_headers = []
+        self._head_bytes = 0
+        self._head_since = self._now()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head_since is not None:  # else a trailer, of which neither side makes anything
+            self._raw_headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._head_since = None
+        self._body_since = self._now()
+        if self.url.startswith(PREFIX):
+            self._begin_exchange()
+            return
+        for name, value in self._raw_headers:
+            super().on_header(name, value)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        cycle: object = self.cycle
+        if not isinstance(cycle, Exchange):
+            super().on_body(body)
+        elif not cycle.response_complete:
+            cycle.upload.receive(body)
+
+    def on_message_complete(self) -> None:
+        self._body_since = None
+        cycle: object = self.cycle
+        if isinstance(cycle, Exchange):
+            cycle.upload.end()
+        else:
+            super().on_message_complete()
+
+    def _begin_exchange(self) -> None:
+        """As uvicorn begins a cycle of its own: at once, or after those that came before on this connection."""
+        parser = self.parser
+        exchange = Exchange(
+            self.gateway,
+            self,
+            RequestHead(parser.get_method().decode(), self.url, self._raw_headers),
+            is_old=parser.get_http_version() == "1.0",
+            keep_alive=parser.should_keep_alive(),
+        )
+        if parser.should_upgrade():
+            exchange.refuse(Refused(400, "upgrade", "the gateway speaks HTTP/1.1 only: send no Upgrade header"))
+        before = self.cycle
+        self.cycle = cast("RequestResponseCycle", exchange)
+        if before is None or before.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))

@@ -1,0 +1,96 @@
+"""The gateway: the accounts that can be reached, the limiter they share, and the one timer that looks after all."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from paceline.clock import Clock
+from paceline.gateway.entry import Gate
+from paceline.gateway.exchange import Exchange
+from paceline.gateway.learning import Learning
+from paceline.gateway.upstream import Origin, Pool
+from paceline.limiter import Limiter
+from paceline.measures import Measures
+from paceline.settings import AccountSettings
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """How long each thing may take, in seconds."""
+
+    max_wait: float = 600.0
+    """In line for a slot, where the client says nothing else."""
+    connect: float = 10.0
+    first_byte: float = 600.0
+    """From the last byte sent upstream to the first of its answer. Models think long."""
+    upstream_idle: float = 300.0
+    """Between two pieces of an answer, whichever side does not move."""
+    head: float = 20.0
+    """For a client to send the whole head of a request."""
+    body_idle: float = 60.0
+    """Between two pieces of a client's body."""
+    pooled: float = 30.0
+    """An upstream connection that nobody uses."""
+    look: float = 1.0
+    """How often all of these are looked at."""
+
+
+class Watched(Protocol):
+    """What the timer looks at."""
+
+    def check_time(self, now: float) -> None: ...
+
+
+class Gateway:
+    """Made on the loop it serves on. `limiter` may be any: the engine's, or one of its own."""
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        accounts: Iterable[AccountSettings],
+        *,
+        environ: Mapping[str, str],
+        token: str,
+        clock: Clock,
+        measures: Measures,
+        hosts: frozenset[str] | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> None:
+        self.limiter = limiter
+        self.clock = clock
+        self.measures = measures
+        self.timeouts = timeouts or Timeouts()
+        self.loop = asyncio.get_running_loop()
+        self.learning = Learning(clock, measures)
+        self.live: set[Exchange] = set()
+        """What is being served."""
+        self.connections: set[Watched] = set()
+        self.gate = Gate(accounts, token=token, environ=environ, hosts=hosts)
+        self._pools: dict[Origin, Pool] = {}
+        self._timer = self.loop.call_later(self.timeouts.look, self._look)
+
+    def pool(self, origin: Origin) -> Pool:
+        """The connections to an upstream; accounts of the same one share them."""
+        pool = self._pools.get(origin)
+        if pool is None:
+            timeouts = self.timeouts
+            pool = Pool(origin, connect_seconds=timeouts.connect, idle_seconds=timeouts.pooled)
+            self._pools[origin] = pool
+        return pool
+
+    def close(self) -> None:
+        """Hang up on everyone: clients that wait or are being served, and upstreams."""
+        self._timer.cancel()
+        for exchange in list(self.live):
+            exchange.client_left()
+        for pool in self._pools.values():
+            pool.close()
+
+    def _look(self) -> None:
+        now = self.loop.time()
+        for watched in [*self.live, *self.connections]:
+            watched.check_time(now)
+        for pool in self._pools.values():
+            pool.drop_idle(now)
+        self._timer = self.loop.call_later(self.timeouts.look, self._look)

@@ -1,0 +1,348 @@
+"""Connections to one upstream: opened, spoken over by one request at a time, kept for the next, dropped when idle.
+
+Here: TCP, TLS, the parsing of answers, and what is known when a connection breaks. Never here: what an answer means,
+or whether a request is sent again.
+"""
+
+import asyncio
+import ssl
+from typing import Protocol, cast
+from urllib.parse import urlsplit
+
+import httptools
+import msgspec
+
+from paceline.errors import InvalidInput
+from paceline.gateway.heads import Header, chunk, last_chunk, lowered
+from paceline.gateway.sockets import keep_probing
+
+HTTP_PORT, HTTPS_PORT = 80, 443
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the requests of an account go, and nowhere else."""
+
+    host: str
+    port: int
+    is_tls: bool
+    authority: bytes
+    """What the Host header says."""
+    base_path: bytes
+    """In front of every path; no slash at its end."""
+
+
+def parse_base_url(url: str) -> Origin:
+    """The origin of a `base_url`, or `InvalidInput`."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        raise InvalidInput(f"base_url {url!r:.200} has a port that is none") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise InvalidInput(f"base_url {url!r:.200} must be http://HOST or https://HOST, without a login")
+    if parts.query or parts.fragment or not url.isascii():
+        raise InvalidInput(f"base_url {url!r:.200} must end with its path, in ASCII")
+    is_tls = parts.scheme == "https"
+    return Origin(
+        host=parts.hostname,
+        port=port or (HTTPS_PORT if is_tls else HTTP_PORT),
+        is_tls=is_tls,
+        authority=parts.netloc.encode(),
+        base_path=parts.path.rstrip("/").encode(),
+    )
+
+
+class AnswerHead(msgspec.Struct, gc=False):
+    """Status line and headers of an answer, as they came."""
+
+    status: int
+    reason: bytes
+    headers: list[Header]
+    lowered: list[Header]
+    """The same headers, their names in lower case."""
+
+
+class UpstreamBroke(Exception):
+    """The connection ended, or spoke nonsense, before the answer was whole."""
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        was_sent: bool,
+        was_reused: bool = False,
+        is_answered: bool = False,
+        is_timeout: bool = False,
+    ) -> None:
+        super().__init__(detail)
+        self.was_sent = was_sent
+        """Whether the upstream may have seen any of the request."""
+        self.was_reused = was_reused
+        self.is_answered = is_answered
+        """Whether any byte of an answer came."""
+        self.is_timeout = is_timeout
+
+
+class Receiver(Protocol):
+    """Who is told of the answer, in this order; `answer_flushed` after each piece that the network brought."""
+
+    def answer_began(self, head: AnswerHead) -> None: ...
+
+    def answer_body(self, data: bytes) -> None: ...
+
+    def answer_flushed(self) -> None: ...
+
+    def answer_ended(self, trailers: list[Header]) -> None: ...
+
+    def answer_broke(self, error: UpstreamBroke) -> None: ...
+
+    def upload_paused(self, is_paused: bool) -> None: ...
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One connection; one request at a time."""
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._receiver: Receiver | None = None
+        self._is_reading_paused = False
+        self._requests = 0
+        self.moved_at = 0.0
+        """When the last byte came or went, on the loop's clock."""
+        self._start(is_head=False)
+
+    def _start(self, *, is_head: bool) -> None:
+        self._is_head = is_head
+        self._is_sent = False
+        self._is_chunked_upload = False
+        self._head: AnswerHead | None = None
+        self._reason = b""
+        self._headers: list[Header] = []
+        self._trailers: list[Header] = []
+        self._has_answered = False
+        self._has_length = False
+        self._is_reusable = False
+        self._is_whole = False
+
+    # -- sending -------------------------------------------------------------------------------
+
+    @property
+    def is_usable(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def send(self, receiver: Receiver, head: bytes, body: list[bytes], *, is_head: bool, is_chunked: bool) -> None:
+        """Begin a request; as much of its body as is there goes out with the head."""
+        assert self._transport is not None
+        self._start(is_head=is_head)
+        self._requests += 1
+        self._receiver = receiver
+        self._is_chunked_upload = is_chunked
+        self.moved_at = self._pool.loop.time()
+        pieces = [chunk(piece) for piece in body] if is_chunked else body
+        self._transport.write(b"".join([head, *pieces]))
+
+    def send_body(self, data: bytes) -> None:
+        if self._transport is not None and self._receiver is not None:
+            self.moved_at = self._pool.loop.time()
+            self._transport.write(chunk(data) if self._is_chunked_upload else data)
+
+    def end_body(self) -> None:
+        """The request is whole; only then may the connection be used again."""
+        self._is_sent = True
+        if self._is_chunked_upload and self._transport is not None and self._receiver is not None:
+            self._transport.write(last_chunk([]))
+
+    def abort(self) -> None:
+        """Nobody wants the answer any more: end the connection at once, so that the provider sees it."""
+        self._receiver = None
+        self._pool.forget(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def break_off(self, detail: str, *, is_timeout: bool = False) -> None:
+        """Give the request up and tell its receiver."""
+        receiver = self._receiver
+        self.abort()
+        if receiver is not None:
+            error = UpstreamBroke(
+                detail,
+                was_sent=True,
+                was_reused=self._requests > 1,
+                is_answered=self._has_answered,
+                is_timeout=is_timeout,
+            )
+            receiver.answer_broke(error)
+
+    def pause_answer(self, is_paused: bool) -> None:
+        """Read no more of the answer until the client has taken what is there."""
+        if self._transport is None or self._transport.is_closing() or is_paused == self._is_reading_paused:
+            return
+        self._is_reading_paused = is_paused
+        self.moved_at = self._pool.loop.time()
+        if is_paused:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    # -- what the transport tells ----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not its instances
+        keep_probing(transport)
+
+    def data_received(self, data: bytes) -> None:
+        receiver = self._receiver
+        if receiver is None:
+            self.abort()  # nobody asked
+            return
+        self.moved_at = self._pool.loop.time()
+        self._has_answered = True
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._is_reusable = False
+            if not self._is_whole:
+                self.break_off(f"its answer is not HTTP ({type(error).__name__})")
+                return
+        if self._is_whole:
+            self._end(receiver)
+        else:
+            receiver.answer_flushed()
+
+    def eof_received(self) -> None:
+        """Half-closed is closed."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._pool.forget(self)
+        receiver = self._receiver
+        if receiver is not None and self._head is not None and not self._has_length and exc is None:
+            self._is_reusable = False
+            self._end(receiver)  # an answer without a length ends with its connection
+        else:
+            self.break_off("the connection was closed" if exc is None else f"the connection broke: {exc}")
+
+    def pause_writing(self) -> None:
+        if self._receiver is not None:
+            self._receiver.upload_paused(True)
+
+    def resume_writing(self) -> None:
+        if self._receiver is not None:
+            self._receiver.upload_paused(False)
+
+    def _end(self, receiver: Receiver) -> None:
+        self._receiver = None
+        if self._is_head:
+            self._parser = httptools.HttpResponseParser(self)  # the old one waits for a body that never comes
+        if self._is_reusable and self._is_sent and self.is_usable:
+            self.pause_answer(False)
+            self._pool.put(self)
+        else:
+            self._pool.forget(self)
+            if self._transport is not None:
+                self._transport.close()
+        receiver.answer_ended(self._trailers)
+
+    # -- what the parser tells -------------------------------------------------------------------
+
+    def on_status(self, reason: bytes) -> None:
+        self._reason += reason
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head is None:
+            self._headers.append((name, value))
+        elif not self._is_whole:
+            self._trailers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if self._is_whole or self._receiver is None:
+            self._is_reusable = False  # a second answer to one request
+            return
+        if status < 200:
+            return
+        self._is_reusable = self._parser.should_keep_alive()
+        lower = lowered(self._headers)
+        self._has_length = self._is_head or status in (204, 304) or _tells_its_end(lower)
+        self._head = AnswerHead(status, self._reason, self._headers, lower)
+        self._is_whole = self._is_head
+        self._receiver.answer_began(self._head)
+
+    def on_body(self, body: bytes) -> None:
+        if self._receiver is not None and not self._is_whole:
+            self._receiver.answer_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._head is not None:
+            self._is_whole = True
+        else:  # an informational answer; the real one follows
+            self._reason, self._headers = b"", []
+
+
+def _tells_its_end(headers: list[Header]) -> bool:
+    for name, value in headers:
+        if name == b"content-length" or (name == b"transfer-encoding" and value.lower().endswith(b"chunked")):
+            return True
+    return False
+
+
+class Pool:
+    """The connections to one origin. The one used last is used first, so that the others can go."""
+
+    def __init__(self, origin: Origin, *, connect_seconds: float, idle_seconds: float) -> None:
+        self.origin = origin
+        self.loop = asyncio.get_running_loop()
+        self._connect_seconds = connect_seconds
+        self._idle_seconds = idle_seconds
+        self._idle: list[UpstreamConnection] = []
+        self._tls = _tls_context() if origin.is_tls else None
+
+    def take(self) -> UpstreamConnection | None:
+        """An open connection that nobody uses."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable:
+                return connection
+        return None
+
+    async def connect(self) -> UpstreamConnection:
+        """A new connection; `UpstreamBroke` where there is none to be had."""
+        connection = UpstreamConnection(self)
+        origin = self.origin
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                await self.loop.create_connection(lambda: connection, origin.host, origin.port, ssl=self._tls)
+        except TimeoutError:
+            connection.abort()
+            raise UpstreamBroke(
+                f"no connection within {self._connect_seconds:g} s", was_sent=False, is_timeout=True
+            ) from None
+        except OSError as error:
+            raise UpstreamBroke(f"no connection: {error.strerror or error}", was_sent=False) from None
+        except BaseException:
+            connection.abort()  # opened in the very moment in which nobody wanted it any more
+            raise
+        return connection
+
+    def put(self, connection: UpstreamConnection) -> None:
+        self._idle.append(connection)
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def drop_idle(self, now: float) -> None:
+        """Close what nobody has used for a while, before the other side does it under a request."""
+        while self._idle and now - self._idle[0].moved_at > self._idle_seconds:
+            self._idle[0].abort()
+
+    def close(self) -> None:
+        for connection in list(self._idle):
+            connection.abort()
+
+
+def _tls_context() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context

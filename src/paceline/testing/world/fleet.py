@@ -1,0 +1,252 @@
+"""A whole engine in a simulated night: campaigns, accounts with moods, crashes, and checkers outside of it.
+
+The engine is the one that production runs, over a memory store, with scripted sessions. Never here: a copy of
+anything that the engine decides.
+"""
+
+import logging
+import math
+import random
+from collections import Counter
+
+import msgspec
+
+from paceline.agents.launch import Account
+from paceline.core.scopes import path_scopes
+from paceline.executors import Launch
+from paceline.store import Campaign, Unit, UnitCounts
+from paceline.testing.executor import Run
+from paceline.testing.house import NOW, House
+from paceline.testing.world.accounts import HOUR, LONGEST_SESSION, SimulatedAccount, calm_moods, draw_moods
+from paceline.testing.world.scenario import Scenario
+
+HEARTBEAT = 20.0
+SHORTEST_SESSION = 240.0
+MODELS = ("opus-4-6", "sonnet-4-5")
+MOST_POOL = 6
+SHORTEST_STEP = 2 * HEARTBEAT
+"""What people change in the store is read at the next heartbeat."""
+LONGEST_STEP = 900.0
+DRAIN_HOURS = 40
+LONGEST_WAIT = 8 * 24 * HOUR
+TIMED_REASONS = ("paused", "cooldown", "window_closed")
+
+
+class FleetFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the units in a world with an engine. `refused` were turned away at the provider's door."""
+
+    units: int
+    done: int
+    quarantined: int
+    launches: int
+    refused: int
+    parks: int
+    crashes: int
+    seconds: float
+
+
+class Fleet:
+    """A house, a dice, and the promises."""
+
+    def __init__(self, dice: random.Random, scenario: Scenario) -> None:
+        self._dice = dice
+        self.scenario = scenario
+        names = [f"max-{n + 1}" for n in range(dice.randint(1, 3))]
+        hours = scenario.steps * LONGEST_STEP / 2 / HOUR
+        self._accounts = {
+            name: SimulatedAccount(draw_moods(dice, NOW, hours) if scenario.signals else calm_moods(NOW, 100))
+            for name in names
+        }
+        self._limits = {"sessions": dice.randint(2, MOST_POOL), "anthropic": dice.randint(2, 8)}
+        for name in names:
+            self._limits[f"anthropic/{name}"] = dice.randint(1, 4)
+        self._was_limits = dict(self._limits)
+        self.house = House(
+            self._script,
+            pool=self._limits["sessions"],
+            limits={scope: limit for scope, limit in self._limits.items() if scope != "sessions"},
+            accounts=[Account(name=name, provider="anthropic", kind="subscription") for name in names],
+            heartbeat=HEARTBEAT,
+        )
+        self._scopes_of: dict[str, tuple[str, ...]] = {}
+        self._unit_of: dict[str, str] = {}
+        self._failed: Counter[str] = Counter()
+        self._crashes = 0
+        self._is_calm = False
+        self._errors = _Errors()
+        self.step = 0
+
+    # -- the night -------------------------------------------------------------------------------------
+
+    async def live(self) -> None:
+        """All of it: trouble, then a calm day in which everything must come to its end."""
+        logger = logging.getLogger("paceline.engine")
+        logger.addHandler(self._errors)
+        try:
+            async with self.house:
+                self._add_campaigns()
+                await self.house.run(HEARTBEAT)
+                while self.step < self.scenario.steps:
+                    self.step += 1
+                    await self._disturb()
+                    self._was_limits = dict(self._limits)
+                    self._check_waits()
+                await self._drain()
+                self._check_end()
+        finally:
+            logger.removeHandler(self._errors)
+
+    def _add_campaigns(self) -> None:
+        for n in range(self.scenario.groups + 1):
+            priority = self._dice.randrange(self.scenario.priorities)
+            units = self._dice.randint(5, 20)
+            if self._dice.random() < 0.3:
+                self.house.add(f"tasks-{n}", units, priority=priority, max_attempts=4)
+            else:
+                accounts = tuple(self._dice.sample(sorted(self._accounts), self._dice.randint(1, len(self._accounts))))
+                self.house.add_claude(
+                    f"talks-{n}", units, priority=priority, accounts=accounts, model=self._dice.choice(MODELS)
+                )
+
+    async def _disturb(self) -> None:
+        """One thing that people, machines and providers do, and some time."""
+        dice, house, scenario = self._dice, self.house, self.scenario
+        match dice.randrange(8):
+            case 0 | 1 if scenario.restarts:
+                await self._end_engine(dice.choice(("stop", "crash", "reboot")))
+            case 2 if scenario.restarts:
+                for attempt in house.executor.live()[:1]:
+                    house.executor.lose(attempt)
+            case 3 if scenario.settings:
+                scope = dice.choice(sorted(self._limits))
+                self._limits[scope] = dice.randint(1, MOST_POOL)
+                house.send("limit", scope, limit=self._limits[scope])
+            case 4 if scenario.settings:
+                campaign = dice.choice(house.store.campaigns())
+                house.change(campaign.name, state=dice.choice(("paused", "active")))
+            case 5 if scenario.clock_steps:
+                house.clock.step(dice.choice((600.0, HOUR)))
+                house.engine.wake()
+        await house.run(dice.uniform(SHORTEST_STEP, LONGEST_STEP))
+
+    async def _end_engine(self, how: str) -> None:
+        self._crashes += 1
+        if how == "stop":
+            await self.house.stop()
+            return
+        await self.house.crash()
+        if how == "reboot":
+            self.house.executor.reboot()
+
+    async def _drain(self) -> None:
+        """People resume what they paused, and the providers are well again."""
+        self._is_calm = True
+        for campaign in self.house.store.campaigns():
+            if campaign.state == "paused":
+                self.house.change(campaign.name, state="active")
+        for _ in range(DRAIN_HOURS):
+            await self.house.run(HOUR)
+            if self.house.engine.is_idle():
+                return
+
+    # -- what sessions do ------------------------------------------------------------------------------
+
+    def _script(self, launch: Launch) -> Run:
+        """What the next session does; every launch is held against the promises first."""
+        unit = self.house.unit(launch.env["PACELINE_UNIT"])
+        campaign = self._campaign(unit)
+        scopes = self._scopes(unit, campaign)
+        self._check_launch(unit, scopes)
+        self._scopes_of[launch.attempt], self._unit_of[launch.attempt] = scopes, unit.id
+        seconds = min(LONGEST_SESSION, SHORTEST_SESSION * self._dice.paretovariate(1.2))
+        if not self._is_calm and self._dice.random() < 0.05:
+            self._failed[unit.id] += 1
+            return Run(stderr="it broke\n", exit_code=1, seconds=seconds)
+        if campaign.agent == "command":
+            return Run(seconds=seconds)
+        account = unit.account or ""
+        session = unit.session_id or f"talk-{unit.counters.tries}-{unit.spec.id}"
+        live = sum(f"anthropic/{account}" in self._scopes_of[attempt] for attempt in self._live()) - 1
+        return self._accounts[account].run(session, seconds, live, self.house.clock.now())
+
+    def _live(self) -> list[str]:
+        return [attempt for attempt in self.house.executor.live() if attempt in self._scopes_of]
+
+    def _campaign(self, unit: Unit) -> Campaign:
+        return next(campaign for campaign in self.house.store.campaigns() if campaign.name == unit.campaign)
+
+    def _scopes(self, unit: Unit, campaign: Campaign) -> tuple[str, ...]:
+        path = path_scopes(f"anthropic/{unit.account}/{campaign.model}") if campaign.agent != "command" else ()
+        return ("sessions", *path)
+
+    # -- the promises ----------------------------------------------------------------------------------
+
+    def _check_launch(self, unit: Unit, scopes: tuple[str, ...]) -> None:
+        """Stored before it is acted on, once at a time, and under every limit that was in force."""
+        assert unit.id not in {self._unit_of[attempt] for attempt in self._live()}, f"two sessions of {unit.id} at once"
+        assert unit.state == "running", f"{unit.id} was launched before it was stored"
+        for scope in scopes:
+            limit = max(self._limits.get(scope, 1 << 30), self._was_limits.get(scope, 0))
+            live = sum(scope in self._scopes_of[attempt] for attempt in self._live())
+            assert live < limit, f"{scope} has {live} sessions of {limit}, and {unit.id} was launched"
+
+    def _check_waits(self) -> None:
+        """Every unit that waits can say why, and somebody looks at it again."""
+        now = self.house.clock.now()
+        why = self.house.engine.why_lines()
+        for campaign in self.house.store.campaigns():
+            counts = self.house.store.counts().get(campaign.name, UnitCounts())
+            reasons = [reason for line, reason in why.items() if line.partition(" ")[0] == campaign.name]
+            if campaign.state == "active" and counts.todo > counts.parked:
+                assert reasons, f"{counts.todo - counts.parked} units of {campaign.name} wait and nothing says why"
+            for reason in reasons:
+                assert reason.detail, f"{campaign.name} waits for {reason.reason} and no words say so"
+                has_time = reason.retry_at is not None and now <= reason.retry_at < now + LONGEST_WAIT
+                assert has_time or reason.reason not in TIMED_REASONS, f"{campaign.name}: {reason} has no end"
+        for unit in self.house.store.units(state="todo", limit=10_000).units:
+            if unit.resume_at is not None:
+                overdue, far = now - unit.resume_at, unit.resume_at - now
+                assert overdue <= HEARTBEAT, f"{unit.id} should have gone on {overdue:.0f} s ago"
+                assert math.isfinite(far), f"{unit.id} is parked for ever"
+                assert far < LONGEST_WAIT, f"{unit.id} is parked for {far:.0f} s"
+
+    def _check_end(self) -> None:
+        """Nothing was lost, nobody was charged for what was not their fault, and nothing is left behind."""
+        units = self.house.store.units(limit=10_000).units
+        stuck = {unit.id: (unit.state, unit.reason) for unit in units if unit.state not in ("done", "quarantined")}
+        assert not stuck, f"after {DRAIN_HOURS} calm hours these have not come to an end: {stuck}"
+        for unit in units:
+            charged, failed = unit.counters.attempts, self._failed[unit.id]
+            assert charged <= failed, f"{unit.id} was charged {charged} attempts and failed {failed} times"
+            assert unit.state == "done" or failed, f"{unit.id} is quarantined and never failed"
+        twice = [unit for unit, count in Counter(e.unit for e in self.house.events("unit.done")).items() if count > 1]
+        assert not twice, f"done more than once: {twice}"
+        assert not self.house.executor.live(), "sessions run that nobody waits for"
+        assert not self.house.executor.unsettled(), "results were never stored"
+        assert self.house.scope("sessions").in_flight == 0, "places are held by nobody"
+        assert not self._errors.told, f"the engine complained: {self._errors.told[0]}"
+
+    def figures(self) -> FleetFigures:
+        units = self.house.store.units(limit=10_000).units
+        states = Counter(unit.state for unit in units)
+        return FleetFigures(
+            units=len(units),
+            done=states["done"],
+            quarantined=states["quarantined"],
+            launches=len(self.house.executor.started),
+            refused=sum(account.refused for account in self._accounts.values()),
+            parks=sum(unit.counters.parks for unit in units),
+            crashes=self._crashes,
+            seconds=self.house.clock.now() - NOW,
+        )
+
+
+class _Errors(logging.Handler):
+    """A pass that fails is mended by the next one; here it is a broken promise."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(f"{record.getMessage()} {record.exc_info[1] if record.exc_info else ''}")

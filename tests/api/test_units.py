@@ -1,0 +1,206 @@
+"""`/v1/units`: pages, states, one unit with its why, its history and its output. What agents print stays text."""
+
+import time
+
+import pytest
+from tests.api.conftest import Daemon
+from tests.api.test_read import park
+
+WAITS = "while [ ! -e go ]; do sleep 0.02; done"
+UNIT_FIELDS = {
+    "id", "campaign", "state", "attempts", "tries", "parks", "resume_at", "reason", "account", "session_id",
+    "started_at", "ended_at", "exit_code",
+}  # fmt: skip
+
+
+async def ids(daemon: Daemon, query: str) -> list[str]:
+    """Of all pages."""
+    found: list[str] = []
+    cursor = ""
+    while True:
+        page = await daemon.get(f"/v1/units?{query}{cursor}")
+        found += [unit["id"] for unit in page["units"]]
+        if page["cursor"] is None:
+            return found
+        cursor = f"&cursor={page['cursor']}"
+
+
+async def test_a_unit_has_exactly_the_fields_of_the_contract(daemon: Daemon) -> None:
+    daemon.add("docs", "true", "a")
+    await daemon.until(lambda: daemon.counts("docs").done == 1)
+
+    (unit,) = (await daemon.get("/v1/units"))["units"]
+
+    assert set(unit) == UNIT_FIELDS
+    assert (unit["id"], unit["state"], unit["tries"], unit["account"], unit["exit_code"]) == (
+        "docs/a",
+        "done",
+        1,
+        None,
+        0,
+    )
+
+
+async def test_units_are_paged_and_chosen_by_campaign_and_state(daemon: Daemon) -> None:
+    names = [f"u{number}" for number in range(7)]
+    daemon.add("docs", "true", *names, state="paused")
+    daemon.add("tests", "true", "a", state="paused")
+    park(daemon, "docs", time.time() + 3600)
+
+    all_docs = [f"docs/{name}" for name in names]
+    assert await ids(daemon, "limit=2") == [*all_docs, "tests/a"]
+    assert await ids(daemon, "campaign=docs&limit=3") == all_docs
+    assert await ids(daemon, "campaign=docs&state=todo") == all_docs
+    assert await ids(daemon, "state=parked&limit=1") == ["docs/u0"]
+    assert await ids(daemon, "campaign=docs&state=waiting&limit=2") == all_docs[1:]
+    assert await ids(daemon, "state=done") == []
+    assert len((await daemon.get("/v1/units?state=waiting&limit=3"))["units"]) <= 3
+
+
+async def test_a_page_of_parked_units_among_many_waiting_ones_is_cut_short_and_goes_on(daemon: Daemon) -> None:
+    daemon.add("docs", "true", *(f"u{number}" for number in range(300)), state="paused")
+    daemon.add("tests", "true", "a", state="paused")
+    park(daemon, "tests", time.time() + 3600)
+
+    first = await daemon.get("/v1/units?state=parked&limit=2")
+
+    assert (first["units"], first["cursor"] is not None) == ([], True)
+    assert await ids(daemon, "state=parked&limit=2") == ["tests/a"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("limit=0", "limit"),
+        ("limit=1001", "limit"),
+        ("limit=many", "limit"),
+        ("state=sleeping", "state"),
+        ("cursor=abc", "cursor"),
+        ("cursor=-1", "cursor"),
+        ("cursor=99999999999999999999", "cursor"),
+    ],
+)
+async def test_a_query_that_is_none(daemon: Daemon, query: str, field: str) -> None:
+    refused = await daemon.get(f"/v1/units?{query}", code=400)
+
+    assert refused["error"] == "invalid"
+    assert field in refused["detail"]
+
+
+async def test_units_of_a_campaign_that_is_not_there(daemon: Daemon) -> None:
+    assert (await daemon.get("/v1/units?campaign=docs", code=404))["error"] == "not_found"
+
+
+async def test_one_unit_with_prompt_history_and_screen(daemon: Daemon) -> None:
+    daemon.add("docs", "echo hello from {id}; echo trouble >&2", "a")
+    await daemon.until(lambda: daemon.counts("docs").done == 1)
+
+    for path in ("/v1/units/docs/a", "/v1/units/docs%2Fa"):
+        unit = await daemon.get(path)
+        assert set(unit) == UNIT_FIELDS | {"prompt", "cwd", "output", "attempt", "screen", "history"}
+        assert (unit["prompt"], unit["cwd"], unit["output"]) == ("do a", str(daemon.site.folder), None)
+        assert unit["screen"] == "hello from a\ntrouble\n"
+        assert [event["name"] for event in unit["history"]] == ["unit.started", "unit.done"]
+
+
+async def test_a_unit_called_why_is_found_and_asked_why(daemon: Daemon) -> None:
+    daemon.add("docs", "true", "why", "log", state="paused")
+
+    assert (await daemon.get("/v1/units/docs/why"))["id"] == "docs/why"
+    assert (await daemon.get("/v1/units/docs/log"))["id"] == "docs/log"
+    assert (await daemon.get("/v1/units/docs/why/why"))["unit"] == "docs/why"
+    assert (await daemon.get("/v1/units/docs%2Flog/why"))["unit"] == "docs/log"
+
+
+@pytest.mark.parametrize(
+    "path", ["docs/b", "docs", "b", "docs/a/b", "docs/b/why", "docs/b/log", "why", "%25", "a%00/b"]
+)
+async def test_a_unit_that_is_not_there(daemon: Daemon, path: str) -> None:
+    daemon.add("docs", "true", "a", state="paused")
+
+    refused = await daemon.get(f"/v1/units/{path}", code=404)
+
+    assert refused["error"] == "not_found"
+
+
+async def test_why_it_waits_is_parked_paused_runs(daemon: Daemon) -> None:
+    await daemon.ask("PUT", "/v1/pool", {"sessions": 1})
+    daemon.add("docs", WAITS, "a", "b", "c")
+    await daemon.until(lambda: daemon.counts("docs").running == 1)
+    until = time.time() + 3600
+    park(daemon, "docs", until)
+
+    running = await daemon.get("/v1/units/docs/a/why")
+    parked = await daemon.get("/v1/units/docs/b/why")
+    waiting = await daemon.get("/v1/units/docs/c/why")
+    await daemon.ask("POST", "/v1/campaigns/docs/pause")
+    paused = await daemon.get("/v1/units/docs/c/why")
+
+    assert waiting == {
+        "unit": "docs/c",
+        "state": "waiting",
+        "reason": "limit",
+        "detail": "sessions at its limit (1/1)",
+        "scope": "sessions",
+        "since": daemon.store.campaigns()[0].created_at,
+        "until": None,
+        "hint": None,
+        "others": [],
+    }
+    assert (running["state"], running["reason"]) == ("running", "running")
+    assert (parked["state"], parked["reason"], parked["detail"]) == ("parked", "parked", "the quota window is spent")
+    assert parked["until"] == pytest.approx(until, abs=1)
+    assert (paused["reason"], paused["hint"]) == ("paused", "paceline resume docs")
+
+
+async def test_the_log_is_the_end_of_each_channel(daemon: Daemon) -> None:
+    daemon.add("docs", "seq 1 20000; echo trouble >&2", "a")
+    await daemon.until(lambda: daemon.counts("docs").done == 1)
+
+    whole = await daemon.get("/v1/units/docs/a/log")
+    short = await daemon.get("/v1/units/docs/a/log?tail_bytes=12")
+    one = await daemon.get("/v1/units/docs%2Fa/log?channel=stderr")
+
+    assert (whole["unit"], whole["attempt"]) == ("docs/a", daemon.unit("docs/a").attempt)
+    assert whole["stdout"].endswith("19999\n20000\n")
+    assert len(whole["stdout"]) == 64 * 1024
+    assert whole["truncated"] is True
+    assert (short["stdout"], short["stderr"]) == ("19999\n20000\n", "trouble\n")
+    assert one == {
+        "unit": "docs/a",
+        "attempt": daemon.unit("docs/a").attempt,
+        "stdout": None,
+        "stderr": "trouble\n",
+        "screen": None,
+        "truncated": False,
+    }
+
+
+@pytest.mark.parametrize(("query", "field"), [("channel=stdin", "channel"), ("tail_bytes=0", "tail_bytes")])
+async def test_a_log_that_cannot_be(daemon: Daemon, query: str, field: str) -> None:
+    daemon.add("docs", "true", "a")
+    await daemon.until(lambda: daemon.counts("docs").done == 1)
+
+    assert field in (await daemon.get(f"/v1/units/docs/a/log?{query}", code=400))["detail"]
+
+
+async def test_a_unit_that_never_ran_has_no_log(daemon: Daemon) -> None:
+    daemon.add("docs", "true", "a", state="paused")
+
+    refused = await daemon.get("/v1/units/docs/a/log", code=404)
+
+    assert refused == {"error": "not_found", "detail": "docs/a has not been started yet"}
+
+
+async def test_hostile_output_leaves_as_text(daemon: Daemon) -> None:
+    hostile = r"\033[2J\033]0;owned\007\033[31mred\033[0m <script>alert(1)</script> \000\010\302\233\377"
+    daemon.add("docs", f"printf '{hostile}\\n'; printf '{hostile}\\n' >&2; exit 1", "a", max_attempts=1)
+    await daemon.until(lambda: daemon.counts("docs").quarantined == 1)
+
+    log = await daemon.get("/v1/units/docs/a/log")
+    unit = await daemon.get("/v1/units/docs/a")
+
+    for text in (log["stdout"], log["stderr"], unit["screen"], unit["reason"]):
+        assert "<script>alert(1)</script>" in text
+        assert all(letter.isprintable() or letter in "\n\t" for letter in text)
+    assert log["stdout"].startswith("red <script>")

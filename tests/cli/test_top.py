@@ -1,0 +1,519 @@
+"""`top` against a real home: what it shows is what is stored, and its keys give the orders of the commands."""
+
+import asyncio
+import contextlib
+import re
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import PATIENCE_SECONDS, Place, finish
+from tests.cli.test_steering import park
+from textual.pilot import Pilot
+from textual.widgets import Input, Static
+
+from paceline.cli.looking import last_event_id
+from paceline.cli.outlook import Outlook
+from paceline.cli.state import read_status
+from paceline.cli.top.app import TopApp
+from paceline.cli.top.table import LiveTable
+from paceline.cli.wiring import Home, open_home
+from paceline.core.scopes import SESSIONS
+from paceline.core.signals import AuthFailed, QuotaClosed, RateLimited, Signal
+from paceline.engine.remembered import load_governor, save_governor
+from paceline.events import Event
+from paceline.settings import governor_settings
+from paceline.store import Campaign, UnitSpec
+
+ACCOUNTS = """
+[limits]
+"anthropic/max-1" = 8
+[accounts.max-1]
+provider = "anthropic"
+kind = "subscription"
+"""
+NARROW, WIDE = (80, 24), (200, 50)
+
+
+class View:
+    """The app in a terminal that is no terminal, and its home."""
+
+    def __init__(self, app: TopApp, pilot: "Pilot[None]", home: Home) -> None:
+        self.app = app
+        self.home = home
+        self._pilot = pilot
+
+    async def press(self, *keys: str) -> None:
+        """The keys, and what the app makes of them, shown."""
+        await self._pilot.press(*keys)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Until orders that are under way are done, and a look that came after them is shown."""
+        await self._pilot.pause()
+        await self.app.look()
+        await self._pilot.pause()
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not is_so():
+                await self.settle()
+
+    def table(self, name: str) -> LiveTable:
+        return self.app.screen_stack[0].query_one(f"#{name}", LiveTable)
+
+    def row(self, name: str, key: str) -> str:
+        """A row as words with single spaces."""
+        (row,) = [row for row in self.table(name).rows if row.key == key]
+        return " ".join(" ".join(cell.plain for cell in row.cells).split())
+
+    def keys(self, name: str) -> list[str]:
+        return [row.key for row in self.table(name).rows]
+
+    @property
+    def strip(self) -> str:
+        return str(self.app.screen_stack[0].query_one("#strip", Static).render())
+
+    @property
+    def screen(self) -> str:
+        """Every line that is drawn."""
+        lines = self.app.screen._compositor.render_strips()
+        return "\n".join("".join(segment.text for segment in line).rstrip() for line in lines)
+
+    def campaign(self, name: str) -> Campaign:
+        (campaign,) = [each for each in self.home.store.campaigns() if each.name == name]
+        return campaign
+
+
+@contextlib.asynccontextmanager
+async def watching(size: tuple[int, int] = WIDE) -> AsyncIterator[View]:
+    with open_home() as home, open_home() as own:
+        app = TopApp(own, every=3600.0)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            view = View(app, pilot, home)
+            await view.settle()
+            yield view
+
+
+def run_to_its_end(place: Place, plan: Path) -> None:
+    """In a process of its own: an event loop runs here already."""
+    finish(place.start("run", plan))
+
+
+def teach(*reports: tuple[str, Signal]) -> None:
+    """As an engine stores what it has learnt."""
+    now = time.time()
+    with open_home() as home:
+        governor = load_governor(home.store, governor_settings(home.settings), now)
+        for scope, signal in reports:
+            governor.report(scope, signal, now=now)
+        save_governor(home.store, governor)
+
+
+# -- what it shows ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE, (40, 10), (400, 100)])
+async def test_an_empty_home_says_what_to_do_next(place: Place, size: tuple[int, int]) -> None:
+    async with watching(size) as view:
+        assert "no engine" in view.strip
+        assert "none yet: paceline run PLAN" in view.screen
+
+
+async def test_the_strip_has_the_numbers_of_the_store(place: Place) -> None:
+    run_to_its_end(place, place.plan("true", "a", "b", name="first"))
+    run_to_its_end(place, place.plan("exit 3", "a", name="bad", head="max_attempts = 1"))
+    place.give("add", place.plan("true", "a", "b", "c"))
+    park(until=time.time() + 7200)
+
+    async with watching() as view:
+        status = read_status(view.home, Outlook(view.home, time.time()))
+        words = " ".join(view.strip.split())
+
+    assert f"pool {status.pool.sessions} running 0 waiting 2 parked 1 done 2/6 failed 1" in words
+    assert re.search(r"next resume \d\d:\d\d in (2:00:00|1:59:\d\d)", words)
+    assert "done/h 2 " in words
+
+
+async def test_campaigns_have_their_counts_and_say_what_holds_them(place: Place) -> None:
+    place.write("paceline.toml", ACCOUNTS)
+    place.give("add", place.plan("true", "a", "b", "c", head='priority = 7\naccounts = ["max-1"]\nmodel = "opus-4-6"'))
+    park()
+    resets_at = time.time() + 7200
+    teach(("anthropic/max-1", QuotaClosed(resets_at=resets_at, window="5h")))
+
+    async with watching() as view:
+        row = view.row("campaigns", "docs")
+
+    assert "0/3 2 1 0 7 –" in row
+    assert f"quota spent on max-1, resumes about {time.strftime('%H:%M', time.gmtime(resets_at))}" in row
+
+
+async def test_capacity_tells_limits_pauses_windows_and_notices(place: Place) -> None:
+    place.write("paceline.toml", ACCOUNTS)
+    place.give("add", place.plan("true", "a", "b", head='accounts = ["max-1"]\nmodel = "opus-4-6"'))
+
+    teach(
+        ("anthropic/max-1", RateLimited(retry_after=600.0, cause="concurrency")),
+        ("anthropic/max-1/opus-4-6", QuotaClosed(resets_at=time.time() + 7200, window="weekly", source="header")),
+    )
+
+    async with watching((300, 50)) as view:
+        account = view.row("capacity", "anthropic/max-1")
+        model = view.row("capacity", "anthropic/max-1/opus-4-6")
+
+    assert account.startswith("anthropic/max-1 0/7 8 now 7 2 350 ms")
+    assert re.search(r"paused (10:00|9:5\d);", account)
+    assert "auto-reduced from 8 to 7 after a 429: restore (r)" in account
+    assert re.search(r"weekly ████████ 100% spent resets \d\d:\d\d in (2:00:00|1:59:\d\d), tried \d\d:\d\d", model)
+    assert "(said by a response header)" in model
+
+
+async def test_what_runs_is_counted_in_its_scopes_and_every_number_is_the_stores(place: Place) -> None:
+    plan = place.plan("while [ ! -e go ]; do sleep 0.05; done", "a", "b", "c", head="max_sessions = 2")
+    engine = place.start("run", plan)
+
+    async with watching() as view:
+        await view.until(
+            lambda: "at its limit" in " ".join(view.row("campaigns", key) for key in view.keys("campaigns"))
+        )
+        campaign = view.row("campaigns", "docs")
+        pool, own = view.row("capacity", SESSIONS), view.row("capacity", "campaign:docs")
+        units = [view.row("units", key).split()[:2] for key in view.keys("units")]
+        started = [row.cells[0].plain for row in view.table("events").rows if "started" in row.cells[0].plain]
+        (place.folder / "go").touch()
+        await view.until(lambda: "done 3/3" in view.strip)
+        await view.until(lambda: "no engine" in view.strip)
+
+    assert "0/3 2 1 0 0 0 – campaign:docs at its limit (2/2)" in campaign
+    assert pool.startswith("sessions 2/4 4 1")
+    assert own.startswith("campaign:docs 2/2 2 1")
+    assert units == [["docs/a", "running"], ["docs/b", "running"], ["docs/c", "waiting"]]
+    assert len(started) == 2
+    assert engine.wait(PATIENCE_SECONDS) == 0
+
+
+async def test_events_come_live_at_the_end_and_a_filter_leaves_those_that_match(place: Place) -> None:
+    run_to_its_end(place, place.plan("true", "a"))
+
+    async with watching() as view:
+        before = view.keys("events")
+        view.home.store.append_events([Event("scope.paused", 1.0, "anthropic", None, {"until": 2.0, "cause": "429"})])
+        await view.settle()
+        after = view.keys("events")
+        view.table("events").focus()
+        await view.press("slash", *"ANTHROPIC", "enter")
+        filtered = view.keys("events")
+        await view.press("escape")
+
+        assert after == [*before, str(last_event_id(view.home))]
+        assert view.table("events").chosen == after[-1]
+        assert filtered == after[-1:]
+        assert view.keys("events") == after
+
+
+# -- hostile text ------------------------------------------------------------------------------------
+
+HOSTILE = "[bold red]x[/] [@click=app.quit]y[/] \x1b[2J\x1b]0;owned\x07 \u202eevil [/nonsense"
+
+
+async def test_hostile_text_stays_text_everywhere(place: Place) -> None:
+    with open_home() as home:
+        campaign = Campaign(name="[red]c", created_at=time.time())
+        home.store.add_campaign(campaign, [UnitSpec(id=HOSTILE, prompt=HOSTILE)], update=False, now=time.time())
+        home.store.hold_units([f"[red]c/{HOSTILE}"], HOSTILE, now=time.time())
+        home.store.append_events([Event("unit.held", time.time(), None, f"[red]c/{HOSTILE}", {"reason": HOSTILE})])
+
+    async with watching((300, 60)) as view:
+        first = view.screen
+        view.table("units").focus()
+        await view.press("enter")
+        await view.until(lambda: "prompt" in view.screen)
+        opened = view.screen
+
+    for screen in (first, opened):
+        assert "[red]c/[bold red]x[/] [@click=app.quit]y[/]" in screen
+        assert "[/nonsense" in screen
+        assert not {"\x1b", "\x07", "\u202e"} & set(screen)
+
+
+async def test_what_an_agent_printed_is_shown_without_what_steers_a_terminal(place: Place) -> None:
+    script = r"printf 'plain\033]0;owned\007 \033[31mred\033[0m [blink]b[/blink]\n'; exit 3"
+    run_to_its_end(place, place.plan(script, "a", head="max_attempts = 1"))
+
+    async with watching() as view:
+        view.table("units").focus()
+        await view.press("enter")
+        await view.until(lambda: "last screen" in view.screen)
+        screen = view.screen
+
+    assert "plain red [blink]b[/blink]" in screen
+    assert "failed once, at last with: exit code 3" in screen
+    assert re.search(r"tries +1, attempts charged 1, parks 0", screen)
+    assert "paceline retry docs tries it again" in screen
+
+
+# -- keys --------------------------------------------------------------------------------------------
+
+
+async def test_p_pauses_the_chosen_campaign_and_resumes_it(place: Place) -> None:
+    place.give("add", place.plan("true", "a"))
+    place.give("add", place.plan("true", "a", name="other"))
+
+    async with watching() as view:
+        await view.press("down", "p")
+        paused = (view.campaign("docs").state, view.campaign("other").state)
+        shown = view.row("campaigns", "other")
+        await view.press("p")
+        resumed = view.campaign("other").state
+
+    assert paused == ("active", "paused")
+    assert shown.startswith("other paused")
+    assert resumed == "active"
+
+
+async def test_capital_p_pauses_all_and_resumes_all(place: Place) -> None:
+    place.give("add", place.plan("true", "a"))
+    place.give("add", place.plan("true", "a", name="other"))
+    place.give("pause", "docs")
+
+    async with watching() as view:
+        await view.press("P")
+        paused = [campaign.state for campaign in view.home.store.campaigns()]
+        await view.press("P")
+        resumed = [campaign.state for campaign in view.home.store.campaigns()]
+
+    assert paused == ["paused", "paused"]
+    assert resumed == ["active", "active"]
+
+
+async def test_o_sets_the_pool_and_nonsense_is_told_and_changes_nothing(place: Place) -> None:
+    async with watching() as view:
+        await view.press("o")
+        view.app.screen.query_one(Input).value = "9"
+        await view.press("enter")
+        await view.until(lambda: "pool 9" in " ".join(view.strip.split()))
+        events = last_event_id(view.home)
+        await view.press("o")
+        view.app.screen.query_one(Input).value = "[b]many[/b]"
+        await view.press("enter")
+        await view.until(lambda: "'[b]many[/b]' is no limit" in view.screen)
+        await view.press("o", "escape")
+
+        assert last_event_id(view.home) == events
+        assert place.ask("status")["pool"]["sessions"] == 9
+
+
+async def test_l_limits_the_chosen_scope_and_default_is_the_settings_again(place: Place) -> None:
+    place.write("paceline.toml", ACCOUNTS)
+
+    async with watching() as view:
+        view.table("capacity").focus()
+        await view.press("end")
+        limits = []
+        for text in ("3", "default"):
+            await view.press("l")
+            view.app.screen.query_one(Input).value = text
+            await view.press("enter")
+            await view.settle()
+            limits.append(Outlook(view.home, time.time()).governor.get_limit("anthropic/max-1"))
+
+    assert limits == [3, 8]
+
+
+async def test_r_restores_the_chosen_scope(place: Place) -> None:
+    place.write("paceline.toml", ACCOUNTS)
+    teach(("anthropic/max-1", AuthFailed(detail="log in again")))
+
+    async with watching() as view:
+        held = view.row("capacity", "anthropic/max-1")
+        view.table("capacity").focus()
+        await view.press("end", "r")
+        await view.settle()
+        restored = view.row("capacity", "anthropic/max-1")
+
+    assert "held: log in again" in held
+    assert "held" not in restored
+
+
+async def test_c_cancels_only_after_a_yes(place: Place) -> None:
+    place.give("add", place.plan("true", "a", "b"))
+
+    async with watching() as view:
+        await view.press("c", "n")
+        spared = view.home.store.counts()["docs"]
+        await view.press("c")
+        asked = view.screen
+        await view.press("y")
+        await view.until(lambda: view.campaign("docs").state == "cancelled")
+        counts = view.home.store.counts()["docs"]
+
+    assert spared.todo == 2
+    assert "Cancel docs?" in asked
+    assert (counts.todo, counts.cancelled) == (0, 2)
+
+
+async def test_without_anything_to_choose_the_keys_say_so(place: Place) -> None:
+    async with watching() as view:
+        await view.press("p")
+
+        assert "there is no campaign to choose" in view.screen
+
+
+async def test_tab_goes_round_the_panes_and_the_one_in_use_has_the_room(place: Place) -> None:
+    async with watching(NARROW) as view:
+        heights = []
+        for _ in range(5):
+            focused = view.app.focused
+            assert focused is not None
+            heights.append((focused.id, focused.size.height))
+            await view.press("tab")
+
+    names = ["campaigns", "capacity", "units", "events", "campaigns"]
+    assert heights == [(name, 24 - 2 - 1 - 1 - 3 * 4) for name in names]
+
+
+async def test_help_lists_the_keys_and_q_quits(place: Place) -> None:
+    async with watching() as view:
+        await view.press("question_mark")
+        shown = view.screen
+        await view.press("escape", "q")
+
+        assert "set the pool: sessions at once" in shown
+        assert view.app.return_code == 0
+
+
+# -- units -------------------------------------------------------------------------------------------
+
+
+async def test_units_are_chosen_by_campaign_and_state(place: Place) -> None:
+    place.give("add", place.plan("true", "a", "b", "c"))
+    place.give("add", place.plan("true", "x", name="other"))
+    park()
+
+    async with watching() as view:
+        view.table("units").focus()
+        shown = []
+        for words in ("docs", "parked", "docs waiting", "other done"):
+            await view.press("slash")
+            view.app.screen.query_one("#search", Input).value = words
+            await view.press("enter")
+            await view.settle()
+            shown.append(view.keys("units"))
+        await view.press("escape")
+        await view.settle()
+        everything = view.keys("units")
+
+    assert shown == [["docs/a", "docs/b", "docs/c"], ["docs/a"], ["docs/b", "docs/c"], []]
+    assert everything == ["docs/a", "docs/b", "docs/c", "other/x"]
+
+
+async def test_a_filter_that_names_a_unit_opens_it_and_one_that_names_nothing_is_told(place: Place) -> None:
+    place.give("add", place.plan("true", "alpha"))
+
+    async with watching() as view:
+        view.table("units").focus()
+        await view.press("slash", *"alpah", "enter")
+        await view.until(lambda: "did you mean" in view.screen)
+        await view.press("slash", *"alpha", "enter")
+        await view.until(lambda: "do alpha" in view.screen)
+        shown = view.screen
+
+    assert "no engine runs" in shown
+
+
+async def test_enter_on_a_campaign_shows_its_units_and_s_goes_through_the_states(place: Place) -> None:
+    place.give("add", place.plan("true", "a"))
+    place.give("add", place.plan("true", "x", name="other"))
+
+    async with watching() as view:
+        await view.press("down", "enter")
+        of_other = view.keys("units")
+        await view.press("s")
+        await view.settle()
+        running = view.keys("units")
+
+        assert of_other == ["other/x"]
+        assert running == []
+        assert view.app.focused is view.table("units")
+
+
+async def test_the_chosen_row_stays_chosen_and_on_its_line_while_units_move_past_it(place: Place) -> None:
+    place.give("add", place.plan("true", *(f"u{number:03d}" for number in range(100))))
+
+    async with watching() as view:
+        units = view.table("units")
+        units.focus()
+        await view.press(*["down"] * 40)
+        line = units.region.y + 2 + 40 - units._top
+        park(5)
+        with open_home() as home:
+            home.store.claim_units(
+                "docs", "", 3, attempts=["a", "b", "c"], lease_until=time.time() + 60, now=time.time()
+            )
+        await view.settle()
+        drawn = view.screen.splitlines()[line]
+
+        assert view.keys("units")[0] == "docs/u005"
+        assert units.chosen == "docs/u040"
+        assert "docs/u040" in drawn
+
+
+async def test_a_hundred_thousand_units_are_paged_both_ways(place: Place) -> None:
+    with open_home() as home:
+        specs = (UnitSpec(id=f"u{number:06d}") for number in range(100_000))
+        home.store.add_campaign(Campaign(name="big", created_at=1.0), specs, update=False, now=1.0)
+
+    async with watching(NARROW) as view:
+        view.table("units").focus()
+        await view.press("end", "down")
+        await view.settle()
+        second = (view.keys("units")[0], view.table("units").chosen, "201-400 of 100,000" in view.screen)
+        await view.press("up")
+        await view.settle()
+        first = (view.keys("units")[0], view.table("units").chosen)
+
+    assert second == ("big/u000200", "big/u000200", True)
+    assert first == ("big/u000000", "big/u000199")
+
+
+# -- trouble -----------------------------------------------------------------------------------------
+
+
+async def test_a_store_that_cannot_be_read_is_told_and_what_was_shown_stays(place: Place) -> None:
+    place.give("add", place.plan("true", "a"))
+
+    async with watching() as view:
+        with contextlib.closing(sqlite3.connect(place.home / "paceline.db")) as connection:
+            connection.execute("ALTER TABLE events RENAME TO hidden")
+            await view.settle()
+            trouble, campaigns = view.strip, view.keys("campaigns")
+            connection.execute("ALTER TABLE hidden RENAME TO events")
+        await view.settle()
+
+        assert "no such table: events" in trouble
+        assert campaigns == ["docs"]
+        assert "no such table" not in view.strip
+
+
+def test_without_a_terminal_it_is_refused(place: Place) -> None:
+    refused = place.give("top", code=2)
+
+    assert "needs a terminal" in refused.output
+    assert "paceline status --json" in refused.output
+
+
+async def test_a_deleted_campaign_takes_its_filter_with_it(place: Place) -> None:
+    place.give("add", place.plan("true", "a"))
+    place.give("add", place.plan("true", "x", name="other"))
+
+    async with watching() as view:
+        await view.press("enter")
+        view.home.store.delete_campaign("docs")
+        await view.settle()
+        await view.settle()
+
+        assert view.keys("units") == ["other/x"]
+        assert view.keys("campaigns") == ["other"]

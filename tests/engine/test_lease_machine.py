@@ -1,0 +1,227 @@
+"""Leases under any order of takes, renewals, releases, hang-ups, time and restarts, over a real SQLite file.
+
+Never over the limit, never idle while somebody waits, no slot lost while its lease runs, none left at the end.
+"""
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from paceline.core import Deferred
+from paceline.engine.leases import KEPT_PLACE_SECONDS, CallerGone, SlotRequest
+from paceline.errors import CapacityError, SlotLost, UnknownName
+from paceline.store import Lease, SqliteStore, StoredSlot
+from paceline.testing.house import House
+
+LIMIT = 2
+MEMORY_DISK = Path("/dev/shm")  # no power is lost here, so the disk need not be waited for
+TTLS = {None: 30.0, "a": 20.0, "b": 60.0, "c": 5.0}
+keys = st.sampled_from(list(TTLS))
+numbers = st.integers(0, 5)
+
+
+class Call:
+    """A client that waits, and the key it has."""
+
+    def __init__(self, house: House, key: str | None, wait: float) -> None:
+        self.key = key
+        self.hung_up = asyncio.Event()
+        self.task = asyncio.create_task(house.engine.leases.take(asked(key, wait), hung_up=self.hung_up.wait))
+
+
+def asked(key: str | None, wait: float) -> SlotRequest:
+    return SlotRequest(scope="acme/main", wait=wait, ttl=TTLS[key], idempotency_key=key)
+
+
+def lease_of(slot: StoredSlot) -> Lease:
+    assert slot.lease is not None
+    return slot.lease
+
+
+class LeaseMachine(RuleBasedStateMachine):
+    """`held` are the slots that clients were told of and whose leases run."""
+
+    @initialize()
+    def open(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.folder = tempfile.TemporaryDirectory(dir=MEMORY_DISK if MEMORY_DISK.is_dir() else None)
+        self.store = SqliteStore(Path(self.folder.name) / "paceline.db")
+        self.held: dict[str, StoredSlot] = {}
+        self.calls: list[Call] = []
+        self.last_token = 0
+        self.places_kept_until = 0.0
+
+        async def start() -> House:
+            house = House(limits={"acme": LIMIT}, store=self.store)
+            await house.run(0.0)
+            return house
+
+        self.house = self.loop.run_until_complete(start())
+
+    def do(self, step: Coroutine[Any, Any, None]) -> None:
+        """One step, and all that follows from it."""
+        self.loop.run_until_complete(self._settled(step))
+
+    async def _settled(self, step: Coroutine[Any, Any, None]) -> None:
+        await step
+        await self.house.clock.advance(0.0)
+        now = self.house.clock.now()
+        for call in [call for call in self.calls if call.task.done()]:
+            self.calls.remove(call)
+            with contextlib.suppress(CallerGone, CapacityError):
+                self.told(await call.task, call.key)
+        self.held = {slot.id: slot for slot in self.held.values() if lease_of(slot).expires_at > now}
+
+    def told(self, answer: StoredSlot | Deferred, key: str | None) -> None:
+        """What a client hears."""
+        if isinstance(answer, Deferred):
+            if key is not None:
+                self.places_kept_until = self.house.clock.now() + KEPT_PLACE_SECONDS
+            return
+        of_key = [slot.id for slot in self.held.values() if key is not None and lease_of(slot).key == key]
+        assert of_key in ([], [answer.id])
+        if answer.id not in self.held:
+            assert lease_of(answer).token > self.last_token or answer.granted_at != self.house.clock.now()
+        self.last_token = max(self.last_token, lease_of(answer).token)
+        self.held[answer.id] = answer
+
+    # -- what clients do ----------------------------------------------------------------------------
+
+    @rule(key=keys)
+    def take(self, key: str | None) -> None:
+        async def step() -> None:
+            self.told(await self.house.engine.leases.take(asked(key, 0.0)), key)
+
+        if not any(call.key == key for call in self.calls if key is not None):
+            self.do(step())
+
+    @precondition(lambda self: len(self.calls) < 6)
+    @rule(key=keys, wait=st.sampled_from([3.0, 40.0, 300.0]))
+    def wait(self, key: str | None, wait: float) -> None:
+        async def step() -> None:
+            self.calls.append(Call(self.house, key, wait))
+
+        self.do(step())
+
+    @precondition(lambda self: self.calls)
+    @rule(which=numbers, is_cancelled=st.booleans())
+    def hang_up(self, which: int, is_cancelled: bool) -> None:
+        async def step() -> None:
+            call = self.calls[which % len(self.calls)]
+            if is_cancelled:
+                call.task.cancel()
+                await asyncio.gather(call.task, return_exceptions=True)
+                self.calls.remove(call)
+            else:
+                call.hung_up.set()
+
+        self.do(step())
+
+    @precondition(lambda self: self.held)
+    @rule(which=numbers)
+    def renew(self, which: int) -> None:
+        async def step() -> None:
+            slot_id = list(self.held)[which % len(self.held)]
+            self.held[slot_id] = await self.house.engine.leases.renew(slot_id)
+
+        self.do(step())
+
+    @precondition(lambda self: self.held)
+    @rule(which=numbers)
+    def release(self, which: int) -> None:
+        async def step() -> None:
+            slot_id = list(self.held)[which % len(self.held)]
+            assert await self.house.engine.leases.release(slot_id)
+            del self.held[slot_id]
+            assert not await self.house.engine.leases.release(slot_id)
+            with pytest.raises((UnknownName, SlotLost)):
+                await self.house.engine.leases.renew(slot_id)
+
+        self.do(step())
+
+    # -- what happens to them -----------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.5, 4.0, 19.0, 61.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.do(self.house.clock.advance(seconds))
+
+    @rule(is_crash=st.booleans(), seconds_away=st.sampled_from([0.0, 10.0, 45.0]))
+    def restart(self, is_crash: bool, seconds_away: float) -> None:
+        async def step() -> None:
+            await (self.house.crash() if is_crash else self.house.stop())
+            await self.house.clock.advance(seconds_away)
+            await self.house.run(0.0)
+
+        self.do(step())
+
+    # -- what must be so ----------------------------------------------------------------------------
+
+    @invariant()
+    def is_right(self) -> None:
+        status = self.house.scope("acme")
+        stored = {slot.id: slot for slot in self.store.slots()}
+        assert status.in_flight == len(stored) <= LIMIT
+        assert self.held.items() <= stored.items()
+        if self.house.clock.now() > self.places_kept_until:  # else a slot may wait for a client to come back
+            assert stored == self.held
+            assert status.queued == len({call.key or id(call) for call in self.calls})
+        assert not status.queued or status.in_flight == LIMIT
+
+    def teardown(self) -> None:
+        if not hasattr(self, "house"):
+            return
+
+        async def leave() -> None:
+            for call in self.calls:
+                call.hung_up.set()
+            for slot_id in list(self.held):
+                await self.house.engine.leases.release(slot_id)
+            await self.house.clock.advance(KEPT_PLACE_SECONDS + 1.0)
+            await asyncio.gather(*(call.task for call in self.calls), return_exceptions=True)
+            for slot in self.store.slots():  # those that came as their callers were leaving
+                assert slot.id not in self.held
+            await self.house.clock.advance(max(TTLS.values()))
+            status = self.house.scope("acme")
+            assert (status.in_flight, status.queued, self.store.slots()) == (0, 0, [])
+            await self.house.stop()
+
+        self.loop.run_until_complete(leave())
+        self.loop.close()
+        self.store.close()
+        self.folder.cleanup()
+
+
+def try_leases(examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        LeaseMachine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )
+
+
+def test_leases_in_any_order() -> None:
+    try_leases(examples=60, steps=30)
+
+
+@pytest.mark.soak
+def test_leases_in_any_order_for_long() -> None:
+    try_leases(examples=2_000, steps=60)

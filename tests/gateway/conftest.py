@@ -1,0 +1,15 @@
+"""The gateway is tried on uvloop, as it runs; where bytes and endings are at stake, on asyncio's own loop too."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+import uvloop
+
+ON_BOTH_LOOPS = ("test_cuts", "test_passing", "test_chaos")
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, LoopFactory]:
+    uvloops: dict[str, LoopFactory] = {"uvloop": uvloop.new_event_loop}
+    return uvloops | {"asyncio": asyncio.new_event_loop} if item.path.stem in ON_BOTH_LOOPS else uvloops

@@ -1,0 +1,112 @@
+"""A gateway behind a real server on loopback, with an application beside it, for tests."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import uvicorn
+
+from paceline import Limiter
+from paceline.clock import Clock, SystemClock
+from paceline.gateway import Gateway, Timeouts, front_door
+from paceline.measures import Measures
+from paceline.settings import AccountSettings
+
+TOKEN = "paceline-token-1"
+KEY = "sk-account-key"
+ENVIRON = {"WORK_KEY": KEY}
+PATIENCE_SECONDS = 30.0
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """What stands for the API: says what it was asked."""
+    assert scope["type"] == "http"
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            break
+    said = b"app %s %s %s" % (scope["method"].encode(), scope["path"].encode(), body)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(said))]})
+    await send({"type": "http.response.body", "body": said})
+
+
+def account(base_url: str, name: str = "work", provider: str = "anthropic", **fields: Any) -> AccountSettings:
+    fields = {"kind": "metered", "key_env": "WORK_KEY"} | fields
+    return AccountSettings(name=name, provider=provider, base_url=base_url, **fields)
+
+
+class GatewayHouse:
+    """`async with GatewayHouse(account(url)) as house:` serves on `house.port` until the block ends."""
+
+    def __init__(
+        self,
+        *accounts: AccountSettings,
+        limiter: Limiter | None = None,
+        clock: Clock | None = None,
+        timeouts: Timeouts | None = None,
+        environ: dict[str, str] | None = None,
+        hosts: frozenset[str] | None = None,
+    ) -> None:
+        self.accounts = accounts
+        self.clock = clock or SystemClock()
+        self.limiter = limiter or Limiter(clock=self.clock)
+        self.measures = Measures()
+        self._timeouts = timeouts
+        self._environ = ENVIRON if environ is None else environ
+        self._hosts = hosts
+
+    async def __aenter__(self) -> Self:
+        self.gateway = Gateway(
+            self.limiter,
+            self.accounts,
+            environ=self._environ,
+            token=TOKEN,
+            clock=self.clock,
+            measures=self.measures,
+            hosts=self._hosts,
+            timeouts=self._timeouts,
+        )
+        config = uvicorn.Config(
+            application,
+            http=front_door(self.gateway),
+            loop="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            port=0,
+        )
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        self._server = uvicorn.Server(config)
+        config.load()
+        self._server.lifespan = config.lifespan_class(config)
+        await self._server.startup()
+        self.port: int = self._server.servers[0].sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.gateway.close()
+        self._server.force_exit = True
+        await self._server.shutdown()
+        await self.limiter.aclose()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def in_flight(self) -> int:
+        """Slots that are held."""
+        return self.limiter.status().active_runs
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Return once the condition holds; fail where it does not come true."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        for _ in iter(condition, True):
+            await asyncio.sleep(0.001)

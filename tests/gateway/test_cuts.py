@@ -1,0 +1,162 @@
+"""Connections that end at every byte of a request and of an answer, and at every stage: no slot is ever left behind."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.gateway.house import GatewayHouse, account, until
+from tests.gateway.raw import Message, RawUpstream, Wire, answering, connect, ok, post
+
+from paceline import Limiter
+
+REQUEST = post(b'{"model": "claude-opus-4-6", "n": 1}', b"X-A: b")
+CHUNKED_REQUEST = (
+    b"POST /gateway/work/v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: paceline-token-1\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n11\r\n{\"model\": \"opus\"}\r\n1\r\n \r\n0\r\n\r\n"
+)  # fmt: skip
+BODY = b'{"usage": {"input_tokens": 3}}'
+ANSWERS = {
+    "length": ok(BODY),
+    "chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1e\r\n%b\r\n0\r\nX-T: 1\r\n\r\n" % BODY,
+    "refused": b"HTTP/1.1 401 No\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
+}
+ENDINGS: dict[str, Callable[[Wire], None]] = {"close": Wire.close, "reset": Wire.reset}
+
+
+def is_quiet(house: GatewayHouse) -> bool:
+    return house.in_flight == 0 and not house.gateway.live
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("request_bytes", [REQUEST, CHUNKED_REQUEST], ids=["length", "chunks"])
+async def test_a_client_that_leaves_after_any_byte_of_its_request_leaves_nothing_behind(
+    request_bytes: bytes, ending: str
+) -> None:
+    whole: list[Message] = []
+
+    async def handle(wire: Wire) -> None:
+        while True:
+            request = await wire.read_message()
+            if request.is_whole:
+                whole.append(request)
+                wire.send(ok())
+
+    async with RawUpstream(handle) as upstream, GatewayHouse(account(upstream.url)) as house:
+        for cut in range(len(request_bytes)):
+            client = await connect(house.port)
+            client.send(request_bytes[:cut])
+            await client.writer.drain()
+            ENDINGS[ending](client)
+            await until(lambda: is_quiet(house))
+        await until(lambda: not house.gateway.connections and is_quiet(house))
+
+    assert whole == []
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("answer", ANSWERS)
+async def test_an_upstream_that_leaves_after_any_byte_of_its_answer_is_never_taken_for_whole(
+    answer: str, ending: str
+) -> None:
+    cut = 0
+    answer_bytes = ANSWERS[answer]
+    head_size = answer_bytes.index(b"\r\n\r\n") + 4
+
+    async def handle(wire: Wire) -> None:
+        await wire.read_message()
+        wire.send(answer_bytes[:cut])
+        await wire.writer.drain()
+        ENDINGS[ending](wire)
+
+    async with RawUpstream(handle) as upstream, GatewayHouse(account(upstream.url)) as house:
+        for cut in range(len(answer_bytes)):
+            async with await connect(house.port) as client:
+                client.send(REQUEST)
+                try:
+                    got = await client.read_message()
+                except (asyncio.IncompleteReadError, ConnectionError):
+                    got = Message(first_line=b"", headers=[], is_whole=False)  # as good as no answer
+                assert not got.is_whole or (cut < head_size and got.status == 502), (cut, got)
+            await until(lambda: is_quiet(house))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("answer", ANSWERS)
+async def test_a_client_that_leaves_after_any_byte_of_the_answer_hangs_up_the_upstream(
+    answer: str, ending: str
+) -> None:
+    cut = answered = hung_up = 0
+    answer_bytes = ANSWERS[answer]
+
+    async def handle(wire: Wire) -> None:
+        nonlocal answered, hung_up
+        await wire.read_message()
+        wire.send(answer_bytes[:cut])
+        answered += 1
+        assert await wire.until_closed() == b""
+        hung_up += 1
+
+    async with RawUpstream(handle) as upstream, GatewayHouse(account(upstream.url)) as house:
+        for cut in range(len(answer_bytes)):  # noqa: B007 - the upstream uses it
+            client = await connect(house.port)
+            client.send(REQUEST)
+            await until(lambda: answered == hung_up + 1)
+            ENDINGS[ending](client)
+            await until(lambda: answered == hung_up and is_quiet(house))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_a_client_that_leaves_the_line_is_taken_out_at_once(ending: str) -> None:
+    limiter = Limiter(limits={"anthropic/work": 1})
+    async with (
+        RawUpstream(answering(ok())) as upstream,
+        GatewayHouse(account(upstream.url), limiter=limiter) as house,
+    ):
+        slot = await limiter.acquire("anthropic/work/opus-4-6")
+        clients = [await connect(house.port) for _ in range(3)]
+        for client in clients:
+            client.send(REQUEST)
+        await until(lambda: queued(limiter) == 3)
+        ENDINGS[ending](clients[1])
+        await until(lambda: queued(limiter) == 2)
+        slot.release()
+        answers = [await client.read_message() for client in (clients[0], clients[2])]
+
+        for client in (clients[0], clients[2]):
+            client.close()
+        assert [got.status for got in answers] == [200, 200]
+        assert (queued(limiter), house.in_flight, upstream.connections) == (0, 0, 1)
+
+
+async def test_a_client_that_leaves_the_line_while_its_body_is_not_read_is_noticed() -> None:
+    limiter = Limiter(limits={"anthropic/work": 1})
+    big = b'{"model": "claude-opus-4-6", "x": "' + b"x" * 30_000_000
+    async with (
+        RawUpstream(answering(ok())) as upstream,
+        GatewayHouse(account(upstream.url), limiter=limiter) as house,
+    ):
+        slot = await limiter.acquire("anthropic/work/opus-4-6")
+        client = await connect(house.port)
+        client.send(post(big))
+        await until(lambda: queued(limiter) == 1)
+        client.reset()
+        await until(lambda: queued(limiter) == 0)
+        slot.release()
+
+        assert (house.in_flight, upstream.connections) == (0, 0)
+
+
+async def test_a_client_that_leaves_while_the_upstream_is_being_connected_leaves_no_connection() -> None:
+    """Nobody accepts: the connection stays half open until it is given up."""
+    async with RawUpstream(answering(ok())) as upstream, GatewayHouse(account(upstream.url)) as house:
+        for _ in range(20):
+            client = await connect(house.port)
+            client.send(REQUEST)
+            await client.writer.drain()
+            client.reset()
+        await until(lambda: not house.gateway.connections and is_quiet(house))
+
+
+def queued(limiter: Limiter) -> int:
+    status = limiter.scope_status("anthropic/work/opus-4-6")
+    return 0 if status is None else status.queued

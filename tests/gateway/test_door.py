@@ -1,0 +1,410 @@
+"""One port for the API and the gateway, mixed on one connection; clients that dawdle, flood or talk nonsense."""
+
+import asyncio
+import inspect
+import re
+
+import pytest
+import uvicorn
+from tests.gateway.house import GatewayHouse, account, until
+from tests.gateway.raw import RawUpstream, Wire, answering, connect, ok, post
+from uvicorn.protocols.http import httptools_impl
+from uvicorn.protocols.http.flow_control import FlowControl
+
+from paceline.gateway import Timeouts
+
+GET_API = b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n"
+QUICK = Timeouts(head=0.2, body_idle=0.2, first_byte=0.2, upstream_idle=0.2, pooled=0.2, look=0.02)
+
+
+async def slow_ok(wire: Wire) -> None:
+    """Answers with the body it was sent, a moment later."""
+    while True:
+        request = await wire.read_message()
+        await asyncio.sleep(0)
+        wire.send(ok(request.body))
+
+
+async def test_the_api_and_the_gateway_take_turns_on_one_connection() -> None:
+    async with (
+        RawUpstream(slow_ok) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        bodies = []
+        for number in range(3):
+            for request in (GET_API, post(b'{"model": "opus", "n": %d}' % number)):
+                client.send(request)
+                bodies.append((await client.read_message()).body)
+
+    assert bodies == [
+        b"app GET /api ", b'{"model": "opus", "n": 0}',
+        b"app GET /api ", b'{"model": "opus", "n": 1}',
+        b"app GET /api ", b'{"model": "opus", "n": 2}',
+    ]  # fmt: skip
+
+
+async def test_requests_sent_all_at_once_are_answered_in_their_order() -> None:
+    requests = [
+        GET_API,
+        post(b'{"model": "opus", "n": 0}'),
+        post(b'{"model": "opus", "n": 1}'),
+        b"POST /api HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody",
+        GET_API,
+        post(b'{"model": "opus", "n": 2}', key=b""),
+        post(b'{"model": "opus", "n": 3}'),
+    ]
+    async with (
+        RawUpstream(slow_ok) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(b"".join(requests))
+        answers = [await client.read_message() for _ in requests]
+        await until(lambda: house.in_flight == 0)
+
+    assert [got.status for got in answers] == [200, 200, 200, 200, 200, 401, 200]
+    assert [got.body for got in answers if got.status == 200] == [
+        b"app GET /api ",
+        b'{"model": "opus", "n": 0}',
+        b'{"model": "opus", "n": 1}',
+        b"app POST /api body",
+        b"app GET /api ",
+        b'{"model": "opus", "n": 3}',
+    ]
+
+
+async def test_a_client_that_leaves_with_requests_still_in_line_leaves_no_slot() -> None:
+    hang = asyncio.Event()
+
+    async def handle(wire: Wire) -> None:
+        await wire.read_message()
+        await hang.wait()
+
+    async with RawUpstream(handle) as upstream, GatewayHouse(account(upstream.url)) as house:
+        client = await connect(house.port)
+        client.send(post() * 5)
+        await until(lambda: upstream.connections == 1)
+        client.reset()
+        await until(lambda: house.in_flight == 0 and not house.gateway.live)
+
+
+async def test_a_client_that_asked_to_close_is_closed_after_its_answer() -> None:
+    async with (
+        RawUpstream(answering(ok())) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post(b'{"model": "opus"}', b"Connection: close"))
+        got = await client.read_message()
+
+        assert (got.status, got.header(b"connection")) == (200, b"close")
+        assert await client.until_closed() == b""
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /gate", b"POST /gateway/work/v1/messages HTTP/1.1\r\nX-A: b"])
+async def test_a_client_that_never_finishes_its_head_is_let_go(sent: bytes) -> None:
+    async with (
+        GatewayHouse(account("http://127.0.0.1:9"), timeouts=QUICK) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(sent)
+        said = await client.until_closed()
+        await until(lambda: not house.gateway.connections)
+
+    assert said.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_client_that_drips_its_head_is_let_go_all_the_same() -> None:
+    async with (
+        GatewayHouse(account("http://127.0.0.1:9"), timeouts=QUICK) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(b"GET /gateway/work HTTP/1.1\r\n")
+        dripping = asyncio.create_task(_drip(client))
+        said = await client.until_closed()
+        dripping.cancel()
+
+    assert said.startswith(b"HTTP/1.1 408 ")
+
+
+async def _drip(client: Wire) -> None:
+    while not client.writer.transport.is_closing():
+        client.send(b"X-A: b\r\n")
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("sent", [b"", b'{"model": "opus", '])
+async def test_a_client_that_never_finishes_its_body_is_told_and_let_go(sent: bytes) -> None:
+    request = post(b'{"model": "opus"}' + b" " * 100)
+    head = request[: request.index(b"\r\n\r\n") + 4]
+    async with (
+        RawUpstream(answering(ok())) as upstream,
+        GatewayHouse(account(upstream.url), timeouts=QUICK) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(head + sent)
+        got = await client.read_message()
+        await client.until_closed()
+        await until(lambda: house.in_flight == 0)
+
+    assert (got.status, got.header(b"connection")) == (408, b"close")
+    assert b"nothing more of the body for 0.2 s" in got.body
+
+
+@pytest.mark.parametrize("ending", [b"\r\n", b""])
+async def test_a_head_without_end_is_refused(ending: bytes) -> None:
+    async with GatewayHouse(account("http://127.0.0.1:9")) as house, await connect(house.port) as client:
+        client.send(b"GET /gateway/work HTTP/1.1\r\nX-A: ")
+        for _ in range(200):
+            if not client.writer.transport.is_closing():
+                client.send(b"x" * 1000 + (ending and ending + b"X-A: "))
+            await asyncio.sleep(0)
+        said = await client.until_closed()
+
+    assert said == b"" or said.startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"hello\r\n\r\n",
+        b"GET / HTTP/9\r\n\r\n",
+        b"POST /gateway/work HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /gateway/work HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"GET /gateway/work HTTP/1.1\r\nX A: b\r\n\r\n",
+        b"GET /gateway/work HTTP/1.1\r\nX-A: b\r\n folded\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+async def test_what_is_not_http_is_refused(nonsense: bytes) -> None:
+    async with GatewayHouse(account("http://127.0.0.1:9")) as house, await connect(house.port) as client:
+        client.send(nonsense)
+        said = await client.until_closed()
+        await until(lambda: not house.gateway.connections)
+
+    assert said.startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_body_that_stops_being_http_is_refused_in_the_providers_words() -> None:
+    head = b"POST /gateway/work/v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: paceline-token-1\r\n"
+    async with (
+        RawUpstream(answering(ok())) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(head + b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"mod\r\n')
+        await until(lambda: len(house.gateway.live) == 1)
+        client.send(b"nonsense\r\n")
+        got = await client.read_message()
+        await until(lambda: house.in_flight == 0)
+
+    assert (got.status, got.body[:24]) == (400, b'{"type":"error","error":')
+
+
+async def test_a_body_that_stops_being_http_never_spoils_an_answer_that_has_begun() -> None:
+    async def handle(wire: Wire) -> None:
+        await wire.read_head()
+        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+        await wire.reader.read()
+
+    head = b"POST /gateway/work/v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: paceline-token-1\r\n"
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(head + b'Transfer-Encoding: chunked\r\n\r\n11\r\n{"model": "opus"}\r\n')
+        answer = await client.read_head()
+        assert await client.reader.readexactly(4) == b"half"
+        client.send(b"nonsense\r\n")
+        rest = await client.until_closed()
+        await until(lambda: house.in_flight == 0)
+
+    assert (answer.status, rest) == (200, b"")
+
+
+async def test_an_upgrade_is_refused() -> None:
+    async with (
+        RawUpstream(answering(ok())) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post(b'{"model": "opus"}', b"Connection: Upgrade", b"Upgrade: websocket"))
+        got = await client.read_message()
+
+    assert (got.status, upstream.connections) == (400, 0)
+    assert b"send no Upgrade header" in got.body
+
+
+async def test_an_upstream_that_never_answers_is_a_504() -> None:
+    async def handle(wire: Wire) -> None:
+        await wire.read_message()
+        assert await wire.reader.read() == b""
+
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url), timeouts=QUICK) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post())
+        got = await client.read_message()
+        await until(lambda: house.in_flight == 0)
+
+    assert got.status == 504
+    assert b'"type":"timeout_error","message":"the upstream gave no whole answer: no answer within 0.2 s' in got.body
+
+
+async def test_an_upstream_that_stops_in_the_middle_is_cut_off() -> None:
+    async def handle(wire: Wire) -> None:
+        await wire.read_message()
+        wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
+        await wire.reader.read()
+
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url), timeouts=QUICK) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post())
+        got = await client.read_message()
+        await until(lambda: house.in_flight == 0)
+
+    assert (got.status, got.body, got.is_whole) == (200, b"half", False)
+
+
+async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off() -> None:
+    async def handle(wire: Wire) -> None:
+        await wire.read_message()
+        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
+        while True:
+            wire.send(b"x" * 65536)
+            await wire.writer.drain()
+
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url), timeouts=QUICK) as house,
+        await connect(house.port, receive_buffer=4096) as client,
+    ):
+        client.send(post())
+        await until(lambda: house.in_flight == 1)
+        await until(lambda: house.in_flight == 0)
+
+
+async def test_upstream_connections_that_nobody_uses_are_closed() -> None:
+    closed = asyncio.Event()
+
+    async def handle(wire: Wire) -> None:
+        await wire.read_message()
+        wire.send(ok())
+        await wire.until_closed()
+        closed.set()
+
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url), timeouts=QUICK) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post())
+        await client.read_message()
+        async with asyncio.timeout(5.0):
+            await closed.wait()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nhello",
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nxx",
+        b"HTTP/2 200\r\n\r\n",
+    ],
+)
+async def test_an_answer_that_is_not_http_is_a_502(answer: bytes) -> None:
+    async with (
+        RawUpstream(answering(answer)) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post())
+        got = await client.read_message()
+
+        assert (got.status, house.in_flight) == (502, 0)
+
+
+async def test_bytes_after_the_end_of_an_answer_reach_nobody() -> None:
+    async with (
+        RawUpstream(answering(ok(b"[]") + ok(b'"not yours"'))) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        for _ in range(3):
+            client.send(post())
+            got = await client.read_message()
+            assert (got.status, got.body) == (200, b"[]")
+
+    assert upstream.connections == 3
+
+
+async def test_an_answer_before_the_body_was_sent_is_passed_on_and_the_rest_is_swallowed() -> None:
+    async def handle(wire: Wire) -> None:
+        await wire.read_head()
+        wire.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}")
+        await wire.reader.read()
+
+    body = b'{"model": "opus", "x": "' + b"x" * 2_000_000 + b'"}'
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        request = post(body)
+        client.send(request[:1000])
+        got = await client.read_message()
+        client.send(request[1000:])
+        client.send(GET_API)
+        after = await client.read_message()
+
+    assert (got.status, after.body) == (413, b"app GET /api ")
+
+
+async def test_a_server_that_stops_tells_its_clients_to_close() -> None:
+    go_on = asyncio.Event()
+
+    async def handle(wire: Wire) -> None:
+        await wire.read_message()
+        await go_on.wait()
+        wire.send(ok())
+        await wire.reader.read()
+
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post())
+        await until(lambda: house.in_flight == 1)
+        for connection in list(house.gateway.connections):
+            assert isinstance(connection, httptools_impl.HttpToolsProtocol)
+            connection.shutdown()
+        go_on.set()
+        got = await client.read_message()
+
+        assert (got.status, got.header(b"connection"), await client.until_closed()) == (200, b"close", b"")
+
+
+def test_uvicorn_still_has_the_parts_that_the_door_is_hung_on() -> None:
+    """When this fails after an update, compare `door.py` and `exchange.py` with uvicorn's `httptools_impl.py`."""
+    protocol = inspect.getsource(httptools_impl.HttpToolsProtocol)
+    cycle_parts = set(re.findall(r"\bcycle\.(\w+)", protocol))
+
+    assert cycle_parts == {
+        "body", "disconnected", "keep_alive", "message_event", "more_body", "response_complete", "run_asgi",
+    }, uvicorn.__version__  # fmt: skip
+    start = inspect.signature(httptools_impl.HttpToolsProtocol._start_asgi_task)
+    assert list(start.parameters) == ["self", "cycle", "app"]
+    assert "self.pipeline.appendleft((self.cycle, app))" in protocol
+    assert "cycle, app = self.pipeline.pop()" in protocol
+    assert {"read_paused", "write_paused"} <= set(FlowControl.__init__.__code__.co_names)

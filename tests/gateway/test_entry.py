@@ -1,0 +1,304 @@
+"""Who is let in, as whom, and where a request can go: nowhere but to the account's own upstream."""
+
+import pytest
+from tests.gateway.house import KEY, TOKEN, GatewayHouse, account
+from tests.gateway.raw import Message, RawUpstream, answering, connect, ok
+
+from paceline.settings import AccountSettings
+
+OWN = b"sk-my-own-key"
+LOGIN = b"sk-ant-oat01-abcdef"
+CHATGPT_LOGIN = b"eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJodHRwczovL2F1dGgub3BlbmFpLmNvbSIsImNoYXRncHQiOjF9.c2ln"
+KEY_HEADERS = (b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key")
+
+
+async def asked(
+    *headers: bytes,
+    target: bytes = b"/gateway/work/v1/messages",
+    method: bytes = b"POST",
+    hosts: frozenset[str] | None = None,
+    environ: dict[str, str] | None = None,
+    **fields: str,
+) -> tuple[Message, Message | None]:
+    """The answer, and what the upstream saw, if anything."""
+    seen: list[Message] = []
+    body = b'{"model": "some-model"}' if method == b"POST" else b""
+    lines = b"".join(b"%b\r\n" % line for line in (b"Host: paceline:7433", *headers))
+    async with (
+        RawUpstream(answering(ok(), seen)) as upstream,
+        GatewayHouse(account(upstream.url + "/base", **fields), hosts=hosts, environ=environ) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(b"%b %b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (method, target, lines, len(body), body))
+        got = await client.read_message()
+        assert house.in_flight == 0
+    for request in seen:
+        assert TOKEN.encode() not in request.first_line + repr(request.headers).encode()
+    return got, seen[0] if seen else None
+
+
+def keys_in(request: Message | None) -> list[tuple[bytes, bytes]]:
+    assert request is not None
+    return [(name.lower(), value) for name, value in request.headers if name.lower() in KEY_HEADERS]
+
+
+@pytest.mark.parametrize(
+    ("provider", "path", "header", "expected"),
+    [
+        ("anthropic", b"/v1/messages", b"X-Api-Key: %b", (b"x-api-key", KEY.encode())),
+        ("anthropic", b"/v1/messages", b"Authorization: Bearer %b", (b"x-api-key", KEY.encode())),
+        ("openai", b"/v1/chat/completions", b"Authorization: Bearer %b", (b"authorization", b"Bearer " + KEY.encode())),
+        ("openai", b"/v1/responses", b"authorization: bearer %b", (b"authorization", b"Bearer " + KEY.encode())),
+        ("google", b"/v1beta/models/m:generateContent", b"x-goog-api-key: %b", (b"x-goog-api-key", KEY.encode())),
+        ("vllm", b"/v1/chat/completions", b"Authorization: Bearer %b", (b"authorization", b"Bearer " + KEY.encode())),
+    ],
+)  # fmt: skip
+async def test_the_token_in_the_place_of_the_key_is_replaced_by_the_accounts_key(
+    provider: str, path: bytes, header: bytes, expected: tuple[bytes, bytes]
+) -> None:
+    got, seen = await asked(header % TOKEN.encode(), target=b"/gateway/work" + path, provider=provider)
+
+    assert got.status == 200
+    assert keys_in(seen) == [expected]
+
+
+async def test_the_token_in_the_query_is_replaced_too() -> None:
+    target = b"/gateway/work/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse&key=%b&x=1" % TOKEN.encode()
+
+    got, seen = await asked(target=target, provider="google")
+
+    assert (got.status, got.header(b"x-paceline-scope")) == (200, b"google/work/gemini-2.5-pro")
+    assert seen is not None
+    in_query = b"key=" + KEY.encode() in seen.first_line
+    assert in_query or keys_in(seen) == [(b"x-goog-api-key", KEY.encode())]
+    assert b"alt=sse" in seen.first_line
+    assert b"x=1" in seen.first_line
+
+
+async def test_the_token_beside_the_clients_own_key_lets_that_key_pass() -> None:
+    got, seen = await asked(b"X-Paceline-Token: " + TOKEN.encode(), b"x-api-key: " + OWN)
+
+    assert got.status == 200
+    assert keys_in(seen) == [(b"x-api-key", OWN)]
+    assert seen is not None
+    assert not any(name.lower().startswith(b"x-paceline") for name, _ in seen.headers)
+
+
+async def test_the_token_in_any_place_is_found_beside_other_keys() -> None:
+    _, seen = await asked(b"x-api-key: " + OWN, b"Authorization: Bearer " + TOKEN.encode())
+
+    assert keys_in(seen) == [(b"x-api-key", KEY.encode())]
+
+
+async def test_the_token_in_both_places_means_the_accounts_key() -> None:
+    token = TOKEN.encode()
+
+    _, seen = await asked(b"x-paceline-token: " + token, b"x-api-key: " + token, b"Authorization: Bearer " + OWN)
+
+    assert keys_in(seen) == [(b"x-api-key", KEY.encode())]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (),
+        (b"x-api-key: wrong",),
+        (b"x-api-key: ",),
+        (b"Authorization: Bearer " + TOKEN.encode()[:-1],),
+        (b"Authorization: Basic " + TOKEN.encode(),),
+        (b"x-paceline-token: wrong", b"x-api-key: " + OWN),
+    ],
+)
+async def test_without_the_token_nobody_is_let_in(headers: tuple[bytes, ...]) -> None:
+    got, seen = await asked(*headers)
+
+    assert (got.status, seen) == (401, None)
+    assert got.body.startswith(b'{"type":"error","error":{"type":"authentication_error","message":"the gateway wants')
+
+
+@pytest.mark.parametrize(
+    ("provider", "header"),
+    [
+        ("anthropic", b"Authorization: Bearer " + LOGIN),
+        ("anthropic", b"x-api-key: " + LOGIN),
+        ("openai", b"Authorization: Bearer " + CHATGPT_LOGIN),
+        ("google", b"Authorization: Bearer ya29.a0AfB_byC"),
+    ],
+)
+async def test_a_persons_login_is_refused_with_what_to_do(provider: str, header: bytes) -> None:
+    got, seen = await asked(b"x-paceline-token: " + TOKEN.encode(), header, provider=provider)
+
+    assert (got.status, seen) == (403, None)
+    assert b"`paceline run` or `paceline exec`" in got.body
+
+
+async def test_a_login_hidden_beside_a_key_is_refused_too() -> None:
+    headers = (b"x-paceline-token: " + TOKEN.encode(), b"x-api-key: " + OWN, b"Authorization: Bearer " + LOGIN)
+
+    got, seen = await asked(*headers)
+
+    assert (got.status, seen) == (403, None)
+
+
+async def test_a_login_in_the_accounts_variable_is_refused() -> None:
+    got, seen = await asked(b"x-api-key: " + TOKEN.encode(), environ={"WORK_KEY": LOGIN.decode()})
+
+    assert (got.status, seen) == (403, None)
+    assert LOGIN not in got.body
+
+
+async def test_a_subscription_is_refused_with_what_to_do() -> None:
+    got, seen = await asked(b"x-api-key: " + TOKEN.encode(), kind="subscription")
+
+    assert (got.status, seen) == (403, None)
+    assert b"work is a subscription" in got.body
+    assert b"`paceline run` or `paceline exec`" in got.body
+
+
+async def test_a_key_that_is_not_set_is_named_by_its_variable() -> None:
+    got, seen = await asked(b"x-api-key: " + TOKEN.encode(), environ={})
+
+    assert (got.status, seen) == (401, None)
+    assert b"work takes its key from WORK_KEY, which is not set" in got.body
+
+
+async def test_an_unknown_account_is_told_the_known_ones() -> None:
+    got, seen = await asked(b"x-api-key: " + TOKEN.encode(), target=b"/gateway/wrok/v1/messages")
+
+    assert (got.status, seen) == (404, None)
+    assert b"there is no account 'wrok' for the gateway; there is: work" in got.body
+
+
+@pytest.mark.parametrize(
+    ("path", "start"),
+    [
+        (b"/v1/messages", b'{"type":"error","error":{"type":"authentication_error"'),
+        (b"/v1/chat/completions", b'{"error":{"message":"'),
+        (b"/v1beta/models/gemini-2.5-pro:generateContent", b'{"error":{"code":401,"message":"'),
+    ],
+)
+async def test_errors_have_the_shape_of_the_protocol(path: bytes, start: bytes) -> None:
+    got, _ = await asked(target=b"/gateway/work" + path, provider="vllm")
+
+    assert got.body.startswith(start)
+    assert got.header(b"content-type") == b"application/json"
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        (b"x-paceline-priority: high", b"x-paceline-priority"),
+        (b"x-paceline-priority: 1.5", b"x-paceline-priority"),
+        (b"x-paceline-max-wait: soon", b"x-paceline-max-wait"),
+        (b"x-paceline-max-wait: -1", b"x-paceline-max-wait"),
+        (b"x-paceline-max-wait: nan", b"x-paceline-max-wait"),
+        (b"x-paceline-max-wait: inf", b"x-paceline-max-wait"),
+        (b"x-paceline-session: ", b"x-paceline-session"),
+        (b"x-paceline-session: " + b"s" * 201, b"x-paceline-session"),
+    ],
+)
+async def test_a_header_of_ours_with_a_bad_value_is_named(header: bytes, name: bytes) -> None:
+    got, seen = await asked(b"x-api-key: " + TOKEN.encode(), header)
+
+    assert (got.status, seen) == (400, None)
+    assert name in got.body
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (b"Origin: https://evil.example",),
+        (b"Origin: null",),
+        (b"Sec-Fetch-Site: cross-site",),
+    ],
+)
+async def test_web_pages_are_refused_even_with_the_token(headers: tuple[bytes, ...]) -> None:
+    got, seen = await asked(b"x-api-key: " + TOKEN.encode(), *headers)
+
+    assert (got.status, seen) == (403, None)
+
+
+@pytest.mark.parametrize(("hosts", "status"), [({"paceline:7433"}, 200), ({"localhost:7433"}, 403)])
+async def test_the_name_in_host_is_checked(hosts: set[str], status: int) -> None:
+    got, _ = await asked(b"x-api-key: " + TOKEN.encode(), hosts=frozenset(hosts))
+
+    assert got.status == status
+
+
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [
+        (b"", b"/base"),
+        (b"/", b"/base/"),
+        (b"?a=1", b"/base?a=1"),
+        (b"//v1//messages", b"/base//v1//messages"),
+        (b"/v1/%2Fx%20y?q=%2e%2e/..", b"/base/v1/%2Fx%20y?q=%2e%2e/.."),
+        (b"/v1/...", b"/base/v1/..."),
+        (b"/http://evil.example/", b"/base/http://evil.example/"),
+        (b"/@evil.example", b"/base/@evil.example"),
+    ],
+)
+async def test_path_and_query_are_appended_to_the_base_as_they_are(rest: bytes, expected: bytes) -> None:
+    got, seen = await asked(b"x-api-key: " + TOKEN.encode(), target=b"/gateway/work" + rest, method=b"GET")
+
+    assert got.status == 200
+    assert seen is not None
+    assert seen.first_line == b"GET %b HTTP/1.1" % expected
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        b"/gateway/work/../secret",
+        b"/gateway/work/v1/../../secret",
+        b"/gateway/work/%2e%2e/secret",
+        b"/gateway/work/.%2E/secret",
+        b"/gateway/work/v1/..",
+        b"/gateway/work/./v1",
+        b"/gateway/work/v1\\..\\..\\secret",
+        b"/gateway/work/v1#/../x",
+        b"/gateway/../work/v1",
+        b"/gateway/work@evil.example/v1",
+        b"/gateway/evil.example/v1",
+        b"/gateway/",
+        b"/gateway/%77ork/v1",
+    ],
+)
+async def test_no_path_leads_out_of_the_base(target: bytes) -> None:
+    got, seen = await asked(b"x-api-key: " + TOKEN.encode(), target=target, method=b"GET")
+
+    assert (got.status in (400, 404), seen) == (True, None)
+
+
+@pytest.mark.parametrize(
+    "target", [b"http://evil.example/gateway/work/v1", b"//gateway/work/v1", b"/Gateway/work/v1", b"*"]
+)
+async def test_other_forms_of_a_target_are_none_of_the_gateways(target: bytes) -> None:
+    method = b"OPTIONS" if target == b"*" else b"GET"
+    got, seen = await asked(b"x-api-key: " + TOKEN.encode(), target=target, method=method)
+
+    assert seen is None
+    assert got.header(b"x-paceline-waited-ms") is None
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"X-Forwarded-Host: evil.example", b"Forwarded: host=evil.example", b"X-Original-URL: /x", b"X-HTTP-Host: evil"],
+)
+async def test_no_header_steers_where_a_request_goes(header: bytes) -> None:
+    got, seen = await asked(b"x-api-key: " + TOKEN.encode(), header)
+
+    assert got.status == 200
+    assert seen is not None
+    assert seen.first_line == b"POST /base/v1/messages HTTP/1.1"
+    assert (seen.header(b"host") or b"").startswith(b"127.0.0.1:")
+
+
+async def test_an_account_of_an_unknown_provider_without_a_base_url_is_no_way_out() -> None:
+    nowhere = AccountSettings(name="lab", provider="mylab", kind="metered", key_env="WORK_KEY")
+    async with GatewayHouse(nowhere) as house, await connect(house.port) as client:
+        client.send(b"GET /gateway/lab/v1 HTTP/1.1\r\nHost: x\r\nx-api-key: %b\r\n\r\n" % TOKEN.encode())
+        got = await client.read_message()
+
+    assert got.status == 404
+    assert b"lab has no base_url in paceline.toml" in got.body

@@ -1,0 +1,156 @@
+"""Back-pressure and memory: nothing is read faster than it goes on, and size costs no memory."""
+
+import asyncio
+import hashlib
+import os
+from pathlib import Path
+
+from tests.gateway.house import GatewayHouse, account, until
+from tests.gateway.raw import RawUpstream, Wire, connect, ok, post
+
+from paceline import Limiter
+
+MEGABYTE = 2**20
+PIECE = os.urandom(65_536)
+SYSTEM_BUFFERS = 16 * MEGABYTE
+"""What the sockets of three parties on loopback may hold between them."""
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE")
+
+
+async def stands_still(count: list[int]) -> None:
+    """Return once a counter has not moved for a while."""
+    last = -1
+    while count[0] != last:
+        last = count[0]
+        await asyncio.sleep(0.2)
+
+
+async def test_a_client_that_does_not_read_holds_the_upstream_back() -> None:
+    sent = [0]
+
+    async def handle(wire: Wire) -> None:
+        await wire.read_message()
+        wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while True:
+            wire.send(b"%x\r\n%b\r\n" % (len(PIECE), PIECE))
+            await wire.writer.drain()
+            sent[0] += len(PIECE)
+
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port, receive_buffer=4096) as client,
+    ):
+        client.send(post())
+        await until(lambda: sent[0] > 0)
+        await stands_still(sent)
+        held_at = sent[0]
+        await client.reader.readexactly(held_at)  # and it goes on once the client reads
+        await until(lambda: sent[0] > held_at)
+
+    assert held_at < SYSTEM_BUFFERS
+
+
+async def test_an_upstream_that_does_not_read_holds_the_client_back() -> None:
+    sent = [0]
+    read_on = asyncio.Event()
+
+    async def handle(wire: Wire) -> None:
+        head = await wire.read_head()
+        await read_on.wait()
+        await wire.reader.readexactly(int(head.header(b"content-length") or 0))
+        wire.send(ok())
+
+    body = b'{"model": "opus", "x": "' + b"x" * (64 * MEGABYTE) + b'"}'
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        sending = asyncio.create_task(_send_counted(client, post(body), sent))
+        await until(lambda: sent[0] > 0)
+        await stands_still(sent)
+        held_at = sent[0]
+        read_on.set()
+        got = await client.read_message()
+        await sending
+
+    assert held_at < SYSTEM_BUFFERS
+    assert (got.status, house.in_flight) == (200, 0)
+
+
+async def test_a_body_that_waits_for_a_slot_is_not_read_to_its_end() -> None:
+    sent = [0]
+    limiter = Limiter(limits={"anthropic/work": 1})
+
+    async def handle(wire: Wire) -> None:
+        await wire.read_message()
+        wire.send(ok())
+
+    body = b'{"model": "opus", "x": "' + b"x" * (64 * MEGABYTE) + b'"}'
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url), limiter=limiter) as house,
+        await connect(house.port) as client,
+    ):
+        slot = await limiter.acquire("anthropic/work/opus")
+        sending = asyncio.create_task(_send_counted(client, post(body), sent))
+        await until(lambda: sent[0] > 0)
+        await stands_still(sent)
+        held_at = sent[0]
+        slot.release()
+        got = await client.read_message()
+        await sending
+
+    assert held_at < SYSTEM_BUFFERS
+    assert got.status == 200
+
+
+async def _send_counted(wire: Wire, data: bytes, sent: list[int]) -> None:
+    for start in range(0, len(data), 65_536):
+        wire.send(data[start : start + 65_536])
+        await wire.writer.drain()
+        sent[0] += 65_536
+
+
+async def test_a_hundred_megabytes_up_and_down_cost_no_memory() -> None:
+    pieces = 1600  # of 64 KiB
+    digests: list[bytes] = []
+
+    async def handle(wire: Wire) -> None:
+        """Sends back what it gets, piece by piece, after the whole of it has come."""
+        await wire.read_head()
+        digest = hashlib.sha256()
+        for _ in range(pieces):
+            digest.update(await wire.reader.readexactly(len(PIECE)))
+        digests.append(digest.digest())
+        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (pieces * len(PIECE)))
+        for _ in range(pieces):
+            wire.send(PIECE)
+            await wire.writer.drain()
+        await wire.reader.read()
+
+    head = b"POST /gateway/work/v1/files HTTP/1.1\r\nHost: x\r\nx-api-key: paceline-token-1\r\n"
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        before = most = resident_bytes()
+        client.send(head + b"Content-Length: %d\r\n\r\n" % (pieces * len(PIECE)))
+        for _ in range(pieces):
+            client.send(PIECE)
+            await client.writer.drain()
+            most = max(most, resident_bytes())
+        await client.read_head()
+        digest = hashlib.sha256()
+        for _ in range(pieces):
+            digest.update(await client.reader.readexactly(len(PIECE)))
+            most = max(most, resident_bytes())
+
+    assert digests == [digest.digest()]
+    assert (most - before) / MEGABYTE < 24

@@ -1,0 +1,154 @@
+"""The vendors' own SDKs, unchanged but for the base URL and the token as their key."""
+
+import anthropic
+import openai
+import pytest
+from anthropic import AsyncAnthropic
+from google import genai
+from google.genai import types as genai_types
+from openai import AsyncOpenAI
+from tests.gateway.house import KEY, TOKEN, GatewayHouse, account
+
+from paceline import Limiter
+from paceline.settings import AccountSettings
+from paceline.testing import FakeProvider
+from paceline.testing.provider import Scenario, Step
+
+pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
+
+ANSWER = "Answer 1 to message 1 of this conversation: Say hi"
+
+
+def accounts_at(url: str) -> tuple[AccountSettings, ...]:
+    return (account(url, "claude"), account(url, "gpt", "openai"), account(url, "gem", "google"))
+
+
+class Bench:
+    """A provider, the gateway before it, and a client of each SDK."""
+
+    def __init__(self, house: GatewayHouse) -> None:
+        url = f"{house.url}/gateway"
+        self.anthropic = AsyncAnthropic(api_key=TOKEN, base_url=f"{url}/claude", max_retries=0)
+        self.openai = AsyncOpenAI(api_key=TOKEN, base_url=f"{url}/gpt/v1", max_retries=0)
+        self.google = genai.Client(api_key=TOKEN, http_options=genai_types.HttpOptions(base_url=f"{url}/gem"))
+
+    async def close(self) -> None:
+        await self.anthropic.close()
+        await self.openai.close()
+        await self.google.aio.aclose()
+        self.google.close()
+
+
+async def ask_anthropic(bench: Bench) -> str:
+    message = await bench.anthropic.messages.create(
+        model="claude-opus-4-6", max_tokens=50, messages=[{"role": "user", "content": "Say hi"}]
+    )
+    block = message.content[0]
+    assert block.type == "text"
+    return block.text
+
+
+async def stream_anthropic(bench: Bench) -> str:
+    async with bench.anthropic.messages.stream(
+        model="claude-opus-4-6", max_tokens=50, messages=[{"role": "user", "content": "Say hi"}]
+    ) as stream:
+        return "".join([text async for text in stream.text_stream])
+
+
+async def ask_openai_chat(bench: Bench) -> str:
+    completion = await bench.openai.chat.completions.create(
+        model="gpt-5", messages=[{"role": "user", "content": "Say hi"}]
+    )
+    return completion.choices[0].message.content or ""
+
+
+async def stream_openai_chat(bench: Bench) -> str:
+    stream = await bench.openai.chat.completions.create(
+        model="gpt-5", messages=[{"role": "user", "content": "Say hi"}], stream=True
+    )
+    return "".join([part.choices[0].delta.content or "" async for part in stream if part.choices])
+
+
+async def ask_openai_responses(bench: Bench) -> str:
+    response = await bench.openai.responses.create(model="gpt-5", input="Say hi")
+    return response.output_text
+
+
+async def stream_openai_responses(bench: Bench) -> str:
+    stream = await bench.openai.responses.create(model="gpt-5", input="Say hi", stream=True)
+    return "".join([event.delta async for event in stream if event.type == "response.output_text.delta"])
+
+
+async def ask_google(bench: Bench) -> str:
+    response = await bench.google.aio.models.generate_content(model="gemini-2.5-pro", contents="Say hi")
+    return response.text or ""
+
+
+async def stream_google(bench: Bench) -> str:
+    stream = await bench.google.aio.models.generate_content_stream(model="gemini-2.5-pro", contents="Say hi")
+    return "".join([part.text or "" async for part in stream])
+
+
+ASKING = {
+    "anthropic": (ask_anthropic, "anthropic/claude/opus-4-6"),
+    "anthropic stream": (stream_anthropic, "anthropic/claude/opus-4-6"),
+    "openai chat": (ask_openai_chat, "openai/gpt/gpt-5"),
+    "openai chat stream": (stream_openai_chat, "openai/gpt/gpt-5"),
+    "openai responses": (ask_openai_responses, "openai/gpt/gpt-5"),
+    "openai responses stream": (stream_openai_responses, "openai/gpt/gpt-5"),
+    "google": (ask_google, "google/gem/gemini-2.5-pro"),
+    "google stream": (stream_google, "google/gem/gemini-2.5-pro"),
+}
+
+
+@pytest.mark.parametrize("way", ASKING)
+async def test_an_sdk_works_through_the_gateway_with_the_token_as_its_key(way: str) -> None:
+    ask, scope = ASKING[way]
+    async with FakeProvider() as provider, GatewayHouse(*accounts_at(provider.url)) as house:
+        bench = Bench(house)
+        answer = await ask(bench)
+        await bench.close()
+
+        assert answer == ANSWER
+        assert [(record.key, record.ending) for record in provider.requests] == [(KEY, "served")]
+        assert house.in_flight == 0
+        assert sum(house.measures.tokens.values.values()) > 0
+        assert {labels[0] for labels in house.measures.tokens.values} == {scope}
+
+
+@pytest.mark.parametrize("way", ASKING)
+async def test_an_sdk_does_not_see_a_429_that_the_gateway_waited_out(way: str) -> None:
+    ask, _ = ASKING[way]
+    scenario = Scenario(script=(Step(error="429_retry_after", retry_after=0.1),))
+    async with FakeProvider(scenario) as provider, GatewayHouse(*accounts_at(provider.url)) as house:
+        bench = Bench(house)
+        answer = await ask(bench)
+        await bench.close()
+
+        assert answer == ANSWER
+        assert [record.status for record in provider.requests] == [429, 200]
+        assert house.in_flight == 0
+
+
+async def test_each_sdk_raises_its_own_error_when_the_wait_runs_out() -> None:
+    limiter = Limiter(limits={"anthropic": 1, "openai": 1, "google": 1})
+    wait = {"x-paceline-max-wait": "0.05"}
+    async with FakeProvider() as provider, GatewayHouse(*accounts_at(provider.url), limiter=limiter) as house:
+        bench = Bench(house)
+        for provider_name in ("anthropic", "openai", "google"):
+            await limiter.acquire(provider_name)
+        with pytest.raises(anthropic.RateLimitError, match="at its limit"):
+            await bench.anthropic.messages.create(
+                model="opus-4-6", max_tokens=5, messages=[{"role": "user", "content": "hi"}], extra_headers=wait
+            )
+        with pytest.raises(openai.RateLimitError, match="at its limit"):
+            await bench.openai.responses.create(model="gpt-5", input="hi", extra_headers=wait)
+        with pytest.raises(genai.errors.ClientError, match=r"429 RESOURCE_EXHAUSTED.*at its limit"):
+            await bench.google.aio.models.generate_content(
+                model="gemini-2.5-pro",
+                contents="hi",
+                config={"http_options": {"headers": wait}},
+            )
+        await bench.close()
+
+        assert provider.requests == []

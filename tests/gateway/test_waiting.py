@@ -1,0 +1,381 @@
+"""Waiting for a slot, and trying again what the upstream refused before it began: never more often than is safe."""
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import pytest
+from tests.gateway.house import PATIENCE_SECONDS, GatewayHouse, account, until
+from tests.gateway.raw import Message, RawUpstream, Wire, answering, connect, ok, post
+
+from paceline import Limiter
+from paceline.testing import FakeProvider, VirtualClock
+from paceline.testing.provider import Scenario, Step
+
+SCOPE = "anthropic/work/opus-4-6"
+CALL = json.dumps(
+    {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+).encode()
+STREAM = CALL[:-1] + b', "stream": true}'
+START = 1_700_000_000.0
+
+
+def queued(limiter: Limiter) -> int:
+    status = limiter.scope_status(SCOPE)
+    return 0 if status is None else status.queued
+
+
+async def pass_time_until(clock: VirtualClock, condition: Callable[[], bool]) -> None:
+    """Move the clock in small steps, each after what is on the wire has had a moment to arrive."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        for _ in iter(condition, True):
+            await asyncio.sleep(0.001)
+            await clock.advance(0.25)
+
+
+class Waiting:
+    """A limiter with one place, on a clock that only the test moves."""
+
+    def __init__(self, *, limit: int = 1) -> None:
+        self.clock = VirtualClock(START)
+        self.limiter = Limiter(limits={"anthropic/work": limit}, slot_timeout=3600.0, clock=self.clock)
+
+
+async def test_a_request_waits_until_a_slot_is_free_and_is_told_how_long_it_did() -> None:
+    at = Waiting()
+    async with (
+        RawUpstream(answering(ok())) as upstream,
+        GatewayHouse(account(upstream.url), limiter=at.limiter, clock=at.clock) as house,
+        await connect(house.port) as client,
+    ):
+        slot = await at.limiter.acquire(SCOPE)
+        client.send(post())
+        await until(lambda: queued(at.limiter) == 1)
+        await at.clock.advance(2.5)
+        assert upstream.connections == 0
+        slot.release()
+        got = await client.read_message()
+
+    assert (got.status, got.header(b"x-paceline-waited-ms")) == (200, b"2500")
+    assert (house.measures.grants, house.measures.gateway_wait_seconds.total) == (1, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("path", "shape"),
+    [
+        (b"/v1/messages", {"type": "error", "error": {"type": "rate_limit_error"}}),
+        (b"/v1/chat/completions", {"error": {"type": "rate_limit_error", "code": "limit", "param": None}}),
+        (b"/v1beta/models/opus-4-6:generateContent", {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}}),
+    ],
+)
+async def test_when_the_wait_runs_out_the_client_is_told_in_its_providers_words(
+    path: bytes, shape: dict[str, object]
+) -> None:
+    at = Waiting()
+    async with (
+        RawUpstream(answering(ok())) as upstream,
+        GatewayHouse(account(upstream.url), limiter=at.limiter, clock=at.clock) as house,
+        await connect(house.port) as client,
+    ):
+        await at.limiter.acquire(SCOPE)
+        client.send(post(b'{"model": "opus-4-6"}', b"x-paceline-max-wait: 60", path=b"/gateway/work" + path))
+        await until(lambda: queued(at.limiter) == 1)
+        await at.clock.advance(59.0)
+        assert queued(at.limiter) == 1
+        await at.clock.advance(1.0)
+        got = await client.read_message()
+        again = queued(at.limiter)
+
+    body = json.loads(got.body)
+    message = body["error"].pop("message")
+    body["error"].pop("details", None)
+    assert (got.status, body) == (429, shape)
+    assert "no slot within 60 s: anthropic/work at its limit (1/1)" in message
+    assert "(limit; place 1 in line)" in message
+    assert int(got.header(b"retry-after") or 0) >= 1
+    assert got.header(b"x-paceline-scope") == SCOPE.encode()
+    assert (again, upstream.connections) == (0, 0)
+
+
+async def test_without_max_wait_it_is_ten_minutes() -> None:
+    at = Waiting()
+    async with (
+        RawUpstream(answering(ok())) as upstream,
+        GatewayHouse(account(upstream.url), limiter=at.limiter, clock=at.clock) as house,
+        await connect(house.port) as client,
+    ):
+        await at.limiter.acquire(SCOPE)
+        client.send(post())
+        await until(lambda: queued(at.limiter) == 1)
+        await at.clock.advance(599.0)
+        assert queued(at.limiter) == 1
+        await at.clock.advance(1.0)
+        assert (await client.read_message()).status == 429
+
+
+async def test_session_and_priority_are_those_of_the_headers() -> None:
+    at = Waiting()
+    at.limiter.acquire_session("s1")
+    async with (
+        RawUpstream(answering(ok())) as upstream,
+        GatewayHouse(account(upstream.url), limiter=at.limiter, clock=at.clock) as house,
+        await connect(house.port) as client,
+    ):
+        slot = await at.limiter.acquire(SCOPE)
+        client.send(post(CALL, b"x-paceline-priority: -3", b"X-Paceline-Session: s1"))
+        await until(lambda: queued(at.limiter) == 1)
+        snapshot = at.limiter.snapshot()
+        slot.release()
+        await client.read_message()
+
+    session = next(record.ticket.id for record in snapshot.slots if "sessions" in record.ticket.scopes)
+    assert [(waiter.ticket.priority, waiter.ticket.parent) for waiter in snapshot.waiters] == [(-3, session)]
+
+
+@pytest.mark.parametrize("error", ["429_retry_after", "429_plain", "529", "503"])
+@pytest.mark.parametrize("body", [CALL, STREAM], ids=["whole", "stream"])
+async def test_what_the_upstream_refuses_is_sent_again_after_the_pause_and_nobody_sees_it(
+    error: str, body: bytes
+) -> None:
+    clock = VirtualClock(START)
+    scenario = Scenario(script=(Step(error=error, times=2, retry_after=7.0),))
+    async with (
+        FakeProvider(scenario, clock=clock) as provider,
+        GatewayHouse(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post(body))
+        answer = asyncio.create_task(client.read_message())
+        await until(lambda: len(provider.requests) == 1 and queued(house.limiter) == 1)
+        assert house.in_flight == 0
+        await pass_time_until(clock, answer.done)
+        got = answer.result()
+        await until(lambda: house.in_flight == 0)
+
+    assert (got.status, got.is_whole, len(provider.requests)) == (200, True, 3)
+    assert int(got.header(b"x-paceline-waited-ms") or 0) >= 10_000
+    assert sum(house.measures.gateway_retries.values.values()) == 2
+
+
+async def test_retry_after_is_obeyed() -> None:
+    clock = VirtualClock(START)
+    scenario = Scenario(script=(Step(error="429_retry_after", retry_after=7.0),))
+    async with (
+        FakeProvider(scenario, clock=clock) as provider,
+        GatewayHouse(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post(CALL))
+        await until(lambda: queued(house.limiter) == 1)
+        await clock.advance(6.9)
+        assert len(provider.requests) == 1
+        await clock.advance(0.2)
+        assert (await client.read_message()).status == 200
+
+    assert [record.status for record in provider.requests] == [429, 200]
+
+
+@pytest.mark.parametrize("error", ["401", "402", "400_invalid", "500", "413"])
+async def test_other_errors_pass_at_once(error: str) -> None:
+    clock = VirtualClock(START)
+    async with (
+        FakeProvider(Scenario(script=(Step(error=error),)), clock=clock) as provider,
+        GatewayHouse(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post(CALL))
+        got = await client.read_message()
+
+        assert got.status == provider.requests[0].status
+        assert got.status >= 400
+        assert (len(provider.requests), house.in_flight) == (1, 0)
+
+
+async def test_an_unpaid_account_is_held_and_later_requests_are_told_so_at_once() -> None:
+    clock = VirtualClock(START)
+    async with (
+        FakeProvider(Scenario(script=(Step(error="402"),)), clock=clock) as provider,
+        GatewayHouse(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post(CALL))
+        await client.read_message()
+        client.send(post(CALL))
+        got = await client.read_message()
+
+    assert (got.status, len(provider.requests), house.in_flight) == (403, 1, 0)
+
+
+async def test_a_clients_own_bad_key_does_not_hold_the_account() -> None:
+    clock = VirtualClock(START)
+    own = b"x-paceline-token: paceline-token-1"
+    async with (
+        FakeProvider(Scenario(keys=("sk-account-key",)), clock=clock) as provider,
+        GatewayHouse(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post(CALL, own, key=b"x-api-key: sk-wrong"))
+        wrong = await client.read_message()
+        client.send(post(CALL))
+        right = await client.read_message()
+
+    assert (wrong.status, right.status) == (401, 200)
+
+
+async def test_a_wait_longer_than_the_client_would_stay_is_passed_on_at_once() -> None:
+    clock = VirtualClock(START)
+    scenario = Scenario(script=(Step(error="429_unified", resets_in=7200.0),))
+    async with (
+        FakeProvider(scenario, clock=clock) as provider,
+        GatewayHouse(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post(CALL))
+        got = await client.read_message()
+
+    assert (got.status, len(provider.requests)) == (429, 1)
+    assert b"rate_limit_error" in got.body
+    assert got.header(b"anthropic-ratelimit-unified-status") == b"rejected"
+
+
+async def test_when_the_wait_runs_out_after_a_refusal_the_refusal_is_passed_on() -> None:
+    clock = VirtualClock(START)
+    scenario = Scenario(script=(Step(error="529", times=None),))
+    async with (
+        FakeProvider(scenario, clock=clock) as provider,
+        GatewayHouse(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post(CALL, b"x-paceline-max-wait: 20"))
+        answer = asyncio.create_task(client.read_message())
+        await pass_time_until(clock, answer.done)
+        got = answer.result()
+
+    assert (got.status, b"overloaded_error" in got.body, house.in_flight) == (529, True, 0)
+    assert len(provider.requests) >= 2
+
+
+async def test_a_refusal_to_a_body_too_long_to_keep_is_passed_on() -> None:
+    """And in the middle of it at that: the client still sends."""
+    refusal = b"HTTP/1.1 429 Slow\r\nRetry-After: 1\r\nContent-Length: 2\r\n\r\n{}"
+
+    async def handle(wire: Wire) -> None:
+        await wire.read_head()
+        await wire.reader.readexactly(6_000_000)
+        wire.send(refusal)
+        await wire.reader.read()
+
+    body = b'{"model": "opus-4-6", "x": "' + b"x" * 8_000_000 + b'"}'
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post(body))
+        got = await client.read_message()
+        await until(lambda: house.in_flight == 0)
+
+    assert (got.status, got.body, upstream.connections) == (429, b"{}", 1)
+
+
+async def test_after_the_first_byte_nothing_is_ever_sent_again() -> None:
+    clock = VirtualClock(START)
+    seen = 0
+
+    async def handle(wire: Wire) -> None:
+        nonlocal seen
+        await wire.read_message()
+        seen += 1
+        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+        await wire.writer.drain()
+        wire.close()
+
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url), limiter=Limiter(clock=clock), clock=clock) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post(CALL))
+        got = await client.read_message()
+        await until(lambda: house.in_flight == 0)
+
+    assert (got.status, got.body, got.is_whole, seen) == (200, b"half", False, 1)
+
+
+@pytest.mark.parametrize(("method", "tries"), [(b"POST", 1), (b"GET", 2)])
+async def test_a_used_connection_that_dies_is_replaced_only_for_what_may_be_done_twice(
+    method: bytes, tries: int
+) -> None:
+    seen: list[Message] = []
+
+    async def handle(wire: Wire) -> None:
+        seen.append(await wire.read_message())
+        wire.send(ok())
+        seen.append(await wire.read_message())
+        wire.reset()
+
+    request = post().replace(b"POST", method)
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(request)
+        first = await client.read_message()
+        client.send(request)
+        second = await client.read_message()
+
+    assert (first.status, second.status) == (200, 200 if tries == 2 else 502)
+    assert len(seen) == 1 + tries
+
+
+async def test_a_connection_that_the_upstream_closed_while_idle_is_not_used() -> None:
+    async def handle(wire: Wire) -> None:
+        await wire.read_message()
+        wire.send(ok())
+        await wire.writer.drain()
+        wire.close()
+
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        for _ in range(5):
+            client.send(post())
+            assert (await client.read_message()).status == 200
+            await until(lambda: not any(pool._idle for pool in house.gateway._pools.values()))
+
+
+async def test_an_upstream_that_is_not_there_is_a_502() -> None:
+    async with GatewayHouse(account("http://127.0.0.1:9")) as house, await connect(house.port) as client:
+        client.send(post())
+        got = await client.read_message()
+
+    assert (got.status, house.in_flight) == (502, 0)
+    assert b'"type":"api_error","message":"the upstream gave no whole answer: no connection' in got.body
+
+
+async def test_a_fleet_of_64_against_a_cap_of_8_with_accounting_lag_sees_no_429() -> None:
+    clock = VirtualClock(START)
+    scenario = Scenario(concurrency=8, lag=0.35, latency=0.5)
+    limiter = Limiter(clock=clock, max_parallel_runs=None, cooldown=0.35)
+    statuses: list[int] = []
+
+    async def client_of_the_fleet(port: int) -> None:
+        async with await connect(port) as client:
+            for _ in range(3):
+                client.send(post(CALL))
+                statuses.append((await client.read_message()).status)
+
+    async with (
+        FakeProvider(scenario, clock=clock) as provider,
+        GatewayHouse(account(provider.url), limiter=limiter, clock=clock) as house,
+    ):
+        fleet = [asyncio.create_task(client_of_the_fleet(house.port)) for _ in range(64)]
+        await pass_time_until(clock, lambda: all(task.done() for task in fleet))
+        await asyncio.gather(*fleet)
+
+        assert house.in_flight == 0
+    assert statuses == [200] * 192
+    assert provider.peak_concurrency <= 8

@@ -1,0 +1,75 @@
+"""Whatever agents print and plans are called stays text: no element, no request, no dialog comes of it."""
+
+import time
+
+import pytest
+from playwright.async_api import Page, expect
+from tests.api.conftest import Daemon
+from tests.page.daemon import page_of
+
+from paceline.core.signals import AuthFailed
+from paceline.engine import control
+from paceline.store import Campaign, UnitSpec
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ATTACKS = (
+    "<script>window.hacked = 1; alert(1)</script>",
+    "<img src=x onerror='window.hacked = 1; fetch(`//evil.test/`)'>",
+    "<svg/onload=window.hacked=1>",
+    "\"'><iframe src='javascript:window.hacked=1'></iframe>",
+    "<style>body { display: none }</style>",
+    "<a href='javascript:window.hacked=1' id='attack'>click</a>",
+)
+ALL = " ".join(ATTACKS)
+SHORT = "<img src=x onerror=window.hacked=1>"
+PRINTS_AND_FAILS = "cat attack.txt; cat attack.txt >&2; exit 3"
+
+
+async def test_attacks_in_names_prompts_output_and_reasons_stay_text(daemon: Daemon, page: Page) -> None:
+    folder = daemon.home.path.parent
+    (folder / "attack.txt").write_text(ALL + "\n\x1b]8;;http://evil.test\x07link\x1b]8;;\x07\x1b[2J\n")
+    campaign, unit = f"docs {SHORT}", f"a {SHORT}"
+    fails = Campaign(name=campaign, command=("sh", "-c", PRINTS_AND_FAILS), max_attempts=1)
+    daemon.store.add_campaign(fails, [UnitSpec(id=unit, prompt=ALL, cwd=str(folder))], update=False, now=time.time())
+    control.send(daemon.store, "campaigns", now=time.time())
+    daemon.engine.limiter.report("anthropic/max-1", AuthFailed(detail=ALL))
+    await page.goto(page_of(daemon))
+    elements = await _own_elements(page)
+
+    await expect(page.locator("#campaigns h3").filter(has_text=campaign)).to_be_visible()
+    await expect(page.locator("#capacity").get_by_text(ATTACKS[0])).to_be_visible()
+    row = page.locator("#units .unit-row").filter(has_text="quarantined")
+    await expect(row.get_by_role("button")).to_have_text(f"{campaign}/{unit}")
+    await row.get_by_role("button").click()
+    panel = page.get_by_role("dialog", name=f"{campaign}/{unit}")
+    for tab in ("Last screen", "Output", "Errors", "Prompt"):
+        await panel.get_by_role("tab", name=tab).click()
+        for attack in ATTACKS:
+            await expect(panel.get_by_role("tabpanel")).to_contain_text(attack)
+    await panel.get_by_role("tab", name="History").click()
+    await panel.get_by_role("button", name="Close").click()
+    await page.get_by_role("button", name=f"Cancel {campaign}").click()
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#events .event").filter(has_text=unit).first).to_be_visible()
+
+    assert await page.evaluate("window.hacked") is None
+    assert await page.locator("#attack, img[src='x'], iframe, [onerror], [onload]").count() == 0
+    assert await _own_elements(page) == elements
+
+
+async def test_the_page_can_be_neither_framed_nor_run_other_scripts(daemon: Daemon, page: Page) -> None:
+    answer = await page.goto(page_of(daemon))
+
+    assert answer is not None
+    policy = await answer.header_value("content-security-policy") or ""
+    rules = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert (rules["default-src"], rules["script-src"], rules["style-src"]) == ("'none'", "'self'", "'self'")
+    assert rules["frame-ancestors"] == "'none'"
+
+
+async def _own_elements(page: Page) -> tuple[int, int, int]:
+    """Of the kinds that could do harm."""
+    kinds = ("script", "style, link", "img, iframe, object, embed, base, meta")
+    first, second, third = [await page.locator(kind).count() for kind in kinds]
+    return first, second, third

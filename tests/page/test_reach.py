@@ -1,0 +1,156 @@
+"""For everybody: by keyboard alone, on a narrow screen, in the dark, with what a screen reader needs."""
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+from tests.api.conftest import Daemon
+from tests.page.conftest import Watch
+from tests.page.daemon import WAITS_FOR_A_FILE, page_of
+
+from paceline.core.signals import AuthFailed, PlatformLimit
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+LONG = "a-name-without-any-place-to-break-it-that-goes-on-and-on-and-on-and-on"
+
+
+@pytest.mark.parametrize("width", [360, 820, 1280, 2560])
+async def test_nothing_is_wider_than_the_screen(daemon: Daemon, page: Page, width: int) -> None:
+    daemon.add(LONG, f"echo {LONG}; {WAITS_FOR_A_FILE}", LONG, f"{LONG}-2", max_sessions=1)
+    daemon.engine.limiter.report("anthropic/max-1", AuthFailed(detail=LONG * 3))
+    daemon.engine.limiter.report("anthropic/max-1/opus-4-6", PlatformLimit(limit=3))
+    await page.set_viewport_size({"width": width, "height": 800})
+    await page.goto(page_of(daemon))
+    await expect(page.locator("[data-figure='running']").first).to_have_text("1")
+    await expect(page.locator("#units .link").first).to_be_visible()
+
+    assert await _overflowing(page) == []
+    await page.locator("#units .link").first.click()
+    await expect(page.get_by_role("tabpanel")).to_contain_text(LONG)
+    assert await _overflowing(page) == []
+
+
+async def _overflowing(page: Page) -> list[str]:
+    """What sticks out of the window on the right."""
+    found: list[str] = await page.evaluate(
+        """() => {
+            const width = document.documentElement.clientWidth;
+            const sticksOut = (node) => node.getBoundingClientRect().right > width + 1;
+            const isClipped = (node) => {
+                for (let at = node.parentElement; at !== document.body; at = at.parentElement) {
+                    if (getComputedStyle(at).overflowX !== "visible" && !sticksOut(at)) return true;
+                }
+                return false;
+            };
+            const out = [...document.querySelectorAll("body *")].filter((node) => sticksOut(node) && !isClipped(node));
+            const names = out.map((node) => `${node.tagName}.${node.className}`);
+            return document.documentElement.scrollWidth > width ? ["the page", ...names] : names;
+        }"""
+    )
+    return found
+
+
+async def test_everything_is_done_by_keyboard(daemon: Daemon, page: Page) -> None:
+    daemon.add("docs", WAITS_FOR_A_FILE, "a", "b", "c", max_sessions=1)
+    await page.goto(page_of(daemon))
+    await expect(page.locator("#units .link").first).to_be_visible()
+
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_text("Skip to campaigns")).to_be_focused()
+    await _tab_to(page, "Pause engine")
+    await _tab_to(page, "Pool: sessions at once")
+    await page.keyboard.press("ArrowUp")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("[data-figure='pool.use']")).to_have_text("1 of 5 running")
+    await _tab_to(page, "Cancel docs")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("button", name="Keep it")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("button", name="Cancel docs")).to_be_focused()
+    await _tab_to(page, "docs/a")
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("dialog", name="docs/b")).to_be_visible()
+    await _tab_to(page, "Last screen")
+    await page.keyboard.press("ArrowRight")
+    await expect(page.get_by_role("tab", name="Output")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("button", name="docs/b").first).to_be_focused()
+
+
+async def _tab_to(page: Page, name: str) -> None:
+    """With Tab alone; what has the focus can be seen to have it."""
+    for _ in range(80):
+        focused = await page.evaluate(
+            "() => [document.activeElement.ariaLabel || document.activeElement.textContent.trim(), "
+            "getComputedStyle(document.activeElement).outlineStyle]"
+        )
+        if focused[0] == name:
+            assert focused[1] != "none"
+            return
+        await page.keyboard.press("Tab")
+    raise AssertionError(f"Tab never came to {name!r}")
+
+
+async def test_it_has_landmarks_and_every_control_a_name(daemon: Daemon, page: Page) -> None:
+    daemon.add("docs", WAITS_FOR_A_FILE, "a")
+    await page.goto(page_of(daemon))
+    await expect(page.locator("#units .link").first).to_be_visible()
+
+    for name in ("Engine", "Campaigns", "Capacity", "Time line", "Units", "Events"):
+        await expect(page.get_by_role("region", name=name, exact=True)).to_be_visible()
+    await expect(page.get_by_role("main")).to_be_visible()
+    nameless = await page.evaluate(
+        """() => [...document.querySelectorAll("button, input, select")]
+            .filter((node) => !node.closest("[hidden], dialog:not([open])"))
+            .filter((node) => !(node.ariaLabel || node.textContent.trim() || node.labels?.length))
+            .map((node) => node.outerHTML)"""
+    )
+    assert nameless == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_text_can_be_read_in_light_and_dark(browser: Browser, daemon: Daemon, watch: Watch, scheme: str) -> None:
+    daemon.add("docs", WAITS_FOR_A_FILE, "a", "b", max_sessions=1)
+    daemon.add("fails", "exit 1", "x", max_attempts=1)
+    daemon.engine.limiter.report("anthropic/max-1", AuthFailed(detail="the login has expired"))
+    context = await browser.new_context(color_scheme="dark" if scheme == "dark" else "light")
+    page = await context.new_page()
+    watch.follow(page)
+    await page.goto(page_of(daemon))
+    await expect(page.locator("[data-figure='quarantined']").first).to_have_text("1")
+
+    faint = await page.evaluate(CONTRAST)
+    await context.close()
+
+    assert faint == []
+    assert watch.complaints == []
+
+
+CONTRAST = """() => {
+    const parse = (text) => {
+        const parts = text.match(/[\\d.]+/g).map(Number);
+        const scale = text.startsWith("color(srgb") ? 255 : 1;
+        return [...parts.slice(0, 3).map((part) => part * scale), parts[3] ?? 1];
+    };
+    const light = (rgb) => {
+        const [r, g, b] = rgb.map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const behind = (node) => {
+        for (; node; node = node.parentElement) {
+            const colour = parse(getComputedStyle(node).backgroundColor);
+            if (colour[3] > 0.8) return colour;
+        }
+        return [255, 255, 255, 1];
+    };
+    const found = [];
+    for (const node of document.querySelectorAll("body *")) {
+        const hasText = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+        if (!hasText || !node.getClientRects().length || node.closest(".skip, .unseen, noscript, option")) continue;
+        const [one, other] = [light(parse(getComputedStyle(node).color)), light(behind(node))];
+        const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+        const name = `${node.className || node.tagName} ${node.textContent.trim().slice(0, 30)}`;
+        if (ratio < 4.5) found.push(`${name} ${ratio.toFixed(2)}`);
+    }
+    return found;
+}"""

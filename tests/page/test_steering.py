@@ -1,0 +1,208 @@
+"""The handles of the page: what is changed there takes effect in the engine, and nothing destructive goes unasked."""
+
+import pytest
+from playwright.async_api import Page, expect
+from tests.api.conftest import Daemon
+from tests.page.conftest import MakeDaemon, Watch
+from tests.page.daemon import WAITS_FOR_A_FILE, page_of, status_of
+
+from paceline.core.signals import AuthFailed, RateLimited
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ACCOUNT = """
+[pool]
+sessions = 8
+[limits]
+"anthropic/max-1" = 8
+[accounts.max-1]
+provider = "anthropic"
+kind = "subscription"
+"""
+
+
+async def test_the_pool_is_changed_by_typing_a_number_and_enter(make_daemon: MakeDaemon, page: Page) -> None:
+    daemon = await make_daemon("[pool]\nsessions = 1\n")
+    daemon.add("docs", WAITS_FOR_A_FILE, "a", "b", "c", "d")
+    await page.goto(page_of(daemon))
+    pool = page.get_by_label("Pool: sessions at once", exact=True)
+    await expect(pool).to_have_value("1")
+    await expect(page.locator("[data-figure='running']").first).to_have_text("1")
+
+    await pool.fill("3")
+    await pool.press("Enter")
+
+    await expect(page.locator("[data-figure='pool.use']")).to_have_text("3 of 3 running")
+    await expect(pool).to_have_value("3")
+    assert status_of(daemon, "sessions").limit == 3
+    assert len(daemon.store.running_units()) == 3
+
+
+async def test_the_pool_is_changed_with_its_buttons(make_daemon: MakeDaemon, page: Page) -> None:
+    daemon = await make_daemon("[pool]\nsessions = 2\n")
+    await page.goto(page_of(daemon))
+    await expect(page.get_by_label("Pool: sessions at once", exact=True)).to_have_value("2")
+
+    await page.get_by_role("button", name="One more: Pool").click()
+    await page.get_by_role("button", name="One more: Pool").click()
+    await page.get_by_role("button", name="Apply: Pool").click()
+
+    await daemon.until(lambda: status_of(daemon, "sessions").limit == 4)
+    await expect(page.get_by_role("button", name="Apply: Pool")).to_be_hidden()
+
+
+async def test_what_is_being_typed_is_not_overwritten_by_news(make_daemon: MakeDaemon, page: Page) -> None:
+    daemon = await make_daemon("[pool]\nsessions = 2\n")
+    await page.goto(page_of(daemon))
+    pool = page.get_by_label("Pool: sessions at once", exact=True)
+    await expect(pool).to_have_value("2")
+    await pool.fill("17")
+
+    daemon.add("docs", "true", "a", "b")
+    await expect(page.locator("[data-figure='done']").first).to_have_text("2")
+
+    await expect(pool).to_have_value("17")
+    await expect(pool).to_be_focused()
+    await pool.press("Escape")
+    await expect(pool).to_have_value("2")
+
+
+async def test_a_limit_that_was_reduced_after_a_429_is_restored(make_daemon: MakeDaemon, page: Page) -> None:
+    daemon = await make_daemon(ACCOUNT)
+    daemon.add("docs", WAITS_FOR_A_FILE, *"abcdefghi", accounts=("max-1",), model="sonnet-4-5")
+    await page.goto(page_of(daemon))
+    scope = page.locator("[data-scope='anthropic/max-1']")
+    await expect(scope.locator("[data-figure='in_flight']")).to_have_text("8/8")
+    daemon.engine.limiter.report("anthropic/max-1", RateLimited(retry_after=1, cause="concurrency"))
+    await expect(scope.get_by_text("auto-reduced from 8 to 7 after a 429")).to_be_visible()
+    await expect(scope.locator("[data-figure='in_flight']")).to_have_text("8/7")
+
+    await scope.get_by_role("button", name="Restore anthropic/max-1").click()
+
+    await expect(scope.get_by_text("auto-reduced")).to_be_hidden()
+    await expect(scope.locator("[data-figure='in_flight']")).to_have_text("8/8")
+    assert (status_of(daemon, "anthropic/max-1").limit, status_of(daemon, "anthropic/max-1").adaptive) == (8, None)
+
+
+async def test_a_held_account_says_why_and_is_restored(make_daemon: MakeDaemon, page: Page) -> None:
+    daemon = await make_daemon(ACCOUNT)
+    await page.goto(page_of(daemon))
+    daemon.engine.limiter.report("anthropic/max-1", AuthFailed(detail="the login has expired"))
+    scope = page.locator("[data-scope='anthropic/max-1']")
+    await expect(scope.get_by_text("the login has expired")).to_be_visible()
+
+    await scope.get_by_role("button", name="Restore anthropic/max-1").click()
+
+    await expect(scope.get_by_text("the login has expired")).to_be_hidden()
+    assert status_of(daemon, "anthropic/max-1").held is None
+
+
+async def test_limits_and_cooldowns_are_edited_in_place(make_daemon: MakeDaemon, page: Page) -> None:
+    daemon = await make_daemon(ACCOUNT)
+    await page.goto(page_of(daemon))
+    limit = page.get_by_label("Limit of anthropic/max-1", exact=True)
+    cooldown = page.get_by_label("Cooldown of anthropic/max-1 in milliseconds", exact=True)
+    await expect(limit).to_have_value("8")
+
+    await limit.fill("5")
+    await limit.press("Enter")
+    await daemon.until(lambda: status_of(daemon, "anthropic/max-1").limit == 5)
+    await cooldown.fill("750")
+    await cooldown.press("Enter")
+    await daemon.until(lambda: status_of(daemon, "anthropic/max-1").cooldown == 0.75)
+
+    await limit.fill("0")
+    await expect(limit).to_have_attribute("aria-invalid", "true")
+    await limit.press("Enter")
+    await limit.press("Escape")
+    await expect(limit).to_have_value("5")
+    assert status_of(daemon, "anthropic/max-1").limit == 5
+
+
+async def test_a_limit_is_removed_only_after_a_question(make_daemon: MakeDaemon, page: Page) -> None:
+    daemon = await make_daemon(ACCOUNT)
+    await page.goto(page_of(daemon))
+    limit = page.get_by_label("Limit of anthropic/max-1", exact=True)
+    await expect(limit).to_have_value("8")
+
+    await limit.fill("")
+    await limit.press("Enter")
+    await page.get_by_role("dialog").get_by_role("button", name="Keep it").click()
+    await expect(limit).to_have_value("8")
+    assert status_of(daemon, "anthropic/max-1").limit == 8
+
+    await limit.fill("")
+    await limit.press("Enter")
+    await page.get_by_role("dialog").get_by_role("button", name="Remove the limit").click()
+    await expect(limit).to_have_value("")
+    await daemon.until(lambda: status_of(daemon, "anthropic/max-1").limit is None)
+
+
+async def test_the_engine_is_paused_and_resumed(daemon: Daemon, page: Page) -> None:
+    daemon.add("docs", WAITS_FOR_A_FILE, "a", max_sessions=1)
+    await page.goto(page_of(daemon))
+    await expect(page.locator("#engine-state")).to_contain_text("leading")
+
+    await page.get_by_role("button", name="Pause engine").click()
+    await expect(page.locator("#engine-state")).to_contain_text("paused")
+    assert [campaign.state for campaign in daemon.store.campaigns()] == ["paused"]
+
+    await page.get_by_role("button", name="Resume engine").click()
+    await expect(page.locator("#engine-state")).to_contain_text("leading")
+    assert [campaign.state for campaign in daemon.store.campaigns()] == ["active"]
+
+
+async def test_a_campaign_is_paused_resumed_and_its_failed_units_retried(daemon: Daemon, page: Page) -> None:
+    daemon.add("docs", "test -e mended", "a", "b", max_attempts=1)
+    daemon.add("other", WAITS_FOR_A_FILE, "z")
+    await page.goto(page_of(daemon))
+    card = page.locator("[data-campaign='docs']")
+    await expect(card.locator("[data-figure='quarantined']")).to_have_text("2")
+    (daemon.home.path.parent / "mended").touch()
+
+    await card.get_by_role("button", name="Retry the failed units of docs").click()
+
+    await expect(card.locator("[data-figure='done']")).to_have_text("2")
+    assert daemon.counts("docs").done == 2
+    other = page.locator("[data-campaign='other']")
+    await other.get_by_role("button", name="Pause other").click()
+    await expect(other.get_by_text("paused")).to_be_visible()
+    await other.get_by_role("button", name="Resume other").click()
+    await expect(other.get_by_text("active", exact=True)).to_be_visible()
+
+
+async def test_a_campaign_is_cancelled_only_after_a_question(daemon: Daemon, page: Page) -> None:
+    daemon.add("docs", WAITS_FOR_A_FILE, "a", "b", max_sessions=1)
+    await page.goto(page_of(daemon))
+    cancel = page.get_by_role("button", name="Cancel docs")
+    await cancel.click()
+    dialog = page.get_by_role("dialog", name="Cancel docs?")
+    await expect(dialog).to_contain_text("2 units that are not done will never be run")
+    await expect(dialog.get_by_role("button", name="Keep it")).to_be_focused()
+
+    await page.keyboard.press("Escape")
+    await expect(dialog).to_be_hidden()
+    assert [campaign.state for campaign in daemon.store.campaigns()] == ["active"]
+
+    await cancel.click()
+    await dialog.get_by_role("button", name="Cancel the campaign").click()
+    await expect(page.locator("[data-campaign='docs']").get_by_text("cancelled", exact=True).first).to_be_visible()
+    assert daemon.counts("docs").cancelled == 2
+
+
+async def test_a_refused_action_is_told_in_the_words_of_the_server(daemon: Daemon, page: Page, watch: Watch) -> None:
+    watch.may_fail = "/pause"
+    daemon.add("docs", WAITS_FOR_A_FILE, "a")
+    await page.goto(page_of(daemon))
+    pause = page.get_by_role("button", name="Pause docs")
+    await expect(pause).to_be_visible()
+    await page.route(
+        "**/pause",
+        lambda route: route.fulfill(
+            status=409, json={"error": "conflict", "detail": "docs is cancelled, which is for good"}
+        ),
+    )
+
+    await pause.click()
+
+    await expect(page.get_by_role("alert").filter(has_text="docs is cancelled, which is for good")).to_be_visible()

@@ -1,0 +1,232 @@
+"""What the page shows, held against the store: while units run, park, resume, and while the server is away."""
+
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Locator, Page, expect
+from tests.api.conftest import Daemon
+from tests.page.conftest import MakeDaemon, Watch
+from tests.page.daemon import WAITS_FOR_A_FILE, UpProcess, let_go, page_of, status_of
+
+from paceline.core.signals import Budget, RateLimited
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ACCOUNT = """
+[pool]
+sessions = 3
+[engine]
+heartbeat = "200ms"
+[limits]
+"anthropic/max-1" = 2
+[accounts.max-1]
+provider = "anthropic"
+kind = "subscription"
+[accounts.max-2]
+provider = "anthropic"
+kind = "subscription"
+"""
+SPENT_ONCE = """
+if [ ! -e was-{id} ]; then touch was-{id}; echo "usage limit reached, try again in 4 seconds"; exit 1; fi
+while [ ! -e go-{id} ]; do sleep 0.05; done
+"""
+STATES = ("done", "running", "parked", "waiting", "quarantined", "held", "cancelled")
+
+
+async def figure(place: Page | Locator, name: str) -> str:
+    return (await place.locator(f"[data-figure='{name}']").first.text_content() or "").strip()
+
+
+async def strip_figures(page: Page) -> dict[str, str]:
+    return {name: await figure(page.locator("#engine"), name) for name in ("running", "waiting", "parked", "done")}
+
+
+async def card_figures(page: Page, campaign: str) -> dict[str, int]:
+    """The counts that a card shows; a count of none is left out."""
+    shown = page.locator(f"[data-campaign='{campaign}'] .counts [data-figure]")
+    pairs = await shown.evaluate_all("nodes => nodes.map(node => [node.dataset.figure, node.textContent])")
+    return {name: int(text.replace(",", "")) for name, text in pairs}
+
+
+def stored_figures(daemon: Daemon, campaign: str) -> dict[str, int]:
+    counts = daemon.counts(campaign)
+    values = {state: getattr(counts, state) for state in STATES if state != "waiting"}
+    values["waiting"] = counts.todo - counts.parked
+    return {state: count for state, count in values.items() if count}
+
+
+async def test_every_number_is_that_of_the_store_while_units_run(make_daemon: MakeDaemon, page: Page) -> None:
+    daemon = await make_daemon(ACCOUNT)
+    daemon.add("docs", WAITS_FOR_A_FILE, *"abcdef", accounts=("max-1",), model="sonnet-4-5", priority=3)
+    daemon.add(
+        "tests",
+        f"{WAITS_FOR_A_FILE}; test {{id}} != v",
+        *"uvwxyz",
+        accounts=("max-2",),
+        model="sonnet-4-5",
+        max_attempts=1,
+        max_sessions=1,
+    )
+    await page.goto(page_of(daemon))
+
+    for released in ("", "a", "uv", "bcd", "wx", "efyz"):
+        let_go(daemon, *released)
+        await daemon.until(lambda gone=released: _has_settled(daemon, gone))  # type: ignore[misc]
+        running = len(daemon.store.running_units())
+        await expect(page.locator("[data-figure='running']").first).to_have_text(str(running))
+        await _expect_the_same(daemon, page)
+
+
+def _has_settled(daemon: Daemon, gone: str) -> bool:
+    """Whether these have ended and the next have taken their places: two of docs and one of tests, while there are."""
+    units = {unit.spec.id: unit.state for unit in daemon.store.units().units}
+    left = {name: counts.todo + counts.running for name, counts in daemon.store.counts().items()}
+    may_run = min(2, left["docs"]) + min(1, left["tests"])
+    are_over = all(units[unit] in ("done", "quarantined") for unit in gone)
+    return are_over and len(daemon.store.running_units()) == may_run
+
+
+async def _expect_the_same(daemon: Daemon, page: Page) -> None:
+    """The world stands still until the next file is made; the page has to come to rest at the same numbers."""
+    counts = daemon.store.counts().values()
+    totals = {
+        "running": sum(each.running for each in counts),
+        "waiting": sum(each.todo - each.parked for each in counts),
+        "parked": sum(each.parked for each in counts),
+        "done": sum(each.done for each in counts),
+    }
+    for name, value in totals.items():
+        await expect(page.locator(f"#engine [data-figure='{name}']")).to_have_text(str(value))
+    await expect(page.locator("[data-figure='pool.use']")).to_have_text(f"{totals['running']} of 3 running")
+    for campaign in ("docs", "tests"):
+        assert await card_figures(page, campaign) == stored_figures(daemon, campaign)
+        card = page.locator(f"[data-campaign='{campaign}']")
+        running = daemon.counts(campaign).running
+        await expect(card.locator("[data-figure='sessions']")).to_have_text(
+            f"{running} active session{'' if running == 1 else 's'}"
+        )
+    for scope in ("anthropic", "anthropic/max-1", "anthropic/max-2"):
+        row = page.locator(f"[data-scope='{scope}']")
+        status = status_of(daemon, scope)
+        of = "" if status.limit is None else f"/{status.limit}"
+        await expect(row.locator("[data-figure='in_flight']")).to_have_text(f"{status.in_flight}{of}")
+        await expect(row.locator("[data-figure='queued']")).to_have_text(str(status.queued))
+
+
+async def test_a_park_and_the_resume_by_itself_are_seen(make_daemon: MakeDaemon, page: Page) -> None:
+    daemon = await make_daemon(ACCOUNT)
+    await page.goto(page_of(daemon))
+    daemon.add("docs", SPENT_ONCE, "a", accounts=("max-1",), model="sonnet-4-5")
+    card = page.locator("[data-campaign='docs']")
+
+    await expect(card.locator("[data-figure='parked']")).to_have_text("1")
+    assert daemon.counts("docs").parked == 1
+    await expect(page.locator("#engine [data-figure='parked']")).to_have_text("1")
+    await expect(page.locator("#engine [data-figure='resume']")).to_have_text("0:03", timeout=5_000)
+    window = page.locator("[data-scope='anthropic/max-1'] .window")
+    await expect(window).to_contain_text("spent")
+    await expect(window).to_contain_text("from a sentence")
+    await expect(card.locator(".quota")).to_contain_text("quota spent on max-1, resumes about")
+
+    await expect(card.locator("[data-figure='running']")).to_have_text("1")
+    assert [unit.id for unit in daemon.store.running_units()] == ["docs/a"]
+    await expect(window).to_contain_text("canary is out")
+    let_go(daemon, "a")
+    await expect(card.locator("[data-figure='done']")).to_have_text("1")
+    await expect(window).not_to_contain_text("spent")
+    assert daemon.store.unit("docs/a").counters.attempts == 0  # type: ignore[union-attr]
+    events = page.locator("#events .event")
+    await expect(events.filter(has_text="parked").first).to_contain_text("docs/a")
+
+
+async def test_a_restart_of_the_server_is_survived_and_the_picture_is_right_again(
+    page: Page, watch: Watch, tmp_path: Path
+) -> None:
+    up = UpProcess(tmp_path)
+    (tmp_path / "plan.toml").write_text(
+        f'[campaign]\nname = "docs"\ncommand = ["sh", "-c", "{WAITS_FOR_A_FILE}"]\n'
+        '[[unit]]\nid = "a"\n[[unit]]\nid = "b"\n'
+    )
+    with contextlib.closing(up):
+        up.start()
+        up.give("add", "plan.toml")
+        await page.goto(up.page)
+        card = page.locator("[data-campaign='docs']")
+        await expect(card.locator("[data-figure='running']")).to_have_text("2")
+        await expect(page.locator("#connection")).to_have_text("live")
+        watch.may_fail = "/v1/"
+
+        up.stop()
+        await expect(page.locator("#connection")).to_have_text("reconnecting")
+        await expect(page.get_by_text("The server does not answer.")).to_be_visible()
+        assert await figure(card, "running") == "2"  # the last picture stays
+        (tmp_path / "go-a").touch()
+        up.start()
+
+        await expect(page.locator("#connection")).to_have_text("live")
+        await expect(card.locator("[data-figure='done']")).to_have_text("1")
+        await expect(card.locator("[data-figure='running']")).to_have_text("1")
+        await expect(page.get_by_text("The server does not answer.")).to_be_hidden()
+        await expect(page.locator("#events .event").filter(has_text="done").first).to_contain_text("docs/a")
+        (tmp_path / "go-b").touch()
+        await expect(card.locator("[data-figure='done']")).to_have_text("2")
+        await page.close()
+
+
+async def test_a_pause_after_a_429_counts_down(make_daemon: MakeDaemon, page: Page) -> None:
+    daemon = await make_daemon(ACCOUNT)
+    await page.goto(page_of(daemon))
+    daemon.engine.limiter.report("anthropic/max-1", RateLimited(retry_after=62.5))
+
+    pause = page.locator("[data-scope='anthropic/max-1'] .paused")
+
+    await expect(pause).to_have_text("paused after a refusal, goes on in 1:01")
+    await expect(pause).to_have_text("paused after a refusal, goes on in 1:00")
+
+
+async def test_a_window_shows_its_use_its_reset_and_where_that_is_known_from(
+    make_daemon: MakeDaemon, page: Page
+) -> None:
+    daemon = await make_daemon(ACCOUNT)
+    reading = Budget(window="5h", used_ratio=0.41, resets_at=time.time() + 3 * 3600, source="header")
+    await page.goto(page_of(daemon))
+    daemon.engine.limiter.report("anthropic/max-1", reading)
+
+    window = page.locator("[data-scope='anthropic/max-1'] .window")
+
+    await expect(window.locator("[data-figure='used']")).to_have_text("41%")
+    await expect(window).to_contain_text("from a response header, seen")
+    await expect(window).to_contain_text(f"{status_of(daemon, 'anthropic/max-1').windows[0].confidence:.0%} sure")
+    await expect(window).to_contain_text("resets ")
+
+
+async def test_an_empty_home_says_what_to_do_next(daemon: Daemon, page: Page) -> None:
+    await page.goto(page_of(daemon))
+
+    await expect(page.locator("#campaigns")).to_contain_text("paceline add plan.toml")
+    await expect(page.locator("#campaigns")).to_contain_text("paceline demo")
+    await expect(page.locator("#units")).to_contain_text("No units yet")
+    await expect(page.locator("#timeline")).to_contain_text("Nothing has run in these hours")
+
+
+async def test_events_are_filtered_and_stand_still_while_they_are_read(daemon: Daemon, page: Page) -> None:
+    daemon.add("docs", WAITS_FOR_A_FILE, "a", "b")
+    await page.goto(page_of(daemon))
+    events = page.locator("#events .event")
+    await expect(events.filter(has_text="started")).to_have_count(2)
+
+    await page.locator("#events .event").first.hover()
+    let_go(daemon, "a")
+    await expect(page.get_by_role("button", name="new")).to_be_visible()
+    assert await events.filter(has_text="done").count() == 0
+    await page.get_by_role("button", name="new").click()
+    await expect(events.filter(has_text="done")).to_have_count(1)
+
+    await page.mouse.move(0, 0)
+    await page.get_by_label("Filter events by text").fill("docs/b")
+    await expect(events).to_have_count(1)
+    await page.get_by_label("Filter events by text").fill("")
+    await page.get_by_label("Kind of events").select_option("engine")
+    await expect(events.filter(has_text="started")).to_have_count(0)
