@@ -22,9 +22,9 @@ from paceline.core.timed import Timed
 FIRST_PATIENCE_SECONDS = 240.0
 SHORTEST_PATIENCE_SECONDS = 120.0
 LONGEST_PATIENCE_SECONDS = 43200.0
-AFTER_FAILED_TRY = 1.6
-AFTER_SUCCESS = 0.35
-SOON_SECONDS = 600.0
+AFTER_FAILED_TRY = 2.0
+AFTER_SUCCESS = 0.4
+DOUBT_GROWS = 3.0
 AFTER_CHANGE = 0.5
 HOLD_SECONDS = 15.0
 """How long a tried level must stand before the next is tried."""
@@ -33,7 +33,8 @@ BELOW_FAILED_SECONDS = 30.0
 SHED_TO = 0.85
 LONGEST_LAG_SECONDS = 30.0
 LIKELY_LAG_SECONDS = 6.0
-LAG_MARGIN = 1.5
+LONGEST_LIKELY_LAG_SECONDS = 12.0
+LAG_MARGIN = 1.4
 LAG_FADES = 0.9998
 """Per release: where one in a thousand is refused for its lag, a longer cooldown would cost more than it saves."""
 KEPT_RELEASES = 16
@@ -49,7 +50,7 @@ class Headroom(Timed):
     was seen to count a slot after its release.
     """
 
-    relative_times: ClassVar[tuple[str, ...]] = ("incident_until", "climb_at", "climbed_at")
+    relative_times: ClassVar[tuple[str, ...]] = ("incident_until", "climb_at", "retry_at")
 
     limit: int | None = None
     reduced_from: int | None = None
@@ -59,13 +60,16 @@ class Headroom(Timed):
     stride: int = 1
     step: int = 1
     incident: int = -1
+    paced_incident: int = -1
     incident_until: float | None = None
     climb_at: float | None = None
-    climbed_at: float | None = None
-    patience_before: float = FIRST_PATIENCE_SECONDS
     success_since: bool = False
     lag: float = 0.0
     is_blamed: bool = False
+    was_step: bool = False
+    doubted_at: int | None = None
+    doubt: float = FIRST_PATIENCE_SECONDS
+    retry_at: float | None = None
     releases: list[float] = msgspec.field(default_factory=list)
 
     # -- down ----------------------------------------------------------------------------------
@@ -83,6 +87,7 @@ class Headroom(Timed):
         factor = SHED_TO**self.step
         self.step *= 2
         self._be_patient(AFTER_CHANGE)
+        self.doubted_at, self.doubt = None, FIRST_PATIENCE_SECONDS
         return self.fall_to(math.ceil(live * factor), effective, now, failed_at=live)
 
     def fall_to(self, level: int, effective: int, now: float, *, failed_at: int) -> int:
@@ -93,7 +98,8 @@ class Headroom(Timed):
         self.failed_at = max(failed_at, self.limit + 1)
         self.stride = 1
         self.success_since = self.is_blamed = False
-        self.climb_at = now + self._climb_wait()
+        self.retry_at = now + self.patience
+        self.climb_at = self.retry_at if self.limit + 1 == self.failed_at else now + BELOW_FAILED_SECONDS
         return self.limit
 
     def refuse_start(self, level: int, proven: int, effective: int, now: float) -> int | None:
@@ -101,34 +107,38 @@ class Headroom(Timed):
         held = self.worked_at
         if held is None:
             return self.fall_to(proven, effective, now, failed_at=proven + 1)
-        if level > held:
+        if level > held or (self.is_trying and level == held):
             if self.stride == 1:  # else it is only the end of a climb that went well
                 self._be_patient(AFTER_FAILED_TRY)
-            return self.fall_to(max(proven, held), effective, now, failed_at=level)
+            return self.fall_to(max(proven, held), effective, now, failed_at=max(proven, held) + 1)
         unnoticed = held - level + 1
         age = now - self.releases[-unnoticed] if unnoticed <= len(self.releases) else math.inf
         if self.is_blamed or age > LONGEST_LAG_SECONDS:
-            self._be_patient(AFTER_CHANGE)
-            return self.fall_to(proven, effective, now, failed_at=proven + 1)
-        if age <= LIKELY_LAG_SECONDS:
-            self.lag = max(self.lag, age * LAG_MARGIN)
-            self.is_blamed = True
-            return None
-        if self.climbed_at is not None and now < self.climbed_at + SOON_SECONDS:
-            self.patience = self.patience_before
-            self._be_patient(AFTER_FAILED_TRY)
-        lowered = self.fall_to(held - 1, effective, now, failed_at=held)
+            return self._fall_from_change(proven, effective, now)
+        if age > max(LIKELY_LAG_SECONDS, min(LAG_MARGIN * self.lag, LONGEST_LIKELY_LAG_SECONDS)):
+            return self._fall_from_doubt(held, effective, now)
+        self.lag = max(self.lag, age * LAG_MARGIN)
         self.is_blamed = True
+        return None
+
+    def _fall_from_change(self, proven: int, effective: int, now: float) -> int:
+        """The capacity fell: what is known about the levels above is worth less."""
+        self._be_patient(AFTER_CHANGE)
+        self.doubted_at, self.doubt = None, FIRST_PATIENCE_SECONDS
+        return self.fall_to(proven, effective, now, failed_at=proven + 1)
+
+    def _fall_from_doubt(self, held: int, effective: int, now: float) -> int:
+        """It may be a long lag or a lower cap: one slot is kept free for longer each time."""
+        failed_at, retry_at = self.failed_at, self.retry_at
+        lowered = self.fall_to(held - 1, effective, now, failed_at=held)
+        self.failed_at, self.retry_at = failed_at, retry_at
+        self.doubted_at, self.is_blamed = held, True
+        self.climb_at = now + self.doubt
+        self.doubt = min(self.doubt * DOUBT_GROWS, LONGEST_PATIENCE_SECONDS)
         return lowered
 
     def _be_patient(self, factor: float) -> None:
         self.patience = min(max(self.patience * factor, SHORTEST_PATIENCE_SECONDS), LONGEST_PATIENCE_SECONDS)
-
-    def _climb_wait(self) -> float:
-        """Long before the level that failed, short below it."""
-        assert self.limit is not None
-        is_next = self.failed_at is None or self.limit + 1 >= self.failed_at
-        return self.patience if is_next else BELOW_FAILED_SECONDS
 
     def on_release(self, now: float) -> None:
         self.lag *= LAG_FADES
@@ -144,19 +154,19 @@ class Headroom(Timed):
         if self.is_trying:
             self.stride *= 2
         if self.failed_at is not None and self.limit >= self.failed_at:
-            self.failed_at = None
-            self.patience_before, self.climbed_at = self.patience, now
+            self.failed_at, self.retry_at = None, None
+            self.doubted_at, self.doubt = None, FIRST_PATIENCE_SECONDS
             self._be_patient(AFTER_SUCCESS)
-        is_below = self.failed_at is not None and self.limit + 1 == self.failed_at
-        was_trying, self.worked_at = self.is_trying, self.limit
+        self.worked_at = self.limit
         self.step = 1
         self.success_since = False
-        if is_below and was_trying:
-            self.stride, self.climb_at = 1, now + self.patience
+        if self.failed_at == self.limit + 1 and self.retry_at is not None and now < self.retry_at:
+            self.stride, self.climb_at = 1, self.retry_at
             return self.limit
         raised = self.limit + min(self.stride, max(1, self.limit // 2))
-        if self.failed_at is not None and not is_below:
-            raised = min(raised, self.failed_at - 1)
+        for level in (self.doubted_at, self.failed_at):
+            if level is not None and self.limit < level <= raised:
+                raised = level if level == self.limit + 1 else level - 1
         if ceiling is not None and raised >= ceiling:
             self.limit = self.reduced_from = self.climb_at = None
             return None
@@ -178,6 +188,7 @@ class Headroom(Timed):
         self.limit = self.reduced_from = self.worked_at = self.failed_at = self.climb_at = None
         self.patience, self.stride, self.step = FIRST_PATIENCE_SECONDS, 1, 1
         self.lag, self.is_blamed = 0.0, False
+        self.doubted_at, self.doubt, self.retry_at = None, FIRST_PATIENCE_SECONDS, None
 
     def shift(self, seconds: float) -> None:
         super().shift(seconds)

@@ -7,8 +7,8 @@ from paceline.core.backoff import Pause
 from paceline.core.books import Books
 from paceline.core.checks import LARGEST_LIMIT, outside_seconds
 from paceline.core.headroom import Headroom, PlatformCap
-from paceline.core.pacing import RATE_SPAN_SECONDS, BudgetGate, Pacer
-from paceline.core.refusals import lower
+from paceline.core.pacing import BudgetGate
+from paceline.core.refusals import learn_from_incident
 from paceline.core.scope_state import ScopeState
 from paceline.core.scopes import canonical_scope, scope_reached
 from paceline.core.shares import lift_blocked
@@ -30,6 +30,7 @@ from paceline.core.windows import Window
 from paceline.errors import InvalidInput
 
 UNNAMED_WINDOW = "quota"
+NEW_SHARE = 0.05
 
 
 def apply_signal(books: Books, scope_name: str, signal: Signal) -> list[ScopeState]:
@@ -66,13 +67,18 @@ def apply_signal(books: Books, scope_name: str, signal: Signal) -> list[ScopeSta
 
 def _rate_limited(books: Books, scope: ScopeState, signal: RateLimited, slot: LiveSlot | None) -> list[ScopeState]:
     headroom = scope.headroom = scope.headroom or Headroom()
-    is_new = _is_new_incident(headroom, slot, books.now)
+    is_paced = signal.cause in ("requests", "tokens", "starts")
+    last = headroom.paced_incident if is_paced else headroom.incident
+    is_new = _is_new_incident(last, headroom.incident_until, slot, books.now)
     wait = outside_seconds(signal.retry_after) or books.settings.default_pause
     _pause(books, scope, books.now + wait, signal.cause or "rate_limited")
     if is_new:
         books.seq += 1
-        headroom.incident = books.seq
-        _learn_from_incident(books, scope, signal, slot)
+        if is_paced:
+            headroom.paced_incident = books.seq
+        else:
+            headroom.incident = books.seq
+        learn_from_incident(books, scope, headroom, signal.cause, slot)
     assert scope.pause is not None
     headroom.incident_until = scope.pause.until
     scope.refresh()
@@ -80,41 +86,11 @@ def _rate_limited(books: Books, scope: ScopeState, signal: RateLimited, slot: Li
     return [scope]
 
 
-def _is_new_incident(headroom: Headroom, slot: LiveSlot | None, now: float) -> bool:
+def _is_new_incident(last: int, until: float | None, slot: LiveSlot | None, now: float) -> bool:
     """One step per incident: only a slot that was granted, or did well, since the last step is news."""
     if slot is not None:
-        return slot.heard > headroom.incident
-    return headroom.incident_until is None or now >= headroom.incident_until
-
-
-def _learn_from_incident(books: Books, scope: ScopeState, signal: RateLimited, slot: LiveSlot | None) -> None:
-    match signal.cause:
-        case "requests" | "tokens":
-            scope.pacer = Pacer.from_rate(_recent_starts(books, scope), signal.cause, scope.pacer, books.now)
-        case "starts":
-            scope.pacer = Pacer.from_starts(scope.pacer, books.now)
-        case _:
-            _step_down(books, scope, slot)
-            return
-    if scope.pacer is not None:
-        books.emit("scope.paced", scope.name, interval=scope.pacer.interval, cause=signal.cause)
-
-
-def _recent_starts(books: Books, scope: ScopeState) -> list[float]:
-    since = books.now - RATE_SPAN_SECONDS
-    return [at for at, scopes in books.recent if at > since and scope in scopes]
-
-
-def _step_down(books: Books, scope: ScopeState, slot: LiveSlot | None) -> None:
-    """An unlimited scope is stepped from what runs there; one at its lowest has nothing to give."""
-    previous = scope.effective if scope.effective is not None else scope.live
-    headroom = scope.headroom
-    if scope.mode == "off" or previous <= 1 or headroom is None:
-        return
-    lowered = lower(books, scope, headroom, slot, previous)
-    if lowered is not None:
-        fields = {"limit": lowered, "previous": previous, "reduced_from": headroom.reduced_from}
-        books.emit("scope.limit_reduced", scope.name, **fields)
+        return slot.heard > last
+    return until is None or now >= until
 
 
 def _overloaded(books: Books, scope: ScopeState, signal: Overloaded) -> list[ScopeState]:
@@ -240,8 +216,13 @@ def _succeeded(books: Books, name: str, signal: Succeeded, slot: LiveSlot | None
     settled: list[ScopeState] = []
     if signal.tokens is not None:
         for scope in scopes:
+            scope.mean_tokens += (signal.tokens - scope.mean_tokens) * (NEW_SHARE if scope.mean_tokens else 1.0)
             if scope.budget is not None:
                 scope.budget.on_tokens(signal.tokens)
+            if scope.learnt_rates and slot is not None:
+                for rate in scope.learnt_rates.values():
+                    rate.on_tokens(slot.ticket, signal.tokens)
+                settled.append(scope)
             if scope.rate is not None and slot is not None:
                 scope.rate.on_tokens(slot.ticket, slot.granted_at, signal.tokens)
                 settled.append(scope)  # it may have used less than it was expected to

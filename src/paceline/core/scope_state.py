@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from paceline.core.backoff import Pause, Reentry
 from paceline.core.headroom import Headroom, PlatformCap
+from paceline.core.learnt_rates import LearntRate
 from paceline.core.limits import UNLIMITED, smallest
 from paceline.core.pacing import BudgetGate, Pacer, paced_until
 from paceline.core.rates import RateWindow
-from paceline.core.scopes import is_provider_scope
+from paceline.core.scopes import SESSIONS, is_provider_scope
 from paceline.core.settings import Cooldown, HeadroomMode
 from paceline.core.tickets import Ticket
 from paceline.core.usage_gate import DEFAULT_LAG_SECONDS, UsageGate
@@ -46,6 +47,8 @@ class ScopeState:
         "is_provider",
         "lane_count",
         "learns",
+        "learnt_rates",
+        "mean_tokens",
         "mode",
         "name",
         "open_cap",
@@ -84,6 +87,8 @@ class ScopeState:
         self.reentry: Reentry | None = None
         self.windows: dict[str, Window] = {}
         self.pacer: Pacer | None = None
+        self.learnt_rates: dict[str, LearntRate] = {}
+        self.mean_tokens = 0.0
         self.budget: BudgetGate | None = None
         self.rate: RateWindow | None = None
         self.usage: UsageGate | None = None
@@ -131,6 +136,7 @@ class ScopeState:
             or self.reentry
             or self.windows
             or self.pacer
+            or self.learnt_rates
             or self.budget
             or self.usage
         )
@@ -169,13 +175,25 @@ class ScopeState:
                 return "pacing" if window.state == "wave" else "window_closed"
             if (held := paced_until(window, now, reserve=self.reserve, spread=ticket.spread)) is not None:
                 return held[0]
-        if self.pacer is not None and now < self.pacer.next_at:
+        if self.pacer is not None and now < self.pacer.next_at and ticket.parent is None:
             return "pacing"
-        if self.budget is not None and self.budget.obstacle(ticket.tokens, now) is not None:
+        if self.budget_obstacle(ticket, now) is not None:
+            return "pacing"
+        if self.is_rate_spent(ticket, now):
             return "pacing"
         if self.rate is not None and self.rate.obstacle(ticket, now) is not None:
             return "pacing"
         return None
+
+    def budget_obstacle(self, ticket: Ticket, now: float) -> tuple[str, float] | None:
+        """What of the header's budgets is used up, and until when. Sessions use none: it is their runs that do."""
+        if self.budget is None or SESSIONS in ticket.scopes:
+            return None
+        return self.budget.obstacle(ticket.tokens, now)
+
+    def is_rate_spent(self, ticket: Ticket, now: float) -> bool:
+        """Whether a rate that refusals taught holds the ticket back."""
+        return any(rate.ready_at(ticket, now) is not None for rate in self.learnt_rates.values())
 
     def room_reason(self, own_claims: int = 0) -> Reason | None:
         """`own_claims` of the kept places are the asker's own (its claim, and older ones do not count)."""
@@ -202,7 +220,7 @@ class ScopeState:
 
     def on_grant(self, ticket: Ticket, now: float) -> list[str]:
         """Tell the gates that one entered; the names of windows it is the canary of."""
-        if self.pacer is not None:
+        if self.pacer is not None and ticket.parent is None:
             self.pacer.on_grant(now)
             if now >= self.pacer.ease_at and not self.pacer.ease(now):
                 self.pacer = None
@@ -210,8 +228,10 @@ class ScopeState:
         if self.reentry is not None and not self.reentry.on_grant(now):
             self.reentry = None
             self.refresh()
-        if self.budget is not None:
+        if self.budget is not None and SESSIONS not in ticket.scopes:
             self.budget.on_grant(ticket.tokens)
+        for rate in self.learnt_rates.values():
+            rate.on_grant(ticket, now)
         if self.rate is not None:
             self.rate.on_grant(ticket, now)
         if self.usage is not None and ticket.parent is None:
@@ -250,6 +270,7 @@ class ScopeState:
             times.append(self.reentry.next_at)
         if self.pacer is not None:
             times.append(self.pacer.next_at)
+        times.extend(rate.next_at(now) for rate in self.learnt_rates.values())
         if self.budget is not None:
             times.extend(self.budget.resets())
         if self.rate is not None:
@@ -265,6 +286,6 @@ class ScopeState:
             group: [(key - seconds, seq, lane) for key, seq, lane in heap] for group, heap in self.watchers.items()
         }
         parts = (self.pause, self.reentry, self.headroom, self.platform, self.pacer, self.rate, self.usage)
-        for part in (*parts, *self.windows.values()):
+        for part in (*parts, *self.windows.values(), *self.learnt_rates.values()):
             if part is not None:
                 part.shift(seconds)

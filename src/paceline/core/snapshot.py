@@ -13,6 +13,7 @@ from paceline.core.admission import park
 from paceline.core.backoff import Pause, Reentry
 from paceline.core.books import Books
 from paceline.core.headroom import Headroom, PlatformCap
+from paceline.core.learnt_rates import LearntRate
 from paceline.core.pacing import RATE_SPAN_SECONDS, BudgetGate, Pacer
 from paceline.core.queue import Lane, Waiter
 from paceline.core.rates import LineKey, RateWindow, line_of
@@ -39,6 +40,7 @@ class ScopeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     reentry: Reentry | None = None
     windows: tuple[Window, ...] = ()
     pacer: Pacer | None = None
+    learnt_rates: tuple[LearntRate, ...] = ()
     budget: BudgetGate | None = None
     rate: RateWindow | None = None
     usage: UsageGate | None = None
@@ -142,6 +144,7 @@ def _scope_record(scope: ScopeState) -> ScopeRecord:
             reentry=scope.reentry,
             windows=tuple(scope.windows.values()),
             pacer=scope.pacer,
+            learnt_rates=tuple(scope.learnt_rates.values()),
             budget=scope.budget,
             rate=scope.rate,
             usage=scope.usage,
@@ -203,6 +206,7 @@ def _rebuild_scope(books: Books, record: ScopeRecord, lines: set[LineKey]) -> No
     scope.used = len(scope.cooling)
     scope.headroom, scope.platform, scope.pause = parts.headroom, parts.platform, parts.pause
     scope.reentry = parts.reentry
+    scope.learnt_rates = {rate.cause: rate for rate in parts.learnt_rates}
     scope.windows = {window.name: window for window in parts.windows}
     scope.pacer, scope.budget, scope.hold = parts.pacer, parts.budget, parts.hold
     if scope.rate is not None and parts.rate is not None:
