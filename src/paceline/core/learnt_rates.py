@@ -12,8 +12,8 @@ from paceline.core.scopes import SESSIONS
 from paceline.core.tickets import Ticket
 from paceline.core.timed import Timed
 
-SHORTEST_MEASURE_SECONDS = 20.0
-SLOWER = 0.9
+SHORTEST_MEASURE_SECONDS = 60.0
+SLOWER = 0.98
 FASTER_PER_SECOND = 0.01 / 60.0
 DEPTH_SECONDS = 30.0
 LEAST_RATE = 1.0 / 60.0
