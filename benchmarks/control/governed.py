@@ -149,9 +149,7 @@ class Governed:
     def _signal(self, refusal: Refusal, ticket: str, now: float) -> Signal:
         match refusal.kind:
             case "window":
-                return QuotaClosed(
-                    resets_at=refusal.resets_at, window=refusal.window, source="field", ticket=ticket
-                )
+                return QuotaClosed(resets_at=refusal.resets_at, window=refusal.window, source="field", ticket=ticket)
             case "overload":
                 return Overloaded(ticket=ticket)
             case "cap":

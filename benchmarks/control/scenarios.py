@@ -5,6 +5,7 @@ Seeds below `HELD_OUT` are for tuning, those from it on for reporting only.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 
 from benchmarks.control.fleet import Load
@@ -30,7 +31,11 @@ class Day:
 
 
 def _campaigns(*models: str) -> list[tuple[str, int, str]]:
-    return [(f"{name}/{model}", priority, model) for name, priority in (("low", 0), ("mid", 1), ("high", 2)) for model in models]
+    return [
+        (f"{name}/{model}", priority, model)
+        for name, priority in (("low", 0), ("mid", 1), ("high", 2))
+        for model in models
+    ]
 
 
 def _rules(rng: Random, caps: dict[str, Steps]) -> Rules:
@@ -83,7 +88,7 @@ def _drift(rng: Random, cap: int) -> list[tuple[float, int]]:
 
 def _rises(steps: list[tuple[float, int]], model: str) -> list[tuple[float, str, str]]:
     marks = []
-    for (_, before), (at, after) in zip(steps, steps[1:], strict=False):
+    for (_, before), (at, after) in pairwise(steps):
         if after != before:
             marks.append((at, "rise" if after > before else "drop", model))
     return marks
@@ -100,7 +105,9 @@ def _demand(load: Load, seconds: float, cap: int = CAP) -> float:
     return cap * seconds * load.tokens_per_second
 
 
-def _window(rng: Random, name: str, length: float, budget: float, *, wrong: float, model: str | None = None) -> QuotaWindow:
+def _window(
+    rng: Random, name: str, length: float, budget: float, *, wrong: float, model: str | None = None
+) -> QuotaWindow:
     """`wrong` is the share of periods whose announced reset is early, late or senseless."""
     periods, start = [], -rng.uniform(0.0, 0.5) * length
     while start < DAY:
@@ -163,7 +170,9 @@ def everything(rng: Random) -> Day:
     rules.tokens = Bucket(tokens, tokens * 60.0, tokens * 30.0)
     rules.burst = (6, 10.0)
     rules.overloads = [(at, at + rng.uniform(60.0, 600.0)) for at in sorted(rng.uniform(0, DAY) for _ in range(4))]
-    rules.foreign = Steps([(0.0, 0), *((at, rng.randint(0, 3)) for at in sorted(rng.uniform(0, DAY) for _ in range(6)))])
+    rules.foreign = Steps(
+        [(0.0, 0), *((at, rng.randint(0, 3)) for at in sorted(rng.uniform(0, DAY) for _ in range(6)))]
+    )
     return Day(rules, load, _rises(steps, "opus-4-6"))
 
 

@@ -78,7 +78,11 @@ class BudgetGate(msgspec.Struct):
         """What is used up, and until when. A run that does not say what it will use may use far more than the mean."""
         if self.requests is not None and (at := self.requests.obstacle(1, now)) is not None:
             return "requests", at
-        if self.tokens is not None and (at := self.tokens.obstacle(self._need(tokens) * (1.0 if tokens is not None else LARGE_RUN), now)) is not None:
+        if (
+            self.tokens is not None
+            and (at := self.tokens.obstacle(self._need(tokens) * (1.0 if tokens is not None else LARGE_RUN), now))
+            is not None
+        ):
             return "tokens", at
         return None
 

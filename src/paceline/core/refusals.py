@@ -80,6 +80,8 @@ def lower(books: Books, scope: ScopeState, headroom: Headroom, slot: LiveSlot | 
     if session.has_succeeded or slot.has_succeeded:
         return headroom.shed(effective, scope.live, books.now)
     is_start = books.now - session.granted_at <= FRESH_SECONDS
+    if is_start and scope.usage is not None:
+        scope.usage.on_refused_start()
     others = proven(books, scope, session)
     if is_start and others >= max(FEWEST_PROVEN, scope.live // 2):
         return headroom.refuse_start(scope.live, others, effective, books.now)

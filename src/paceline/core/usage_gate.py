@@ -83,6 +83,11 @@ class UsageGate(Timed):
         super().shift(seconds)
         self.grants = [at - seconds for at in self.grants]
 
+    def on_refused_start(self) -> None:
+        """The reading left room and the provider did not: it notices starts later than was thought."""
+        if self.count is not None:
+            self.start_lag = min(LONGEST_LAG_SECONDS, max(DEFAULT_LAG_SECONDS, self.start_lag) * 2)
+
     def _learn_start_lag(self, count: int | None, local: int, read_from: float) -> None:
         """A provider that counts fewer than live here has not noticed the latest starts yet."""
         missing = 0 if count is None else local - count
