@@ -14,6 +14,8 @@ from typing import Final, Literal, Protocol
 from benchmarks.control.provider import Provider, Refusal
 
 POOL = 8192
+FULL = 0.9
+"""Of the capacity; lag alone keeps a slot or two free at most times."""
 END: Final = "end"
 WAIT: Final = "wait"
 Answer = float | Literal["end", "wait"]
@@ -263,7 +265,7 @@ class Fleet:
         if not self._open_marks:
             return
         cap = self.provider.rules.caps[model].at(self.now) - self.provider.rules.foreign.at(self.now)
-        if len(self.provider.live[model]) >= 0.95 * cap - 0.5:
+        if len(self.provider.live[model]) >= FULL * cap:
             done = [mark for mark in self._open_marks if mark[2] == model]
             self.tally.full_again += [(kind, self.now - at) for at, kind, _ in done]
             self._open_marks = [mark for mark in self._open_marks if mark[2] != model]

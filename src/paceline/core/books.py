@@ -191,10 +191,11 @@ class Books:
                 if not scope.open_cap:
                     self._tell_gates(scope, ticket)
         else:
+            placed = [scope for scope in lane.scopes if not self.is_covered(scope, lane.parent)]
             self.take_places(lane)
             for scope in lane.scopes:
                 if not scope.open_cap:
-                    self._tell_gates(scope, ticket)
+                    self._tell_gates(scope, ticket, takes_place=scope in placed)
         self.recent.append((now, lane.scopes))
         if self.sweep_at is None and expires_at is not None:
             self.sweep_at = now + self.settings.watchdog_interval
@@ -214,7 +215,9 @@ class Books:
         """Whether a run of the session may use the session's own place in the scope."""
         return scope.is_provider and parent.covers(scope.name)
 
-    def _tell_gates(self, scope: ScopeState, ticket: Ticket) -> None:
+    def _tell_gates(self, scope: ScopeState, ticket: Ticket, *, takes_place: bool = True) -> None:
+        if scope.usage is not None and takes_place:
+            scope.usage.on_grant(self.now)
         for window in scope.on_grant(ticket, self.now):
             self.emit("window.canary", scope.name, window=window, ticket=ticket.id)
         self.schedule(scope)

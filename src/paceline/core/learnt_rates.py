@@ -15,6 +15,7 @@ from paceline.core.timed import Timed
 SHORTEST_MEASURE_SECONDS = 60.0
 SLOWER = 0.98
 FASTER_PER_SECOND = 0.01 / 60.0
+MOST_FASTER = 4.0
 DEPTH_SECONDS = 30.0
 LEAST_RATE = 1.0 / 60.0
 
@@ -41,40 +42,38 @@ class LearntRate(Timed):
     def on_refused(self, now: float) -> None:
         """The bucket is empty: what was used since it last was, is what flowed in."""
         seconds = now - self.refused_at
-        if seconds >= SHORTEST_MEASURE_SECONDS:
-            self.rate = max(LEAST_RATE, self.spent / seconds)
-        else:
-            self.rate = max(LEAST_RATE, self.rate * SLOWER)
+        measured = self.spent / seconds if seconds >= SHORTEST_MEASURE_SECONDS else self._rate * SLOWER
+        self.rate = max(LEAST_RATE, measured)
         self.level, self.spent, self.seen_at, self.refused_at = 0.0, 0.0, now, now
 
     def ready_at(self, ticket: Ticket, now: float) -> float | None:
-        """When the ticket may go; None: now."""
-        if SESSIONS in ticket.scopes:
+        """When the ticket may go; None: now. All wait for the same: what a large run would use."""
+        if SESSIONS in ticket.scopes or now >= self.next_at:
             return None
-        self._refill(now)
-        need = self._need(ticket) * (LARGE_RUN if self.mean and ticket.tokens is None else 1.0)
-        short = min(need, self.rate * DEPTH_SECONDS) - self.level
-        return None if short <= 1e-9 else now + short / self.rate
+        return self.next_at
 
-    def next_at(self, now: float) -> float:
-        """When an ordinary run may go."""
-        self._refill(now)
+    @property
+    def next_at(self) -> float:
+        """When the next may go. Looking changes nothing: only use and refusals do."""
+        rate = self._rate
         need = self.mean * LARGE_RUN if self.mean else 1.0
-        return now + max(0.0, min(need, self.rate * DEPTH_SECONDS) - self.level) / self.rate
+        return self.seen_at + max(0.0, min(need, rate * DEPTH_SECONDS) - self.level) / rate
 
     def on_grant(self, ticket: Ticket, now: float) -> None:
         if SESSIONS not in ticket.scopes:
-            self._refill(now)
-            self._use(self._need(ticket))
+            self._use(self._need(ticket), now)
 
-    def on_tokens(self, ticket: Ticket, tokens: int) -> None:
+    def on_tokens(self, ticket: Ticket, tokens: int, now: float) -> None:
         """What a run has used takes the place of what it was expected to use."""
         if self.mean and SESSIONS not in ticket.scopes:
-            self._use(tokens - self._need(ticket))
+            self._use(tokens - self._need(ticket), now)
             self.mean += 0.05 * (tokens - self.mean)
 
-    def _use(self, amount: float) -> None:
-        self.level -= amount
+    def _use(self, amount: float, now: float) -> None:
+        """What is owed is forgotten beyond the depth, so that nobody waits for longer than a minute."""
+        rate, depth = self._rate, self._rate * DEPTH_SECONDS
+        filled = min(depth, self.level + max(0.0, now - self.seen_at) * rate)
+        self.level, self.seen_at = max(-depth, filled - amount), max(now, self.seen_at)
         self.spent += amount
 
     def _need(self, ticket: Ticket) -> float:
@@ -82,8 +81,7 @@ class LearntRate(Timed):
             return 1.0
         return self.mean if ticket.tokens is None else float(ticket.tokens)
 
-    def _refill(self, now: float) -> None:
-        seconds = max(0.0, now - self.seen_at)
-        self.rate *= 1.0 + min(0.1, FASTER_PER_SECOND * seconds)
-        self.level = min(self.rate * DEPTH_SECONDS, self.level + seconds * self.rate)
-        self.seen_at = now
+    @property
+    def _rate(self) -> float:
+        """A little faster the longer nothing was refused."""
+        return self.rate * (1.0 + min(MOST_FASTER, FASTER_PER_SECOND * max(0.0, self.seen_at - self.refused_at)))

@@ -221,7 +221,7 @@ def _succeeded(books: Books, name: str, signal: Succeeded, slot: LiveSlot | None
                 scope.budget.on_tokens(signal.tokens)
             if scope.learnt_rates and slot is not None:
                 for rate in scope.learnt_rates.values():
-                    rate.on_tokens(slot.ticket, signal.tokens)
+                    rate.on_tokens(slot.ticket, signal.tokens, books.now)
                 settled.append(scope)
             if scope.rate is not None and slot is not None:
                 scope.rate.on_tokens(slot.ticket, slot.granted_at, signal.tokens)

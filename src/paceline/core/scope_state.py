@@ -234,8 +234,6 @@ class ScopeState:
             rate.on_grant(ticket, now)
         if self.rate is not None:
             self.rate.on_grant(ticket, now)
-        if self.usage is not None and ticket.parent is None:
-            self.usage.on_grant(now)
         return [window.name for window in self.windows.values() if window.on_grant(ticket.id, now)]
 
     def next_wake(self, now: float) -> float | None:
@@ -270,7 +268,7 @@ class ScopeState:
             times.append(self.reentry.next_at)
         if self.pacer is not None:
             times.append(self.pacer.next_at)
-        times.extend(rate.next_at(now) for rate in self.learnt_rates.values())
+        times.extend(rate.next_at for rate in self.learnt_rates.values())
         if self.budget is not None:
             times.extend(self.budget.resets())
         if self.rate is not None:

@@ -41,6 +41,7 @@ class ScopeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     windows: tuple[Window, ...] = ()
     pacer: Pacer | None = None
     learnt_rates: tuple[LearntRate, ...] = ()
+    mean_tokens: float = 0.0
     budget: BudgetGate | None = None
     rate: RateWindow | None = None
     usage: UsageGate | None = None
@@ -145,6 +146,7 @@ def _scope_record(scope: ScopeState) -> ScopeRecord:
             windows=tuple(scope.windows.values()),
             pacer=scope.pacer,
             learnt_rates=tuple(scope.learnt_rates.values()),
+            mean_tokens=scope.mean_tokens,
             budget=scope.budget,
             rate=scope.rate,
             usage=scope.usage,
@@ -206,6 +208,7 @@ def _rebuild_scope(books: Books, record: ScopeRecord, lines: set[LineKey]) -> No
     scope.used = len(scope.cooling)
     scope.headroom, scope.platform, scope.pause = parts.headroom, parts.platform, parts.pause
     scope.reentry = parts.reentry
+    scope.mean_tokens = parts.mean_tokens
     scope.learnt_rates = {rate.cause: rate for rate in parts.learnt_rates}
     scope.windows = {window.name: window for window in parts.windows}
     scope.pacer, scope.budget, scope.hold = parts.pacer, parts.budget, parts.hold

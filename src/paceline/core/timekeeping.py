@@ -72,7 +72,8 @@ def _look_at(books: Books, scope: ScopeState) -> None:
 
 def _end_pause(books: Books, scope: ScopeState) -> None:
     assert scope.pause is not None
-    if _is_after_step(scope):
+    if scope.headroom is not None and _is_after_step(scope):
+        scope.headroom.was_step = False
         scope.reentry = Reentry(books.now)
     scope.pause.until = None
     if scope.pause.overloads == 0:
