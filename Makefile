@@ -2,10 +2,11 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH := .venv-bench
 PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 
-.PHONY: env test lint browser demo screenshots bench soak fuzz agents record-agents test-agents clean help
+.PHONY: env test lint browser demo screenshots bench bench-gateway soak fuzz agents record-agents test-agents clean help
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -46,8 +47,15 @@ bench: env  ## raw cost against other libraries, as ratios in one run
 	$(BIN)/python -m benchmarks.api
 	$(BIN)/python -m benchmarks.api_slots
 	$(BIN)/python -m benchmarks.api_feed
-	$(BIN)/python -m benchmarks.api_slots
-	$(BIN)/python -m benchmarks.api_feed
+
+bench-gateway: env $(BENCH)/.made  ## the gateway beside a bare proxy and LiteLLM, in one run
+	$(BIN)/python -m benchmarks.gateway
+
+$(BENCH)/.made:
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BENCH)/bin/python -m pip install --quiet --group bench
+	@touch $@
 
 soak: env  ## 100,000 seeds of the simulated world, and long random lives of store and engine
 	$(PYTEST) -n $(WORKERS) -m soak
@@ -65,4 +73,4 @@ test-agents: agents  ## the real CLIs through limits and resume, against FakePro
 	$(PYTEST) -m agents
 
 clean:  ## removes the environment and all caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.gateway.load import Figures
-from benchmarks.gateway.ours import TOKEN
-from benchmarks.gateway.processes import Contender, Field
+from benchmarks.gateway.processes import TOKEN, Contender, Field
 
 CONNECTIONS = 32
 STREAMS = 200

@@ -12,21 +12,19 @@ from paceline.gateway import Gateway, front_door
 from paceline.measures import Measures
 from paceline.settings import AccountSettings
 
-TOKEN = "benchmark-token"
-
 
 async def nothing(scope: object, receive: object, send: object) -> None:
     """No API is served here."""
 
 
-async def serve(base_url: str) -> None:
+async def serve(base_url: str, token: str) -> None:
     clock = SystemClock()
     account = AccountSettings(name="work", provider="openai", kind="metered", base_url=base_url, key_env="KEY")
     gateway = Gateway(
         Limiter(max_parallel_runs=None, limits={"openai/*/*": 5000}, clock=clock),
         [account],
         environ={"KEY": "sk-benchmark"},
-        token=TOKEN,
+        token=token,
         clock=clock,
         measures=Measures(),
     )
@@ -42,4 +40,4 @@ async def serve(base_url: str) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(sys.argv[1]))
+    uvloop.run(serve(sys.argv[1], sys.argv[2]))

@@ -1,5 +1,7 @@
 """The processes of the benchmark: started, warmed, weighed and ended."""
 
+import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -13,11 +15,12 @@ import httpx
 import msgspec
 
 from benchmarks.gateway.load import Figures, Task
-from benchmarks.gateway.ours import TOKEN
 
 ROOT = Path(__file__).resolve().parents[2]
 LITELLM = ROOT / ".venv-bench" / "bin" / "litellm"
-START_SECONDS = 90.0
+TOKEN = f"sk-{secrets.token_hex(32)}"
+"""What the clients show; LiteLLM takes no weaker one."""
+START_SECONDS = 180.0
 PATH = "/v1/chat/completions"
 LITELLM_CONFIG = """\
 model_list:
@@ -89,7 +92,7 @@ class Field:
         self.direct = self._start("direct", "upstream", PATH)
         url = f"http://127.0.0.1:{self.direct.port}"
         self.bare = self._start("bare aiohttp proxy", "bare_proxy", PATH, url)
-        self.ours = self._start("paceline gateway", "ours", f"/gateway/work{PATH}", url)
+        self.ours = self._start("paceline gateway", "ours", f"/gateway/work{PATH}", url, TOKEN)
         self.litellm = self._start_litellm(url) if LITELLM.exists() else None
         return self
 
@@ -115,8 +118,12 @@ class Field:
         port = free_port()
         process = subprocess.Popen(
             [str(LITELLM), "--config", str(config), "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"],
-            cwd=self._folder.name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+            cwd=self._folder.name,
+            env=os.environ | {"LITELLM_MASTER_KEY": TOKEN},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
         self._processes.append(process)
         deadline = time.monotonic() + START_SECONDS
         while not _answers(f"http://127.0.0.1:{port}/health/liveliness"):

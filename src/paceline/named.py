@@ -95,9 +95,12 @@ class NamedSlots:
                 del self._by_session[session]
 
     def _session_ticket(self, session: str) -> str | None:
-        """The ticket of a session that was acquired by name."""
+        """The ticket of a session that was acquired by name, or that goes by its ticket: the engine's own do."""
         ticket_id = _session_id(session)
-        return ticket_id if ticket_id in self._by_session.get(session, ()) else None
+        if ticket_id in self._by_session.get(session, ()):
+            return ticket_id
+        slot = self._books.slots.get(session)
+        return session if slot is not None and SESSIONS in slot.ticket.scopes else None
 
     def _owners(self) -> dict[str, str]:
         return {ticket_id: session for session, held in self._by_session.items() for ticket_id in held}

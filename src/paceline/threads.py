@@ -20,7 +20,7 @@ from paceline.errors import CapacityError
 
 if TYPE_CHECKING:
     from paceline.limiter import Limiter
-    from paceline.slot import Slot
+    from paceline.slot import OnQueued, Slot
 
 LOOK_SECONDS = 0.5
 RETIRE_SECONDS = 5.0
@@ -119,12 +119,13 @@ class FromThread:
         since: float | None = None,
         tokens: int | None = None,
         timeout: float | None = None,
+        on_queued: "OnQueued" = None,
     ) -> Iterator[ThreadSlot]:
-        """`with` a slot: blocks this thread until its turn comes."""
+        """`with` a slot: blocks this thread until its turn comes. `on_queued` is called on the limiter's loop."""
         visit = _Visit()
 
         async def enter() -> "Slot":
-            slot = await self._limiter._enter(scope, session, priority, since, tokens, timeout, None, leased=False)
+            slot = await self._limiter._enter(scope, session, priority, since, tokens, timeout, on_queued, leased=False)
             return visit.take(slot)
 
         loop = self._home()

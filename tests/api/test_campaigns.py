@@ -1,8 +1,10 @@
 """`/v1/campaigns`: added as plan files are, changed, steered and removed; every change is seen at once and kept."""
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 import pytest
 from tests.api.conftest import Daemon, RunDaemon
 
@@ -140,6 +142,24 @@ async def test_a_body_that_is_not_json_or_too_large(daemon: Daemon) -> None:
     assert (small.status_code, small.json()) == (413, {"error": "too_large", "detail": "the body is too large"})
 
 
+async def test_a_body_is_cut_off_while_it_is_read(daemon: Daemon) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while True:
+            yield b" " * 65536
+            sent += 65536
+
+    try:
+        answer = await daemon.client.put("/v1/pool", content=endless(), headers={"content-type": "application/json"})
+        assert answer.status_code == 413
+    except httpx.TransportError:
+        pass  # the server hangs up on who does not listen
+
+    assert sent < 16 << 20
+
+
 async def test_adding_can_be_switched_off(run_daemon: RunDaemon) -> None:
     async with run_daemon("[api]\nadd_campaigns = false\n") as daemon:
         refused = await daemon.ask("POST", "/v1/campaigns", plan(), code=403)
@@ -164,10 +184,10 @@ async def test_a_campaign_is_paused_resumed_cancelled(daemon: Daemon) -> None:
     refused = await daemon.ask("POST", "/v1/campaigns/docs/resume", code=409)
     assert refused == {
         "error": "conflict",
-        "detail": "docs is cancelled, which is for good; add its plan under another name",
+        "detail": "docs is cancelled, which is for good; delete it to use its name again",
     }
     again = await daemon.ask("POST", "/v1/campaigns", plan(), code=409)
-    assert "give the plan another name" in again["detail"]
+    assert "delete it to use its name again" in again["detail"]
 
 
 async def test_all_are_paused_and_resumed(daemon: Daemon) -> None:

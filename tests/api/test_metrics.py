@@ -300,7 +300,8 @@ async def test_a_scrape_of_the_running_daemon_agrees_with_its_store(daemon: Daem
     assert seen["waiting"]["sessions", "limit"] == 2
 
     (daemon.home.path.parent / "go").touch()
-    await daemon.until(lambda: daemon.engine.measures.unit_seconds.count == 6)
+    await daemon.until(lambda: daemon.counts("docs").done == 6)
     seen = Scrape((await daemon.client.get("/metrics")).text)
+    assert seen.one("unit_seconds_count") == 6
     assert seen["units"]["docs", "done"] == 6
     assert seen.one("grants_total") == 6

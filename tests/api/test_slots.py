@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -359,6 +360,36 @@ async def test_a_body_that_is_none_is_refused(daemon: Daemon) -> None:
 
         assert (answer.status_code, answer.json()["error"]) == (400, "invalid"), body
     assert stored(daemon) == []
+
+
+async def test_odd_requests_are_refused_as_everywhere(daemon: Daemon) -> None:
+    large = json.dumps({"scope": "x" * (2 << 20)}).encode()
+    asked: list[tuple[str, str, bytes, str, int, str]] = [
+        ("POST", "/v1/slots", large, "application/json", 413, "too_large"),
+        ("POST", "/v1/slots", b"scope=acme", "application/x-www-form-urlencoded", 415, "unsupported_media_type"),
+        ("GET", "/v1/slots", b"", "", 405, "method_not_allowed"),
+        ("DELETE", "/v1/slots/", b"", "", 405, "method_not_allowed"),
+        ("DELETE", "/v1/slots/a/b", b"", "", 404, "not_found"),
+        ("GET", "/v1/slots/a", b"", "", 405, "method_not_allowed"),
+    ]
+    for method, path, body, kind, code, error in asked:
+        answer = await daemon.client.request(method, path, content=body, headers={"content-type": kind} if kind else {})
+
+        assert (answer.status_code, answer.json()["error"]) == (code, error), (method, path)
+    assert stored(daemon) == []
+
+
+async def test_a_store_that_cannot_be_written_grants_nothing(run_daemon: RunDaemon) -> None:
+    async with run_daemon(SETTINGS) as daemon:
+        other = sqlite3.connect(daemon.home.path / "paceline.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        answer = await take(daemon, code=503)
+        other.execute("ROLLBACK")
+        other.close()
+
+        assert (answer["error"], "another process is writing" in answer["detail"]) == ("unavailable", True)
+        await daemon.until(lambda: in_flight_and_queued(daemon) == (0, 0))
+        assert stored(daemon) == []
 
 
 BAD_SIGNALS: list[tuple[dict[str, object], str]] = [

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.cli.conftest import Place, finish, lines_of, read_until
+from tests.executors.conftest import is_gone, until
 
 GATED = "echo {0} >> starts; echo {0} runs; while [ ! -e {0}.go ]; do sleep 0.05; done; echo {0} >> ends"
 
@@ -60,6 +61,15 @@ def test_one_that_was_killed_gives_its_place_back(place: Place, monkeypatch: pyt
     first.wait()
 
     assert finish(place.start("exec", "--", "echo", "next"))[1] == "next\n"
+
+
+def test_one_that_was_killed_takes_its_command_with_it(place: Place) -> None:
+    first = place.start("exec", "--", "sh", "-c", "echo pid $$; exec sleep 60")
+    pid = int(read_until(first, "pid").split()[-1])
+    first.kill()
+    first.wait()
+
+    until(lambda: is_gone(pid))
 
 
 def test_a_command_that_meets_a_limit_is_run_again(place: Place) -> None:

@@ -118,6 +118,20 @@ def test_logs_on_a_terminal_hold_nothing_that_steers_it(place: Place) -> None:
     assert "plain" in terminal.text
 
 
+def test_deleting_asks_first(place: Place) -> None:
+    place.give("add", place.plan("true", "a"))
+
+    codes = []
+    for answer in (b"n\r", b"y\r"):
+        with on_terminal(place, "delete", "docs") as terminal:
+            terminal.wait_for(lambda text: "Delete docs with all its units" in text)
+            terminal.type(answer)
+            codes.append(terminal.wait_end())
+        codes.append(len(place.ask("list")["campaigns"]))
+
+    assert codes == [1, 1, 0, 0]
+
+
 def test_exec_gives_its_command_a_terminal(place: Place) -> None:
     script = "test -t 0 && test -t 1 && stty size; printf 'name? '; read name; echo hello $name; exit 5"
 

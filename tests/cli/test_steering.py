@@ -265,6 +265,33 @@ def test_cancel_is_for_good(place: Place) -> None:
         assert "cancelled" in place.give(*command, code=2).stderr
 
 
+def test_a_deleted_campaign_is_gone_and_its_name_is_free(place: Place) -> None:
+    plan = place.plan("true", "a", "b")
+    place.give("add", plan)
+    place.give("cancel", "docs")
+    refused = place.give("add", plan, code=2)
+
+    unsure = place.give("delete", "docs", code=2)
+    answer = place.ask("delete", "docs", "--yes")
+
+    assert "delete it to use its name again" in refused.stderr
+    assert "say --yes if you are sure" in unsure.stderr
+    assert answer == {"ok": True, "campaign": "docs", "engine": "stopped"}
+    assert place.ask("list") == {"campaigns": []}
+    assert place.ask("add", plan)["added"] == 2
+
+
+def test_a_campaign_with_a_running_unit_is_not_deleted(place: Place) -> None:
+    place.give("add", place.plan("true", "a"))
+    with open_home() as home:
+        home.store.claim_units("docs", "", 1, attempts=["x"], lease_until=time.time() + 60, now=time.time())
+
+    refused = place.give("delete", "docs", "--yes", code=2)
+
+    assert "units of 'docs' are running: cancel it first" in refused.stderr
+    assert len(place.ask("list")["campaigns"]) == 1
+
+
 def test_cancel_without_an_engine_ends_what_still_runs(place: Place) -> None:
     engine = place.start("run", place.plan(WAITING, "a"))
     read_until(engine, "started docs/a")

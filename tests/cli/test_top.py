@@ -220,21 +220,27 @@ HOSTILE = "[bold red]x[/] [@click=app.quit]y[/] \x1b[2J\x1b]0;owned\x07 \u202eev
 
 
 async def test_hostile_text_stays_text_everywhere(place: Place) -> None:
+    name = "[red]c"
     with open_home() as home:
-        campaign = Campaign(name="[red]c", created_at=time.time())
-        home.store.add_campaign(campaign, [UnitSpec(id=HOSTILE, prompt=HOSTILE)], update=False, now=time.time())
-        home.store.hold_units([f"[red]c/{HOSTILE}"], HOSTILE, now=time.time())
-        home.store.append_events([Event("unit.held", time.time(), None, f"[red]c/{HOSTILE}", {"reason": HOSTILE})])
+        specs = [UnitSpec(id=HOSTILE, prompt=HOSTILE)]
+        home.store.add_campaign(Campaign(name=name), specs, update=False, now=time.time())
+        home.store.hold_units([f"{name}/{HOSTILE}"], HOSTILE, now=time.time())
+        home.store.append_events([Event("unit.held", time.time(), None, f"{name}/{HOSTILE}", {"reason": HOSTILE})])
 
     async with watching((300, 60)) as view:
-        first = view.screen
-        view.table("units").focus()
+        screens = [view.screen]
+        await view.press("c")
+        screens.append(view.screen)
+        await view.press("n")
+        await view.press("enter")
+        screens.append(view.screen)
         await view.press("enter")
         await view.until(lambda: "prompt" in view.screen)
-        opened = view.screen
+        screens.append(view.screen)
 
-    for screen in (first, opened):
-        assert "[red]c/[bold red]x[/] [@click=app.quit]y[/]" in screen
+    for screen in screens:
+        assert "[red]c" in screen
+        assert "[bold red]x[/] [@click=app.quit]y[/]" in screen
         assert "[/nonsense" in screen
         assert not {"\x1b", "\x07", "\u202e"} & set(screen)
 
@@ -517,3 +523,4 @@ async def test_a_deleted_campaign_takes_its_filter_with_it(place: Place) -> None
 
         assert view.keys("units") == ["other/x"]
         assert view.keys("campaigns") == ["other"]
+        assert "units 1-1 of 1 ─" in view.screen

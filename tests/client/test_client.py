@@ -156,15 +156,15 @@ async def test_a_wait_and_a_slot_outlast_a_restart(run_daemon: RunDaemon) -> Non
 
 async def test_a_wait_gives_up_when_its_time_or_its_patience_is_over(run_daemon: RunDaemon) -> None:
     async with run_daemon(SETTINGS) as daemon:
-        client = Client(daemon.url, daemon.tokens.full, patience=0.3)
+        client = Client(daemon.url, daemon.tokens.full, patience=3.0)
         await client.acquire(SCOPE)
-        impatient = asyncio.create_task(client.acquire(SCOPE, timeout=0.2))
+        impatient = asyncio.create_task(client.acquire(SCOPE, timeout=2.0))
         patient = asyncio.create_task(client.acquire(SCOPE))
         await daemon.until(lambda: queued(daemon) == 2)
         daemon.engine.leases.close()
 
     async with client:
-        with pytest.raises(SlotTimeout, match=r"no slot within 0\.2 s"):
+        with pytest.raises(SlotTimeout, match="no slot within 2 s"):
             await impatient
         with pytest.raises(DaemonUnreachable):
             await patient

@@ -1,5 +1,7 @@
 """What refusals teach the Governor: how many at once, how fast, how far apart, and how long a count lags."""
 
+from itertools import pairwise
+
 import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
@@ -106,9 +108,9 @@ def tries(governor: Governor, hours: float) -> list[float]:
 
 def test_each_failed_try_above_what_works_is_waited_for_twice_as_long() -> None:
     tried = tries(settled_at_four(), 6.0)
-    waits = [later - earlier for earlier, later in zip(tried, tried[1:], strict=False)]
+    waits = [later - earlier for earlier, later in pairwise(tried)]
     assert len(tried) >= 4
-    assert all(later > 1.8 * earlier for earlier, later in zip(waits, waits[1:], strict=False)), waits
+    assert all(later > 1.8 * earlier for earlier, later in pairwise(waits)), waits
 
 
 def test_after_a_step_those_who_waited_come_back_one_by_one() -> None:

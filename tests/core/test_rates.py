@@ -1,10 +1,11 @@
 """Rates of one's own: never more than rpm runs or tpm tokens in any minute, nobody starved, nothing lost."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
+from paceline.core import Deferred, Governor, GovernorSettings, Granted, Snapshot, Ticket
 from paceline.core.rates import Rate, check_rate
 from paceline.core.signals import RateLimited, Succeeded
 from paceline.errors import InvalidLimit, UnresolvedModel
@@ -166,11 +167,13 @@ def test_a_restart_keeps_the_last_minute_and_takes_the_new_rate() -> None:
     for name in "ab":
         limited.request(run(name), now=0.0)
     limited.request(run("c"), now=1.0)
+    stored = msgspec.json.decode(msgspec.json.encode(limited.snapshot()), type=Snapshot)
 
-    same = Governor.restore(limited.snapshot(), now=30.0)
+    same = Governor.restore(stored, now=30.0)
     wider = Governor.restore(limited.snapshot(), now=30.0, settings=GovernorSettings(rates={KEY: Rate(rpm=3)}))
     without = Governor.restore(limited.snapshot(), now=30.0, settings=GovernorSettings())
 
+    assert stored == limited.snapshot()
     assert same.snapshot() == Governor.restore(same.snapshot(), now=30.0).snapshot()
     assert drain(same, 100.0) == [(60.0, "c")]
     assert isinstance(wider.try_request(run("d", priority=1), now=30.0), Granted)
@@ -185,6 +188,19 @@ def test_a_clock_that_is_set_back_does_not_make_the_minute_longer_or_shorter() -
     limited.advance(now=5_000.0)  # fifty seconds are left
 
     assert drain(limited, 6_000.0) == [(5_050.0, "b")]
+
+
+def test_what_is_kept_for_a_large_one_outlives_a_restart_with_it_and_not_without() -> None:
+    limited = governor(tpm=100)
+    limited.request(run("a", 50), now=0.0)
+    limited.request(run("large", 90), now=1.0)
+    stored = msgspec.json.decode(msgspec.json.encode(limited.snapshot()), type=Snapshot)
+
+    with_it = Governor.restore(stored, now=2.0)
+    without_it = Governor.restore(msgspec.structs.replace(stored, waiters=()), now=2.0)
+
+    assert isinstance(with_it.try_request(run("b", 10, priority=1), now=2.0), Deferred)
+    assert isinstance(without_it.try_request(run("b", 10, priority=1), now=2.0), Granted)
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "10", True, [], 10**12])
@@ -239,3 +255,68 @@ def test_never_more_than_the_rate_in_any_minute_and_everybody_enters(
         known = [tokens for name in minute if (tokens := expected[name]) is not None]
         if all(used is None for *_, used in arrivals) and len(minute) > 1:
             assert sum(min(tokens, tpm) for tokens in known) <= tpm
+
+
+@pytest.mark.parametrize("by_session", [False, True])
+def test_when_the_large_one_turns_out_to_wait_elsewhere_those_behind_it_go_at_once(by_session: bool) -> None:
+    limited = governor(tpm=100)
+    session = Ticket("s", ("sessions", "anthropic", KEY), leased=False)
+    limited.request(session, now=0.0)
+    limited.request(run("a", 50), now=0.0)
+    limited.request(Ticket("large", (*SCOPES, f"{KEY}/opus-4-6"), tokens=90, leased=False), now=1.0)
+    limited.report(f"{KEY}/opus-4-6", RateLimited(retry_after=500.0), now=2.0)
+
+    behind = run("behind", 20, priority=3, parent="s" if by_session else None)  # it is looked at first
+    assert isinstance(limited.request(behind, now=3.0), Deferred)
+
+    assert drain(limited, 100.0) == [(60.0, "behind")]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("ask"), st.sampled_from(["opus-4-6", "haiku-4"]), st.integers(0, 150), st.integers(0, 3)),
+        st.tuples(st.just("pause"), st.sampled_from(["opus-4-6", "haiku-4"]), st.integers(1, 200), st.just(0)),
+        st.tuples(st.just("leave"), st.just(""), st.integers(0, 40), st.just(0)),
+        st.tuples(st.just("end"), st.just(""), st.integers(0, 40), st.integers(0, 300)),
+        st.tuples(st.just("wait"), st.just(""), st.integers(1, 40), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(STEPS)
+def test_nobody_is_left_in_line_by_pauses_sessions_and_those_who_leave(steps: list[tuple[str, str, int, int]]) -> None:
+    limited = Governor(GovernorSettings(limits={KEY: 6}, rates={KEY: Rate(rpm=6, tpm=100)}), now=0.0)
+    for name in ("s0", "s1"):
+        limited.request(Ticket(name, ("sessions", "anthropic", KEY), leased=False), now=0.0)
+    now, asked = 0.0, 0
+    for kind, model, number, choice in steps:
+        if kind == "ask":
+            parent = f"s{choice}" if choice < 2 else None
+            scopes = (*SCOPES, f"{KEY}/{model}")
+            ticket = Ticket(f"t{asked}", scopes, tokens=number, parent=parent, priority=choice, leased=False)
+            limited.request(ticket, now=now)
+            asked += 1
+        elif kind == "pause":
+            limited.report(f"{KEY}/{model}", RateLimited(retry_after=float(number), cause="requests"), now=now)
+        elif kind == "leave":
+            limited.cancel(f"t{number}", now=now)
+        elif kind == "end":
+            limited.report(KEY, Succeeded(ticket=f"t{number}", tokens=choice), now=now)
+            limited.release(f"t{number}", now=now)
+        else:
+            now += number
+            limited.advance(now=now)
+    for ticket_id in list(limited.books.slots):
+        if ticket_id.startswith("t"):
+            limited.release(ticket_id, now=now)
+    for _ in range(4 * asked + 20):
+        if (at := limited.next_wakeup()) is None:
+            break
+        now = max(now, at)
+        for effect in limited.advance(now=now):
+            if isinstance(effect, Granted):
+                limited.release(effect.ticket_id, now=now)
+
+    assert set(limited.books.waiters) == set()

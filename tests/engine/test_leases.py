@@ -1,6 +1,7 @@
 """Slots for programs outside: taken, renewed, released and lost, in virtual time over a real SQLite file."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from paceline.core import Deferred
 from paceline.core.signals import RateLimited
 from paceline.engine.leases import KEPT_PLACE_SECONDS, LONGEST_WAIT, CallerGone, SlotRequest
+from paceline.engine.outside import OutsideClient, process_id
 from paceline.errors import (
     CapacityError,
     InvalidInput,
@@ -403,6 +405,48 @@ async def test_a_wait_goes_on_in_its_place_with_its_key(house: House) -> None:
 
     assert house.store.slots() == [await again.slot()]
     assert not behind.task.done()
+
+
+async def test_a_slot_that_came_between_two_calls_is_kept_by_the_second(house: House) -> None:
+    held = await take(house)
+    first = await begin(house, 10.0, "k")
+    await house.clock.advance(10.0)
+    assert isinstance(await first.task, Deferred)
+    await house.engine.leases.release(held.id)
+
+    slot = await take(house, 10.0, "k")
+
+    await house.clock.advance(KEPT_PLACE_SECONDS + 1.0)
+    assert house.store.slots() == [slot]
+
+
+async def test_asking_again_for_a_slot_that_is_held_never_gives_it_back(house: House) -> None:
+    assert isinstance(house.store, CountingStore)
+    slot = await take(house, key="k")
+    house.store.is_failing = True
+    other = asyncio.create_task(house.engine.leases.take(request(scope="other")))
+
+    with pytest.raises(StoreBusy):
+        await asyncio.gather(house.engine.leases.take(request(key="k")), other)
+
+    house.store.is_failing = False
+    await house.clock.advance(1.0)
+    assert house.store.slots() == [slot]
+    assert counted(house) == (1, 0)
+
+
+async def test_the_slot_of_a_command_is_not_given_back_by_a_call(house: House) -> None:
+    command = OutsideClient(house.store, ("sessions", "acme"), priority=0, holder=process_id(os.getpid()))
+    command.request(house.clock.now())
+    house.engine.obey()
+    await house.run(0.0)
+    (slot,) = house.store.slots()
+
+    assert not await house.engine.leases.release(slot.id)
+    with pytest.raises(UnknownName):
+        await house.engine.leases.renew(slot.id)
+
+    assert (counted(house), house.store.slots()) == ((1, 0), [slot])
 
 
 async def test_a_place_that_nobody_comes_back_for_is_given_up(house: House) -> None:

@@ -224,6 +224,19 @@ async def test_a_body_that_stops_being_http_never_spoils_an_answer_that_has_begu
     assert (answer.status, rest) == (200, b"")
 
 
+async def test_a_transfer_coding_that_is_not_known_is_refused() -> None:
+    head = b"POST /gateway/work/v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: paceline-token-1\r\n"
+    async with (
+        RawUpstream(answering(ok())) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(head + b"Transfer-Encoding: gzip, chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n")
+        got = await client.read_message()
+
+    assert (got.status, upstream.connections) == (400, 0)
+
+
 async def test_an_upgrade_is_refused() -> None:
     async with (
         RawUpstream(answering(ok())) as upstream,
@@ -320,6 +333,7 @@ async def test_upstream_connections_that_nobody_uses_are_closed() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nhello",
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nxx",
         b"HTTP/2 200\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
     ],
 )
 async def test_an_answer_that_is_not_http_is_a_502(answer: bytes) -> None:
@@ -408,3 +422,15 @@ def test_uvicorn_still_has_the_parts_that_the_door_is_hung_on() -> None:
     assert "self.pipeline.appendleft((self.cycle, app))" in protocol
     assert "cycle, app = self.pipeline.pop()" in protocol
     assert {"read_paused", "write_paused"} <= set(FlowControl.__init__.__code__.co_names)
+
+
+async def test_a_client_that_still_sends_its_body_reads_why_it_was_refused() -> None:
+    """A connection closed at once would be reset under the client, and the answer lost."""
+    body = b'{"model": "opus", "x": "' + b"x" * 20_000_000 + b'"}'
+    async with GatewayHouse(account("http://127.0.0.1:9")) as house, await connect(house.port) as client:
+        client.send(post(body, key=b"x-api-key: wrong"))
+        await client.writer.drain()
+        got = await client.read_message()
+        rest = await client.until_closed()
+
+    assert (got.status, got.header(b"connection"), rest) == (401, b"close", b"")

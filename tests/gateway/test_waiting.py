@@ -93,7 +93,7 @@ async def test_when_the_wait_runs_out_the_client_is_told_in_its_providers_words(
     assert "no slot within 60 s: anthropic/work at its limit (1/1)" in message
     assert "(limit; place 1 in line)" in message
     assert int(got.header(b"retry-after") or 0) >= 1
-    assert got.header(b"x-paceline-scope") == SCOPE.encode()
+    assert (got.header(b"x-paceline-scope"), got.header(b"x-paceline-waited-ms")) == (SCOPE.encode(), b"60000")
     assert (again, upstream.connections) == (0, 0)
 
 
@@ -252,6 +252,7 @@ async def test_when_the_wait_runs_out_after_a_refusal_the_refusal_is_passed_on()
         got = answer.result()
 
     assert (got.status, b"overloaded_error" in got.body, house.in_flight) == (529, True, 0)
+    assert got.header(b"x-paceline-waited-ms") == b"20000"
     assert len(provider.requests) >= 2
 
 
@@ -276,6 +277,20 @@ async def test_a_refusal_to_a_body_too_long_to_keep_is_passed_on() -> None:
         await until(lambda: house.in_flight == 0)
 
     assert (got.status, got.body, upstream.connections) == (429, b"{}", 1)
+
+
+async def test_a_refusal_too_long_to_be_kept_is_passed_on_whole() -> None:
+    body = b"x" * 300_000
+    refusal = b"HTTP/1.1 429 Slow\r\nRetry-After: 1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    async with (
+        RawUpstream(answering(refusal)) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post())
+        got = await client.read_message()
+
+    assert (got.status, got.body == body, got.is_whole) == (429, True, True)
 
 
 async def test_after_the_first_byte_nothing_is_ever_sent_again() -> None:

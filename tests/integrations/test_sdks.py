@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from paceline import Limiter
-from paceline.core.signals import RateLimited, Signal, Succeeded
+from paceline.core.signals import BillingStop, RateLimited, Signal, Succeeded
 from paceline.errors import InvalidInput
 from paceline.integrations.httpx2 import SlotTransport, SyncSlotTransport
 from paceline.testing import FakeProvider
@@ -235,6 +235,25 @@ async def test_wrong_keys_and_empty_purses_pass_through_at_once() -> None:
         status = limiter.scope_status(account(sdk))
         assert status is not None
         assert status.held is not None
+
+
+async def test_an_account_that_waits_for_a_person_is_said_at_once() -> None:
+    limiter = Limiter()
+    limiter.report("anthropic/work-key", BillingStop(detail="no credit left"))
+    sdk = SDKS[0]
+    async with FakeProvider() as provider, connected(sdk, provider.url, SlotTransport(limiter, account(sdk))) as client:
+        with pytest.raises(anthropic.PermissionDeniedError, match="no credit left"):
+            await sdk.ask(client, sdk.model)
+
+        assert provider.requests == []
+
+
+def test_a_blocking_client_is_told_at_once_too() -> None:
+    limiter = Limiter()
+    limiter.report("anthropic/work-key", BillingStop(detail="no credit left"))
+    with pytest.raises(anthropic.PermissionDeniedError, match="no credit left"):
+        SYNC_SDKS[0].ask("http://127.0.0.1:9", SyncSlotTransport(limiter, "anthropic/work-key"), "m")
+    limiter.from_thread.close()
 
 
 async def test_lists_and_counts_take_no_slot() -> None:

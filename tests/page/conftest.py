@@ -8,11 +8,12 @@ from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
 from tests.api.conftest import Daemon, RunDaemon
 from tests.api.conftest import run_daemon as run_daemon
 
-ANSWER_SECONDS = 10
+PATIENCE_MILLISECONDS = 15_000
+expect.set_options(timeout=PATIENCE_MILLISECONDS)  # on a busy machine everything takes its time
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -76,7 +77,7 @@ def watch() -> Watch:
 async def context(browser: Browser, make_daemon: MakeDaemon) -> AsyncIterator[BrowserContext]:
     """Closed before the daemon is: a server that is gone is no fault of the page."""
     context = await browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-    context.set_default_timeout(ANSWER_SECONDS * 1000)
+    context.set_default_timeout(PATIENCE_MILLISECONDS)
     yield context
     await context.close()
 

@@ -188,6 +188,7 @@ async def test_a_campaign_is_cancelled_only_after_a_question(daemon: Daemon, pag
     await dialog.get_by_role("button", name="Cancel the campaign").click()
     await expect(page.locator("[data-campaign='docs']").get_by_text("cancelled", exact=True).first).to_be_visible()
     assert daemon.counts("docs").cancelled == 2
+    await expect(page.locator("#engine-state")).to_contain_text("leading")  # there is nothing to resume
 
 
 async def test_a_refused_action_is_told_in_the_words_of_the_server(daemon: Daemon, page: Page, watch: Watch) -> None:

@@ -6,10 +6,11 @@ Here: pure arithmetic on those values; the environment to start from is an argum
 import re
 from collections.abc import Mapping
 from typing import Literal
+from urllib.parse import quote
 
 import msgspec
 
-from paceline.agents.profile import AgentProfile, load_agent
+from paceline.agents.profile import AgentProfile, filled, load_agent
 from paceline.errors import InvalidInput
 
 LONGEST_ARGUMENT_BYTES = 120_000
@@ -36,6 +37,19 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     key_env: str | None = None
     """The variable that holds the key of a metered account."""
+    via_gateway: bool = False
+    """Whether its sessions make their calls through the gateway, as runs of the session."""
+
+
+class GatewayAddress(msgspec.Struct, frozen=True):
+    """Where the gateway listens, and what it wants to be shown in place of a key."""
+
+    url: str
+    token: str
+
+    def of_session(self, account: str, session: str) -> str:
+        """The base URL under which the calls of one session are its runs."""
+        return f"{self.url}/gateway/{quote(account, safe='')}/~{quote(session, safe='')}"
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,14 +74,57 @@ class AgentRun(msgspec.Struct, frozen=True, kw_only=True):
     stdin: bytes = b""
 
 
-def prepare_run(profile: AgentProfile, task: Task, account: Account | None, base_env: Mapping[str, str]) -> AgentRun:
+def prepare_run(
+    profile: AgentProfile,
+    task: Task,
+    account: Account | None,
+    base_env: Mapping[str, str],
+    gateway: GatewayAddress | None = None,
+) -> AgentRun:
     """Everything that a process needs, or `InvalidInput` with what is wrong with it."""
     _check_text("prompt", task.prompt)
     _refuse_nul("working directory", task.cwd)
-    argv, stdin = _fill_command(task) if not profile.start else _fill_profile(profile, task)
+    env = _environment(profile, task, account, base_env)
+    gateway_url = None
+    if account is not None and account.via_gateway:
+        gateway_url = _gateway_url(task, account, gateway)
+        env = _through_gateway(profile, account, env, gateway_url, gateway.token if gateway is not None else "")
+    argv, stdin = _fill_command(task) if not profile.start else _fill_profile(profile, task, gateway_url)
     for argument in argv:
         _check_text("command line", argument)
-    return AgentRun(argv=tuple(argv), env=_environment(profile, task, account, base_env), cwd=task.cwd, stdin=stdin)
+    return AgentRun(argv=tuple(argv), env=env, cwd=task.cwd, stdin=stdin)
+
+
+def _gateway_url(task: Task, account: Account, gateway: GatewayAddress | None) -> str:
+    if gateway is None:
+        raise InvalidInput(
+            f"account {account.name!r} makes its calls through the gateway, which only `paceline up` serves;"
+            " start that, or take via_gateway out"
+        )
+    return gateway.of_session(account.name, task.attempt)
+
+
+def _through_gateway(
+    profile: AgentProfile, account: Account, env: Mapping[str, str], url: str, token: str
+) -> dict[str, str]:
+    """Point the agent at the gateway, with Paceline's token for a key; no other key stays within its reach."""
+    variables = profile.gateway_environment if profile.start else _gateway_variables(account.provider)
+    if not variables:
+        raise InvalidInput(
+            f"agent {profile.name!r} cannot be told to make its calls through the gateway;"
+            f" use another agent on account {account.name!r}, or take via_gateway out"
+        )
+    keys = {*metered_variables(profile, account), account.key_env}
+    kept = {name: value for name, value in env.items() if name not in keys}
+    return {**kept, **filled(variables, url=url, token=token)}
+
+
+def _gateway_variables(provider: str) -> dict[str, str]:
+    """What a command of the plan finds: the variables that the SDKs of its provider read by themselves."""
+    agent = _AGENT_OF_PROVIDER.get(provider)
+    if agent in ("claude", "gemini"):
+        return load_agent(agent).gateway_environment
+    return {"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": "{token}"}
 
 
 def metered_variables(profile: AgentProfile, account: Account) -> frozenset[str]:
@@ -118,14 +175,14 @@ def _expand_home(value: str, base_env: Mapping[str, str]) -> str:
     return home + value[1:] if home and (value == "~" or value.startswith("~/")) else value
 
 
-def _fill_profile(profile: AgentProfile, task: Task) -> tuple[list[str], bytes]:
+def _fill_profile(profile: AgentProfile, task: Task, gateway_url: str | None) -> tuple[list[str], bytes]:
     """A prompt that is too long for an argument, or looks like an option, goes by standard input where it can."""
     is_long = len(_encoded(task.prompt)) > LONGEST_ARGUMENT_BYTES
     if is_long and not profile.takes_stdin:
         raise _too_long(f"agent {profile.name!r} takes its prompt only as an argument")
     by_stdin = profile.takes_stdin and (is_long or task.prompt.startswith("-"))
     prompt = None if by_stdin else task.prompt
-    argv = profile.command_line(prompt, model=task.model, session_id=task.session_id)
+    argv = profile.command_line(prompt, model=task.model, session_id=task.session_id, gateway_url=gateway_url)
     return argv, _encoded(task.prompt) if by_stdin else b""
 
 

@@ -42,6 +42,10 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The arguments that choose `{model}`."""
     environment: dict[str, str] = {}
     """Set for every run: fail fast and leave the waiting to Paceline, no telemetry, no updates."""
+    gateway_arguments: tuple[str, ...] = ()
+    """Go beside those of the model where its calls are to go through the gateway at `{url}`."""
+    gateway_environment: dict[str, str] = {}
+    """Set where its calls are to go through the gateway at `{url}`, with `{token}` for a key."""
     metered_variables: tuple[str, ...] = ()
     """Variables that make the CLI bill a key instead of the subscription; removed for a subscription account."""
 
@@ -51,11 +55,23 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return bool(self.resume)
 
     @property
+    def can_use_gateway(self) -> bool:
+        """Whether it can be told to make its calls somewhere else than at the provider."""
+        return bool(self.gateway_environment)
+
+    @property
     def takes_stdin(self) -> bool:
         """Whether the prompt can come by standard input."""
         return bool(self.start_by_stdin)
 
-    def command_line(self, prompt: str | None, *, model: str | None = None, session_id: str | None = None) -> list[str]:
+    def command_line(
+        self,
+        prompt: str | None,
+        *,
+        model: str | None = None,
+        session_id: str | None = None,
+        gateway_url: str | None = None,
+    ) -> list[str]:
         """The arguments to run: fresh, or with a session id going on with that conversation.
 
         Without a prompt: those for a prompt that comes by standard input.
@@ -65,6 +81,8 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if prompt is None and not self.takes_stdin:
             raise InvalidInput(f"agent {self.name!r} cannot read its prompt from standard input")
         model_arguments = [] if model is None else [_fill(part, model=model) for part in self.model]
+        if gateway_url is not None:
+            model_arguments += [_fill(part, url=gateway_url) for part in self.gateway_arguments]
         line: list[str] = []
         for part in self._template(by_stdin=prompt is None, resumes=session_id is not None):
             if part == _MODEL_ARGUMENTS:
@@ -77,6 +95,11 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if by_stdin:
             return self.resume_by_stdin if resumes else self.start_by_stdin
         return self.resume if resumes else self.start
+
+
+def filled(variables: dict[str, str], **values: str) -> dict[str, str]:
+    """Variables with their placeholders filled in."""
+    return {name: _fill(content, **values) for name, content in variables.items()}
 
 
 def _fill(part: str, **values: str) -> str:
@@ -119,6 +142,10 @@ def check_agent(values: dict[str, object]) -> AgentProfile:
     _check_placeholders("start_by_stdin", profile.start_by_stdin, {"model_arguments"})
     _check_placeholders("resume_by_stdin", profile.resume_by_stdin, {"model_arguments", "session_id"})
     _check_placeholders("model", profile.model, {"model"})
+    _check_placeholders("gateway_arguments", profile.gateway_arguments, {"url"})
+    _check_placeholders("gateway_environment", tuple(profile.gateway_environment.values()), {"url", "token"})
+    if profile.gateway_arguments and not profile.can_use_gateway:
+        raise InvalidInput("not an agent profile: `gateway_arguments` need a `gateway_environment` with the {token}")
     for line in (profile.resume, profile.resume_by_stdin):
         if line and not any("{session_id}" in part for part in line):
             raise InvalidInput("not an agent profile: `resume` names no {session_id}")

@@ -20,6 +20,7 @@ from paceline.api.description import description_route
 from paceline.api.paths import fold_path
 from paceline.api.problems import on_failure, on_http_problem, on_problem
 from paceline.api.site import Site
+from paceline.api.slots_front import SlotFront
 from paceline.api.tokens import Tokens
 from paceline.errors import PacelineError
 
@@ -45,7 +46,7 @@ def create_app(site: Site, *, tokens: Tokens, host: str) -> App:
         logging_config=None,
         signature_types=[Site],
     )
-    return Access(_front(app), tokens=tokens, host=host, hosts=site.settings.api.hosts)
+    return Access(SlotFront(_front(app), site), tokens=tokens, host=host, hosts=site.settings.api.hosts)
 
 
 def _front(app: Any) -> App:

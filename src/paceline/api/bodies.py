@@ -1,6 +1,7 @@
 """Bodies of requests: read within their bounds, and decoded strictly into a wire type. Nothing here knows a route."""
 
 import re
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,8 +18,11 @@ _NAMED = re.compile(r"field `(.*)`$")
 
 async def read_body(request: Request[Any, Any, Any], kind: type[Type]) -> Type:
     """The body as the type; what is wrong with it names the field."""
-    check_media_type(request)
-    content = await request.body()
+    check_media_type(request.scope["headers"])
+    return decode_body(await request.body(), kind)
+
+
+def decode_body(content: bytes, kind: type[Type]) -> Type:
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.ValidationError as error:
@@ -27,8 +31,9 @@ async def read_body(request: Request[Any, Any, Any], kind: type[Type]) -> Type:
         raise Refused(400, "the body must be JSON, and this is none") from None
 
 
-def check_media_type(request: Request[Any, Any, Any]) -> None:
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+def check_media_type(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    named = next((value for name, value in headers if name == b"content-type"), b"")
+    given = named.decode("latin-1").partition(";")[0].strip().lower()
     if given and given != "application/json" and not given.endswith("+json"):
         raise Refused(415, f"the body must be JSON: send the header Content-Type: application/json, not {given:.80}")
 

@@ -1,6 +1,6 @@
 """Scopes as rows for people: what is in flight, what limits it and why, and the windows of its quota. Looks only."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -14,34 +14,36 @@ from paceline.store import Campaign
 
 CAMPAIGN = "campaign:"
 AGENT = "agent:"
-_KINDS = ("provider", "account", "model")
-_ORDER = ("pool", "provider", "account", "model", "agent", "campaign")
+_KINDS: tuple[wire.ScopeKind, ...] = ("provider", "account", "model")
+_PLACES: dict[wire.ScopeKind, int] = {"pool": 0, "provider": 1, "account": 1, "model": 1, "agent": 2, "campaign": 3}
+"""What lies in a provider comes right after it, by its name."""
 
 
-def kind_of(scope: str) -> str:
+def kind_of(scope: str) -> wire.ScopeKind:
     if scope in (SESSIONS, RUNS):
         return "pool"
-    if scope.startswith((CAMPAIGN, AGENT)):
-        return scope.partition(":")[0]
-    return _KINDS[scope.count("/")]
+    if scope.startswith(CAMPAIGN):
+        return "campaign"
+    return "agent" if scope.startswith(AGENT) else _KINDS[scope.count("/")]
 
 
 def capacity_rows(site: Site, statuses: Iterable[ScopeStatus], campaigns: Iterable[Campaign]) -> list[wire.Capacity]:
     """A row for every scope that is known, and for the accounts of the settings that were never used."""
     known = {status.scope: status for status in statuses}
-    planned = {f"{CAMPAIGN}{campaign.name}": campaign.max_sessions for campaign in campaigns}
+    for account in site.settings.accounts.values():
+        for scope in path_scopes(account.scope):
+            if scope not in known:
+                known[scope] = _unused(site, scope)
+    planned = {f"{CAMPAIGN}{campaign.name}" for campaign in campaigns}
     rows = [_row(site, status, planned) for status in known.values()]
-    accounts = [account.scope for account in site.settings.accounts.values()]
-    unused = dict.fromkeys(part for scope in accounts for part in path_scopes(scope) if part not in known)
-    rows += [_unused_row(site, scope) for scope in unused]
-    return sorted(rows, key=lambda row: (_ORDER.index(row.kind) if "/" not in row.scope else 1, row.scope))
+    return sorted(rows, key=lambda row: (_PLACES[row.kind], row.scope))
 
 
-def _row(site: Site, status: ScopeStatus, planned: Mapping[str, int | None]) -> wire.Capacity:
+def _row(site: Site, status: ScopeStatus, planned: Collection[str]) -> wire.Capacity:
     source, entry = _origin(site, status.scope, planned)
     return wire.Capacity(
         scope=status.scope,
-        kind=kind_of(status.scope),  # type: ignore[arg-type]
+        kind=kind_of(status.scope),
         in_flight=status.in_flight,
         cooling=status.cooling,
         limit=status.limit,
@@ -61,32 +63,31 @@ def _row(site: Site, status: ScopeStatus, planned: Mapping[str, int | None]) -> 
     )
 
 
-def _unused_row(site: Site, scope: str) -> wire.Capacity:
-    source, entry = _origin(site, scope, {})
+def _unused(site: Site, scope: str) -> ScopeStatus:
+    """What there is to say of a scope that nobody has asked for yet."""
     limit = site.governor.get_limit(scope)
-    return wire.Capacity(
+    return ScopeStatus(
         scope=scope,
-        kind=kind_of(scope),  # type: ignore[arg-type]
-        in_flight=0,
-        cooling=0,
         limit=limit,
         configured=limit,
-        configured_source=source,
-        configured_by=entry,
         platform=None,
         adaptive=None,
+        in_flight=0,
+        cooling=0,
         queued=0,
-        cooldown=site.governor.get_cooldown(scope),
+        paused=False,
         paused_until=None,
+        cooldown=site.governor.get_cooldown(scope),
         auto_reduced=False,
         auto_reduced_from=None,
         notice=None,
-        held=None,
+        window=None,
         windows=(),
+        held=None,
     )
 
 
-def _origin(site: Site, scope: str, planned: Mapping[str, int | None]) -> tuple[str, str | None]:
+def _origin(site: Site, scope: str, planned: Collection[str]) -> tuple[str, str | None]:
     """Where the configured limit comes from, and the entry that it is."""
     ruling = site.governor.ruling_limit(scope)
     if ruling is None:

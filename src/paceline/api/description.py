@@ -33,9 +33,6 @@ REFUSALS = {
     500: "A fault of Paceline's",
     503: "The store or the engine cannot do it now; try again",
 }
-WITH_BODY = (413, 415)
-WITH_NAME = (404,)
-STATES = (409,)
 CONFIG = OpenAPIConfig(title="Paceline", version=version("paceline"), description=DESCRIPTION)
 REF = "#/components/schemas/{name}"
 
@@ -71,7 +68,8 @@ def describe(routes: Sequence[BaseRouteHandler]) -> dict[str, Any]:
             body = bodies.get((path, method))
             if body is not None:
                 operation["requestBody"] = _content(refs[body]) | {"required": True}
-            _add_refusals(operation, path, refs[OldProblem if is_old(path) else Problem], has_body=body is not None)
+            schema = refs[OldProblem if is_old(path) else Problem]
+            _add_refusals(operation, schema, _possible(path, method, operation, has_body=body is not None))
     return document
 
 
@@ -86,18 +84,27 @@ def _bodies(app: Litestar) -> dict[tuple[str, str], type]:
     }
 
 
-def _add_refusals(operation: dict[str, Any], path: str, schema: dict[str, Any], *, has_body: bool) -> None:
-    """Each of them where it can happen; what the route says itself of a status stays."""
+def _possible(path: str, method: str, operation: dict[str, Any], *, has_body: bool) -> set[int]:
+    """The refusals that can happen there; a route names those of its own itself."""
+    if path == OPEN:
+        return {421, 500}
+    possible = {401, 403, 421, 500, 503}
+    if has_body or operation.get("parameters"):
+        possible.add(400)
+    if "{" in path or path == "/v1/units":  # whose campaign may not be there
+        possible.add(404)
+    if path.startswith("/v1/campaigns") and method != "get":
+        possible.add(409)
+    if has_body:
+        possible |= {413} if is_old(path) else {413, 415}
+    return possible
+
+
+def _add_refusals(operation: dict[str, Any], schema: dict[str, Any], possible: set[int]) -> None:
     responses: dict[str, Any] = operation["responses"]
     responses.pop("400", None)  # Litestar's own shape
-    for status, description in REFUSALS.items():
-        is_possible = (
-            (path != OPEN or status in (421, 500))
-            and (has_body or status not in WITH_BODY)
-            and ("{" in path or has_body or "query" in str(operation.get("parameters", "")) or status not in WITH_NAME)
-        )
-        if is_possible:
-            responses.setdefault(str(status), {"description": description, **_content(schema)})
+    for status in sorted(possible):
+        responses.setdefault(str(status), {"description": REFUSALS[status], **_content(schema)})
 
 
 def _content(schema: dict[str, Any]) -> dict[str, Any]:

@@ -77,8 +77,8 @@ async def get_timeline(
 
 @get("/metrics", media_type="text/plain", summary="The numbers of it, for Prometheus")
 async def get_metrics(site: OnSite, request: Request[Any, Any, Any]) -> Response[bytes]:
-    read = site.watch.metrics.read()
-    content, media_type = await asyncio.to_thread(encode, read, request.headers.get("accept", ""))
+    families = await site.watch.metrics()
+    content, media_type = await asyncio.to_thread(encode, families, request.headers.get("accept", ""))
     return Response(content, media_type=media_type)
 
 

@@ -44,11 +44,14 @@ def _status(site: Site, campaigns: list[Campaign], now: float) -> wire.Status:
     counts = site.store.counts()
     total = total_counts(counts)
     active = [counts[campaign.name] for campaign in campaigns if campaign.state == "active" and campaign.name in counts]
-    are_paused = bool(campaigns) and all(campaign.state != "active" for campaign in campaigns)
+    states = {campaign.state for campaign in campaigns}
     rate = site.pace.rate(sum(each.todo + each.running for each in active), now)
     return wire.Status(
         engine=wire.EngineState(
-            state="paused" if are_paused else "leading", since=site.since, version=VERSION, pid=os.getpid()
+            state="paused" if "paused" in states and "active" not in states else "leading",
+            since=site.since,
+            version=VERSION,
+            pid=os.getpid(),
         ),
         pool=wire.PoolState(
             sessions=site.governor.get_limit(SESSIONS),

@@ -24,6 +24,7 @@ from paceline.errors import (
 log = logging.getLogger("paceline.api")
 
 OLD_SHAPES = "/concurrency"
+MOST_PASSED_OVER_BYTES = 256 << 20
 CODES = {
     400: "invalid",
     401: "unauthorized",
@@ -42,6 +43,7 @@ SENTENCES = {
     405: "this address does not take this method; the Allow header names those that it takes",
     413: "the body is too large",
 }
+FAILED = "this failed, and the fault is Paceline's; paceline.log in the home says more"
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -69,7 +71,11 @@ def problem_body(path: str, status: int, detail: str) -> bytes:
     """The JSON of a refusal at this path."""
     if is_old(path):
         return msgspec.json.encode(OldProblem(detail))
-    return msgspec.json.encode(Problem(CODES.get(status, "invalid"), detail))
+    return msgspec.json.encode(problem_of(status, detail))
+
+
+def problem_of(status: int, detail: str) -> Problem:
+    return Problem(CODES.get(status, "invalid"), detail)
 
 
 def is_old(path: str) -> bool:
@@ -117,8 +123,8 @@ def _parameters(request: Request, error: ValidationException) -> str:  # type: i
 
 def on_failure(request: Request, error: Exception) -> Response[bytes]:  # type: ignore[type-arg]
     """A mistake of ours: told in the log, where nothing of the request is repeated."""
-    log.error("%s %s failed", request.method, request.scope["path_template"], exc_info=error)
-    return _answer(request, 500, "this failed, and the fault is Paceline's; paceline.log in the home says more")
+    log.error("%s %s failed", request.method, request.scope.get("path_template", "?"), exc_info=error)
+    return _answer(request, 500, FAILED)
 
 
 def _answer(
@@ -128,4 +134,12 @@ def _answer(
     headers: dict[str, str] | None = None,
 ) -> Response[bytes]:
     body = problem_body(request.scope["path"], status, detail)
+    if status == 413 and not _has_end(request):
+        headers = {**(headers or {}), "connection": "close"}
     return Response(body, status_code=status, media_type="application/json", headers=headers)
+
+
+def _has_end(request: Request) -> bool:  # type: ignore[type-arg]
+    """Whether the rest of a body is worth reading, so that its sender gets to see the answer."""
+    announced = request.headers.get("content-length", "")
+    return announced.isdecimal() and int(announced) <= MOST_PASSED_OVER_BYTES

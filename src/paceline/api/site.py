@@ -1,6 +1,6 @@
-"""What every route works on: the engine of this process, its settings and its spool. Values and nothing else."""
+"""What every route works on: the engine of this process, its settings and its spool, and what follows its events."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -38,12 +38,11 @@ class Site:
         self.since = since
         self.pace = Pace(engine.store)
         self.watch = Watch(engine, environ)
-        self.closers: list[Callable[[], object]] = [self.watch.close, lambda: engine.leases.close()]
-        """Called at the end, so that answers without an end come to one."""
 
     def close(self) -> None:
-        for close in self.closers:
-            close()
+        """Answers without an end come to one, and who waits for a slot is told to come again."""
+        self.watch.close()
+        self.engine.leases.close()
 
     @property
     def store(self) -> Store:

@@ -1,7 +1,8 @@
 """`/v1/slots`: slots for programs in any language. Take one and wait for it, renew it, tell what was met, give it back.
 
-Also what a program asks beside that: a signal without a slot, and what scopes do, in seconds. Never here: who may
-enter, and how long a slot lasts. That is the engine's (`engine/leases.py`).
+Also what a program asks beside that: a signal without a slot, and what scopes do, in seconds. Taking and releasing
+are called in front of the framework (`slots_front.py`). Never here: who may enter, and how long a slot lasts. That is
+the engine's (`engine/leases.py`).
 """
 
 from typing import Annotated, Any, Literal
@@ -12,9 +13,10 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
+from paceline.api.access import Receive, Scope, Send
 from paceline.api.bodies import read_body
 from paceline.api.problems import Problem, Refused
-from paceline.api.site import OnSite
+from paceline.api.site import OnSite, Site
 from paceline.api.wire import Asked, Ok, Wire
 from paceline.core import Deferred, ScopeStatus
 from paceline.core.scopes import canonical_scope
@@ -124,18 +126,21 @@ CONFLICT = ResponseSpec(
     responses={409: DEFERRED, 422: CONFLICT},
 )
 async def take_slot(request: Request[Any, Any, Any], site: OnSite) -> Response[SlotAnswer]:
-    body = await read_body(request, SlotRequest)
+    return await take(site, await read_body(request, SlotRequest), request.receive)  # type: ignore[arg-type]
+
+
+async def take(site: Site, body: SlotRequest, receive: Receive) -> "Answer":
     try:
-        answer = await site.engine.leases.take(body, hung_up=lambda: _hung_up(request))
+        answer = await site.engine.leases.take(body, hung_up=lambda: _hung_up(receive))
     except CallerGone:
-        return _answer(b"", 499)
+        return Answer(None, 499)  # nobody reads it
     except TicketConflict as error:
-        return _answer(Problem("conflict", str(error)), 422)
+        return Answer(Problem("conflict", str(error)), 422)
     except CapacityError as error:
         raise Refused(503, str(error)) from None
     if isinstance(answer, Deferred):
-        return _answer(_deferred(answer), 409)
-    return _answer(_slot(answer), 201)
+        return Answer(_deferred(answer), 409)
+    return Answer(_slot(answer), 201)
 
 
 @post(
@@ -146,9 +151,9 @@ async def take_slot(request: Request[Any, Any, Any], site: OnSite) -> Response[S
 )
 async def renew_slot(slot_id: FromPath[str], site: OnSite) -> Response[SlotAnswer]:
     try:
-        return _answer(_slot(await site.engine.leases.renew(slot_id)), 200)
+        return Answer(_slot(await site.engine.leases.renew(slot_id)), 200)
     except SlotLost as error:
-        return _answer(Problem(SLOT_LOST, str(error)), 409)
+        return Answer(Problem(SLOT_LOST, str(error)), 409)
     except CapacityError as error:
         raise Refused(503, str(error)) from None
 
@@ -165,16 +170,20 @@ async def signal_slot(request: Request[Any, Any, Any], slot_id: FromPath[str], s
     try:
         site.engine.leases.report(slot_id, signal)
     except SlotLost as error:
-        return _answer(Problem(SLOT_LOST, str(error)), 409)
+        return Answer(Problem(SLOT_LOST, str(error)), 409)
     except CapacityError as error:
         raise Refused(503, str(error)) from None
-    return _answer(Ok(), 200)
+    return Answer(Ok(), 200)
 
 
 @delete("/v1/slots/{slot_id:str}", status_code=200, summary="Give a slot back; harmless when repeated")
 async def release_slot(slot_id: FromPath[str], site: OnSite) -> Response[Released]:
+    return await release(site, slot_id)
+
+
+async def release(site: Site, slot_id: str) -> "Answer":
     try:
-        return _answer(Released(id=slot_id, released=await site.engine.leases.release(slot_id)), 200)
+        return Answer(Released(id=slot_id, released=await site.engine.leases.release(slot_id)), 200)
     except CapacityError as error:
         raise Refused(503, str(error)) from None
 
@@ -203,9 +212,9 @@ def get_scopes(
     return Scopes(scopes=[status for status in found if status is not None])
 
 
-async def _hung_up(request: Request[Any, Any, Any]) -> None:
+async def _hung_up(receive: Receive) -> None:
     """Returns once the client is gone; after the body, nothing else can come."""
-    while (await request.receive())["type"] != "http.disconnect":
+    while (await receive())["type"] != "http.disconnect":
         pass
 
 
@@ -232,10 +241,21 @@ def _signal(body: SignalBody) -> AnySignal:
     return kind(**given)
 
 
-def _answer(content: object, status: int) -> Response[Any]:
-    """Encoded here: the framework would look at each value again."""
-    body = content if isinstance(content, bytes) else msgspec.json.encode(content)
-    return Response(body, status_code=status, media_type="application/json")
+class Answer(Response[Any]):
+    """Sent as it is: to be made and sent by the framework, an answer takes longer than the engine does for a slot."""
+
+    def __init__(self, content: object, status: int) -> None:  # what the framework would look at is left out
+        self.content = content
+        self.status_code = status
+
+    def to_asgi_response(self, *_: Any, **__: Any) -> Any:
+        return self.send
+
+    async def send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = msgspec.json.encode(self.content)
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": self.status_code or 0, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 ROUTES: list[HTTPRouteHandler] = [take_slot, renew_slot, signal_slot, release_slot, signal_scope, get_scopes]

@@ -64,13 +64,14 @@ class Tail:
         unlisten = self._listen(self._is_called.set)
         try:
             while True:
-                await self._read_new()
+                await self.look()
                 await self._clock.sleep(REST_SECONDS)
                 await self._until_called()
         finally:
             unlisten()
 
-    async def _read_new(self) -> None:
+    async def look(self) -> None:
+        """Read what is new, now; harmless while another look is under way."""
         self._is_called.clear()
         try:
             while events := self._store.events(after=self.last, limit=PAGE):

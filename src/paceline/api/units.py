@@ -3,6 +3,8 @@
 What agents printed is hostile: it leaves as text without control characters, and never more than was asked for.
 """
 
+import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -84,8 +86,8 @@ def _unit(site: Site, folded_id: str) -> Unit:
     return unit
 
 
-@get("/v1/units/{unit_id:str}", sync_to_thread=False, summary="All of a unit: prompt, history, last screen")
-def get_unit(unit_id: FromPath[str], site: OnSite) -> wire.UnitDetail:
+@get("/v1/units/{unit_id:str}", summary="All of a unit: prompt, history, last screen")
+async def get_unit(unit_id: FromPath[str], site: OnSite) -> wire.UnitDetail:
     unit = _unit(site, unit_id)
     folder = site.spool.folder(unit.attempt) if unit.attempt is not None else None
     return wire.UnitDetail(
@@ -94,7 +96,7 @@ def get_unit(unit_id: FromPath[str], site: OnSite) -> wire.UnitDetail:
         cwd=unit.spec.cwd,
         output=unit.spec.output,
         attempt=unit.attempt,
-        screen="" if folder is None else last_screen(folder),
+        screen="" if folder is None else await asyncio.to_thread(last_screen, folder),  # to draw one takes a while
         history=_history(site, unit.id),
     )
 
@@ -125,8 +127,8 @@ def _why_fields(why: Why) -> dict[str, Any]:
     return {**msgspec.structs.asdict(why), "detail": printable(why.detail)}
 
 
-@get("/v1/units/{unit_id:str}/log", sync_to_thread=False, summary="The end of what its last try printed")
-def get_log(
+@get("/v1/units/{unit_id:str}/log", summary="The end of what its last try printed")
+async def get_log(
     unit_id: FromPath[str],
     site: OnSite,
     channel: Annotated[Channel | None, QueryParameter(description="Only this one.")] = None,
@@ -139,16 +141,22 @@ def get_log(
     if unit.attempt is None or folder is None:
         why = "has not been started yet" if unit.attempt is None else "has no output here any more"
         raise UnknownName(f"{unit.id} {why}")
-    read = {each: read_tail(folder, each, tail_bytes) for each in CHANNELS if channel in (None, each)}
-    texts = {each: plain_text(data) for each, data in read.items()}
+    channels = [each for each in CHANNELS if channel in (None, each)]
+    texts, is_cut = await asyncio.to_thread(_read_ends, folder, channels, tail_bytes)
     return wire.UnitLog(
         unit=unit.id,
         attempt=unit.attempt,
         stdout=texts.get("stdout"),
         stderr=texts.get("stderr"),
         screen=texts.get("screen"),
-        truncated=any(len(data) >= tail_bytes for data in read.values()),
+        truncated=is_cut,
     )
+
+
+def _read_ends(folder: str, channels: Sequence[Channel], most: int) -> tuple[dict[Channel, str], bool]:
+    """The text of each channel, and whether there may be more of one."""
+    read = {channel: read_tail(folder, channel, most) for channel in channels}
+    return {channel: plain_text(data) for channel, data in read.items()}, max(map(len, read.values())) >= most
 
 
 ROUTES: list[HTTPRouteHandler] = [list_units, get_unit, get_why, get_log]

@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
 
+from prometheus_client.core import Metric
+
 from paceline.api.feed import Feed
 from paceline.api.metrics import Metrics
 from paceline.api.tail import Tail
@@ -23,8 +25,8 @@ class Watch:
         self._engine = engine
         self._tail = Tail(engine.store, engine.listen, engine.clock)
         self.feed = Feed(engine.store, self._tail, engine.clock)
-        self.metrics = Metrics(engine)
-        self._tail.follow(self.metrics.take)
+        self._metrics = Metrics(engine)
+        self._tail.follow(self._metrics.take)
         self._timeline = Timeline()
         self._is_drawn = asyncio.Event()
         self._traces = open_traces(environ)
@@ -43,10 +45,16 @@ class Watch:
     async def timeline(self, hours: float) -> TimelineView:
         """The last so many hours, once all that is stored of the last day has been read."""
         await self._is_drawn.wait()
+        await self._tail.look()
         self._timeline.mend(self._engine.store)
         self._sample()
         now = self._engine.clock.now()
         return self._timeline.view(now - hours * HOUR_SECONDS, now)
+
+    async def metrics(self) -> list[Metric]:
+        """Every number there is."""
+        await self._tail.look()
+        return self._metrics.read()
 
     async def _draw(self) -> None:
         """What is stored of the last day, and then how many are in flight, again and again."""

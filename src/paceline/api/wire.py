@@ -19,6 +19,9 @@ Phase = Literal["waiting", "parked", "todo", "running", "done", "quarantined", "
 """The states of units, with `todo` told apart into `waiting` and `parked`."""
 
 
+ScopeKind = Literal["pool", "provider", "account", "model", "agent", "campaign"]
+
+
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """Base of what is answered."""
 
@@ -365,7 +368,7 @@ class Capacity(Wire, frozen=True, kw_only=True):
     """
 
     scope: str
-    kind: Literal["pool", "provider", "account", "model", "campaign", "agent"]
+    kind: ScopeKind
     in_flight: int
     cooling: int
     limit: int | None

@@ -177,6 +177,17 @@ def cancel(campaign: CampaignName, as_json: AsJson = False) -> None:
 
 
 @commands.command(rich_help_panel=RUNNING)
+def delete(
+    campaign: CampaignName,
+    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forget a campaign with all its units and their results. Refused while one of them runs: cancel it first."""
+    with open_home() as home:
+        steering.delete_campaign(home, campaign, is_sure=is_sure, as_json=as_json)
+
+
+@commands.command(rich_help_panel=RUNNING)
 def retry(campaign: CampaignName, as_json: AsJson = False) -> None:
     """Try the quarantined and held units of a campaign again, with their counters at zero."""
     with open_home() as home:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from paceline.detect.stream import Channel
+from paceline.executors.supervisor import die_with
 
 OnOutput = Callable[[Channel, bytes], None]
 LOOK_SECONDS = 0.2
@@ -28,10 +29,17 @@ NOT_STARTED = 126
 def run_in_pipes(
     command: tuple[str, ...], env: dict[str, str], on_output: OnOutput, meanwhile: Callable[[], None]
 ) -> int:
-    """The exit code, as a shell would tell it."""
+    """The exit code, as a shell would tell it. However we end, the command ends with us: its slot is given on."""
+    us = os.getpid()
     with (
         _ignored(signal.SIGINT),  # Ctrl-C is the command's to answer
-        subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
+        subprocess.Popen(
+            command,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: die_with(us),
+        ) as process,
     ):
         before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         try:

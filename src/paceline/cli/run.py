@@ -19,7 +19,7 @@ from paceline.cli.progress import REFRESH_SECONDS, LastWarning, LiveView, PlainV
 from paceline.cli.wiring import Home, leading_engine
 from paceline.core.lifecycle import UnitState
 from paceline.engine import orders
-from paceline.engine.checking import check_stored, login_troubles
+from paceline.engine.checking import check_gateway, check_stored, login_troubles
 from paceline.engine.engine import Engine
 from paceline.errors import EngineBusy, StoreError
 from paceline.store import Campaign, Unit, UnitCounts
@@ -34,7 +34,8 @@ MOST_NAMED = 10
 def run_plan(home: Home, path: Path, *, update: bool, as_json: bool) -> int:
     """The exit code. Nothing is stored unless all of it can run and no other engine leads."""
     plan = read_checked_plan(home, path)
-    check_stored(home.store, home.settings)
+    check_gateway(home.settings, plan.campaign)
+    check_stored(home.store, home.settings, serves_gateway=False)
     for name in plan.campaign.accounts:
         for trouble in login_troubles(home.settings.accounts[name], home.environ):
             sys.stderr.write(f"Warning: {trouble}\n")

@@ -12,17 +12,13 @@ from paceline.cli.wiring import Home
 from paceline.cli.words import moment, relative
 from paceline.core import ScopeStatus, WindowStatus
 from paceline.core.scopes import SESSIONS
-from paceline.store import Campaign, UnitCounts
+from paceline.engine.looking import total_counts
+from paceline.store import Campaign
 
 UNLIMITED = "none"
 
 
 # -- status --------------------------------------------------------------------------------------
-
-
-def total_counts(counts: dict[str, UnitCounts]) -> dict[str, int]:
-    names = [field.name for field in msgspec.structs.fields(UnitCounts)]
-    return {name: sum(getattr(each, name) for each in counts.values()) for name in names}
 
 
 class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +51,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 def read_status(home: Home, outlook: Outlook) -> Status:
     leader = home.engine_leader()
     campaigns = outlook.campaigns.values()
-    units = total_counts(home.store.counts())
+    units: dict[str, int] = msgspec.structs.asdict(total_counts(home.store.counts()))
     parked = units.pop("parked")
     are_paused = bool(campaigns) and all(campaign.state != "active" for campaign in campaigns)
     leading = "paused" if are_paused else "leading"

@@ -1,17 +1,21 @@
-"""`pause`, `resume`, `cancel`, `retry`, `pool`, `limit`, `cooldown`, `restore`: orders, and what to say of them.
+"""`pause`, `resume`, `cancel`, `delete`, `retry`, `pool`, `limit`, `cooldown`, `restore`: orders, and what is said.
 
 What is ordered is checked and stored by `paceline.engine.orders`, as it is for the API.
 """
 
+import sys
 import time
 from collections.abc import Sequence
 
-from paceline.cli.printing import print_value, say
+import typer
+
+from paceline.cli.printing import one_line, print_value, say
 from paceline.cli.wiring import Home
 from paceline.core.checks import check_limit
 from paceline.core.scopes import SESSIONS
 from paceline.core.settings import AUTO
 from paceline.engine import orders
+from paceline.engine.looking import find_campaign
 from paceline.errors import InvalidInput, InvalidLimit
 from paceline.settings import parse_duration
 
@@ -50,6 +54,17 @@ def cancel_campaign(home: Home, name: str, *, as_json: bool) -> None:
         end_sessions(home, cancelled.running)
     told = f"cancelled {name}: {cancelled.units} units, of which {len(cancelled.running)} ran and are being ended"
     _tell(home, told, as_json, note=False, campaigns=[name], cancelled=cancelled.units, running=cancelled.running)
+
+
+def delete_campaign(home: Home, name: str, *, is_sure: bool, as_json: bool) -> None:
+    """Asks first where someone can answer; a program must say that it is sure."""
+    find_campaign(home.store, name)
+    if not is_sure:
+        if not sys.stdin.isatty():
+            raise InvalidInput(f"deleting {name} forgets all its units and their results; say --yes if you are sure")
+        typer.confirm(f"Delete {one_line(name)} with all its units and their results?", abort=True)
+    orders.delete_campaign(home.store, name, now=time.time())
+    _tell(home, f"deleted {name}; its name may be used again", as_json, note=False, campaign=name)
 
 
 def end_sessions(home: Home, unit_ids: Sequence[str]) -> None:

@@ -59,9 +59,9 @@ class Wait:
             raise error
         self._was_in_touch = True
         self._failing_since = now if self._failing_since is None else self._failing_since
-        if now - self._failing_since >= self._patience:
-            raise error
         if self._next_wait() <= 0:
             raise SlotTimeout(f"no slot within {self._timeout:g} s: {error}") from error
+        if now - self._failing_since >= self._patience:
+            raise error
         await self._clock.sleep(self._pause)
         self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)

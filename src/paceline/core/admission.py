@@ -133,10 +133,13 @@ def settle(books: Books, hot: list[ScopeState]) -> None:
     for scope in hot:
         ready += [lane for lane in scope.run_lanes if lane not in ready] if scope.run_lanes else ()
     aside: list[tuple[Lane, ScopeState]] = []
+    behind: list[ScopeState] = []
     while (found := _foremost(books, hot, ready)) is not None:
         lane, via = found
         head = lane.head
         refusing = blocker(books, lane, head.ticket)
+        if refusing is not None and _is_kept_for_another(refusing, head.ticket):
+            behind.append(refusing)
         if refusing is None:
             _admit(books, head)
             if via is None and not lane.size:
@@ -157,6 +160,8 @@ def settle(books: Books, hot: list[ScopeState]) -> None:
             hot = [scope for scope in hot if scope is not via]
     for lane, scope in aside:
         park(lane, scope)
+    if passed := [scope for scope in behind if scope.rate is not None and scope.rate.kept_for is None]:
+        settle(books, passed)  # what they were behind waits for something else now
 
 
 def _foremost(books: Books, hot: list[ScopeState], ready: list[Lane]) -> tuple[Lane, ScopeState | None] | None:
@@ -182,8 +187,15 @@ def _rank(books: Books, lane: Lane) -> Rank:
 def _is_refused_for_itself(scope: ScopeState, ticket: Ticket, now: float) -> bool:
     """Whether a smaller ticket, or the one that tokens are kept for, might still pass where this one is refused."""
     is_too_large = scope.budget_obstacle(ticket, now) is not None or scope.is_rate_spent(ticket, now)
-    is_behind = scope.rate is not None and scope.rate.is_kept_for_another(ticket)
-    return is_too_large or is_behind or (ticket.spread and scope.gate_reason(ticket, now) == "pacing")
+    return (
+        is_too_large
+        or _is_kept_for_another(scope, ticket)
+        or (ticket.spread and scope.gate_reason(ticket, now) == "pacing")
+    )
+
+
+def _is_kept_for_another(scope: ScopeState, ticket: Ticket) -> bool:
+    return scope.rate is not None and scope.rate.is_kept_for_another(ticket)
 
 
 def _admit(books: Books, waiter: Waiter) -> None:

@@ -82,9 +82,9 @@ class RateWindow(msgspec.Struct):
         rpm, tpm = self.rate.rpm, self.rate.tpm
         waits = []
         if rpm is not None and (over := self.runs + 1 - rpm) > 0:
-            waits.append((self._time_until_gone("runs", over), "runs"))
+            waits.append((self._time_until_gone("runs", over, now), "runs"))
         if tpm is not None and (over := self.tokens + self._needed(ticket, tpm, now) - tpm) > 0:
-            waits.append((self._time_until_gone("tokens", over), "tokens"))
+            waits.append((self._time_until_gone("tokens", over, now), "tokens"))
         if not waits:
             return None
         at, what = max(waits)
@@ -171,9 +171,9 @@ class RateWindow(msgspec.Struct):
         last = self.entries[-1] if self.entries else None
         return last if last is not None and now - last.first_at < ENTRY_SECONDS else None
 
-    def _time_until_gone(self, field: str, over: int) -> float:
+    def _time_until_gone(self, field: str, over: int, now: float) -> float:
         """When so much has left the window; what is kept for another leaves when that one has had its turn."""
-        at = 0.0
+        at = now
         for entry in self.entries:
             at = entry.leaves_at
             over -= getattr(entry, field)

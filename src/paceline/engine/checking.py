@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 
 from paceline.agents import Account, AgentProfile, Task, prepare_run
+from paceline.agents.launch import GatewayAddress
 from paceline.engine.plan import Plan
 from paceline.errors import InvalidInput, InvalidPlan, InvalidSettings
 from paceline.settings import AccountSettings, Settings
@@ -25,6 +26,8 @@ INSTALL = {
 }
 LOGIN_FILES = {"CLAUDE_CONFIG_DIR": (".credentials.json", "claude"), "CODEX_HOME": ("auth.json", "codex login")}
 """Where a CLI keeps its login on Linux, and the command that makes one; other systems have a keychain."""
+ANY_GATEWAY = GatewayAddress("http://127.0.0.1", "token")
+"""For making ready to start what is not started."""
 TOKEN_VARIABLE = "CLAUDE_CODE_OAUTH_TOKEN"
 
 
@@ -41,7 +44,7 @@ def check_plan(plan: Plan, source: str, *, settings: Settings, environ: Mapping[
         raise InvalidPlan(*(f"{source}: {mistake}" for mistake in dict.fromkeys(mistakes)))
 
 
-def check_stored(store: Store, settings: Settings) -> None:
+def check_stored(store: Store, settings: Settings, *, serves_gateway: bool = True) -> None:
     """Campaigns that still have work must find their agents and accounts in the settings of today."""
     counts = store.counts()
     mistakes = []
@@ -50,9 +53,22 @@ def check_stored(store: Store, settings: Settings) -> None:
         if campaign.state == "cancelled" or units is None or not (units.todo or units.running):
             continue
         mistakes += [f"{campaign.name} {trouble}" for trouble in _missing(settings, campaign)]
+        if not serves_gateway:
+            check_gateway(settings, campaign)
     if mistakes:
         way_out = "put it back into paceline.toml, or `paceline cancel` the campaign"
         raise InvalidSettings(*(f"the stored campaign {mistake}; {way_out}" for mistake in mistakes))
+
+
+def check_gateway(settings: Settings, campaign: Campaign) -> None:
+    """For an engine that serves no gateway: no account of the campaign may need one."""
+    through = [name for name in campaign.accounts if name in settings.accounts and settings.accounts[name].via_gateway]
+    if through:
+        raise InvalidSettings(
+            f"{campaign.name} runs on the account {through[0]!r}, whose sessions make their calls through the gateway,"
+            " which only `paceline up` serves; start that and hand it the plan with `paceline add`, or take"
+            " via_gateway out of paceline.toml"
+        )
 
 
 def _missing(settings: Settings, campaign: Campaign) -> list[str]:
@@ -111,7 +127,7 @@ def _launch_troubles(
             command=campaign.command,
         )
         try:
-            prepare_run(profile, task, account, environ)
+            prepare_run(profile, task, account, environ, ANY_GATEWAY)
         except InvalidInput as error:
             text = str(error)
             troubles.append(text if text.startswith("account") else f"unit {unit.id!r}: {text}")

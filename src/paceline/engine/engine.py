@@ -28,7 +28,7 @@ from paceline.engine.lines import Line, Lines
 from paceline.engine.outside import TICKET_PREFIX, OutsideSlots
 from paceline.engine.parking import Parking, accounts_within
 from paceline.engine.remembered import CommandReader, load_governor, save_governor
-from paceline.engine.sessions import LiveSession
+from paceline.engine.sessions import LiveSession, those_that_may_start
 from paceline.engine.settling import Settling
 from paceline.engine.telling import Listeners, start_event, unit_event
 from paceline.errors import EngineBusy, InvalidInput, PacelineError
@@ -142,8 +142,7 @@ class Engine:
         self._settle_ended(now)
         self.store.wake_units(now=now)
         self._fit_lines(now)
-        self.limiter.advance(now)
-        self._take_heard()
+        self._hear_governor(now)
         self._woken.clear()  # whatever woke us is being seen to
         self._launch_granted(now)
         self.leases.tidy(now)
@@ -302,6 +301,7 @@ class Engine:
                 self._take_signals(session, session.read(now), now)
         ending = [session for session in self._live.values() if session.ending is not None]
         if ending:
+            self._hear_governor(now)
             self._save(now)  # the reset is stored before anything else
         for session in ending:
             self._end_session(session, now)
@@ -334,15 +334,15 @@ class Engine:
         self._has_learnt = True
 
     def _settle_ended(self, now: float) -> None:
-        ended = [(session, session.handle.state()) for session in self._live.values()]
         settled: list[tuple[LiveSession, Settled]] = []
-        for session, state in ended:
-            if state.is_over:
+        for session in self._live.values():
+            if (state := session.handle.state()).is_over:
                 outcome, signals = session.conclude(state, now)
                 self._take_signals(session, signals, now)
                 self._report_unsaid(session, outcome, now)
                 settled.append((session, self._settling.settled_session(session, outcome, now)))
         if settled and self._has_learnt:
+            self._hear_governor(now)  # that a window has closed is told before what became of its units
             self._save(now)
         self._store_settled([record for _, record in settled], now)
         for session, record in settled:
@@ -350,10 +350,9 @@ class Engine:
             del self._live[session.unit.id]
             if record.settlement.step == "succeed":
                 self._deadlines.on_try(session.campaign.name, now - (session.unit.started_at or now))
-            if record.settlement.step in ("succeed", "quarantine"):
-                self.governor.release(session.ticket.id, now=now)
-            else:
-                self.governor.abandon(session.ticket.id, now=now)
+            has_worked = record.settlement.step in ("succeed", "quarantine")
+            give_up = self.governor.release if has_worked else self.governor.abandon
+            give_up(session.ticket.id, now=now)
 
     def _report_unsaid(self, session: LiveSession, outcome: Outcome, now: float) -> None:
         """Some agents give up without a word that names the limit: then how they ended is all there is to tell.
@@ -374,7 +373,7 @@ class Engine:
     # -- what starts -------------------------------------------------------------------------
 
     def _fit_lines(self, now: float) -> None:
-        campaigns = self._campaigns.values()
+        campaigns = those_that_may_start(self._campaigns, self._live.values())
         dated = [campaign for campaign in campaigns if campaign.deadline is not None]
         most = self._deadlines.most_to_start(dated, self.store.counts(), now) if dated else {}
         self._lines.fit(campaigns, self.store.claimable(), now, most)
@@ -387,7 +386,8 @@ class Engine:
             return
         self.wake()
 
-    def _take_heard(self) -> None:
+    def _hear_governor(self, now: float) -> None:
+        self.limiter.advance(now)
         heard, self._heard = self._heard, []
         for effect in heard:
             if isinstance(effect, Granted):
@@ -447,7 +447,7 @@ class Engine:
         """Start the session, or say what kept it from starting."""
         try:
             profile = self._agents(line.campaign.agent)
-            order = launch_order(unit, line.campaign, line.account, profile, self._environ)
+            order = launch_order(unit, line.campaign, line.account, profile, self._environ, self.settings.gateway)
             handle = self._executor.start(msgspec.structs.replace(order, stall=self.settings.stall))
         except InvalidInput as error:
             return Outcome(ending="failed", reason=str(error))

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from paceline.agents.launch import Account
+from paceline.agents.launch import Account, GatewayAddress
 from paceline.core import GovernorSettings
 from paceline.core.lifecycle import Policy
 
@@ -17,3 +17,5 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     stall: float | None = None
     policy: Policy = Policy()
     tz: str = "UTC"
+    gateway: GatewayAddress | None = None
+    """Where sessions of accounts with `via_gateway` make their calls; None where nothing serves it."""

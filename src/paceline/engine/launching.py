@@ -3,13 +3,18 @@
 from collections.abc import Mapping
 
 from paceline.agents import AgentProfile
-from paceline.agents.launch import Account, Task, prepare_run
+from paceline.agents.launch import Account, GatewayAddress, Task, prepare_run
 from paceline.executors import Launch
 from paceline.store import Campaign, Unit
 
 
 def launch_order(
-    unit: Unit, campaign: Campaign, account: Account | None, profile: AgentProfile, environ: Mapping[str, str]
+    unit: Unit,
+    campaign: Campaign,
+    account: Account | None,
+    profile: AgentProfile,
+    environ: Mapping[str, str],
+    gateway: GatewayAddress | None,
 ) -> Launch:
     """A conversation that had begun is resumed where the agent can; `InvalidInput` if nothing can be run."""
     assert unit.attempt is not None
@@ -23,7 +28,7 @@ def launch_order(
         session_id=session_id,
         command=campaign.command,
     )
-    run = prepare_run(profile, task, account, environ)
+    run = prepare_run(profile, task, account, environ, gateway)
     return Launch(
         attempt=unit.attempt,
         argv=run.argv,

@@ -99,18 +99,22 @@ class Leases:
         """A slot, or what stood against it when the wait ran out. `hung_up` returns once nobody listens any more."""
         scopes = _check_request(request)
         self._check_open()
-        now = self._clock.now()
         slot = self._asked_before(request, scopes)
-        if slot is None:
-            slot = self._new_slot(request, scopes)
-            verdict = self._outside.ask(slot, now, may_wait=request.wait > 0)
-            self._attend(now)
-            if isinstance(verdict, Deferred):
-                self._tell_deferred(slot, verdict)
-                if request.wait <= 0:
-                    return verdict
+        if slot is not None:
+            self._stay(slot.id)
+            if not self._is_granted(slot.id):
+                return await self._wait(slot, request, hung_up)
+            return await self._stored_grant(slot.id)
+        now = self._clock.now()
+        slot = self._new_slot(request, scopes)
+        verdict = self._outside.ask(slot, now, may_wait=request.wait > 0)
+        self._attend(now)
+        if isinstance(verdict, Deferred):
+            self._tell_deferred(slot, verdict)
+            if request.wait <= 0:
+                return verdict
         if not self._is_granted(slot.id):
-            return await self._wait(slot, request.wait, hung_up)
+            return await self._wait(slot, request, hung_up)
         try:
             return await self._stored_grant(slot.id)
         except BaseException:
@@ -128,7 +132,8 @@ class Leases:
         """Give the slot back; whether there was one to give. Harmless when repeated."""
         self._check_open()
         now = self._clock.now()
-        was_held = self._outside.let_go(slot_id, now)
+        slot = self._outside.find(slot_id)
+        was_held = slot is not None and slot.lease is not None and self._outside.let_go(slot_id, now)
         self._attend(now)
         await self._stored()
         return was_held
@@ -191,10 +196,10 @@ class Leases:
 
     # -- waiting ---------------------------------------------------------------------------------
 
-    async def _wait(self, slot: StoredSlot, seconds: float, hung_up: HungUp | None) -> StoredSlot | Deferred:
+    async def _wait(self, slot: StoredSlot, request: SlotRequest, hung_up: HungUp | None) -> StoredSlot | Deferred:
         call: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._begin_call(slot.id, call)
-        timer = self._clock.call_at(self._clock.now() + seconds, lambda: _settle(call, 0))
+        self._calls.setdefault(slot.id, []).append(call)
+        timer = self._clock.call_at(self._clock.now() + request.wait, lambda: _settle(call, 0))
         listener = asyncio.ensure_future(hung_up() if hung_up is not None else asyncio.Event().wait())
         listener.add_done_callback(lambda _: _settle(call, CallerGone()))
         granted_to = 0
@@ -222,8 +227,8 @@ class Leases:
         await self._stored()
         return slot
 
-    def _begin_call(self, slot_id: str, call: asyncio.Future[int]) -> None:
-        self._calls.setdefault(slot_id, []).append(call)
+    def _stay(self, slot_id: str) -> None:
+        """Somebody is back for it."""
         if (leaving := self._leaving.pop(slot_id, None)) is not None:
             leaving.cancel()
 
@@ -249,9 +254,11 @@ class Leases:
     def _leave(self, slot_id: str) -> None:
         """Nobody waits for it any longer, or is there to hear that it was granted."""
         self._leaving.pop(slot_id, None)
-        if slot_id not in self._calls and not self._is_closed:
-            now = self._clock.now()
-            self._outside.let_go(slot_id, now, was_used=False)
+        if slot_id in self._calls:
+            return
+        now = self._clock.now()
+        self._outside.let_go(slot_id, now, was_used=False)
+        if not self._is_closed:
             self._attend(now)
             self._save_soon()
 

@@ -55,12 +55,14 @@ class Lines:
         """As many tickets in line as there are units to fill them with, up to a few, or to `most` of a campaign."""
         longest = max(SHORTEST_LINE, self._governor.get_limit(SESSIONS) or 0)
         wanted: list[Line] = []
+        kept: set[tuple[str, str]] = set()
         self._troubles.clear()
         for campaign in campaigns:
             for account_name in campaign.accounts or (NO_ACCOUNT,):
                 line = self._line_without_trouble(campaign, account_name, now)
                 if line is None:
                     continue
+                kept.add((campaign.name, account_name))
                 units = claimable.get((campaign.name, None), 0) + claimable.get((campaign.name, account_name), 0)
                 target = min(units, longest, (most or {}).get(campaign.name, units))
                 if campaign.state != "active":
@@ -71,9 +73,16 @@ class Lines:
                     self.give_back(ticket_id, now)
                 wanted += [line] * (target - len(line.waiting))
             self._tell_stranded(campaign, claimable)
+        self._drop_all_but(kept, now)
         wanted += self._passed_by(wanted, now)
         wanted.sort(key=lambda line: self._used(line, now))
         self._governor.request_all([self._ticket(line) for line in wanted], now=now)
+
+    def _drop_all_but(self, kept: set[tuple[str, str]], now: float) -> None:
+        """Nobody is to wait for a campaign that was deleted, or on an account that it does not name any more."""
+        for key in [key for key in self._lines if key not in kept]:
+            for ticket_id in list(self._lines.pop(key).waiting):
+                self.give_back(ticket_id, now)
 
     def _tell_stranded(self, campaign: Campaign, claimable: Mapping[tuple[str, str | None], int]) -> None:
         """Units whose conversation lives on an account that the campaign no longer names wait, and say why."""

@@ -16,7 +16,7 @@ from paceline.store import Campaign, Store, Unit, UnitCounts
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 SCREEN_BYTES = 16 * 1024
-DRAWN_BYTES = 256 * 1024
+DRAWN_BYTES = 64 * 1024
 """A screen is drawn from so much of the end of its recording."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
 
@@ -26,9 +26,13 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 def printable(text: str) -> str:
     """Text from agents and files is hostile: whatever could steer a terminal is replaced; lines and tabs stay."""
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else REPLACEMENT for letter in text)
+    return text if text.isprintable() else "\n".join(map(_printable_line, text.split("\n")))
+
+
+def _printable_line(line: str) -> str:
+    if line.replace("\t", "").isprintable():
+        return line
+    return "".join(letter if letter.isprintable() or letter == "\t" else REPLACEMENT for letter in line)
 
 
 def plain_text(output: bytes) -> str:

@@ -43,7 +43,7 @@ def add_plan(store: Store, plan: Plan, *, update: bool, now: float) -> Added:
 def check_not_cancelled(store: Store, name: str) -> None:
     """A campaign that was given up cannot be added to."""
     if any(campaign.name == name and campaign.state == "cancelled" for campaign in store.campaigns()):
-        raise IllegalStep(f"the campaign {name} was cancelled, which is for good; give the plan another name")
+        raise IllegalStep(f"the campaign {name} was cancelled, which is for good; delete it to use its name again")
 
 
 def pause_campaigns(store: Store, names: Sequence[str] | None, *, now: float) -> list[str]:
@@ -103,7 +103,7 @@ def _chosen(store: Store, names: Sequence[str] | None) -> list[Campaign]:
 
 def _not_cancelled(campaign: Campaign) -> Campaign:
     if campaign.state == "cancelled":
-        raise IllegalStep(f"{campaign.name} is cancelled, which is for good; add its plan under another name")
+        raise IllegalStep(f"{campaign.name} is cancelled, which is for good; delete it to use its name again")
     return campaign
 
 

@@ -352,14 +352,19 @@ def fork_agent(options: Options, channels: tuple[int, int, int]) -> int:
     return pid
 
 
+def die_with(parent: int) -> None:
+    """In a child: be killed when the parent ends, however it ends."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(127)  # it died before it could take us with it
+
+
 def become_agent(options: Options, channels: tuple[int, int, int], parent: int, report_fd: int) -> None:
     """In the child: turns into the agent, or tells the parent why not."""
     doing = "cannot prepare the process"
     try:
         os.setsid()
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(127)  # the supervisor died before it could take us with it
+        die_with(parent)
         for number, fd in enumerate(channels):
             os.dup2(fd, number)
         if options.rows:

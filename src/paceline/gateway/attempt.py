@@ -9,6 +9,7 @@ from collections.abc import Callable
 from paceline.gateway.answer import Answer
 from paceline.gateway.entry import Call
 from paceline.gateway.heads import Header
+from paceline.gateway.unpacking import Unpacker, unpacker_for, without_coding
 from paceline.gateway.upload import Upload
 from paceline.gateway.upstream import AnswerHead, UpstreamBroke, UpstreamConnection
 from paceline.protocols import AnswerReader, answer_reader
@@ -42,13 +43,16 @@ class Attempt:
         self._on_head = on_head
         self._connection: UpstreamConnection | None = None
         """While it is ours."""
+        self._unpacker: Unpacker | None = None
         self._error: list[bytes] = []
         self._error_bytes = 0
 
     @property
-    def error_body(self) -> bytes:
-        """The beginning of an answer that is an error; all of it where it is held back."""
-        return b"".join(self._error)
+    def error_text(self) -> bytes:
+        """The beginning of an answer that is an error, unpacked."""
+        body = b"".join(self._error)
+        unpacker = None if self.head is None else unpacker_for(self.head.lowered)
+        return body if unpacker is None else unpacker.feed(body)
 
     def send(self, connection: UpstreamConnection) -> None:
         """Send all that there is of the request; the rest follows as it comes."""
@@ -77,12 +81,12 @@ class Attempt:
         if self._connection is not None:
             self._connection.pause_answer(is_paused)
 
-    def pass_on(self) -> None:
+    def pass_on(self, own_headers: bytes) -> None:
         """Let the client have what was held back."""
         assert self.head is not None
         self.is_held_back = False
-        self._answer.begin(self.head, self._own_headers)
-        self._answer.write(self.error_body)
+        self._answer.begin(self.head, own_headers)
+        self._answer.write(b"".join(self._error))
 
     # -- what the connection tells -----------------------------------------------------------------
 
@@ -91,7 +95,8 @@ class Attempt:
         self.began_at = asyncio.get_running_loop().time()
         self._on_head(head)
         if head.status < 400:
-            self.reader = answer_reader(head.lowered)
+            self._unpacker = unpacker_for(head.lowered)
+            self.reader = answer_reader(head.lowered if self._unpacker is None else without_coding(head.lowered))
         if head.status in HELD_BACK_STATUSES and self._upload.is_kept:
             self.is_held_back = True
         else:
@@ -99,13 +104,13 @@ class Attempt:
 
     def answer_body(self, data: bytes) -> None:
         if self.reader is not None:
-            self.reader.feed(data)
+            self.reader.feed(data if self._unpacker is None else self._unpacker.feed(data))
         elif self.head is not None and self.head.status >= 400 and self._error_bytes < LONGEST_ERROR:
             self._error.append(data)
             self._error_bytes += len(data)
             if self.is_held_back:
                 if self._error_bytes >= LONGEST_ERROR:
-                    self.pass_on()  # too long to be kept
+                    self.pass_on(self._own_headers)  # too long to be kept
                 return
         self._answer.write(data)
 

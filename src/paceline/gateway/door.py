@@ -108,6 +108,8 @@ class FrontDoor(HttpToolsProtocol):
         """uvicorn's answer to what is not HTTP; never into the middle of another."""
         if self.serving is not None:
             self.serving.refuse(Refused(400, "bad_request", "the rest of this request is not HTTP"))
+        elif self.cycle is not None and self.cycle.response_complete and not self.cycle.keep_alive:
+            self.transport.close()  # it was told before
         else:
             super().send_400_response(msg)
 
@@ -143,10 +145,12 @@ class FrontDoor(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._body_since = None
         cycle: object = self.cycle
-        if isinstance(cycle, Exchange):
-            cycle.upload.end()
-        else:
+        if not isinstance(cycle, Exchange):
             super().on_message_complete()
+            return
+        cycle.upload.end()
+        if cycle.response_complete and not cycle.keep_alive:
+            self.transport.close()  # refused before its body was there: now the client has had time to read that
 
     def _begin_exchange(self) -> None:
         """As uvicorn begins a cycle of its own: at once, or after those that came before on this connection."""

@@ -23,6 +23,7 @@ _OURS = b"x-paceline-"
 _KEY_HEADERS = frozenset({b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key"})
 _READ_HERE = frozenset({b"host", b"origin", b"sec-fetch-site", b"expect"})
 _NOT_PASSED = frozenset({b"host", b"expect"})
+_LOOKED_AT = _KEY_HEADERS | _READ_HERE | HOP_BY_HOP
 
 
 class RequestHead(msgspec.Struct, gc=False):
@@ -158,25 +159,29 @@ class _SortedHeaders:
         named: frozenset[bytes] = frozenset()
         for header in headers:
             name = header[0].lower()
-            if name in _KEY_HEADERS:
+            if name not in _LOOKED_AT and not name.startswith(_OURS):
+                self.passed.append(header)
+            elif name in _KEY_HEADERS:
                 self.keys.append((name, header[1]))
                 self.raw_keys.append(header)
-                continue
-            if name in HOP_BY_HOP:
-                if name == b"connection":
-                    named |= named_by_connection(header[1])
-                elif name == b"transfer-encoding":
-                    self.is_chunked = True
-                continue
-            if name.startswith(_OURS):
-                self.ours[name] = header[1].strip()
-                continue
-            if name in _READ_HERE:
+            elif name == b"connection":
+                named |= named_by_connection(header[1])
+            elif name == b"transfer-encoding":
+                self.is_chunked = _is_chunked(header[1])
+            elif name in _READ_HERE:
                 self.read[name] = header[1].strip()
-            if name not in _NOT_PASSED:
-                self.passed.append(header)
+                if name not in _NOT_PASSED:
+                    self.passed.append(header)
+            elif name not in HOP_BY_HOP:
+                self.ours[name] = header[1].strip()
         if named:
             self.passed = [header for header in self.passed if header[0].lower() not in named]
+
+
+def _is_chunked(transfer_encoding: bytes) -> bool:
+    if transfer_encoding.strip().lower() != b"chunked":
+        raise Refused(400, "bad_header", "transfer-encoding must be chunked, and nothing else")
+    return True
 
 
 def _head_bytes(method: str, target: bytes, authority: bytes, told: _SortedHeaders, keys: list[Header]) -> bytes:

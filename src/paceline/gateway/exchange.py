@@ -22,7 +22,17 @@ from paceline.gateway.refusals import Refused
 from paceline.gateway.sockets import has_hung_up
 from paceline.gateway.upload import KEPT_BYTES, WAITING_BYTES, Upload
 from paceline.gateway.upstream import AnswerHead, UpstreamBroke, UpstreamConnection
-from paceline.protocols import CallReader, earliest_retry, error_body, error_headers, may_send_again, scope_of
+from paceline.protocols import (
+    CallReader,
+    OwnAnswer,
+    answer_when_held,
+    answer_when_out_of_time,
+    earliest_retry,
+    error_body,
+    error_headers,
+    may_send_again,
+    scope_of,
+)
 from paceline.slot import Slot
 
 if TYPE_CHECKING:
@@ -31,8 +41,6 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-GIVEN_RETRY_SECONDS = 30.0
-"""What a client whose wait ran out is told where no time is known."""
 
 
 class ClientFlow(Protocol):
@@ -191,21 +199,24 @@ class Exchange:
         deadline = arrived + (gateway.timeouts.max_wait if call.max_wait is None else call.max_wait)
         refused: Attempt | None = None
         while True:
+            joined_at = gateway.clock.now()
             in_line = gateway.limiter.slot(
                 self._scope,
                 session=call.session,
                 priority=call.priority,
                 since=arrived,
                 tokens=tokens,
-                timeout=max(0.0, deadline - gateway.clock.now()),
+                timeout=max(0.0, deadline - joined_at),
                 on_queued=_joined_line,
             )
             try:
                 async with in_line as slot:
                     refused = await self._try_in_slot(call, slot, deadline)
             except SlotTimeout as timeout:
+                now = gateway.clock.now()
+                self._waited += now - joined_at
                 if refused is None:
-                    raise _wait_ran_out(timeout, gateway.clock.now()) from None
+                    raise _refusal(answer_when_out_of_time(str(timeout), timeout.deferred, now)) from None
                 self._finish(refused)
             except InvalidInput as error:
                 raise Refused(400, "invalid_request", str(error)) from None
@@ -280,7 +291,7 @@ class Exchange:
     def _finish(self, attempt: Attempt) -> None:
         """The client has the whole answer; one that was held back is passed on now."""
         if attempt.is_held_back:
-            attempt.pass_on()
+            attempt.pass_on(self._own_headers())
             self.answer.end([])
         self._complete()
 
@@ -312,8 +323,8 @@ class Exchange:
         measures = self._gateway.measures
         measures.gateway_request_seconds.observe(self._gateway.loop.time() - self._arrived_at)
         measures.gateway_wait_seconds.observe(self._waited)
-        if not self.answer.keep_alive:
-            self._client.transport.close()
+        if not self.answer.keep_alive and self.upload.is_complete:
+            self._client.transport.close()  # else once the body is there: a client that still sends reads nothing
         self._client.on_response_complete()
 
     def _own_headers(self) -> bytes:
@@ -336,15 +347,9 @@ class Exchange:
 
 
 def _joined_line(deferred: Deferred) -> None:
-    """No wait mends an account that a person has to see to."""
-    if deferred.reason == "held":
-        raise Refused(403, "held", deferred.detail)
+    if (answer := answer_when_held(deferred)) is not None:
+        raise _refusal(answer)
 
 
-def _wait_ran_out(timeout: SlotTimeout, now: float) -> Refused:
-    deferred = timeout.deferred
-    if deferred is None:
-        return Refused(429, "wait_ran_out", str(timeout), retry_after=GIVEN_RETRY_SECONDS)
-    retry_after = GIVEN_RETRY_SECONDS if deferred.retry_at is None else deferred.retry_at - now
-    place = "" if deferred.position is None else f"; place {deferred.position} in line"
-    return Refused(429, deferred.reason, f"{timeout} ({deferred.reason}{place})", retry_after=retry_after)
+def _refusal(answer: OwnAnswer) -> Refused:
+    return Refused(answer.status, answer.code, answer.message, retry_after=answer.retry_after)

@@ -45,7 +45,7 @@ class Learning:
         assert head is not None
         now = self._clock.now()
         signals = signals_at_end(
-            call.way.detect_name, head.status, head.lowered, error=attempt.error_body, reader=reader, seen_at=now
+            call.way.detect_name, head.status, head.lowered, error=attempt.error_text, reader=reader, seen_at=now
         )
         if call.has_own_key:  # a client's bad or unpaid key must not hold the account for the others
             signals = [signal for signal in signals if not isinstance(signal, AuthFailed | BillingStop)]

@@ -5,6 +5,7 @@ or whether a request is sent again.
 """
 
 import asyncio
+import logging
 import ssl
 from typing import Protocol, cast
 from urllib.parse import urlsplit
@@ -15,6 +16,8 @@ import msgspec
 from paceline.errors import InvalidInput
 from paceline.gateway.heads import Header, chunk, last_chunk, lowered
 from paceline.gateway.sockets import keep_probing
+
+log = logging.getLogger("paceline.gateway")
 
 HTTP_PORT, HTTPS_PORT = 80, 443
 
@@ -202,6 +205,8 @@ class UpstreamConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if isinstance(error, httptools.HttpParserCallbackError):
+                log.exception("an answer could not be passed on")  # a mistake of ours
             self._is_reusable = False
             if not self._is_whole:
                 self.break_off(f"its answer is not HTTP ({type(error).__name__})")
@@ -264,7 +269,11 @@ class UpstreamConnection(asyncio.Protocol):
             return
         self._is_reusable = self._parser.should_keep_alive()
         lower = lowered(self._headers)
-        self._has_length = self._is_head or status in (204, 304) or _tells_its_end(lower)
+        coding = b"".join([value.lower() for name, value in lower if name == b"transfer-encoding"])
+        if coding not in (b"", b"chunked"):
+            self.break_off("its answer is in a transfer coding that is not known here")
+            return
+        self._has_length = bool(coding) or self._is_head or status in (204, 304) or _has_content_length(lower)
         self._head = AnswerHead(status, self._reason, self._headers, lower)
         self._is_whole = self._is_head
         self._receiver.answer_began(self._head)
@@ -280,11 +289,8 @@ class UpstreamConnection(asyncio.Protocol):
             self._reason, self._headers = b"", []
 
 
-def _tells_its_end(headers: list[Header]) -> bool:
-    for name, value in headers:
-        if name == b"content-length" or (name == b"transfer-encoding" and value.lower().endswith(b"chunked")):
-            return True
-    return False
+def _has_content_length(headers: list[Header]) -> bool:
+    return any(name == b"content-length" for name, _ in headers)
 
 
 class Pool:

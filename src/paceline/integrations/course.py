@@ -12,11 +12,15 @@ import msgspec
 from paceline.core.checks import check_name, check_seconds
 from paceline.core.scopes import path_scopes
 from paceline.core.signals import Signal
+from paceline.core.verdicts import Deferred
 from paceline.errors import InvalidInput, SlotTimeout
 from paceline.protocols import (
     AnswerReader,
     CallReader,
     Family,
+    OwnAnswer,
+    answer_when_held,
+    answer_when_out_of_time,
     detect_name,
     earliest_retry,
     error_body,
@@ -38,8 +42,6 @@ Request = Any
 Response = Any
 Header = tuple[bytes, bytes]
 
-GIVEN_RETRY_SECONDS = 30.0
-"""What a client whose wait ran out is told where no time is known."""
 _LIBRARIES = ("httpx", "httpx2")
 
 
@@ -67,6 +69,20 @@ def place_of(account: str, provider: str | None, max_wait: float, session: str |
         check_name(session, "session")
     provider, name = path.split("/")
     return Place(provider, name, check_seconds(max_wait, "max_wait"), session, priority)
+
+
+class HeldError(Exception):
+    """The account waits for a person, and the request need not."""
+
+    def __init__(self, answer: OwnAnswer) -> None:
+        super().__init__(answer.message)
+        self.answer = answer
+
+
+def refuse_held(deferred: Deferred) -> None:
+    """To be called when a request joins the line."""
+    if (answer := answer_when_held(deferred)) is not None:
+        raise HeldError(answer)
 
 
 class Course:
@@ -99,7 +115,7 @@ class Course:
         """The answer to a request with a subscription's login: it belongs to the vendor's own CLI."""
         key = presented_key(self._headers, self._target)
         sentence = None if key is None else login_refusal(key.value, self.place.provider)
-        return None if sentence is None else self._own_answer(403, "subscription", sentence)
+        return None if sentence is None else self.own_answer(OwnAnswer(403, "subscription", sentence))
 
     def seconds_left(self, now: float) -> float:
         return max(0.0, self.deadline - now)
@@ -108,10 +124,7 @@ class Course:
         """The answer when the wait for a slot has run out: the provider's own refusal, where there was one."""
         if self.refused is not None:
             return self.refused
-        why = error.deferred
-        retry_at = why.retry_at if why is not None else None
-        after = GIVEN_RETRY_SECONDS if retry_at is None else retry_at - now
-        return self._own_answer(429, "slot_timeout", str(error), retry_after=after)
+        return self.own_answer(answer_when_out_of_time(str(error), error.deferred, now))
 
     # -- after ---------------------------------------------------------------------------------------
 
@@ -152,9 +165,10 @@ class Course:
             return None
         return body
 
-    def _own_answer(self, status: int, code: str, message: str, retry_after: float | None = None) -> Response:
-        body = error_body(self._family, status, code, message)
-        return self.library.Response(status, headers=error_headers(retry_after), content=body)
+    def own_answer(self, answer: OwnAnswer) -> Response:
+        """In the words of the provider, so that its SDK raises what it would raise for the provider's own."""
+        body = error_body(self._family, answer.status, answer.code, answer.message)
+        return self.library.Response(answer.status, headers=error_headers(answer.retry_after), content=body)
 
 
 def library_of(request: Request) -> ModuleType:

@@ -16,7 +16,7 @@ from typing import Any
 from paceline.client import Client
 from paceline.core.signals import Signal
 from paceline.errors import InvalidInput, SlotTimeout
-from paceline.integrations.course import Course, Request, Response, lowered, place_of
+from paceline.integrations.course import Course, HeldError, Request, Response, lowered, place_of, refuse_held
 from paceline.limiter import Limiter
 from paceline.protocols import AnswerReader, answer_reader
 from paceline.threads import ThreadSlot
@@ -60,6 +60,8 @@ class AsyncGate:
                 slot = await visit.__aenter__()
             except SlotTimeout as error:
                 return course.ran_out(error, self._now())
+            except HeldError as error:
+                return course.own_answer(error.answer)
             ending = _AsyncEnding(visit, slot)
             try:
                 response = await self._inner.handle_async_request(request)
@@ -83,6 +85,7 @@ class AsyncGate:
             "priority": self._place.priority,
             "since": course.since,
             "timeout": course.seconds_left(self._now()),
+            "on_queued": refuse_held,
         }
         if isinstance(self._gate, Limiter):  # the daemon is not told what a call expects to use
             options["tokens"] = course.tokens
@@ -186,6 +189,8 @@ class SyncGate:
                     slot = visit.enter_context(self._slot(course))
                 except SlotTimeout as error:
                     return course.ran_out(error, self._now())
+                except HeldError as error:
+                    return course.own_answer(error.answer)
                 response = self._inner.handle_request(request)
                 if response.status_code < 400:
                     _report(slot, course.at_head(response, slot.waited, self._now()))
@@ -205,6 +210,7 @@ class SyncGate:
             since=course.since,
             tokens=course.tokens,
             timeout=course.seconds_left(self._now()),
+            on_queued=refuse_held,
         )
 
     def _counted(self, course: Course, response: Response, ending: "_SyncEnding") -> Any:

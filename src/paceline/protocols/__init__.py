@@ -20,7 +20,13 @@ from paceline.protocols.answers import (
     with_pause,
 )
 from paceline.protocols.calls import CallReader
-from paceline.protocols.errors import error_body, error_headers
+from paceline.protocols.errors import (
+    OwnAnswer,
+    answer_when_held,
+    answer_when_out_of_time,
+    error_body,
+    error_headers,
+)
 from paceline.protocols.families import Family, detect_name, family_of, is_counted, model_in_path, scope_of
 from paceline.protocols.keys import PresentedKey, key_place, login_refusal, presented_key, with_key
 from paceline.protocols.usage import AnswerReader, answer_reader
@@ -29,8 +35,11 @@ __all__ = [
     "AnswerReader",
     "CallReader",
     "Family",
+    "OwnAnswer",
     "PresentedKey",
     "answer_reader",
+    "answer_when_held",
+    "answer_when_out_of_time",
     "detect_name",
     "earliest_retry",
     "error_body",

@@ -7,9 +7,12 @@ import math
 
 import msgspec
 
+from paceline.core.verdicts import Deferred
 from paceline.protocols.families import Family
 
 JSON_TYPE = b"application/json"
+GIVEN_RETRY_SECONDS = 30.0
+"""What a client whose wait ran out is told where no time is known."""
 
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
@@ -36,6 +39,29 @@ _GEMINI_STATUSES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
+
+
+class OwnAnswer(msgspec.Struct, frozen=True):
+    """What a client is told in place of the provider's answer."""
+
+    status: int
+    code: str
+    message: str
+    retry_after: float | None = None
+
+
+def answer_when_held(deferred: Deferred) -> OwnAnswer | None:
+    """No wait mends an account that a person has to see to; None where waiting may help."""
+    return OwnAnswer(403, "held", deferred.detail) if deferred.reason == "held" else None
+
+
+def answer_when_out_of_time(message: str, deferred: Deferred | None, now: float) -> OwnAnswer:
+    """The wait for a slot ran out; `deferred` is what held it in the end."""
+    if deferred is None:
+        return OwnAnswer(429, "wait_ran_out", message, GIVEN_RETRY_SECONDS)
+    retry_after = GIVEN_RETRY_SECONDS if deferred.retry_at is None else deferred.retry_at - now
+    place = "" if deferred.position is None else f"; place {deferred.position} in line"
+    return OwnAnswer(429, deferred.reason, f"{message} ({deferred.reason}{place})", retry_after)
 
 
 def error_body(family: Family, status: int, code: str, message: str) -> bytes:

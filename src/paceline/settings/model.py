@@ -59,7 +59,14 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def account(self) -> Account:
         """What starting an agent needs to know of it."""
-        return Account(name=self.name, provider=self.provider, kind=self.kind, env=self.env, key_env=self.key_env)
+        return Account(
+            name=self.name,
+            provider=self.provider,
+            kind=self.kind,
+            env=self.env,
+            key_env=self.key_env,
+            via_gateway=self.via_gateway,
+        )
 
 
 class EngineTable(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,12 +8,14 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from paceline.errors import InvalidInput, StoreBusy, StoreDamaged, StoreError, StoreFull
 from paceline.store.migrations import Migration, migrate, missing
 
+USUAL: Final = "FULL"
+"""Every commit waits for the disk."""
 CACHE_KIB: Final = 16_384
 OPENING_RETRY_SECONDS: Final = 0.005
 LARGEST_IDLE_JOURNAL_BYTES: Final = 64 << 20
@@ -47,7 +49,7 @@ class SqliteFile:
             is_old = bool(missing(connection, self.path, migrations))
         with self._in_our_words():
             self._use_journal()
-            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute(f"PRAGMA synchronous = {USUAL}")
             self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             self._connection.execute(f"PRAGMA journal_size_limit = {LARGEST_IDLE_JOURNAL_BYTES}")
         if is_old:
@@ -66,32 +68,20 @@ class SqliteFile:
                     raise
             time.sleep(OPENING_RETRY_SECONDS)
 
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that is committed at the end of the block, and undone if anything is raised in it."""
-        with self._transaction("BEGIN IMMEDIATE") as connection:
-            yield connection
+        return self._transaction("BEGIN IMMEDIATE")
 
-    @contextmanager
-    def writing_without_wait(self) -> Iterator[sqlite3.Connection]:
+    def writing_without_wait(self) -> AbstractContextManager[sqlite3.Connection]:
         """The same, but it is not waited for the disk: `kill -9` loses nothing of it, a loss of power may.
 
         The next transaction that is waited for takes it along.
         """
-        with self._in_our_words():
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-        try:
-            with self.writing() as connection:
-                yield connection
-        finally:
-            with self._in_our_words():
-                self._connection.execute("PRAGMA synchronous = FULL")
+        return self._transaction("BEGIN IMMEDIATE", synchronous="NORMAL")
 
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
         """Everything read in the block is of one moment; writers are not held up."""
-        with self._transaction("BEGIN") as connection:
-            yield connection
+        return self._transaction("BEGIN")
 
     def close(self) -> None:
         """Harmless when repeated."""
@@ -99,17 +89,22 @@ class SqliteFile:
             self._connection.close()
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str, *, synchronous: str = USUAL) -> Iterator[sqlite3.Connection]:
         connection = self._connection
         with self._in_our_words():
-            connection.execute(begin)
+            if synchronous != USUAL:
+                connection.execute(f"PRAGMA synchronous = {synchronous}")
             try:
+                connection.execute(begin)
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:  # SQLite has undone it already when the disk is full
                     connection.execute("ROLLBACK")
                 raise
+            finally:
+                if synchronous != USUAL:
+                    connection.execute(f"PRAGMA synchronous = {USUAL}")
 
     @contextmanager
     def _in_our_words(self) -> Iterator[None]:

@@ -13,8 +13,12 @@ import { makeUnitPanel } from "./unit.js";
 import { makeUnits } from "./units.js";
 
 const CONNECTIONS = { live: "live", reconnecting: "reconnecting", refused: "not signed in", connecting: "connecting" };
-const REFUSED = "This browser is not signed in to the server any more. Open the address that paceline up printed; paceline token --url prints it again.";
-const AWAY = "The server does not answer. This is the last picture of it; it goes on by itself when the server is back.";
+const REFUSED =
+  "This browser is not signed in to the server any more. Open the address that paceline up printed; " +
+  "paceline token --url prints it again.";
+const AWAY =
+  "The server does not answer. This is the last picture of it; it goes on by itself when the server is back.";
+const STALE_AFTER_MS = 1200; // a connection that comes back at once is not worth a word
 
 const byId = (id) => document.getElementById(id);
 const address = makeAddress();
@@ -29,6 +33,7 @@ const capacity = makeCapacity(byId("capacity"), { refetch });
 const timeline = makeTimeline(byId("timeline"), { openUnit, state: address });
 const events = makeEvents(byId("events"), openUnit);
 
+let staleTimer = 0;
 const live = follow({
   onOverview(overview) {
     for (const section of [strip, campaigns, capacity, units]) section.update(overview);
@@ -44,7 +49,9 @@ const live = follow({
     document.body.dataset.connection = state;
     setText(byId("connection").lastElementChild, CONNECTIONS[state]);
     setText(byId("stale").lastElementChild, state === "refused" ? REFUSED : AWAY);
-    show(byId("stale"), state === "refused" || state === "reconnecting");
+    clearTimeout(staleTimer);
+    if (state === "live") show(byId("stale"), false);
+    else staleTimer = setTimeout(() => show(byId("stale"), true), STALE_AFTER_MS);
   },
   onOtherStore: events.clear,
   onReopened() {

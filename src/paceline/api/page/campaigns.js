@@ -5,25 +5,14 @@ import { emptyState } from "./empty.js";
 import { send } from "./net.js";
 import { segments } from "./segments.js";
 import { announce, attempt, confirmed } from "./telling.js";
-import { clockTime, count, counted, until } from "./words.js";
-
-const SHOWN = [
-  ["done", "done"],
-  ["running", "running"],
-  ["parked", "parked"],
-  ["waiting", "waiting"],
-  ["quarantined", "quarantined"],
-  ["held", "held"],
-  ["cancelled", "cancelled"],
-];
+import { clockTime, count, counted, STATES, until } from "./words.js";
 
 export function makeCampaigns(root, { refetch, showUnits }) {
   const list = el("div", { class: "cards" });
-  const empty = emptyState(
-    "No campaigns yet",
-    "Add one from another terminal; it starts at once.",
-    ["paceline add plan.toml", "paceline demo"],
-  );
+  const empty = emptyState("No campaigns yet", "Add one from another terminal; it starts at once.", [
+    "paceline add plan.toml",
+    "paceline demo",
+  ]);
   root.querySelector(".body").append(list, empty);
   const aside = document.getElementById("campaigns-aside");
 
@@ -33,36 +22,53 @@ export function makeCampaigns(root, { refetch, showUnits }) {
       show(empty, campaigns.length === 0);
       setText(aside, campaigns.length ? counted(campaigns.length, "campaign") : "");
       const shown = campaigns.map((each) => ({ ...each, waits: waitsOf(each.name, news.waits) }));
-      keyed(list, shown, (each) => each.name, () => card(refetch, showUnits));
+      keyed(
+        list,
+        shown,
+        (each) => each.name,
+        (each) => card(each, refetch, showUnits),
+      );
     },
   };
 }
 
-function card(refetch, showUnits) {
+function card({ name }, refetch, showUnits) {
   let last = null;
-  const name = el("h3");
   const state = el("span", { class: "badge" });
+  const bar = segments("Units");
+  const counts = el("ul", { class: "counts" });
   const priority = el("span", { class: "fact", data: { figure: "priority" } });
   const sessions = el("span", { class: "fact", data: { figure: "sessions" } });
   const eta = el("span", { class: "fact", data: { figure: "eta" } });
-  const bar = segments("Units");
-  const counts = el("ul", { class: "counts" });
   const quota = el("p", { class: "quota" }, icon("parked"), el("span"));
   const waits = el("p", { class: "waits" });
-
-  const act = (verb, done) => async () => {
-    await attempt(() => send("POST", `/v1/campaigns/${encodeURIComponent(last.name)}/${verb}`), done?.());
-    refetch();
-  };
-  const switchButton = actionButton({ class: "button small", icon: "paused" }, "Pause", () => act(last.state === "paused" ? "resume" : "pause")());
-  const retry = actionButton({ class: "button small", icon: "retry" }, "Retry", () => act("retry", () => `${last.name}: its failed units are tried again.`)());
-  const cancel = actionButton({ class: "button small quiet-danger", icon: "close" }, "Cancel", async () => {
-    const open = last.units.todo + last.units.running + last.units.held + last.units.quarantined;
-    const text = `${counted(open, "unit")} that ${open === 1 ? "is" : "are"} not done will never be run, and ${counted(last.units.running, "running session")} will be ended. This is for good.`;
-    if (await confirmed(`Cancel ${last.name}?`, text, "Cancel the campaign")) await act("cancel", () => `${last.name} is cancelled.`)();
-  });
-  const node = el("article", { class: "card" },
-    el("div", { class: "card-head" }, name, state, el("div", { class: "buttons" }, retry, switchButton, cancel)),
+  const small = { class: "button small" };
+  const retry = actionButton(
+    { ...small, icon: "retry", "aria-label": `Retry the failed units of ${name}` },
+    "Retry",
+    () => act("retry", `${name}: its failed units are tried again.`),
+  );
+  const pause = actionButton({ ...small, icon: "paused" }, "Pause", () =>
+    act(last.state === "paused" ? "resume" : "pause"),
+  );
+  const cancel = actionButton(
+    { class: "button small quiet-danger", icon: "close", "aria-label": `Cancel ${name}` },
+    "Cancel",
+    async () => {
+      const isSure = await confirmed(`Cancel ${name}?`, cancelWords(last.units), "Cancel the campaign");
+      if (isSure) await act("cancel", `${name} is cancelled.`);
+    },
+  );
+  const node = el(
+    "article",
+    { class: "card", data: { campaign: name } },
+    el(
+      "div",
+      { class: "card-head" },
+      el("h3", { text: name }),
+      state,
+      el("div", { class: "buttons" }, retry, pause, cancel),
+    ),
     bar.node,
     counts,
     el("p", { class: "facts" }, priority, sessions, eta),
@@ -70,39 +76,61 @@ function card(refetch, showUnits) {
     waits,
   );
 
+  async function act(verb, done) {
+    await attempt(() => send("POST", `/v1/campaigns/${encodeURIComponent(name)}/${verb}`), done);
+    refetch();
+  }
+
   function update(campaign) {
-    if (last && last.state !== campaign.state) announce(`${campaign.name} is ${campaign.state}.`);
+    if (last && last.state !== campaign.state) announce(`${name} is ${campaign.state}.`);
     last = campaign;
     const units = { ...campaign.units, waiting: campaign.units.todo - campaign.units.parked };
-    const isOver = campaign.finished;
-    const shownState = campaign.state === "active" && isOver ? "finished" : campaign.state;
-    setText(name, campaign.name);
-    setAttribute(node, "data-campaign", campaign.name);
+    const shownState = campaign.finished ? "finished" : campaign.state;
     setText(state, shownState);
     setAttribute(state, "data-state", shownState);
+    bar.update(units);
+    const present = STATES.filter((each) => units[each]).map((each) => [each, units[each]]);
+    keyed(
+      counts,
+      present,
+      ([each]) => each,
+      ([each]) => countItem(each, () => showUnits(name, each)),
+    );
     setText(priority, `priority ${campaign.priority}`);
     setText(sessions, counted(campaign.running, "active session"));
-    setText(eta, campaign.eta === null ? (isOver ? "" : "ETA not known yet") : `ETA ${clockTime(campaign.eta)}, ${until(campaign.eta)}`);
-    bar.update(units);
-    keyed(counts, SHOWN.filter(([key]) => units[key]), ([key]) => key, ([key, word]) => countItem(key, word, () => showUnits(last.name, key)));
-    for (const [key] of SHOWN) counts.keyedParts.get(key)?.set(units[key]);
+    setText(eta, etaWords(campaign));
     setText(quota.lastChild, campaign.quota ?? "");
     show(quota, Boolean(campaign.quota));
     const isHeldUp = campaign.state === "active" && units.waiting > 0 && campaign.waits.length > 0;
     setText(waits, isHeldUp ? `waits: ${campaign.waits.join("; ")}` : "");
     show(waits, isHeldUp);
-    setText(switchButton.lastChild, campaign.state === "paused" ? "Resume" : "Pause");
-    setIcon(switchButton.firstChild, campaign.state === "paused" ? "running" : "paused");
-    show(switchButton, campaign.state === "paused" || (campaign.state === "active" && !isOver));
-    const failed = campaign.units.quarantined + campaign.units.held;
-    setText(retry.lastChild, `Retry ${count(failed)}`);
-    show(retry, failed > 0 && campaign.state !== "cancelled");
-    show(cancel, campaign.state !== "cancelled" && !(isOver && failed === 0));
-    for (const [button, verb] of [[switchButton, campaign.state === "paused" ? "Resume" : "Pause"], [cancel, "Cancel"], [retry, "Retry the failed units of"]]) {
-      setAttribute(button, "aria-label", `${verb} ${campaign.name}`);
-    }
+    updateButtons(campaign);
   }
+
+  function updateButtons({ state: stored, units, finished }) {
+    const failed = units.quarantined + units.held;
+    const isPaused = stored === "paused";
+    setText(retry.lastChild, `Retry ${count(failed)}`);
+    show(retry, failed > 0 && stored !== "cancelled");
+    setText(pause.lastChild, isPaused ? "Resume" : "Pause");
+    setIcon(pause.firstChild, isPaused ? "running" : "paused");
+    setAttribute(pause, "aria-label", `${isPaused ? "Resume" : "Pause"} ${name}`);
+    show(pause, isPaused || (stored === "active" && !finished));
+    show(cancel, stored !== "cancelled" && !(finished && failed === 0));
+  }
+
   return { node, update };
+}
+
+function cancelWords({ todo, running, held, quarantined }) {
+  const open = todo + running + held + quarantined;
+  const units = `${counted(open, "unit")} that ${open === 1 ? "is" : "are"} not done will never be run`;
+  return `${units}, and ${counted(running, "running session")} will be ended. This is for good.`;
+}
+
+function etaWords({ eta, finished }) {
+  if (eta !== null) return `ETA ${clockTime(eta)}, ${until(eta)}`;
+  return finished ? "" : "ETA not known yet";
 }
 
 /** What holds the lines of a campaign, one for each account it may run on; lines with the same reason are told once. */
@@ -110,8 +138,9 @@ function waitsOf(campaign, waits) {
   return [...new Set(waits.filter((each) => each.campaign === campaign).map((each) => each.detail))];
 }
 
-function countItem(state, word, open) {
+function countItem(state, open) {
   const number = el("b", { data: { figure: state } });
-  const button = el("button", { type: "button", class: `count ${state}`, onclick: open, title: `Show the ${word} units` }, icon(state), number, ` ${word}`);
-  return { node: el("li", {}, button), set: (value) => setText(number, count(value)) };
+  const props = { type: "button", class: `count ${state}`, onclick: open, title: `Show the ${state} units` };
+  const node = el("li", {}, el("button", props, icon(state), number, ` ${state}`));
+  return { node, update: ([, value]) => setText(number, count(value)) };
 }

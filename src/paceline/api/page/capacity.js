@@ -1,6 +1,6 @@
 // A row for each provider, account and model: how full it is, what holds it back, where that belief comes from.
 
-import { actionButton, el, icon, keyed, setAttribute, setText, show } from "./dom.js";
+import { actionButton, el, icon, keyed, partsOf, setAttribute, setText, show } from "./dom.js";
 import { emptyState } from "./empty.js";
 import { numberField } from "./field.js";
 import { send } from "./net.js";
@@ -14,8 +14,11 @@ const PROVIDERS = ["provider", "account", "model"];
 
 export function makeCapacity(root, { refetch }) {
   const list = el("ul", { class: "scopes" });
-  const heading = el("div", { class: "scope-head", "aria-hidden": "true" },
-    ...["Scope", "In flight", "Limit", "Queue", "Cooldown"].map((text) => el("span", { text })));
+  const heading = el(
+    "div",
+    { class: "scope-head", "aria-hidden": "true" },
+    ...["Scope", "In flight", "Limit", "Queue", "Cooldown"].map((text) => el("span", { text })),
+  );
   const empty = emptyState(
     "No capacity in use yet",
     "Accounts and limits appear here once they are configured or a unit has run on them.",
@@ -23,27 +26,38 @@ export function makeCapacity(root, { refetch }) {
   );
   root.querySelector(".body").append(heading, list, empty);
   const aside = document.getElementById("capacity-aside");
-  const parts = new Map();
 
   return {
     update({ capacity }) {
-      const scopes = inTreeOrder(capacity.filter((each) => each.scope !== POOL));
+      const scopes = inTreeOrder(capacity.filter(isWorthARow));
       show(empty, scopes.length === 0);
       show(heading, scopes.length > 0);
       const held = scopes.filter((each) => each.held).length;
       const reduced = scopes.filter((each) => each.auto_reduced).length;
       setText(aside, [held ? `${held} held` : "", reduced ? `${reduced} reduced` : ""].filter(Boolean).join(", "));
-      keyed(list, scopes, (each) => each.scope, (each) => {
-        const part = scopeRow(each, refetch);
-        parts.set(each.scope, part);
-        return part;
-      });
-      for (const name of parts.keys()) if (!list.keyedParts.has(name)) parts.delete(name);
+      keyed(
+        list,
+        scopes,
+        (each) => each.scope,
+        (each) => scopeRow(each, refetch),
+      );
     },
     tick() {
-      for (const part of parts.values()) part.tick();
+      for (const part of partsOf(list)) part.tick();
     },
   };
+}
+
+/** Every scope of a provider has a row; of the others, those that hold something back. */
+function isWorthARow(each) {
+  if (each.scope === POOL) return false;
+  return (
+    PROVIDERS.includes(each.kind) ||
+    each.limit !== null ||
+    each.held ||
+    each.paused_until !== null ||
+    each.windows.length > 0
+  );
 }
 
 /** A scope directly under the one it belongs to; what is no provider's comes last. */
@@ -68,45 +82,69 @@ function scopeRow({ scope, kind }, refetch) {
   let last = null;
 
   const limit = numberField({ label: `Limit of ${scope}`, min: 1, canBeEmpty: true, apply: setLimit });
-  const cooldown = numberField({ label: `Cooldown of ${scope} in milliseconds`, min: 0, suffix: "ms", apply: setCooldown });
+  const cooldown = numberField({
+    label: `Cooldown of ${scope} in milliseconds`,
+    min: 0,
+    suffix: "ms",
+    apply: setCooldown,
+  });
   const dots = el("span", { class: "dots", "aria-hidden": "true" });
   const flight = el("b", { data: { figure: "in_flight" } });
   const effective = el("span", { class: "effective" });
   const queue = el("span", { class: "queue", data: { figure: "queued" } });
   const pause = el("p", { class: "line paused" }, icon("paused"), el("span"));
-  const restore = actionButton({ class: "button small", icon: "retry", "aria-label": `Restore ${scope}` }, "Restore", () => back("is back at its configured limit"));
-  const lift = actionButton({ class: "button small", icon: "retry", "aria-label": `Restore ${scope}` }, "Restore", () => back("is in use again"));
+  const restoring = { class: "button small", icon: "retry", "aria-label": `Restore ${scope}` };
+  const restore = actionButton(restoring, "Restore", () => back("is back at its configured limit"));
+  const lift = actionButton(restoring, "Restore", () => back("is in use again"));
   const reduced = el("div", { class: "banner reduced" }, icon("warning"), el("span"), restore);
   const held = el("div", { class: "banner held" }, icon("held"), el("span"), lift);
   const windows = el("ul", { class: "windows" });
-  const node = el("li", { class: "scope", data: { scope, depth: String(path.length) } },
-    el("div", { class: "scope-row" },
+  const node = el(
+    "li",
+    { class: "scope", data: { scope, depth: String(path.length) } },
+    el(
+      "div",
+      { class: "scope-row" },
       el("div", { class: "scope-name" }, el("span", { class: "last", text: path.at(-1), title: scope })),
       el("div", { class: "cell flight", "data-label": "In flight" }, flight, dots),
       el("div", { class: "cell", "data-label": "Limit" }, limit.node, effective),
       el("div", { class: "cell", "data-label": "Queue" }, queue),
-      el("div", { class: "cell", "data-label": "Cooldown" }, isProvider ? cooldown.node : el("span", { class: "muted", text: NOTHING })),
+      el(
+        "div",
+        { class: "cell", "data-label": "Cooldown" },
+        isProvider ? cooldown.node : el("span", { class: "muted", text: NOTHING }),
+      ),
     ),
-    held, reduced, pause, windows,
+    held,
+    reduced,
+    pause,
+    windows,
   );
 
+  const address = (what) => `/concurrency/${what}/${encodeURIComponent(scope)}`;
+
   async function setLimit(value) {
-    const path = `/concurrency/limits/${encodeURIComponent(scope)}`;
-    if (value === null) {
-      const text = `All that waits for ${scope} may enter at once, as far as other limits allow. What was learnt of it is forgotten.`;
-      if (!(await confirmed(`Remove the limit of ${scope}?`, text, "Remove the limit"))) return false;
-      return attempt(() => send("DELETE", path), `${scope} has no limit of its own now.`).finally(refetch);
+    if (value !== null) {
+      return changed(() => send("PUT", address("limits"), { limit: value }), `The limit of ${scope} is ${value} now.`);
     }
-    return attempt(() => send("PUT", path, { limit: value }), `The limit of ${scope} is ${value} now.`).finally(refetch);
+    const text = "All that waits there may enter, as far as other limits allow. What was learnt of it is forgotten.";
+    const isSure = await confirmed(`Remove the limit of ${scope}?`, text, "Remove the limit");
+    return isSure && changed(() => send("DELETE", address("limits")), `${scope} has no limit of its own now.`);
   }
 
-  async function setCooldown(value) {
-    return attempt(() => send("PUT", `/concurrency/cooldown/${encodeURIComponent(scope)}`, { cooldownMs: value }), `The cooldown of ${scope} is ${value} ms now.`).finally(refetch);
+  function setCooldown(value) {
+    const done = `The cooldown of ${scope} is ${value} ms now.`;
+    return changed(() => send("PUT", address("cooldown"), { cooldownMs: value }), done);
   }
 
-  async function back(words) {
-    await attempt(() => send("POST", `/concurrency/restore/${encodeURIComponent(scope)}`), `${scope} ${words}.`);
+  function back(words) {
+    return changed(() => send("POST", address("restore")), `${scope} ${words}.`);
+  }
+
+  async function changed(action, done) {
+    const isTaken = await attempt(action, done);
     refetch();
+    return isTaken;
   }
 
   function update(status) {
@@ -114,12 +152,16 @@ function scopeRow({ scope, kind }, refetch) {
     if (last && !last.auto_reduced && status.auto_reduced) announce(`${scope}: ${status.notice}`);
     last = status;
     const used = status.in_flight + status.cooling;
-    setText(flight, status.limit === null ? count(status.in_flight) : `${count(status.in_flight)}/${count(status.limit)}`);
+    setText(flight, count(status.in_flight) + (status.limit === null ? "" : `/${count(status.limit)}`));
     drawDots(dots, status);
-    setAttribute(dots.parentNode, "title", status.cooling ? `${counted(status.cooling, "released slot")} still cooling down` : null);
+    setAttribute(
+      dots.parentNode,
+      "title",
+      status.cooling ? `${counted(status.cooling, "released slot")} still cooling down` : null,
+    );
     limit.update(status.configured);
     setText(effective, status.limit === status.configured ? "" : `effective ${count(status.limit)}`);
-    setText(queue, status.queued ? `${count(status.queued)}` : "0");
+    setText(queue, count(status.queued));
     node.classList.toggle("idle", used === 0 && !status.queued);
     cooldown.update(Math.round(status.cooldown * 1000));
     const learnt = learntWords(status);
@@ -127,7 +169,12 @@ function scopeRow({ scope, kind }, refetch) {
     show(reduced, learnt !== "" && !status.held);
     setText(held.children[1], `held: ${status.held ?? ""}`);
     show(held, Boolean(status.held));
-    keyed(windows, byLength(status.windows), (each) => each.name, () => windowRow());
+    keyed(
+      windows,
+      byLength(status.windows),
+      (each) => each.name,
+      () => windowRow(),
+    );
     tick();
   }
 
@@ -137,7 +184,7 @@ function scopeRow({ scope, kind }, refetch) {
     const isPaused = until !== null && until > now();
     show(pause, isPaused);
     if (isPaused) setText(pause.lastChild, `paused after a refusal, goes on in ${countdown(until - now())}`);
-    for (const part of windows.keyedParts?.values() ?? []) part.tick();
+    for (const part of partsOf(windows)) part.tick();
   }
 
   return { node, update, tick };
@@ -162,6 +209,7 @@ function drawDots(node, { limit, in_flight: live, cooling }) {
     node.replaceChildren(bar);
     return;
   }
-  const kind = (at) => (at < live ? (limit !== null && at >= limit ? "over" : "taken") : at < live + cooling ? "cooling" : "free");
+  const kind = (at) =>
+    at < live ? (limit !== null && at >= limit ? "over" : "taken") : at < live + cooling ? "cooling" : "free";
   node.replaceChildren(...Array.from({ length: places }, (_, at) => el("i", { class: kind(at) })));
 }

@@ -1,7 +1,8 @@
 // In flight against the effective limit of one scope, drawn by uPlot.
 
 import { el, setAttribute } from "./dom.js";
-import { clockTime, now } from "./words.js";
+import { PIXELS } from "./lanes.js";
+import { clockSeconds, clockTime, now } from "./words.js";
 
 const HEIGHT = 150;
 const Plot = () => window.uPlot;
@@ -10,7 +11,7 @@ export function makeChart() {
   const node = el("div", { class: "chart", role: "img" });
   let plot = null;
   let series = null;
-  let hours = 6;
+  let seconds = 0;
   let drawnAt = 0;
 
   new ResizeObserver(() => {
@@ -26,21 +27,25 @@ export function makeChart() {
   function draw() {
     if (!series || !node.clientWidth) return;
     drawnAt = now();
-    const data = columns(series.points, drawnAt - hours * 3600, drawnAt);
-    plot ??= build(node, data, () => [drawnAt - hours * 3600, drawnAt]);
+    const data = columns(series.points, drawnAt - seconds, drawnAt);
+    plot ??= build(node, data, () => [drawnAt - seconds, drawnAt]);
     plot.setData(data);
     const latest = series.points.at(-1);
-    setAttribute(node, "aria-label", `${series.scope}: ${latest?.in_flight ?? 0} in flight, limit ${latest?.limit ?? "none"}`);
+    setAttribute(
+      node,
+      "aria-label",
+      `${series.scope}: ${latest?.in_flight ?? 0} in flight, limit ${latest?.limit ?? "none"}`,
+    );
   }
 
   return {
     node,
-    update(chosen, shownHours) {
-      [series, hours] = [chosen, shownHours];
+    update(chosen, shownSeconds) {
+      [series, seconds] = [chosen, shownSeconds];
       draw();
     },
     tick() {
-      if (now() - drawnAt > hours) draw();
+      if (now() - drawnAt > seconds / PIXELS) draw();
     },
   };
 }
@@ -60,7 +65,12 @@ function build(node, data, range) {
   const uPlot = Plot();
   const stepped = uPlot.paths.stepped({ align: 1 });
   const font = `11px ${style.fontFamily}`;
-  const axis = { stroke: colour("--muted"), font, grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+  const axis = {
+    stroke: colour("--muted"),
+    font,
+    grid: { stroke: colour("--line"), width: 1 },
+    ticks: { show: false },
+  };
   const options = {
     width: node.clientWidth,
     height: HEIGHT,
@@ -72,12 +82,26 @@ function build(node, data, range) {
       y: { range: (_, low, high) => [0, Math.max(2, Math.ceil((high ?? 1) * 1.15))] },
     },
     axes: [
-      { ...axis, size: 24, gap: 4, space: 64, values: (_, splits) => splits.map((at) => clockTime(at).slice(-5)) },
+      {
+        ...axis,
+        size: 24,
+        gap: 4,
+        space: 64,
+        values: (_, splits, __, ___, step) =>
+          splits.map((at) => (step < 60 ? clockSeconds(at) : clockTime(at).slice(-5))),
+      },
       { ...axis, size: 44, gap: 6, space: 28, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] },
     ],
     series: [
       {},
-      { label: "in flight", stroke: colour("--running"), fill: `${colour("--running")}2e`, width: 1.5, paths: stepped, points: { show: false } },
+      {
+        label: "in flight",
+        stroke: colour("--running"),
+        fill: `${colour("--running")}2e`,
+        width: 1.5,
+        paths: stepped,
+        points: { show: false },
+      },
       { label: "limit", stroke: colour("--text"), dash: [5, 4], width: 1.25, paths: stepped, points: { show: false } },
     ],
   };

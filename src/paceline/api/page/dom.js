@@ -1,4 +1,4 @@
-// Elements, made and patched by hand. Text goes in as text nodes only: what an agent printed can never become an element.
+// Elements, made and patched by hand. Text goes in as text only: what an agent printed can never become an element.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -77,6 +77,11 @@ export function keyed(parent, items, keyOf, make) {
     else parent.insertBefore(part.node, place);
     part.update?.(item);
   }
+}
+
+/** What `keyed` has made for the children of `parent`. */
+export function partsOf(parent) {
+  return parent.keyedParts?.values() ?? [];
 }
 
 /** A button with a symbol, a label and an action. */

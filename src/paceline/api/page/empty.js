@@ -3,7 +3,9 @@
 import { el } from "./dom.js";
 
 export function emptyState(title, text, commands = []) {
-  return el("div", { class: "empty" },
+  return el(
+    "div",
+    { class: "empty" },
     el("h3", { text: title }),
     el("p", { text }),
     ...commands.map((command) => el("code", { text: command })),

@@ -7,27 +7,48 @@ import { clockSeconds, span, wholeMoment } from "./words.js";
 const MOST_KEPT = 500;
 const KINDS = ["unit", "scope", "window", "account", "slot", "engine", "control"];
 const TONES = {
-  "unit.done": "done", "unit.started": "running", "unit.resumed": "running", "unit.parked": "parked",
-  "unit.failed": "failed", "unit.quarantined": "failed", "unit.held": "held", "account.held": "held",
-  "window.closed": "parked", "window.reopened": "done", "scope.paused": "parked", "scope.limit_reduced": "failed",
+  "unit.done": "done",
+  "unit.started": "running",
+  "unit.resumed": "running",
+  "unit.parked": "parked",
+  "unit.failed": "failed",
+  "unit.quarantined": "failed",
+  "unit.held": "held",
+  "account.held": "held",
+  "window.closed": "parked",
+  "window.reopened": "done",
+  "scope.paused": "parked",
+  "scope.limit_reduced": "failed",
 };
 
 export function makeEvents(root, openUnit) {
   const body = root.querySelector(".body");
   const kept = [];
   const waiting = [];
-  const text = el("input", { type: "search", placeholder: "Filter", "aria-label": "Filter events by text", oninput: draw });
-  const kind = el("select", { "aria-label": "Kind of events", onchange: draw },
+  const text = el("input", {
+    type: "search",
+    placeholder: "Filter",
+    "aria-label": "Filter events by text",
+    oninput: draw,
+  });
+  const kind = el(
+    "select",
+    { "aria-label": "Kind of events", onchange: draw },
     el("option", { value: "", text: "All kinds" }),
     ...KINDS.map((name) => el("option", { value: name, text: name })),
   );
   const list = el("ol", { class: "event-list", tabindex: "0", "aria-label": "Events, newest first" });
-  const held = el("button", { type: "button", class: "button small held-back", hidden: true, onclick: () => flush(true) });
+  const held = el("button", {
+    type: "button",
+    class: "button small held-back",
+    hidden: true,
+    onclick: () => flush(true),
+  });
   const empty = emptyState("Nothing has happened yet", "Every start, park, limit and order shows up here.");
   root.querySelector(".controls").append(text, kind);
   body.append(held, empty, list);
   body.addEventListener("pointerleave", () => flush());
-  list.addEventListener("blur", () => flush());
+  list.addEventListener("focusout", () => flush());
   let frame = 0;
 
   /** New lines would move what is under the pointer or selected. */
@@ -39,13 +60,13 @@ export function makeEvents(root, openUnit) {
 
   function add(event) {
     waiting.push(event);
+    if (waiting.length > MOST_KEPT) waiting.shift(); // a page that nobody looks at draws nothing
     if (!frame) frame = requestAnimationFrame(() => flush());
   }
 
   function flush(isAsked = false) {
     frame = 0;
-    if (waiting.length > MOST_KEPT) waiting.splice(0, waiting.length - MOST_KEPT);
-    if (!isAsked && list.scrollTop >= 0 && isBeingRead()) {
+    if (!isAsked && kept.length > 0 && isBeingRead()) {
       setText(held, `${waiting.length} new`);
       show(held, waiting.length > 0);
       return;
@@ -61,11 +82,20 @@ export function makeEvents(root, openUnit) {
 
   function draw() {
     const wanted = text.value.trim().toLowerCase();
-    const shown = kept.filter((event) => (!kind.value || event.name.startsWith(`${kind.value}.`)) && (!wanted || lineOf(event).toLowerCase().includes(wanted)));
+    const shown = kept.filter(
+      (event) =>
+        (!kind.value || event.name.startsWith(`${kind.value}.`)) &&
+        (!wanted || lineOf(event).toLowerCase().includes(wanted)),
+    );
     setText(empty.firstChild, kept.length ? "No event matches" : "Nothing has happened yet");
     show(empty, shown.length === 0);
     show(list, shown.length > 0);
-    keyed(list, shown, (event) => event.id, (event) => ({ node: row(event, openUnit) }));
+    keyed(
+      list,
+      shown,
+      (event) => event.id,
+      (event) => ({ node: row(event, openUnit) }),
+    );
   }
 
   function clear() {
@@ -80,10 +110,13 @@ export function makeEvents(root, openUnit) {
 function row(event, openUnit) {
   const subject = event.name.startsWith("unit.") ? event.unit : event.scope;
   const what = whatOf(event.name);
-  const name = event.unit && event.name.startsWith("unit.")
-    ? el("button", { type: "button", class: "link", text: event.unit, onclick: () => openUnit(event.unit) })
-    : el("span", { class: "subject", text: subject ?? "" });
-  return el("li", { class: "event", data: { tone: TONES[event.name] ?? "" } },
+  const name =
+    event.unit && event.name.startsWith("unit.")
+      ? el("button", { type: "button", class: "link", text: event.unit, onclick: () => openUnit(event.unit) })
+      : el("span", { class: "subject", text: subject ?? "" });
+  return el(
+    "li",
+    { class: "event", data: { tone: TONES[event.name] ?? "" } },
     el("time", { text: clockSeconds(event.at), title: wholeMoment(event.at) }),
     el("span", { class: "what", text: what }),
     el("span", { class: "rest" }, name, el("span", { class: "detail", text: detailOf(event) })),
@@ -92,7 +125,10 @@ function row(event, openUnit) {
 
 /** Without what stands beside it anyway; orders of people and programs are called that. */
 function whatOf(name) {
-  return name.replace(/^(unit|scope)\./, "").replace(/^control\./, "order ").replace(/[._]/g, " ");
+  return name
+    .replace(/^(unit|scope)\./, "")
+    .replace(/^control\./, "order ")
+    .replace(/[._]/g, " ");
 }
 
 function lineOf(event) {
@@ -106,10 +142,18 @@ function detailOf({ name, at, scope, fields }) {
   const parts = [];
   if (fields.reason) parts.push(fields.reason);
   for (const [key, value] of Object.entries(fields)) {
-    if (value === null || value === undefined || ["reason", "ticket", "attempt", "session_id", "attempts", "slot", "signal"].includes(key)) continue;
+    if (
+      value === null ||
+      value === undefined ||
+      ["reason", "ticket", "attempt", "session_id", "attempts", "slot", "signal"].includes(key)
+    )
+      continue;
     if (key === "exit_code" && name.startsWith("unit.")) continue;
     const isMoment = key.endsWith("_at") || key === "until";
-    const shown = isMoment && typeof value === "number" ? `${clockSeconds(value)} (${value > at ? `in ${span(value - at)}` : "past"})` : printed(value);
+    const shown =
+      isMoment && typeof value === "number"
+        ? `${clockSeconds(value)} (${value > at ? `in ${span(value - at)}` : "past"})`
+        : printed(value);
     parts.push(`${key.replaceAll("_", " ")} ${shown}`);
   }
   return parts.join(", ");

@@ -9,15 +9,26 @@ import { el, icon, setAttribute, show } from "./dom.js";
 export function numberField({ label, min, canBeEmpty = false, stepper = false, suffix = "", apply }) {
   let known = null;
   const input = el("input", {
-    type: "text", inputmode: "numeric", autocomplete: "off", spellcheck: "false", maxlength: "9",
-    "aria-label": label, placeholder: canBeEmpty ? "none" : "", class: "number",
+    type: "text",
+    inputmode: "numeric",
+    autocomplete: "off",
+    spellcheck: "false",
+    maxlength: "9",
+    "aria-label": label,
+    placeholder: "none",
+    class: "number",
   });
-  const submit = el("button", { type: "submit", class: "button apply", "aria-label": `Apply: ${label}`, hidden: true }, icon("check"));
-  const step = (by, name, symbol) => el(
+  const submit = el(
     "button",
-    { type: "button", class: "button step", "aria-label": `${name}: ${label}`, onclick: () => stepBy(by) },
-    icon(symbol),
+    { type: "submit", class: "button apply", "aria-label": `Apply: ${label}`, hidden: true },
+    icon("check"),
   );
+  const step = (by, name, symbol) =>
+    el(
+      "button",
+      { type: "button", class: "button step", "aria-label": `${name}: ${label}`, onclick: () => stepBy(by) },
+      icon(symbol),
+    );
   const parts = stepper ? [step(-1, "One less", "minus"), input, step(1, "One more", "plus")] : [input];
   if (suffix) parts.push(el("span", { class: "suffix", text: suffix }));
   const node = el("form", { class: "field", onsubmit: onSubmit, novalidate: true }, ...parts, submit);

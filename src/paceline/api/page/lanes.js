@@ -3,16 +3,29 @@
 import { el, setAttribute, setText, show } from "./dom.js";
 import { clockSeconds, clockTime, counted, now, span } from "./words.js";
 
+export const PIXELS = 600; // about how many a time line is wide: what moves by less need not be drawn
+
 const [LEFT, RIGHT, HEAD, AXIS] = [44, 20, 20, 22];
 const GAP = 12;
 const MOST_HEIGHT = 420;
 const ENDED_ALPHA = 0.78;
+const STEPS = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600];
 const COLOURS = {
-  running: "--running", done: "--done", parked: "--parked", failed: "--failed", quarantined: "--failed", held: "--held",
+  running: "--running",
+  done: "--done",
+  parked: "--parked",
+  failed: "--failed",
+  quarantined: "--failed",
+  held: "--held",
 };
 const MARK_WORDS = {
-  rate_limited: "429", overloaded: "the provider is overloaded", window_closed: "window spent", window_reopened: "window open again",
-  limit_step: "limit step", platform_limit: "the provider’s own limit", account_held: "account held",
+  rate_limited: "429",
+  overloaded: "the provider is overloaded",
+  window_closed: "window spent",
+  window_reopened: "window open again",
+  limit_step: "limit step",
+  platform_limit: "the provider’s own limit",
+  account_held: "account held",
 };
 
 export function makeLanes(openUnit) {
@@ -20,7 +33,7 @@ export function makeLanes(openUnit) {
   const tip = el("p", { class: "tip", hidden: true });
   const node = el("div", { class: "lanes" }, canvas, tip);
   let data = null;
-  let hours = 6;
+  let seconds = 0;
   let groups = [];
   let hits = [];
   let drawnAt = 0;
@@ -66,7 +79,7 @@ export function makeLanes(openUnit) {
     const pen = canvas.getContext("2d");
     pen.scale(ratio, ratio);
     pen.font = `11px ${colours.fontFamily}`;
-    const [from, to] = [drawnAt - hours * 3600, drawnAt];
+    const [from, to] = [drawnAt - seconds, drawnAt];
     const atX = (at) => LEFT + ((Math.max(from, Math.min(to, at)) - from) / (to - from)) * (width - LEFT - RIGHT);
     hits = [];
     drawGrid(pen, { from, to, atX, width, height, colour });
@@ -79,17 +92,18 @@ export function makeLanes(openUnit) {
 
   return {
     node,
-    update(timeline, shownHours) {
-      [data, hours] = [timeline, shownHours];
+    update(timeline, shownSeconds) {
+      [data, seconds] = [timeline, shownSeconds];
       groups = grouped(timeline);
       const refusals = timeline.marks.filter((mark) => mark.kind === "rate_limited").length;
       const closings = timeline.marks.filter((mark) => mark.kind === "window_closed").length;
-      const label = `${counted(timeline.sessions.length, "session")} in the last ${counted(hours, "hour")}, ${counted(refusals, "429")}, ${counted(closings, "closed window")}`;
-      setAttribute(canvas, "aria-label", label);
+      const sessions = `${counted(timeline.sessions.length, "session")} in the last ${span(seconds)}`;
+      const marks = `${counted(refusals, "429")}, ${counted(closings, "closed window")}`;
+      setAttribute(canvas, "aria-label", `${sessions}, ${marks}`);
       draw();
     },
     tick() {
-      if (now() - drawnAt > hours) draw(); // a pixel is a few seconds wide
+      if (now() - drawnAt > seconds / PIXELS) draw();
     },
   };
 }
@@ -143,7 +157,7 @@ function drawGrid(pen, { from, to, atX, width, height, colour }) {
   pen.lineWidth = 1;
   pen.textAlign = "center";
   pen.textBaseline = "alphabetic";
-  const step = [300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600].find((each) => ((to - from) / each) * 64 < width - LEFT - RIGHT) ?? 43200;
+  const step = STEPS.find((each) => ((to - from) / each) * 64 < width - LEFT - RIGHT) ?? STEPS.at(-1);
   const offset = new Date(from * 1000).getTimezoneOffset() * 60;
   for (let at = Math.ceil((from - offset) / step) * step + offset; at <= to; at += step) {
     const x = Math.round(atX(at)) + 0.5;
@@ -151,7 +165,8 @@ function drawGrid(pen, { from, to, atX, width, height, colour }) {
     pen.moveTo(x, 2);
     pen.lineTo(x, height - AXIS + 4);
     pen.stroke();
-    if (x > LEFT + 8 && x < width - 14) pen.fillText(clockTime(at).slice(-5), x, height - 6);
+    if (x > LEFT + 8 && x < width - 14)
+      pen.fillText(step < 60 ? clockSeconds(at) : clockTime(at).slice(-5), x, height - 6);
   }
 }
 
@@ -163,7 +178,7 @@ function drawGroup(pen, group, { top, pitch, atX, from, to, width, colour, hits 
     const [left, right] = [atX(band.from), Math.max(atX(band.from) + 2, atX(band.to ?? to))];
     hatch(pen, left, lanesTop - 2, right - left, bottom - lanesTop + 4, colour("--parked"));
     const end = band.to === null ? "still closed" : `open again at ${clockTime(band.to)}`;
-    const words = `${band.scope}: window spent at ${clockTime(band.from)}, ${end}${band.detail ? `; ${band.detail}` : ""}`;
+    const words = `${band.scope}: window spent at ${clockTime(band.from)}, ${end}; ${band.detail}`;
     hits.push({ left, right, top: lanesTop - 2, bottom: bottom + 2, words });
   }
   for (const bar of group.bars) {
@@ -177,7 +192,8 @@ function drawGroup(pen, group, { top, pitch, atX, from, to, width, colour, hits 
     pen.globalAlpha = kind === "running" ? 1 : ENDED_ALPHA;
     pen.fill();
     pen.globalAlpha = 1;
-    const words = `${bar.unit}: ${kind ?? "ended"} ${bar.ended_at === null ? "for" : "after"} ${span((bar.ended_at ?? to) - bar.started_at)}, from ${clockSeconds(bar.started_at)}`;
+    const lasted = `${bar.ended_at === null ? "for" : "after"} ${span((bar.ended_at ?? to) - bar.started_at)}`;
+    const words = `${bar.unit}: ${kind} ${lasted}, from ${clockSeconds(bar.started_at)}`;
     hits.push({ left: left - 1, right: right + 1, top: y - 1, bottom: y + pitch, words, unit: bar.unit });
   }
   pen.fillStyle = colour("--muted");
@@ -188,12 +204,12 @@ function drawGroup(pen, group, { top, pitch, atX, from, to, width, colour, hits 
     if (mark.at < from) continue;
     drawMark(pen, mark, { x: Math.round(atX(mark.at)) + 0.5, top: lanesTop, bottom, colour });
     const x = atX(mark.at);
-    const words = `${clockSeconds(mark.at)} ${mark.scope}: ${MARK_WORDS[mark.kind] ?? mark.kind}${mark.detail ? `, ${mark.detail}` : ""}`;
+    const words = `${clockSeconds(mark.at)} ${mark.scope}: ${MARK_WORDS[mark.kind] ?? mark.kind}, ${mark.detail}`;
     hits.push({ left: x - 5, right: x + 5, top: lanesTop - 12, bottom: bottom + 8, words });
   }
 }
 
-/** A stem through the lanes with a head of its own shape: a triangle for a 429, a flag for a hold, below it a square for a step. */
+/** A stem through the lanes. Its shape tells what it is: a triangle a 429, a flag a hold, a square below a step. */
 function drawMark(pen, mark, { x, top, bottom, colour }) {
   const isRefusal = mark.kind === "rate_limited" || mark.kind === "overloaded";
   const isHeld = mark.kind === "account_held";

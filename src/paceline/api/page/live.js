@@ -1,11 +1,13 @@
 // The live connection: one event stream, and one overview that is fetched anew when something happened.
 
 import { get } from "./net.js";
+import { paced } from "./paced.js";
 import { learnServerTime } from "./words.js";
 
 const REFETCH_MS = 500;
 const RETRY_MS = 2000;
-const IDLE_REFETCH_MS = 4000;
+const IDLE_REFETCH_MS = 4000; // countdowns run out without an event
+const FIRST_EVENTS = 200;
 
 /**
  * Calls `onOverview(overview)`, `onEvent(event)`, `onConnection("live" | "reconnecting" | "refused")`, `onReopened()`
@@ -17,10 +19,7 @@ export function follow({ onOverview, onEvent, onConnection, onReopened, onOtherS
   let lastId = null;
   let connection = null;
   let wasLost = false;
-  let isFetching = false;
-  let isWanted = false;
-  let fetchedAt = -Infinity;
-  let timer = 0;
+  const refetch = paced(fetchOverview, REFETCH_MS);
 
   function told(state) {
     if (state === connection) return;
@@ -28,48 +27,48 @@ export function follow({ onOverview, onEvent, onConnection, onReopened, onOtherS
     onConnection(state);
   }
 
-  /** At most two a second, never two at once, none while nobody looks. */
-  function refetch() {
-    isWanted = true;
-    if (isFetching || timer || document.hidden) return;
-    const wait = Math.max(0, fetchedAt + REFETCH_MS - performance.now());
-    timer = setTimeout(fetchOverview, wait);
+  function lost(state) {
+    wasLost = true;
+    told(state);
+    setTimeout(refetch, RETRY_MS);
+  }
+
+  /** The server answers and tells what happens. */
+  function found() {
+    if (stream?.readyState !== EventSource.OPEN) return;
+    told("live");
+    if (wasLost) onReopened();
+    wasLost = false;
   }
 
   async function fetchOverview() {
-    timer = 0;
-    isFetching = true;
-    isWanted = false;
-    fetchedAt = performance.now();
+    let overview;
     try {
-      const overview = await get("/v1/overview");
-      learnServerTime(overview.at);
-      onOverview(overview);
-      openStream(overview.last_event_id);
+      overview = await get("/v1/overview");
     } catch (error) {
-      told(error.status === 401 || error.status === 403 ? "refused" : "reconnecting");
-      wasLost = true;
-      setTimeout(refetch, RETRY_MS);
-    } finally {
-      isFetching = false;
-      if (isWanted) refetch();
+      lost(error.status === 401 || error.status === 403 ? "refused" : "reconnecting");
+      return;
     }
+    learnServerTime(overview.at);
+    onOverview(overview);
+    openStream(overview.last_event_id);
+    found();
   }
 
+  /** The browser comes back to a stream by itself, unless the server answered with an error. */
   function openStream(newest) {
     if (stream && stream.readyState !== EventSource.CLOSED) return;
-    const after = lastId ?? Math.max(0, newest - 200);
-    stream = new EventSource(`/v1/events?after=${after}`);
+    stream = new EventSource(`/v1/events?after=${lastId ?? Math.max(0, newest - FIRST_EVENTS)}`);
     stream.onopen = () => {
-      told("live");
-      if (wasLost) onReopened();
-      wasLost = false;
+      found();
       refetch();
     };
-    stream.onerror = () => {
-      wasLost = true;
-      told("reconnecting");
-      setTimeout(refetch, RETRY_MS);
+    stream.onerror = () => lost("reconnecting");
+    stream.onmessage = (message) => {
+      const event = JSON.parse(message.data);
+      lastId = event.id;
+      onEvent(event);
+      refetch();
     };
     stream.addEventListener("gap", (message) => {
       const { after, oldest } = JSON.parse(message.data);
@@ -77,17 +76,8 @@ export function follow({ onOverview, onEvent, onConnection, onReopened, onOtherS
       if (oldest <= after) onOtherStore();
       onReopened();
     });
-    stream.onmessage = (message) => {
-      const event = JSON.parse(message.data);
-      lastId = event.id;
-      onEvent(event);
-      refetch();
-    };
   }
 
-  document.addEventListener("visibilitychange", () => {
-    if (!document.hidden) refetch();
-  });
   setInterval(refetch, IDLE_REFETCH_MS);
   refetch();
   return { refetch };

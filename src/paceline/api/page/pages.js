@@ -1,4 +1,4 @@
-// A long list read through cursors. Pages may be of any length; those far from what is looked at are forgotten and read again.
+// A long list read through cursors. Pages may be of any length; those far from what is looked at are forgotten.
 
 const KEPT_PAGES = 20;
 

@@ -5,16 +5,15 @@ import { numberField } from "./field.js";
 import { send } from "./net.js";
 import { segments } from "./segments.js";
 import { announce, attempt } from "./telling.js";
-import { clockTime, count, countdown, NOTHING, now, span, until } from "./words.js";
-
-const ENGINE_WORDS = { leading: "leading", paused: "paused", standby: "standby" };
+import { clockTime, count, countdown, NOTHING, now, until } from "./words.js";
 
 export function makeStrip(root, refetch) {
   const pool = numberField({
     label: "Pool: sessions at once",
     min: 1,
     stepper: true,
-    apply: (sessions) => attempt(() => send("PUT", "/v1/pool", { sessions }), `The pool is ${sessions} now.`).finally(refetch),
+    apply: (sessions) =>
+      attempt(() => send("PUT", "/v1/pool", { sessions }), `The pool is ${sessions} now.`).finally(refetch),
   });
   const poolNote = el("p", { class: "note", data: { figure: "pool.use" } });
   const tiles = {
@@ -28,7 +27,9 @@ export function makeStrip(root, refetch) {
   };
   const all = segments("All units");
   root.append(
-    el("div", { class: "tiles" },
+    el(
+      "div",
+      { class: "tiles" },
       el("div", { class: "tile pool" }, el("h3", { text: "Pool" }), pool.node, poolNote),
       ...Object.values(tiles).map((each) => each.node),
     ),
@@ -45,17 +46,23 @@ export function makeStrip(root, refetch) {
 
   function update({ status }) {
     const { engine, pool: size, units } = status;
-    if (last && last.engine.state !== engine.state) announce(`The engine is ${ENGINE_WORDS[engine.state] ?? engine.state}.`);
+    if (last && last.engine.state !== engine.state) announce(`The engine is ${engine.state}.`);
     last = status;
-    setText(state.lastElementChild, ENGINE_WORDS[engine.state] ?? engine.state);
+    setText(state.lastElementChild, engine.state);
     setAttribute(state, "data-state", engine.state);
     setAttribute(state, "title", engine.since ? `since ${clockTime(engine.since)}, version ${engine.version}` : null);
     show(engineSwitch, engine.state !== "standby");
     const isPaused = engine.state === "paused";
     setText(engineSwitch.lastElementChild.firstChild, isPaused ? "Resume" : "Pause");
     setIcon(engineSwitch.firstElementChild, isPaused ? "running" : "paused");
+    document.title = `${isPaused ? "paused" : `${count(size.running)} running`} · Paceline`;
     pool.update(size.sessions);
-    setText(poolNote, size.sessions === null ? `${count(size.running)} running, no limit` : `${count(size.running)} of ${count(size.sessions)} running`);
+    setText(
+      poolNote,
+      size.sessions === null
+        ? `${count(size.running)} running, no limit`
+        : `${count(size.running)} of ${count(size.sessions)} running`,
+    );
     tiles.running.set(count(size.running));
     tiles.waiting.set(count(size.waiting));
     tiles.parked.set(count(size.parked));
@@ -67,9 +74,15 @@ export function makeStrip(root, refetch) {
   function tick() {
     if (!last) return;
     const at = last.next_resume_at;
-    tiles.resume.set(at === null ? NOTHING : at <= now() ? "due" : countdown(at - now()), at === null ? "nothing is parked" : `at ${clockTime(at)}`);
+    tiles.resume.set(
+      at === null ? NOTHING : at <= now() ? "due" : countdown(at - now()),
+      at === null ? "nothing is parked" : `at ${clockTime(at)}`,
+    );
     tiles.pace.set(count(last.throughput), "units per hour");
-    tiles.eta.set(last.eta === null ? NOTHING : clockTime(last.eta), last.eta === null ? "not known yet" : until(last.eta));
+    tiles.eta.set(
+      last.eta === null ? NOTHING : clockTime(last.eta),
+      last.eta === null ? "not known yet" : until(last.eta),
+    );
   }
 
   return { update, tick };

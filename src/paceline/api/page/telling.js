@@ -7,9 +7,19 @@ const MOST_TOASTS = 4;
 
 export function toast(text, kind = "info") {
   const place = document.getElementById("toasts");
-  const close = el("button", { type: "button", class: "plain", "aria-label": "Dismiss", onclick: () => node.remove() }, icon("close"));
+  const close = el(
+    "button",
+    { type: "button", class: "plain", "aria-label": "Dismiss", onclick: () => node.remove() },
+    icon("close"),
+  );
   const role = kind === "error" ? "alert" : "status";
-  const node = el("div", { class: `toast ${kind}`, role }, icon(kind === "error" ? "warning" : "check"), el("span", { text }), close);
+  const node = el(
+    "div",
+    { class: `toast ${kind}`, role },
+    icon(kind === "error" ? "warning" : "check"),
+    el("span", { text }),
+    close,
+  );
   while (place.children.length >= MOST_TOASTS) place.firstElementChild.remove();
   place.append(node);
   const leave = () => (node.matches(":hover, :focus-within") ? setTimeout(leave, 1000) : node.remove());

@@ -6,13 +6,23 @@ import { el, keyed, setText, show } from "./dom.js";
 import { emptyState } from "./empty.js";
 import { makeLanes } from "./lanes.js";
 import { get } from "./net.js";
+import { paced } from "./paced.js";
 import { counted } from "./words.js";
 
 const RANGES = [1, 6, 24];
 const REFETCH_MS = 3000;
+const FEWEST_SECONDS = 60;
+const POOL = "sessions";
 const LEGEND = [
-  ["running", "running"], ["done", "done"], ["parked", "parked"], ["quarantined", "failed"], ["waiting", "other ending"],
-  ["mark-429", "429 or overload"], ["mark-window", "window spent"], ["mark-step", "limit step"], ["mark-held", "account held"],
+  ["running", "running"],
+  ["done", "done"],
+  ["parked", "parked"],
+  ["quarantined", "failed"],
+  ["waiting", "other ending"],
+  ["mark-429", "429 or overload"],
+  ["mark-window", "window spent"],
+  ["mark-step", "limit step"],
+  ["mark-held", "account held"],
 ];
 
 export function makeTimeline(root, { openUnit, state }) {
@@ -21,22 +31,30 @@ export function makeTimeline(root, { openUnit, state }) {
   const chart = makeChart();
   const empty = emptyState("Nothing has run in these hours", "Sessions appear here as bars while they run.");
   const picker = el("select", { "aria-label": "Scope of the chart", onchange: () => pick(picker.value) });
-  const chartHead = el("div", { class: "chart-head" }, el("h3", { text: "In flight against the effective limit" }), picker);
+  const chartHead = el(
+    "div",
+    { class: "chart-head" },
+    el("h3", { text: "In flight against the effective limit" }),
+    picker,
+  );
   const cut = el("p", { class: "note", hidden: true });
   body.append(empty, lanes.node, cut, legend(), chartHead, chart.node);
   root.querySelector(".controls").append(ranges());
 
   let data = null;
-  let isFetching = false;
-  let isWanted = false;
-  let fetchedAt = -Infinity;
-  let timer = 0;
+  const refetch = paced(fetchTimeline, REFETCH_MS);
 
   function ranges() {
     const name = "range";
     const group = el("fieldset", { class: "choice" }, el("legend", { class: "unseen", text: "Hours shown" }));
     for (const hours of RANGES) {
-      const input = el("input", { type: "radio", name, value: String(hours), id: `range-${hours}`, onchange: () => choose(hours) });
+      const input = el("input", {
+        type: "radio",
+        name,
+        value: String(hours),
+        id: `range-${hours}`,
+        onchange: () => choose(hours),
+      });
       input.checked = state.get("hours") === hours;
       group.append(input, el("label", { for: input.id, text: `${hours} h` }));
     }
@@ -45,8 +63,7 @@ export function makeTimeline(root, { openUnit, state }) {
 
   function choose(hours) {
     state.set("hours", hours);
-    fetchedAt = -Infinity;
-    refetch();
+    refetch.atOnce();
   }
 
   function pick(scope) {
@@ -54,26 +71,13 @@ export function makeTimeline(root, { openUnit, state }) {
     draw();
   }
 
-  function refetch() {
-    isWanted = true;
-    if (isFetching || timer || document.hidden) return;
-    timer = setTimeout(fetchNow, Math.max(0, fetchedAt + REFETCH_MS - performance.now()));
-  }
-
-  async function fetchNow() {
-    timer = 0;
-    isFetching = true;
-    isWanted = false;
-    fetchedAt = performance.now();
+  async function fetchTimeline() {
     try {
       data = await get(`/v1/timeline?hours=${state.get("hours")}`);
-      draw();
     } catch {
-      isWanted = false; // the connection's own state tells that the server is away; the next event asks again
-    } finally {
-      isFetching = false;
-      if (isWanted) refetch();
+      return; // that the server is away is told elsewhere; the next event asks again
     }
+    draw();
   }
 
   function draw() {
@@ -81,17 +85,23 @@ export function makeTimeline(root, { openUnit, state }) {
     const hasSessions = data.sessions.length > 0;
     show(empty, !hasSessions);
     show(lanes.node, hasSessions);
-    lanes.update(data, state.get("hours"));
+    const seconds = shownSeconds(data, state.get("hours"));
+    lanes.update(data, seconds);
     const leftOut = data.left_out.sessions;
     show(cut, leftOut > 0);
     setText(cut, `${counted(leftOut, "shorter session")} of these hours left out.`);
     const scopes = data.series.map((each) => each.scope);
-    keyed(picker, scopes, (scope) => scope, (scope) => ({ node: el("option", { value: scope, text: scope }) }));
-    const wanted = scopes.includes(state.get("scope")) ? state.get("scope") : busiest(data.series);
+    keyed(
+      picker,
+      scopes,
+      (scope) => scope,
+      (scope) => ({ node: el("option", { value: scope, text: scope }) }),
+    );
+    const wanted = scopes.includes(state.get("scope")) ? state.get("scope") : scopes.includes(POOL) ? POOL : scopes[0];
     if (wanted && picker.value !== wanted) picker.value = wanted;
     show(chartHead, scopes.length > 0);
     show(chart.node, scopes.length > 0);
-    chart.update(data.series.find((each) => each.scope === wanted) ?? null, state.get("hours"));
+    chart.update(data.series.find((each) => each.scope === wanted) ?? null, seconds);
   }
 
   return {
@@ -103,11 +113,10 @@ export function makeTimeline(root, { openUnit, state }) {
   };
 }
 
-/** The scope with the most going on, and of those the broadest. */
-function busiest(series) {
-  const peak = (each) => Math.max(0, ...each.points.map((point) => point.in_flight));
-  const order = [...series].sort((a, b) => peak(b) - peak(a) || a.scope.split("/").length - b.scope.split("/").length);
-  return order[0]?.scope;
+/** The hours that were asked for, or less where everything began later: the first minutes need not be a hairline. */
+function shownSeconds({ to, sessions, marks }, hours) {
+  const first = Math.min(to, ...sessions.map((each) => each.started_at), ...marks.map((each) => each.at));
+  return Math.min(hours * 3600, Math.max(FEWEST_SECONDS, (to - first) * 1.05));
 }
 
 function legend() {

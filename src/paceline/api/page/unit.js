@@ -1,10 +1,17 @@
 // One unit in a panel at the side: what holds it, what it has been through, its last screen, its output, its prompt.
 
-import { el, icon, keyed, setAttribute, setIcon, setText, show } from "./dom.js";
+import { el, icon, keyed, partsOf, setAttribute, setIcon, setText, show } from "./dom.js";
 import { get } from "./net.js";
+import { paced } from "./paced.js";
 import { ago, clockSeconds, clockTime, count, NOTHING, now, phaseOf, span, until, wholeMoment } from "./words.js";
 
-const TABS = [["screen", "Last screen"], ["stdout", "Output"], ["stderr", "Errors"], ["prompt", "Prompt"], ["history", "History"]];
+const TABS = [
+  ["screen", "Last screen"],
+  ["stdout", "Output"],
+  ["stderr", "Errors"],
+  ["prompt", "Prompt"],
+  ["history", "History"],
+];
 const REFETCH_MS = 1000;
 
 export function makeUnitPanel(dialog, address) {
@@ -12,7 +19,11 @@ export function makeUnitPanel(dialog, address) {
   const symbol = icon("waiting");
   const word = el("span");
   const state = el("p", { class: "badge large" }, symbol, word);
-  const close = el("button", { type: "button", class: "button small", "aria-label": "Close", onclick: () => dialog.close() }, icon("close"));
+  const close = el(
+    "button",
+    { type: "button", class: "button small", "aria-label": "Close", onclick: () => dialog.close() },
+    icon("close"),
+  );
   const reasons = el("ul", { class: "reasons" });
   const facts = el("dl", { class: "unit-facts" });
   const tabs = el("div", { class: "tabs", role: "tablist", "aria-label": "Details of the unit" });
@@ -28,13 +39,17 @@ export function makeUnitPanel(dialog, address) {
   let unit = null;
   let why = null;
   let log = null;
-  let isFetching = false;
-  let isWanted = false;
-  let fetchedAt = -Infinity;
-  let timer = 0;
+  const refetch = paced(fetchUnit, REFETCH_MS);
 
   for (const [name, label] of TABS) {
-    const tab = el("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "unit-pane", text: label, onclick: () => choose(name) });
+    const tab = el("button", {
+      type: "button",
+      role: "tab",
+      id: `tab-${name}`,
+      "aria-controls": "unit-pane",
+      text: label,
+      onclick: () => choose(name),
+    });
     tabs.append(tab);
   }
   tabs.addEventListener("keydown", (event) => {
@@ -62,20 +77,12 @@ export function makeUnitPanel(dialog, address) {
     address.set("unit", unitId);
     draw();
     if (!dialog.open) dialog.showModal();
-    refetch(true);
+    refetch.atOnce();
   }
 
-  function refetch(isAtOnce = false) {
-    if (!id) return;
-    isWanted = true;
-    if (isFetching || timer || document.hidden) return;
-    timer = setTimeout(fetchNow, isAtOnce ? 0 : Math.max(0, fetchedAt + REFETCH_MS - performance.now()));
-  }
-
-  async function fetchNow() {
-    timer = 0;
-    [isFetching, isWanted, fetchedAt] = [true, false, performance.now()];
+  async function fetchUnit() {
     const mine = id;
+    if (!mine) return;
     const path = `/v1/units/${encodeURIComponent(mine)}`;
     let trouble = "";
     try {
@@ -86,13 +93,10 @@ export function makeUnitPanel(dialog, address) {
     } catch (error) {
       trouble = error.message;
     }
-    isFetching = false;
-    if (mine === id) {
-      setText(banner.lastChild, trouble);
-      show(banner, trouble !== "");
-      draw();
-    }
-    if (isWanted || mine !== id) refetch();
+    if (mine !== id) return;
+    setText(banner.lastChild, trouble);
+    show(banner, trouble !== "");
+    draw();
   }
 
   function choose(name) {
@@ -108,8 +112,18 @@ export function makeUnitPanel(dialog, address) {
     setIcon(symbol, phase);
     setText(word, phase);
     setAttribute(state, "data-state", phase);
-    keyed(reasons, why ? [why, ...why.others] : [], (each) => each.scope ?? each.reason, () => reasonItem());
-    keyed(facts, unit ? factsOf(unit) : [], ([name]) => name, ([name]) => factItem(name));
+    keyed(
+      reasons,
+      why ? [why, ...why.others].map((each, place) => ({ ...each, place })) : [],
+      (each) => each.place,
+      () => reasonItem(),
+    );
+    keyed(
+      facts,
+      unit ? factsOf(unit) : [],
+      ([name]) => name,
+      ([name]) => factItem(name),
+    );
     for (const [name] of TABS) {
       const tab = document.getElementById(`tab-${name}`);
       setAttribute(tab, "aria-selected", String(name === chosen));
@@ -126,7 +140,12 @@ export function makeUnitPanel(dialog, address) {
       show(text, false);
       show(note, !unit?.history.length);
       setText(note, "Nothing has happened to it yet.");
-      keyed(history, unit ? [...unit.history].reverse() : [], (event) => event.id, (event) => ({ node: historyRow(event) }));
+      keyed(
+        history,
+        unit ? [...unit.history].reverse() : [],
+        (event) => event.id,
+        (event) => ({ node: historyRow(event) }),
+      );
       return;
     }
     const shown = textOf(chosen, unit, log);
@@ -136,17 +155,32 @@ export function makeUnitPanel(dialog, address) {
     if (isTail(chosen) && isAtEnd) text.scrollTop = text.scrollHeight;
     const isCut = log?.truncated && (chosen === "stdout" || chosen === "stderr");
     show(note, !shown || isCut);
-    setText(note, shown ? "Only the end of it is shown here; paceline logs prints all of it." : emptyWords(chosen, unit));
+    setText(
+      note,
+      shown ? "Only the end of it is shown here; paceline logs prints all of it." : emptyWords(chosen, unit),
+    );
   }
 
   function tick() {
     if (!id || !unit) return;
-    for (const part of reasons.keyedParts?.values() ?? []) part.tick();
-    keyed(facts, factsOf(unit), ([name]) => name, ([name]) => factItem(name));
+    for (const part of partsOf(reasons)) part.tick();
+    keyed(
+      facts,
+      factsOf(unit),
+      ([name]) => name,
+      ([name]) => factItem(name),
+    );
     if (phaseOf(unit) === "running") refetch();
   }
 
-  return { open, refetch, tick, get id() { return id; } };
+  return {
+    open,
+    refetch,
+    tick,
+    get id() {
+      return id;
+    },
+  };
 }
 
 function isTail(name) {
@@ -193,7 +227,8 @@ function reasonItem() {
 }
 
 function factsOf(unit) {
-  const ended = unit.ended_at !== null && (unit.started_at === null || unit.ended_at >= unit.started_at) ? unit.ended_at : null;
+  const ended =
+    unit.ended_at !== null && (unit.started_at === null || unit.ended_at >= unit.started_at) ? unit.ended_at : null;
   return [
     ["Attempts charged", count(unit.attempts)],
     ["Tries", count(unit.tries)],
@@ -224,6 +259,14 @@ function factItem(name) {
 function historyRow(event) {
   const what = event.name.replace(/^unit\./, "").replace(/[._]/g, " ");
   const { reason, resume_at: resumeAt } = event.fields;
-  const detail = [event.scope ? `on ${event.scope}` : "", reason, resumeAt ? `again at ${clockTime(resumeAt)}` : ""].filter(Boolean).join(", ");
-  return el("li", { class: "event" }, el("time", { text: clockSeconds(event.at), title: wholeMoment(event.at) }), el("span", { class: "what", text: what }), el("span", { class: "rest", text: detail }));
+  const detail = [event.scope ? `on ${event.scope}` : "", reason, resumeAt ? `again at ${clockTime(resumeAt)}` : ""]
+    .filter(Boolean)
+    .join(", ");
+  return el(
+    "li",
+    { class: "event" },
+    el("time", { text: clockSeconds(event.at), title: wholeMoment(event.at) }),
+    el("span", { class: "what", text: what }),
+    el("span", { class: "rest", text: detail }),
+  );
 }

@@ -1,8 +1,9 @@
-// Units, a page at a time. However many there are, only the rows in sight are elements, and only pages near them are kept.
+// Units, a page at a time. However many there are, only rows in sight are elements, and only pages near them are kept.
 
 import { el, icon, setAttribute, setIcon, setText, show } from "./dom.js";
 import { emptyState } from "./empty.js";
 import { get } from "./net.js";
+import { paced } from "./paced.js";
 import { Pages } from "./pages.js";
 import { ago, clockTime, count, counted, phaseOf, until } from "./words.js";
 
@@ -15,10 +16,22 @@ const REFETCH_MS = 1000;
 const STATES = ["running", "waiting", "parked", "done", "quarantined", "held", "cancelled"];
 
 export function makeUnits(root, { address, openUnit }) {
-  const campaign = el("select", { "aria-label": "Campaign", onchange: () => filter("campaign", campaign.value) }, el("option", { value: "", text: "All campaigns" }));
-  const state = el("select", { "aria-label": "State", onchange: () => filter("state", state.value) },
-    el("option", { value: "", text: "All states" }), ...STATES.map((each) => el("option", { value: each, text: each })));
-  const columns = el("div", { class: "unit-head", "aria-hidden": "true" }, ...["Unit", "State", "Account", "When", "Why"].map((text) => el("span", { text })));
+  const campaign = el(
+    "select",
+    { "aria-label": "Campaign", onchange: () => filter("campaign", campaign.value) },
+    el("option", { value: "", text: "All campaigns" }),
+  );
+  const state = el(
+    "select",
+    { "aria-label": "State", onchange: () => filter("state", state.value) },
+    el("option", { value: "", text: "All states" }),
+    ...STATES.map((each) => el("option", { value: each, text: each })),
+  );
+  const columns = el(
+    "div",
+    { class: "unit-head", "aria-hidden": "true" },
+    ...["Unit", "State", "Account", "When", "Why"].map((text) => el("span", { text })),
+  );
   const rows = el("div", { class: "unit-rows", role: "rowgroup" });
   const view = el("div", { class: "unit-view", role: "table", "aria-label": "Units", tabindex: "0" }, rows);
   const foot = el("p", { class: "unit-foot", role: "status" });
@@ -32,9 +45,7 @@ export function makeUnits(root, { address, openUnit }) {
   let total = null;
   let isCompact = false;
   const loading = new Set();
-  let isDirty = false;
-  let refetchedAt = -Infinity;
-  let timer = 0;
+  const refresh = paced(reread, REFETCH_MS);
 
   view.addEventListener("scroll", draw, { passive: true });
   view.addEventListener("keydown", onKey);
@@ -125,7 +136,12 @@ export function makeUnits(root, { address, openUnit }) {
   function tellEmpty() {
     const isFiltered = address.get("campaign") || address.get("state");
     setText(empty.children[0], isFiltered ? "No unit matches" : "No units yet");
-    setText(empty.children[1], isFiltered ? "Choose another campaign or state above." : "The units of a plan appear here once it is added: paceline add plan.toml");
+    setText(
+      empty.children[1],
+      isFiltered
+        ? "Choose another campaign or state above."
+        : "The units of a plan appear here once it is added: paceline add plan.toml",
+    );
   }
 
   function pagesIn(first, last) {
@@ -158,19 +174,9 @@ export function makeUnits(root, { address, openUnit }) {
     parts.get(target)?.focus();
   }
 
-  /** Something happened to units: what is in sight is read again, at most once a second. */
-  function refresh() {
-    isDirty = true;
-    if (timer || document.hidden) return;
-    timer = setTimeout(reread, Math.max(0, refetchedAt + REFETCH_MS - performance.now()));
-  }
-
+  /** Something happened to units: what is in sight is read again. */
   async function reread() {
-    timer = 0;
-    isDirty = false;
-    refetchedAt = performance.now();
     for (const page of pagesIn(...inSight())) await load(page);
-    if (isDirty) refresh();
   }
 
   function update(news) {
@@ -219,7 +225,8 @@ function keyedOptions(select, names) {
 
 function unitRow(openUnit) {
   let unit = null;
-  const [head, tail] = [el("span", { class: "head" }), el("span", { class: "tail" })]; // the end of a name tells units apart
+  const head = el("span", { class: "head" });
+  const tail = el("span", { class: "tail" }); // never cut off: it tells units apart
   const name = el("button", { type: "button", class: "link", onclick: () => unit && openUnit(unit.id) }, head, tail);
   const symbol = icon("waiting");
   const word = el("span");
@@ -227,7 +234,15 @@ function unitRow(openUnit) {
   const when = el("span", { class: "cell when", role: "cell" });
   const why = el("span", { class: "cell why", role: "cell" });
   const state = el("span", { class: "cell state", role: "cell" }, symbol, word);
-  const node = el("div", { class: "unit-row", role: "row" }, el("span", { class: "cell name", role: "cell" }, name), state, account, when, why);
+  const node = el(
+    "div",
+    { class: "unit-row", role: "row" },
+    el("span", { class: "cell name", role: "cell" }, name),
+    state,
+    account,
+    when,
+    why,
+  );
   node.addEventListener("click", (event) => {
     if (!name.contains(event.target) && unit && getSelection().isCollapsed) openUnit(unit.id);
   });
@@ -267,6 +282,6 @@ function whenOf(unit, phase) {
 
 function whyOf(unit, phase) {
   const tries = unit.attempts ? `${counted(unit.attempts, "attempt")} charged` : "";
-  const reason = phase === "done" || phase === "running" ? "" : unit.reason ?? "";
+  const reason = phase === "done" || phase === "running" ? "" : (unit.reason ?? "");
   return [reason, tries].filter(Boolean).join("; ");
 }

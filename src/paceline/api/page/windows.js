@@ -23,7 +23,15 @@ export function windowRow() {
   const used = el("span", { class: "used", data: { figure: "used" } });
   const reset = el("span", { class: "reset" });
   const belief = el("span", { class: "belief" });
-  const node = el("li", { class: "window" }, name, bar, used, state, el("span", { class: "window-text" }, reset, belief));
+  const node = el(
+    "li",
+    { class: "window" },
+    name,
+    bar,
+    used,
+    state,
+    el("span", { class: "window-text" }, reset, belief),
+  );
 
   function update(window) {
     last = window;
@@ -50,10 +58,15 @@ export function windowRow() {
 }
 
 function resetWords(window) {
-  const probe = window.state === "closed" && window.probe_at !== null && window.probe_at > now() ? window.probe_at : null;
-  if (window.resets_at === null) return probe === null ? "reset not known" : `reset not known, next canary in ${countdown(probe - now())}`;
+  const probe =
+    window.state === "closed" && window.probe_at !== null && window.probe_at > now() ? window.probe_at : null;
+  if (window.resets_at === null)
+    return probe === null ? "reset not known" : `reset not known, next canary in ${countdown(probe - now())}`;
   const left = window.resets_at - now();
-  const when = left > 0 ? `resets ${clockTime(window.resets_at)}, in ${countdown(left)}` : `reset was due ${clockTime(window.resets_at)}`;
+  const when =
+    left > 0
+      ? `resets ${clockTime(window.resets_at)}, in ${countdown(left)}`
+      : `reset was due ${clockTime(window.resets_at)}`;
   const isApart = probe !== null && Math.abs(probe - window.resets_at) > 60;
   return isApart ? `${when}; next canary in ${countdown(probe - now())}` : when;
 }

@@ -115,17 +115,19 @@ class TopApp(App[None]):
         else:
             self._picture, self._trouble = picture, None
             self._events.extend(faces.event_row(each, self._home.zone) for each in picture.events)
-            if (choice, place) == (self._choice, self._places[-1]):  # nobody has turned the page meanwhile
+            if page is None:
+                self._choose(Choice())
+            elif (choice, place) == (self._choice, self._places[-1]):  # nobody has turned the page meanwhile
                 self._page = page
         self._show()
 
-    def _read(self, choice: Choice, place: Place) -> tuple[Picture, UnitPage]:
+    def _read(self, choice: Choice, place: Place) -> tuple[Picture, UnitPage | None]:
+        """No page of a campaign that was deleted."""
         if self._looker is None:
             self._looker = Looker(self._home)
-        now = self._now()
-        if choice.campaign is not None and all(each.name != choice.campaign for each in self._home.store.campaigns()):
-            choice = Choice(phase=choice.phase)  # it was deleted
-        return self._looker.look(now), read_page(self._home.store, choice, place)
+        picture = self._looker.look(self._now())
+        is_there = choice.campaign in (None, *(row.name for row in picture.campaigns))
+        return picture, read_page(self._home.store, choice, place) if is_there else None
 
     async def _at_the_store(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -18,6 +18,8 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from paceline.cli.printing import one_line
+
 GAP = 2
 CHOSEN = Style(reverse=True)
 
@@ -106,7 +108,7 @@ class LiveTable(Widget, can_focus=True):
         """
         key = self.chosen
         self._rows = list(rows)
-        self._title, self._empty = f"{self.id} {title}".rstrip(), empty
+        self._title, self._empty = one_line(f"{self.id} {title}"), empty
         if self._is_pinned:
             place = next((place for place, row in enumerate(self._rows) if row.key == key), self._at)
             self._at, self._top = place, self._top + place - self._at

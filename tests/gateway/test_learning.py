@@ -1,0 +1,148 @@
+"""What answers teach: budgets before the refusal comes, refusals, tokens; whether they are compressed or not."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable
+
+import pytest
+from tests.gateway.house import GatewayHouse, account, until
+from tests.gateway.raw import RawUpstream, answering, connect, ok, post
+
+from paceline import Limiter
+from paceline.gateway.unpacking import MOST_AT_ONCE, Unpacker
+from paceline.testing import VirtualClock
+
+START = 1_700_000_000.0
+SCOPE = "anthropic/work/opus-4-6"
+USED = json.dumps({"content": ["x" * 5000], "usage": {"input_tokens": 30, "output_tokens": 12}}).encode()
+EVENTS = (
+    b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":30}}}\n\n'
+    b'event: message_delta\ndata: {"type":"message_delta","usage":{"output_tokens":12}}\n\n'
+)
+PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
+
+
+def chunked(body: bytes, kind: bytes, *headers: bytes) -> bytes:
+    """An answer in chunks of a few bytes."""
+    lines = b"".join(b"%b\r\n" % line for line in headers)
+    chunks = b"".join(
+        b"%x\r\n%b\r\n" % (len(part), part) for part in (body[at : at + 50] for at in range(0, len(body), 50))
+    )
+    return b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%bTransfer-Encoding: chunked\r\n\r\n%b0\r\n\r\n" % (
+        kind,
+        lines,
+        chunks,
+    )
+
+
+async def tokens_of(answer: bytes) -> int:
+    """What the measures say after one call with this answer."""
+    async with (
+        RawUpstream(answering(answer)) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post())
+        got = await client.read_message()
+        await until(lambda: house.in_flight == 0)
+        assert got.is_whole
+        return house.measures.tokens.values.get((SCOPE, "total"), 0)
+
+
+@pytest.mark.parametrize(
+    "answer", [ok(USED), chunked(USED, b"application/json"), chunked(EVENTS, b"text/event-stream; charset=utf-8")]
+)
+async def test_the_tokens_of_an_answer_are_counted(answer: bytes) -> None:
+    assert await tokens_of(answer) == 42
+
+
+@pytest.mark.parametrize("coding", PACKERS)
+async def test_the_tokens_of_a_compressed_answer_are_counted_too(coding: str) -> None:
+    packed, header = PACKERS[coding], b"Content-Encoding: " + coding.encode()
+
+    assert await tokens_of(ok(packed(USED), header)) == 42
+    assert await tokens_of(chunked(packed(EVENTS), b"text/event-stream", header)) == 42
+
+
+@pytest.mark.parametrize(
+    "answer", [ok(b"\x1b\x2a\x00", b"Content-Encoding: br"), ok(USED, b"Content-Encoding: gzip"), ok()]
+)
+async def test_tokens_that_cannot_be_read_are_unknown_and_no_error(answer: bytes) -> None:
+    assert await tokens_of(answer) == 0
+
+
+def test_an_answer_that_unpacks_to_an_absurd_size_is_read_no_further() -> None:
+    unpacker = Unpacker()
+    bomb = zlib.compress(b"\0" * (8 * MOST_AT_ONCE))
+
+    assert len(unpacker.feed(bomb)) == MOST_AT_ONCE
+    assert unpacker.feed(b"more") == b""
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+async def test_a_refusal_is_understood_by_its_words_compressed_or_not(is_packed: bool) -> None:
+    body = json.dumps(
+        {"type": "error", "error": {"type": "invalid_request_error", "message": "Your credit balance is too low"}}
+    )
+    sent = gzip.compress(body.encode()) if is_packed else body.encode()
+    coding = b"Content-Encoding: gzip\r\n" if is_packed else b""
+    answer = b"HTTP/1.1 400 Bad Request\r\n%bContent-Length: %d\r\n\r\n%b" % (coding, len(sent), sent)
+    async with (
+        RawUpstream(answering(answer)) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post())
+        got = await client.read_message()
+        client.send(post())
+        held = await client.read_message()
+
+    assert (got.status, got.body, held.status) == (400, sent, 403)
+
+
+async def test_a_budget_in_the_headers_holds_the_next_request_back_before_a_429_comes() -> None:
+    clock = VirtualClock(START)
+    limiter = Limiter(clock=clock)
+    headers = (
+        b"anthropic-ratelimit-requests-remaining: 0",
+        b"anthropic-ratelimit-requests-reset: 2023-11-14T22:13:50Z",  # in half a minute
+    )
+    async with (
+        RawUpstream(answering(ok(b"{}", *headers))) as upstream,
+        GatewayHouse(account(upstream.url), limiter=limiter, clock=clock) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post())
+        await client.read_message()
+        client.send(post())
+        await until(lambda: _queued(limiter) == 1)
+        await clock.advance(29.0)
+        assert _queued(limiter) == 1
+        await clock.advance(2.0)
+        got = await client.read_message()
+
+    assert (got.status, int(got.header(b"x-paceline-waited-ms") or 0) // 1000) == (200, 30)
+
+
+async def test_an_error_inside_a_stream_is_learnt_from() -> None:
+    clock = VirtualClock(START)
+    limiter = Limiter(clock=clock)
+    events = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n'
+    async with (
+        RawUpstream(answering(chunked(events, b"text/event-stream"))) as upstream,
+        GatewayHouse(account(upstream.url), limiter=limiter, clock=clock) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post())
+        got = await client.read_message()
+        await until(lambda: house.in_flight == 0)
+        paused = [status.scope for status in limiter.statuses() if status.paused]
+
+    assert (got.status, got.body) == (200, events)
+    assert paused == ["anthropic"]  # the trouble is the provider's own
+
+
+def _queued(limiter: Limiter) -> int:
+    status = limiter.scope_status(SCOPE)
+    return 0 if status is None else status.queued

@@ -1,0 +1,70 @@
+"""An upstream over TLS: its certificate is checked, bytes and endings are as without."""
+
+import asyncio
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.gateway.house import GatewayHouse, account, until
+from tests.gateway.raw import LOOPBACK, Wire, connect, ok, post
+
+BODY = bytes(range(256)) * 4000
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key and a certificate of our own for the loopback address, in one file."""
+    folder = tmp_path_factory.mktemp("tls")
+    key, signed, both = folder / "key.pem", folder / "signed.pem", folder / "both.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=fake-provider",
+         "-addext", f"subjectAltName=IP:{LOOPBACK}", "-keyout", str(key), "-out", str(signed)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    both.write_bytes(key.read_bytes() + signed.read_bytes())
+    return both
+
+
+async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    wire = Wire(reader, writer)
+    try:
+        while True:
+            request = await wire.read_message()
+            wire.send(ok(request.body))
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
+        writer.close()
+
+
+async def serve(certificate: Path) -> asyncio.Server:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    return await asyncio.start_server(handle, LOOPBACK, 0, ssl=context)
+
+
+def url_of(server: asyncio.Server) -> str:
+    return f"https://{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_bodies_pass_over_tls(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    server = await serve(certificate)
+    async with server, GatewayHouse(account(url_of(server))) as house, await connect(house.port) as client:
+        for _ in range(3):
+            client.send(post(BODY))
+            got = await client.read_message()
+            assert (got.status, got.body) == (200, BODY)
+        client.send(post(BODY))
+        client.reset()
+        await until(lambda: house.in_flight == 0 and not house.gateway.live)
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_refused(certificate: Path) -> None:
+    server = await serve(certificate)
+    async with server, GatewayHouse(account(url_of(server))) as house, await connect(house.port) as client:
+        client.send(post())
+        got = await client.read_message()
+
+        assert (got.status, house.in_flight) == (502, 0)
+        assert b"certificate" in got.body

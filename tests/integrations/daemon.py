@@ -1,0 +1,86 @@
+"""A daemon in a process of its own, with one campaign on one account that goes through its gateway."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+PATIENCE_SECONDS = 50
+
+
+class Daemon:
+    """`paceline up` in a folder of its own, and commands beside it."""
+
+    def __init__(self, folder: Path, settings: str, plan: str, environ: dict[str, str]) -> None:
+        self.folder = folder
+        self.env = {**environ, "PACELINE_HOME": str(folder / "state"), "WORK_KEY": "sk-real-key"}
+        (folder / "paceline.toml").write_text(settings)
+        (folder / "plan.toml").write_text(plan)
+
+    def give(self, *argv: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "paceline", *argv],
+            cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
+        )  # fmt: skip
+
+    @contextlib.contextmanager
+    def up(self) -> Iterator[httpx.Client]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "paceline", "up", "--port", "0", "--json"],
+            cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        impatience = threading.Timer(PATIENCE_SECONDS, process.kill)
+        impatience.start()
+        try:
+            assert process.stdout is not None
+            base, _, token = json.loads(process.stdout.readline())["url"].partition("/?token=")
+            headers = {"authorization": f"Bearer {token}"}
+            with httpx.Client(base_url=base, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS) as client:
+                yield client
+            process.send_signal(signal.SIGTERM)
+            _, complaints = process.communicate(timeout=PATIENCE_SECONDS)
+            assert (process.returncode, complaints) == (0, "")
+        finally:
+            impatience.cancel()
+            process.kill()
+            process.communicate()
+
+
+def settings(url: str, provider: str = "anthropic", extra: str = "") -> str:
+    return (
+        f'[accounts.work]\nprovider = "{provider}"\nkind = "metered"\nbase_url = "{url}"\nkey_env = "WORK_KEY"\n'
+        f"via_gateway = true\n{extra}\n[providers.{provider}]\ncooldown = 0\n"
+    )
+
+
+def plan(agent: str, extra: str = "") -> str:
+    return f"""
+[campaign]
+name = "docs"
+agent = "{agent}"
+accounts = ["work"]
+max_attempts = 1
+{extra}
+[[unit]]
+id = "a"
+prompt = "Say hello."
+"""
+
+
+def run_to_its_end(daemon: Daemon) -> tuple[dict[str, int], dict[str, int]]:
+    """The units by state when all are over, and what is still in flight then by scope."""
+    with daemon.up() as client:
+        added = daemon.give("add", "plan.toml")
+        assert added.returncode == 0, added.stderr
+        names = "name=unit.done&name=unit.quarantined&name=unit.failed&name=unit.held"
+        with client.stream("GET", f"/v1/events?after=0&{names}") as events:
+            next(line for line in events.iter_lines() if line.startswith("data"))
+        units = client.get("/v1/status").json()["units"]
+        scopes = client.get("/concurrency/status").json()["providers"]
+        return units, {scope["providerId"]: scope["inFlight"] for scope in scopes if scope["inFlight"]}

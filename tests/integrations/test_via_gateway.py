@@ -1,0 +1,64 @@
+"""Sessions whose agents make their calls through the gateway: a daemon, a plan, a provider, all of them real."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from tests.integrations.daemon import Daemon, plan, run_to_its_end, settings
+
+from paceline.testing import FakeProvider
+from paceline.testing.provider import Scenario
+
+CALLER = """
+import json, os, sys, threading, urllib.request
+def call():
+    body = json.dumps({"model": "claude-opus-4-6", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}]})
+    request = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", body.encode(), {
+        "x-api-key": os.environ["ANTHROPIC_API_KEY"], "content-type": "application/json"})
+    answers.append(json.load(urllib.request.urlopen(request))["type"])
+answers = []
+threads = [threading.Thread(target=call) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+with open("seen.json", "w") as file: json.dump({"answers": answers, "env": dict(os.environ)}, file)
+sys.exit(0 if answers == ["message"] * 4 else 1)
+"""
+
+
+@pytest.fixture
+def here() -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": "/nowhere", "TZ": "UTC"}
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_sessions_calls_are_its_runs_and_share_its_place(tmp_path: Path, here: dict[str, str], limit: int) -> None:
+    (tmp_path / "caller.py").write_text(CALLER)
+    command = plan("command", f'model = "opus-4-6"\ncommand = ["{sys.executable}", "caller.py"]')
+    with FakeProvider(Scenario(latency=0.05)) as provider:
+        extra = f"max_parallel_requests = {limit}"
+        daemon = Daemon(tmp_path, settings(provider.url, extra=extra), command, here)
+
+        units, in_flight = run_to_its_end(daemon)
+
+        requests = provider.requests
+        assert (len(requests), provider.peak_concurrency) == (4, limit)
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert (units["done"], in_flight) == (1, {})
+    assert {request.key for request in requests} == {"sk-real-key"}
+    assert seen["answers"] == ["message"] * 4
+    assert "sk-real-key" not in seen["env"].values()
+    assert seen["env"]["ANTHROPIC_BASE_URL"].endswith(f"/gateway/work/~{seen['env']['PACELINE_ATTEMPT']}")
+
+
+def test_a_run_without_the_daemon_says_what_is_missing(tmp_path: Path, here: dict[str, str]) -> None:
+    daemon = Daemon(
+        tmp_path, settings("http://127.0.0.1:9"), plan("command", 'model = "opus-4-6"\ncommand = ["true"]'), here
+    )
+
+    refused = daemon.give("run", "plan.toml")
+
+    assert refused.returncode == 2
+    assert "docs runs on the account 'work', whose sessions make their calls through the gateway" in refused.stderr
+    assert "paceline add" in refused.stderr

@@ -1,0 +1,69 @@
+"""The same line with a Client: the slots are the daemon's, and what is learnt is learnt there."""
+
+import asyncio
+
+import pytest
+from tests.api.conftest import Daemon, daemon, run_daemon
+from tests.integrations.sdks import SDKS, connected
+
+from paceline.client import Client
+from paceline.integrations.httpx2 import SlotTransport
+from paceline.testing import FakeProvider
+from paceline.testing.provider import Scenario
+
+__all__ = ["daemon", "run_daemon"]
+SDK = SDKS[0]
+SCOPE = "anthropic/work-key"
+
+
+def in_flight(served: Daemon) -> int:
+    status = served.engine.limiter.scope_status(SCOPE)
+    return 0 if status is None else status.in_flight
+
+
+async def test_requests_take_the_daemons_slots_and_teach_it(daemon: Daemon) -> None:
+    async with (
+        Client(daemon.url, daemon.tokens.full) as gate,
+        FakeProvider(Scenario(latency=0.2)) as provider,
+        connected(SDK, provider.url, SlotTransport(gate, SCOPE)) as client,
+    ):
+        provider.script("429_retry_after", retry_after=1.0)
+
+        asking = asyncio.ensure_future(SDK.ask(client, SDK.model))
+        await daemon.until(lambda: in_flight(daemon) == 1)
+        assert await asking
+
+        assert [request.status for request in provider.requests] == [429, 200]
+        await daemon.until(lambda: in_flight(daemon) == 0)
+        assert [stored.event.scope for stored in daemon.store.events() if stored.event.name == "scope.paused"] == [
+            f"{SCOPE}/opus-4-6"
+        ]
+
+
+async def test_a_stream_that_is_cut_gives_the_daemons_slot_back(daemon: Daemon) -> None:
+    scenario = Scenario(tokens_per_second=100.0, reply_tokens=400)
+    async with (
+        Client(daemon.url, daemon.tokens.full) as gate,
+        FakeProvider(scenario) as provider,
+        connected(SDK, provider.url, SlotTransport(gate, SCOPE)) as client,
+    ):
+        stream = SDK.stream(client, SDK.model)
+        await anext(stream)
+        assert in_flight(daemon) == 1
+
+        await stream.aclose()  # type: ignore[attr-defined]
+
+        assert in_flight(daemon) == 0
+
+
+async def test_a_wait_that_runs_out_says_what_held_it(daemon: Daemon) -> None:
+    daemon.engine.limiter.set_limit(SCOPE, 1)
+    held = await daemon.engine.limiter.acquire(f"{SCOPE}/opus-4-6")
+    async with (
+        Client(daemon.url, daemon.tokens.full) as gate,
+        FakeProvider() as provider,
+        connected(SDK, provider.url, SlotTransport(gate, SCOPE, max_wait=0.2)) as client,
+    ):
+        with pytest.raises(SDK.rate_limit_error, match="at its limit"):
+            await SDK.ask(client, SDK.model)
+    held.release()
