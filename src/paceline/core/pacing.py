@@ -12,7 +12,7 @@ from paceline.core.timed import Timed
 from paceline.core.windows import Window
 
 RATE_SPAN_SECONDS = 60.0
-LARGE_RUN = 2.5
+LARGE_RUN = 6.0
 LONGEST_BUDGET_SECONDS = 32 * 86400.0
 SLOWER_AGAIN = 1.5
 SHORTEST_INTERVAL = 0.05
@@ -66,23 +66,21 @@ class BudgetGate(msgspec.Struct):
     requests: Remaining | None = None
     tokens: Remaining | None = None
     mean_tokens: float = 0.0
+    largest_left: float = 0.0
 
     def on_reading(self, budget: Budget, now: float) -> None:
         self.requests = _remaining(budget.requests_remaining, budget.requests_reset_at, now) or self.requests
         self.tokens = _remaining(budget.tokens_remaining, budget.tokens_reset_at, now) or self.tokens
+        self.largest_left = max(self.largest_left, self.tokens.left if self.tokens is not None else 0.0)
 
     def on_tokens(self, tokens: int) -> None:
         self.mean_tokens = tokens if self.mean_tokens == 0 else 0.9 * self.mean_tokens + 0.1 * tokens
 
     def obstacle(self, tokens: int | None, now: float) -> tuple[str, float] | None:
-        """What is used up, and until when. A run that does not say what it will use may use far more than the mean."""
+        """What is used up, and until when."""
         if self.requests is not None and (at := self.requests.obstacle(1, now)) is not None:
             return "requests", at
-        if (
-            self.tokens is not None
-            and (at := self.tokens.obstacle(self._need(tokens) * (1.0 if tokens is not None else LARGE_RUN), now))
-            is not None
-        ):
+        if self.tokens is not None and (at := self.tokens.obstacle(self._most(tokens), now)) is not None:
             return "tokens", at
         return None
 
@@ -105,6 +103,11 @@ class BudgetGate(msgspec.Struct):
 
     def _need(self, tokens: int | None) -> float:
         return float(tokens) if tokens is not None else max(1.0, self.mean_tokens)
+
+    def _most(self, tokens: int | None) -> float:
+        """A run that does not say what it will use may use far more than the mean; half the budget must do."""
+        mean = self._need(tokens)
+        return mean if tokens is not None else max(mean, min(mean * LARGE_RUN, self.largest_left / 2))
 
 
 def paced_until(
