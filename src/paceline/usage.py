@@ -1,8 +1,10 @@
 """Usage sources: ask a provider how many sessions it counts. Any failure or odd shape is *unknown*."""
 
 import asyncio
+import functools
 import logging
 import math
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 
 import httpx
@@ -64,6 +66,7 @@ def usage_at(
 ) -> Callable[[], Awaitable[Usage | None]]:
     """The same for the whole address of a `/usage` answer, with or without a key."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
+    trusted = _trusted()
 
     async def fetch(http: httpx.AsyncClient) -> Usage | None:
         try:
@@ -75,10 +78,16 @@ def usage_at(
     async def usage() -> Usage | None:
         if client is not None:
             return await fetch(client)
-        async with httpx.AsyncClient(trust_env=False) as own:
+        async with httpx.AsyncClient(trust_env=False, verify=trusted) as own:
             return await fetch(own)
 
     return usage
+
+
+@functools.cache
+def _trusted() -> ssl.SSLContext:
+    """Read once: at every poll it would hold up the loop for longer than all the rest."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 def read_usage(answer: object) -> Usage | None:

@@ -10,6 +10,7 @@ from tests.cli.conftest import Place, decode_lines, finish, read_until
 from paceline.cli.outlook import Outlook
 from paceline.cli.wiring import open_home
 from paceline.core.lifecycle import Outcome, Policy, settle_try
+from paceline.events import Event
 from paceline.store import Settled
 
 UNIT_FIELDS = {
@@ -119,6 +120,17 @@ def test_events_come_as_lines_and_as_json(place: Place) -> None:
     assert [event["name"] for event in of_one] == ["unit.started", "unit.done"]
     assert "engine stopped" in last
     assert len(last.splitlines()) == 1
+
+
+def test_an_event_that_names_a_time_beyond_the_calendar_is_a_line_as_any_other(place: Place) -> None:
+    with open_home() as home:
+        home.store.append_events(
+            [Event(at=time.time(), name="window.closed", scope="umans", fields={"resets_at": 1e18})]
+        )
+
+    told = place.give("events").stdout
+
+    assert "window closed umans: resets at never" in told
 
 
 def test_followed_events_come_as_they_happen(place: Place) -> None:

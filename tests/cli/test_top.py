@@ -19,6 +19,7 @@ from paceline.cli.outlook import Outlook
 from paceline.cli.state import read_status
 from paceline.cli.top.app import TopApp
 from paceline.cli.top.table import LiveTable
+from paceline.cli.top.unit_screen import UnitScreen
 from paceline.cli.wiring import Home, open_home
 from paceline.core.scopes import SESSIONS
 from paceline.core.signals import AuthFailed, QuotaClosed, RateLimited, Signal
@@ -502,6 +503,28 @@ async def test_a_store_that_cannot_be_read_is_told_and_what_was_shown_stays(plac
         assert "no such table: events" in trouble
         assert campaigns == ["docs"]
         assert "no such table" not in view.strip
+
+
+async def test_a_store_that_cannot_be_read_is_told_over_a_unit_too(place: Place) -> None:
+    place.give("add", place.plan("true", "a"))
+
+    async with watching() as view:
+        view.table("units").focus()
+        await view.press("enter")
+        screen = view.app.screen
+        assert isinstance(screen, UnitScreen)
+        with contextlib.closing(sqlite3.connect(place.home / "paceline.db")) as connection:
+            connection.execute("ALTER TABLE events RENAME TO hidden")
+            await screen.look()
+            await view.settle()
+            trouble = view.screen
+            connection.execute("ALTER TABLE hidden RENAME TO events")
+        await screen.look()
+        await view.settle()
+
+        assert "no such table: events" in trouble
+        assert "no such table" not in view.screen
+        assert "docs/a" in view.screen
 
 
 def test_without_a_terminal_it_is_refused(place: Place) -> None:

@@ -73,6 +73,16 @@ def test_a_budget_that_resets_in_the_year_57000_blocks_nobody() -> None:
     assert type(verdict).__name__ == "Granted"
 
 
+@pytest.mark.parametrize("resets_at", [1_790_000_060_000.0, 1e18, 1e300])
+def test_a_window_that_resets_beyond_the_calendar_resets_at_an_unknown_time(resets_at: float) -> None:
+    governor = Governor(now=1_790_000_000.0)
+    governor.report("umans", QuotaClosed(resets_at=resets_at, window="5h"), now=1_790_000_000.0)
+    status = governor.status("umans", now=1_790_000_000.0)
+    assert status is not None
+    assert status.window is not None
+    assert (status.window.state, status.window.resets_at) == ("closed", None)
+
+
 @pytest.mark.parametrize(
     ("signal", "named"),
     [

@@ -139,3 +139,17 @@ async def test_a_supervisor_that_does_not_answer_is_killed_in_the_end() -> None:
         assert house.executor.live() == []
         assert len(house.executor.stopped) == 1
         assert house.scope("sessions").in_flight == 0
+
+
+async def test_an_engine_that_has_stopped_leaves_orders_to_the_next() -> None:
+    async with House(pool=3) as house:
+        await house.run(1.0)
+        stopped = house.engine
+        await house.stop()
+
+        house.send("limit", "sessions", limit=2)
+        stopped.obey()
+        assert stopped.limiter.get_limit("sessions") == 3
+
+        await house.run(1.0)
+        assert house.engine.limiter.get_limit("sessions") == 2

@@ -32,11 +32,14 @@ class CountingStore(SqliteStore):
 
     saves = 0
     is_failing = False
+    is_mistaken = False
 
     def save_slots(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
         self.saves += 1
         if self.is_failing:
             raise StoreBusy("another process is writing")
+        if self.is_mistaken:
+            raise ZeroDivisionError
         super().save_slots(kept, dropped)
 
 
@@ -435,6 +438,18 @@ async def test_asking_again_for_a_slot_that_is_held_never_gives_it_back(house: H
     assert counted(house) == (1, 0)
 
 
+async def test_a_mistake_in_storing_is_told_to_who_waits_for_the_answer(house: House) -> None:
+    assert isinstance(house.store, CountingStore)
+    house.store.is_mistaken = True
+
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(house.engine.leases.take(request()), 5.0)
+
+    house.store.is_mistaken = False
+    await house.clock.advance(1.0)
+    assert (counted(house), house.store.slots()) == ((0, 0), [])
+
+
 async def test_the_slot_of_a_command_is_not_given_back_by_a_call(house: House) -> None:
     command = OutsideClient(house.store, ("sessions", "acme"), priority=0, holder=process_id(os.getpid()))
     command.request(house.clock.now())
@@ -447,6 +462,19 @@ async def test_the_slot_of_a_command_is_not_given_back_by_a_call(house: House) -
         await house.engine.leases.renew(slot.id)
 
     assert (counted(house), house.store.slots()) == ((1, 0), [slot])
+
+
+async def test_the_wait_of_a_command_is_stored_before_the_command_counts_as_read(house: House) -> None:
+    command = OutsideClient(house.store, ("sessions", "acme"), priority=0, holder=process_id(os.getpid()))
+    command.request(house.clock.now())
+
+    house.engine.obey()
+    await house.crash()  # before another pass
+    await house.run(0.0)
+
+    slot = command.look()
+    assert slot is not None
+    assert slot.granted_at is not None
 
 
 async def test_a_place_that_nobody_comes_back_for_is_given_up(house: House) -> None:

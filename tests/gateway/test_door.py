@@ -11,6 +11,7 @@ from tests.gateway.raw import RawUpstream, Wire, answering, connect, ok, post
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.flow_control import FlowControl
 
+from paceline import Limiter
 from paceline.gateway import Timeouts
 
 GET_API = b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -150,6 +151,24 @@ async def test_a_client_that_never_finishes_its_body_is_told_and_let_go(sent: by
 
     assert (got.status, got.header(b"connection")) == (408, b"close")
     assert b"nothing more of the body for 0.2 s" in got.body
+
+
+async def test_a_client_whose_body_was_not_read_while_it_waited_is_not_blamed_for_it() -> None:
+    limiter = Limiter(limits={"anthropic/work": 1})
+    body = b'{"model": "opus", "x": "' + b"x" * 10_000_000 + b'"}'
+    async with (
+        RawUpstream(slow_ok) as upstream,
+        GatewayHouse(account(upstream.url), limiter=limiter, timeouts=Timeouts(body_idle=0.3, look=0.02)) as house,
+        await connect(house.port) as client,
+    ):
+        slot = await limiter.acquire("anthropic/work/opus")
+        client.send(post(body))
+        await until(lambda: any(exchange.upload.size for exchange in house.gateway.live))
+        await asyncio.sleep(1.0)  # nothing can be waited for: nothing happens
+        slot.release()
+        got = await client.read_message()
+
+    assert (got.status, got.body == body) == (200, True)
 
 
 @pytest.mark.parametrize("ending", [b"\r\n", b""])

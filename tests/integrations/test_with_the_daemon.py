@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.api.conftest import Daemon, daemon, run_daemon
+from tests.api.conftest import Daemon, RunDaemon, daemon, run_daemon
 from tests.integrations.sdks import SDKS, connected
 
 from paceline.client import Client
@@ -67,3 +67,19 @@ async def test_a_wait_that_runs_out_says_what_held_it(daemon: Daemon) -> None:
         with pytest.raises(SDK.rate_limit_error, match="at its limit"):
             await SDK.ask(client, SDK.model)
     held.release()
+
+
+async def test_a_daemon_that_goes_away_costs_no_answer(run_daemon: RunDaemon) -> None:
+    scenario = Scenario(tokens_per_second=100.0, reply_tokens=60)
+    async with FakeProvider(scenario) as provider:
+        async with run_daemon() as served:
+            gate = Client(served.url, served.tokens.full)
+            client = SDK.connect(provider.url, SlotTransport(gate, SCOPE))
+            stream = SDK.stream(client, SDK.model)
+            pieces = [await anext(stream)]
+        pieces += [piece async for piece in stream]
+        await client.close()
+        await gate.aclose()
+
+        assert provider.requests[0].ending == "served"
+    assert len(pieces) == 60

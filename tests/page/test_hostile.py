@@ -68,6 +68,13 @@ async def test_the_page_can_be_neither_framed_nor_run_other_scripts(daemon: Daem
     assert rules["frame-ancestors"] == "'none'"
 
 
+async def test_a_time_beyond_the_calendar_is_a_word_and_no_error(daemon: Daemon, page: Page) -> None:
+    await page.goto(page_of(daemon))
+    ask = "import('/assets/words.js').then(w => [w.clockTime, w.clockSeconds, w.wholeMoment].map(said => said(1e18)))"
+
+    assert await page.evaluate(ask) == ["never", "never", "never"]
+
+
 async def _own_elements(page: Page) -> tuple[int, int, int]:
     """Of the kinds that could do harm."""
     kinds = ("script", "style, link", "img, iframe, object, embed, base, meta")

@@ -25,6 +25,7 @@ from paceline.store import Page, Unit
 CHANNELS: tuple[Channel, ...] = ("stdout", "stderr", "screen")
 MOST_UNITS = 1000
 MOST_LOOKS = 50
+MOST_LOOKED_AT = 5_000
 """For one page of waiting or parked units, which are told apart by looking: it is cut short rather than late."""
 MOST_HISTORY = 200
 TAIL_BYTES = 64 * 1024
@@ -51,11 +52,13 @@ def _page(site: Site, campaign: str | None, phase: wire.Phase | None, limit: int
     if phase not in ("waiting", "parked"):
         return site.store.units(campaign=campaign, state=state, limit=limit, cursor=cursor)
     found: list[Unit] = []
+    looked_at = 0
     for _ in range(MOST_LOOKS):
         page = site.store.units(campaign=campaign, state=state, limit=limit - len(found), cursor=cursor)
         found += [unit for unit in page.units if phase_of(unit) == phase]
+        looked_at += len(page.units)
         cursor = page.cursor
-        if cursor is None or len(found) >= limit:
+        if cursor is None or len(found) >= limit or looked_at >= MOST_LOOKED_AT:
             break
     return Page(units=tuple(found), cursor=cursor)
 

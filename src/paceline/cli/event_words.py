@@ -26,7 +26,10 @@ def style_of(event: Event) -> str:
 
 
 def clock_time(at: float, zone: ZoneInfo) -> str:
-    return f"{datetime.fromtimestamp(at, zone):%H:%M:%S}"
+    try:
+        return f"{datetime.fromtimestamp(at, zone):%H:%M:%S}"
+    except (ValueError, OverflowError, OSError):  # beyond the calendar
+        return "never"
 
 
 def line_of(event: Event, zone: ZoneInfo) -> str:

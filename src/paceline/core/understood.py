@@ -9,6 +9,8 @@ import msgspec
 from paceline.core.signals import Cause, Reach, Signal
 from paceline.errors import InvalidInput
 
+YEAR_9999: Final = 253_370_764_800.0
+
 
 def understood(signal: Signal) -> Signal:
     """The signal with all that cannot be meant left out; whose it is and how far it reaches must be right."""
@@ -40,8 +42,9 @@ def _number(value: object) -> float | None:
 
 
 def _time(value: object) -> float | None:
-    """A point in time."""
-    return _number(value) or None
+    """A point in time, of the calendar: milliseconds are beyond it."""
+    number = _number(value)
+    return number if number and number < YEAR_9999 else None
 
 
 def _count(value: object) -> int | None:

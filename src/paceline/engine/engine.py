@@ -182,11 +182,12 @@ class Engine:
     # -- for those who share its loop ----------------------------------------------------------
 
     def obey(self) -> None:
-        """Carry out the orders that lie in the store, now; what they change is stored when this returns."""
-        now = self.clock.now()
-        self._read_commands(now)
-        self.limiter.advance(now)
-        self.wake()
+        """Carry out the orders in the store now, and store what they change. One that does not lead leaves them be."""
+        if self._leads:
+            now = self.clock.now()
+            self._read_commands(now)
+            self.limiter.advance(now)
+            self.wake()
 
     def tell(self, name: str, *, scope: str | None = None, unit: str | None = None, **fields: object) -> None:
         """An event, stored with the next pass."""
@@ -271,6 +272,7 @@ class Engine:
             self._renewed_at = -math.inf  # running units may have been cancelled
             self._has_learnt = True
             self._save(now)
+            self._outside.save()  # read once: who asked would wait for ever for an answer that was lost
             self._listeners.tell()
         self._commands.done()
 
@@ -424,13 +426,9 @@ class Engine:
 
     def _claim_and_launch(self, line: Line, ticket_ids: list[str], now: float) -> None:
         """Claim and lease in one transaction, then launch; a ticket without a unit is given back."""
+        until, count = now + self.settings.lease, len(ticket_ids)
         units = self.store.claim_units(
-            line.campaign.name,
-            line.account_name,
-            len(ticket_ids),
-            attempts=ticket_ids,
-            lease_until=now + self.settings.lease,
-            now=now,
+            line.campaign.name, line.account_name, count, attempts=ticket_ids, lease_until=until, now=now
         )
         not_started: list[Settled] = []
         for ticket_id, unit in zip(ticket_ids, units, strict=False):

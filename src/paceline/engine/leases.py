@@ -318,9 +318,9 @@ class Leases:
         try:
             if not self._is_closed:
                 self._outside.save()
-        except StoreError as error:
-            outcome = error  # kept as unsaved: the next save takes it along
-            log.warning("slots could not be stored: %s", error)
+        except Exception as error:
+            outcome = error  # whoever waits must hear of it; what is unsaved is taken along by the next save
+            log.warning("slots could not be stored: %s", error, exc_info=not isinstance(error, StoreError))
         for answer in answers:
             _settle(answer, outcome)
 

@@ -87,15 +87,19 @@ class FrontDoor(HttpToolsProtocol):
     def check_time(self, now: float) -> None:
         """A client that dawdles over its head or its body is let go."""
         limits = self.gateway.timeouts
-        if self._head_since is not None:
-            if now - self._head_since > limits.head:
-                self._turn_away(TOO_SLOW)
-        elif self._body_since is not None and not self.flow.read_paused and now - self._body_since > limits.body_idle:
+        if self.flow.read_paused:  # it could not if it would: its time begins anew
+            self._head_since = self._head_since and now
+            self._body_since = self._body_since and now
+            return
+        if self._head_since is not None and now - self._head_since > limits.head:
+            self._turn_away(TOO_SLOW)
+        if self._body_since is not None and now - self._body_since > limits.body_idle:
             self._body_since = None
-            if self.serving is not None:
-                self.serving.refuse(Refused(408, "slow_body", f"nothing more of the body for {limits.body_idle:g} s"))
-            else:
+            cycle: object = self.cycle
+            if self.serving is None:
                 self.transport.abort()
+            elif self.serving is cycle:
+                self.serving.refuse(Refused(408, "slow_body", f"nothing more of the body for {limits.body_idle:g} s"))
 
     def _turn_away(self, answer: bytes) -> None:
         """Only between requests: nothing of another answer can be in the way."""

@@ -134,10 +134,9 @@ class Course:
         response.headers["x-paceline-waited-ms"] = str(round(waited * 1000))
         return signals_of(self._name, response.status_code, lowered(response.headers), b"", seen_at=now)
 
-    def at_end(self, response: Response, reader: AnswerReader | None, now: float) -> list[Signal]:
+    def at_end(self, status: int, headers: list[Header], reader: AnswerReader | None, now: float) -> list[Signal]:
         """What a success says once it has been read to its end."""
-        headers = lowered(response.headers)
-        return signals_at_end(self._name, response.status_code, headers, error=b"", reader=reader, seen_at=now)
+        return signals_at_end(self._name, status, headers, error=b"", reader=reader, seen_at=now)
 
     def judge(self, response: Response, now: float) -> tuple[list[Signal], bool]:
         """What an error says, and whether its request is to be sent again."""

@@ -7,6 +7,7 @@ Here: the two courses of events, asyncio and blocking, for httpx and httpx2 alik
 import asyncio
 import functools
 import inspect
+import logging
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -15,11 +16,13 @@ from typing import Any
 
 from paceline.client import Client
 from paceline.core.signals import Signal
-from paceline.errors import InvalidInput, SlotTimeout
+from paceline.errors import DaemonError, InvalidInput, SlotLost, SlotTimeout
 from paceline.integrations.course import Course, HeldError, Request, Response, lowered, place_of, refuse_held
 from paceline.limiter import Limiter
 from paceline.protocols import AnswerReader, answer_reader
 from paceline.threads import ThreadSlot
+
+log = logging.getLogger("paceline.integrations")
 
 DEFAULT_MAX_WAIT = 600.0
 KEPT_CONNECTIONS = 100
@@ -62,7 +65,7 @@ class AsyncGate:
                 return course.ran_out(error, self._now())
             except HeldError as error:
                 return course.own_answer(error.answer)
-            ending = _AsyncEnding(visit, slot)
+            ending, response = _AsyncEnding(visit, slot), None
             try:
                 response = await self._inner.handle_async_request(request)
                 if response.status_code < 400:
@@ -73,7 +76,11 @@ class AsyncGate:
                 signals, is_again = course.judge(whole, self._now())
                 await ending.report(signals)
             except BaseException:
-                await ending.close()
+                try:
+                    if response is not None:
+                        await response.aclose()
+                finally:
+                    await ending.close()
                 raise
             await ending.close()
             if not is_again:
@@ -92,8 +99,9 @@ class AsyncGate:
         return self._gate.slot(course.scope, **options)
 
     def _counted(self, course: Course, response: Response, ending: "_AsyncEnding") -> Any:
-        reader = answer_reader(lowered(response.headers))
-        at_end = functools.partial(course.at_end, response, reader)
+        headers = lowered(response.headers)
+        reader = answer_reader(headers)
+        at_end = functools.partial(course.at_end, response.status_code, headers, reader)
         return _async_stream(course.library)(response.stream, reader, ending, lambda: at_end(self._now()))
 
     async def aclose(self) -> None:
@@ -111,10 +119,14 @@ class _AsyncEnding:
         self._loop = asyncio.get_running_loop()
 
     async def report(self, signals: Iterable[Signal]) -> None:
+        """A daemon that is away just then must not cost the program an answer that it has."""
         for signal in signals:
-            told: Awaitable[None] | None = self._slot.report(signal)
-            if inspect.isawaitable(told):
-                await told
+            try:
+                told: Awaitable[None] | None = self._slot.report(signal)
+                if inspect.isawaitable(told):
+                    await told
+            except (DaemonError, SlotLost) as error:
+                log.warning("%r could not be told %s: %s", self._slot, type(signal).__name__, error)
 
     async def close(self) -> None:
         if not self._is_over:
@@ -214,8 +226,9 @@ class SyncGate:
         )
 
     def _counted(self, course: Course, response: Response, ending: "_SyncEnding") -> Any:
-        reader = answer_reader(lowered(response.headers))
-        at_end = functools.partial(course.at_end, response, reader)
+        headers = lowered(response.headers)
+        reader = answer_reader(headers)
+        at_end = functools.partial(course.at_end, response.status_code, headers, reader)
         return _sync_stream(course.library)(response.stream, reader, ending, lambda: at_end(self._now()))
 
     def close(self) -> None:

@@ -38,18 +38,26 @@ export function percent(ratio) {
 /** `14:30`, `Mon 14:30`, `3 Dec, 14:30`: as much of it as tells it from now. */
 export function clockTime(at) {
   if (at === null || at === undefined) return NOTHING;
-  const date = new Date((at - ahead) * 1000);
-  const today = new Date();
-  if (date.toDateString() === today.toDateString()) return TIME.format(date);
-  return Math.abs(at - now()) < 6 * A_DAY ? DAY.format(date) : DATE.format(date);
+  if (dateOf(at).toDateString() === new Date().toDateString()) return written(TIME, at);
+  return written(Math.abs(at - now()) < 6 * A_DAY ? DAY : DATE, at);
 }
 
 export function clockSeconds(at) {
-  return SECONDS.format(new Date((at - ahead) * 1000));
+  return written(SECONDS, at);
 }
 
 export function wholeMoment(at) {
-  return at === null || at === undefined ? NOTHING : WHOLE.format(new Date((at - ahead) * 1000));
+  return at === null || at === undefined ? NOTHING : written(WHOLE, at);
+}
+
+function dateOf(at) {
+  return new Date((at - ahead) * 1000);
+}
+
+/** One time beyond the calendar must not keep the rest of the page from being shown. */
+function written(format, at) {
+  const date = dateOf(at);
+  return Number.isNaN(date.getTime()) ? "never" : format.format(date);
 }
 
 /** A length of time in one or two units: `12 s`, `4 min`, `2 h 05 min`, `3 d 4 h`. */

@@ -17,6 +17,7 @@ from paceline.cli.printing import one_line, printable
 from paceline.cli.top.detail import UnitDetail
 from paceline.cli.top.faces import clock, plain, span
 from paceline.cli.why import Why
+from paceline.errors import PacelineError
 
 LONGEST_PROMPT = 2000
 Read = Callable[[], Awaitable[UnitDetail | None]]
@@ -56,8 +57,11 @@ class UnitScreen(ModalScreen[None]):
 
     async def look(self) -> None:
         """Read it again; nothing is drawn where nothing has changed."""
-        detail = await self._read()
-        shown = plain(f"{self._unit_id} is not there any more") if detail is None else self._text(detail)
+        try:
+            detail = await self._read()
+            shown = plain(f"{self._unit_id} is not there any more") if detail is None else self._text(detail)
+        except (PacelineError, OSError) as error:
+            shown = plain(error, "bold red")  # until the next look
         if shown != self._shown:
             self._shown = shown
             self.query_one("#detail", Static).update(shown)
