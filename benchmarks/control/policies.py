@@ -62,7 +62,7 @@ class Places:
 
     def wake(self) -> float | None:
         times = [at for model, at in self.retry_at.items() if self.line[model] and at > self._seen]
-        times += [cooling[0] for cooling in self.cooling.values() if cooling]
+        times += [at for cooling in self.cooling.values() for at in cooling if at > self._seen]
         if self.parked:
             times.append(self.parked[0][0])
         return min(times, default=None)
