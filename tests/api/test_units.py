@@ -153,6 +153,23 @@ async def test_why_it_waits_is_parked_paused_runs(daemon: Daemon) -> None:
     assert (paused["reason"], paused["hint"]) == ("paused", "paceline resume docs")
 
 
+async def test_the_line_of_a_campaign_is_not_taken_for_that_of_another_whose_name_begins_so(daemon: Daemon) -> None:
+    await daemon.ask("PUT", "/v1/pool", {"sessions": 1})
+    daemon.add("docs", WAITS, "a", "b")
+    daemon.add("docs two", WAITS, "a")
+    await daemon.until(lambda: daemon.counts("docs").running + daemon.counts("docs two").running == 1)
+    daemon.add("docs", WAITS, "a", "b", "c")
+    daemon.add("docs two", WAITS, "a", "b")
+    await daemon.until(lambda: len(daemon.engine.why_lines()) == 2)
+
+    why = await daemon.get("/v1/units/docs/c/why")
+    overview = await daemon.get("/v1/overview")
+
+    assert (why["reason"], why["others"]) == ("limit", [])
+    waits = [(wait["campaign"], wait["account"], wait["reason"]) for wait in overview["waits"]]
+    assert waits == [("docs", None, "limit"), ("docs two", None, "limit")]
+
+
 async def test_the_log_is_the_end_of_each_channel(daemon: Daemon) -> None:
     daemon.add("docs", "seq 1 20000; echo trouble >&2", "a")
     await daemon.until(lambda: daemon.counts("docs").done == 1)

@@ -189,3 +189,22 @@ def test_tokens_are_printed_and_made_where_there_are_none(shell: Shell) -> None:
     assert read_only == (shell.home / "token-readonly").read_text().strip()
     assert full != read_only
     assert url == f"http://127.0.0.1:7433/?token={full}"
+
+
+def test_a_daemon_on_another_port_is_found_by_commands_and_clients_of_its_home(shell: Shell) -> None:
+    process, line = shell.up()
+    url = shell.give("token", "--url")[0].strip()
+    asked = subprocess.run(
+        [sys.executable, "-c", "from paceline import Client; print(Client().url)"],
+        env=shell.env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    code = end(process)[0]
+    token = (shell.home / "token").read_text().strip()
+
+    assert url == url_of(line)
+    assert (asked.stdout.strip(), asked.stderr) == (url.partition("/?")[0], "")
+    assert code == 0
+    assert shell.give("token", "--url")[0].strip() == f"http://127.0.0.1:7433/?token={token}"

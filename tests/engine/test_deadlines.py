@@ -51,7 +51,7 @@ async def test_units_that_are_held_back_for_a_deadline_say_so_until_it_is_their_
 
         assert running == 1
         detail = "held to the pace of its deadline, 2026-11-15 11:20 UTC"
-        assert held_back == {"nightly": Deferred("", "pacing", "campaign:nightly", detail)}
+        assert held_back == {"nightly ": Deferred("", "pacing", "campaign:nightly", detail)}
         assert house.engine.why_lines() == {}
 
 

@@ -78,6 +78,7 @@ class GatewayHouse:
             log_config=None,
             access_log=False,
             port=0,
+            timeout_keep_alive=2,
         )
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._server = uvicorn.Server(config)

@@ -162,6 +162,18 @@ async def test_a_key_that_is_not_set_is_named_by_its_variable() -> None:
     assert b"work takes its key from WORK_KEY, which is not set" in got.body
 
 
+async def test_a_key_that_was_read_with_its_line_end_is_sent_without() -> None:
+    _, seen = await asked(b"x-api-key: " + TOKEN.encode(), environ={"WORK_KEY": f"{KEY}\n"})
+
+    assert keys_in(seen) == [(b"x-api-key", KEY.encode())]
+
+
+async def test_the_token_is_not_sent_on_in_any_other_header() -> None:
+    got, seen = await asked(b"x-api-key: " + TOKEN.encode(), b"X-Other: " + TOKEN.encode())
+
+    assert (got.status, seen) == (400, None)
+
+
 async def test_an_unknown_account_is_told_the_known_ones() -> None:
     got, seen = await asked(b"x-api-key: " + TOKEN.encode(), target=b"/gateway/wrok/v1/messages")
 

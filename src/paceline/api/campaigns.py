@@ -50,7 +50,7 @@ def _view(
     site: Site, campaign: Campaign, counts: UnitCounts, statuses: Mapping[str, ScopeStatus], now: float
 ) -> wire.CampaignView:
     left = counts.todo + counts.running
-    rate = site.pace.rate(left if campaign.state == "active" else 0, now, campaign.name)
+    rate = site.pace.rate(campaign.name, left if campaign.state == "active" else 0, now)
     return wire.CampaignView(
         id=campaign.name,
         name=campaign.name,

@@ -19,9 +19,9 @@ from paceline.api.site import OnSite, Site
 from paceline.core import ScopeStatus
 from paceline.core.scopes import SESSIONS
 from paceline.engine import orders
+from paceline.engine.lines import split_line
 from paceline.engine.looking import printable, total_counts
 from paceline.engine.sessions import LiveSession
-from paceline.engine.why import account_of
 from paceline.settings import AccountSettings
 from paceline.store import Campaign
 
@@ -43,9 +43,9 @@ def get_status(site: OnSite) -> wire.Status:
 def _status(site: Site, campaigns: list[Campaign], now: float) -> wire.Status:
     counts = site.store.counts()
     total = total_counts(counts)
-    active = [counts[campaign.name] for campaign in campaigns if campaign.state == "active" and campaign.name in counts]
+    active = [campaign.name for campaign in campaigns if campaign.state == "active" and campaign.name in counts]
     states = {campaign.state for campaign in campaigns}
-    rate = site.pace.rate(sum(each.todo + each.running for each in active), now)
+    rate = site.pace.rate_of_all({name: counts[name].todo + counts[name].running for name in active}, now)
     return wire.Status(
         engine=wire.EngineState(
             state="paused" if "paused" in states and "active" not in states else "leading",
@@ -91,18 +91,19 @@ def get_overview(site: OnSite) -> wire.Overview:
 
 
 def _waits(site: Site, campaigns: list[Campaign]) -> list[wire.Wait]:
+    names = {campaign.name for campaign in campaigns}
+    lines = [(*split_line(line), deferred) for line, deferred in site.engine.why_lines().items()]
     return [
         wire.Wait(
-            campaign=campaign.name,
+            campaign=campaign,
             account=account or None,
             reason=deferred.reason,
             scope=deferred.scope,
             detail=deferred.detail,
             retry_at=deferred.retry_at,
         )
-        for line, deferred in site.engine.why_lines().items()
-        for campaign in campaigns
-        if (account := account_of(line, campaign.name)) is not None
+        for campaign, account, deferred in lines
+        if campaign in names
     ]
 
 

@@ -1,6 +1,7 @@
 """How fast units get done, read from the events of the last hour as they come. Looks only."""
 
 from collections import Counter, deque
+from collections.abc import Mapping
 
 import msgspec
 
@@ -52,11 +53,20 @@ class Pace:
         elif name in STARTS:
             self._started.setdefault(campaign, at)
 
-    def rate(self, left: int, now: float, campaign: str | None = None) -> Rate:
-        """Of one campaign, or of all; `left` are the units that are still to be done."""
-        done = len(self._done) if campaign is None else self._counts[campaign]
-        starts = [at for name, at in self._started.items() if campaign in (None, name)]
-        if not done or not left or not starts:
-            return Rate(per_hour=done, eta=None)
+    def rate(self, campaign: str, left: int, now: float) -> Rate:
+        """Of one campaign; `left` are its units that are still to be done."""
+        return Rate(per_hour=self._counts[campaign], eta=self._eta({campaign: left}, now))
+
+    def rate_of_all(self, left: Mapping[str, int], now: float) -> Rate:
+        """Of all together; `left` are the units of each that are still to be done."""
+        return Rate(per_hour=len(self._done), eta=self._eta(left, now))
+
+    def _eta(self, left: Mapping[str, int], now: float) -> float | None:
+        """At the speed of those that have something left: what ended before, and a rest since then, say nothing."""
+        going = [name for name, units in left.items() if units]
+        done = sum(self._counts[name] for name in going)
+        starts = [self._started[name] for name in going if name in self._started]
+        if not done or not starts:
+            return None
         span = min(HOUR, max(1.0, now - min(starts)))
-        return Rate(per_hour=done, eta=now + left * span / done)
+        return now + sum(left.values()) * span / done

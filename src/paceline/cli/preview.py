@@ -13,6 +13,7 @@ from paceline.cli.printing import one_line, print_value, say
 from paceline.cli.wiring import Home
 from paceline.cli.words import relative
 from paceline.core import Deferred, Granted
+from paceline.engine.lines import split_line
 from paceline.engine.plan import Plan
 from paceline.store import Campaign, Unit
 
@@ -42,13 +43,13 @@ def make_preview(home: Home, plan: Plan, now: float) -> Preview:
     outlook = Outlook(home, now, extra=[_as_stored(home, plan)])
     granted = _dispatch(home, outlook, campaign.name, len(fresh), now)
     count = sum(granted.values())
-    waits = {line: why for line, why in outlook.lines.why(now).items() if line.partition(" ")[0] == campaign.name}
+    lines = [(*split_line(line), why) for line, why in outlook.lines.why(now).items()]
     return Preview(
         campaign=campaign.name,
         units=len(plan.units),
         starts=fresh[:count],
         on=dict(granted),
-        waits={line.partition(" ")[2]: why for line, why in waits.items()},
+        waits={account: why for name, account, why in lines if name == campaign.name},
         waiting=max(0, len(fresh) - count),
         parked=sum(unit is not None and _is_parked(unit, now) for unit in states),
         running=sum(unit is not None and unit.state == "running" for unit in states),

@@ -114,7 +114,7 @@ class PlainView:
         for line, why in waits.items():
             if self._told.get(line) != (why.reason, why.scope) and why.reason != "queue_order":
                 at = event_words.clock_time(now, self._home.zone)
-                self._print(f"{at} waits {line}: {wait_words(why, now)}")
+                self._print(f"{at} waits {line.strip()}: {wait_words(why, now)}")
         self._told = {line: (why.reason, why.scope) for line, why in waits.items()}
 
     def _print(self, line: str) -> None:
@@ -158,7 +158,7 @@ class LiveView:
         parts += _section("running", [_running_line(unit, now) for unit in store.running_units()], RUNNING_ROWS)
         parts += _section("parked", self._parked_lines(now), PARKED_ROWS)
         waits = read_waits(self._home).items()
-        parts += _section("waiting", [f"{line}: {wait_words(why, now)}" for line, why in waits], WAIT_ROWS)
+        parts += _section("waiting", [f"{line.strip()}: {wait_words(why, now)}" for line, why in waits], WAIT_ROWS)
         news = [event_words.line_of(event, self._home.zone) for event in self._last]
         parts += _section("what happened", news, NEWS_ROWS)
         if self._warning.text is not None:

@@ -21,6 +21,7 @@ from paceline.api.tokens import READ_ONLY_FILE, TOKEN_FILE, Tokens, load_token, 
 from paceline.cli.printing import print_line, say
 from paceline.cli.run import SIGNALS, logged
 from paceline.cli.wiring import Home, leading_engine
+from paceline.client.wire import URL_FILE
 from paceline.engine.checking import check_stored
 from paceline.engine.engine import Engine
 from paceline.gateway import Gateway, front_door
@@ -57,7 +58,7 @@ async def _run(
     )
     app = create_app(site, tokens=tokens, host=host)
     gateway = _gateway(home, engine, tokens, host, port)
-    with _stopped_by_signals(engine):
+    with _stopped_by_signals(engine), _found_by_others(home, server_url(host, port)):
         async with serve(app, host, listening=listening, http=front_door(gateway)) as served:
             gc.collect()
             gc.freeze()  # what is there now stays: a full collection took 0.1 s of the loop, and takes none of it now
@@ -101,6 +102,17 @@ def _stopped_by_signals(engine: Engine) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
+@contextlib.contextmanager
+def _found_by_others(home: Home, url: str) -> Iterator[None]:
+    """A port that was given or free is in no settings: commands and clients find the daemon by this file."""
+    path = home.path / URL_FILE
+    path.write_text(f"{url}\n")
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
 def _tell(served: Served, tokens: Tokens, *, as_json: bool) -> None:
     url = page_url(served.host, served.port, tokens.full)
     if as_json:
@@ -122,7 +134,12 @@ def server_url(host: str, port: int) -> str:
 
 def show_token(home: Home, *, read_only: bool, as_url: bool) -> None:
     token = load_token(home.path / (READ_ONLY_FILE if read_only else TOKEN_FILE))
-    if as_url:
-        say(page_url(home.settings.api.host, home.settings.api.port, token))
-    else:
-        say(token)
+    say(f"{_own_url(home)}/?token={token}" if as_url else token)
+
+
+def _own_url(home: Home) -> str:
+    """Where the daemon is, or will be."""
+    try:
+        return (home.path / URL_FILE).read_text().strip()
+    except OSError:
+        return server_url(home.settings.api.host, home.settings.api.port)

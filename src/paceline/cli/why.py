@@ -7,11 +7,10 @@ from rich.text import Text
 
 from paceline.cli.names import find_unit
 from paceline.cli.printing import one_line, out, print_value
+from paceline.cli.progress import read_waits
 from paceline.cli.wiring import Home
 from paceline.cli.words import moment
-from paceline.core import Deferred
 from paceline.engine import why
-from paceline.engine.engine import WHY_STATE
 from paceline.engine.looking import find_campaign
 from paceline.engine.why import Why as Why
 from paceline.store import Campaign, Unit
@@ -36,7 +35,5 @@ def show_why(home: Home, name: str, *, as_json: bool) -> None:
 
 def explain_unit(home: Home, unit: Unit, campaign: Campaign) -> list[Why]:
     """As the engine that leads has said it last: one answer, or one for each account that it could run on."""
-    stored = home.store.load_state(WHY_STATE)
-    waits = msgspec.json.decode(stored, type=dict[str, Deferred]) if stored else {}
     leaderless = None if home.engine_leader() is not None else str(home.path)
-    return why.explain_unit(unit, campaign, waits, leaderless=leaderless)
+    return why.explain_unit(unit, campaign, read_waits(home), leaderless=leaderless)

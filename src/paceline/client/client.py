@@ -28,8 +28,8 @@ from paceline.slot import OnQueued
 class Client:
     """The daemon's slots, limits and what it knows of scopes.
 
-    `url` is PACELINE_URL or port 7433 of this machine, `token` PACELINE_TOKEN or the one of the home. A slot lasts
-    `ttl` seconds from its last renewal. A wait outlasts a daemon that is away for up to `patience` seconds.
+    `url` is PACELINE_URL or where the daemon of the home is, `token` PACELINE_TOKEN or the one of the home. A slot
+    lasts `ttl` seconds from its last renewal. A wait outlasts a daemon that is away for up to `patience` seconds.
     """
 
     def __init__(

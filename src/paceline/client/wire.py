@@ -26,6 +26,8 @@ from paceline.errors import (
 )
 
 DEFAULT_URL = "http://127.0.0.1:7433"
+URL_FILE = "url"
+"""In the home while a daemon runs: where programs on this machine reach it."""
 ANSWER_SECONDS = 10.0
 UNAVAILABLE = (502, 503, 504)
 CONFLICT = 409
@@ -59,7 +61,7 @@ class Wire:
     """The connections to one daemon."""
 
     def __init__(self, url: str | None, token: str | None) -> None:
-        self.url = url or os.environ.get("PACELINE_URL") or DEFAULT_URL
+        self.url = url or own_url(os.environ)
         self._token = token
         self._is_closed = False
         try:
@@ -101,15 +103,23 @@ class Wire:
         return answer
 
 
+def own_url(environ: Mapping[str, str]) -> str:
+    """PACELINE_URL, or where the daemon of the home says that it is."""
+    if url := environ.get("PACELINE_URL"):
+        return url
+    try:
+        return (_home(environ) / URL_FILE).read_text().strip() or DEFAULT_URL
+    except (OSError, InvalidInput):  # none runs, or there is no home: who asks is told so
+        return DEFAULT_URL
+
+
 def own_token(url: str, environ: Mapping[str, str]) -> str:
     """PACELINE_TOKEN, or that of the home, which is for the daemon of this machine only."""
     if token := environ.get("PACELINE_TOKEN"):
         return token
     if httpx.URL(url).host not in LOOPBACK:
         raise InvalidInput(f"the token of the daemon at {url} is not known: give token=, or set PACELINE_TOKEN")
-    from paceline.settings.environment import home_folder  # only here: it is slow to import
-
-    path = home_folder(Path.cwd(), environ) / "token"
+    path = _home(environ) / "token"
     try:
         return path.read_text().strip()
     except OSError as error:
@@ -117,6 +127,12 @@ def own_token(url: str, environ: Mapping[str, str]) -> str:
             f"the daemon's token cannot be read from {path} ({error.strerror}): start a daemon with `paceline up`,"
             " or set PACELINE_TOKEN"
         ) from error
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    from paceline.settings.environment import home_folder  # only here: it is slow to import
+
+    return home_folder(Path.cwd(), environ)
 
 
 def scope_path(scope: str) -> str:

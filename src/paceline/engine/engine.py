@@ -201,7 +201,7 @@ class Engine:
         return list(self._live.values())
 
     def why_lines(self) -> dict[str, Deferred]:
-        """What holds the units of each campaign and account, by `campaign account`."""
+        """What holds the units of each campaign and account, by the name of their line (`lines.split_line`)."""
         return self._lines.why(self.clock.now())
 
     # -- start and end -----------------------------------------------------------------------

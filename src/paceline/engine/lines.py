@@ -127,15 +127,15 @@ class Lines:
         self._governor.abandon(ticket_id, now=now)
 
     def why(self, now: float) -> dict[str, Deferred]:
-        """What holds the first ticket of each line, by `campaign account`."""
+        """What holds the first ticket of each line, by its name (`split_line`)."""
         reasons: dict[str, Deferred] = {}
         for (campaign, account), line in self._lines.items():
             first = next(iter(line.waiting), None)
             reason = self._governor.why(first, now=now) if first is not None else None
             if reason is not None:
-                reasons[f"{campaign} {account}".strip()] = reason
+                reasons[f"{campaign} {account}"] = reason
         for (campaign, account), trouble in self._troubles.items():
-            reasons[f"{campaign} {account}".strip()] = trouble
+            reasons[f"{campaign} {account}"] = trouble
         return reasons
 
     def scopes(self, campaign: Campaign, account: Account | None) -> tuple[str, ...]:
@@ -196,6 +196,12 @@ class Lines:
             return 0.0
         status = self._governor.status(f"{line.account.provider}/{line.account.name}", now=now)
         return max((window.used_ratio or 0.0 for window in status.windows), default=0.0) if status else 0.0
+
+
+def split_line(line: str) -> tuple[str, str]:
+    """The campaign and the account in the name of a line; only campaigns may have spaces in their names."""
+    campaign, _, account = line.rpartition(" ")
+    return campaign, account
 
 
 def _paced(campaign: Campaign) -> Deferred:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from paceline.core import Deferred
+from paceline.engine.lines import split_line
 from paceline.engine.looking import phase_of
 from paceline.store import Campaign, Unit
 
@@ -27,8 +28,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 def explain_unit(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], *, leaderless: str | None) -> list[Why]:
     """One answer, or one for each account that a waiting unit could run on.
 
-    `waits` is what the engine says of its lines, by `campaign account`; `leaderless` names the home where no engine
-    runs it.
+    `waits` is what the engine says of its lines, by their names; `leaderless` names the home where no engine runs it.
     """
     match unit.state:
         case "running":
@@ -80,9 +80,9 @@ def _waiting(unit: Unit, waits: Mapping[str, Deferred], since: float) -> list[Wh
     """What the engine last said of the lines that the unit stands in."""
     lines = {}
     for line, deferred in waits.items():
-        account = account_of(line, unit.campaign)
+        campaign, account = split_line(line)
         is_bound_elsewhere = unit.session_id is not None and (unit.account or "") != account
-        if account is not None and not is_bound_elsewhere:
+        if campaign == unit.campaign and not is_bound_elsewhere:
             lines[account] = deferred
     if not lines:
         return [_why(unit, "queue_order", "nothing holds it: it goes at the engine's next pass", since=since)]
@@ -90,13 +90,6 @@ def _waiting(unit: Unit, waits: Mapping[str, Deferred], since: float) -> list[Wh
         _why(unit, each.reason, each.detail, scope=each.scope, since=since, until=each.retry_at)
         for each in lines.values()
     ]
-
-
-def account_of(line: str, campaign: str) -> str | None:
-    """The account of a line (`campaign account`) of the campaign; None for a line of another one."""
-    if line == campaign:
-        return ""
-    return line.removeprefix(f"{campaign} ") if line.startswith(f"{campaign} ") else None
 
 
 def _why(

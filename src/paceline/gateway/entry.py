@@ -136,7 +136,7 @@ class Gate:
         )
 
     def _key(self, account: AccountSettings) -> bytes:
-        key = self._environ.get(account.key_env or "", "")
+        key = self._environ.get(account.key_env or "", "").strip()
         if account.key_env is not None and not key:
             raise Refused(401, "no_key", f"{account.name} takes its key from {account.key_env}, which is not set")
         if (sentence := login_refusal(key.encode(), account.provider)) is not None:

@@ -68,19 +68,8 @@ class AnswerHead(msgspec.Struct, gc=False):
 class UpstreamBroke(Exception):
     """The connection ended, or spoke nonsense, before the answer was whole."""
 
-    def __init__(
-        self,
-        detail: str,
-        *,
-        was_sent: bool,
-        was_reused: bool = False,
-        is_answered: bool = False,
-        is_timeout: bool = False,
-    ) -> None:
+    def __init__(self, detail: str, *, is_answered: bool = False, is_timeout: bool = False) -> None:
         super().__init__(detail)
-        self.was_sent = was_sent
-        """Whether the upstream may have seen any of the request."""
-        self.was_reused = was_reused
         self.is_answered = is_answered
         """Whether any byte of an answer came."""
         self.is_timeout = is_timeout
@@ -111,7 +100,6 @@ class UpstreamConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._receiver: Receiver | None = None
         self._is_reading_paused = False
-        self._requests = 0
         self.moved_at = 0.0
         """When the last byte came or went, on the loop's clock."""
         self._start(is_head=False)
@@ -139,7 +127,6 @@ class UpstreamConnection(asyncio.Protocol):
         """Begin a request; as much of its body as is there goes out with the head."""
         assert self._transport is not None
         self._start(is_head=is_head)
-        self._requests += 1
         self._receiver = receiver
         self._is_chunked_upload = is_chunked
         self.moved_at = self._pool.loop.time()
@@ -169,13 +156,7 @@ class UpstreamConnection(asyncio.Protocol):
         receiver = self._receiver
         self.abort()
         if receiver is not None:
-            error = UpstreamBroke(
-                detail,
-                was_sent=True,
-                was_reused=self._requests > 1,
-                is_answered=self._has_answered,
-                is_timeout=is_timeout,
-            )
+            error = UpstreamBroke(detail, is_answered=self._has_answered, is_timeout=is_timeout)
             receiver.answer_broke(error)
 
     def pause_answer(self, is_paused: bool) -> None:
@@ -321,11 +302,9 @@ class Pool:
                 await self.loop.create_connection(lambda: connection, origin.host, origin.port, ssl=self._tls)
         except TimeoutError:
             connection.abort()
-            raise UpstreamBroke(
-                f"no connection within {self._connect_seconds:g} s", was_sent=False, is_timeout=True
-            ) from None
+            raise UpstreamBroke(f"no connection within {self._connect_seconds:g} s", is_timeout=True) from None
         except OSError as error:
-            raise UpstreamBroke(f"no connection: {error.strerror or error}", was_sent=False) from None
+            raise UpstreamBroke(f"no connection: {error.strerror or error}") from None
         except BaseException:
             connection.abort()  # opened in the very moment in which nobody wanted it any more
             raise

@@ -15,6 +15,7 @@ from paceline.cli.state import LimitRow, Status, limit_rows, read_status
 from paceline.cli.wiring import Home
 from paceline.core import Deferred, ScopeStatus, WindowStatus
 from paceline.core.scopes import is_provider_scope
+from paceline.engine.lines import split_line
 from paceline.store import Campaign, StoredEvent, UnitCounts
 
 KEPT_EVENTS = 1000
@@ -77,11 +78,11 @@ class Looker:
         counts = home.store.counts()
         campaigns = tuple(self._campaign_rows(outlook, counts, now))
         active = [
-            counts.get(campaign.name, UnitCounts())
+            (campaign.name, counts.get(campaign.name, UnitCounts()))
             for campaign in outlook.campaigns.values()
             if campaign.state == "active"
         ]
-        rate = self._pace.rate(sum(each.todo + each.running for each in active), now)
+        rate = self._pace.rate_of_all({name: each.todo + each.running for name, each in active}, now)
         return Picture(
             at=now,
             status=status,
@@ -111,7 +112,7 @@ class Looker:
                 state=campaign_state(campaign, count),
                 counts=count,
                 total=count.todo + count.running + count.done + count.quarantined + count.held + count.cancelled,
-                eta=self._pace.rate(left, now, campaign.name).eta,
+                eta=self._pace.rate(campaign.name, left, now).eta,
                 window=_spent_window(scopes, statuses) if count.todo else None,
                 note=_note(campaign, count, scopes, statuses, waits, now),
             )
@@ -151,7 +152,7 @@ def _note(
         return held[0]
     if campaign.state != "active" or counts.todo == counts.parked:
         return ""
-    lines = [why for line, why in waits.items() if line.partition(" ")[0] == campaign.name]
+    lines = [why for line, why in waits.items() if split_line(line)[0] == campaign.name]
     return wait_words(lines[0], now) if lines else ""
 
 

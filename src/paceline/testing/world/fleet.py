@@ -13,6 +13,7 @@ import msgspec
 
 from paceline.agents.launch import Account
 from paceline.core.scopes import path_scopes
+from paceline.engine.lines import split_line
 from paceline.executors import Launch
 from paceline.store import Campaign, Unit, UnitCounts
 from paceline.testing.executor import Run
@@ -196,7 +197,7 @@ class Fleet:
         why = self.house.engine.why_lines()
         for campaign in self.house.store.campaigns():
             counts = self.house.store.counts().get(campaign.name, UnitCounts())
-            reasons = [reason for line, reason in why.items() if line.partition(" ")[0] == campaign.name]
+            reasons = [reason for line, reason in why.items() if split_line(line)[0] == campaign.name]
             if campaign.state == "active" and counts.todo > counts.parked:
                 assert reasons, f"{counts.todo - counts.parked} units of {campaign.name} wait and nothing says why"
             for reason in reasons:
