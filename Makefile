@@ -6,7 +6,7 @@ BENCH := .venv-bench
 PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 
-.PHONY: env test lint browser demo screenshots bench bench-gateway soak fuzz agents record-agents test-agents clean help
+.PHONY: env test lint browser demo screenshots bench bench-control bench-gateway soak fuzz agents record-agents test-agents clean help
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -56,6 +56,9 @@ $(BENCH)/.made:
 	$(BENCH)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BENCH)/bin/python -m pip install --quiet --group bench
 	@touch $@
+
+bench-control: env  ## how well limits are found and held, against other policies, on simulated days
+	$(BIN)/python -m benchmarks.control --out docs/control
 
 soak: env  ## 100,000 seeds of the simulated world, and long random lives of store and engine
 	$(PYTEST) -n $(WORKERS) -m soak

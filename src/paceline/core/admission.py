@@ -186,7 +186,7 @@ def _rank(books: Books, lane: Lane) -> Rank:
 
 def _is_refused_for_itself(scope: ScopeState, ticket: Ticket, now: float) -> bool:
     """Whether a smaller ticket, or the one that tokens are kept for, might still pass where this one is refused."""
-    is_too_large = scope.budget is not None and scope.budget.obstacle(ticket.tokens, now) is not None
+    is_too_large = scope.budget_obstacle(ticket, now) is not None or scope.is_rate_spent(ticket, now)
     return (
         is_too_large
         or _is_kept_for_another(scope, ticket)

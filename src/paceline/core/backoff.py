@@ -1,4 +1,4 @@
-"""Pauses: a scope admits nobody until a time. They only extend."""
+"""Pauses: a scope admits nobody until a time. They only extend. And how those who waited come back after one."""
 
 from typing import ClassVar
 
@@ -6,6 +6,9 @@ from paceline.core.timed import Timed
 
 OVERLOAD_FIRST_SECONDS = 5.0
 OVERLOAD_LONGEST_SECONDS = 300.0
+REENTRY_FIRST_SECONDS = 2.0
+REENTRY_LAST_SECONDS = 0.1
+REENTRY_LULL_SECONDS = 30.0
 
 
 class Pause(Timed):
@@ -28,3 +31,20 @@ class Pause(Timed):
         wait = min(OVERLOAD_FIRST_SECONDS * 2**self.overloads, OVERLOAD_LONGEST_SECONDS)
         self.overloads = min(self.overloads + 1, 16)
         return float(wait)
+
+
+class Reentry(Timed):
+    """Those who waited out a refusal come back in a wave: if the first is refused too, the rest never went."""
+
+    relative_times: ClassVar[tuple[str, ...]] = ("next_at",)
+
+    next_at: float
+    entered: int = 0
+
+    def on_grant(self, now: float) -> bool:
+        """One entered; false once the wave is over: all are in, or nobody took their turn for a while."""
+        is_lull = now > self.next_at + REENTRY_LULL_SECONDS
+        self.entered += 1
+        gap = REENTRY_FIRST_SECONDS / self.entered
+        self.next_at = now + gap
+        return gap > REENTRY_LAST_SECONDS and not is_lull

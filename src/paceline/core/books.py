@@ -191,10 +191,11 @@ class Books:
                 if not scope.open_cap:
                     self._tell_gates(scope, ticket)
         else:
+            placed = [scope for scope in lane.scopes if not self.is_covered(scope, lane.parent)]
             self.take_places(lane)
             for scope in lane.scopes:
                 if not scope.open_cap:
-                    self._tell_gates(scope, ticket)
+                    self._tell_gates(scope, ticket, takes_place=scope in placed)
         self.recent.append((now, lane.scopes))
         if self.sweep_at is None and expires_at is not None:
             self.sweep_at = now + self.settings.watchdog_interval
@@ -214,7 +215,9 @@ class Books:
         """Whether a run of the session may use the session's own place in the scope."""
         return scope.is_provider and parent.covers(scope.name)
 
-    def _tell_gates(self, scope: ScopeState, ticket: Ticket) -> None:
+    def _tell_gates(self, scope: ScopeState, ticket: Ticket, *, takes_place: bool = True) -> None:
+        if scope.usage is not None and takes_place:
+            scope.usage.on_grant(self.now)
         for window in scope.on_grant(ticket, self.now):
             self.emit("window.canary", scope.name, window=window, ticket=ticket.id)
         self.schedule(scope)
@@ -237,7 +240,7 @@ class Books:
             if stands_alone or self._frees_place(slot, scope):
                 scope.used -= 1
                 if scope.alert:
-                    self._place_freed(scope, hot)
+                    self._place_freed(scope, hot, was_refused=slot.reported)
             elif scope.alert:
                 hot.append(scope)
         if slot.run_lanes is not None:
@@ -275,10 +278,13 @@ class Books:
             return True
         return parent.on_run_ended(scope.name) > 0 or parent.released
 
-    def _place_freed(self, scope: ScopeState, hot: list[ScopeState]) -> None:
-        if scope.cooldown > 0 and scope.cap != UNLIMITED:
+    def _place_freed(self, scope: ScopeState, hot: list[ScopeState], *, was_refused: bool) -> None:
+        if scope.headroom is not None and not was_refused:
+            scope.headroom.on_release(self.now)
+        lag = scope.cooldown if was_refused else scope.release_lag
+        if lag > 0 and scope.cap != UNLIMITED:
             scope.used += 1
-            insort(scope.cooling, self.now + scope.cooldown)
+            insort(scope.cooling, self.now + lag)
             self.schedule(scope)
         if scope.usage is not None and scope.waiting:
             scope.usage.on_release(self.now)

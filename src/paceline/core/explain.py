@@ -102,14 +102,19 @@ def _paced(scope: ScopeState, reason: Reason, ticket: Ticket, now: float) -> tup
             used = f"{100 * (window.used_by_now(now) or 0):.0f}% of the {window.name} window of {scope.name} is used"
             kept = f"{100 * scope.reserve:.0f}% is kept in reserve"
             return f"{used}; {kept if reason == 'reserve' else 'it is spread to the reset'}", held[1]
+    if scope.reentry is not None and now < scope.reentry.next_at:
+        return f"{scope.name} fills up again one by one after a refusal", scope.reentry.next_at
     pacer = scope.pacer
-    if pacer is not None and now < pacer.next_at:
-        return f"starts in {scope.name} are {pacer.interval:.3g} s apart ({pacer.cause})", pacer.next_at
+    if pacer is not None and now < pacer.next_at and ticket.parent is None:
+        return f"starts in {scope.name} are {pacer.interval:.3g} s apart", pacer.next_at
+    for rate in scope.learnt_rates.values():
+        if (ready_at := rate.ready_at(ticket, now)) is not None:
+            return f"{scope.name} is held to the rate of {rate.cause} that its refusals taught", ready_at
     held_by_rate = scope.rate.obstacle(ticket, now) if scope.rate is not None else None
     if scope.rate is not None and held_by_rate is not None:
         what, at = held_by_rate
         return f"{scope.name} {scope.rate.described(what)}; the next may start in {_seconds(at, now)}", at
-    spent = scope.budget.obstacle(ticket.tokens, now) if scope.budget is not None else None
+    spent = scope.budget_obstacle(ticket, now)
     what, resets_at = spent or ("budget", None)
     return f"no {what} left in {scope.name} for {_seconds(resets_at, now)}", resets_at
 

@@ -12,15 +12,15 @@ from paceline.core.timed import Timed
 from paceline.core.windows import Window
 
 RATE_SPAN_SECONDS = 60.0
+LARGE_RUN = 6.0
 LONGEST_BUDGET_SECONDS = 32 * 86400.0
-BELOW_LEARNT_RATE = 0.9
 SLOWER_AGAIN = 1.5
-FEWEST_STARTS = 2
-SHORTEST_INTERVAL = 0.01
+SHORTEST_INTERVAL = 0.05
 FIRST_START_INTERVAL = 1.0
 LONGEST_INTERVAL = 30.0
-EASE_SECONDS = 600.0
-EASE_FACTOR = 0.8
+EASE_SECONDS = 3600.0
+START_SPAN_SECONDS = 10.0
+EASE_FACTOR = 0.97
 
 
 class Pacer(Timed):
@@ -29,28 +29,16 @@ class Pacer(Timed):
     relative_times: ClassVar[tuple[str, ...]] = ("next_at", "ease_at")
 
     interval: float
-    cause: str
     next_at: float
     ease_at: float
 
     @classmethod
-    def from_rate(cls, starts: list[float], cause: str, before: "Pacer | None", now: float) -> "Pacer | None":
-        """A request or token rate was exceeded: stay below the rate of the last minute's starts.
-
-        A single start is no rate. A short burst tells little: what it teaches is corrected by the next refusal.
-        """
-        if len(starts) < FEWEST_STARTS:
-            return before
-        interval = max(1.0, now - min(starts)) / (len(starts) * BELOW_LEARNT_RATE)
+    def from_starts(cls, recent: int, before: "Pacer | None", now: float) -> "Pacer":
+        """Too many started at once: as many in the span as went well in it, and further apart each time."""
+        interval = START_SPAN_SECONDS / recent if recent > 1 else FIRST_START_INTERVAL
         if before is not None:
             interval = max(interval, before.interval * SLOWER_AGAIN)
-        return cls(interval=min(interval, RATE_SPAN_SECONDS), cause=cause, next_at=now, ease_at=now + EASE_SECONDS)
-
-    @classmethod
-    def from_starts(cls, before: "Pacer | None", now: float) -> "Pacer":
-        """Too many started at once: space them, twice as far each time."""
-        interval = before.interval * 2 if before is not None else FIRST_START_INTERVAL
-        return cls(interval=min(interval, LONGEST_INTERVAL), cause="starts", next_at=now, ease_at=now + EASE_SECONDS)
+        return cls(interval=min(interval, LONGEST_INTERVAL), next_at=now, ease_at=now + EASE_SECONDS)
 
     def on_grant(self, now: float) -> None:
         self.next_at = max(self.next_at, now) + self.interval
@@ -78,10 +66,12 @@ class BudgetGate(msgspec.Struct):
     requests: Remaining | None = None
     tokens: Remaining | None = None
     mean_tokens: float = 0.0
+    largest_left: float = 0.0
 
     def on_reading(self, budget: Budget, now: float) -> None:
         self.requests = _remaining(budget.requests_remaining, budget.requests_reset_at, now) or self.requests
         self.tokens = _remaining(budget.tokens_remaining, budget.tokens_reset_at, now) or self.tokens
+        self.largest_left = max(self.largest_left, self.tokens.left if self.tokens is not None else 0.0)
 
     def on_tokens(self, tokens: int) -> None:
         self.mean_tokens = tokens if self.mean_tokens == 0 else 0.9 * self.mean_tokens + 0.1 * tokens
@@ -90,7 +80,7 @@ class BudgetGate(msgspec.Struct):
         """What is used up, and until when."""
         if self.requests is not None and (at := self.requests.obstacle(1, now)) is not None:
             return "requests", at
-        if self.tokens is not None and (at := self.tokens.obstacle(self._need(tokens), now)) is not None:
+        if self.tokens is not None and (at := self.tokens.obstacle(self._most(tokens), now)) is not None:
             return "tokens", at
         return None
 
@@ -113,6 +103,11 @@ class BudgetGate(msgspec.Struct):
 
     def _need(self, tokens: int | None) -> float:
         return float(tokens) if tokens is not None else max(1.0, self.mean_tokens)
+
+    def _most(self, tokens: int | None) -> float:
+        """A run that does not say what it will use may use far more than the mean; half the budget must do."""
+        mean = self._need(tokens)
+        return mean if tokens is not None else max(mean, min(mean * LARGE_RUN, self.largest_left / 2))
 
 
 def paced_until(

@@ -7,7 +7,8 @@ from paceline.core.backoff import Pause
 from paceline.core.books import Books
 from paceline.core.checks import LARGEST_LIMIT, outside_seconds
 from paceline.core.headroom import Headroom, PlatformCap
-from paceline.core.pacing import RATE_SPAN_SECONDS, BudgetGate, Pacer
+from paceline.core.pacing import BudgetGate
+from paceline.core.refusals import learn_from_incident
 from paceline.core.scope_state import ScopeState
 from paceline.core.scopes import canonical_scope, scope_reached
 from paceline.core.shares import lift_blocked
@@ -29,6 +30,7 @@ from paceline.core.windows import Window
 from paceline.errors import InvalidInput
 
 UNNAMED_WINDOW = "quota"
+NEW_SHARE = 0.05
 
 
 def apply_signal(books: Books, scope_name: str, signal: Signal) -> list[ScopeState]:
@@ -65,13 +67,18 @@ def apply_signal(books: Books, scope_name: str, signal: Signal) -> list[ScopeSta
 
 def _rate_limited(books: Books, scope: ScopeState, signal: RateLimited, slot: LiveSlot | None) -> list[ScopeState]:
     headroom = scope.headroom = scope.headroom or Headroom()
-    is_new = _is_new_incident(headroom, slot, books.now)
+    is_paced = signal.cause in ("requests", "tokens", "starts")
+    last = headroom.paced_incident if is_paced else headroom.incident
+    is_new = _is_new_incident(last, headroom.incident_until, slot, books.now)
     wait = outside_seconds(signal.retry_after) or books.settings.default_pause
     _pause(books, scope, books.now + wait, signal.cause or "rate_limited")
     if is_new:
         books.seq += 1
-        headroom.incident = books.seq
-        _learn_from_incident(books, scope, signal)
+        if is_paced:
+            headroom.paced_incident = books.seq
+        else:
+            headroom.incident = books.seq
+        learn_from_incident(books, scope, headroom, signal.cause, slot)
     assert scope.pause is not None
     headroom.incident_until = scope.pause.until
     scope.refresh()
@@ -79,39 +86,11 @@ def _rate_limited(books: Books, scope: ScopeState, signal: RateLimited, slot: Li
     return [scope]
 
 
-def _is_new_incident(headroom: Headroom, slot: LiveSlot | None, now: float) -> bool:
+def _is_new_incident(last: int, until: float | None, slot: LiveSlot | None, now: float) -> bool:
     """One step per incident: only a slot that was granted, or did well, since the last step is news."""
     if slot is not None:
-        return slot.heard > headroom.incident
-    return headroom.incident_until is None or now >= headroom.incident_until
-
-
-def _learn_from_incident(books: Books, scope: ScopeState, signal: RateLimited) -> None:
-    match signal.cause:
-        case "requests" | "tokens":
-            scope.pacer = Pacer.from_rate(_recent_starts(books, scope), signal.cause, scope.pacer, books.now)
-        case "starts":
-            scope.pacer = Pacer.from_starts(scope.pacer, books.now)
-        case _:
-            _step_down(books, scope)
-            return
-    if scope.pacer is not None:
-        books.emit("scope.paced", scope.name, interval=scope.pacer.interval, cause=signal.cause)
-
-
-def _recent_starts(books: Books, scope: ScopeState) -> list[float]:
-    since = books.now - RATE_SPAN_SECONDS
-    return [at for at, scopes in books.recent if at > since and scope in scopes]
-
-
-def _step_down(books: Books, scope: ScopeState) -> None:
-    """An unlimited scope is stepped from what runs there; one at its lowest has nothing to give."""
-    previous = scope.effective if scope.effective is not None else scope.live
-    if scope.mode == "off" or previous <= 1 or scope.headroom is None:
-        return
-    lowered = scope.headroom.step_down(previous, scope.mode, books.now)
-    reduced_from = scope.headroom.reduced_from
-    books.emit("scope.limit_reduced", scope.name, limit=lowered, previous=previous, reduced_from=reduced_from)
+        return slot.heard > last
+    return until is None or now >= until
 
 
 def _overloaded(books: Books, scope: ScopeState, signal: Overloaded) -> list[ScopeState]:
@@ -190,6 +169,9 @@ def _usage(books: Books, scope: ScopeState, signal: Usage) -> list[ScopeState]:
     if caps:
         stated = max(1, min(caps))
         previous = scope.effective
+        if scope.headroom is not None and scope.mode == "adaptive":
+            scope.headroom.clear()  # what the provider states outranks what refusals taught
+            scope.refresh()
         if scope.platform is None or scope.platform.limit != stated:
             scope.platform = PlatformCap(limit=stated)
             _tell_platform_limit(books, scope, stated, previous)
@@ -229,11 +211,18 @@ def _succeeded(books: Books, name: str, signal: Succeeded, slot: LiveSlot | None
         books.seq += 1
         slot.heard = books.seq
         slot.reported = False
+        if slot.lane.parent is not None:
+            slot.lane.parent.heard = books.seq
     settled: list[ScopeState] = []
     if signal.tokens is not None:
         for scope in scopes:
+            scope.mean_tokens += (signal.tokens - scope.mean_tokens) * (NEW_SHARE if scope.mean_tokens else 1.0)
             if scope.budget is not None:
                 scope.budget.on_tokens(signal.tokens)
+            if scope.learnt_rates and slot is not None:
+                for rate in scope.learnt_rates.values():
+                    rate.on_tokens(slot.ticket, signal.tokens, books.now)
+                settled.append(scope)
             if scope.rate is not None and slot is not None:
                 scope.rate.on_tokens(slot.ticket, slot.granted_at, signal.tokens)
                 settled.append(scope)  # it may have used less than it was expected to
@@ -253,6 +242,8 @@ def on_success(books: Books, scopes: tuple[ScopeState, ...], slot: LiveSlot | No
                 scope.refresh()
         if scope.headroom is not None and scope.headroom.limit is not None:
             scope.headroom.success_since = True
+            if slot is not None and slot.token > scope.headroom.incident:
+                scope.headroom.is_blamed = False
         if scope.platform is not None and scope.platform.probe_at is not None:
             scope.platform.success_since = True
         for window in scope.windows.values():

@@ -7,12 +7,13 @@ taken without a second look; 0 while any gate is up). Everything else is consult
 
 from typing import TYPE_CHECKING
 
-from paceline.core.backoff import Pause
+from paceline.core.backoff import Pause, Reentry
 from paceline.core.headroom import Headroom, PlatformCap
+from paceline.core.learnt_rates import LearntRate
 from paceline.core.limits import UNLIMITED, smallest
 from paceline.core.pacing import BudgetGate, Pacer, paced_until
 from paceline.core.rates import RateWindow
-from paceline.core.scopes import is_provider_scope
+from paceline.core.scopes import SESSIONS, is_provider_scope
 from paceline.core.settings import Cooldown, HeadroomMode
 from paceline.core.tickets import Ticket
 from paceline.core.usage_gate import DEFAULT_LAG_SECONDS, UsageGate
@@ -46,6 +47,8 @@ class ScopeState:
         "is_provider",
         "lane_count",
         "learns",
+        "learnt_rates",
+        "mean_tokens",
         "mode",
         "name",
         "open_cap",
@@ -53,6 +56,7 @@ class ScopeState:
         "pause",
         "platform",
         "rate",
+        "reentry",
         "reserve",
         "reserved",
         "run_lanes",
@@ -80,8 +84,11 @@ class ScopeState:
         self.headroom: Headroom | None = None
         self.platform: PlatformCap | None = None
         self.pause: Pause | None = None
+        self.reentry: Reentry | None = None
         self.windows: dict[str, Window] = {}
         self.pacer: Pacer | None = None
+        self.learnt_rates: dict[str, LearntRate] = {}
+        self.mean_tokens = 0.0
         self.budget: BudgetGate | None = None
         self.rate: RateWindow | None = None
         self.usage: UsageGate | None = None
@@ -103,6 +110,12 @@ class ScopeState:
         return cooldown_seconds(self.is_provider, self.cooldown_setting, self.usage.learnt_lag if self.usage else None)
 
     @property
+    def release_lag(self) -> float:
+        """The cooldown, or longer where refusals taught that the provider's count lags by more."""
+        learnt = self.headroom.lag if self.headroom is not None and self.mode == "adaptive" else 0.0
+        return max(self.cooldown, learnt)
+
+    @property
     def effective(self) -> int | None:
         adaptive = self.headroom.limit if self.headroom else None
         platform = self.platform.limit if self.platform else None
@@ -117,7 +130,16 @@ class ScopeState:
     @property
     def _learnt_gates(self) -> bool:
         """All but a rate of one's own, which a fresh state has too."""
-        return bool(self.hold or self.pause or self.windows or self.pacer or self.budget or self.usage)
+        return bool(
+            self.hold
+            or self.pause
+            or self.reentry
+            or self.windows
+            or self.pacer
+            or self.learnt_rates
+            or self.budget
+            or self.usage
+        )
 
     def refresh(self) -> None:
         """Recompute the hot numbers after any change of limits, gates or claims."""
@@ -126,7 +148,7 @@ class ScopeState:
         self.cap = UNLIMITED if effective is None else effective
         self.open_cap = 0 if self.is_gated else self.cap - self.reserved
         self.learns = bool(self.headroom or self.platform or self.pause or self.windows)
-        cools = self.cooldown > 0 and effective is not None
+        cools = self.release_lag > 0 and effective is not None
         is_waited_for = self.watchers or self.run_lanes or self.reserved
         self.alert = bool(cools or self.is_gated or self.learns or is_waited_for)
 
@@ -146,18 +168,32 @@ class ScopeState:
             return "held"
         if self.pause is not None and self.pause.until is not None and now < self.pause.until:
             return "paused"
+        if self.reentry is not None and now < self.reentry.next_at:
+            return "pacing"
         for window in self.windows.values():
             if window.blocks(ticket, now):
                 return "pacing" if window.state == "wave" else "window_closed"
             if (held := paced_until(window, now, reserve=self.reserve, spread=ticket.spread)) is not None:
                 return held[0]
-        if self.pacer is not None and now < self.pacer.next_at:
+        if self.pacer is not None and now < self.pacer.next_at and ticket.parent is None:
             return "pacing"
-        if self.budget is not None and self.budget.obstacle(ticket.tokens, now) is not None:
+        if self.budget_obstacle(ticket, now) is not None:
+            return "pacing"
+        if self.is_rate_spent(ticket, now):
             return "pacing"
         if self.rate is not None and self.rate.obstacle(ticket, now) is not None:
             return "pacing"
         return None
+
+    def budget_obstacle(self, ticket: Ticket, now: float) -> tuple[str, float] | None:
+        """What of the header's budgets is used up, and until when. Sessions use none: it is their runs that do."""
+        if self.budget is None or SESSIONS in ticket.scopes:
+            return None
+        return self.budget.obstacle(ticket.tokens, now)
+
+    def is_rate_spent(self, ticket: Ticket, now: float) -> bool:
+        """Whether a rate that refusals taught holds the ticket back."""
+        return any(rate.ready_at(ticket, now) is not None for rate in self.learnt_rates.values())
 
     def room_reason(self, own_claims: int = 0) -> Reason | None:
         """`own_claims` of the kept places are the asker's own (its claim, and older ones do not count)."""
@@ -174,27 +210,30 @@ class ScopeState:
         """The gate concerns scopes where someone waits; elsewhere local accounting is enough."""
         if self.usage is None or self.waiting == 0:
             return None
-        return None if self.usage.room(self.cap, self.lag, now) > 0 else "usage_gate"
+        return None if self.usage.room(self.cap, self.start_lag, now) > 0 else "usage_gate"
 
     @property
-    def lag(self) -> float:
-        """How long the provider's own count may trail behind."""
-        learnt = self.usage.learnt_lag if self.usage else None
-        return max(learnt or 0.0, self.cooldown or DEFAULT_LAG_SECONDS)
+    def start_lag(self) -> float:
+        """How long the provider's own count may trail behind a start."""
+        learnt = self.usage.start_lag if self.usage else 0.0
+        return max(learnt, self.cooldown or DEFAULT_LAG_SECONDS)
 
     def on_grant(self, ticket: Ticket, now: float) -> list[str]:
         """Tell the gates that one entered; the names of windows it is the canary of."""
-        if self.pacer is not None:
+        if self.pacer is not None and ticket.parent is None:
             self.pacer.on_grant(now)
             if now >= self.pacer.ease_at and not self.pacer.ease(now):
                 self.pacer = None
                 self.refresh()
-        if self.budget is not None:
+        if self.reentry is not None and not self.reentry.on_grant(now):
+            self.reentry = None
+            self.refresh()
+        if self.budget is not None and SESSIONS not in ticket.scopes:
             self.budget.on_grant(ticket.tokens)
+        for rate in self.learnt_rates.values():
+            rate.on_grant(ticket, now)
         if self.rate is not None:
             self.rate.on_grant(ticket, now)
-        if self.usage is not None:
-            self.usage.on_grant(now)
         return [window.name for window in self.windows.values() if window.on_grant(ticket.id, now)]
 
     def next_wake(self, now: float) -> float | None:
@@ -225,8 +264,11 @@ class ScopeState:
             times.append(window.opens_at)
             if (held := paced_until(window, now, reserve=self.reserve, spread=True)) is not None:
                 times.append(held[1])
+        if self.reentry is not None:
+            times.append(self.reentry.next_at)
         if self.pacer is not None:
             times.append(self.pacer.next_at)
+        times.extend(rate.next_at for rate in self.learnt_rates.values())
         if self.budget is not None:
             times.extend(self.budget.resets())
         if self.rate is not None:
@@ -241,7 +283,7 @@ class ScopeState:
         self.watchers = {
             group: [(key - seconds, seq, lane) for key, seq, lane in heap] for group, heap in self.watchers.items()
         }
-        parts = (self.pause, self.headroom, self.platform, self.pacer, self.rate, self.usage)
-        for part in (*parts, *self.windows.values()):
+        parts = (self.pause, self.reentry, self.headroom, self.platform, self.pacer, self.rate, self.usage)
+        for part in (*parts, *self.windows.values(), *self.learnt_rates.values()):
             if part is not None:
                 part.shift(seconds)

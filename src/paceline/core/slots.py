@@ -25,6 +25,11 @@ class LiveSlot(msgspec.Struct, eq=False, gc=False):
     runs: dict[str, int] | None = None
     run_lanes: "dict[Lane, None] | None" = None
 
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether something went well since its grant."""
+        return self.heard > self.token
+
     def covers(self, scope: str) -> bool:
         """Whether a run of this session needs no place of its own in the scope: the session's is free."""
         return not self.released and scope in self.lane.names and not (self.runs and self.runs.get(scope))

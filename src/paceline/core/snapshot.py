@@ -10,9 +10,10 @@ from heapq import heapify
 import msgspec
 
 from paceline.core.admission import park
-from paceline.core.backoff import Pause
+from paceline.core.backoff import Pause, Reentry
 from paceline.core.books import Books
 from paceline.core.headroom import Headroom, PlatformCap
+from paceline.core.learnt_rates import LearntRate
 from paceline.core.pacing import RATE_SPAN_SECONDS, BudgetGate, Pacer
 from paceline.core.queue import Lane, Waiter
 from paceline.core.rates import LineKey, RateWindow, line_of
@@ -36,8 +37,11 @@ class ScopeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     headroom: Headroom | None = None
     platform: PlatformCap | None = None
     pause: Pause | None = None
+    reentry: Reentry | None = None
     windows: tuple[Window, ...] = ()
     pacer: Pacer | None = None
+    learnt_rates: tuple[LearntRate, ...] = ()
+    mean_tokens: float = 0.0
     budget: BudgetGate | None = None
     rate: RateWindow | None = None
     usage: UsageGate | None = None
@@ -138,8 +142,11 @@ def _scope_record(scope: ScopeState) -> ScopeRecord:
             headroom=scope.headroom,
             platform=scope.platform,
             pause=scope.pause,
+            reentry=scope.reentry,
             windows=tuple(scope.windows.values()),
             pacer=scope.pacer,
+            learnt_rates=tuple(scope.learnt_rates.values()),
+            mean_tokens=scope.mean_tokens,
             budget=scope.budget,
             rate=scope.rate,
             usage=scope.usage,
@@ -200,6 +207,9 @@ def _rebuild_scope(books: Books, record: ScopeRecord, lines: set[LineKey]) -> No
     scope.cooling = list(parts.cooling)
     scope.used = len(scope.cooling)
     scope.headroom, scope.platform, scope.pause = parts.headroom, parts.platform, parts.pause
+    scope.reentry = parts.reentry
+    scope.mean_tokens = parts.mean_tokens
+    scope.learnt_rates = {rate.cause: rate for rate in parts.learnt_rates}
     scope.windows = {window.name: window for window in parts.windows}
     scope.pacer, scope.budget, scope.hold = parts.pacer, parts.budget, parts.hold
     if scope.rate is not None and parts.rate is not None:

@@ -5,8 +5,10 @@ from collections import deque
 from heapq import heappop
 
 from paceline.core.admission import claim_places, settle
+from paceline.core.backoff import Reentry
 from paceline.core.books import Books
 from paceline.core.limits import smallest
+from paceline.core.refusals import proven
 from paceline.core.reports import on_canary_lost
 from paceline.core.scope_state import ScopeState
 from paceline.core.shares import lift_blocked
@@ -70,11 +72,22 @@ def _look_at(books: Books, scope: ScopeState) -> None:
 
 def _end_pause(books: Books, scope: ScopeState) -> None:
     assert scope.pause is not None
+    if scope.headroom is not None and _is_after_step(scope):
+        scope.headroom.was_step = False
+        scope.reentry = Reentry(books.now)
     scope.pause.until = None
     if scope.pause.overloads == 0:
         scope.pause = None
     lift_blocked(books, scope)
     books.emit("scope.resumed", scope.name)
+
+
+def _is_after_step(scope: ScopeState) -> bool:
+    """Whether the pause that ends came with a step of the limit."""
+    headroom, pause = scope.headroom, scope.pause
+    if headroom is None or pause is None or headroom.limit is None:
+        return False
+    return headroom.was_step and headroom.incident_until == pause.until
 
 
 def _climb(books: Books, scope: ScopeState) -> None:
@@ -84,9 +97,12 @@ def _climb(books: Books, scope: ScopeState) -> None:
     headroom, platform = scope.headroom, scope.platform
     if headroom is not None and scope.climb_at is not None and scope.climb_at <= now:
         headroom.success_since = False
-        if in_demand and headroom.reduced_from is not None:
+        if headroom.is_trying and proven(books, scope) < scope.cap:
+            headroom.look_again(now)
+        elif in_demand and headroom.reduced_from is not None:
             ceiling = smallest(scope.configured, platform.limit if platform else None) or 2 * headroom.reduced_from
             headroom.climb(ceiling, now)
+            scope.reentry = Reentry(now)
     if platform is not None and scope.probe_at is not None and scope.probe_at <= now:
         platform.success_since = False
         if in_demand and previous == platform.limit:

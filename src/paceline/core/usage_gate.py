@@ -30,6 +30,7 @@ class UsageGate(Timed):
     grants: list[float] = msgspec.field(default_factory=list)
     last_release_at: float | None = None
     learnt_lag: float | None = None
+    start_lag: float = 0.0
 
     def wants_to_ask(self, now: float) -> bool:
         return self.asked_at is None and (self.next_ask_at is None or now >= self.next_ask_at)
@@ -42,6 +43,7 @@ class UsageGate(Timed):
         self._learn_lag(count, local, now)
         self.count, self.read_at = count, now
         self.read_from = now if self.asked_at is None else self.asked_at  # what came after may not be in it
+        self._learn_start_lag(count, local, self.read_from)
         self.asked_at = None
         self.next_ask_at = now if self.ask_again else now + self.interval
         self.ask_again = False
@@ -80,6 +82,19 @@ class UsageGate(Timed):
     def shift(self, seconds: float) -> None:
         super().shift(seconds)
         self.grants = [at - seconds for at in self.grants]
+
+    def on_refused_start(self) -> None:
+        """The reading left room and the provider did not: it notices starts later than was thought."""
+        if self.count is not None:
+            self.start_lag = min(LONGEST_LAG_SECONDS, max(DEFAULT_LAG_SECONDS, self.start_lag) * 2)
+
+    def _learn_start_lag(self, count: int | None, local: int, read_from: float) -> None:
+        """A provider that counts fewer than live here has not noticed the latest starts yet."""
+        missing = 0 if count is None else local - count
+        if 0 < missing <= len(self.grants):
+            age = read_from - self.grants[-missing]
+            if self.start_lag < age <= LONGEST_LAG_SECONDS:
+                self.start_lag = age
 
     def _learn_lag(self, count: int | None, local: int, now: float) -> None:
         """A provider that still counts more than lives here some time after a release lags by that much."""

@@ -13,6 +13,7 @@ from paceline.core.timed import Timed
 
 UNKNOWN_RESET_SECONDS = (300.0, 900.0, 1800.0, 3600.0)
 EARLY_PROBE_SECONDS = 1800.0
+READ_PROBE_SECONDS = 7200.0
 DOUBTFUL_PROBE_SECONDS = 300.0
 LATE_PROBE_SECONDS = (5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0)
 """After a reset that has passed: most are told in whole seconds or minutes, few are off by an hour."""
@@ -94,9 +95,14 @@ class Window(Timed):
             return now + UNKNOWN_RESET_SECONDS[min(tried, len(UNKNOWN_RESET_SECONDS) - 1)]
         if self.resets_at <= now:
             return now + LATE_PROBE_SECONDS[min(max(0, self.late_refusals - 1), len(LATE_PROBE_SECONDS) - 1)]
-        trusted = self.confidence >= TRUSTED_CONFIDENCE
-        early = EARLY_PROBE_SECONDS if trusted else DOUBTFUL_PROBE_SECONDS
-        return min(self.resets_at, now + early * float(2 ** min(tried, 12)))
+        return min(self.resets_at, now + self._early_probe_seconds * float(2 ** min(tried, 12)))
+
+    @property
+    def _early_probe_seconds(self) -> float:
+        """Where readings came with the reset, it is seldom wrong."""
+        if self.confidence < TRUSTED_CONFIDENCE:
+            return DOUBTFUL_PROBE_SECONDS
+        return EARLY_PROBE_SECONDS if self.used_ratio is None else READ_PROBE_SECONDS
 
     def blocks(self, ticket: Ticket, now: float) -> bool:
         """Whether the ticket must wait. A canary session's own runs may pass: they are the probe."""

@@ -172,8 +172,9 @@ class Gates:
         closed.canaries.append(ticket.id)
         closed.sent_at = elapsed
 
-    def note_grant(self, ticket: Ticket) -> None:
-        for scope in ticket.scopes:
+    def note_grant(self, placed: list[str]) -> None:
+        """`placed` are the scopes in which a place was taken; a run in its session's place adds nothing there."""
+        for scope in placed:
             if scope in self.usage:
                 self.usage[scope].grants_since += 1
 

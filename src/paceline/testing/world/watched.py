@@ -221,7 +221,7 @@ class WatchedGovernor:
             self.fail(f"{granted!r} should expire {self.settings.slot_timeout} s after {self._wall}")
         self._check_room(ticket)
         self.gates.check_grant(ticket, self.elapsed)
-        self.gates.note_grant(ticket)
+        self.gates.note_grant([scope for scope in ticket.scopes if self.books.places_needed(ticket, scope)])
         self.books.hold(ticket, granted, self.elapsed)
         self.granted += 1
 

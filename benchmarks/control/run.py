@@ -1,0 +1,130 @@
+"""One policy through one day, and the measures of it."""
+
+import math
+from collections.abc import Callable
+from statistics import median
+
+import msgspec
+
+from benchmarks.control.fleet import Campaign, Fleet, Policy
+from benchmarks.control.governed import Governed, Wiring
+from benchmarks.control.limits_by_others import Aimd, Gradient2, Vegas
+from benchmarks.control.oracle import Oracle
+from benchmarks.control.policies import Backoff, CooldownAndRetry, MinusOne, Places
+from benchmarks.control.provider import Provider
+from benchmarks.control.scenarios import DAY, day_of
+from paceline.core import GovernorSettings
+
+Maker = Callable[[Provider, dict[str, int], int, bool], Policy]
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What one day came to. `waits` are p50 and p99 by priority."""
+
+    work: float
+    refused_per_1000: float
+    wasted_seconds: float
+    runs: int
+    jain: float
+    waits: dict[int, tuple[float, float]]
+    full_after_rise: float | None
+    full_after_reopening: float | None
+    by_kind: dict[str, int]
+
+
+def _scaled(caps: dict[str, int], factor: float) -> dict[str, int]:
+    return {model: max(1, round(cap * factor)) for model, cap in caps.items()}
+
+
+POLICIES: dict[str, Maker] = {
+    "oracle": lambda provider, caps, seed, informed: Oracle(provider),
+    "paceline": lambda provider, caps, seed, informed: Governed(
+        _scaled(caps, 2.0), provider if informed else None, Wiring(), None
+    ),
+    "semaphore, exact": lambda provider, caps, seed, informed: Places(caps),
+    "semaphore, 25% over": lambda provider, caps, seed, informed: Places(_scaled(caps, 1.25)),
+    "semaphore, 50% under": lambda provider, caps, seed, informed: Places(_scaled(caps, 0.5)),
+    "minus one on 429": lambda provider, caps, seed, informed: MinusOne(
+        _scaled(caps, 2.0), provider if informed else None
+    ),
+    "min(platform, configured)": lambda provider, caps, seed, informed: MinOfPlatform(
+        _scaled(caps, 2.0), provider if informed else None
+    ),
+    "fixed caps per model": lambda provider, caps, seed, informed: Places(_scaled(caps, 0.75)),
+    "AIMD": lambda provider, caps, seed, informed: Aimd(_scaled(caps, 2.0)),
+    "Vegas": lambda provider, caps, seed, informed: Vegas(_scaled(caps, 2.0)),
+    "Gradient2": lambda provider, caps, seed, informed: Gradient2(_scaled(caps, 2.0)),
+    "cooldown and retry": lambda provider, caps, seed, informed: CooldownAndRetry(_scaled(caps, 2.0)),
+    "backoff, no limiter": lambda provider, caps, seed, informed: Backoff(_scaled(caps, 2.0), seed),
+}
+
+
+class MinOfPlatform(Places):
+    """min(platform, configured): what the provider states, else the configured limit; nothing is learnt."""
+
+    def __init__(self, limits: dict[str, int], readings: Provider | None) -> None:
+        super().__init__(limits)
+        self.readings = readings
+
+    def limit(self, model: str, now: float) -> float:
+        configured = self.limits[model]
+        return configured if self.readings is None else min(configured, self.readings.rules.caps[model].at(now))
+
+
+def simulate(
+    scenario: str,
+    seed: int,
+    policy: str,
+    *,
+    informed: bool = False,
+    wiring: Wiring | None = None,
+    settings: GovernorSettings | None = None,
+    until: float = DAY,
+) -> Figures:
+    """A day of a policy. `wiring` and `settings` are for trying our Governor in other shells."""
+    day = day_of(scenario, seed)
+    provider = Provider(day.rules, seed)
+    fleet = Fleet(provider, day.load, seed, day.marks)
+    caps = day.starting_caps
+    if wiring is not None or settings is not None:
+        readings = provider if informed else None
+        chosen: Policy = Governed(_scaled(caps, 2.0), readings, wiring or Wiring(), settings)
+    else:
+        chosen = POLICIES[policy](provider, caps, seed, informed)
+    tally = fleet.run(chosen, until)
+    rises = [seconds for kind, seconds in tally.full_again if kind == "rise"]
+    reopenings = [seconds for kind, seconds in tally.full_again if kind == "reopen"]
+    return Figures(
+        work=tally.work,
+        refused_per_1000=1000.0 * tally.refused / max(1, tally.runs),
+        wasted_seconds=max(0.0, tally.occupied - tally.work),
+        runs=tally.runs,
+        jain=_jain(fleet.campaigns),
+        waits=_waits(fleet.campaigns),
+        full_after_rise=median(rises) if rises else None,
+        full_after_reopening=median(reopenings) if reopenings else None,
+        by_kind=dict(tally.refused_by_kind),
+    )
+
+
+def _jain(campaigns: list[Campaign]) -> float:
+    """Of slot-seconds by weight; a campaign is all of its models."""
+    shares: dict[str, float] = {}
+    for campaign in campaigns:
+        name = campaign.name.split("/")[0]
+        shares[name] = shares.get(name, 0.0) + campaign.slot_seconds / 2.0**campaign.priority
+    values = list(shares.values())
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 0.0
+
+
+def _waits(campaigns: list[Campaign]) -> dict[int, tuple[float, float]]:
+    by_priority: dict[int, list[float]] = {}
+    for campaign in campaigns:
+        by_priority.setdefault(campaign.priority, []).extend(campaign.waits)
+    return {p: (_quantile(waits, 0.5), _quantile(waits, 0.99)) for p, waits in by_priority.items()}
+
+
+def _quantile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, math.floor(share * len(ordered)))] if ordered else 0.0
