@@ -81,7 +81,7 @@ async def test_the_status_counts_what_runs_waits_is_parked_and_is_done(daemon: D
     assert status["units"] == {"todo": 2, "running": 1, "done": 2, "quarantined": 0, "held": 0, "cancelled": 0}
     assert status["next_resume_at"] == pytest.approx(until, abs=1)
     assert status["throughput"] == 2
-    assert status["eta"] > time.time()
+    assert status["eta"] is None  # of what is left nothing was done yet: nobody can tell how fast it goes
 
 
 async def test_the_pool_is_set_and_kept(run_daemon: RunDaemon) -> None:
