@@ -47,6 +47,9 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "control.slot_release": ("id",),
     "control.slot_report": ("signal",),
 }
+TRY_STARTS: Final = frozenset({"unit.started", "unit.resumed"})
+TRY_ENDS: Final = frozenset(name for name in FIELDS if name.startswith("unit.")) - TRY_STARTS
+"""A try of a unit begins with one of these events and ends with one of those."""
 
 
 class Event(msgspec.Struct, frozen=True, tag=True):

@@ -4,6 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+import msgspec
+
 from paceline.api import wire
 from paceline.api.site import Site
 from paceline.core import ScopeStatus, WindowStatus
@@ -109,17 +111,7 @@ def _origin(site: Site, scope: str, planned: Collection[str]) -> tuple[str, str 
 
 def windows_of(statuses: Iterable[ScopeStatus]) -> list[wire.ScopeWindow]:
     return [
-        wire.ScopeWindow(
-            scope=status.scope,
-            name=window.name,
-            state=window.state,
-            resets_at=window.resets_at,
-            probe_at=window.probe_at,
-            source=window.source,
-            seen_at=window.seen_at,
-            confidence=window.confidence,
-            used_ratio=window.used_ratio,
-        )
+        wire.ScopeWindow(scope=status.scope, **msgspec.structs.asdict(window))
         for status in statuses
         for window in status.windows
     ]

@@ -11,10 +11,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from paceline.agents.launch import Account
-from paceline.api.timeline import ENDS, STARTS, new_limit
+from paceline.api.timeline import new_limit
 from paceline.core import ScopeStatus
 from paceline.core.scopes import canonical_model
 from paceline.engine.engine import Engine
+from paceline.events import TRY_ENDS, TRY_STARTS
 from paceline.measures import MOST_NAMES, OTHER, Histogram, Measures, Tally
 from paceline.store import Campaign, StoredEvent
 
@@ -52,9 +53,9 @@ class Metrics:
         """Count what new events tell."""
         for stored in events:
             event = stored.event
-            if event.name in STARTS:
+            if event.name in TRY_STARTS:
                 self._started[event.unit or ""] = event.at
-            elif event.name in ENDS:
+            elif event.name in TRY_ENDS:
                 started_at = self._started.pop(event.unit or "", None)
                 if started_at is not None:
                     self._measures.unit_seconds.observe(max(0.0, event.at - started_at))

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 import msgspec
 
+from paceline.events import TRY_STARTS
 from paceline.store import Store
 
 HOUR = 3600.0
 PAGE = 1000
 MOST_PAGES = 20
 """Read at a time: who asks seldom has much to catch up on, and the engine shares the loop."""
-STARTS = ("unit.started", "unit.resumed")
 DONE = "unit.done"
 
 
@@ -50,7 +50,7 @@ class Pace:
         if name == DONE:
             self._done.append((at, campaign))
             self._counts[campaign] += 1
-        elif name in STARTS:
+        elif name in TRY_STARTS:
             self._started.setdefault(campaign, at)
 
     def rate(self, campaign: str, left: int, now: float) -> Rate:

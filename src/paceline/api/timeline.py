@@ -15,7 +15,7 @@ import msgspec
 
 from paceline.core import ScopeStatus
 from paceline.core.scopes import SESSIONS, is_provider_scope
-from paceline.events import Event
+from paceline.events import TRY_ENDS, TRY_STARTS, Event
 from paceline.store import Store, StoredEvent, Unit
 
 LONGEST_HOURS: Final = 24
@@ -28,10 +28,6 @@ MOST_POINTS = 500
 MOST_SERIES = 40
 KEPT_LEVELS = 100
 
-STARTS: Final = frozenset({"unit.started", "unit.resumed"})
-ENDS: Final = frozenset(
-    f"unit.{ending}" for ending in ("done", "failed", "parked", "requeued", "held", "quarantined", "cancelled")
-)
 MarkKind = Literal[
     "rate_limited", "overloaded", "window_closed", "window_reopened", "limit_step", "platform_limit", "account_held"
 ]
@@ -176,9 +172,9 @@ class Timeline:
     def take(self, events: Sequence[StoredEvent]) -> None:
         for stored in events:
             event = stored.event
-            if event.name in STARTS:
+            if event.name in TRY_STARTS:
                 self._start(event)
-            elif event.name in ENDS:
+            elif event.name in TRY_ENDS:
                 self._end(event.unit or "", event.at, event.name.removeprefix("unit."))
             elif event.scope is not None:
                 self._mark(event, event.scope)

@@ -134,9 +134,7 @@ class Forecaster:
 
     def _read_basis(self, units: int, *, replay: bool) -> tuple[Basis, tuple[float, ...]]:
         known, where = self._known(self._campaign, self._history)
-        durations = (
-            known if replay else tuple(known[n % len(known)] if known else ASSUMED_SECONDS for n in range(units))
-        )
+        durations = known if replay else _drawn(known, units)
         basis = Basis(
             units=len(durations),
             unit_seconds=sum(durations) / max(1, len(durations)),

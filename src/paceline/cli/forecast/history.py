@@ -7,12 +7,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from paceline.events import FIELDS, Event
+from paceline.events import TRY_ENDS, TRY_STARTS, Event
 from paceline.store import Store
 
 PAGE = 5_000
-STARTS = ("unit.started", "unit.resumed")
-ENDS = frozenset(name for name in FIELDS if name.startswith("unit.") and name not in STARTS)
 
 
 class WindowHistory(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,16 +68,16 @@ def read_history(store: Store, *, campaign: str | None = None) -> History:
     windows: list[WindowHistory] = []
     for event in _events(store):
         unit = event.unit or ""
-        if event.name in STARTS:
+        if event.name in TRY_STARTS:
             started[unit] = event
             account = accounts.setdefault(_account_of(event.scope or ""), _Account())
             account.first_use = event.at if account.first_use is None else account.first_use
-        elif event.name in ENDS and unit in started:
+        elif event.name in TRY_ENDS and unit in started:
             begun = started.pop(unit)
             ran = max(0.0, event.at - begun.at)
             seconds[unit] = seconds.get(unit, 0.0) + ran
             accounts[_account_of(begun.scope or "")].used += ran
-            if event.name == "unit.done" and campaign in (None, unit.rpartition("/")[0]):
+            if event.name == "unit.done" and campaign in (None, unit.partition("/")[0]):
                 units.append(
                     UnitHistory(unit=unit, scope=begun.scope or "", seconds=seconds.pop(unit), ended_at=event.at)
                 )
