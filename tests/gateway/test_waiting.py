@@ -293,6 +293,19 @@ async def test_a_refusal_too_long_to_be_kept_is_passed_on_whole() -> None:
     assert (got.status, got.body == body, got.is_whole) == (429, True, True)
 
 
+async def test_a_refusal_without_a_body_leaves_nothing_behind_on_the_connection() -> None:
+    refusal = b"HTTP/1.1 429 No\r\nx-should-retry: false\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    async with (
+        RawUpstream(answering(refusal)) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post(b"", path=b"/gateway/work/v1/files") * 2)
+        got = [await client.read_message(), await client.read_message()]
+
+    assert [(message.first_line, message.body) for message in got] == [(b"HTTP/1.1 429 No", b"")] * 2
+
+
 async def test_after_the_first_byte_nothing_is_ever_sent_again() -> None:
     clock = VirtualClock(START)
     seen = 0

@@ -42,7 +42,7 @@ class Answer:
         self._out.append(b"\r\n" if self.keep_alive else b"Connection: close\r\n\r\n")
 
     def write(self, data: bytes) -> None:
-        if self._has_body:
+        if self._has_body and data:  # a chunk of nothing would be the last
             self._out.append(chunk(data) if self._is_chunked else data)
 
     def flush(self) -> None:
