@@ -113,7 +113,8 @@ def test_at_its_end_an_answer_says_how_much_it_used_or_what_ended_it() -> None:
 
 def test_what_is_sent_again_waits_first() -> None:
     assert with_pause([]) == [Overloaded()]
-    assert with_pause([PlatformLimit(limit=4)]) == [PlatformLimit(limit=4), Overloaded()]
+    for immediate in (PlatformLimit(limit=4), PlatformLimit(limit=4, retry_after=0.0)):
+        assert with_pause([immediate]) == [immediate, Overloaded()]
     for pausing in (RateLimited(), Overloaded(), QuotaClosed(), PlatformLimit(limit=4, retry_after=1.0)):
         assert with_pause([pausing]) == [pausing]
 

@@ -60,7 +60,7 @@ def with_pause(signals: Sequence[Signal]) -> list[Signal]:
     """The signals of a refusal that is to be sent again, with one that makes it wait: at once it is refused again."""
     is_paused = any(
         isinstance(signal, RateLimited | Overloaded | QuotaClosed)
-        or (isinstance(signal, PlatformLimit) and signal.retry_after is not None)
+        or (isinstance(signal, PlatformLimit) and bool(signal.retry_after))
         for signal in signals
     )
     return [*signals] if is_paused else [*signals, Overloaded()]
