@@ -163,6 +163,9 @@ class LeaseMachine(RuleBasedStateMachine):
     @rule(is_crash=st.booleans(), seconds_away=st.sampled_from([0.0, 10.0, 45.0]))
     def restart(self, is_crash: bool, seconds_away: float) -> None:
         async def step() -> None:
+            now = self.house.clock.now()
+            if now <= self.places_kept_until:  # what came for a client that was away is then a lease like any other
+                self.places_kept_until = now + max(TTLS.values())
             await (self.house.crash() if is_crash else self.house.stop())
             await self.house.clock.advance(seconds_away)
             await self.house.run(0.0)

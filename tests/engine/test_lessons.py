@@ -343,8 +343,8 @@ async def test_lesson_42_every_wait_has_a_reason_a_scope_and_a_time() -> None:
         told = {line: (held.reason, held.scope, held.retry_at) for line, held in why.items()}
         assert told == {
             "quota max-1": ("window_closed", "anthropic/max-1", NOW + 1200.0),
-            "full": ("limit", "sessions", None),
-            "capped": ("limit", "sessions", None),
+            "full ": ("limit", "sessions", None),
+            "capped ": ("limit", "sessions", None),
             "lost nobody": ("held", "campaign:lost", None),
         }
         assert all(held.detail for held in why.values())
