@@ -26,7 +26,8 @@ MOST_WAYS = 4096
 LONGEST_SESSION_NAME = 200
 SESSION_MARK = b"~"
 """Clients that have a base URL but no headers of their own name their session in the path."""
-_DOT_SEGMENT = re.compile(rb"(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\]|$)", re.I)
+_DOT_SEGMENT = re.compile(rb"(?:^|[/\\]|%2f|%5c)(?:\.|%2e){1,2}(?:[/\\;]|%2f|%5c|$)", re.I)
+"""Also as servers read it that decode a path, or cut its parameters off, before they resolve it."""
 _SUBSCRIPTION = (
     "{name} is a subscription, and the gateway takes API keys only: "
     "use the vendor's own CLI through `paceline run` or `paceline exec`"
