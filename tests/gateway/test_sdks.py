@@ -8,6 +8,7 @@ from google import genai
 from google.genai import types as genai_types
 from openai import AsyncOpenAI
 from tests.gateway.house import KEY, TOKEN, GatewayHouse, account
+from tests.gateway.raw import RawUpstream, Wire, ok
 
 from paceline import Limiter
 from paceline.settings import AccountSettings
@@ -128,6 +129,35 @@ async def test_an_sdk_does_not_see_a_429_that_the_gateway_waited_out(way: str) -
         assert answer == ANSWER
         assert [record.status for record in provider.requests] == [429, 200]
         assert house.in_flight == 0
+
+
+async def test_an_sdk_tries_again_by_itself_where_the_upstream_broke() -> None:
+    async def handle(wire: Wire) -> None:
+        await wire.read_message()
+        if upstream.connections == 1:
+            wire.close()
+        else:
+            wire.send(ok(b'{"id": "1", "choices": [{"message": {"content": "at last"}}]}'))
+
+    async with RawUpstream(handle) as upstream, GatewayHouse(*accounts_at(upstream.url)) as house:
+        bench = Bench(house)
+        bench.openai.max_retries = 1
+        answer = await ask_openai_chat(bench)
+        await bench.close()
+
+        assert (answer, upstream.connections, house.in_flight) == ("at last", 2, 0)
+
+
+async def test_an_upstream_that_stays_away_is_the_sdks_own_error_for_servers() -> None:
+    async with GatewayHouse(*accounts_at("http://127.0.0.1:9")) as house:
+        bench = Bench(house)
+        with pytest.raises(anthropic.InternalServerError, match="no connection"):
+            await ask_anthropic(bench)
+        with pytest.raises(openai.InternalServerError, match="no connection"):
+            await ask_openai_chat(bench)
+        with pytest.raises(genai.errors.ServerError, match="no connection"):
+            await ask_google(bench)
+        await bench.close()
 
 
 async def test_each_sdk_raises_its_own_error_when_the_wait_runs_out() -> None:

@@ -15,7 +15,7 @@ def answering(family: Family, status: int, sent: list[httpx2.Request]) -> httpx2
     def answer(request: httpx2.Request) -> httpx2.Response:
         sent.append(request)
         body = error_body(family, status, "slot_timeout", "no slot within 600 s: work-key at its limit (4/4)")
-        return httpx2.Response(status, headers=error_headers(retry_after=12.2), content=body)
+        return httpx2.Response(status, headers=error_headers(status, retry_after=12.2), content=body)
 
     return httpx2.MockTransport(answer)
 
@@ -50,13 +50,11 @@ ASK: dict[Family, Callable[[httpx2.BaseTransport], None]] = {
         ("anthropic", 403, anthropic.PermissionDeniedError),
         ("anthropic", 404, anthropic.NotFoundError),
         ("anthropic", 429, anthropic.RateLimitError),
-        ("anthropic", 502, anthropic.InternalServerError),
         ("openai", 400, openai.BadRequestError),
         ("openai", 401, openai.AuthenticationError),
         ("openai", 403, openai.PermissionDeniedError),
         ("openai", 404, openai.NotFoundError),
         ("openai", 429, openai.RateLimitError),
-        ("openai", 502, openai.InternalServerError),
         ("gemini", 401, genai.errors.ClientError),
         ("gemini", 429, genai.errors.ClientError),
         ("gemini", 502, genai.errors.ServerError),
@@ -85,8 +83,13 @@ def test_the_shapes_in_full() -> None:
         b'{"error":{"code":429,"message":"m","status":"RESOURCE_EXHAUSTED","details":'
         b'[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"slot_timeout","domain":"paceline"}]}}'
     )
-    assert error_headers(0.2) == [
+    assert error_headers(429, 0.2) == [
         (b"content-type", b"application/json"),
         (b"x-should-retry", b"false"),
         (b"retry-after", b"1"),
     ]
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_what_may_be_over_in_a_moment_is_left_to_the_retries_of_the_sdk(status: int) -> None:
+    assert error_headers(status) == [(b"content-type", b"application/json")]

@@ -299,7 +299,7 @@ class Exchange:
         """An answer of the gateway's own, in the provider's words."""
         family = self._gateway.gate.family(self._head)
         body = error_body(family, refused.status, refused.code, str(refused))
-        headers = [*error_headers(refused.retry_after), (b"content-length", b"%d" % len(body))]
+        headers = [*error_headers(refused.status, refused.retry_after), (b"content-length", b"%d" % len(body))]
         if not self.upload.is_complete:  # the client may never send the rest
             self.answer.keep_alive = False
         self.answer.begin(

@@ -167,7 +167,8 @@ class Course:
     def own_answer(self, answer: OwnAnswer) -> Response:
         """In the words of the provider, so that its SDK raises what it would raise for the provider's own."""
         body = error_body(self._family, answer.status, answer.code, answer.message)
-        return self.library.Response(answer.status, headers=error_headers(answer.retry_after), content=body)
+        headers = error_headers(answer.status, answer.retry_after)
+        return self.library.Response(answer.status, headers=headers, content=body)
 
 
 def library_of(request: Request) -> ModuleType:

@@ -13,6 +13,7 @@ from paceline.protocols.families import Family
 JSON_TYPE = b"application/json"
 GIVEN_RETRY_SECONDS = 30.0
 """What a client whose wait ran out is told where no time is known."""
+FIRST_SERVER_ERROR = 500
 
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
@@ -80,13 +81,16 @@ def error_body(family: Family, status: int, code: str, message: str) -> bytes:
     return msgspec.json.encode(body)
 
 
-def error_headers(retry_after: float | None = None) -> list[tuple[bytes, bytes]]:
+def error_headers(status: int, retry_after: float | None = None) -> list[tuple[bytes, bytes]]:
     """The headers that go with it.
 
-    The SDKs are told not to try again by themselves: Paceline has waited as long as it was asked to, and what a
-    client would add to that is a second wait in the same line.
+    The SDKs are told not to try again by themselves where that is in vain: Paceline has waited as long as it was asked
+    to, and what a client would add to that is a second wait in the same line. An upstream that cannot be reached, or
+    a daemon that stops, may be back in a moment: there they do what they would do without Paceline.
     """
-    headers = [(b"content-type", JSON_TYPE), (b"x-should-retry", b"false")]
+    headers = [(b"content-type", JSON_TYPE)]
+    if status < FIRST_SERVER_ERROR:
+        headers.append((b"x-should-retry", b"false"))
     if retry_after is not None:
         headers.append((b"retry-after", str(max(1, math.ceil(retry_after))).encode()))
     return headers
