@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -78,6 +79,19 @@ def test_an_answer_that_unpacks_to_an_absurd_size_is_read_no_further() -> None:
 
     assert len(unpacker.feed(bomb)) == MOST_AT_ONCE
     assert unpacker.feed(b"more") == b""
+
+
+def test_what_follows_the_end_of_a_compressed_answer_is_not_kept() -> None:
+    unpacker = Unpacker()
+    tail = bytes(MOST_AT_ONCE)
+    assert unpacker.feed(zlib.compress(b"answer")) == b"answer"
+
+    tracemalloc.start()
+    try:
+        assert unpacker.feed(tail) == b""
+        assert tracemalloc.get_traced_memory()[1] < MOST_AT_ONCE
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("is_packed", [False, True])

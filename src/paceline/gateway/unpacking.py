@@ -20,7 +20,7 @@ class Unpacker:
         self._has_failed = False
 
     def feed(self, data: bytes) -> bytes:
-        if self._has_failed:
+        if self._has_failed or self._decoder.eof:  # what follows the end would pile up in the decoder
             return b""
         try:
             unpacked = self._decoder.decompress(data, MOST_AT_ONCE)
