@@ -7,6 +7,7 @@ processes (a CLI that left an order) come with the next look, which is made ever
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from paceline.clock import Clock
 from paceline.errors import StoreError
@@ -18,6 +19,7 @@ PAGE = 200
 REST_SECONDS = 0.25
 LOOK_SECONDS = 1.0
 
+Value = TypeVar("Value")
 Take = Callable[[Sequence[StoredEvent]], None]
 Listen = Callable[[Callable[[], None]], Callable[[], None]]
 
@@ -52,9 +54,13 @@ class Tail:
         self.follow(take)
 
     async def _page(self, after: int) -> list[StoredEvent]:
+        return await self.patiently(lambda: self._store.events(after=after, limit=PAGE))
+
+    async def patiently(self, read: Callable[[], Value]) -> Value:
+        """What it reads from the store, as soon as the store can be read."""
         while True:
             try:
-                return self._store.events(after=after, limit=PAGE)
+                return read()
             except StoreError as error:
                 log.warning("stored events could not be read, the next look tries again: %s", error)
                 await self._clock.sleep(LOOK_SECONDS)

@@ -60,7 +60,7 @@ class Watch:
         """What is stored of the last day, and then how many are in flight, again and again."""
         engine, clock = self._engine, self._engine.clock
         day_ago = clock.now() - LONGEST_HOURS * HOUR_SECONDS
-        after = first_place_since(engine.store, day_ago, self._tail.last)
+        after = await self._tail.patiently(lambda: first_place_since(engine.store, day_ago, self._tail.last))
         await self._tail.catch_up(self._timeline.take, after=after)
         self._is_drawn.set()
         while True:

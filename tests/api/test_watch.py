@@ -1,0 +1,34 @@
+"""What follows the engine's events, over a store that cannot be read for a moment."""
+
+import asyncio
+
+from paceline.api.watch import Watch
+from paceline.errors import StoreBusy
+from paceline.store import MemoryStore, StoredEvent
+from paceline.testing.house import House
+
+
+class BusyStore(MemoryStore):
+    """Whose events cannot be read the first times."""
+
+    failures = 1
+
+    def events(self, *, after: int = 0, limit: int = 1000, unit: str | None = None) -> list[StoredEvent]:
+        if limit == 1 and self.failures:
+            self.failures -= 1
+            raise StoreBusy("another process is writing")
+        return super().events(after=after, limit=limit, unit=unit)
+
+
+async def test_the_time_line_is_shown_once_the_store_can_be_read() -> None:
+    store = BusyStore()
+    async with House(store=store) as house:
+        await house.run(60.0)
+        watch = Watch(house.engine, {})
+        asked = asyncio.create_task(watch.timeline(1.0))
+
+        await house.run(10.0)
+
+        assert (asked.done(), store.failures) == (True, 0)
+        assert (await asked).to == house.clock.now() - 9.0
+        watch.close()
