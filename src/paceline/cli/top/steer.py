@@ -2,12 +2,10 @@
 
 import time
 
-from paceline.cli.steering import end_sessions, parse_limit
+from paceline.cli.steering import DEFAULT, end_sessions, parse_limit
 from paceline.cli.wiring import Home
 from paceline.engine import orders
 from paceline.engine.looking import find_campaign
-
-DEFAULT = "default"
 
 
 def pause_or_resume(home: Home, name: str) -> str:
