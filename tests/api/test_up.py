@@ -38,6 +38,13 @@ class Shell:
         self.started.append(process)
         return process
 
+    def start_shell(self, command: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            ["sh", "-c", command], cwd=self.folder, env=self.env, stdout=subprocess.PIPE, text=True
+        )
+        self.started.append(process)
+        return process
+
     def give(self, *argv: str, code: int = 0, **env: str) -> tuple[str, str]:
         process = self.start(*argv, **env)
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
@@ -208,3 +215,24 @@ def test_a_daemon_on_another_port_is_found_by_commands_and_clients_of_its_home(s
     assert (asked.stdout.strip(), asked.stderr) == (url.partition("/?")[0], "")
     assert code == 0
     assert shell.give("token", "--url")[0].strip() == f"http://127.0.0.1:7433/?token={token}"
+
+
+def test_a_crowd_of_connections_leaves_the_engine_files_for_its_sessions(shell: Shell) -> None:
+    (shell.folder / "docs.toml").write_text(
+        '[campaign]\nname = "docs"\ncommand = ["true"]\n[[unit]]\nid = "a"\nprompt = "x"\n'
+    )
+    command = f"ulimit -n 200; exec {sys.executable} -m paceline up --port 0"
+    process = shell.start_shell(command)
+    assert process.stdout is not None
+    address = httpx.URL(url_of(process.stdout.readline().strip()))
+    assert address.port is not None
+    with contextlib.ExitStack() as crowd:
+        for _ in range(300):
+            crowd.enter_context(socket.create_connection((address.host, address.port)))
+        shell.give("add", "docs.toml")
+        followed = shell.start("events", "--follow", "--unit", "docs/a")
+        assert followed.stdout is not None
+        last = next(line for line in followed.stdout if "started" not in line)
+
+    assert "done docs/a" in last
+    assert end(process)[0] == 0

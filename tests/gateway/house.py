@@ -50,6 +50,7 @@ class GatewayHouse:
         timeouts: Timeouts | None = None,
         environ: dict[str, str] | None = None,
         hosts: frozenset[str] | None = None,
+        most_connections: int = 1000,
     ) -> None:
         self.accounts = accounts
         self.clock = clock or SystemClock()
@@ -58,6 +59,7 @@ class GatewayHouse:
         self._timeouts = timeouts
         self._environ = ENVIRON if environ is None else environ
         self._hosts = hosts
+        self._most_connections = most_connections
 
     async def __aenter__(self) -> Self:
         self.gateway = Gateway(
@@ -72,7 +74,7 @@ class GatewayHouse:
         )
         config = uvicorn.Config(
             application,
-            http=front_door(self.gateway),
+            http=front_door(self.gateway, most_connections=self._most_connections),
             loop="none",
             lifespan="off",
             log_config=None,

@@ -129,6 +129,20 @@ async def test_a_client_that_drips_its_head_is_let_go_all_the_same() -> None:
     assert said.startswith(b"HTTP/1.1 408 ")
 
 
+async def test_who_comes_while_too_many_are_connected_is_hung_up_on_and_may_come_later() -> None:
+    async with GatewayHouse(account("http://127.0.0.1:9"), most_connections=2) as house:
+        async with await connect(house.port) as first, await connect(house.port) as second:
+            for served in (first, second):
+                served.send(GET_API)
+                assert (await served.read_message()).status == 200
+            async with await connect(house.port) as third:
+                assert await third.until_closed() == b""
+        await until(lambda: not house.gateway.connections)
+        async with await connect(house.port) as later:
+            later.send(GET_API)
+            assert (await later.read_message()).status == 200
+
+
 async def _drip(client: Wire) -> None:
     while not client.writer.transport.is_closing():
         client.send(b"X-A: b\r\n")

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import signal
 import socket
 import time
@@ -27,6 +28,7 @@ from paceline.engine.engine import Engine
 from paceline.gateway import Gateway, front_door
 
 ANYWHERE = ("0.0.0.0", "::", "")
+FILES_WANTED = 65_536
 
 
 def run_daemon(home: Home, *, host: str | None, port: int | None, as_json: bool) -> None:
@@ -58,8 +60,9 @@ async def _run(
     )
     app = create_app(site, tokens=tokens, host=host)
     gateway = _gateway(home, engine, tokens, host, port)
+    door = front_door(gateway, most_connections=_open_files() // 2)
     with _stopped_by_signals(engine), _found_by_others(home, server_url(host, port)):
-        async with serve(app, host, listening=listening, http=front_door(gateway)) as served:
+        async with serve(app, host, listening=listening, http=door) as served:
             gc.collect()
             gc.freeze()  # what is there now stays: a full collection took 0.1 s of the loop, and takes none of it now
             _tell(served, tokens, as_json=as_json)
@@ -82,6 +85,15 @@ def _gateway(home: Home, engine: Engine, tokens: Tokens, host: str, port: int) -
         measures=engine.measures,
         hosts=None if host in ANYWHERE else frozenset((*own, *others)),  # then it has more addresses than are known
     )
+
+
+def _open_files() -> int:
+    """As many as may be had. Clients get half: the engine needs some for sessions, the gateway for upstreams."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
 
 
 @contextlib.contextmanager

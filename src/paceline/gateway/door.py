@@ -20,19 +20,21 @@ from paceline.gateway.routes import PREFIX
 from paceline.gateway.sockets import keep_probing
 
 LARGEST_HEAD_BYTES = 65_536
+MOST_CONNECTIONS = 20_000
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
-def front_door(gateway: Gateway) -> type[HttpToolsProtocol]:
-    """The protocol for `uvicorn.Config(http=...)`."""
-    return type("FrontDoor", (FrontDoor,), {"gateway": gateway})
+def front_door(gateway: Gateway, *, most_connections: int = MOST_CONNECTIONS) -> type[HttpToolsProtocol]:
+    """The protocol for `uvicorn.Config(http=...)`. Who comes while that many are connected is hung up on."""
+    return type("FrontDoor", (FrontDoor,), {"gateway": gateway, "most_connections": most_connections})
 
 
 class FrontDoor(HttpToolsProtocol):
     """One client's connection."""
 
     gateway: ClassVar[Gateway]
+    most_connections: ClassVar[int]
 
     def __init__(
         self,
@@ -55,7 +57,10 @@ class FrontDoor(HttpToolsProtocol):
         super().connection_made(transport)
         keep_probing(transport)
         self._head_since = self._now()
-        self.gateway.connections.add(self)
+        if len(self.gateway.connections) < self.most_connections:
+            self.gateway.connections.add(self)
+        else:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.gateway.connections.discard(self)
