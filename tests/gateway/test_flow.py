@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,11 +24,11 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGESIZE")
 
 
-async def stands_still(count: list[int]) -> None:
+async def stands_still(count: Callable[[], int]) -> None:
     """Return once a counter has not moved for a while."""
     last = -1
-    while count[0] != last:
-        last = count[0]
+    while count() != last:
+        last = count()
         await asyncio.sleep(0.2)
 
 
@@ -49,7 +50,7 @@ async def test_a_client_that_does_not_read_holds_the_upstream_back() -> None:
     ):
         client.send(post())
         await until(lambda: sent[0] > 0)
-        await stands_still(sent)
+        await stands_still(lambda: sent[0])
         held_at = sent[0]
         await client.reader.readexactly(held_at)  # and it goes on once the client reads
         await until(lambda: sent[0] > held_at)
@@ -81,7 +82,7 @@ async def test_an_upstream_that_does_not_read_holds_the_client_back(body: bytes)
     ):
         sending = asyncio.create_task(_send_counted(client, post(body), sent))
         await until(lambda: sent[0] > 0)
-        await stands_still(sent)
+        await stands_still(lambda: sent[0])
         held_at = sent[0]
         read_on.set()
         got = await client.read_message()
@@ -108,7 +109,7 @@ async def test_a_body_that_waits_for_a_slot_is_not_read_to_its_end() -> None:
         slot = await limiter.acquire("anthropic/work/opus")
         sending = asyncio.create_task(_send_counted(client, post(body), sent))
         await until(lambda: sent[0] > 0)
-        await stands_still(sent)
+        await stands_still(lambda: sent[0])
         held_at = sent[0]
         slot.release()
         got = await client.read_message()
@@ -116,6 +117,23 @@ async def test_a_body_that_waits_for_a_slot_is_not_read_to_its_end() -> None:
 
     assert held_at < SYSTEM_BUFFERS
     assert got.status == 200
+
+
+async def test_of_a_body_whose_model_stands_in_the_path_little_is_kept_while_it_waits() -> None:
+    limiter = Limiter(limits={"google/work": 1})
+    path = b"/gateway/work/v1beta/models/gemini-2.5-pro:generateContent"
+    async with (
+        GatewayHouse(account("http://127.0.0.1:9", provider="google"), limiter=limiter) as house,
+        await connect(house.port) as client,
+    ):
+        await limiter.acquire("google/work/gemini-2.5-pro")
+        client.send(post(b'{"x": "%b"}' % LONG_TEXT, path=path))
+        await until(lambda: any(exchange.upload.size for exchange in house.gateway.live))
+        (waiting,) = house.gateway.live
+        await stands_still(lambda: waiting.upload.size)
+        kept = waiting.upload.size
+
+    assert kept < MEGABYTE
 
 
 async def _send_counted(wire: Wire, data: bytes, sent: list[int]) -> None:

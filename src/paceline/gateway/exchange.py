@@ -166,6 +166,7 @@ class Exchange:
         account = call.way.account
         if call.is_counted:
             asked = await self._read_call(call)
+            self.upload.most_waiting = WAITING_BYTES
             self._scope = canonical_scope(scope_of(account.provider, account.name, call.way.model or asked.model))
             await self._take_turns(call, asked.tokens(self._body_bytes(call)))
         else:
@@ -179,7 +180,6 @@ class Exchange:
             for piece in upload.pieces[seen:]:
                 seen += 1
                 if reader.feed(piece):
-                    upload.most_waiting = WAITING_BYTES
                     return reader
             if call.way.model is not None or upload.is_complete or upload.size >= KEPT_BYTES:
                 return reader

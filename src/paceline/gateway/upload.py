@@ -8,7 +8,7 @@ from paceline.gateway.upstream import UpstreamConnection
 KEPT_BYTES = 4 * 2**20
 """So much of a body is kept to be sent again, and looked through for its model. A longer one is passed on once."""
 WAITING_BYTES = 65_536
-"""A body that waits for a slot is read no further than this once its model is known."""
+"""A body that waits for a slot is read no further than this, or than its model was looked for."""
 
 
 class Flow(Protocol):
