@@ -324,12 +324,13 @@ class Limiter(NamedSlots, SteeredLimits):
         if future is not None and not future.done() and why is not None:
             future.set_exception(SlotTimeout(f"no slot within {timeout:g} s: {why.detail}", why))
 
-    def _release(self, granted: Granted, scope: str, session: str | None) -> None:
+    def _release(self, granted: Granted, scope: str, session: str | None, learns: bool = True) -> None:
         ticket_id = granted.ticket_id
         if session is not None:
             self._forget(session, ticket_id)
         now = self._now()
-        was_held = self._governor.release(ticket_id, now=now)  # or it was reclaimed, just now or long ago
+        give_back = self._governor.release if learns else self._governor.abandon
+        was_held = give_back(ticket_id, now=now)  # or it was reclaimed, just now or long ago
         if self._books.effects or self._books.next_due < self._armed_for:
             self._attend()
         if was_held and self._listener is not None:

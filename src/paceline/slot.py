@@ -50,6 +50,12 @@ class Slot(msgspec.Struct, eq=False):
             self.released = True
             self._limiter._release(self._granted, self.scope, self.session)
 
+    def abandon(self) -> None:
+        """Give the slot back without a word on how it went: the call never reached the provider, say."""
+        if not self.released:
+            self.released = True
+            self._limiter._release(self._granted, self.scope, self.session, learns=False)
+
     def renew(self) -> None:
         """Keep the lease for another `slot_timeout`."""
         self._limiter._renew(self)

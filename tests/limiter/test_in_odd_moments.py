@@ -9,7 +9,7 @@ import pytest
 import paceline.clock
 from paceline import CapacityError, Event, Limiter, MaxSessionsExceeded, Slot, SlotTimeout
 from paceline.core import Snapshot
-from paceline.core.signals import Usage
+from paceline.core.signals import QuotaClosed, Usage
 from paceline.errors import InvalidSnapshot, TicketConflict
 from paceline.testing import VirtualClock
 
@@ -265,3 +265,27 @@ async def test_a_session_acquired_after_its_runs_lets_them_use_its_place() -> No
     (await limiter.acquire("umans", session="s1")).release()
     limiter.acquire_session("s1", scope="umans")
     assert isinstance(limiter.try_acquire("umans", session="s1"), Slot)
+
+
+# -- three endings -----------------------------------------------------------------------------------
+
+
+async def test_a_slot_that_is_abandoned_reopens_no_window() -> None:
+    """A canary that never reached the provider says nothing of its quota."""
+    clock = VirtualClock()
+    limiter = Limiter(limits={"umans": 2}, clock=clock)
+    limiter.report("umans", QuotaClosed(resets_at=100.0, window="5h"))
+    await clock.advance(100.0)
+
+    (await limiter.acquire("umans")).abandon()
+    abandoned = limiter.scope_status("umans")
+    (await limiter.acquire("umans")).release()
+    released = limiter.scope_status("umans")
+
+    assert abandoned is not None
+    assert released is not None
+    assert [(status.in_flight, status.windows[0].state) for status in (abandoned, released)] == [
+        (0, "closed"),
+        (0, "wave"),
+    ]
+    await limiter.aclose()

@@ -137,13 +137,13 @@ class Governor(Steering):
             settle(books, hot)
         return True
 
-    def abandon(self, ticket_id: str, *, now: float) -> None:
-        """Take the ticket out wherever it is, line or slot: it was never used, so nothing is learnt from it."""
+    def abandon(self, ticket_id: str, *, now: float) -> bool:
+        """Take the ticket out wherever it is, line or slot: nothing is learnt from it. Whether it had a slot."""
         self.cancel(ticket_id, now=now)
         slot = self.books.slots.get(ticket_id)
         if slot is not None:
             slot.reported = True
-            self.release(ticket_id, now=now)
+        return self.release(ticket_id, now=now)
 
     def renew(self, ticket_id: str, *, now: float) -> bool:
         """Keep the lease. False if it is lost already."""

@@ -231,7 +231,11 @@ class Exchange:
         self._waited += slot.waited
         self._spent_elsewhere += slot.waited
         gateway.measures.granted(slot.waited)
-        attempt = await self._try(call, slot)
+        try:
+            attempt = await self._try(call, slot)
+        except BaseException:
+            slot.abandon()  # an upstream that cannot be reached, or a client that left, is no success
+            raise
         signals = gateway.learning.from_end(call, slot, attempt)
         if not attempt.is_held_back or not self._may_send_again(call, attempt, signals, deadline):
             self._finish(attempt)
