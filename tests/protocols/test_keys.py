@@ -6,6 +6,7 @@ import json
 import pytest
 
 from paceline.protocols import PresentedKey, key_place, login_refusal, presented_key, with_key
+from paceline.protocols.keys import Place
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,13 @@ def test_the_accounts_key_takes_the_place_of_every_key_the_client_sent() -> None
     assert with_key(headers, b"/v1", b"real", "authorization")[0][-1] == (b"authorization", b"Bearer real")
     assert with_key([], b"/v1?key=t", b"real", "x-goog-api-key") == ([(b"x-goog-api-key", b"real")], b"/v1")
     assert with_key([], b"/v1?a=1&key=t&b=2", b"re&l", "query") == ([], b"/v1?a=1&key=re%26l&b=2")
+
+
+@pytest.mark.parametrize("place", ["x-api-key", "authorization", "query"])
+def test_a_server_that_wants_no_key_gets_none(place: Place) -> None:
+    headers = [(b"accept", b"*/*"), (b"authorization", b"Bearer t")]
+
+    assert with_key(headers, b"/v1?key=t", b"", place) == ([(b"accept", b"*/*")], b"/v1")
 
 
 def test_each_provider_gets_its_key_where_it_wants_it() -> None:

@@ -73,8 +73,10 @@ def key_place(provider: str, family: Family, presented: Place = "authorization")
 
 
 def with_key(headers: Headers, target: bytes, key: bytes, place: Place) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """The headers and target with this key in its place and no other key anywhere."""
+    """The headers and target with this key in its place and no other key anywhere; without a key, with none."""
     kept = [(name, value) for name, value in headers if name not in _HEADER_PLACES]
+    if not key:
+        return kept, without_query_key(target)
     if place == "query":
         replaced, count = _QUERY_KEY.subn(b"key=" + quote_from_bytes(key).encode(), target, count=1)
         return kept, replaced if count else target
