@@ -15,7 +15,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "slots.md").read_text("utf-8")
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.S | re.M)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
 SHOWN = re.compile(r"# (\{.*\})$", re.M)
-SETTINGS = '[limits]\n"acme" = 1\n[providers.acme]\ncooldown = "0s"\n'
+LIMIT = re.findall(r"^paceline limit acme ([0-9]+) ", PAGE, re.M)[0]
+SETTINGS = f'[limits]\n"acme" = {LIMIT}\n[providers.acme]\ncooldown = "0s"\n'
 
 
 @pytest.fixture
