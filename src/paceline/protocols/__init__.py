@@ -13,7 +13,6 @@ The gateway and `paceline.integrations` carry requests by these; neither decides
 
 from paceline.protocols.answers import (
     earliest_retry,
-    is_idempotent,
     may_send_again,
     signals_at_end,
     signals_of,
@@ -46,7 +45,6 @@ __all__ = [
     "error_headers",
     "family_of",
     "is_counted",
-    "is_idempotent",
     "key_place",
     "login_refusal",
     "may_send_again",

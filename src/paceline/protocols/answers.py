@@ -73,14 +73,13 @@ def may_send_again(
     status: int | None,
     headers: Headers = (),
     signals: Sequence[Signal] = (),
-    was_sent: bool = True,
 ) -> bool:
     """Whether sending the request once more cannot do its work twice, and may help.
 
-    `status` is None where no answer came: `was_sent` then says whether the provider may have seen the request.
+    `status` is None where no answer came: the provider may have carried the request out.
     """
     if status is None:
-        return not was_sent or is_idempotent(method, request_headers)
+        return _is_idempotent(method, request_headers)
     if any(isinstance(signal, BillingStop | AuthFailed) for signal in signals):
         return False  # waiting mends neither
     if any(name == b"x-should-retry" and value.strip().lower() == b"false" for name, value in headers):
@@ -90,7 +89,7 @@ def may_send_again(
     return 400 <= status < 500 and any(isinstance(signal, RateLimited | PlatformLimit) for signal in signals)
 
 
-def is_idempotent(method: str, request_headers: Headers) -> bool:
+def _is_idempotent(method: str, request_headers: Headers) -> bool:
     """Whether doing it twice is doing it once: by its method, or because the provider is told to see to it."""
     return method.upper() in _IDEMPOTENT_METHODS or any(name in _IDEMPOTENCY_KEYS for name, _ in request_headers)
 
