@@ -19,6 +19,8 @@ from paceline.errors import InvalidInput
 GRACE_SECONDS = 2
 """Answers that take longer at the end are cut off."""
 BACKLOG = 2048
+KEEP_IDLE_SECONDS = 120
+"""Longer than the clients keep theirs (httpx 5, Go 90): where the server closes first, a request may be on its way."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -101,6 +103,7 @@ async def serve(
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
         backlog=BACKLOG,
+        timeout_keep_alive=KEEP_IDLE_SECONDS,
     )
     server = _Server(config)
     serving = asyncio.ensure_future(server.serve(sockets=[taken]))
