@@ -198,6 +198,21 @@ async def test_a_head_without_end_is_refused(ending: bytes) -> None:
     assert said == b"" or said.startswith(b"HTTP/1.1 431 ")
 
 
+async def test_a_long_body_before_the_beginning_of_the_next_head_does_not_count_to_that_head() -> None:
+    long = post(b"x" * 200_000, path=b"/gateway/work/v1/files")
+    async with (
+        RawUpstream(answering(ok())) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(long + post()[:20])
+        first = await client.read_message()
+        client.send(post()[20:])
+        second = await client.read_message()
+
+    assert [first.status, second.status] == [200, 200]
+
+
 @pytest.mark.parametrize(
     "nonsense",
     [

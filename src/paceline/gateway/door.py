@@ -81,9 +81,11 @@ class FrontDoor(HttpToolsProtocol):
     # -- bounds ------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        before, owed_body = self.cycle, self._body_since is not None
         super().data_received(data)
         if self._head_since is not None:
-            self._head_bytes += len(data)
+            if self.cycle is before and not owed_body:  # else a head begins somewhere in it, behind another request
+                self._head_bytes += len(data)
             if self._head_bytes > LARGEST_HEAD_BYTES:
                 self._turn_away(TOO_LARGE)
         elif self._body_since is not None:
