@@ -1,5 +1,6 @@
 """Who may come in: tokens, cookies, hosts, origins, and what a browser is told."""
 
+import asyncio
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -172,6 +173,28 @@ async def test_only_our_own_names_are_answered(daemon: Daemon) -> None:
         for host in others:
             answer = await daemon.client.get(path, headers={"host": host})
             assert answer.status_code in (400, 421), (path, host)
+
+
+async def test_a_host_that_names_a_user_or_comes_twice_is_none_of_ours(daemon: Daemon) -> None:
+    own = urlsplit(daemon.url).netloc
+    codes = [
+        await _health_code(daemon, *hosts)
+        for hosts in ((own,), (f"evil.example@{own}",), ("evil.example", own), (own, own))
+    ]
+
+    assert codes == ["200", "421", "421", "421"]
+
+
+async def _health_code(daemon: Daemon, *hosts: str) -> str:
+    """Byte by byte: clients do not send such requests."""
+    at = urlsplit(daemon.url)
+    reader, writer = await asyncio.open_connection(at.hostname, at.port)
+    lines = ["GET /healthz HTTP/1.1", *(f"Host: {host}" for host in hosts), "", ""]
+    writer.write("\r\n".join(lines).encode())
+    status = (await reader.readline()).decode().split()[1]
+    writer.close()
+    await writer.wait_closed()
+    return status
 
 
 async def test_other_names_are_answered_where_the_settings_name_them(run_daemon: RunDaemon) -> None:

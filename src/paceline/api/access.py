@@ -73,7 +73,8 @@ class Access:
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> "_Answer | None":
         """None: it may come in."""
         path, method = scope["path"], scope["method"]
-        host = headers.get(b"host", b"").decode("latin-1").lower()
+        named = [value for name, value in scope["headers"] if name == b"host"]
+        host = b", ".join(named).decode("latin-1").lower()  # several are none: which is meant is not ours to choose
         if not self._is_our_host(host, scope.get("server")):
             told = f"the Host header {host!r:.80} is none of this server; add the name to hosts in [api] if it is yours"
             return _Answer.problem(path, 421, told)
@@ -159,10 +160,10 @@ def _protected(send: Send) -> Send:
 
 
 def split_host(host: str) -> tuple[str, int | None]:
-    """Name and port of a Host header; 80 where it names none, None for one that is no port."""
+    """Name and port of a Host header; 80 where it names none, None for one that is no port. It has no user."""
     try:
         parts = urlsplit(f"//{host}")
-        return parts.hostname or "", parts.port or 80
+        return ("", None) if "@" in host else (parts.hostname or "", parts.port or 80)
     except ValueError:
         return "", None
 
