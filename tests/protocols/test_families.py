@@ -1,5 +1,7 @@
 """Which protocol a request speaks, which model its URL names, and where it is counted."""
 
+import tracemalloc
+
 import pytest
 
 from paceline.core.scopes import canonical_scope
@@ -65,3 +67,13 @@ def test_detect_is_asked_by_the_names_it_knows() -> None:
     names = [detect_name(provider) for provider in ("anthropic", "openai", "gemini", "google", "openrouter", "vllm")]
 
     assert names == ["anthropic-api", "openai-api", "gemini-api", "gemini-api", "openrouter", "vllm"]
+
+
+def test_nothing_is_kept_of_the_paths_that_strangers_ask_for() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            family_of("", f"/{number}/" + "x" * 50_000)
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()

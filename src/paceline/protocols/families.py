@@ -42,7 +42,6 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9._:@+~-]")
 _LONGEST_MODEL = 120
 
 
-@lru_cache(maxsize=1024)
 def family_of(provider: str, path: str = "") -> Family:
     """The protocol of a request: what its path says, else what the provider is known for."""
     if _ANTHROPIC_PATH.search(path):
