@@ -407,3 +407,18 @@ async def test_a_fleet_of_64_against_a_cap_of_8_with_accounting_lag_sees_no_429(
         assert house.in_flight == 0
     assert statuses == [200] * 192
     assert provider.peak_concurrency <= 8
+
+
+async def test_a_client_in_line_when_the_daemon_stops_is_told_to_come_back() -> None:
+    limiter = Limiter(limits={"anthropic": 1})
+    async with (
+        GatewayHouse(account("http://127.0.0.1:9"), limiter=limiter) as house,
+        await connect(house.port) as client,
+    ):
+        await limiter.acquire("anthropic")
+        client.send(post(CALL))
+        await until(lambda: queued(limiter) == 1)
+        await limiter.aclose()
+        got = await client.read_message()
+
+    assert (got.status, got.header(b"retry-after"), got.header(b"x-should-retry")) == (503, b"10", None)

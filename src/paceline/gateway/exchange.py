@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+RESTART_SECONDS = 10.0
+"""What a client in line is told when the daemon stops: by then one that was only restarted serves again."""
 
 
 class ClientFlow(Protocol):
@@ -221,7 +223,7 @@ class Exchange:
             except InvalidInput as error:
                 raise Refused(400, "invalid_request", str(error)) from None
             except CapacityError as error:
-                raise Refused(503, "stopping", str(error)) from None
+                raise Refused(503, "stopping", str(error), retry_after=RESTART_SECONDS) from None
             if refused is None or self.response_complete:
                 return
 
