@@ -133,6 +133,19 @@ def test_an_event_that_names_a_time_beyond_the_calendar_is_a_line_as_any_other(p
     assert "window closed umans: resets at never" in told
 
 
+def test_fractions_in_events_are_as_long_as_people_read_them(place: Place) -> None:
+    now = time.time()
+    lost = Event(at=now, name="slot.lost", scope="umans", fields={"reclaimed_at": now - 2e-5})
+    granted = Event(at=now, name="slot.granted", scope="umans", fields={"waited": 3.3036794662475586})
+    with open_home() as home:
+        home.store.append_events([lost, granted])
+
+    first, second = place.give("events").stdout.splitlines()
+
+    assert first.endswith("(0 s ago)")
+    assert second.endswith("slot granted umans: waited 3.3")
+
+
 def test_followed_events_come_as_they_happen(place: Place) -> None:
     plan = place.plan("true", "a")
     follower = place.start("events", "--follow")

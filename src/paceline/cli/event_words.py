@@ -20,6 +20,9 @@ STYLES = {
     "scope.paused": "yellow",
 }
 
+SHORT = 1000.0
+"""Numbers below it are told in three digits: waits and shares, and no clock of ours is finer."""
+
 
 def style_of(event: Event) -> str:
     return STYLES.get(event.name, "")
@@ -67,7 +70,7 @@ def _shown(name: str, value: object, seen_at: float, zone: ZoneInfo) -> str:
     is_moment = name.endswith("_at") or name == "until"
     if is_moment and isinstance(value, int | float):
         return f"{clock_time(value, zone)} ({relative(value - seen_at)})"
-    return str(value)
+    return f"{value:.3g}" if isinstance(value, float) and abs(value) < SHORT else str(value)
 
 
 def as_json(stored: StoredEvent) -> dict[str, object]:

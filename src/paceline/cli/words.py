@@ -123,7 +123,7 @@ def relative(seconds: float) -> str:
     """`in 3 h 05 min`, `12 s ago`."""
     ago, left = seconds < 0, abs(seconds)
     if left < 120:
-        span = f"{left:.3g} s"
+        span = f"{left:.3g} s" if left >= 0.001 else "0 s"
     elif left < 7200:
         span = f"{left / 60:.0f} min"
     elif left < 172800:
