@@ -375,8 +375,9 @@ async def test_a_connection_that_the_upstream_closed_while_idle_is_not_used() ->
             await until(lambda: not any(pool._idle for pool in house.gateway._pools.values()))
 
 
-async def test_an_upstream_that_is_not_there_is_a_502() -> None:
-    async with GatewayHouse(account("http://127.0.0.1:9")) as house, await connect(house.port) as client:
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://no..host"])
+async def test_an_upstream_that_is_not_there_is_a_502(url: str) -> None:
+    async with GatewayHouse(account(url)) as house, await connect(house.port) as client:
         client.send(post())
         got = await client.read_message()
 

@@ -303,6 +303,8 @@ class Pool:
         except TimeoutError:
             connection.abort()
             raise UpstreamBroke(f"no connection within {self._connect_seconds:g} s", is_timeout=True) from None
+        except UnicodeError:
+            raise UpstreamBroke(f"no connection: {origin.host!r:.80} is not the name of a host") from None
         except OSError as error:
             raise UpstreamBroke(f"no connection: {error.strerror or error}") from None
         except BaseException:
