@@ -28,8 +28,8 @@ SHAPES: dict[str, Shape] = {
 
 
 def windows() -> Iterator[list[str]]:
-    dice = random.Random(20)
     for file in FILES:
+        dice = random.Random(file.name)  # each its own, so that a change in one file draws no other windows from the rest
         lines = file.read_text("utf-8").split("\n")
         telling = [number for number, line in enumerate(lines) if any(word in line.lower() for word in TELLING)]
         for _ in range(WINDOWS_PER_FILE if telling else 0):
