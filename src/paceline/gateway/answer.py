@@ -46,7 +46,7 @@ class Answer:
             self._out.append(chunk(data) if self._is_chunked else data)
 
     def flush(self) -> None:
-        if self._out:
+        if self._out and not self._transport.is_closing():  # a client that left in this very moment takes nothing
             self._transport.write(self._out[0] if len(self._out) == 1 else b"".join(self._out))
             self._out = []
 

@@ -1,0 +1,30 @@
+"""What is written to a client, whatever has become of it."""
+
+import asyncio
+
+from tests.gateway.house import until
+
+from paceline.gateway.answer import Answer
+from paceline.gateway.upstream import AnswerHead
+
+
+async def test_an_answer_to_a_client_that_has_just_left_goes_nowhere() -> None:
+    loop = asyncio.get_running_loop()
+    left: list[Exception | None] = []
+
+    class Client(asyncio.Protocol):
+        def connection_lost(self, exc: Exception | None) -> None:
+            left.append(exc)
+
+    server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+    async with server:
+        transport, _ = await loop.create_connection(Client, *server.sockets[0].getsockname())
+        answer = Answer(transport, is_for_head=False, is_old=False, keep_alive=True)
+        transport.abort()
+        await until(lambda: left == [None])
+        answer.begin(AnswerHead(200, b"OK", [], []), b"")
+        answer.write(b"too late")
+        answer.flush()
+        answer.end([])
+
+    assert transport.is_closing()
