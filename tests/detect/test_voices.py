@@ -29,7 +29,7 @@ SHAPES: dict[str, Shape] = {
 
 def windows() -> Iterator[list[str]]:
     for file in FILES:
-        dice = random.Random(file.name)  # each its own, so that a change in one file draws no other windows from the rest
+        dice = random.Random(file.name)  # so that a change in one file moves no window of another
         lines = file.read_text("utf-8").split("\n")
         telling = [number for number, line in enumerate(lines) if any(word in line.lower() for word in TELLING)]
         for _ in range(WINDOWS_PER_FILE if telling else 0):
