@@ -20,6 +20,11 @@ LOOKS = {"TZ": "UTC", "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
 PATIENCE_SECONDS = 20
 
 
+def hear_interrupts() -> None:
+    """As from a shell, also where the tests run in the background and ignore them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def runner() -> CliRunner:
     return CliRunner(env=LOOKS)
@@ -64,6 +69,7 @@ class Place:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=hear_interrupts,
         )
         self._started.append(process)
         return process

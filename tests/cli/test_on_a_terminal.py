@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -57,6 +58,12 @@ class Terminal:
         return bool(piece)
 
 
+def _as_a_shell_would() -> None:
+    """The terminal is its own, and Ctrl-C is heard, also where the tests run in the background."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def on_terminal(place: Place, *argv: str) -> Iterator[Terminal]:
     master, slave = os.openpty()
@@ -69,7 +76,7 @@ def on_terminal(place: Place, *argv: str) -> Iterator[Terminal]:
         stdout=slave,
         stderr=slave,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=_as_a_shell_would,
     )
     os.close(slave)
     try:

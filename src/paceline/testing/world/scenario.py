@@ -18,7 +18,7 @@ PATHS = (
 )
 USAGE_SCOPES = ("umans", "openai")
 STEPS = 500
-ENGINE_STEPS = 25
+ENGINE_STEPS = 15
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
