@@ -149,7 +149,11 @@ class FromThread:
             return function()
 
         loop = self._home()
-        return _result(asyncio.run_coroutine_threadsafe(run(), loop), loop)
+        work = run()
+        try:
+            return _result(asyncio.run_coroutine_threadsafe(work, loop), loop)
+        finally:
+            work.close()  # where its loop ended before it began
 
     def close(self) -> None:
         """`limiter.aclose()` from here: threads that wait get CapacityError."""
