@@ -176,8 +176,8 @@ def _scope_rows(home: Home, outlook: Outlook, now: float) -> Iterator[ScopeRow]:
 def _queues(home: Home, outlook: Outlook) -> dict[str, int]:
     queues: dict[str, int] = {}
     for (name, bound_to), units in home.store.claimable().items():
-        campaign = outlook.campaigns[name]
-        if campaign.state != "active":
+        campaign = outlook.campaigns.get(name)
+        if campaign is None or campaign.state != "active":  # one that was added since is seen at the next look
             continue
         accounts = campaign.accounts if bound_to is None else (bound_to,)
         occupied = msgspec.structs.replace(campaign, accounts=accounts)
