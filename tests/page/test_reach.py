@@ -24,6 +24,8 @@ async def test_nothing_is_wider_than_the_screen(daemon: Daemon, page: Page, widt
     await expect(page.locator("#units .link").first).to_be_visible()
 
     assert await _overflowing(page) == []
+    await page.evaluate("document.querySelector('#connection span').textContent = 'reconnecting'")
+    assert await _overflowing(page) == []
     await page.locator("#units .link").first.click()
     await expect(page.get_by_role("tabpanel")).to_contain_text(LONG)
     assert await _overflowing(page) == []
