@@ -44,6 +44,11 @@ class Slot(msgspec.Struct, eq=False):
         """The lease ran out while it was held: the place is given on."""
         return not self.released and not self._limiter._governor.is_held(self.id)
 
+    @property
+    def is_canary(self) -> bool:
+        """It is out to try a closed window: others wait for its first answer, so report `Succeeded` with it."""
+        return self._limiter._governor.is_canary(self.id)
+
     def release(self) -> None:
         """Give the slot back. Without a report before, it went well."""
         if not self.released:

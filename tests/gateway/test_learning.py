@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 from tests.gateway.house import GatewayHouse, account, until
-from tests.gateway.raw import RawUpstream, answering, connect, ok, post
+from tests.gateway.raw import RawUpstream, Wire, answering, connect, ok, post
 
 from paceline import Limiter
+from paceline.core.signals import QuotaClosed
 from paceline.gateway.unpacking import MOST_AT_ONCE, Unpacker
 from paceline.testing import VirtualClock
 
@@ -160,3 +161,31 @@ async def test_an_error_inside_a_stream_is_learnt_from() -> None:
 def _queued(limiter: Limiter) -> int:
     status = limiter.scope_status(SCOPE)
     return 0 if status is None else status.queued
+
+
+async def test_a_canary_reopens_the_window_with_the_head_of_its_answer_not_at_the_end_of_its_stream() -> None:
+    clock = VirtualClock(START)
+    limiter = Limiter(clock=clock)
+    limiter.report("anthropic/work", QuotaClosed(resets_at=START + 60.0, window="5h"))
+    await clock.advance(60.0)
+
+    async def begin(wire: Wire) -> None:
+        await wire.read_message()
+        wire.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await wire.reader.read()  # until the test is over
+
+    def windows() -> list[str]:
+        status = limiter.scope_status("anthropic/work")
+        assert status is not None
+        return [window.state for window in status.windows]
+
+    async with (
+        RawUpstream(begin) as upstream,
+        GatewayHouse(account(upstream.url), limiter=limiter, clock=clock) as house,
+        await connect(house.port) as client,
+    ):
+        assert windows() == ["closed"]
+        client.send(post())
+        await client.read_head()
+
+        assert (house.in_flight, windows()) == (1, ["wave"])

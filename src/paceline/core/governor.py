@@ -159,6 +159,12 @@ class Governor(Steering):
         slot = self.books.slots.get(ticket_id)
         return slot is not None and slot.reclaim_at is None
 
+    def is_canary(self, ticket_id: str) -> bool:
+        """Whether the ticket has a slot that is out to try a closed window, so that its first answer is awaited."""
+        slot = self.books.slots.get(ticket_id)
+        scopes = slot.lane.scopes if slot is not None else ()
+        return any(window.canary == ticket_id for scope in scopes for window in scope.windows.values())
+
     def why(self, ticket_id: str, *, now: float) -> Deferred | None:
         """What holds a waiting ticket, with its place in line."""
         move_to(self.books, now)

@@ -4,7 +4,7 @@ Here: the way from an answer to `slot.report`. What an answer means is told by `
 """
 
 from paceline.clock import Clock
-from paceline.core.signals import AuthFailed, BillingStop, Signal
+from paceline.core.signals import AuthFailed, BillingStop, Signal, Succeeded
 from paceline.gateway.attempt import Attempt
 from paceline.gateway.entry import Call
 from paceline.gateway.upstream import AnswerHead
@@ -28,6 +28,8 @@ class Learning:
 
     def from_head(self, call: Call, slot: Slot, head: AnswerHead) -> None:
         """What a success says is left. Told at its beginning: a stream may last for minutes."""
+        if head.status < 400 and slot.is_canary:
+            slot.report(Succeeded())  # those who wait for the window need not wait for the end of its stream
         now = self._clock.now()
         if head.status >= 400 or 0 <= now - self._read_at.get(slot.scope, 0.0) < BUDGET_EVERY_SECONDS:
             return
