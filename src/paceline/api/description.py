@@ -19,7 +19,8 @@ from paceline.api.problems import OldProblem, Problem, is_old
 
 DESCRIPTION = (
     "Everything the command line does, over HTTP. Times are Unix seconds, but for /concurrency, which has"
-    " milliseconds. Every change is stored before it is answered."
+    " milliseconds. Orders and slots are stored before they are answered; a signal counts at once, and is stored with"
+    " the next pass."
 )
 REFUSALS = {
     400: "Something in the request is wrong; the detail names it",
