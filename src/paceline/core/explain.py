@@ -41,8 +41,9 @@ def _reason(books: Books, lane: Lane, ticket: Ticket, scope: ScopeState) -> Reas
     if lane.parent is None or not books.is_covered(scope, lane.parent):
         own_claims = sum(waiter.ticket is ticket for waiter in books.claims)
         return scope.refuses(ticket, books.now, own_claims=own_claims)
-    refused = scope.refuses(ticket, books.now, needs_room=False)
-    return refused or ("limit" if is_excess(books, scope, lane.parent) else None)
+    if is_excess(books, scope, lane.parent):
+        return "limit"  # a pause ends by itself, this does not: whoever can should end the session here
+    return scope.refuses(ticket, books.now, needs_room=False)
 
 
 def _describe(books: Books, scope: ScopeState, reason: Reason, ticket: Ticket) -> tuple[str, float | None]:

@@ -19,24 +19,29 @@ import msgspec
 from paceline.core.settings import HeadroomMode
 from paceline.core.timed import Timed
 
-FIRST_PATIENCE_SECONDS = 240.0
-SHORTEST_PATIENCE_SECONDS = 120.0
+FIRST_PATIENCE_SECONDS = 1800.0
+SHORTEST_PATIENCE_SECONDS = 1800.0
 LONGEST_PATIENCE_SECONDS = 43200.0
 AFTER_FAILED_TRY = 2.0
-AFTER_SUCCESS = 0.4
+AFTER_RISE = 0.3
+AFTER_FALL = 0.5
+FIRST_DOUBT_SECONDS = 240.0
 DOUBT_GROWS = 3.0
-AFTER_CHANGE = 0.5
 HOLD_SECONDS = 15.0
 """How long a tried level must stand before the next is tried."""
 LOOK_AGAIN_SECONDS = 5.0
 BELOW_FAILED_SECONDS = 30.0
 SHED_TO = 0.85
+FIRST_LAG_SECONDS = 0.5
 LONGEST_LAG_SECONDS = 30.0
-LIKELY_LAG_SECONDS = 6.0
-LONGEST_LIKELY_LAG_SECONDS = 12.0
+LIKELY_LAG_SECONDS = 8.0
+LIKELY_LAGS = 2.0
 LAG_MARGIN = 1.4
 LAG_FADES = 0.9998
 """Per release: where one in a thousand is refused for its lag, a longer cooldown would cost more than it saves."""
+MOST_COOLING = 1.5
+"""Places that a cooldown may cost on average; beyond it a place kept free costs less."""
+LEAST_COOLING = 0.5
 KEPT_RELEASES = 16
 CLIMB_SECONDS = 60.0
 PLATFORM_PROBE_SECONDS = 15 * 60.0
@@ -46,8 +51,8 @@ PLATFORM_REPROBE_SECONDS = 30 * 60.0
 class Headroom(Timed):
     """The adaptive limit of one scope. `incident` is the sequence number of the last step.
 
-    `worked_at` is the level that held; a `limit` above it is being tried. `lag` is how long the provider
-    was seen to count a slot after its release.
+    `worked_at` is the level that held. The limit is as many less as are `kept_free`, or more while a higher level is
+    tried. `lag` is how long the provider was seen to count a slot after its release.
     """
 
     relative_times: ClassVar[tuple[str, ...]] = ("incident_until", "climb_at", "retry_at")
@@ -65,10 +70,12 @@ class Headroom(Timed):
     climb_at: float | None = None
     success_since: bool = False
     lag: float = 0.0
-    is_blamed: bool = False
+    kept_free: int = 0
+    is_trying: bool = False
+    unblamed: tuple[float, int] | None = None
     was_step: bool = False
     doubted_at: int | None = None
-    doubt: float = FIRST_PATIENCE_SECONDS
+    doubt: float = FIRST_DOUBT_SECONDS
     retry_at: float | None = None
     releases: list[float] = msgspec.field(default_factory=list)
 
@@ -79,27 +86,36 @@ class Headroom(Timed):
         lowered = effective - (self.step if mode == "adaptive" else 1)
         self.step *= 2
         self.fall_to(lowered, effective, now, failed_at=effective)
-        self.worked_at = None
-        return max(1, lowered)
+        self.limit, self.worked_at = max(1, lowered), None
+        return self.limit
 
     def shed(self, effective: int, live: int, now: float) -> int:
         """What ran was refused in mid-run: fewer than that must do, how many is not known."""
-        factor = SHED_TO**self.step
+        self._take_back_blame()
+        if self.step == 1:
+            self._be_patient(AFTER_FALL)
+        ran, factor = min(live, effective), SHED_TO**self.step
         self.step *= 2
-        self._be_patient(AFTER_CHANGE)
-        self.doubted_at, self.doubt = None, FIRST_PATIENCE_SECONDS
-        return self.fall_to(math.ceil(live * factor), effective, now, failed_at=live)
+        self.doubted_at, self.doubt = None, FIRST_DOUBT_SECONDS
+        return self.fall_to(math.ceil(ran * factor), effective, now, failed_at=ran)
 
     def fall_to(self, level: int, effective: int, now: float, *, failed_at: int) -> int:
         """The level holds, what was above it failed; the new limit."""
         if self.reduced_from is None:
             self.reduced_from = effective
-        self.limit = self.worked_at = max(1, min(level, effective - 1))
-        self.failed_at = max(failed_at, self.limit + 1)
+        self.worked_at = max(1, min(level, effective - 1))
+        self.failed_at = max(failed_at, self.worked_at + 1)
         self.stride = 1
-        self.success_since = self.is_blamed = False
+        self.success_since, self.unblamed = False, None
         self.retry_at = now + self.patience
-        self.climb_at = self.retry_at if self.limit + 1 == self.failed_at else now + BELOW_FAILED_SECONDS
+        self.climb_at = self.retry_at if self.worked_at + 1 == self.failed_at else now + BELOW_FAILED_SECONDS
+        return self._hold()
+
+    def _hold(self) -> int:
+        """Stay at what worked, less what is kept free for slots whose end the provider has not noticed."""
+        assert self.worked_at is not None
+        self.is_trying = False
+        self.limit = max(1, self.worked_at - self.kept_free)
         return self.limit
 
     def refuse_start(self, level: int, proven: int, effective: int, now: float) -> int | None:
@@ -107,32 +123,56 @@ class Headroom(Timed):
         held = self.worked_at
         if held is None:
             return self.fall_to(proven, effective, now, failed_at=proven + 1)
-        if level > held or (self.is_trying and level == held):
-            if self.stride == 1:  # else it is only the end of a climb that went well
-                self._be_patient(AFTER_FAILED_TRY)
-            return self.fall_to(max(proven, held), effective, now, failed_at=max(proven, held) + 1)
-        unnoticed = held - level + 1
-        age = now - self.releases[-unnoticed] if unnoticed <= len(self.releases) else math.inf
-        if self.is_blamed or age > LONGEST_LAG_SECONDS:
-            return self._fall_from_change(proven, effective, now)
-        if age > max(LIKELY_LAG_SECONDS, min(LAG_MARGIN * self.lag, LONGEST_LIKELY_LAG_SECONDS)):
-            return self._fall_from_doubt(held, effective, now)
-        self.lag = max(self.lag, age * LAG_MARGIN)
-        self.is_blamed = True
-        return None
+        if level > held or (self.is_trying and level > held - self.kept_free):
+            return self._fail_try(max(proven, held), now)
+        recent = [now - at for at in self.releases[-(held - level + 1) :]]
+        lags = sum(recent) if len(recent) == held - level + 1 else math.inf
+        if self.unblamed is not None or lags > LONGEST_LAG_SECONDS:
+            return self._fall_from_change(proven, now)
+        if lags > max(LIKELY_LAG_SECONDS, LIKELY_LAGS * self.lag * (1 + self.kept_free)):
+            return self._fall_in_doubt(held - 1, now)
+        self._blame_lag(min(recent), now)
+        return None if self.is_trying else self._hold()
 
-    def _fall_from_change(self, proven: int, effective: int, now: float) -> int:
+    def _fall_from_change(self, proven: int, now: float) -> int:
         """The capacity fell: what is known about the levels above is worth less."""
-        self._be_patient(AFTER_CHANGE)
-        self.doubted_at, self.doubt = None, FIRST_PATIENCE_SECONDS
-        return self.fall_to(proven, effective, now, failed_at=proven + 1)
+        self._take_back_blame()
+        self._be_patient(AFTER_FALL)
+        self.doubted_at, self.doubt = None, FIRST_DOUBT_SECONDS
+        return self.fall_to(proven, proven + 1, now, failed_at=proven + 1)
 
-    def _fall_from_doubt(self, held: int, effective: int, now: float) -> int:
-        """It may be a long lag or a lower cap: one slot is kept free for longer each time."""
+    def _blame_lag(self, seen: float, now: float) -> None:
+        """Released slots count for longer; where that costs more than a place on average, one more is kept free."""
+        self.unblamed = self.lag, self.kept_free
+        self.lag = min(LONGEST_LAG_SECONDS, max(FIRST_LAG_SECONDS, self.lag, seen) * LAG_MARGIN)
+        if self.lag * self._releases_per_second(now) > MOST_COOLING:
+            self.kept_free += 1
+            self.lag /= 2
+
+    def _take_back_blame(self) -> None:
+        """It was not the lag: the next start was refused as well."""
+        if self.unblamed is not None:
+            (self.lag, self.kept_free), self.unblamed = self.unblamed, None
+
+    def _releases_per_second(self, now: float) -> float:
+        return len(self.releases) / max(1.0, now - self.releases[0]) if self.releases else 0.0
+
+    def _fail_try(self, level: int, now: float) -> int:
+        """Above `level` nothing works, as was known, or as is certain now after a fall."""
+        if self.failed_at is not None and self.failed_at > level + 1:
+            self._be_patient(AFTER_FALL)
+        elif self.stride == 1:  # else it is only the end of a climb that went well
+            self._be_patient(AFTER_FAILED_TRY)
+        return self.fall_to(level, level + 1, now, failed_at=level + 1)
+
+    def _fall_in_doubt(self, level: int, now: float) -> int:
+        """A lower cap, or a long lag: the level above is tried again soon, later each time it is doubted."""
         failed_at, retry_at = self.failed_at, self.retry_at
-        lowered = self.fall_to(held - 1, effective, now, failed_at=held)
+        lowered = self.fall_to(level, level + 1, now, failed_at=level + 1)
+        if self.doubted_at != self.failed_at:
+            self.doubt = FIRST_DOUBT_SECONDS
+        self.doubted_at, self.unblamed = self.failed_at, (self.lag, self.kept_free)
         self.failed_at, self.retry_at = failed_at, retry_at
-        self.doubted_at, self.is_blamed = held, True
         self.climb_at = now + self.doubt
         self.doubt = min(self.doubt * DOUBT_GROWS, LONGEST_PATIENCE_SECONDS)
         return lowered
@@ -140,11 +180,18 @@ class Headroom(Timed):
     def _be_patient(self, factor: float) -> None:
         self.patience = min(max(self.patience * factor, SHORTEST_PATIENCE_SECONDS), LONGEST_PATIENCE_SECONDS)
 
-    def on_release(self, now: float) -> None:
-        self.lag *= LAG_FADES
+    def on_release(self, now: float) -> bool:
+        """Whether the limit may rise: a lag that was not seen for long is forgotten."""
         self.releases.append(now)
         if len(self.releases) > KEPT_RELEASES:
             del self.releases[0]
+        self.lag *= LAG_FADES
+        if not self.kept_free or self.is_trying or self.lag * self._releases_per_second(now) > LEAST_COOLING:
+            return False
+        self.kept_free -= 1
+        self.lag *= 2
+        self._hold()
+        return True
 
     # -- up ------------------------------------------------------------------------------------
 
@@ -153,31 +200,28 @@ class Headroom(Timed):
         assert self.limit is not None
         if self.is_trying:
             self.stride *= 2
-        if self.failed_at is not None and self.limit >= self.failed_at:
+            self.worked_at = self.limit
+        held = self.worked_at = self.worked_at or self.limit
+        if self.failed_at is not None and held >= self.failed_at:
             self.failed_at, self.retry_at = None, None
-            self.doubted_at, self.doubt = None, FIRST_PATIENCE_SECONDS
-            self._be_patient(AFTER_SUCCESS)
-        self.worked_at = self.limit
+            self.doubted_at, self.doubt = None, FIRST_DOUBT_SECONDS
+            self._be_patient(AFTER_RISE)
         self.step = 1
         self.success_since = False
-        if self.failed_at == self.limit + 1 and self.retry_at is not None and now < self.retry_at:
+        if self.failed_at == held + 1 and self.retry_at is not None and now < self.retry_at:
             self.stride, self.climb_at = 1, self.retry_at
-            return self.limit
-        raised = self.limit + min(self.stride, max(1, self.limit // 2))
+            return self._hold()
+        raised = held + min(self.stride, max(1, held // 2))
         for level in (self.doubted_at, self.failed_at):
-            if level is not None and self.limit < level <= raised:
-                raised = level if level == self.limit + 1 else level - 1
+            if level is not None and held < level <= raised:
+                raised = level if level == held + 1 else level - 1
         if ceiling is not None and raised >= ceiling:
             self.limit = self.reduced_from = self.climb_at = None
+            self.is_trying = False
             return None
-        self.limit = raised
+        self.limit, self.is_trying = raised, True
         self.climb_at = now + HOLD_SECONDS
         return raised
-
-    @property
-    def is_trying(self) -> bool:
-        """Whether a level above what worked is being tried."""
-        return self.limit is not None and self.worked_at is not None and self.limit > self.worked_at
 
     def look_again(self, now: float) -> None:
         """What is tried has not been reached yet."""
@@ -187,8 +231,8 @@ class Headroom(Timed):
         """Forget the reduction, not the incident it came from."""
         self.limit = self.reduced_from = self.worked_at = self.failed_at = self.climb_at = None
         self.patience, self.stride, self.step = FIRST_PATIENCE_SECONDS, 1, 1
-        self.lag, self.is_blamed = 0.0, False
-        self.doubted_at, self.doubt, self.retry_at = None, FIRST_PATIENCE_SECONDS, None
+        self.lag, self.kept_free, self.unblamed, self.is_trying = 0.0, 0, None, False
+        self.doubted_at, self.doubt, self.retry_at = None, FIRST_DOUBT_SECONDS, None
 
     def shift(self, seconds: float) -> None:
         super().shift(seconds)

@@ -243,7 +243,7 @@ def on_success(books: Books, scopes: tuple[ScopeState, ...], slot: LiveSlot | No
         if scope.headroom is not None and scope.headroom.limit is not None:
             scope.headroom.success_since = True
             if slot is not None and slot.token > scope.headroom.incident:
-                scope.headroom.is_blamed = False
+                scope.headroom.unblamed = None
         if scope.platform is not None and scope.platform.probe_at is not None:
             scope.platform.success_since = True
         for window in scope.windows.values():

@@ -97,7 +97,7 @@ def _climb(books: Books, scope: ScopeState) -> None:
     headroom, platform = scope.headroom, scope.platform
     if headroom is not None and scope.climb_at is not None and scope.climb_at <= now:
         headroom.success_since = False
-        if headroom.is_trying and proven(books, scope) < scope.cap:
+        if scope.live > scope.cap or (headroom.is_trying and proven(books, scope) < scope.cap):
             headroom.look_again(now)
         elif in_demand and headroom.reduced_from is not None:
             ceiling = smallest(scope.configured, platform.limit if platform else None) or 2 * headroom.reduced_from
