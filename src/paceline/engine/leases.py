@@ -128,12 +128,12 @@ class Leases:
         await self._stored()
         return renewed
 
-    async def release(self, slot_id: str) -> bool:
-        """Give the slot back; whether there was one to give. Harmless when repeated."""
+    async def release(self, slot_id: str, *, was_used: bool = True) -> bool:
+        """Give the slot back; whether there was one to give. From one that was not used nothing is learnt."""
         self._check_open()
         now = self._clock.now()
         slot = self._outside.find(slot_id)
-        was_held = slot is not None and slot.lease is not None and self._outside.let_go(slot_id, now)
+        was_held = slot is not None and slot.lease is not None and self._outside.let_go(slot_id, now, was_used=was_used)
         self._attend(now)
         await self._stored()
         return was_held
