@@ -22,7 +22,7 @@ from paceline.api.problems import Refused
 from paceline.api.site import OnSite, Site
 from paceline.core import ScopeStatus
 from paceline.engine import orders
-from paceline.engine.adding import checked_plan
+from paceline.engine.adding import add_in_steps, checked_plan
 from paceline.engine.looking import find_campaign
 from paceline.engine.plan import CAMPAIGN, UNIT, Plan, plan_of
 from paceline.engine.plan_sources import UNITS
@@ -114,8 +114,9 @@ async def add_campaign(
     known = {campaign.name: campaign.created_at for campaign in site.store.campaigns()}
     now = site.now
     plan = await asyncio.to_thread(_read_plan, site, body, known, now)  # a million units must not hold up the engine
-    orders.check_not_cancelled(site.store, plan.campaign.name)
-    added = orders.add_plan(site.store, plan, update=update, now=now)
+    async with site.adding:
+        orders.check_not_cancelled(site.store, plan.campaign.name)
+        added = await add_in_steps(site.store, plan, update=update, now=now)
     site.engine.obey()
     return wire.CampaignAdded(
         campaign=view_of(site, plan.campaign.name),

@@ -1,5 +1,6 @@
 """What every route works on: the engine of this process, its settings and its spool, and what follows its events."""
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -38,6 +39,8 @@ class Site:
         self.since = since
         self.pace = Pace(engine.store)
         self.watch = Watch(engine, environ)
+        self.adding = asyncio.Lock()
+        """One plan after the other: two that add to one campaign at a time would be in each other's way."""
 
     def close(self) -> None:
         """Answers without an end come to one, and who waits for a slot is told to come again."""

@@ -4,7 +4,7 @@ Implementations decide nothing: which unit may run, and what becomes of it, come
 They are synchronous and used from one thread at a time; the engine keeps them off its event loop.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -162,6 +162,15 @@ class Store(Protocol):
         run or are done). The campaign's own settings are replaced; its state and age are kept.
         `InvalidInput`, and nothing is stored, for a name that cannot be one, the same unit twice, or
         text that is not Unicode.
+        """
+
+    def add_campaign_in_steps(
+        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float
+    ) -> Generator[None, None, Added]:
+        """The same a few milliseconds at a time, so that whoever shares the thread has its turn in between.
+
+        Nothing of it is to be seen before the last step, which returns what was done; none of it where that never
+        comes. `StoreBusy` where another process comes between.
         """
 
     def campaigns(self) -> list[Campaign]:

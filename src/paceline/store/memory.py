@@ -4,7 +4,7 @@ Nothing survives the process. Every change of a unit goes through `_put`, which 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from heapq import heappop, heappush
 
 import msgspec
@@ -77,6 +77,12 @@ class MemoryStore:
             else:
                 changed.append(stored.id)
         return Added(added=added, unchanged=unchanged, changed=tuple(changed), updated=tuple(updated))
+
+    def add_campaign_in_steps(
+        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float
+    ) -> Generator[None, None, Added]:
+        yield
+        return self.add_campaign(campaign, units, update=update, now=now)
 
     def campaigns(self) -> list[Campaign]:
         return [entry.campaign for entry in self._entries.values()]
