@@ -4,7 +4,6 @@
 """
 
 import math
-from copy import deepcopy
 from heapq import heapify
 
 import msgspec
@@ -135,7 +134,7 @@ def take(books: Books) -> Snapshot:
 
 
 def _scope_record(scope: ScopeState) -> ScopeRecord:
-    return deepcopy(
+    return _copied(
         ScopeRecord(
             name=scope.name,
             cooling=tuple(scope.cooling),
@@ -153,6 +152,11 @@ def _scope_record(scope: ScopeState) -> ScopeRecord:
             hold=scope.hold,
         )
     )
+
+
+def _copied(record: ScopeRecord) -> ScopeRecord:
+    """Nothing in common with the original, whose parts go on changing. Many times as fast as `deepcopy`."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=ScopeRecord)
 
 
 def _waiter_record(waiter: Waiter) -> WaiterRecord:
@@ -203,7 +207,7 @@ def _rebuild_group(books: Books, record: GroupRecord) -> None:
 
 def _rebuild_scope(books: Books, record: ScopeRecord, lines: set[LineKey]) -> None:
     scope = books.scope(record.name)
-    parts = deepcopy(record)
+    parts = _copied(record)
     scope.cooling = list(parts.cooling)
     scope.used = len(scope.cooling)
     scope.headroom, scope.platform, scope.pause = parts.headroom, parts.platform, parts.pause
