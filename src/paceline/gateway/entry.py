@@ -19,6 +19,7 @@ from paceline.protocols.keys import Place, PresentedKey
 from paceline.settings import AccountSettings
 
 LONGEST_MAX_WAIT_SECONDS = 86400.0
+ALLOWED_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _OURS = b"x-paceline-"
 _KEY_HEADERS = frozenset({b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key"})
 _READ_HERE = frozenset({b"host", b"origin", b"sec-fetch-site", b"expect"})
@@ -80,6 +81,8 @@ class Gate:
 
     def admit(self, head: RequestHead) -> Call:
         """The request as it goes on, or `Refused`."""
+        if head.method == "TRACE":  # it would show what the gateway puts in
+            raise Refused(405, "method_not_allowed", "TRACE is not served by the gateway")
         told = _SortedHeaders(head.headers)
         self._check_origin(told.read)
         presented = _presented(told.keys, head.target)

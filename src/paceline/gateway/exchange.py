@@ -15,7 +15,7 @@ from paceline.core.verdicts import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
 from paceline.gateway.answer import Answer
 from paceline.gateway.attempt import Attempt
-from paceline.gateway.entry import Call, RequestHead
+from paceline.gateway.entry import ALLOWED_METHODS, Call, RequestHead
 from paceline.gateway.heads import lowered
 from paceline.gateway.learning import ensure_pause
 from paceline.gateway.refusals import Refused
@@ -288,6 +288,8 @@ class Exchange:
             attempt.give_up()
             self._attempt = None
         if broke is not None:
+            if slot is not None and attempt.head is not None:
+                learning.from_broken(call, slot, attempt.head)
             raise broke
         self._measure_try(attempt)
         return attempt
@@ -306,6 +308,8 @@ class Exchange:
         family = self._gateway.gate.family(self._head)
         body = error_body(family, refused.status, refused.code, str(refused))
         headers = [*error_headers(refused.status, refused.retry_after), (b"content-length", b"%d" % len(body))]
+        if refused.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers.append((b"allow", ALLOWED_METHODS))
         if not self.upload.is_complete:  # the client may never send the rest
             self.answer.keep_alive = False
         self.answer.begin(

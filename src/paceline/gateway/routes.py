@@ -23,6 +23,8 @@ USUAL_BASE_URLS = {
 }
 """For accounts that name none."""
 MOST_WAYS = 4096
+LONGEST_KEPT_PATH = 512
+"""A longer one is followed anew each time: what is kept has a bound in bytes too."""
 LONGEST_SESSION_NAME = 200
 SESSION_MARK = b"~"
 """Clients that have a base URL but no headers of their own name their session in the path."""
@@ -67,9 +69,10 @@ class Routes:
         way = self._known.get(path)
         if way is None:
             way = self._explore(path)
-            if len(self._known) >= MOST_WAYS:
-                self._known.clear()
-            self._known[path] = way
+            if len(path) <= LONGEST_KEPT_PATH:
+                if len(self._known) >= MOST_WAYS:
+                    self._known.clear()
+                self._known[path] = way
         return way
 
     def family(self, path: bytes) -> Family:
