@@ -45,7 +45,8 @@ async def _run(
     home: Home, engine: Engine, tokens: Tokens, host: str, listening: socket.socket, *, as_json: bool
 ) -> None:
     port = listening.getsockname()[1]
-    address = GatewayAddress(server_url(host, port), tokens.full)
+    keys = frozenset(account.key_env for account in home.settings.accounts.values() if account.key_env is not None)
+    address = GatewayAddress(server_url(host, port), tokens.full, keys)
     engine.settings = msgspec.structs.replace(engine.settings, gateway=address)
     engine.start()
     running = asyncio.ensure_future(engine.run())

@@ -112,14 +112,19 @@ class Routes:
         return account, self._origins[name]
 
 
+def account_name(path: bytes) -> str:
+    """The account that a path names, whether or not there is one."""
+    return path[len(PREFIX) :].partition(b"/")[0].decode("latin-1")
+
+
 def _split(path: bytes) -> tuple[str, str | None, bytes]:
     """The account's name, the session's where one follows (`/~SESSION`), and the rest from its slash on."""
-    name, slash, rest = path[len(PREFIX) :].partition(b"/")
+    _, slash, rest = path[len(PREFIX) :].partition(b"/")
     session = None
     if rest.startswith(SESSION_MARK):
         marked, slash, rest = rest.partition(b"/")
         session = unquote_to_bytes(marked.removeprefix(SESSION_MARK)).decode("utf-8", "replace")
-    return name.decode("latin-1"), session, slash + rest
+    return account_name(path), session, slash + rest
 
 
 def session_name(text: str, where: str) -> str:
