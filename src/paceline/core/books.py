@@ -64,6 +64,8 @@ class Books(Roster):
         if lane.parent is None:
             for scope in lane.scopes:
                 scope.used += 1
+                scope.starts += 1
+                scope.place_balance -= now
                 if not scope.open_cap:
                     self._tell_gates(scope, ticket)
         else:
@@ -84,6 +86,8 @@ class Books(Roster):
         for scope in lane.scopes:
             if session is None or not self.is_covered(scope, session):
                 scope.used += 1
+                scope.starts += 1
+                scope.place_balance -= self.now
             if session is not None and scope.is_provider and scope.name in session.lane.names:
                 session.on_run_started(scope.name)
 
@@ -115,6 +119,7 @@ class Books(Roster):
         for scope in lane.scopes:
             if stands_alone or self._frees_place(slot, scope):
                 scope.used -= 1
+                scope.place_balance += now
                 if scope.alert:
                     self._place_freed(scope, hot, was_refused=slot.reported)
             elif scope.alert:

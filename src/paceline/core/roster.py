@@ -53,9 +53,8 @@ class Roster:
         """The state of a canonical scope, made on first use."""
         state = self.scopes.get(name)
         if state is None:
-            state = ScopeState(
-                name, self.limits.configured(name), self.cooldown_of(name), self.mode_of(name), self.reserve_of(name)
-            )
+            cooldown, mode, reserve = self.cooldown_of(name), self.mode_of(name), self.reserve_of(name)
+            state = ScopeState(name, self.limits.configured(name), cooldown, mode, reserve, self.now)
             if name in self.settings.usage_scopes:
                 state.usage = UsageGate(self.settings.usage_interval, self.settings.usage_timeout)
             if (rate := self.rates.lookup(name)) is not None:

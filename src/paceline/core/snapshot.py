@@ -45,6 +45,11 @@ class ScopeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     rate: RateWindow | None = None
     usage: UsageGate | None = None
     hold: str | None = None
+    began_at: float | None = None
+    places: int = 0
+    place_balance: float = 0.0
+    starts: int = 0
+    tokens_used: float = 0.0
 
 
 class GroupRecord(msgspec.Struct, frozen=True):
@@ -150,6 +155,11 @@ def _scope_record(scope: ScopeState) -> ScopeRecord:
             rate=scope.rate,
             usage=scope.usage,
             hold=scope.hold,
+            began_at=scope.began_at,
+            places=scope.live,
+            place_balance=scope.place_balance,
+            starts=scope.starts,
+            tokens_used=scope.tokens_used,
         )
     )
 
@@ -187,6 +197,8 @@ def rebuild(snapshot: Snapshot, settings: GovernorSettings | None) -> Books:
         _rebuild_scope(books, record, lines)
     for slot_record in snapshot.slots:
         _rebuild_slot(books, slot_record)
+    for record in snapshot.scopes:
+        _rebuild_meter(books.scope(record.name), record, snapshot.at)
     _rebuild_line(books, snapshot)
     books.recent.extend((at, tuple(books.scope(name) for name in names)) for at, names in snapshot.recent)
     books.next_due = -math.inf  # look at everything once
@@ -223,6 +235,13 @@ def _rebuild_scope(books: Books, record: ScopeRecord, lines: set[LineKey]) -> No
     scope.refresh()
 
 
+def _rebuild_meter(scope: ScopeState, record: ScopeRecord, at: float) -> None:
+    """Places are taken again by now; those of slots that were left out are freed as of the snapshot."""
+    scope.began_at = at if record.began_at is None else record.began_at
+    scope.place_balance = record.place_balance + (record.places - scope.live) * at
+    scope.starts, scope.tokens_used = record.starts, record.tokens_used
+
+
 def _rebuild_slot(books: Books, record: SlotRecord) -> None:
     """Sessions stand before their runs, as they were granted, so that runs find their session.
 
@@ -256,6 +275,7 @@ def _rebuild_line(books: Books, snapshot: Snapshot) -> None:
         lane.group.waiting += 1
         for scope in lane.scopes:
             scope.waiting += 1
+            scope.spreading += record.ticket.spread
         if record.watching is not None or lane not in heads:
             heads[lane] = record.watching
         if record.passed_since is not None and record.ticket.id not in snapshot.claims:
