@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-RESTART_SECONDS = 10.0
-"""What a client in line is told when the daemon stops: by then one that was only restarted serves again."""
 
 
 class ClientFlow(Protocol):
@@ -156,12 +154,14 @@ class Exchange:
                 raise
             self._refuse(self._fault)
         finally:
-            self._gateway.live.discard(self)
+            self._gateway.ended(self)
             self._client.serving = None
             if not self.response_complete:
                 self._client.transport.abort()
 
     async def _serve(self) -> None:
+        if self._gateway.is_stopping:
+            raise Refused(503, "stopping", "the daemon is stopping", retry_after=self._gateway.back_in)
         call = self._gateway.gate.admit(self._head)
         if call.expects_continue:
             self._client.transport.write(CONTINUE)
@@ -223,7 +223,7 @@ class Exchange:
             except InvalidInput as error:
                 raise Refused(400, "invalid_request", str(error)) from None
             except CapacityError as error:
-                raise Refused(503, "stopping", str(error), retry_after=RESTART_SECONDS) from None
+                raise Refused(503, "stopping", str(error), retry_after=gateway.back_in) from None
             if refused is None or self.response_complete:
                 return
 
