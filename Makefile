@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 BENCH := .venv-bench
 PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
+# Else every program that the tests start, and every test module, is compiled again each time.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: env test lint browser demo screenshots bench bench-control bench-gateway soak fuzz agents record-agents test-agents clean help
 
