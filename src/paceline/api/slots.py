@@ -203,7 +203,7 @@ async def release(site: Site, slot_id: str, *, was_used: bool = True) -> "Answer
 )
 async def signal_scope(request: Request[Any, Any, Any], site: OnSite) -> Ok:
     body = await read_body(request, ScopeSignalBody)
-    site.engine.limiter.report(canonical_scope(body.scope), _signal(body))
+    site.engine.leases.report_scope(canonical_scope(body.scope), _signal(body))
     return Ok()
 
 

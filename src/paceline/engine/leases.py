@@ -146,6 +146,11 @@ class Leases:
         self._attend(now)
         return slot
 
+    def report_scope(self, scope: str, signal: AnySignal) -> None:
+        """What a program knows of a scope, without a slot."""
+        self._limiter.report(scope, signal)
+        self._outside.learnt()
+
     def close(self) -> None:
         """Nobody waits any longer. What is held stays in the store, for who leads next."""
         self._is_closed = True
