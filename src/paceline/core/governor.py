@@ -239,6 +239,15 @@ class Governor(Steering):
             found[why.scope, why.reason] += lane.size
         return found
 
+    def reserve_reached(self, ticket_id: str, *, now: float) -> tuple[str, float] | None:
+        """The window of which the slot uses the reserve, and its reset: who can go on later should stop."""
+        move_to(self.books, now)
+        slot = self.books.slots.get(ticket_id)
+        for scope in slot.lane.scopes if slot is not None else ():
+            if (held := scope.reserve_reached(self.books.now)) is not None:
+                return held.window.name, held.until
+        return None
+
     def snapshot(self) -> Snapshot:
         """All of it, as a value that can be stored."""
         return snapshots.take(self.books)

@@ -58,6 +58,16 @@ class QuotaState:
                 longest = held
         return longest
 
+    def reserve_reached(self, now: float) -> WindowHold | None:
+        """The open window of which nothing but the reserve is left, whatever those who run may still use."""
+        if self.reserve and self.windows:
+            use = self.use(now)
+            for window in self.windows.values():
+                line = window.line(use, 0, now) if window.state in ("open", "wave") else None
+                if line is not None and line.used >= 1.0 - self.reserve:
+                    return WindowHold(window, "reserve", line.resets_at, line)
+        return None
+
     def window_wakes(self, now: float) -> list[float | None]:
         """When a window may let someone in by time alone."""
         times: list[float | None] = []

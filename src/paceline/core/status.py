@@ -50,6 +50,7 @@ class ScopeStatus(msgspec.Struct, frozen=True, gc=False):
     window: WindowStatus | None
     windows: tuple[WindowStatus, ...]
     held: str | None
+    reserve: float = 0.0
 
 
 def scope_status(scope: ScopeState, now: float) -> ScopeStatus:
@@ -78,6 +79,7 @@ def scope_status(scope: ScopeState, now: float) -> ScopeStatus:
         window=_first(windows) if windows else None,
         windows=windows,
         held=scope.hold,
+        reserve=scope.reserve,
     )
 
 
