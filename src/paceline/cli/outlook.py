@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from paceline.cli.wiring import Home, engine_settings
 from paceline.core import Governor, Ticket
 from paceline.engine import control
-from paceline.engine.deadlines import Deadlines
 from paceline.engine.lines import Lines
 from paceline.engine.outside import is_there, ticket_of
 from paceline.engine.remembered import CommandReader, load_governor
@@ -32,7 +31,6 @@ class Outlook:
         for slot in home.store.slots():
             if slot.granted_at is not None and is_there(slot, now):
                 self.governor.adopt(ticket_of(slot), now=now)
-        Deadlines(home.store, self.governor, self.lines).set_paces(self.campaigns.values(), now)
 
     def _limit_campaign(self, campaign: Campaign, now: float) -> None:
         scope = f"campaign:{campaign.name}"

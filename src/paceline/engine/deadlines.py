@@ -5,7 +5,7 @@ Here: how many sessions at once are enough. Never here: which of them start; the
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -69,11 +69,14 @@ class Deadlines:
         else:
             self._unfinished[unit.id] = seconds
 
-    def set_paces(self, campaigns: Iterable[Campaign], now: float) -> None:
+    def set_paces(
+        self, campaigns: Iterable[Campaign], now: float, counts: Mapping[str, UnitCounts] | None = None
+    ) -> None:
         """Hold those that need not run flat out to be done in time to as many sessions as make it."""
         dated = [campaign for campaign in campaigns if campaign.deadline is not None]
-        counts = self._store.counts() if dated else {}
-        paces = {each.name: self.pace(each, counts.get(each.name, UnitCounts()), now) for each in dated}
+        if dated and counts is None:
+            counts = self._store.counts()
+        paces = {each.name: self.pace(each, (counts or {}).get(each.name, UnitCounts()), now) for each in dated}
         for name in self._paced | paces.keys():
             self._governor.set_pace(f"campaign:{name}", paces.get(name), now=now)
         self._paced = set(paces)

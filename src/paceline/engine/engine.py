@@ -257,8 +257,7 @@ class Engine:
         self.governor.adopt(ticket, now=now)
         session = self._session(unit, campaign, account, ticket, handle)
         self._live[unit.id] = session
-        told = session.read(now)  # most of it was reported by the engine that went, its tokens too
-        session.new_tokens()
+        told = session.catch_up(now)  # most of it was reported by the engine that went
         self._take_signals(session, [signal for signal in told if isinstance(signal, LASTING)], now)
 
     # -- commands and leases -------------------------------------------------------------------
@@ -364,7 +363,8 @@ class Engine:
 
         Untold, the next unit would run into the same wall at once.
         """
-        if outcome.ending == "parked" and outcome.resume_at is None:
+        is_told = outcome.resume_at is not None or self._parking.opens_at(session.ticket.scopes, now) is not None
+        if outcome.ending == "parked" and not is_told:
             self._report(session, QuotaClosed(ticket=session.ticket.id, source="backoff"), now)
         elif outcome.ending == "account_stopped":
             self._report(session, BillingStop(detail=outcome.reason), now)
