@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from paceline.core import Deferred
-from paceline.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreTooNew
+from paceline.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreTooNew, UnknownName
 from paceline.store import Campaign, Page, ProcessId, SqliteStore, StoredSlot, Unit, UnitCounts, UnitSpec
 from paceline.store.migrations import APPLICATION_ID, MIGRATIONS, Migration
 from paceline.store.rules import unit_key
@@ -325,6 +325,29 @@ def test_a_file_of_version_1_without_programs_gets_no_slots(path: Path) -> None:
 
     assert store.slots() == []
     store.close()
+
+
+# -- several verbs at once --------------------------------------------------------------------------
+
+
+def test_verbs_that_are_put_together_are_undone_together(path: Path) -> None:
+    store = SqliteStore(path)
+    add(store, specs("a"))
+
+    def cancel_and_fail() -> None:
+        with store.together():
+            store.cancel_units("night", now=NOW)
+            store.set_campaign(Campaign(name="dusk"))
+
+    with pytest.raises(UnknownName):
+        cancel_and_fail()
+
+    assert store.counts() == {"night": UnitCounts(todo=1)}
+    add(store, specs("b"))
+    other = SqliteStore(path)
+    assert other.counts() == {"night": UnitCounts(todo=2)}
+    for each in (store, other):
+        each.close()
 
 
 # -- what is left behind ----------------------------------------------------------------------------

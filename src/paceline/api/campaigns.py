@@ -117,7 +117,7 @@ async def add_campaign(
     async with site.adding:
         orders.check_not_cancelled(site.store, plan.campaign.name)
         added = await add_in_steps(site.store, plan, update=update, now=now)
-    site.engine.obey()
+    site.obey()
     return wire.CampaignAdded(
         campaign=view_of(site, plan.campaign.name),
         added=added.added,
@@ -180,7 +180,7 @@ async def change_campaign(request: Request[Any, Any, Any], name: FromPath[str], 
     body = await read_body(request, wire.CampaignChanges)
     given = {key: value for key, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     orders.change_campaign(site.store, site.settings, name, _with_deadline(given), now=site.now)
-    site.engine.obey()
+    site.obey()
     return view_of(site, name)
 
 
@@ -192,7 +192,7 @@ async def change_campaign(request: Request[Any, Any, Any], name: FromPath[str], 
 )
 def delete_campaign(name: FromPath[str], site: OnSite) -> wire.Ok:
     orders.delete_campaign(site.store, name, now=site.now)
-    site.engine.obey()
+    site.obey()
     return wire.Ok()
 
 
@@ -204,14 +204,14 @@ def delete_campaign(name: FromPath[str], site: OnSite) -> wire.Ok:
 )
 def pause_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
     orders.pause_campaigns(site.store, [name], now=site.now)
-    site.engine.obey()
+    site.obey()
     return view_of(site, name)
 
 
 @post("/v1/campaigns/{name:str}/resume", sync_to_thread=False, status_code=200, summary="Let it go on")
 def resume_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
     orders.resume_campaigns(site.store, [name], now=site.now)
-    site.engine.obey()
+    site.obey()
     return view_of(site, name)
 
 
@@ -223,7 +223,7 @@ def resume_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
 )
 def cancel_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
     orders.cancel_campaign(site.store, name, now=site.now)
-    site.engine.obey()
+    site.obey()
     return view_of(site, name)
 
 
@@ -235,21 +235,21 @@ def cancel_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
 )
 def retry_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
     orders.retry_campaign(site.store, name, now=site.now)
-    site.engine.obey()
+    site.obey()
     return view_of(site, name)
 
 
 @post("/v1/pause", sync_to_thread=False, status_code=200, summary="Pause all campaigns")
 def pause_all(site: OnSite) -> wire.Changed:
     changed = orders.pause_campaigns(site.store, None, now=site.now)
-    site.engine.obey()
+    site.obey()
     return wire.Changed(campaigns=changed, state="paused")
 
 
 @post("/v1/resume", sync_to_thread=False, status_code=200, summary="Let all campaigns go on")
 def resume_all(site: OnSite) -> wire.Changed:
     changed = orders.resume_campaigns(site.store, None, now=site.now)
-    site.engine.obey()
+    site.obey()
     return wire.Changed(campaigns=changed, state="active")
 
 

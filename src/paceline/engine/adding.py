@@ -35,13 +35,13 @@ def checked_plan(
 
 async def add_in_steps(store: Store, plan: Plan, *, update: bool, now: float) -> Added:
     """As `orders.add_plan`, for who shares its loop with others: a hundred thousand units hold none of them up."""
-    with contextlib.closing(store.add_campaign_in_steps(plan.campaign, plan.units, update=update, now=now)) as steps:
+    news = [control.event_of("campaigns", now=now)]
+    adding = store.add_campaign_in_steps(plan.campaign, plan.units, update=update, now=now, events=news)
+    with contextlib.closing(adding) as steps:
         while True:
             try:
                 next(steps)
             except StopIteration as end:
                 added: Added = end.value
-                break
+                return added
             await asyncio.sleep(0)
-    control.send(store, "campaigns", now=now)
-    return added

@@ -9,6 +9,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 import msgspec
@@ -30,7 +31,7 @@ from paceline.store.interface import (
 )
 from paceline.store.migrations import MIGRATIONS, Migration
 from paceline.store.rows import UNIT_COLUMNS, Row, campaign_from, is_stored_already, settled_row, unit_from
-from paceline.store.sqlite_adding import Arrival, Span, hidden_spans
+from paceline.store.sqlite_adding import Arrival, Span, hidden_spans, insert_events
 from paceline.store.sqlite_file import SqliteFile
 
 BUSY_SECONDS: Final = 2.0
@@ -83,10 +84,15 @@ class SqliteStore:
     ) -> None:
         self._file = SqliteFile(os.fspath(path), busy_seconds=busy_seconds, migrations=migrations)
 
+    def together(self) -> AbstractContextManager[None]:
+        return self._file.together()
+
     # -- campaigns ----------------------------------------------------------------------------------
 
-    def add_campaign(self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float) -> Added:
-        steps = self.add_campaign_in_steps(campaign, units, update=update, now=now)
+    def add_campaign(
+        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
+    ) -> Added:
+        steps = self.add_campaign_in_steps(campaign, units, update=update, now=now, events=events)
         while True:
             try:
                 next(steps)
@@ -96,10 +102,11 @@ class SqliteStore:
             time.sleep(OTHERS_TURN_SECONDS)
 
     def add_campaign_in_steps(
-        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float
+        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
     ) -> Generator[None, None, Added]:
         rules.check_campaign(campaign)
-        return Arrival(self._file, campaign, update=update, now=now).steps(rules.checked_specs(units))
+        arrival = Arrival(self._file, campaign, update=update, now=now, events=events)
+        return arrival.steps(rules.checked_specs(units))
 
     def campaigns(self) -> list[Campaign]:
         with self._file.reading() as connection:
@@ -279,10 +286,7 @@ class SqliteStore:
 
     def append_events(self, events: Sequence[Event]) -> int:
         with self._file.writing() as connection:
-            connection.executemany(
-                "INSERT INTO events (unit, body) VALUES (?, ?)",
-                [(rules.mended(event.unit), rules.encode_event(event)) for event in events],
-            )
+            insert_events(connection, events)
             row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
         return 0 if row is None else int(row[0])
 

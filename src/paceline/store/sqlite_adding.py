@@ -9,7 +9,7 @@ killed has left is swept away by the next one that adds to the campaign, or an h
 import contextlib
 import secrets
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -17,9 +17,10 @@ import msgspec
 
 from paceline.core.lifecycle import UnitState
 from paceline.errors import IllegalStep, StoreBusy, StoreError
+from paceline.events import Event
 from paceline.store.interface import Added, Campaign, UnitSpec
 from paceline.store.rows import campaign_from
-from paceline.store.rules import unit_id, unit_key
+from paceline.store.rules import encode_event, mended, unit_id, unit_key
 from paceline.store.sqlite_file import SqliteFile
 
 SPECS_AT_ONCE: Final = 250
@@ -44,11 +45,14 @@ class StoredSpec(msgspec.Struct, frozen=True):
 class Arrival:
     """One plan on its way in."""
 
-    def __init__(self, file: SqliteFile, campaign: Campaign, *, update: bool, now: float) -> None:
+    def __init__(
+        self, file: SqliteFile, campaign: Campaign, *, update: bool, now: float, events: Sequence[Event] = ()
+    ) -> None:
         self._file = file
         self._campaign = campaign
         self._update = update
         self._now = now
+        self._events = events
         self._token = secrets.token_hex(8)
         self._number = 0
         self._before: Campaign | None = None
@@ -117,6 +121,7 @@ class Arrival:
         )
         connection.execute("DELETE FROM arrivals WHERE token = ?", (self._token,))
         changed, updated = self._apply_changes(connection)
+        insert_events(connection, self._events)
         return Added(added=added, unchanged=self._unchanged, changed=tuple(changed), updated=tuple(updated))
 
     def _save_campaign(self, connection: sqlite3.Connection) -> None:
@@ -210,6 +215,13 @@ class Arrival:
             with self._file.writing() as connection:
                 is_swept = _sweep_some(connection, token)
             yield
+
+
+def insert_events(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
+    connection.executemany(
+        "INSERT INTO events (unit, body) VALUES (?, ?)",
+        [(mended(event.unit), encode_event(event)) for event in events],
+    )
 
 
 def hidden_spans(connection: sqlite3.Connection) -> list[Span]:
