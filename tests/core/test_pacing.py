@@ -22,7 +22,7 @@ times = st.floats(0.0, 2 * LENGTH)
 
 @st.composite
 def lines(draw: st.DrawFn) -> Line:
-    begins_at, length = draw(times), draw(st.floats(0.0, LENGTH))
+    begins_at, length = draw(times), draw(st.one_of(st.just(0.0), st.floats(60.0, LENGTH)))
     ends_at = begins_at + length * draw(st.floats(0.1, 1.0))
     return Line(draw(shares), (begins_at, draw(shares)), ends_at, begins_at + length)
 

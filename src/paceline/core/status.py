@@ -29,6 +29,11 @@ class WindowStatus(msgspec.Struct, frozen=True, gc=False):
     expected_reset: float | None
     length: float | None
 
+    @property
+    def best_ratio(self) -> float | None:
+        """How much is used: as told, else as estimated."""
+        return self.estimated_ratio if self.used_ratio is None else self.used_ratio
+
 
 class ScopeStatus(msgspec.Struct, frozen=True, gc=False):
     """`limit` is the effective one: the smallest of `configured`, `platform` and `adaptive`."""

@@ -141,8 +141,7 @@ def _quota(status: ScopeStatus, window: WindowStatus, now: float) -> Quota | Non
         return None
     size = window.holds_seconds * (1.0 - status.reserve)
     resets_at = max(now, window.expected_reset if window.expected_reset is not None else now)
-    used = window.used_ratio if window.used_ratio is not None else window.estimated_ratio or 0.0
-    left = 0.0 if window.state == "closed" else max(0.0, size - used * window.holds_seconds)
+    left = 0.0 if window.state == "closed" else max(0.0, size - (window.best_ratio or 0.0) * window.holds_seconds)
     return Quota(left, resets_at, size, window.length)
 
 

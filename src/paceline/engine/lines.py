@@ -191,7 +191,7 @@ class Lines:
         if line.account is None:
             return 0.0
         status = self._governor.status(f"{line.account.provider}/{line.account.name}", now=now)
-        return max((window.used_ratio or 0.0 for window in status.windows), default=0.0) if status else 0.0
+        return max((window.best_ratio or 0.0 for window in status.windows), default=0.0) if status else 0.0
 
 
 def split_line(line: str) -> tuple[str, str]:
