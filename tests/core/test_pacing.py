@@ -246,6 +246,34 @@ def test_nor_does_one_that_may_have_been_open_for_longer_than_was_seen() -> None
     assert (second.holds_seconds, second.length) == (200.0, LENGTH)
 
 
+@pytest.mark.parametrize("resets_at", [400 * DAY, 50.0])
+def test_a_senseless_reset_teaches_no_length_and_holds_nobody(resets_at: float) -> None:
+    governor = governor_with(reserves={"umans": 0.25})
+    governor.report("umans", QuotaClosed(resets_at=1_000.0, source="field"), now=0.0)
+    open_again(governor, 1_000.0)
+    governor.request(Ticket("a", ("umans",)), now=1_100.0)
+    governor.report("umans", QuotaClosed(resets_at=resets_at, source="field"), now=1_200.0)
+    governor.abandon("a", now=1_200.0)
+    open_again(governor, 1_500.0 + 300.0)
+    governor.report("umans", Budget(used_ratio=0.9, window="5h", resets_at=resets_at), now=1_900.0)
+
+    told = governor.status("umans", now=2_000.0)
+    assert told is not None
+    assert [each.length for each in told.windows] == [None, LENGTH]
+    assert isinstance(governor.request(Ticket("b", ("umans",)), now=2_000.0), Granted)
+
+
+def test_readings_without_grants_notice_a_new_period_too() -> None:
+    governor = governor_with()
+    governor.request(Ticket("long", ("umans",)), now=0.0)
+    governor.report("umans", Budget(used_ratio=0.9, window="5h", resets_at=1_000.0), now=500.0)
+    governor.report("umans", Budget(used_ratio=0.0, window="5h", resets_at=1_000.0 + LENGTH), now=1_000.0)
+
+    governor.report("umans", QuotaClosed(window="5h", resets_at=1_000.0 + LENGTH, source="field"), now=1_600.0)
+
+    assert window(governor, 1_600.0).holds_seconds == 600.0
+
+
 def test_what_no_closing_has_confirmed_for_weeks_is_learnt_anew() -> None:
     governor = governor_with(reserves={"umans": 0.25})
     spend(governor, 0.0)
@@ -343,17 +371,17 @@ def test_of_several_windows_the_one_that_holds_for_longest_is_told() -> None:
 
 def test_the_tightest_of_several_windows_sets_the_pace() -> None:
     governor = governor_with()
-    for name, resets_at in (("5h", LENGTH), ("weekly", 40 * LENGTH)):
+    for name, resets_at in (("5h", LENGTH), ("weekly", 33 * LENGTH)):
         governor.report("umans", Budget(used_ratio=0.0, window=name, resets_at=resets_at), now=0.0)
     governor.report("umans", Budget(used_ratio=0.2, window="5h", resets_at=LENGTH), now=1_800.0)
-    governor.report("umans", Budget(used_ratio=0.01, window="weekly", resets_at=40 * LENGTH), now=1_800.0)
+    governor.report("umans", Budget(used_ratio=0.01, window="weekly", resets_at=33 * LENGTH), now=1_800.0)
 
     held = governor.request(spread("a"), now=1_800.0)
 
     assert isinstance(held, Deferred)
     words = "1% of the weekly window of umans is used; spread to the reset it would be 0% by now"
     assert (held.reason, held.detail) == ("pacing", words)
-    assert held.retry_at == pytest.approx(0.4 * LENGTH)
+    assert held.retry_at == pytest.approx(0.33 * LENGTH)
 
 
 def test_a_closed_window_of_the_model_is_not_told_while_the_account_waits_for_longer() -> None:

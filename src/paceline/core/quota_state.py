@@ -49,6 +49,13 @@ class QuotaState:
         """Its window of that name, which opened at the earliest when the scope was first heard of."""
         return self.windows.setdefault(name, Window(name, period=Period(self.began_at)))
 
+    def read_window(self, name: str, used_ratio: float, resets_at: float | None, now: float) -> None:
+        """The provider told how much of it is used."""
+        window = self.window(name)
+        if window.is_period_over(now):
+            window.begin_period(self.use(now), now)
+        window.on_reading(used_ratio, resets_at, now)
+
     def window_hold(self, ticket: Ticket, now: float) -> WindowHold | None:
         """Of the windows that keep the ticket out, the one that does so for longest."""
         longest = None

@@ -120,7 +120,7 @@ def _quota_closed(books: Books, scope: ScopeState, signal: QuotaClosed, slot: Li
     if window.state == "probing" and not _is_canary(window, slot):
         window.believe(resets_at, signal.source, signal.confidence, books.now)  # the canary will tell
     else:
-        window.on_spent(scope.use(books.now), resets_at, books.now)
+        window.on_spent(scope.use(books.now), resets_at, signal.confidence, books.now)
         window.close(resets_at, signal.source, signal.confidence, books.now)
         fields = {"resets_at": window.resets_at, "source": window.source, "confidence": window.confidence}
         books.emit("window.closed", scope.name, window=name, probe_at=window.probe_at, **fields)
@@ -195,8 +195,7 @@ def _budget(books: Books, scope: ScopeState, signal: Budget) -> list[ScopeState]
         scope.budget = scope.budget or BudgetGate()
         scope.budget.on_reading(signal, books.now)
     if signal.used_ratio is not None:
-        window = scope.window(signal.window or UNNAMED_WINDOW)
-        window.on_reading(signal.used_ratio, signal.resets_at, books.now)
+        scope.read_window(signal.window or UNNAMED_WINDOW, signal.used_ratio, signal.resets_at, books.now)
     scope.refresh()
     books.schedule(scope)
     return [scope]

@@ -197,17 +197,18 @@ class Window(Timed):
         self.period.shift(seconds)
 
     def _is_reset(self, resets_at: float | None) -> bool:
-        """Whether that is the reset that is believed already."""
+        """Whether that is the reset that is believed already, or no news of it."""
         if resets_at is None or self.resets_at is None:
-            return resets_at is self.resets_at
+            return resets_at is None
         return abs(resets_at - self.resets_at) <= RESET_WOBBLE_SECONDS
 
     # -- how much is used ----------------------------------------------------------------------
 
-    def on_spent(self, use: Use, resets_at: float | None, now: float) -> None:
+    def on_spent(self, use: Use, resets_at: float | None, confidence: float, now: float) -> None:
         """A refusal, before it closes the window: what was used since the opening is what it holds."""
         if self.state in ("open", "wave"):
-            self.period.on_closed(use, resets_at, LENGTH_SECONDS.get(self.name), now)
+            is_trusted = self._plausible(resets_at, confidence, now) >= TRUSTED_CONFIDENCE
+            self.period.on_closed(use, resets_at if is_trusted else None, LENGTH_SECONDS.get(self.name), now)
 
     def begin_period(self, use: Use, now: float) -> None:
         """It has opened again; what was read of the period before says nothing of this one."""
@@ -239,7 +240,7 @@ class Window(Timed):
         A slot counts from its start on: it will have used what one does on the average.
         """
         resets_at = self.expected_reset
-        if resets_at is None or now >= resets_at:
+        if resets_at is None or self._plausible(resets_at, 1.0, now) < TRUSTED_CONFIDENCE:
             return None
         underway = self.period.share_of_starts(live, now)
         if self.is_read and self.used_ratio is not None and self.line_from is not None:
