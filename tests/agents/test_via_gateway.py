@@ -48,8 +48,9 @@ def test_no_key_stays_within_its_reach() -> None:
     assert not {"sk-1", "sk-2", "sk-3", "tok"} & set(env.values())
 
 
-def test_keys_of_other_providers_and_accounts_go_too() -> None:
+def test_keys_of_other_providers_and_accounts_and_the_daemons_token_go_too() -> None:
     others = {"OPENAI_API_KEY": "sk-4", "GEMINI_API_KEY": "sk-5", "DEEPSEEK_API_KEY": "sk-6", "OTHER_KEY": "sk-7"}
+    others["PACELINE_TOKEN"] = "tok"
 
     env = prepare_run(load_agent("claude"), TASK, ACCOUNT, {**BASE, **others}, GATEWAY).env
 

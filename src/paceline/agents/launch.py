@@ -16,6 +16,8 @@ import msgspec
 from paceline.agents.profile import AgentProfile, agent_names, filled, load_agent
 from paceline.errors import InvalidInput
 
+TOKEN_VARIABLE = "PACELINE_TOKEN"
+"""By which programs show the daemon its token."""
 LONGEST_ARGUMENT_BYTES = 120_000
 """Linux takes 131,071 bytes in one argument."""
 _PLACEHOLDER = re.compile(r"\{(prompt|id|model|session_id)\}")
@@ -127,7 +129,7 @@ def _through_gateway(
             f"agent {profile.name!r} cannot be told to make its calls through the gateway;"
             f" use another agent on account {account.name!r}, or take via_gateway out"
         )
-    others = _every_metered_variable() | gateway.key_variables
+    others = _every_metered_variable() | gateway.key_variables | {TOKEN_VARIABLE}
     keys = metered_variables(profile, account) | {account.key_env} | (others - account.env.keys())
     kept = {name: value for name, value in env.items() if name not in keys}
     return {**kept, **filled(variables, url=url, token=gateway_key(gateway.token, account.name))}
