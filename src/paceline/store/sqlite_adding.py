@@ -15,7 +15,6 @@ from typing import Final
 
 import msgspec
 
-from paceline.core.lifecycle import UnitState
 from paceline.errors import IllegalStep, StoreBusy, StoreError
 from paceline.events import Event
 from paceline.store.interface import Added, Campaign, UnitSpec
@@ -38,7 +37,6 @@ class StoredSpec(msgspec.Struct, frozen=True):
     """A unit as an earlier plan named it."""
 
     key: int
-    state: UnitState
     spec: UnitSpec
 
 
@@ -158,14 +156,14 @@ class Arrival:
 
     def _stored(self, connection: sqlite3.Connection, chunk: list[UnitSpec]) -> dict[str, StoredSpec]:
         rows = connection.execute(
-            f"""SELECT u.key, u.state, u.name, coalesce(p.prompt, ''), u.cwd, u.output
+            f"""SELECT u.key, u.name, coalesce(p.prompt, ''), u.cwd, u.output
                 FROM units u LEFT JOIN prompts p ON p.key = u.key
                 WHERE u.campaign = ? AND u.name IN ({", ".join("?" * len(chunk))})""",
             (self._number, *(spec.id for spec in chunk)),
         )
         return {
-            name: StoredSpec(key, state, UnitSpec(id=name, prompt=prompt, cwd=cwd, output=output))
-            for key, state, name, prompt, cwd, output in rows
+            name: StoredSpec(key, UnitSpec(id=name, prompt=prompt, cwd=cwd, output=output))
+            for key, name, prompt, cwd, output in rows
         }
 
     def _insert(self, connection: sqlite3.Connection, specs: list[UnitSpec]) -> None:
