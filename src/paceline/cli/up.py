@@ -109,7 +109,7 @@ def _open_files() -> int:
 
 
 async def _finish_calls(gateway: Gateway, hurry: asyncio.Event, seconds: float) -> None:
-    if calls := len(gateway.live):
+    if (calls := len(gateway.live)) and seconds:
         what = "a call that runs" if calls == 1 else f"{calls} calls that run"
         sys.stderr.write(f"Waiting for {what}, up to {seconds:g} s; Ctrl-C again stops now.\n")
     await gateway.finish(hurry)
