@@ -111,16 +111,18 @@ class StoreMachine(RuleBasedStateMachine):
         specs = [UnitSpec(id=name, prompt=name) for name in names]
         self.both(lambda store: store.add_campaign(Campaign(name="night"), specs, update=update, now=self.now))
 
-    @rule(name=campaign_names)
-    def add_by_halves(self, name: str) -> None:
+    @precondition(lambda self: self.memory.campaigns())  # a new one would use up a number, which cursors show
+    @rule(data=st.data(), account=accounts)
+    def add_by_halves(self, data: st.DataObject, account: str) -> None:
         """A process that is killed while it adds to a campaign: whatever is done after that, nobody sees any of it."""
-        if all(campaign.name != name for campaign in self.memory.campaigns()):
-            return  # a new one would use up a number, which cursors show
+        name = data.draw(st.sampled_from([campaign.name for campaign in self.memory.campaigns()]))
         names = ["a", "b", "c", "d/e", *(str(number) for number in range(SPECS_AT_ONCE))]
         specs = [UnitSpec(id=each, prompt=name) for each in names]
         steps = self.sqlite.add_campaign_in_steps(Campaign(name=name), specs, update=True, now=self.now)
         next(steps)
         steps.close()
+        self.look_at_one(f"{name}/a")
+        self.claim(name, account, 3)
 
     @rule(name=campaign_names, state=st.sampled_from(["active", "paused", "cancelled"]))
     def set_campaign(self, name: str, state: str) -> None:
