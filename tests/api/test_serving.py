@@ -1,6 +1,7 @@
 """The server as its clients find it."""
 
 import asyncio
+import socket
 from typing import Any
 
 import httpx
@@ -51,6 +52,20 @@ class Slow:
 async def ask(url: str) -> str:
     async with httpx.AsyncClient(trust_env=False) as client:
         return (await client.get(url)).text
+
+
+async def test_the_body_of_an_answer_does_not_wait_until_its_head_is_acknowledged() -> None:
+    """Which a client does after 40 ms."""
+    slow = Slow()
+    async with serve(slow) as served:
+        asking = asyncio.create_task(ask(served.url))
+        await slow.is_asked.wait()
+        (connection,) = served._server.server_state.connections
+        accepted = connection.transport.get_extra_info("socket")
+        is_sent_at_once = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        slow.may_answer.set()
+
+    assert (await asking, is_sent_at_once) == ("at last", 1)
 
 
 async def test_an_answer_that_is_under_way_is_finished_before_the_server_ends() -> None:

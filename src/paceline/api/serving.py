@@ -29,8 +29,9 @@ KEEP_IDLE_SECONDS = 120
 def bind(host: str, port: int) -> socket.socket:
     """A socket to listen on; what keeps it from being had is said in words."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        made = socket.socket(family, socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        made = socket.socket(family, kind, protocol)  # asyncio sends at once only where TCP is named
     except (OSError, OverflowError, UnicodeError) as error:
         raise InvalidInput(f"cannot listen on {host!r:.80}: {error}; give an address of this machine") from error
     try:
