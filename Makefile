@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 BENCH := .venv-bench
 PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
+# Else every program that the tests start, and every test module, is compiled again each time.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: env test lint browser demo screenshots bench bench-control bench-gateway soak fuzz agents record-agents test-agents clean help
+.PHONY: env test suite lint browser demo screenshots bench bench-control bench-gateway soak fuzz agents record-agents test-agents clean help
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -20,7 +22,10 @@ $(VENV)/.made: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $@
 
-test: env lint browser  ## everything: linters, types, layers, the whole suite
+test: env  ## everything: linters, types, layers, the whole suite
+	@$(MAKE) --no-print-directory --jobs 2 lint suite
+
+suite: env browser  ## the whole suite
 	$(PYTEST) -n $(WORKERS)
 
 lint: env  ## ruff, mypy --strict, import-linter

@@ -56,7 +56,7 @@ class Slot(msgspec.Struct, eq=False):
             self._limiter._release(self._granted, self.scope, self.session)
 
     def abandon(self) -> None:
-        """Give the slot back without a word on how it went: the call never reached the provider, say."""
+        """Give the slot back without a word on how it went: the call never reached the provider, say, or broke."""
         if not self.released:
             self.released = True
             self._limiter._release(self._granted, self.scope, self.session, learns=False)

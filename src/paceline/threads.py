@@ -63,6 +63,10 @@ class ThreadSlot:
     def release(self) -> None:
         self._from_thread.call(self._slot.release)
 
+    def abandon(self) -> None:
+        """Give the slot back without a word on how it went: the call never reached the provider, say, or broke."""
+        self._from_thread.call(self._slot.abandon)
+
     def renew(self) -> None:
         self._from_thread.call(self._slot.renew)
 
@@ -92,7 +96,7 @@ class _Visit:
     def take(self, slot: "Slot") -> "Slot":
         self._slot = slot
         if self._is_over:  # the thread was interrupted before it heard of the grant
-            slot.release()
+            slot.abandon()
         return slot
 
     def end(self) -> None:

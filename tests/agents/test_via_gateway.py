@@ -4,14 +4,15 @@ import msgspec
 import pytest
 
 from paceline.agents import Account, Task, load_agent, prepare_run
-from paceline.agents.launch import GatewayAddress
+from paceline.agents.launch import GatewayAddress, gateway_key
 from paceline.agents.profile import check_agent
 from paceline.errors import InvalidInput
 
-GATEWAY = GatewayAddress("http://127.0.0.1:7433", "tok")
+GATEWAY = GatewayAddress("http://127.0.0.1:7433", "tok", frozenset({"WORK_KEY", "OTHER_KEY"}))
 ACCOUNT = Account(name="work-key", provider="anthropic", key_env="WORK_KEY", via_gateway=True)
 TASK = Task(unit_id="docs/a", attempt="docs/a 1", prompt="say hi", cwd="/work", model="opus")
 BASE = {"PATH": "/bin", "WORK_KEY": "sk-1", "ANTHROPIC_API_KEY": "sk-2", "ANTHROPIC_AUTH_TOKEN": "sk-3"}
+KEY = gateway_key("tok", "work-key")
 URL = "http://127.0.0.1:7433/gateway/work-key/~docs%2Fa%201"
 
 
@@ -22,16 +23,16 @@ def account(provider: str) -> Account:
 @pytest.mark.parametrize(
     ("agent", "provider", "expected"),
     [
-        ("claude", "anthropic", {"ANTHROPIC_BASE_URL": URL, "ANTHROPIC_API_KEY": "tok"}),
-        ("gemini", "gemini", {"GOOGLE_GEMINI_BASE_URL": URL, "GEMINI_API_KEY": "tok"}),
-        ("codex", "openai", {"PACELINE_GATEWAY_KEY": "tok"}),
-        ("qwen", "qwen", {"OPENAI_BASE_URL": f"{URL}/v1", "OPENAI_API_KEY": "tok"}),
-        ("command", "anthropic", {"ANTHROPIC_BASE_URL": URL, "ANTHROPIC_API_KEY": "tok"}),
-        ("command", "google", {"GOOGLE_GEMINI_BASE_URL": URL, "GEMINI_API_KEY": "tok"}),
-        ("command", "vllm", {"OPENAI_BASE_URL": f"{URL}/v1", "OPENAI_API_KEY": "tok"}),
+        ("claude", "anthropic", {"ANTHROPIC_BASE_URL": URL, "ANTHROPIC_API_KEY": KEY}),
+        ("gemini", "gemini", {"GOOGLE_GEMINI_BASE_URL": URL, "GEMINI_API_KEY": KEY}),
+        ("codex", "openai", {"PACELINE_GATEWAY_KEY": KEY}),
+        ("qwen", "qwen", {"OPENAI_BASE_URL": f"{URL}/v1", "OPENAI_API_KEY": KEY}),
+        ("command", "anthropic", {"ANTHROPIC_BASE_URL": URL, "ANTHROPIC_API_KEY": KEY}),
+        ("command", "google", {"GOOGLE_GEMINI_BASE_URL": URL, "GEMINI_API_KEY": KEY}),
+        ("command", "vllm", {"OPENAI_BASE_URL": f"{URL}/v1", "OPENAI_API_KEY": KEY}),
     ],
 )
-def test_its_base_url_names_account_and_session_and_its_key_is_the_token(
+def test_its_base_url_names_account_and_session_and_its_key_is_for_them_alone(
     agent: str, provider: str, expected: dict[str, str]
 ) -> None:
     task = msgspec.structs.replace(TASK, command=("true",))
@@ -44,7 +45,24 @@ def test_its_base_url_names_account_and_session_and_its_key_is_the_token(
 def test_no_key_stays_within_its_reach() -> None:
     env = prepare_run(load_agent("claude"), TASK, ACCOUNT, BASE, GATEWAY).env
 
-    assert not {"sk-1", "sk-2", "sk-3"} & set(env.values())
+    assert not {"sk-1", "sk-2", "sk-3", "tok"} & set(env.values())
+
+
+def test_keys_of_other_providers_and_accounts_and_the_daemons_token_go_too() -> None:
+    others = {"OPENAI_API_KEY": "sk-4", "GEMINI_API_KEY": "sk-5", "DEEPSEEK_API_KEY": "sk-6", "OTHER_KEY": "sk-7"}
+    others["PACELINE_TOKEN"] = "tok"
+
+    env = prepare_run(load_agent("claude"), TASK, ACCOUNT, {**BASE, **others}, GATEWAY).env
+
+    assert not others.keys() & env.keys()
+
+
+def test_a_key_of_another_provider_stays_where_the_account_itself_gives_it() -> None:
+    given = msgspec.structs.replace(ACCOUNT, env={"OPENAI_API_KEY": "sk-for-the-tests", "ANTHROPIC_API_KEY": "sk-8"})
+
+    env = prepare_run(load_agent("claude"), TASK, given, BASE, GATEWAY).env
+
+    assert (env["OPENAI_API_KEY"], env["ANTHROPIC_API_KEY"]) == ("sk-for-the-tests", KEY)
 
 
 def test_codex_is_given_a_provider_of_its_own_on_the_command_line() -> None:

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import json
 import os
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -36,6 +37,7 @@ from paceline.engine.engine import Engine
 from paceline.store import Campaign, Store, Unit, UnitCounts, UnitSpec
 
 PATIENCE_SECONDS = 20.0
+CERTIFICATES = ssl.create_default_context()  # nobody asks for them here, and each client would read them again
 
 
 class Daemon:
@@ -60,7 +62,12 @@ class Daemon:
         """An HTTP client, with a token or without."""
         headers = {"authorization": f"Bearer {token}"} if token is not None else {}
         return httpx.AsyncClient(
-            base_url=self.url, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS, **options
+            base_url=self.url,
+            headers=headers,
+            trust_env=False,
+            timeout=PATIENCE_SECONDS,
+            verify=CERTIFICATES,
+            **options,
         )
 
     # -- what is asked ---------------------------------------------------------------------------

@@ -72,6 +72,17 @@ async def test_adding_again_is_harmless_and_update_takes_what_differs(daemon: Da
     assert (await daemon.get("/v1/units/docs/u1"))["prompt"] == "do it better"
 
 
+async def test_plans_that_come_at_once_for_one_campaign_are_all_added(daemon: Daemon) -> None:
+    def part(name: str) -> dict[str, Any]:
+        return {**plan(command=WAITS), "unit": [{"id": f"{name}{number}"} for number in range(600)]}
+
+    added = await asyncio.gather(*(daemon.ask("POST", "/v1/campaigns", part(name), code=201) for name in "abc"))
+
+    counts = daemon.counts("docs")
+    assert [each["added"] for each in added] == [600, 600, 600]
+    assert counts.todo + counts.running == 1_800
+
+
 async def test_units_come_from_files_too(daemon: Daemon) -> None:
     (daemon.site.folder / "tasks.csv").write_text("id,what\na,first\nb,second\n")
     body = {**plan(command="cat"), "units": {"csv": "tasks.csv", "prompt": "do the {what}"}}

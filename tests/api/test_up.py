@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.cli.conftest import hear_interrupts
 
 PATIENCE_SECONDS = 30
 
@@ -34,6 +35,7 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=hear_interrupts,
         )
         self.started.append(process)
         return process

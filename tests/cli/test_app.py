@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Place
+from tests.cli.conftest import Place, hear_interrupts
 from typer.testing import CliRunner
 
 from paceline.cli.app import app
@@ -127,7 +127,7 @@ def test_it_runs_as_a_module_and_reads_a_pipe() -> None:
 def test_an_interrupted_demo_exits_with_130_and_no_traceback() -> None:
     argv = [sys.executable, "-u", "-m", "paceline", "demo"]
 
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hear_interrupts) as demo:
         assert demo.stdout is not None
         demo.stdout.readline()  # it plays
         demo.send_signal(signal.SIGINT)

@@ -6,6 +6,9 @@ import pytest
 from tests.cli.conftest import Place
 
 from paceline.cli.wiring import open_home
+from paceline.core import Governor, Ticket
+from paceline.core.signals import QuotaClosed
+from paceline.engine.remembered import save_governor
 from paceline.events import Event
 
 HOUR = 3600.0
@@ -83,6 +86,21 @@ def test_a_window_that_was_spent_before_parks_the_plan_and_tells_when(claude: Pl
     assert first[2] - told["now"] == pytest.approx(5 * HOUR, abs=120)
     assert (told["finished_at"] - told["now"]) / HOUR == pytest.approx(10.4, abs=0.2)
     assert told["pool_worth_it"] == 2  # the window binds, not the pool
+
+
+def test_what_the_governor_has_learnt_of_a_window_outranks_what_the_events_tell(claude: Place) -> None:
+    plan = claude_plan(claude, 8)
+    begun = time.time() - 4 * HOUR
+    governor = Governor(now=begun)
+    governor.request(Ticket("a", ("sessions", "anthropic", "anthropic/max-1")), now=begun)
+    closed = QuotaClosed(window="5h", resets_at=begun + 5 * HOUR, source="field")
+    governor.report("anthropic/max-1", closed, now=begun + HOUR)
+    with open_home() as home:
+        save_governor(home.store, governor)
+
+    told = claude.ask("forecast", plan)
+
+    assert told["basis"]["windows"] == {"max-1": {"name": "5h", "session_seconds": HOUR, "length": 5 * HOUR}}
 
 
 def test_a_replay_plays_what_ran_against_the_settings_of_now(place: Place) -> None:

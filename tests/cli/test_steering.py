@@ -429,6 +429,17 @@ def test_a_preview_counts_what_runs_and_what_is_done(place: Place) -> None:
     assert "1 parked already" in said
 
 
+def test_a_preview_keeps_to_the_pace_of_a_deadline(place: Place) -> None:
+    place.give("run", place.plan("true", "a", "b"))
+
+    preview = place.ask("preview", place.plan("true", *"abcdef", head="deadline = 2099-01-01T00:00:00Z"))
+
+    assert preview["starts"] == ["docs/c"]
+    waits = preview["waits"][""]
+    assert (waits["reason"], waits["scope"]) == ("pacing", "campaign:docs")
+    assert waits["detail"].endswith("and 1 session at a time makes it")
+
+
 def test_a_preview_without_any_limit_starts_everything(place: Place) -> None:
     place.write("paceline.toml", '[pool]\nsessions = "none"')
 

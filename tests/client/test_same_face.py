@@ -209,6 +209,19 @@ async def test_what_a_slot_met_is_learnt(face: Face) -> None:
     await done(slot.release())
 
 
+async def test_from_a_slot_that_is_abandoned_nothing_is_learnt(face: Face) -> None:
+    await face.call("report", SCOPE, QuotaClosed(resets_at=time.time() + 0.1, window="5h"))
+    states = []
+
+    for ending in ("abandon", "release"):
+        slot = await face.limiter.acquire(SCOPE, timeout=PATIENCE_SECONDS)
+        await done(getattr(slot, ending)())
+        states.append((await face.call("scope_status", SCOPE)).window.state)
+        assert (slot.released, await face.counted()) == (True, (0, 0))
+
+    assert states == ["closed", "wave"]
+
+
 async def test_what_is_known_of_a_scope_is_learnt_without_a_slot(face: Face) -> None:
     await face.call("report_rate_limit", "acme/max-2", retry_after=50)
     await face.call("report", "acme/max-3", QuotaClosed(resets_at=time.time() + 3600, window="weekly"))

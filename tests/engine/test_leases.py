@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paceline.core import Deferred
-from paceline.core.signals import RateLimited
+from paceline.core.signals import Budget, RateLimited
 from paceline.engine.leases import KEPT_PLACE_SECONDS, LONGEST_WAIT, CallerGone, SlotRequest
 from paceline.engine.outside import OutsideClient, process_id
 from paceline.errors import (
@@ -180,6 +180,26 @@ async def test_a_signal_is_the_slots_own(house: House) -> None:
     house.engine.leases.report(slot.id, RateLimited(retry_after=20.0))
 
     assert house.scope(SCOPE).paused_until == NOW + 20.0
+
+
+EMPTY = Budget(requests_remaining=0, requests_reset_at=NOW + 3600.0)
+
+
+@pytest.mark.parametrize("has_slot", [True, False])
+async def test_what_programs_tell_survives_the_engine_from_the_next_pass_on(house: House, has_slot: bool) -> None:
+    """Also what changes nothing that anybody would be told of, such as a budget."""
+    if has_slot:
+        house.engine.leases.report((await take(house)).id, EMPTY)
+    else:
+        house.engine.leases.report_scope(SCOPE, EMPTY)
+    await house.run(house.engine.settings.heartbeat)
+
+    await house.crash()
+    await house.run(0.0)
+
+    refused = await house.engine.leases.take(request(scope=SCOPE, ttl=30.0))
+    assert isinstance(refused, Deferred)
+    assert (refused.reason, refused.scope) == ("pacing", SCOPE)
 
 
 async def test_a_session_of_the_engine_shares_its_place_with_its_calls(tmp_path: Path) -> None:

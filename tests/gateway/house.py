@@ -1,6 +1,7 @@
 """A gateway behind a real server on loopback, with an application beside it, for tests."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from types import TracebackType
@@ -18,6 +19,8 @@ TOKEN = "paceline-token-1"
 KEY = "sk-account-key"
 ENVIRON = {"WORK_KEY": KEY}
 PATIENCE_SECONDS = 30.0
+CLOSING_SECONDS = 0.1
+"""Connections that are still busy then are left to their test."""
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -94,9 +97,19 @@ class GatewayHouse:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.gateway.close()
-        self._server.force_exit = True
-        await self._server.shutdown()
+        await self._close_server()
         await self.limiter.aclose()
+
+    async def _close_server(self) -> None:
+        """Uvicorn would rest for a tenth of a second also where all connections are closed at once."""
+        for server in self._server.servers:
+            server.close()
+        connections = self._server.server_state.connections
+        for connection in list(connections):
+            connection.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING_SECONDS):
+                await until(lambda: not connections)
 
     @property
     def url(self) -> str:

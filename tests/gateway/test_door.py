@@ -7,7 +7,7 @@ import re
 import pytest
 import uvicorn
 from tests.gateway.house import GatewayHouse, account, until
-from tests.gateway.raw import RawUpstream, Wire, answering, connect, ok, post
+from tests.gateway.raw import Message, RawUpstream, Wire, answering, connect, ok, post
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.flow_control import FlowControl
 
@@ -285,17 +285,108 @@ async def test_a_transfer_coding_that_is_not_known_is_refused() -> None:
     assert (got.status, upstream.connections) == (400, 0)
 
 
-async def test_an_upgrade_is_refused() -> None:
+@pytest.mark.parametrize("cut", [1, 60, 150, -5, None])
+async def test_an_upgrade_is_ignored_and_the_request_is_served_as_it_is(cut: int | None) -> None:
+    body = b'{"model": "opus", "n": 1}'
+    h2c = post(body, b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABk")
+    seen: list[Message] = []
+    async with (
+        RawUpstream(answering(ok(), seen)) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(h2c[:cut])
+        if cut is not None:
+            await client.writer.drain()
+            await asyncio.sleep(0)
+            client.send(h2c[cut:])
+        client.send(GET_API)
+        answers = [await client.read_message(), await client.read_message()]
+
+    assert [(got.status, got.body) for got in answers] == [(200, b"{}"), (200, b"app GET /api ")]
+    assert [(request.body, request.header(b"upgrade"), request.header(b"http2-settings")) for request in seen] == [
+        (body, None, None)
+    ]
+
+
+async def test_an_upgrade_is_ignored_by_the_api_too() -> None:
+    asked = b"POST /api HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 4\r\n\r\nbody"
+    async with GatewayHouse(account("http://127.0.0.1:9")) as house, await connect(house.port) as client:
+        client.send(asked + GET_API)
+        bodies = [(await client.read_message()).body for _ in range(2)]
+
+    assert bodies == [b"app POST /api body", b"app GET /api "]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n",
+        b"CONNECT /gateway/work HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",
+        b"TRACE /gateway/work/v1/models HTTP/1.1\r\nHost: x\r\nx-api-key: paceline-token-1\r\n\r\n",
+    ],
+)
+async def test_methods_of_no_use_here_are_not_allowed(asked: bytes) -> None:
     async with (
         RawUpstream(answering(ok())) as upstream,
         GatewayHouse(account(upstream.url)) as house,
         await connect(house.port) as client,
     ):
-        client.send(post(b'{"model": "opus"}', b"Connection: Upgrade", b"Upgrade: websocket"))
+        client.send(asked)
         got = await client.read_message()
 
-    assert (got.status, upstream.connections) == (400, 0)
-    assert b"send no Upgrade header" in got.body
+    assert (got.status, got.header(b"allow")) == (405, b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+    assert upstream.connections == 0
+
+
+LONG = b"x" * 70_000
+
+
+@pytest.mark.parametrize("in_one_read", [True, False])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nX-A: %b\r\nContent-Length: 2\r\n\r\n{}" % LONG,
+        b"HTTP/1.1 200 OK\r\n%bContent-Length: 2\r\n\r\n{}" % (b"X-A: b\r\n" * 20_000),
+        b"HTTP/1.1 200 %b\r\n" % LONG,
+        b"HTTP/1.1 103 Early\r\nX-A: b\r\n\r\n" * 4_000,
+    ],
+    ids=["one header", "many headers", "status line", "informational"],
+)
+async def test_a_head_of_an_answer_without_end_is_a_502(answer: bytes, in_one_read: bool) -> None:
+    async def handle(wire: Wire) -> None:
+        await wire.read_message()
+        step = len(answer) if in_one_read else 1_000
+        for begin in range(0, len(answer), step):
+            wire.send(answer[begin : begin + step])
+            await wire.writer.drain()
+        await wire.until_closed()
+
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post())
+        got = await client.read_message()
+        await until(lambda: house.in_flight == 0)
+
+    assert (got.status, got.body[:24]) == (502, b'{"type":"error","error":')
+    assert b"the headers of its answer have more than 64 KiB" in got.body
+
+
+async def test_trailers_without_end_cut_the_answer_off() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" + b"X-T: 1\r\n" * 20_000 + b"\r\n"
+    async with (
+        RawUpstream(answering(answer)) as upstream,
+        GatewayHouse(account(upstream.url)) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post())
+        got = await client.read_message()
+        await until(lambda: house.in_flight == 0)
+
+    assert (got.status, got.body, got.is_whole) == (200, b"{}", False)
 
 
 async def test_an_upstream_that_never_answers_is_a_504() -> None:

@@ -4,11 +4,13 @@ import pytest
 from tests.gateway.house import KEY, TOKEN, GatewayHouse, account
 from tests.gateway.raw import Message, RawUpstream, answering, connect, ok
 
+from paceline.agents.launch import gateway_key
 from paceline.settings import AccountSettings
 
 OWN = b"sk-my-own-key"
 LOGIN = b"sk-ant-oat01-abcdef"
 CHATGPT_LOGIN = b"eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJodHRwczovL2F1dGgub3BlbmFpLmNvbSIsImNoYXRncHQiOjF9.c2ln"
+WORK_SESSIONS = gateway_key(TOKEN, "work").encode()
 KEY_HEADERS = (b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key")
 
 
@@ -170,6 +172,25 @@ async def test_a_key_that_was_read_with_its_line_end_is_sent_without() -> None:
 
 async def test_the_token_is_not_sent_on_in_any_other_header() -> None:
     got, seen = await asked(b"x-api-key: " + TOKEN.encode(), b"X-Other: " + TOKEN.encode())
+
+    assert (got.status, seen) == (400, None)
+
+
+@pytest.mark.parametrize("header", [b"x-api-key: %b", b"Authorization: Bearer %b"])
+async def test_the_key_that_sessions_of_an_account_are_given_is_replaced_by_the_accounts_own(header: bytes) -> None:
+    got, seen = await asked(header % WORK_SESSIONS)
+
+    assert (got.status, keys_in(seen)) == (200, [(b"x-api-key", KEY.encode())])
+
+
+async def test_the_key_of_another_accounts_sessions_lets_nobody_in() -> None:
+    got, seen = await asked(b"x-api-key: " + gateway_key(TOKEN, "other").encode())
+
+    assert (got.status, seen) == (401, None)
+
+
+async def test_the_key_of_sessions_is_not_sent_on_in_any_other_header() -> None:
+    got, seen = await asked(b"x-api-key: " + WORK_SESSIONS, b"X-Other: " + WORK_SESSIONS)
 
     assert (got.status, seen) == (400, None)
 

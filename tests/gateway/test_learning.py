@@ -22,6 +22,8 @@ EVENTS = (
     b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":30}}}\n\n'
     b'event: message_delta\ndata: {"type":"message_delta","usage":{"output_tokens":12}}\n\n'
 )
+BROKEN_BODY = b"HTTP/1.1 429 No\r\nRetry-After: 50\r\nContent-Length: 99\r\n\r\n{"
+BROKEN_CHUNKS = b"HTTP/1.1 429 No\r\nRetry-After: 50\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"
 PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
 
 
@@ -156,6 +158,31 @@ async def test_an_error_inside_a_stream_is_learnt_from() -> None:
 
     assert (got.status, got.body) == (200, events)
     assert paused == ["anthropic"]  # the trouble is the provider's own
+
+
+@pytest.mark.parametrize("answered", [BROKEN_BODY, BROKEN_CHUNKS])
+async def test_a_refusal_whose_body_breaks_off_is_learnt_from(answered: bytes) -> None:
+    clock = VirtualClock(START)
+    limiter = Limiter(clock=clock)
+
+    async def break_off(wire: Wire) -> None:
+        await wire.read_message()
+        wire.send(answered)
+        await wire.writer.drain()
+        wire.close()
+
+    async with (
+        RawUpstream(break_off) as upstream,
+        GatewayHouse(account(upstream.url), limiter=limiter, clock=clock) as house,
+        await connect(house.port) as client,
+    ):
+        client.send(post())
+        got = await client.read_message()
+        await until(lambda: house.in_flight == 0)
+
+    status = limiter.scope_status(SCOPE)
+    assert status is not None
+    assert (got.status, status.paused_until) == (502, START + 50.0)
 
 
 def _queued(limiter: Limiter) -> int:

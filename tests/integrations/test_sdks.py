@@ -339,6 +339,21 @@ def test_blocking_clients_wait_out_refusals_and_give_their_slots_back(sdk: SyncS
 
 
 @EACH_SYNC
+def test_what_a_blocking_stream_used_is_told_also_where_it_is_closed_after_its_last_event(sdk: SyncSdk) -> None:
+    limiter = ListeningLimiter()
+    with FakeProvider(Scenario(reply_tokens=7, tokens_per_second=200.0, announce=False)) as provider:
+        transport = SyncSlotTransport(limiter, "work-key", provider=sdk.provider)
+        streamed = "".join(sdk.stream(provider.url, transport, sdk.model))
+
+    used = [signal.tokens for signal in limiter.told if isinstance(signal, Succeeded)]
+    assert streamed
+    assert len(used) == 1
+    assert used[0] is not None
+    assert used[0] > 7
+    limiter.from_thread.close()
+
+
+@EACH_SYNC
 def test_many_threads_keep_to_one_limit(sdk: SyncSdk) -> None:
     limiter = Limiter(limits={sdk.provider: 3}, cooldown=0.1)
     answers: list[str] = []

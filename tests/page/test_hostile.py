@@ -1,6 +1,7 @@
 """Whatever agents print and plans are called stays text: no element, no request, no dialog comes of it."""
 
 import time
+import unicodedata
 
 import pytest
 from playwright.async_api import Page, expect
@@ -22,6 +23,7 @@ ATTACKS = (
     "<a href='javascript:window.hacked=1' id='attack'>click</a>",
 )
 ALL = " ".join(ATTACKS)
+TURNERS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 SHORT = "<img src=x onerror=window.hacked=1>"
 PRINTS_AND_FAILS = "cat attack.txt; cat attack.txt >&2; exit 3"
 
@@ -56,6 +58,33 @@ async def test_attacks_in_names_prompts_output_and_reasons_stay_text(daemon: Dae
     assert await page.evaluate("window.hacked") is None
     assert await page.locator("#attack, img[src='x'], iframe, [onerror], [onload]").count() == 0
     assert await _own_elements(page) == elements
+
+
+async def test_characters_that_turn_the_order_of_others_are_shown_as_what_they_are(daemon: Daemon, page: Page) -> None:
+    """Else the id of one unit can be made to read like that of another."""
+    campaign, unit = "docs\u2067x", "a\u202egpj.exe\u2069\u200f"
+    shown = r"docs\u2067x/a\u202egpj.exe\u2069\u200f"
+    waits = Campaign(name=campaign, command=("sleep", "60"), max_sessions=1)
+    folder = str(daemon.home.path.parent)
+    daemon.store.add_campaign(waits, [UnitSpec(id=unit, prompt=unit, cwd=folder)], update=False, now=time.time())
+    control.send(daemon.store, "campaigns", now=time.time())
+    await page.goto(page_of(daemon))
+
+    await expect(page.locator("#campaigns h3").first).to_have_text(r"docs\u2067x")
+    await expect(page.get_by_label("Campaign", exact=True).locator("option")).to_have_text(
+        ["All campaigns", r"docs\u2067x"]
+    )
+    await expect(page.get_by_role("button", name=r"Cancel docs\u2067x", exact=True)).to_be_visible()
+    await page.get_by_role("button", name=shown).first.click()
+    panel = page.get_by_role("dialog", name=shown)
+    await panel.get_by_role("tab", name="Prompt").click()
+    await expect(panel.locator(".text")).to_have_text(r"a\u202egpj.exe\u2069\u200f")
+    await page.keyboard.press("Escape")
+    await page.get_by_label("Campaign", exact=True).select_option(campaign)
+    await expect(page.locator("#units .unit-row:not(.blank) .link")).to_have_text([shown])
+
+    text = await page.evaluate("document.body.innerText")
+    assert [each for each in text if unicodedata.bidirectional(each) in TURNERS or each in "\u061c\u200e\u200f"] == []
 
 
 async def test_the_page_can_be_neither_framed_nor_run_other_scripts(daemon: Daemon, page: Page) -> None:

@@ -12,9 +12,10 @@ import msgspec
 import pytest
 
 from paceline.core import Deferred
-from paceline.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreTooNew
-from paceline.store import Campaign, ProcessId, SqliteStore, StoredSlot, UnitCounts, UnitSpec
+from paceline.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreTooNew, UnknownName
+from paceline.store import Campaign, Page, ProcessId, SqliteStore, StoredSlot, Unit, UnitCounts, UnitSpec
 from paceline.store.migrations import APPLICATION_ID, MIGRATIONS, Migration
+from paceline.store.rules import unit_key
 from paceline.store.sqlite_file import SqliteFile
 from paceline.testing.store_steps import NOW, add, claim, ended, settle, specs
 
@@ -287,15 +288,16 @@ def test_a_newer_file_is_refused_and_left(path: Path) -> None:
 
 
 def test_a_file_of_version_1_keeps_the_slots_of_its_programs(path: Path) -> None:
-    old = SqliteStore(path, migrations=MIGRATIONS[:1])
-    add(old, specs("a"))
+    SqliteStore(path, migrations=MIGRATIONS[:1]).close()
+    old = sqlite3.connect(path, isolation_level=None)
+    old.execute("INSERT INTO campaigns VALUES (1, 'night', 1, ?)", (msgspec.json.encode(Campaign(name="night")),))
+    old.execute("INSERT INTO units (key, campaign, name, cwd) VALUES (?, 1, 'a', '')", (unit_key(1, 0),))
     holder = {"pid": 42, "start_ticks": 7, "boot_id": "4c1f"}
     held = {"id": "one", "scopes": ["sessions"], "priority": 2, "holder": holder, "is_granted": True, "waiting": None}
     why = {"type": "Deferred", "ticket_id": "outside:two", "reason": "limit", "scope": "sessions", "detail": "full"}
     waits = {"id": "two", "scopes": ["sessions"], "priority": 0, "holder": holder, "is_granted": False, "waiting": why}
-    old.save_state("outside", msgspec.json.encode({"one": held, "two": waits}))
-    old.save_state("governor", b"{}")
-    before = old.units()
+    old.execute("INSERT INTO states VALUES ('outside', ?)", (msgspec.json.encode({"one": held, "two": waits}),))
+    old.execute("INSERT INTO states VALUES ('governor', ?)", (b"{}",))
     old.close()
 
     store = SqliteStore(path)
@@ -310,7 +312,9 @@ def test_a_file_of_version_1_keeps_the_slots_of_its_programs(path: Path) -> None
             holder=process,
         ),
     ]
-    assert (store.units(), store.load_state("governor"), store.load_state("outside")) == (before, b"{}", None)
+    unit = Unit(id="night/a", campaign="night", spec=UnitSpec(id="a"), position=0)
+    assert (store.units(), store.counts()) == (Page(units=(unit,)), {"night": UnitCounts(todo=1)})
+    assert (store.load_state("governor"), store.load_state("outside")) == (b"{}", None)
     store.close()
 
 
@@ -323,6 +327,29 @@ def test_a_file_of_version_1_without_programs_gets_no_slots(path: Path) -> None:
     store.close()
 
 
+# -- several verbs at once --------------------------------------------------------------------------
+
+
+def test_verbs_that_are_put_together_are_undone_together(path: Path) -> None:
+    store = SqliteStore(path)
+    add(store, specs("a"))
+
+    def cancel_and_fail() -> None:
+        with store.together():
+            store.cancel_units("night", now=NOW)
+            store.set_campaign(Campaign(name="dusk"))
+
+    with pytest.raises(UnknownName):
+        cancel_and_fail()
+
+    assert store.counts() == {"night": UnitCounts(todo=1)}
+    add(store, specs("b"))
+    other = SqliteStore(path)
+    assert other.counts() == {"night": UnitCounts(todo=2)}
+    for each in (store, other):
+        each.close()
+
+
 # -- what is left behind ----------------------------------------------------------------------------
 
 
@@ -333,6 +360,6 @@ def test_a_deleted_campaign_leaves_no_row_behind(path: Path) -> None:
     store.close()
 
     connection = sqlite3.connect(path)
-    tables = ("campaigns", "units", "prompts", "tallies")
-    assert [connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables] == [[], [], [], []]
+    tables = ("campaigns", "units", "prompts", "tallies", "arrivals")
+    assert [connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables] == [[], [], [], [], []]
     connection.close()

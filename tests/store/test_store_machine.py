@@ -22,6 +22,7 @@ from paceline.core.lifecycle import Ending, Outcome, Policy, UnitState, settle_t
 from paceline.errors import PacelineError
 from paceline.events import Event
 from paceline.store import Campaign, Lease, MemoryStore, Settled, SqliteStore, Store, StoredSlot, Unit, UnitSpec
+from paceline.store.sqlite_adding import SPECS_AT_ONCE
 
 START = 1_000.0
 POLICY = Policy(max_attempts=2, max_windows_spent=2, max_refusals=3, max_losses=3)
@@ -109,6 +110,19 @@ class StoreMachine(RuleBasedStateMachine):
     def add_plainly(self, names: list[str], update: bool) -> None:
         specs = [UnitSpec(id=name, prompt=name) for name in names]
         self.both(lambda store: store.add_campaign(Campaign(name="night"), specs, update=update, now=self.now))
+
+    @precondition(lambda self: self.memory.campaigns())  # a new one would use up a number, which cursors show
+    @rule(data=st.data(), account=accounts)
+    def add_by_halves(self, data: st.DataObject, account: str) -> None:
+        """A process that is killed while it adds to a campaign: whatever is done after that, nobody sees any of it."""
+        name = data.draw(st.sampled_from([campaign.name for campaign in self.memory.campaigns()]))
+        names = ["a", "b", "c", "d/e", *(str(number) for number in range(SPECS_AT_ONCE))]
+        specs = [UnitSpec(id=each, prompt=name) for each in names]
+        steps = self.sqlite.add_campaign_in_steps(Campaign(name=name), specs, update=True, now=self.now)
+        next(steps)
+        steps.close()
+        self.look_at_one(f"{name}/a")
+        self.claim(name, account, 3)
 
     @rule(name=campaign_names, state=st.sampled_from(["active", "paused", "cancelled"]))
     def set_campaign(self, name: str, state: str) -> None:

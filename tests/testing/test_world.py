@@ -27,6 +27,12 @@ def test_no_promise_is_broken(first: int) -> None:
         World(seed).run()
 
 
+@pytest.mark.parametrize("first", range(0, 20, 10))
+def test_no_promise_is_broken_where_tickets_are_spread_and_reserves_are_kept(first: int) -> None:
+    for seed in range(first, first + 10):
+        World(seed, pacing=True, signals=True).run()
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("first", range(SUITE_SEEDS, SUITE_SEEDS + SOAK_SEEDS, SOAK_SEEDS_PER_CHUNK))
 def test_no_promise_is_broken_in_a_long_soak(first: int) -> None:

@@ -3,6 +3,9 @@
 Here: pure arithmetic on those values; the environment to start from is an argument. Never here: starting it.
 """
 
+import functools
+import hashlib
+import hmac
 import re
 from collections.abc import Mapping
 from typing import Literal
@@ -10,9 +13,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from paceline.agents.profile import AgentProfile, filled, load_agent
+from paceline.agents.profile import AgentProfile, agent_names, filled, load_agent
 from paceline.errors import InvalidInput
 
+TOKEN_VARIABLE = "PACELINE_TOKEN"
+"""By which programs show the daemon its token."""
 LONGEST_ARGUMENT_BYTES = 120_000
 """Linux takes 131,071 bytes in one argument."""
 _PLACEHOLDER = re.compile(r"\{(prompt|id|model|session_id)\}")
@@ -41,11 +46,17 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its sessions make their calls through the gateway, as runs of the session."""
 
 
+def gateway_key(token: str, account: str) -> str:
+    """What the sessions of an account show the gateway: derived from the daemon's token, and good for nothing else."""
+    return hmac.new(token.encode(), b"paceline gateway " + account.encode(), hashlib.sha256).hexdigest()
+
+
 class GatewayAddress(msgspec.Struct, frozen=True):
-    """Where the gateway listens, and what it wants to be shown in place of a key."""
+    """Where the gateway listens, the daemon's token, and the variables from which accounts take their keys."""
 
     url: str
     token: str
+    key_variables: frozenset[str] = frozenset()
 
     def of_session(self, account: str, session: str) -> str:
         """The base URL under which the calls of one session are its runs."""
@@ -87,36 +98,41 @@ def prepare_run(
     env = _environment(profile, task, account, base_env)
     gateway_url = None
     if account is not None and account.via_gateway:
-        gateway_url = _gateway_url(task, account, gateway)
-        env = _through_gateway(profile, account, env, gateway_url, gateway.token if gateway is not None else "")
+        gateway = _served(account, gateway)
+        gateway_url = gateway.of_session(account.name, task.attempt)
+        env = _through_gateway(profile, account, env, gateway_url, gateway)
     argv, stdin = _fill_command(task) if not profile.start else _fill_profile(profile, task, gateway_url)
     for argument in argv:
         _check_text("command line", argument)
     return AgentRun(argv=tuple(argv), env=env, cwd=task.cwd, stdin=stdin)
 
 
-def _gateway_url(task: Task, account: Account, gateway: GatewayAddress | None) -> str:
+def _served(account: Account, gateway: GatewayAddress | None) -> GatewayAddress:
     if gateway is None:
         raise InvalidInput(
             f"account {account.name!r} makes its calls through the gateway, which only `paceline up` serves;"
             " start that, or take via_gateway out"
         )
-    return gateway.of_session(account.name, task.attempt)
+    return gateway
 
 
 def _through_gateway(
-    profile: AgentProfile, account: Account, env: Mapping[str, str], url: str, token: str
+    profile: AgentProfile, account: Account, env: Mapping[str, str], url: str, gateway: GatewayAddress
 ) -> dict[str, str]:
-    """Point the agent at the gateway, with Paceline's token for a key; no other key stays within its reach."""
+    """Point the agent at the gateway, with a key for nothing else.
+
+    No other key stays within its reach but what the account's own `env` gives it for another provider.
+    """
     variables = profile.gateway_environment if profile.start else _gateway_variables(account.provider)
     if not variables:
         raise InvalidInput(
             f"agent {profile.name!r} cannot be told to make its calls through the gateway;"
             f" use another agent on account {account.name!r}, or take via_gateway out"
         )
-    keys = {*metered_variables(profile, account), account.key_env}
+    others = _every_metered_variable() | gateway.key_variables | {TOKEN_VARIABLE}
+    keys = metered_variables(profile, account) | {account.key_env} | (others - account.env.keys())
     kept = {name: value for name, value in env.items() if name not in keys}
-    return {**kept, **filled(variables, url=url, token=token)}
+    return {**kept, **filled(variables, url=url, token=gateway_key(gateway.token, account.name))}
 
 
 def _gateway_variables(provider: str) -> dict[str, str]:
@@ -132,6 +148,12 @@ def metered_variables(profile: AgentProfile, account: Account) -> frozenset[str]
     provider = _AGENT_OF_PROVIDER.get(account.provider)
     own = load_agent(provider).metered_variables if provider is not None else ()
     return frozenset(profile.metered_variables) | frozenset(own)
+
+
+@functools.cache
+def _every_metered_variable() -> frozenset[str]:
+    """Of all agents that are shipped, whoever's provider it is."""
+    return frozenset(name for agent in agent_names() for name in load_agent(agent).metered_variables)
 
 
 def _environment(

@@ -22,7 +22,7 @@ from paceline.api.problems import Refused
 from paceline.api.site import OnSite, Site
 from paceline.core import ScopeStatus
 from paceline.engine import orders
-from paceline.engine.adding import checked_plan
+from paceline.engine.adding import add_in_steps, checked_plan
 from paceline.engine.looking import find_campaign
 from paceline.engine.plan import CAMPAIGN, UNIT, Plan, plan_of
 from paceline.engine.plan_sources import UNITS
@@ -114,9 +114,10 @@ async def add_campaign(
     known = {campaign.name: campaign.created_at for campaign in site.store.campaigns()}
     now = site.now
     plan = await asyncio.to_thread(_read_plan, site, body, known, now)  # a million units must not hold up the engine
-    orders.check_not_cancelled(site.store, plan.campaign.name)
-    added = orders.add_plan(site.store, plan, update=update, now=now)
-    site.engine.obey()
+    async with site.adding:
+        orders.check_not_cancelled(site.store, plan.campaign.name)
+        added = await add_in_steps(site.store, plan, update=update, now=now)
+    site.obey()
     return wire.CampaignAdded(
         campaign=view_of(site, plan.campaign.name),
         added=added.added,
@@ -179,7 +180,7 @@ async def change_campaign(request: Request[Any, Any, Any], name: FromPath[str], 
     body = await read_body(request, wire.CampaignChanges)
     given = {key: value for key, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     orders.change_campaign(site.store, site.settings, name, _with_deadline(given), now=site.now)
-    site.engine.obey()
+    site.obey()
     return view_of(site, name)
 
 
@@ -191,7 +192,7 @@ async def change_campaign(request: Request[Any, Any, Any], name: FromPath[str], 
 )
 def delete_campaign(name: FromPath[str], site: OnSite) -> wire.Ok:
     orders.delete_campaign(site.store, name, now=site.now)
-    site.engine.obey()
+    site.obey()
     return wire.Ok()
 
 
@@ -203,14 +204,14 @@ def delete_campaign(name: FromPath[str], site: OnSite) -> wire.Ok:
 )
 def pause_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
     orders.pause_campaigns(site.store, [name], now=site.now)
-    site.engine.obey()
+    site.obey()
     return view_of(site, name)
 
 
 @post("/v1/campaigns/{name:str}/resume", sync_to_thread=False, status_code=200, summary="Let it go on")
 def resume_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
     orders.resume_campaigns(site.store, [name], now=site.now)
-    site.engine.obey()
+    site.obey()
     return view_of(site, name)
 
 
@@ -222,7 +223,7 @@ def resume_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
 )
 def cancel_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
     orders.cancel_campaign(site.store, name, now=site.now)
-    site.engine.obey()
+    site.obey()
     return view_of(site, name)
 
 
@@ -234,21 +235,21 @@ def cancel_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
 )
 def retry_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
     orders.retry_campaign(site.store, name, now=site.now)
-    site.engine.obey()
+    site.obey()
     return view_of(site, name)
 
 
 @post("/v1/pause", sync_to_thread=False, status_code=200, summary="Pause all campaigns")
 def pause_all(site: OnSite) -> wire.Changed:
     changed = orders.pause_campaigns(site.store, None, now=site.now)
-    site.engine.obey()
+    site.obey()
     return wire.Changed(campaigns=changed, state="paused")
 
 
 @post("/v1/resume", sync_to_thread=False, status_code=200, summary="Let all campaigns go on")
 def resume_all(site: OnSite) -> wire.Changed:
     changed = orders.resume_campaigns(site.store, None, now=site.now)
-    site.engine.obey()
+    site.obey()
     return wire.Changed(campaigns=changed, state="active")
 
 

@@ -63,7 +63,7 @@ def get_limit(provider_id: FromPath[str], site: OnSite) -> wire.ScopeLimit:
 async def put_limit(request: Request[Any, Any, Any], provider_id: FromPath[str], site: OnSite) -> wire.ScopeLimit:
     body = await _read(request, wire.LimitBody, INVALID_LIMIT)
     scope = orders.set_limit(site.store, unfold(provider_id), body.limit, now=site.now)
-    site.engine.obey()
+    site.obey()
     return wire.ScopeLimit(providerId=scope, limit=body.limit)
 
 
@@ -78,7 +78,7 @@ def delete_limit(provider_id: FromPath[str], site: OnSite) -> wire.ScopeGone:
     if site.governor.get_limit(scope) is None:
         raise Refused(404, NO_LIMIT)
     orders.remove_limit(site.store, scope, now=site.now)
-    site.engine.obey()
+    site.obey()
     return wire.ScopeGone(ok=True, providerId=scope)
 
 
@@ -101,7 +101,7 @@ async def put_cooldown(request: Request[Any, Any, Any], provider_id: FromPath[st
     if body.cooldownMs > LONGEST_SECONDS * 1000:
         raise Refused(400, INVALID_COOLDOWN)
     scope = orders.set_cooldown(site.store, unfold(provider_id), body.cooldownMs / 1000, now=site.now)
-    site.engine.obey()
+    site.obey()
     return wire.ScopeCooldown(providerId=scope, cooldownMs=body.cooldownMs)
 
 
@@ -118,7 +118,7 @@ def post_restore(provider_id: FromPath[str], site: OnSite) -> wire.ScopeRestored
         scope = orders.restore_scope(site.store, site.settings, name, known=known, now=site.now)
     except UnknownName:
         raise Refused(404, NO_CONFIGURATION) from None
-    site.engine.obey()
+    site.obey()
     return wire.ScopeRestored(ok=True, providerId=scope, limit=site.governor.get_limit(scope))
 
 

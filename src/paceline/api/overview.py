@@ -123,7 +123,7 @@ def get_pool(site: OnSite) -> wire.Pool:
 async def put_pool(request: Request[Any, Any, Any], site: OnSite) -> wire.Pool:
     body = await read_body(request, wire.PoolBody)
     orders.set_pool(site.store, body.sessions, now=site.now)
-    site.engine.obey()
+    site.obey()
     return wire.Pool(sessions=site.governor.get_limit(SESSIONS))
 
 

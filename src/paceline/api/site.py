@@ -1,5 +1,7 @@
 """What every route works on: the engine of this process, its settings and its spool, and what follows its events."""
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -10,9 +12,12 @@ from paceline.api.pace import Pace
 from paceline.api.watch import Watch
 from paceline.core import Governor
 from paceline.engine.engine import Engine
+from paceline.errors import StoreError
 from paceline.executors.spool import Spool
 from paceline.settings import Settings
 from paceline.store import Store
+
+log = logging.getLogger("paceline.api")
 
 
 class Site:
@@ -38,11 +43,20 @@ class Site:
         self.since = since
         self.pace = Pace(engine.store)
         self.watch = Watch(engine, environ)
+        self.adding = asyncio.Lock()
+        """One plan after the other: two that add to one campaign at a time would be in each other's way."""
 
     def close(self) -> None:
         """Answers without an end come to one, and who waits for a slot is told to come again."""
         self.watch.close()
         self.engine.leases.close()
+
+    def obey(self) -> None:
+        """Carry out the orders that are in the store. Those stand: where it fails now, the next pass does it."""
+        try:
+            self.engine.obey()
+        except StoreError as error:
+            log.warning("an order is carried out with the next pass: %s", error)
 
     @property
     def store(self) -> Store:

@@ -177,13 +177,20 @@ async def signal_slot(request: Request[Any, Any, Any], slot_id: FromPath[str], s
 
 
 @delete("/v1/slots/{slot_id:str}", status_code=200, summary="Give a slot back; harmless when repeated")
-async def release_slot(slot_id: FromPath[str], site: OnSite) -> Response[Released]:
-    return await release(site, slot_id)
+async def release_slot(
+    slot_id: FromPath[str],
+    site: OnSite,
+    abandon: Annotated[
+        bool, QueryParameter(description="Learn nothing from it: the call never reached the provider, or broke")
+    ] = False,
+) -> Response[Released]:
+    return await release(site, slot_id, was_used=not abandon)
 
 
-async def release(site: Site, slot_id: str) -> "Answer":
+async def release(site: Site, slot_id: str, *, was_used: bool = True) -> "Answer":
     try:
-        return Answer(Released(id=slot_id, released=await site.engine.leases.release(slot_id)), 200)
+        was_held = await site.engine.leases.release(slot_id, was_used=was_used)
+        return Answer(Released(id=slot_id, released=was_held), 200)
     except CapacityError as error:
         raise Refused(503, str(error)) from None
 
@@ -196,7 +203,7 @@ async def release(site: Site, slot_id: str) -> "Answer":
 )
 async def signal_scope(request: Request[Any, Any, Any], site: OnSite) -> Ok:
     body = await read_body(request, ScopeSignalBody)
-    site.engine.limiter.report(canonical_scope(body.scope), _signal(body))
+    site.engine.leases.report_scope(canonical_scope(body.scope), _signal(body))
     return Ok()
 
 

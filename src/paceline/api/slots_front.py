@@ -54,8 +54,8 @@ def _is_take(scope: Scope) -> bool:
 
 
 def _released(scope: Scope) -> str | None:
-    """The id of the slot that is given back, if that is what is asked."""
-    if scope["type"] != "http" or scope["method"] != "DELETE":
+    """The id of the slot that is given back, if that is all that is asked."""
+    if scope["type"] != "http" or scope["method"] != "DELETE" or scope["query_string"]:
         return None
     path: str = scope["path"]
     before, _, slot_id = path.rpartition("/")

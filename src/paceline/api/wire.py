@@ -354,6 +354,10 @@ class ScopeWindow(Wire, frozen=True, kw_only=True):
     seen_at: float | None
     confidence: float
     used_ratio: float | None
+    estimated_ratio: float | None
+    holds_seconds: float | None
+    expected_reset: float | None
+    length: float | None
 
 
 class Windows(Wire, frozen=True, kw_only=True):

@@ -13,9 +13,10 @@ from paceline.cli.printing import one_line, print_value, say
 from paceline.cli.wiring import Home
 from paceline.cli.words import relative
 from paceline.core import Deferred, Granted
+from paceline.engine.deadlines import Deadlines
 from paceline.engine.lines import split_line
 from paceline.engine.plan import Plan
-from paceline.store import Campaign, Unit
+from paceline.store import Campaign, Unit, UnitCounts
 
 MOST_NAMED = 20
 MOST_ROUNDS = 1000
@@ -41,6 +42,9 @@ def make_preview(home: Home, plan: Plan, now: float) -> Preview:
     states = [stored.get(each.id) for each in plan.units]
     fresh = [f"{campaign.name}/{spec.id}" for spec, unit in zip(plan.units, states, strict=True) if _may_go(unit, now)]
     outlook = Outlook(home, now, extra=[_as_stored(home, plan)])
+    running = sum(unit is not None and unit.state == "running" for unit in states)
+    counts = home.store.counts() | {campaign.name: UnitCounts(todo=len(fresh), running=running)}
+    Deadlines(home.store, outlook.governor, outlook.lines).set_paces(outlook.campaigns.values(), now, counts)
     granted = _dispatch(home, outlook, campaign.name, len(fresh), now)
     count = sum(granted.values())
     lines = [(*split_line(line), why) for line, why in outlook.lines.why(now).items()]
@@ -52,7 +56,7 @@ def make_preview(home: Home, plan: Plan, now: float) -> Preview:
         waits={account: why for name, account, why in lines if name == campaign.name},
         waiting=max(0, len(fresh) - count),
         parked=sum(unit is not None and _is_parked(unit, now) for unit in states),
-        running=sum(unit is not None and unit.state == "running" for unit in states),
+        running=running,
         finished=sum(unit is not None and unit.state not in ("todo", "running") for unit in states),
     )
 

@@ -186,6 +186,8 @@ def _state_words(status: ScopeStatus, now: float) -> str:
             words.append(f"{window.name} window {window.state}{reset}{probe}")
         elif window.used_ratio is not None:
             words.append(f"{window.name} window {window.used_ratio:.0%} used")
+        elif window.estimated_ratio is not None:
+            words.append(f"{window.name} window about {window.estimated_ratio:.0%} used")
     if status.auto_reduced:
         words.append(f"reduced from {status.auto_reduced_from} to {status.adaptive} after a 429")
     return "; ".join(words)

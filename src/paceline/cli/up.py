@@ -7,8 +7,9 @@ import os
 import resource
 import signal
 import socket
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,7 @@ from paceline.cli.wiring import Home, leading_engine
 from paceline.client.wire import URL_FILE
 from paceline.engine.checking import check_stored
 from paceline.engine.engine import Engine
+from paceline.engine.remembered import save_governor
 from paceline.gateway import Gateway, front_door
 
 ANYWHERE = ("0.0.0.0", "::", "")
@@ -45,7 +47,8 @@ async def _run(
     home: Home, engine: Engine, tokens: Tokens, host: str, listening: socket.socket, *, as_json: bool
 ) -> None:
     port = listening.getsockname()[1]
-    address = GatewayAddress(server_url(host, port), tokens.full)
+    keys = frozenset(account.key_env for account in home.settings.accounts.values() if account.key_env is not None)
+    address = GatewayAddress(server_url(host, port), tokens.full, keys)
     engine.settings = msgspec.structs.replace(engine.settings, gateway=address)
     engine.start()
     running = asyncio.ensure_future(engine.run())
@@ -61,15 +64,24 @@ async def _run(
     app = create_app(site, tokens=tokens, host=host)
     gateway = _gateway(home, engine, tokens, host, port)
     door = front_door(gateway, most_connections=_open_files() // 2)
-    with _stopped_by_signals(engine), _found_by_others(home, server_url(host, port)):
+    hurry = asyncio.Event()
+
+    def stop() -> None:
+        engine.stop()
+        gateway.stop_taking(home.settings.api.drain)
+
+    with _stopped_by_signals(stop, hurry), _found_by_others(home, server_url(host, port)):
         async with serve(app, host, listening=listening, http=door) as served:
             gc.collect()
             gc.freeze()  # what is there now stays: a full collection took 0.1 s of the loop, and takes none of it now
             _tell(served, tokens, as_json=as_json)
             await asyncio.wait({running})
             site.close()
+            if gateway.is_stopping:  # else the engine has ended by itself, and nobody counts any more
+                await _finish_calls(gateway, hurry, home.settings.api.drain)
             gateway.close()
     await running
+    save_governor(home.store, engine.governor)  # with what the last calls have taught
 
 
 def _gateway(home: Home, engine: Engine, tokens: Tokens, host: str, port: int) -> Gateway:
@@ -96,17 +108,30 @@ def _open_files() -> int:
     return wanted
 
 
-@contextlib.contextmanager
-def _stopped_by_signals(engine: Engine) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
+async def _finish_calls(gateway: Gateway, hurry: asyncio.Event, seconds: float) -> None:
+    if (calls := len(gateway.live)) and seconds:
+        what = "a call that runs" if calls == 1 else f"{calls} calls that run"
+        sys.stderr.write(f"Waiting for {what}, up to {seconds:g} s; Ctrl-C again stops now.\n")
+    await gateway.finish(hurry)
 
-    def stop(number: signal.Signals) -> None:
-        loop.remove_signal_handler(number)  # a second one is not waited for
-        engine.stop()
+
+@contextlib.contextmanager
+def _stopped_by_signals(stop: Callable[[], object], hurry: asyncio.Event) -> Iterator[None]:
+    """The first one lets what runs finish, the second does not."""
+    loop = asyncio.get_running_loop()
+    asked: list[signal.Signals] = []
+
+    def heed(number: signal.Signals) -> None:
+        asked.append(number)
+        if len(asked) == 1:
+            stop()
+        else:
+            loop.remove_signal_handler(number)  # a third one is not waited for at all
+            hurry.set()
 
     heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     for number in heeded:
-        loop.add_signal_handler(number, stop, number)
+        loop.add_signal_handler(number, heed, number)
     try:
         yield
     finally:

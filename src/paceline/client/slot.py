@@ -40,6 +40,7 @@ class ClientSlot:
         self._ttl = ttl
         self._kept_until = sent + ttl
         self._is_lost = False
+        self._is_abandoned = False
         self.session = session
         self.waited = clock.now() - began
         self.granted_at = answer.expires_at - ttl
@@ -77,8 +78,14 @@ class ClientSlot:
     async def release(self) -> None:
         """Give the slot back. Without a report before, it went well. Harmless when repeated."""
         if not self.released:
-            read(await self._wire.send("DELETE", f"/v1/slots/{self.id}"), Json)
+            query = "?abandon=true" if self._is_abandoned else ""
+            read(await self._wire.send("DELETE", f"/v1/slots/{self.id}{query}"), Json)
             self.released = True
+
+    async def abandon(self) -> None:
+        """Give the slot back without a word on how it went: the call never reached the provider, say, or broke."""
+        self._is_abandoned = True  # also for the end of the block, where the daemon is away just now
+        await self.release()
 
     async def report(self, signal: Signal) -> None:
         """Tell what the provider answered. `SlotLost` where the slot is not ours any more."""

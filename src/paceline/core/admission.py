@@ -63,6 +63,7 @@ def enqueue(books: Books, lane: Lane, ticket: Ticket, refusing: ScopeState | Non
     lane.group.waiting += 1
     for scope in lane.scopes:
         scope.waiting += 1
+        scope.spreading += ticket.spread
         if not scope.open_cap:
             books.ask_usage(scope)
             books.schedule(scope)
@@ -82,6 +83,7 @@ def dequeue(books: Books, waiter: Waiter) -> bool:
     lane.group.waiting -= 1
     for scope in lane.scopes:
         scope.waiting -= 1
+        scope.spreading -= waiter.ticket.spread
         if scope.rate is not None:
             scope.rate.let_go(waiter.ticket)
     had_claim = bool(books.claims) and waiter in books.claims

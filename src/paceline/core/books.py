@@ -1,4 +1,4 @@
-"""The Governor's books: every scope, lane, group, slot and waiter, and the arithmetic of places.
+"""The Governor's books: every slot and waiter, what happens when, and the arithmetic of places.
 
 Counting only. Who may enter is decided in `admission.py`; what a signal does, in `reports.py`.
 """
@@ -6,29 +6,22 @@ Counting only. Who may enter is decided in `admission.py`; what a signal does, i
 import math
 from bisect import insort
 from collections import deque
-from collections.abc import Iterable
 from heapq import heappop, heappush
 
-from paceline.core.limits import UNLIMITED, LimitTable, PatternTable
-from paceline.core.queue import Group, Lane, Waiter, watch, weight_of
-from paceline.core.rates import Rate, RateWindow
+from paceline.core.limits import UNLIMITED
+from paceline.core.queue import Lane, Waiter
+from paceline.core.roster import Roster
 from paceline.core.scope_state import ScopeState
-from paceline.core.scopes import ScopePattern, canonical_scope
 from paceline.core.settings import Cooldown, GovernorSettings, HeadroomMode
 from paceline.core.slots import LiveSlot
 from paceline.core.tickets import Ticket
-from paceline.core.usage_gate import UsageGate
 from paceline.core.verdicts import Effect, Granted, PollUsage
-from paceline.errors import InvalidInput, InvalidScope, UnresolvedModel
 from paceline.events import Event
 
 KEPT_GRANTS = 4096
-TIDY_AT_LEAST = 2048
-
-LaneKey = tuple[tuple[str, ...], str, int, str | None, bool]
 
 
-class Books:
+class Books(Roster):
     """Mutable; owned by one Governor. `effects` is what the next `advance` hands out."""
 
     def __init__(
@@ -40,18 +33,8 @@ class Books:
         live_cooldowns: dict[str, Cooldown] | None = None,
         live_modes: dict[str, HeadroomMode] | None = None,
     ) -> None:
-        self.settings = settings
+        super().__init__(settings, now, live_limits or {}, live_cooldowns or {}, live_modes or {})
         self.slot_timeout = settings.slot_timeout
-        self.now = now
-        self.limits = LimitTable(settings.limits, live_limits or {})
-        self.cooldowns: PatternTable[Cooldown] = PatternTable(settings.cooldowns, live_cooldowns or {})
-        self.modes: PatternTable[HeadroomMode] = PatternTable(settings.headrooms, live_modes or {})
-        self.reserves: PatternTable[float] = PatternTable(settings.reserves, {})
-        self.rates: PatternTable[Rate] = PatternTable(settings.rates, {})
-        self.scopes: dict[str, ScopeState] = {}
-        self.lanes: dict[LaneKey, Lane] = {}
-        self.groups: dict[str | int, Group] = {}
-        self.slots: dict[str, LiveSlot] = {}
         self.waiters: dict[str, Waiter] = {}
         self.claims: list[Waiter] = []
         self.lost: list[LiveSlot] = []
@@ -65,113 +48,6 @@ class Books:
         self.timers: list[tuple[float, int, ScopeState]] = []
         self.claim_timers: list[tuple[float, int, Waiter]] = []
         self._timer_count = 0
-        self._group_count = 0
-        self._tidy_at = TIDY_AT_LEAST
-        for text in (*settings.limits, *settings.cooldowns):
-            if (pattern := ScopePattern(text)).is_exact:
-                self.scope(pattern.text)
-
-    # -- scopes, groups and lanes ------------------------------------------------------------
-
-    def scope(self, name: str) -> ScopeState:
-        """The state of a canonical scope, made on first use."""
-        state = self.scopes.get(name)
-        if state is None:
-            state = ScopeState(
-                name, self.limits.configured(name), self.cooldown_of(name), self.mode_of(name), self.reserve_of(name)
-            )
-            if name in self.settings.usage_scopes:
-                state.usage = UsageGate(self.settings.usage_interval, self.settings.usage_timeout)
-            if (rate := self.rates.lookup(name)) is not None:
-                state.rate = RateWindow(rate[1])
-            state.refresh()
-            self.scopes[name] = state
-        return state
-
-    def cooldown_of(self, name: str) -> Cooldown:
-        """Its own, else that of the path it lies in, else the default."""
-        found = self.cooldowns.lookup_path(name)
-        return self.settings.cooldown if found is None else found
-
-    def mode_of(self, name: str) -> HeadroomMode:
-        """Its own, else that of the path it lies in, else the default."""
-        return self.modes.lookup_path(name) or self.settings.headroom
-
-    def reserve_of(self, name: str) -> float:
-        """Its own, else that of the path it lies in: an account's holds for the windows of its models too."""
-        return self.reserves.lookup_path(name) or 0.0
-
-    def lane(self, ticket: Ticket) -> Lane:
-        """The line the ticket belongs in. Its scopes are checked when the line is made."""
-        key = (ticket.scopes, ticket.group, ticket.priority, ticket.parent, ticket.spread)
-        lane = self.lanes.get(key)
-        if lane is not None:
-            return lane
-        if type(ticket.priority) is not int:
-            raise InvalidInput(f"priority must be a whole number; got {ticket.priority!r}")
-        names = tuple(canonical_scope(name) for name in ticket.scopes)
-        if not names:
-            raise InvalidScope("a ticket must name at least one scope")
-        if (missing := self.limits.model_needed(names) or self.rates.model_needed(names)) is not None:
-            path, cap = missing
-            raise UnresolvedModel(f"{path!r} names no model, but caps per model apply there ({cap}); add the model")
-        return self._make_lane(key)
-
-    def lane_as_accepted(self, ticket: Ticket) -> Lane:
-        """The line of a ticket that was checked when it came in."""
-        key = (ticket.scopes, ticket.group, ticket.priority, ticket.parent, ticket.spread)
-        return self.lanes.get(key) or self._make_lane(key)
-
-    def _make_lane(self, key: LaneKey) -> Lane:
-        scopes, group_name, priority, parent, spread = key
-        if parent is not None and parent not in self.slots:  # not yet, or no longer: its runs stand alone
-            key = (scopes, group_name, priority, _absent(parent), spread)
-            if (known := self.lanes.get(key)) is not None:
-                return known
-        names = dict.fromkeys(canonical_scope(name) for name in scopes)
-        self._tidy()
-        parent_slot = self.slots.get(parent) if parent is not None else None
-        weight = weight_of(priority)
-        group = self.group(group_name or priority, weight)
-        lane = Lane(tuple(self.scope(name) for name in names), group, weight, parent_slot)
-        for scope in lane.scopes:
-            scope.lane_count += 1
-        if parent_slot is not None:
-            if parent_slot.run_lanes is None:
-                parent_slot.run_lanes = {}
-            parent_slot.run_lanes[lane] = None
-        self.lanes[key] = lane
-        return lane
-
-    def group(self, name: str | int, weight: float) -> Group:
-        """A campaign, or for bare tickets a priority level."""
-        group = self.groups.get(name)
-        if group is None:
-            group = self.groups[name] = Group(name, self._group_count, weight, self.now)
-            self._group_count += 1
-        return group
-
-    def forget_lanes(self, parent: str | None = None) -> None:
-        """Drop empty lanes (of one parent), so that they are made and checked anew."""
-        for key in [key for key, lane in self.lanes.items() if not lane.size and (parent is None or key[3] == parent)]:
-            lane = self.lanes.pop(key)
-            for scope in lane.scopes:
-                scope.lane_count -= 1
-            if lane.parent is not None and lane.parent.run_lanes is not None:
-                lane.parent.run_lanes.pop(lane, None)
-
-    def _tidy(self) -> None:
-        """Scopes, lanes and groups of campaigns and agents long gone do not pile up; what has a setting stays."""
-        if len(self.scopes) + len(self.lanes) + len(self.groups) < self._tidy_at:
-            return
-        self.forget_lanes()
-        named = {*self.limits.entries(), *self.cooldowns.entries()}
-        self.scopes = {
-            name: scope for name, scope in self.scopes.items() if name in named or not scope.is_idle(self.now)
-        }
-        busy = {lane.group for lane in self.lanes.values()} | {slot.lane.group for slot in self.slots.values()}
-        self.groups = {name: group for name, group in self.groups.items() if group in busy}
-        self._tidy_at = max(TIDY_AT_LEAST, 2 * (len(self.scopes) + len(self.lanes) + len(self.groups)))
 
     # -- places --------------------------------------------------------------------------------
 
@@ -188,6 +64,8 @@ class Books:
         if lane.parent is None:
             for scope in lane.scopes:
                 scope.used += 1
+                scope.starts += 1
+                scope.place_balance -= now
                 if not scope.open_cap:
                     self._tell_gates(scope, ticket)
         else:
@@ -208,6 +86,8 @@ class Books:
         for scope in lane.scopes:
             if session is None or not self.is_covered(scope, session):
                 scope.used += 1
+                scope.starts += 1
+                scope.place_balance -= self.now
             if session is not None and scope.is_provider and scope.name in session.lane.names:
                 session.on_run_started(scope.name)
 
@@ -239,35 +119,15 @@ class Books:
         for scope in lane.scopes:
             if stands_alone or self._frees_place(slot, scope):
                 scope.used -= 1
+                scope.place_balance += now
                 if scope.alert:
                     self._place_freed(scope, hot, was_refused=slot.reported)
             elif scope.alert:
                 hot.append(scope)
         if slot.run_lanes is not None:
-            self._orphan(slot, slot.run_lanes)
+            self.orphan(slot, slot.run_lanes)
             slot.run_lanes = None
             self.forget_lanes(parent=ticket.id)
-
-    def _orphan(self, session: LiveSlot, lanes: Iterable[Lane]) -> None:
-        """Runs that still wait when their session ends wait on as any others do, in lines of their own.
-
-        The session's name may come back, and its new runs belong to that one.
-        """
-        for lane in lanes:
-            lane.parent = None
-            scope = lane.watching
-            if scope is not None and lane in scope.run_lanes:
-                del scope.run_lanes[lane]
-                watch(lane, scope)
-                scope.refresh()
-        session_id, absent = session.ticket.id, _absent(session.ticket.id)
-        self.forget_lanes(parent=absent)
-        for key in [key for key, lane in self.lanes.items() if key[3] == session_id and lane.size]:
-            scopes, group, priority, _, spread = key
-            alone = (scopes, group, priority, absent, spread)
-            if alone in self.lanes:
-                alone = (scopes, group, priority, f"{absent} since {session.token}", spread)
-            self.lanes[alone] = self.lanes.pop(key)
 
     def _frees_place(self, slot: LiveSlot, scope: ScopeState) -> bool:
         """A session holds max(1, its live runs) places, so not every end frees one."""
@@ -333,8 +193,3 @@ class Books:
 
     def emit(self, name: str, scope: str | None, **fields: object) -> None:
         self.effects.append(Event(name, self.now, scope, None, fields))
-
-
-def _absent(parent: str) -> str:
-    """Where runs stand whose session is not there, so that one that comes under this name finds lines of its own."""
-    return f"{parent} (absent)"

@@ -6,11 +6,12 @@ from typing import assert_never
 from paceline.core.admission import is_excess
 from paceline.core.books import Books
 from paceline.core.limits import UNLIMITED
-from paceline.core.pacing import paced_until
+from paceline.core.pacing import WindowHold, used_on_line
 from paceline.core.queue import Lane
 from paceline.core.scope_state import ScopeState
 from paceline.core.tickets import Ticket
 from paceline.core.verdicts import Deferred, Reason
+from paceline.core.windows import Line
 
 
 def deferred(
@@ -33,8 +34,16 @@ def _binding(books: Books, lane: Lane, ticket: Ticket) -> tuple[ScopeState, Reas
         if reason == "queue_order":
             kept = kept or scope
         elif reason is not None:
-            return scope, reason
+            held = scope.window_hold(ticket, books.now)
+            return (scope, reason) if held is None or held.reason != reason else _longest_hold(lane, ticket, books.now)
     return kept or lane.checks[0], "queue_order"
+
+
+def _longest_hold(lane: Lane, ticket: Ticket, now: float) -> tuple[ScopeState, Reason]:
+    """Of all windows that keep the ticket out, in whichever scope: it waits for the last of them."""
+    holds = [(scope, held) for scope in lane.checks if (held := scope.window_hold(ticket, now)) is not None]
+    scope, held = max(holds, key=lambda each: each[1].until)
+    return scope, held.reason
 
 
 def _reason(books: Books, lane: Lane, ticket: Ticket, scope: ScopeState) -> Reason | None:
@@ -49,6 +58,9 @@ def _reason(books: Books, lane: Lane, ticket: Ticket, scope: ScopeState) -> Reas
 def _describe(books: Books, scope: ScopeState, reason: Reason, ticket: Ticket) -> tuple[str, float | None]:
     """The sentence and when the answer may change."""
     now = books.now
+    held = scope.window_hold(ticket, now)
+    if held is not None and held.reason == reason:
+        return _held_by_window(scope, held, now), held.until
     match reason:
         case "limit" | "platform_limit":
             return _full(scope.name, reason, scope.live, scope.cap), None
@@ -63,10 +75,8 @@ def _describe(books: Books, scope: ScopeState, reason: Reason, ticket: Ticket) -
             return f"{scope.name} is paused for {_seconds(until, now)} after a refusal", until
         case "held":
             return f"{scope.name} is held: {scope.hold}; lift it when that is mended", None
-        case "window_closed":
-            return _closed_window(scope, ticket, now)
-        case "pacing" | "reserve":
-            return _paced(scope, reason, ticket, now)
+        case "pacing" | "window_closed" | "reserve":
+            return _paced(scope, ticket, now)
         case "usage_gate":
             return _usage(scope, now)
     assert_never(reason)
@@ -82,27 +92,34 @@ def _full(scope: str, reason: Reason, live: int, cap: int) -> str:
     return f"{scope} at its {what} {numbers}"
 
 
-def _closed_window(scope: ScopeState, ticket: Ticket, now: float) -> tuple[str, float | None]:
-    window = next(window for window in scope.windows.values() if window.blocks(ticket, now))
+def _held_by_window(scope: ScopeState, held: WindowHold, now: float) -> str:
+    window = held.window
+    what = f"the {window.name} window of {scope.name}"
+    if held.line is not None:
+        return _held_by_use(what, held.reason, held.line, scope.reserve, now)
+    if window.state == "wave":
+        return f"{what} reopens in a wave"
     if window.state == "probing":
-        return f"the {window.name} window of {scope.name} is being probed by {window.canary}", window.probe_at
+        return f"{what} is being probed by {window.canary}"
     if window.resets_at is None:
         belief = "its reset is unknown"
     else:
         belief = f"resets in {_seconds(window.resets_at, now)} ({window.source or 'unnamed source'})"
-    next_probe = _seconds(window.probe_at, now)
-    return f"the {window.name} window of {scope.name} is spent: {belief}, next probe in {next_probe}", window.probe_at
+    return f"{what} is spent: {belief}, next probe in {_seconds(window.probe_at, now)}"
 
 
-def _paced(scope: ScopeState, reason: Reason, ticket: Ticket, now: float) -> tuple[str, float | None]:
-    for window in scope.windows.values():
-        if window.blocks(ticket, now):
-            return f"the {window.name} window of {scope.name} reopens in a wave", window.opens_at
-        held = paced_until(window, now, reserve=scope.reserve, spread=ticket.spread)
-        if held is not None:
-            used = f"{100 * (window.used_by_now(now) or 0):.0f}% of the {window.name} window of {scope.name} is used"
-            kept = f"{100 * scope.reserve:.0f}% is kept in reserve"
-            return f"{used}; {kept if reason == 'reserve' else 'it is spread to the reset'}", held[1]
+def _held_by_use(what: str, reason: Reason, line: Line, reserve: float, now: float) -> str:
+    used = f"{line.used:.0%} of {what} is used"
+    if line.is_estimate:
+        used = f"about {used}, going by what it has held before"
+    if reason == "reserve":
+        return f"{used}; {reserve:.0%} is kept in reserve"
+    return f"{used}; spread to the reset it would be {used_on_line(line, now, reserve=reserve):.0%} by now"
+
+
+def _paced(scope: ScopeState, ticket: Ticket, now: float) -> tuple[str, float | None]:
+    if scope.pace is not None and scope.live >= scope.pace.limit:
+        return scope.pace.detail, scope.pace.until
     if scope.reentry is not None and now < scope.reentry.next_at:
         return f"{scope.name} fills up again one by one after a refusal", scope.reentry.next_at
     pacer = scope.pacer

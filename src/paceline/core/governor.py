@@ -18,7 +18,7 @@ from paceline.core import snapshot as snapshots
 from paceline.core.admission import blocker, dequeue, enqueue, settle
 from paceline.core.books import Books
 from paceline.core.explain import deferred
-from paceline.core.reports import apply_signal, on_canary_lost, on_success
+from paceline.core.reports import apply_signal, count_tokens, on_canary_lost, on_success
 from paceline.core.scope_state import ScopeState
 from paceline.core.scopes import canonical_scope
 from paceline.core.settings import GovernorSettings
@@ -192,6 +192,12 @@ class Governor(Steering):
         move_to(self.books, now)
         settle(self.books, apply_signal(self.books, scope, signal))
 
+    def count_tokens(self, ticket_id: str, tokens: int, *, now: float) -> None:
+        """The slot has used so many more, and goes on. Does nothing for a ticket that has none."""
+        move_to(self.books, now)
+        if (slot := self.books.slots.get(ticket_id)) is not None:
+            count_tokens(slot.lane.scopes, slot, tokens)
+
     def advance(self, *, now: float) -> list[Effect]:
         """Let time pass, and hand out everything the caller has to carry out."""
         move_to(self.books, now)
@@ -232,6 +238,15 @@ class Governor(Steering):
             why = deferred(self.books, lane, lane.head.ticket, None)
             found[why.scope, why.reason] += lane.size
         return found
+
+    def reserve_reached(self, ticket_id: str, *, now: float) -> tuple[str, float] | None:
+        """The window of which the slot uses the reserve, and its reset: who can go on later should stop."""
+        move_to(self.books, now)
+        slot = self.books.slots.get(ticket_id)
+        for scope in slot.lane.scopes if slot is not None else ():
+            if (held := scope.reserve_reached(self.books.now)) is not None:
+                return held.window.name, held.until
+        return None
 
     def snapshot(self) -> Snapshot:
         """All of it, as a value that can be stored."""

@@ -8,8 +8,9 @@ from typing import ClassVar, Literal
 import msgspec
 
 from paceline.core.signals import Budget
+from paceline.core.tickets import Ticket
 from paceline.core.timed import Timed
-from paceline.core.windows import Window
+from paceline.core.windows import Line, Window
 
 RATE_SPAN_SECONDS = 60.0
 LARGE_RUN = 6.0
@@ -20,6 +21,8 @@ FIRST_START_INTERVAL = 1.0
 LONGEST_INTERVAL = 30.0
 EASE_SECONDS = 3600.0
 START_SPAN_SECONDS = 10.0
+PACE_STEP_SECONDS = 1.0
+"""The use of a window grows while the line catches up with it: nobody looks more often than this."""
 EASE_FACTOR = 0.97
 
 
@@ -110,33 +113,62 @@ class BudgetGate(msgspec.Struct):
         return mean if tokens is not None else max(mean, min(mean * LARGE_RUN, self.largest_left / 2))
 
 
+class Pace(msgspec.Struct, frozen=True):
+    """At most `limit` at once for now, as told in `detail`: fewer than fit are enough. `until` when that may change."""
+
+    limit: int
+    detail: str
+    until: float
+
+
+class WindowHold(msgspec.Struct, frozen=True):
+    """A window that keeps a ticket out, and until when. `line` where it is open and its use is what counts."""
+
+    window: Window
+    reason: Literal["window_closed", "reserve", "pacing"]
+    until: float
+    line: Line | None = None
+
+
+def window_hold(window: Window, ticket: Ticket, line: Line | None, now: float, *, reserve: float) -> WindowHold | None:
+    """What the window has against the ticket, on the `line` of its use where that matters."""
+    if window.blocks(ticket, now) and window.opens_at is not None:
+        return WindowHold(window, "pacing" if window.state == "wave" else "window_closed", window.opens_at)
+    held = paced_until(line, now, reserve=reserve, spread=ticket.spread) if line is not None else None
+    return None if held is None else WindowHold(window, held[0], held[1], line)
+
+
 def paced_until(
-    window: Window, now: float, *, reserve: float, spread: bool
+    line: Line, now: float, *, reserve: float, spread: bool
 ) -> tuple[Literal["reserve", "pacing"], float] | None:
     """Whether a start is held back, why, and when that may change.
 
-    The share `reserve` of the window is left to the person; with `spread` the rest is used up along the line to
-    the reset.
+    The share `reserve` of the window is left to the person; with `spread` the rest is used up along the line.
     """
-    used = window.used_by_now(now)
-    if used is None or window.resets_at is None:
-        return None
     usable = 1.0 - reserve
-    if reserve > 0 and used >= usable:
-        return "reserve", window.resets_at
-    if spread and window.line_from is not None:
-        on_line_at = _time_on_line(window.line_from, (window.resets_at, usable), used)
-        if on_line_at > now:
-            return "pacing", min(on_line_at, window.resets_at)
+    if reserve > 0 and line.used >= usable:
+        return "reserve", line.resets_at
+    if spread and now < line.ends_at and line.used > used_on_line(line, now, reserve=reserve):
+        return "pacing", min(max(_time_on_line(line, usable), now + PACE_STEP_SECONDS), line.ends_at)
     return None
 
 
-def _time_on_line(start: tuple[float, float], end: tuple[float, float], used: float) -> float:
-    """When the straight line from start to end, points of (time, used), reaches `used`."""
-    (start_at, start_used), (end_at, end_used) = start, end
-    if end_used <= start_used:
-        return end_at
-    return start_at + (used - start_used) / (end_used - start_used) * (end_at - start_at)
+def used_on_line(line: Line, now: float, *, reserve: float) -> float:
+    """How much may be used by now: at the end of the line all but the reserve."""
+    usable = 1.0 - reserve
+    begins_at, begins_used = line.begins
+    if now >= line.ends_at or begins_at >= line.ends_at or begins_used >= usable:
+        return usable
+    passed = max(0.0, now - begins_at) / (line.ends_at - begins_at)
+    return begins_used + passed * (usable - begins_used)
+
+
+def _time_on_line(line: Line, usable: float) -> float:
+    """When the line reaches what is used."""
+    begins_at, begins_used = line.begins
+    if usable <= begins_used:
+        return line.ends_at
+    return begins_at + (line.used - begins_used) / (usable - begins_used) * (line.ends_at - begins_at)
 
 
 def _remaining(left: int | None, resets_at: float | None, now: float) -> Remaining | None:

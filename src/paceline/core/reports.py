@@ -115,11 +115,12 @@ def _pause(books: Books, scope: ScopeState, until: float, cause: str) -> None:
 
 def _quota_closed(books: Books, scope: ScopeState, signal: QuotaClosed, slot: LiveSlot | None) -> list[ScopeState]:
     name = signal.window or UNNAMED_WINDOW
-    window = scope.windows.setdefault(name, Window(name))
+    window = scope.window(name)
     resets_at = signal.resets_at
     if window.state == "probing" and not _is_canary(window, slot):
         window.believe(resets_at, signal.source, signal.confidence, books.now)  # the canary will tell
     else:
+        window.on_spent(scope.use(books.now), resets_at, signal.confidence, books.now)
         window.close(resets_at, signal.source, signal.confidence, books.now)
         fields = {"resets_at": window.resets_at, "source": window.source, "confidence": window.confidence}
         books.emit("window.closed", scope.name, window=name, probe_at=window.probe_at, **fields)
@@ -194,9 +195,7 @@ def _budget(books: Books, scope: ScopeState, signal: Budget) -> list[ScopeState]
         scope.budget = scope.budget or BudgetGate()
         scope.budget.on_reading(signal, books.now)
     if signal.used_ratio is not None:
-        name = signal.window or UNNAMED_WINDOW
-        window = scope.windows.setdefault(name, Window(name))
-        window.on_reading(signal.used_ratio, signal.resets_at, books.now)
+        scope.read_window(signal.window or UNNAMED_WINDOW, signal.used_ratio, signal.resets_at, books.now)
     scope.refresh()
     books.schedule(scope)
     return [scope]
@@ -215,6 +214,7 @@ def _succeeded(books: Books, name: str, signal: Succeeded, slot: LiveSlot | None
             slot.lane.parent.heard = books.seq
     settled: list[ScopeState] = []
     if signal.tokens is not None:
+        count_tokens(scopes, slot, signal.tokens)
         for scope in scopes:
             scope.mean_tokens += (signal.tokens - scope.mean_tokens) * (NEW_SHARE if scope.mean_tokens else 1.0)
             if scope.budget is not None:
@@ -227,6 +227,13 @@ def _succeeded(books: Books, name: str, signal: Succeeded, slot: LiveSlot | None
                 scope.rate.on_tokens(slot.ticket, slot.granted_at, signal.tokens)
                 settled.append(scope)  # it may have used less than it was expected to
     return settled + on_success(books, scopes, slot)
+
+
+def count_tokens(scopes: tuple[ScopeState, ...], slot: LiveSlot | None, tokens: int) -> None:
+    """They count against the windows; those of a session whose runs have slots of their own are told by its runs."""
+    if slot is None or slot.runs is None:
+        for scope in scopes:
+            scope.tokens_used += tokens
 
 
 def on_success(books: Books, scopes: tuple[ScopeState, ...], slot: LiveSlot | None) -> list[ScopeState]:
@@ -249,6 +256,7 @@ def on_success(books: Books, scopes: tuple[ScopeState, ...], slot: LiveSlot | No
         for window in scope.windows.values():
             if window.state == "probing" and _is_canary(window, slot):
                 window.on_canary_accepted(books.now)
+                window.begin_period(scope.use(books.now), books.now)
                 lift_blocked(books, scope)
                 books.emit("window.reopened", scope.name, window=window.name)
                 reopened.append(scope)

@@ -11,14 +11,14 @@ from paceline.core.backoff import Pause, Reentry
 from paceline.core.headroom import Headroom, PlatformCap
 from paceline.core.learnt_rates import LearntRate
 from paceline.core.limits import UNLIMITED, smallest
-from paceline.core.pacing import BudgetGate, Pacer, paced_until
+from paceline.core.pacing import BudgetGate, Pace, Pacer
+from paceline.core.quota_state import QuotaState
 from paceline.core.rates import RateWindow
 from paceline.core.scopes import SESSIONS, is_provider_scope
 from paceline.core.settings import Cooldown, HeadroomMode
 from paceline.core.tickets import Ticket
 from paceline.core.usage_gate import DEFAULT_LAG_SECONDS, UsageGate
 from paceline.core.verdicts import Reason
-from paceline.core.windows import Window
 
 if TYPE_CHECKING:
     from paceline.core.queue import Lane, Watchers
@@ -31,7 +31,7 @@ def cooldown_seconds(is_provider: bool, setting: Cooldown, learnt: float | None)
     return (learnt or DEFAULT_LAG_SECONDS) if setting == "auto" else setting
 
 
-class ScopeState:
+class ScopeState(QuotaState):
     """Mutable; owned by one Governor. Optional parts are None until something brings them up."""
 
     __slots__ = (
@@ -40,7 +40,6 @@ class ScopeState:
         "cap",
         "configured",
         "cooldown_setting",
-        "cooling",
         "headroom",
         "hold",
         "is_gated",
@@ -52,40 +51,36 @@ class ScopeState:
         "mode",
         "name",
         "open_cap",
+        "pace",
         "pacer",
         "pause",
         "platform",
         "rate",
         "reentry",
-        "reserve",
         "reserved",
         "run_lanes",
         "usage",
-        "used",
         "waiting",
         "wake_at",
         "watchers",
-        "windows",
     )
 
     def __init__(
-        self, name: str, configured: int | None, cooldown: Cooldown, mode: HeadroomMode, reserve: float
+        self, name: str, configured: int | None, cooldown: Cooldown, mode: HeadroomMode, reserve: float, now: float
     ) -> None:
+        super().__init__(reserve, now)
         self.name = name
         self.is_provider = is_provider_scope(name)
         self.configured = configured
         self.cooldown_setting = cooldown
         self.mode = mode
-        self.reserve = reserve
-        self.used = 0
         self.reserved = 0
         self.waiting = 0
-        self.cooling: list[float] = []
         self.headroom: Headroom | None = None
         self.platform: PlatformCap | None = None
         self.pause: Pause | None = None
         self.reentry: Reentry | None = None
-        self.windows: dict[str, Window] = {}
+        self.pace: Pace | None = None
         self.pacer: Pacer | None = None
         self.learnt_rates: dict[str, LearntRate] = {}
         self.mean_tokens = 0.0
@@ -98,11 +93,6 @@ class ScopeState:
         self.lane_count = 0
         self.wake_at: float | None = None
         self.refresh()
-
-    @property
-    def live(self) -> int:
-        """Places held by live slots."""
-        return self.used - len(self.cooling)
 
     @property
     def cooldown(self) -> float:
@@ -135,6 +125,7 @@ class ScopeState:
             or self.pause
             or self.reentry
             or self.windows
+            or self.pace
             or self.pacer
             or self.learnt_rates
             or self.budget
@@ -170,11 +161,10 @@ class ScopeState:
             return "paused"
         if self.reentry is not None and now < self.reentry.next_at:
             return "pacing"
-        for window in self.windows.values():
-            if window.blocks(ticket, now):
-                return "pacing" if window.state == "wave" else "window_closed"
-            if (held := paced_until(window, now, reserve=self.reserve, spread=ticket.spread)) is not None:
-                return held[0]
+        if self.windows and (held := self.window_hold(ticket, now)) is not None:
+            return held.reason
+        if self.pace is not None and self.live >= self.pace.limit:
+            return "pacing"
         if self.pacer is not None and now < self.pacer.next_at and ticket.parent is None:
             return "pacing"
         if self.budget_obstacle(ticket, now) is not None:
@@ -234,7 +224,7 @@ class ScopeState:
             rate.on_grant(ticket, now)
         if self.rate is not None:
             self.rate.on_grant(ticket, now)
-        return [window.name for window in self.windows.values() if window.on_grant(ticket.id, now)]
+        return self.on_grant_in_windows(ticket.id, now)
 
     def next_wake(self, now: float) -> float | None:
         """When this scope changes by time alone; None while nothing does."""
@@ -259,11 +249,9 @@ class ScopeState:
         return self.platform.probe_at if self.platform is not None and self.platform.success_since else None
 
     def _wakes_for_waiters(self, now: float) -> list[float | None]:
-        times: list[float | None] = []
-        for window in self.windows.values():
-            times.append(window.opens_at)
-            if (held := paced_until(window, now, reserve=self.reserve, spread=True)) is not None:
-                times.append(held[1])
+        times = self.window_wakes(now)
+        if self.pace is not None:
+            times.append(self.pace.until)
         if self.reentry is not None:
             times.append(self.reentry.next_at)
         if self.pacer is not None:
@@ -279,11 +267,11 @@ class ScopeState:
 
     def shift(self, seconds: float) -> None:
         """The clock was set back: keep what is left of every relative wait."""
-        self.cooling = [at - seconds for at in self.cooling]
+        super().shift(seconds)
         self.watchers = {
             group: [(key - seconds, seq, lane) for key, seq, lane in heap] for group, heap in self.watchers.items()
         }
         parts = (self.pause, self.reentry, self.headroom, self.platform, self.pacer, self.rate, self.usage)
-        for part in (*parts, *self.windows.values(), *self.learnt_rates.values()):
+        for part in (*parts, *self.learnt_rates.values()):
             if part is not None:
                 part.shift(seconds)

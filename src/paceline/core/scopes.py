@@ -113,7 +113,7 @@ def scope_reached(scope: str, reach: Reach | None) -> str:
 class ScopePattern:
     """`anthropic/*/opus-*`: each part is matched on its own; a scope that matches has a limit of its own."""
 
-    __slots__ = ("_regex", "is_exact", "specificity", "text")
+    __slots__ = ("is_exact", "specificity", "text")
 
     def __init__(self, text: str) -> None:
         if isinstance(text, str) and not _WILDCARD.search(text):
@@ -123,13 +123,14 @@ class ScopePattern:
         wildcards = len(_WILDCARD.findall(self.text))
         self.is_exact = wildcards == 0
         self.specificity = (-wildcards, len(self.text))
-        self._regex = re.compile("/".join(_part_regex(part) for part in self.text.split("/", 2)))
 
     def matches(self, scope: str) -> bool:
         """`*` stands for any provider, never for the global pool, a campaign or an agent."""
-        if not (self.is_exact or is_provider_scope(scope) or ":" in self.text):
+        if self.is_exact:
+            return scope == self.text
+        if not (is_provider_scope(scope) or ":" in self.text):
             return False
-        return self._regex.fullmatch(scope) is not None
+        return _regex(self.text).fullmatch(scope) is not None
 
     def matches_account_of(self, scope: str) -> bool:
         """Whether this caps models inside the provider path `scope`, which names none."""
@@ -166,6 +167,11 @@ def _model_pattern(text: str) -> str:
         version = f"{major}-{minor}" if minor else major
         model = f"{family}-{version}{model[old.end() :]}"
     return _CLAUDE_ANY_DATE.sub(r"\1*", _CLAUDE_DOTTED.sub(r"\1-", model, count=1))
+
+
+@lru_cache(maxsize=1024)
+def _regex(pattern: str) -> re.Pattern[str]:
+    return re.compile("/".join(_part_regex(part) for part in pattern.split("/", 2)))
 
 
 def _part_regex(part: str) -> str:

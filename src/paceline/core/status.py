@@ -3,12 +3,18 @@
 import msgspec
 
 from paceline.core.limits import UNLIMITED
+from paceline.core.periods import Use
 from paceline.core.scope_state import ScopeState
 from paceline.core.windows import Window
 
 
 class WindowStatus(msgspec.Struct, frozen=True, gc=False):
-    """A quota window: what is believed of it, from where, since when, and how far to trust it."""
+    """A quota window: what is believed of it, from where, since when, and how far to trust it.
+
+    `used_ratio` is what the provider told of this period. Where periods were seen from opening to closing,
+    `estimated_ratio` is what is used by that measure, `holds_seconds` how many seconds of sessions one held, and
+    `expected_reset` and `length` are when this one ends and how long they are, as told or as seen.
+    """
 
     name: str
     state: str
@@ -18,6 +24,15 @@ class WindowStatus(msgspec.Struct, frozen=True, gc=False):
     seen_at: float | None
     confidence: float
     used_ratio: float | None
+    estimated_ratio: float | None
+    holds_seconds: float | None
+    expected_reset: float | None
+    length: float | None
+
+    @property
+    def best_ratio(self) -> float | None:
+        """How much is used: as told, else as estimated."""
+        return self.estimated_ratio if self.used_ratio is None else self.used_ratio
 
 
 class ScopeStatus(msgspec.Struct, frozen=True, gc=False):
@@ -40,6 +55,7 @@ class ScopeStatus(msgspec.Struct, frozen=True, gc=False):
     window: WindowStatus | None
     windows: tuple[WindowStatus, ...]
     held: str | None
+    reserve: float = 0.0
 
 
 def scope_status(scope: ScopeState, now: float) -> ScopeStatus:
@@ -48,7 +64,8 @@ def scope_status(scope: ScopeState, now: float) -> ScopeStatus:
     reduced_from = headroom.reduced_from if headroom else None
     paused_until = scope.pause.until if scope.pause else None
     is_paused = paused_until is not None and now < paused_until
-    windows = tuple([_window_status(window) for window in scope.windows.values()]) if scope.windows else ()
+    use = scope.use(now)
+    windows = tuple([_window_status(window, use, now) for window in scope.windows.values()]) if scope.windows else ()
     return ScopeStatus(
         scope=scope.name,
         limit=None if scope.cap == UNLIMITED else scope.cap,
@@ -67,6 +84,7 @@ def scope_status(scope: ScopeState, now: float) -> ScopeStatus:
         window=_first(windows) if windows else None,
         windows=windows,
         held=scope.hold,
+        reserve=scope.reserve,
     )
 
 
@@ -75,7 +93,8 @@ def _first(windows: tuple[WindowStatus, ...]) -> WindowStatus:
     return next((window for window in windows if window.state != "open"), windows[0])
 
 
-def _window_status(window: Window) -> WindowStatus:
+def _window_status(window: Window, use: Use, now: float) -> WindowStatus:
+    size = window.period.size(now)
     return WindowStatus(
         name=window.name,
         state=window.state,
@@ -84,7 +103,11 @@ def _window_status(window: Window) -> WindowStatus:
         source=window.source,
         seen_at=window.seen_at,
         confidence=window.confidence,
-        used_ratio=window.used_ratio,
+        used_ratio=window.used_ratio if window.is_read else None,
+        estimated_ratio=window.period.share_used(use, now),
+        holds_seconds=None if size is None else size.seconds,
+        expected_reset=window.expected_reset,
+        length=window.length,
     )
 
 

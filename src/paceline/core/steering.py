@@ -2,6 +2,7 @@
 
 from paceline.core.admission import settle
 from paceline.core.books import Books
+from paceline.core.pacing import Pace
 from paceline.core.reports import hold
 from paceline.core.scope_state import cooldown_seconds
 from paceline.core.scopes import ScopePattern, canonical_scope, is_provider_scope
@@ -107,6 +108,16 @@ class Steering:
         self.books.modes.set_live(pattern.text, checked)
         for state in self.books.scopes.values():
             state.mode = self.books.mode_of(state.name)
+
+    def set_pace(self, scope: str, pace: Pace | None, *, now: float) -> None:
+        """Admit no more at once than the pace says, until it is set again; nothing that runs is ended."""
+        move_to(self.books, now)
+        state = self.books.scope(canonical_scope(scope))
+        if state.pace != pace:
+            state.pace = pace
+            state.refresh()
+            self.books.schedule(state)
+            settle(self.books, [state])
 
     def hold(self, scope: str, detail: str, *, now: float) -> None:
         """Admit nobody to the scope until a person lifts it."""

@@ -1,4 +1,5 @@
-"""Quota windows as beliefs: when a closed one is thought to reopen, how it is probed, how the rest follow.
+"""Quota windows as beliefs: when a closed one is thought to reopen, how it is probed, how the rest follow, and
+how much of an open one is used.
 
 A closed window lets nobody in until `probe_at`; then one canary. Its success reopens the window
 in a wave: the n-th follower starts about a second / n after the one before. Numbers and names
@@ -8,6 +9,9 @@ only: which scope a window belongs to and who waits there is not known here.
 import zlib
 from typing import ClassVar, Literal
 
+import msgspec
+
+from paceline.core.periods import Period, Use
 from paceline.core.tickets import Ticket
 from paceline.core.timed import Timed
 
@@ -27,7 +31,23 @@ CANARY_SECONDS = 900.0
 STRUCTURED_SOURCES = ("field", "header")
 LENGTH_SECONDS = {"5h": 5 * 3600.0, "daily": 86400.0, "weekly": 7 * 86400.0, "monthly": 31 * 86400.0}
 
+RESET_WOBBLE_SECONDS = 300.0
+"""Resets that are told in seconds from now differ a little from one reading to the next."""
+ESTIMATED_LINE = 0.9
+"""Where the use is estimated, the line ends this far into the period: what is left after all is not lost, and a
+window that holds more than was thought shows it."""
+
 WindowState = Literal["open", "closed", "probing", "wave"]
+
+
+class Line(msgspec.Struct, frozen=True):
+    """How much of an open window is used, and the line from (time, used) to `ends_at` along which it may be."""
+
+    used: float
+    begins: tuple[float, float]
+    ends_at: float
+    resets_at: float
+    is_estimate: bool = False
 
 
 class Window(Timed):
@@ -53,6 +73,9 @@ class Window(Timed):
     line_from: tuple[float, float] | None = None
     started_since_reading: int = 0
     cost_ratio: float = 0.0
+    is_read: bool = False
+    """Whether the provider has told of this period's use."""
+    period: Period = msgspec.field(default_factory=Period)
 
     def close(self, resets_at: float | None, source: str | None, confidence: float, now: float) -> None:
         """A refusal: the window is spent. Many sessions that meet the same closing are one refusal."""
@@ -154,13 +177,13 @@ class Window(Timed):
 
     def on_reading(self, used_ratio: float, resets_at: float | None, now: float) -> None:
         """The provider said how much is used. It never opens a closed window: a refusal outranks it."""
-        fresh_period = self.used_ratio is None or used_ratio < self.used_ratio - 0.05 or self.resets_at != resets_at
+        fresh_period = self.used_ratio is None or used_ratio < self.used_ratio - 0.05 or not self._is_reset(resets_at)
         if self.used_ratio is not None and self.started_since_reading and used_ratio > self.used_ratio:
             cost = (used_ratio - self.used_ratio) / self.started_since_reading
             self.cost_ratio = cost if self.cost_ratio == 0 else 0.8 * self.cost_ratio + 0.2 * cost
         if fresh_period or self.line_from is None:
             self.line_from = (now, used_ratio)
-        self.used_ratio, self.started_since_reading = used_ratio, 0
+        self.used_ratio, self.started_since_reading, self.is_read = used_ratio, 0, True
         if self.state in ("open", "wave") and resets_at is not None:
             self.resets_at, self.source, self.seen_at = resets_at, "header", now
 
@@ -169,12 +192,65 @@ class Window(Timed):
         super().shift(seconds)
         if self.probe_at is not None and self.probe_at != self.resets_at:
             self.probe_at -= seconds
+        if self.line_from is not None:
+            self.line_from = (self.line_from[0] - seconds, self.line_from[1])
+        self.period.shift(seconds)
 
-    def used_by_now(self, now: float) -> float | None:
-        """The last reading plus what started since; None where nothing is known of this period."""
-        if self.used_ratio is None or (self.resets_at is not None and now >= self.resets_at):
+    def _is_reset(self, resets_at: float | None) -> bool:
+        """Whether that is the reset that is believed already, or no news of it."""
+        if resets_at is None or self.resets_at is None:
+            return resets_at is None
+        return abs(resets_at - self.resets_at) <= RESET_WOBBLE_SECONDS
+
+    # -- how much is used ----------------------------------------------------------------------
+
+    def on_spent(self, use: Use, resets_at: float | None, confidence: float, now: float) -> None:
+        """A refusal, before it closes the window: what was used since the opening is what it holds."""
+        if self.state in ("open", "wave"):
+            is_trusted = self._plausible(resets_at, confidence, now) >= TRUSTED_CONFIDENCE
+            self.period.on_closed(use, resets_at if is_trusted else None, LENGTH_SECONDS.get(self.name), now)
+
+    def begin_period(self, use: Use, now: float) -> None:
+        """It has opened again; what was read of the period before says nothing of this one."""
+        self.period.begin(use, now)
+        self.is_read = False
+
+    def is_period_over(self, now: float) -> bool:
+        """Whether it went by without a closing."""
+        resets_at = self.expected_reset
+        return self.state == "open" and resets_at is not None and now >= resets_at
+
+    @property
+    def expected_reset(self) -> float | None:
+        """As it was told of this period, else so long after its opening as periods are."""
+        opened_at = self.period.opened_at
+        if self.resets_at is not None and (opened_at is None or self.resets_at > opened_at):
+            return self.resets_at
+        is_known = self.length is not None and opened_at is not None and self.period.is_seen
+        return (opened_at or 0.0) + (self.length or 0.0) if is_known else None
+
+    @property
+    def length(self) -> float | None:
+        """How long a period is, by the window's name, else as it was told before."""
+        return LENGTH_SECONDS.get(self.name) or self.period.learnt_length
+
+    def line(self, use: Use, live: int, now: float) -> Line | None:
+        """What is used by now, a reading before an estimate; None where nothing is known of this period.
+
+        A slot counts from its start on: it will have used what one does on the average.
+        """
+        resets_at = self.expected_reset
+        if resets_at is None or self._plausible(resets_at, 1.0, now) < TRUSTED_CONFIDENCE:
             return None
-        return self.used_ratio + self.started_since_reading * self.cost_ratio
+        underway = self.period.share_of_starts(live, now)
+        if self.is_read and self.used_ratio is not None and self.line_from is not None:
+            unread = max(self.started_since_reading * self.cost_ratio, underway)
+            return Line(self.used_ratio + unread, self.line_from, resets_at, resets_at)
+        used, opened_at = self.period.share_used(use, now), self.period.opened_at
+        if used is None or opened_at is None or not self.period.is_seen:
+            return None
+        ends_at = opened_at + ESTIMATED_LINE * (resets_at - opened_at)
+        return Line(used + underway, (opened_at, 0.0), ends_at, resets_at, is_estimate=True)
 
 
 def jitter(ticket_id: str, window: str) -> float:

@@ -6,7 +6,7 @@ where in a text such a moment is a reset, and any reading of the machine's own c
 
 import re
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
-from functools import lru_cache
+from functools import cache, lru_cache
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -95,43 +95,46 @@ _WEEKDAY = r"(?P<weekday>mon|tue|wed|thu|fri|sat|sun)(?:day|sday|nesday|rsday|ur
 _CJK_HALF = "오전|오후|上午|下午|午前|午後"
 
 # In this order: the longer and more particular forms first.
-_FORMS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (name, re.compile("".join(parts), re.I))
-    for name, *parts in (
-        (
-            "iso",
-            rf"{_YEAR}[-/](?P<month>\d{{1,2}})[-/](?P<day>\d{{1,2}})(?:(?:T|\sat\s|,?\s)",
-            rf"{_DIGITS}(?::(?P<second>\d{{2}}(?:[.,]\d{{1,9}})?))?{_ZONE})?",
-        ),
-        ("month-day-clock", rf"(?P<month>\d{{2}})-(?P<day>\d{{2}})[ T]{_DIGITS}(?::(?P<second>\d{{2}}))?{_ZONE}"),
-        ("us-date", rf"(?P<month>\d{{1,2}})/(?P<day>\d{{1,2}})(?:/(?P<year>(?:20)?\d{{2}}))?(?!\d){_TIME}"),
-        (
-            "cjk-date",
-            r"(?:(?P<year>20\d{2})\s?[年년]\s?)?(?P<month>\d{1,2})\s?[月월]\s?(?P<day>\d{1,2})\s?[日일号]?,?\s?",
-            rf"(?:(?P<half>{_CJK_HALF})\s?)?(?P<hour>\d{{1,2}})\s?[:時시点]\s?(?P<minute>\d{{2}})?{_ZONE}",
-        ),
-        ("weekday-month-day", rf"{_DAYNAME}{_MONTH}\s{_DAY}(?:,?\s{_YEAR})?{_TIME}"),
-        ("month-day", rf"{_MONTH}\s{_DAY}(?:,?\s{_YEAR})?{_TIME}"),
-        ("day-month", rf"{_DAYNAME}?{_DAY}\s(?:de\s)?{_MONTH}(?:(?:\sde|,)?\s{_YEAR})?{_TIME}"),
-        (
-            "clock-on-date",
-            rf"{_CLOCK}\s(?:on|am|el|le)\s(?:{_DAY}\s{_MONTH}",
-            rf"|(?P<month2>[A-Za-z]{{3,9}})\s(?P<day2>\d{{1,2}})(?:st|nd|rd|th)?)(?:,?\s{_YEAR})?{_ZONE}",
-        ),
-        ("clock-on-weekday", rf"{_CLOCK}{_ZONE},?\s(?:on\s)?{_WEEKDAY}"),
-        ("weekday-clock", rf"(?:next\s|on\s)?{_DAYNAME}(?:at\s)?{_CLOCK}{_ZONE}"),
-        ("weekday", rf"(?:next\s|on\s)?{_WEEKDAY}"),
-        ("tomorrow-clock", rf"(?P<tomorrow>tomorrow|today),?\s(?:at\s)?{_CLOCK}{_ZONE}"),
-        ("clock-tomorrow", rf"{_CLOCK}{_ZONE},?\s(?P<tomorrow>tomorrow|today)\b"),
-        ("midnight", rf"(?P<midnight>midnight|noon)\b{_ZONE}"),
-        ("clock", rf"(?:(?P<half2>{_CJK_HALF})\s?)?{_CLOCK}{_ZONE}"),
-    )
+_FORMS: tuple[tuple[str, ...], ...] = (
+    (
+        "iso",
+        rf"{_YEAR}[-/](?P<month>\d{{1,2}})[-/](?P<day>\d{{1,2}})(?:(?:T|\sat\s|,?\s)",
+        rf"{_DIGITS}(?::(?P<second>\d{{2}}(?:[.,]\d{{1,9}})?))?{_ZONE})?",
+    ),
+    ("month-day-clock", rf"(?P<month>\d{{2}})-(?P<day>\d{{2}})[ T]{_DIGITS}(?::(?P<second>\d{{2}}))?{_ZONE}"),
+    ("us-date", rf"(?P<month>\d{{1,2}})/(?P<day>\d{{1,2}})(?:/(?P<year>(?:20)?\d{{2}}))?(?!\d){_TIME}"),
+    (
+        "cjk-date",
+        r"(?:(?P<year>20\d{2})\s?[年년]\s?)?(?P<month>\d{1,2})\s?[月월]\s?(?P<day>\d{1,2})\s?[日일号]?,?\s?",
+        rf"(?:(?P<half>{_CJK_HALF})\s?)?(?P<hour>\d{{1,2}})\s?[:時시点]\s?(?P<minute>\d{{2}})?{_ZONE}",
+    ),
+    ("weekday-month-day", rf"{_DAYNAME}{_MONTH}\s{_DAY}(?:,?\s{_YEAR})?{_TIME}"),
+    ("month-day", rf"{_MONTH}\s{_DAY}(?:,?\s{_YEAR})?{_TIME}"),
+    ("day-month", rf"{_DAYNAME}?{_DAY}\s(?:de\s)?{_MONTH}(?:(?:\sde|,)?\s{_YEAR})?{_TIME}"),
+    (
+        "clock-on-date",
+        rf"{_CLOCK}\s(?:on|am|el|le)\s(?:{_DAY}\s{_MONTH}",
+        rf"|(?P<month2>[A-Za-z]{{3,9}})\s(?P<day2>\d{{1,2}})(?:st|nd|rd|th)?)(?:,?\s{_YEAR})?{_ZONE}",
+    ),
+    ("clock-on-weekday", rf"{_CLOCK}{_ZONE},?\s(?:on\s)?{_WEEKDAY}"),
+    ("weekday-clock", rf"(?:next\s|on\s)?{_DAYNAME}(?:at\s)?{_CLOCK}{_ZONE}"),
+    ("weekday", rf"(?:next\s|on\s)?{_WEEKDAY}"),
+    ("tomorrow-clock", rf"(?P<tomorrow>tomorrow|today),?\s(?:at\s)?{_CLOCK}{_ZONE}"),
+    ("clock-tomorrow", rf"{_CLOCK}{_ZONE},?\s(?P<tomorrow>tomorrow|today)\b"),
+    ("midnight", rf"(?P<midnight>midnight|noon)\b{_ZONE}"),
+    ("clock", rf"(?:(?P<half2>{_CJK_HALF})\s?)?{_CLOCK}{_ZONE}"),
 )
+
+
+@cache
+def _forms() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Compiled when the first moment is read: few commands of the CLI read one."""
+    return tuple((name, re.compile("".join(parts), re.I)) for name, *parts in _FORMS)
 
 
 def read_moment(text: str, pos: int = 0) -> tuple[When, int, str] | None:
     """The moment written at `pos`: its value, where it ends, and the name of its form."""
-    for name, form in _FORMS:
+    for name, form in _forms():
         if (match := form.match(text, pos)) and (when := _moment(match)) is not None:
             return when, match.end(), name
     return None

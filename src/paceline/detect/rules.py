@@ -9,6 +9,7 @@ credits or wait" names money and time, and the window decides.
 import re
 from collections.abc import Iterable
 from enum import IntEnum
+from functools import cache
 from itertools import islice
 from typing import Literal
 
@@ -58,22 +59,29 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     `body_only`: words so plain that they count only where all of the text is an error's own.
     `needs`: words without one of which it cannot fire.
     `unless`: the core does not count where this is found in the same text.
+    All three patterns are sources, for `pattern`: most runs need few of them.
     """
 
     name: str
     kind: Kind
     stage: Stage
-    strict: re.Pattern[str]
-    loose: re.Pattern[str]
+    strict: str
+    loose: str
     needs: frozenset[str]
     body_only: bool = False
-    unless: re.Pattern[str] | None = None
+    unless: str | None = None
     not_for: frozenset[str] = frozenset()
     window: str | None = None
     reach: Reach | None = None
     cause: Cause | None = None
     short_wait: float | None = None
     long_wait: float | None = None
+
+
+@cache
+def pattern(source: str) -> re.Pattern[str]:
+    """What a rule looks for. Compiled when it is first needed: all of them together take as long as the CLI's start."""
+    return re.compile(source, re.I | re.M)
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,11 +148,11 @@ def rule(
         name=name,
         kind=kind,
         stage=STAGE_OF[kind] if stage is None else stage,
-        strict=re.compile(bare if anywhere else f"{_LEFT}(?:{led}){right}", re.I | re.M),
-        loose=re.compile(bare, re.I | re.M),
+        strict=bare if anywhere else f"{_LEFT}(?:{led}){right}",
+        loose=bare,
         needs=needed_words(bare.casefold()),
         body_only=body_only,
-        unless=re.compile(_spaced(unless), re.I) if unless else None,
+        unless=_spaced(unless) if unless else None,
         not_for=frozenset(not_for),
         window=window,
         reach=reach,
@@ -162,17 +170,17 @@ def first_match(rules: Iterable[Rule], text: str, *, provider: str, loose: bool)
             continue
         if not any(word in low for word in candidate.needs):
             continue
-        found = candidate.loose.search(text) if loose else _strictly(candidate, text)
-        if found and not (candidate.unless and candidate.unless.search(text)):
+        found = pattern(candidate.loose).search(text) if loose else _strictly(candidate, text)
+        if found and not (candidate.unless and pattern(candidate.unless).search(text)):
             return Match(rule=candidate, sentence=_sentence(text, found.start(), found.end()))
     return None
 
 
 def _strictly(candidate: Rule, text: str) -> re.Match[str] | None:
     """The rule as a sentence of its own. Only where its core stands is looked at closely: that keeps time linear."""
-    for core in islice(candidate.loose.finditer(text), MAX_PLACES):
+    for core in islice(pattern(candidate.loose).finditer(text), MAX_PLACES):
         start, end = max(0, core.start() - BEFORE), core.end() + AFTER
-        if found := candidate.strict.search(text, start, end):
+        if found := pattern(candidate.strict).search(text, start, end):
             return found
     return None
 

@@ -12,7 +12,11 @@ PREFIX = "control."
 
 def send(store: Store, command: str, *, now: float, scope: str | None = None, **fields: object) -> None:
     """Leave a command for the engine that leads, or the next one."""
-    store.append_events([Event(PREFIX + command, now, scope, None, fields)])
+    store.append_events([event_of(command, now=now, scope=scope, **fields)])
+
+
+def event_of(command: str, *, now: float, scope: str | None = None, **fields: object) -> Event:
+    return Event(PREFIX + command, now, scope, None, fields)
 
 
 def carry_out(governor: Governor, commands: Sequence[StoredEvent], now: float) -> list[str]:

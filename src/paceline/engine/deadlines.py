@@ -1,41 +1,156 @@
-"""The gentlest pace that makes a campaign's deadline, from how long its tries have taken."""
+"""The gentlest pace that makes a campaign's deadline, from how long its units took and what its windows hold.
+
+Here: how many sessions at once are enough. Never here: which of them start; the Governor is told the pace.
+"""
 
 import math
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
-from paceline.store import Campaign, UnitCounts
+import msgspec
+
+from paceline.core import Governor, ScopeStatus, WindowStatus
+from paceline.core.pacing import Pace
+from paceline.engine.lines import Lines
+from paceline.engine.sessions import LiveSession
+from paceline.store import Campaign, Settled, Store, Unit, UnitCounts
 
 MARGIN = 1.2
 """Tries differ in length, and some are repeated."""
 WEIGHT_OF_NEWS = 0.2
+MOST_REMEMBERED = 1000
+ROUNDING = 1e-9
+
+Key = tuple[str, float]
+
+
+class Quota(msgspec.Struct, frozen=True):
+    """What campaigns may use of a window, in seconds of sessions: `left` until `resets_at`, then `size` a period."""
+
+    left: float
+    resets_at: float
+    size: float
+    length: float
+
+    def usable(self, sessions: float, now: float, until: float) -> float:
+        """What so many sessions at once get out of it; once it is spent they wait for the reset."""
+        first = min(until, self.resets_at) - now
+        periods, rest = divmod(max(0.0, until - self.resets_at), self.length)
+        later = periods * min(self.size, sessions * self.length) + min(self.size, sessions * rest)
+        return min(self.left, sessions * first) + later
 
 
 class Deadlines:
-    """Remembers the mean length of tries by campaign."""
+    """Remembers what a unit of each campaign takes, in all its tries."""
 
-    def __init__(self) -> None:
-        self._mean_seconds: dict[str, float] = {}
+    def __init__(self, store: Store, governor: Governor, lines: Lines) -> None:
+        self._store = store
+        self._governor = governor
+        self._lines = lines
+        self._mean_seconds: dict[Key, float | None] = {}
+        self._unfinished: dict[str, float] = {}
+        self._paced: set[str] = set()
 
-    def on_try(self, campaign: str, seconds: float) -> None:
-        mean = self._mean_seconds.get(campaign, seconds)
-        self._mean_seconds[campaign] = mean + WEIGHT_OF_NEWS * (seconds - mean)
+    def on_tries(self, ended: Iterable[tuple[LiveSession, Settled]], campaigns: Iterable[Campaign], now: float) -> None:
+        """Before their slots are given on: at the pace that they teach."""
+        for session, record in ended:
+            self.on_try(session.campaign, session.unit, now, is_done=record.settlement.step == "succeed")
+        self.set_paces(campaigns, now)
 
-    def sessions_needed(self, campaign: Campaign, counts: UnitCounts, now: float) -> int | None:
-        """How many at once make it; None for flat out: no deadline, a missed one, or nothing known yet."""
-        mean = self._mean_seconds.get(campaign.name)
-        if campaign.deadline is None or campaign.deadline <= now or mean is None:
+    def on_try(self, campaign: Campaign, unit: Unit, now: float, *, is_done: bool) -> None:
+        """A try has ended. What the unit took is known once it is done."""
+        if campaign.deadline is None:
+            return
+        seconds = self._unfinished.pop(unit.id, 0.0) + now - (now if unit.started_at is None else unit.started_at)
+        if is_done:
+            mean = self._mean(campaign)
+            self._mean_seconds[_key(campaign)] = seconds if mean is None else mean + WEIGHT_OF_NEWS * (seconds - mean)
+        else:
+            self._unfinished[unit.id] = seconds
+
+    def set_paces(
+        self, campaigns: Iterable[Campaign], now: float, counts: Mapping[str, UnitCounts] | None = None
+    ) -> None:
+        """Hold those that need not run flat out to be done in time to as many sessions as make it."""
+        dated = [campaign for campaign in campaigns if campaign.deadline is not None]
+        if dated and counts is None:
+            counts = self._store.counts()
+        paces = {each.name: self.pace(each, (counts or {}).get(each.name, UnitCounts()), now) for each in dated}
+        for name in self._paced | paces.keys():
+            self._governor.set_pace(f"campaign:{name}", paces.get(name), now=now)
+        self._paced = set(paces)
+
+    def pace(self, campaign: Campaign, counts: UnitCounts, now: float) -> Pace | None:
+        """None for flat out: no deadline, a missed one, one that cannot be made, or nothing known yet."""
+        units, deadline = counts.todo + counts.running, campaign.deadline
+        if deadline is None or deadline <= now or not units:
             return None
-        work = (counts.todo + counts.running) * mean * MARGIN
-        return max(1, math.ceil(work / (campaign.deadline - now)))
+        mean = self._mean(campaign)
+        if mean is None:
+            return None
+        work = units * mean * MARGIN
+        needed = _needed(work, units, self._quotas(campaign, now) or [[]], now, deadline)
+        if needed is None:
+            return None
+        return Pace(needed, _words(deadline, units, mean, needed), deadline - work / needed)
 
-    def most_to_start(
-        self, campaigns: Iterable[Campaign], counts: Mapping[str, UnitCounts], now: float
-    ) -> dict[str, int]:
-        """How many more may start of campaigns that need not run flat out to be done in time."""
-        most: dict[str, int] = {}
-        for campaign in campaigns:
-            count = counts.get(campaign.name, UnitCounts())
-            needed = self.sessions_needed(campaign, count, now)
-            if needed is not None:
-                most[campaign.name] = max(0, needed - count.running)
-        return most
+    def _quotas(self, campaign: Campaign, now: float) -> list[list[Quota]]:
+        """What is known of the windows of each account that it runs on."""
+        return [
+            [
+                quota
+                for scope in scopes
+                if (status := self._governor.status(scope, now=now)) is not None
+                for window in status.windows
+                if (quota := _quota(status, window, now)) is not None
+            ]
+            for scopes in self._lines.paths(campaign)
+        ]
+
+    def _mean(self, campaign: Campaign) -> float | None:
+        """As remembered, else from the units that were done before this engine started."""
+        key = _key(campaign)
+        if key not in self._mean_seconds:
+            done = self._store.units(campaign=campaign.name, state="done", limit=MOST_REMEMBERED).units
+            took = [u.ended_at - u.started_at for u in done if u.ended_at is not None and u.started_at is not None]
+            self._mean_seconds[key] = sum(took) / len(took) if took else None
+        return self._mean_seconds[key]
+
+
+def _needed(work: float, units: int, quotas: Sequence[Sequence[Quota]], now: float, deadline: float) -> int | None:
+    """The fewest at once that get the work done, though windows close on the way; None if all cannot."""
+
+    def done_by(sessions: int) -> float:
+        each, flat = sessions / len(quotas), sessions / len(quotas) * (deadline - now)
+        return sum(min((q.usable(each, now, deadline) for q in account), default=flat) for account in quotas)
+
+    fewest = max(1, math.ceil(work / (deadline - now)))
+    choices = range(fewest, units + 1)
+    found = bisect_left(choices, work * (1 - ROUNDING), key=done_by)
+    return choices[found] if found < len(choices) else None
+
+
+def _key(campaign: Campaign) -> Key:
+    """One that was deleted and added again under its name is another."""
+    return campaign.name, campaign.created_at
+
+
+def _quota(status: ScopeStatus, window: WindowStatus, now: float) -> Quota | None:
+    if window.holds_seconds is None or window.length is None:
+        return None
+    size = window.holds_seconds * (1.0 - status.reserve)
+    resets_at = max(now, window.expected_reset if window.expected_reset is not None else now)
+    left = 0.0 if window.state == "closed" else max(0.0, size - (window.best_ratio or 0.0) * window.holds_seconds)
+    return Quota(left, resets_at, size, window.length)
+
+
+def _words(deadline: float, units: int, mean: float, needed: int) -> str:
+    when = f"{datetime.fromtimestamp(deadline, UTC):%Y-%m-%d %H:%M} UTC"
+    left = "1 unit is" if units == 1 else f"{units} units are"
+    enough = "1 session at a time makes it" if needed == 1 else f"{needed} sessions at once make it"
+    return f"held to the pace of its deadline, {when}: {left} left, about {_span(mean)} each, and {enough}"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -75,7 +75,6 @@ class Engine:
         self._granted: list[str] = []
         self._listeners = Listeners()
         self._live: dict[str, LiveSession] = {}
-        self._deadlines = Deadlines()
         self._campaigns: dict[str, Campaign] = {}
         self._news: list[Event] = []
         self._canaries: set[str] = set()
@@ -96,6 +95,7 @@ class Engine:
         self.limiter = Limiter.over(governor, clock=self.clock, usage=self._usage, others=self._hear)
         self.limiter.measures = self.measures
         self._lines = Lines(governor, self.settings.accounts, self._owner)
+        self._deadlines = Deadlines(self.store, governor, self._lines)
         self._parking = Parking(governor)
         self._settling = Settling(self.settings, self._lines, self._parking)
         self._outside = OutsideSlots(self.store, governor, self.tell, self.measures)
@@ -257,7 +257,7 @@ class Engine:
         self.governor.adopt(ticket, now=now)
         session = self._session(unit, campaign, account, ticket, handle)
         self._live[unit.id] = session
-        told = session.read(now)  # most of it was reported by the engine that went
+        told = session.catch_up(now)  # most of it was reported by the engine that went
         self._take_signals(session, [signal for signal in told if isinstance(signal, LASTING)], now)
 
     # -- commands and leases -------------------------------------------------------------------
@@ -317,10 +317,13 @@ class Engine:
             self._executor.kill(session.handle)
 
     def _take_signals(self, session: LiveSession, signals: Sequence[Signal], now: float) -> None:
+        if (tokens := session.new_tokens()) > 0:
+            self.governor.count_tokens(session.ticket.id, tokens, now=now)
         for signal in signals:
             self._report(session, signal, now)
             session.judge(signal, now)
         session.check_retries(now)
+        session.leave_reserve(self.governor.reserve_reached(session.ticket.id, now=now))
         if session.check_payer() and session.ending is not None:
             self._report(session, BillingStop(detail=session.ending.reason), now)
 
@@ -347,11 +350,10 @@ class Engine:
             self._hear_governor(now)  # that a window has closed is told before what became of its units
             self._save(now)
         self._store_settled([record for _, record in settled], now)
+        self._deadlines.on_tries(settled, self._campaigns.values(), now)
         for session, record in settled:
             self._executor.settle(session.handle)
             del self._live[session.unit.id]
-            if record.settlement.step == "succeed":
-                self._deadlines.on_try(session.campaign.name, now - (session.unit.started_at or now))
             has_worked = record.settlement.step in ("succeed", "quarantine")
             give_up = self.governor.release if has_worked else self.governor.abandon
             give_up(session.ticket.id, now=now)
@@ -361,7 +363,8 @@ class Engine:
 
         Untold, the next unit would run into the same wall at once.
         """
-        if outcome.ending == "parked" and self._parking.opens_at(session.ticket.scopes, now) is None:
+        is_told = outcome.resume_at is not None or self._parking.opens_at(session.ticket.scopes, now) is not None
+        if outcome.ending == "parked" and not is_told:
             self._report(session, QuotaClosed(ticket=session.ticket.id, source="backoff"), now)
         elif outcome.ending == "account_stopped":
             self._report(session, BillingStop(detail=outcome.reason), now)
@@ -376,9 +379,8 @@ class Engine:
 
     def _fit_lines(self, now: float) -> None:
         campaigns = those_that_may_start(self._campaigns, self._live.values())
-        dated = [campaign for campaign in campaigns if campaign.deadline is not None]
-        most = self._deadlines.most_to_start(dated, self.store.counts(), now) if dated else {}
-        self._lines.fit(campaigns, self.store.claimable(), now, most)
+        self._deadlines.set_paces(campaigns, now)
+        self._lines.fit(campaigns, self.store.claimable(), now)
 
     def _hear(self, effect: Effect) -> None:
         """The Governor has something for us, at any moment: the pass sees to it; who waits in a call hears it now."""

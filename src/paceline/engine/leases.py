@@ -128,12 +128,12 @@ class Leases:
         await self._stored()
         return renewed
 
-    async def release(self, slot_id: str) -> bool:
-        """Give the slot back; whether there was one to give. Harmless when repeated."""
+    async def release(self, slot_id: str, *, was_used: bool = True) -> bool:
+        """Give the slot back; whether there was one to give. From one that was not used nothing is learnt."""
         self._check_open()
         now = self._clock.now()
         slot = self._outside.find(slot_id)
-        was_held = slot is not None and slot.lease is not None and self._outside.let_go(slot_id, now)
+        was_held = slot is not None and slot.lease is not None and self._outside.let_go(slot_id, now, was_used=was_used)
         self._attend(now)
         await self._stored()
         return was_held
@@ -145,6 +145,11 @@ class Leases:
         self._outside.report(slot, signal, now)
         self._attend(now)
         return slot
+
+    def report_scope(self, scope: str, signal: AnySignal) -> None:
+        """What a program knows of a scope, without a slot."""
+        self._limiter.report(scope, signal)
+        self._outside.learnt()
 
     def close(self) -> None:
         """Nobody waits any longer. What is held stays in the store, for who leads next."""

@@ -6,7 +6,6 @@ where a slot opens. Here: which tickets to keep in line. Never here: units, proc
 
 import math
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -45,14 +44,8 @@ class Lines:
         self._troubles: dict[tuple[str, str], Deferred] = {}
         self._count = 0
 
-    def fit(
-        self,
-        campaigns: Iterable[Campaign],
-        claimable: Mapping[tuple[str, str | None], int],
-        now: float,
-        most: Mapping[str, int] | None = None,
-    ) -> None:
-        """As many tickets in line as there are units to fill them with, up to a few, or to `most` of a campaign."""
+    def fit(self, campaigns: Iterable[Campaign], claimable: Mapping[tuple[str, str | None], int], now: float) -> None:
+        """As many tickets in line as there are units to fill them with, up to a few."""
         longest = max(SHORTEST_LINE, self._governor.get_limit(SESSIONS) or 0)
         wanted: list[Line] = []
         kept: set[tuple[str, str]] = set()
@@ -64,11 +57,7 @@ class Lines:
                     continue
                 kept.add((campaign.name, account_name))
                 units = claimable.get((campaign.name, None), 0) + claimable.get((campaign.name, account_name), 0)
-                target = min(units, longest, (most or {}).get(campaign.name, units))
-                if campaign.state != "active":
-                    target = 0
-                elif units and not target:
-                    self._troubles[campaign.name, account_name] = _paced(campaign)
+                target = min(units, longest) if campaign.state == "active" else 0
                 for ticket_id in list(line.waiting)[target:]:
                     self.give_back(ticket_id, now)
                 wanted += [line] * (target - len(line.waiting))
@@ -146,6 +135,13 @@ class Lines:
         parts = (account.provider, account.name, campaign.model)
         return (*own, *path_scopes("/".join(part for part in parts if part)))
 
+    def paths(self, campaign: Campaign) -> list[tuple[str, ...]]:
+        """What its sessions occupy on each of the accounts that it names and that there are."""
+        if not campaign.accounts:
+            return [self.scopes(campaign, None)]
+        known = [self._accounts[name] for name in campaign.accounts if name in self._accounts]
+        return [self.scopes(campaign, account) for account in known]
+
     def _line_without_trouble(self, campaign: Campaign, account_name: str, now: float) -> Line | None:
         """One campaign that cannot be placed must not hold up the others: it waits, and says why."""
         try:
@@ -195,17 +191,10 @@ class Lines:
         if line.account is None:
             return 0.0
         status = self._governor.status(f"{line.account.provider}/{line.account.name}", now=now)
-        return max((window.used_ratio or 0.0 for window in status.windows), default=0.0) if status else 0.0
+        return max((window.best_ratio or 0.0 for window in status.windows), default=0.0) if status else 0.0
 
 
 def split_line(line: str) -> tuple[str, str]:
     """The campaign and the account in the name of a line; only campaigns may have spaces in their names."""
     campaign, _, account = line.rpartition(" ")
     return campaign, account
-
-
-def _paced(campaign: Campaign) -> Deferred:
-    """As many of it run as make its deadline, and none may start."""
-    deadline = datetime.fromtimestamp(campaign.deadline or 0.0, UTC)
-    detail = f"held to the pace of its deadline, {deadline:%Y-%m-%d %H:%M} UTC"
-    return Deferred("", "pacing", f"campaign:{campaign.name}", detail)

@@ -1,7 +1,8 @@
 """What a person orders: checked here, stored as events that the engine carries out, and answered with values.
 
-CLI and API give their orders through these functions, so both refuse the same in the same words. An order takes
-effect when a leading engine reads it (`Engine.obey` at once, else its next pass). Never here: printing, or HTTP.
+CLI and API give their orders through these functions, so both refuse the same in the same words. An order is stored
+whole or not at all, and takes effect when a leading engine reads it (`Engine.obey` at once, else its next pass).
+Never here: printing, or HTTP.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,9 +36,8 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
 
 def add_plan(store: Store, plan: Plan, *, update: bool, now: float) -> Added:
     """A plan that was checked becomes a campaign, or more units of one."""
-    added = store.add_campaign(plan.campaign, plan.units, update=update, now=now)
-    control.send(store, "campaigns", now=now)
-    return added
+    news = [control.event_of("campaigns", now=now)]
+    return store.add_campaign(plan.campaign, plan.units, update=update, now=now, events=news)
 
 
 def check_not_cancelled(store: Store, name: str) -> None:
@@ -60,8 +60,9 @@ def cancel_campaign(store: Store, name: str, *, now: float) -> Cancelled:
     """All that is not done is given up for good. What runs is ended by the engine that leads, if one does."""
     campaign = find_campaign(store, name)
     counts = store.counts()[name]
-    running = store.cancel_units(campaign.name, now=now)
-    _set_state(store, [campaign], "cancelled", now)
+    with store.together():
+        running = store.cancel_units(campaign.name, now=now)
+        _set_state(store, [campaign], "cancelled", now)
     units = counts.todo + counts.running + counts.held + counts.quarantined
     return Cancelled(units=units, running=tuple(running))
 
@@ -69,8 +70,9 @@ def cancel_campaign(store: Store, name: str, *, now: float) -> Cancelled:
 def retry_campaign(store: Store, name: str, *, now: float) -> int:
     """Held and quarantined units are tried again; how many."""
     campaign = _not_cancelled(find_campaign(store, name))
-    count = store.retry_units(campaign.name)
-    control.send(store, "campaigns", now=now)
+    with store.together():
+        count = store.retry_units(campaign.name)
+        control.send(store, "campaigns", now=now)
     return count
 
 
@@ -82,17 +84,17 @@ def change_campaign(
     since = now if changes.get("deadline") is not None else 0.0
     changed = check_campaign(campaign, changes, settings, now=since)
     if changed != campaign:
-        store.set_campaign(changed)
-        control.send(store, "campaigns", now=now)
+        _replace(store, [changed], now)
     return changed
 
 
 def delete_campaign(store: Store, name: str, *, now: float) -> None:
     """Forget it with all its units; refused while one of them runs."""
     campaign = find_campaign(store, name)
-    store.delete_campaign(campaign.name)
-    control.send(store, "campaigns", now=now)
-    control.send(store, "reset", now=now, scope=f"{CAMPAIGN}{name}")
+    with store.together():
+        store.delete_campaign(campaign.name)
+        control.send(store, "campaigns", now=now)
+        control.send(store, "reset", now=now, scope=f"{CAMPAIGN}{name}")
 
 
 def _chosen(store: Store, names: Sequence[str] | None) -> list[Campaign]:
@@ -109,11 +111,16 @@ def _not_cancelled(campaign: Campaign) -> Campaign:
 
 def _set_state(store: Store, campaigns: Iterable[Campaign], state: CampaignState, now: float) -> list[str]:
     changed = [campaign for campaign in campaigns if campaign.state != state]
-    for campaign in changed:
-        store.set_campaign(msgspec.structs.replace(campaign, state=state))
     if changed:
-        control.send(store, "campaigns", now=now)
+        _replace(store, [msgspec.structs.replace(campaign, state=state) for campaign in changed], now)
     return [campaign.name for campaign in changed]
+
+
+def _replace(store: Store, campaigns: Iterable[Campaign], now: float) -> None:
+    with store.together():
+        for campaign in campaigns:
+            store.set_campaign(campaign)
+        control.send(store, "campaigns", now=now)
 
 
 # -- capacity ------------------------------------------------------------------------------------
@@ -165,17 +172,17 @@ def restore_scope(store: Store, settings: Settings, scope: str, *, known: Iterab
     """Forget what was learnt of it, and lift a hold. `known` are scopes besides those of settings and campaigns."""
     pattern = ScopePattern(scope)
     _check_known(store, settings, pattern, known)
-    control.send(store, "restore", now=now, scope=pattern.text)
-    if pattern.is_exact:
-        control.send(store, "lift", now=now, scope=pattern.text)
+    with store.together():
+        control.send(store, "restore", now=now, scope=pattern.text)
+        if pattern.is_exact:
+            control.send(store, "lift", now=now, scope=pattern.text)
     return pattern.text
 
 
 def _limit_campaign(store: Store, scope: str, limit: int | None, now: float) -> None:
     """A campaign keeps its own limit, so that it is one in plan, list and scope."""
     campaign = find_campaign(store, scope.removeprefix(CAMPAIGN))
-    store.set_campaign(msgspec.structs.replace(campaign, max_sessions=limit))
-    control.send(store, "campaigns", now=now)
+    _replace(store, [msgspec.structs.replace(campaign, max_sessions=limit)], now)
 
 
 def _check_known(store: Store, settings: Settings, pattern: ScopePattern, others: Iterable[str]) -> None:

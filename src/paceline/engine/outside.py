@@ -71,6 +71,7 @@ class OutsideSlots:
         self._lost: dict[str, None] = {}
         self._unsaved: dict[str, None] = {}
         self._token = self._reserved_tokens = 0
+        self._has_learnt = False
         self.on_granted: Callable[[StoredSlot], object] = lambda slot: None
 
     def recover(self, now: float) -> None:
@@ -145,6 +146,11 @@ class OutsideSlots:
     def report(self, slot: StoredSlot, signal: AnySignal, now: float) -> None:
         """What the slot's provider answered."""
         self._report(slot.scopes[-1], replace(signal, ticket=ticket_of(slot).id), now)
+        self.learnt()
+
+    def learnt(self) -> None:
+        """The Governor was told something by a program outside: it is stored when the pass goes by."""
+        self._has_learnt = True
 
     def _report(self, scope: str, signal: AnySignal, now: float) -> None:
         self._governor.report(scope, signal, now=now)
@@ -195,6 +201,9 @@ class OutsideSlots:
                 self.let_go(slot.id, now)
             elif slot.granted_at is None and (why := self.why(slot, now)) != slot.waiting:
                 self._keep(replace(slot, waiting=why))
+        if self._has_learnt:
+            save_governor(self._store, self._governor)
+            self._has_learnt = False
         self.save()
 
     # -- commands of programs on this machine --------------------------------------------------------

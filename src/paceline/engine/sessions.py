@@ -61,6 +61,7 @@ class LiveSession:
         self.stop_asked_at: float | None = None
         self.is_alone_in_fresh_window = False
         self._tail = b""
+        self._counted_tokens = 0
         self._last_wait: float | None = None
 
     @property
@@ -102,6 +103,17 @@ class LiveSession:
             signals.append(Succeeded())
         return self._signed(signals)
 
+    def catch_up(self, now: float) -> list[Signal]:
+        """What one that was found again has said so far; its tokens were counted by whoever started it."""
+        signals = self.read(now)
+        self.new_tokens()
+        return signals
+
+    def new_tokens(self) -> int:
+        """How many it has told of since this was last asked."""
+        counted, self._counted_tokens = self._counted_tokens, self.reader.tokens or 0
+        return self._counted_tokens - counted
+
     def _signed(self, signals: list[Signal]) -> list[Signal]:
         """Those that concern us, with the ticket they came from."""
         ours = signals if self.has_payer else [each for each in signals if not isinstance(each, OF_A_LOGIN)]
@@ -120,6 +132,12 @@ class LiveSession:
                 self._end("refused", f"the platform's own limit ({signal.in_use}/{signal.limit})")
             case RateLimited() | Overloaded():
                 self._judge_refusal(signal, now)
+
+    def leave_reserve(self, reached: tuple[str, float] | None) -> None:
+        """Where nothing but a window's reserve is left, one whose conversation can be resumed waits for the reset."""
+        if reached is not None and self.conversation is not None:
+            window, resets_at = reached
+            self._end("parked", f"the rest of the {window} window is kept in reserve", resets_at)
 
     def check_retries(self, now: float) -> None:
         """Retries that say nothing new are no signals of their own, but they count."""

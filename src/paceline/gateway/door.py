@@ -7,14 +7,15 @@ uvicorn's application. Here too: time-outs and bounds on what a client sends, wh
 import asyncio
 from typing import Any, ClassVar, cast
 
+import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from paceline.gateway.entry import RequestHead
+from paceline.gateway.entry import ALLOWED_METHODS, RequestHead
 from paceline.gateway.exchange import Exchange
 from paceline.gateway.gateway import Gateway
-from paceline.gateway.heads import Header
+from paceline.gateway.heads import Header, header_lines
 from paceline.gateway.refusals import Refused
 from paceline.gateway.routes import PREFIX
 from paceline.gateway.sockets import keep_probing
@@ -22,6 +23,9 @@ from paceline.gateway.sockets import keep_probing
 LARGEST_HEAD_BYTES = 65_536
 MOST_CONNECTIONS = 20_000
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+NOT_ALLOWED = (
+    b"HTTP/1.1 405 Method Not Allowed\r\nallow: %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % ALLOWED_METHODS
+)
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -82,7 +86,7 @@ class FrontDoor(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         before, owed_body = self.cycle, self._body_since is not None
-        super().data_received(data)
+        self._feed(data)
         if self._head_since is not None:
             if self.cycle is before and not owed_body:  # else a head begins somewhere in it, behind another request
                 self._head_bytes += len(data)
@@ -90,6 +94,27 @@ class FrontDoor(HttpToolsProtocol):
                 self._turn_away(TOO_LARGE)
         elif self._body_since is not None:
             self._body_since = self._now()
+
+    def _feed(self, data: bytes) -> None:
+        """As uvicorn does, but for upgrades, after which its parser takes a body for another protocol."""
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """A server may: the request is read again as if it had not asked. CONNECT leaves nothing else to ask for."""
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        if method == b"CONNECT":
+            self._turn_away(NOT_ALLOWED)
+            return
+        kept = [header for header in self._raw_headers if header[0].lower() != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+        self._feed(b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self.url, version, header_lines(kept), rest))
 
     def check_time(self, now: float) -> None:
         """A client that dawdles over its head or its body is let go."""
@@ -137,6 +162,8 @@ class FrontDoor(HttpToolsProtocol):
             self._raw_headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return  # it is read again, without that
         self._head_since = None
         self._body_since = self._now()
         if self.url.startswith(PREFIX):
@@ -154,6 +181,8 @@ class FrontDoor(HttpToolsProtocol):
             cycle.upload.receive(body)
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._body_since = None
         cycle: object = self.cycle
         if not isinstance(cycle, Exchange):
@@ -173,8 +202,6 @@ class FrontDoor(HttpToolsProtocol):
             is_old=parser.get_http_version() == "1.0",
             keep_alive=parser.should_keep_alive(),
         )
-        if parser.should_upgrade():
-            exchange.refuse(Refused(400, "upgrade", "the gateway speaks HTTP/1.1 only: send no Upgrade header"))
         before = self.cycle
         self.cycle = cast("RequestResponseCycle", exchange)
         if before is None or before.response_complete:

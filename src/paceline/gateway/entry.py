@@ -11,14 +11,16 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from paceline.agents.launch import gateway_key
 from paceline.gateway.heads import HOP_BY_HOP, Header, header_lines, named_by_connection
 from paceline.gateway.refusals import Refused
-from paceline.gateway.routes import Routes, Way, session_name
+from paceline.gateway.routes import Routes, Way, account_name, session_name
 from paceline.protocols import Family, key_place, login_refusal, presented_key, with_key
 from paceline.protocols.keys import Place, PresentedKey
 from paceline.settings import AccountSettings
 
 LONGEST_MAX_WAIT_SECONDS = 86400.0
+ALLOWED_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _OURS = b"x-paceline-"
 _KEY_HEADERS = frozenset({b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key"})
 _READ_HERE = frozenset({b"host", b"origin", b"sec-fetch-site", b"expect"})
@@ -69,8 +71,10 @@ class Gate:
         environ: Mapping[str, str],
         hosts: frozenset[str] | None,
     ) -> None:
+        accounts = list(accounts)
         self._routes = Routes(accounts)
         self._token = token.encode()
+        self._account_keys = {account.name: gateway_key(token, account.name).encode() for account in accounts}
         self._environ = environ
         self._hosts = None if hosts is None else {host.lower().encode() for host in hosts}
 
@@ -80,11 +84,14 @@ class Gate:
 
     def admit(self, head: RequestHead) -> Call:
         """The request as it goes on, or `Refused`."""
+        if head.method == "TRACE":  # it would show what the gateway puts in
+            raise Refused(405, "method_not_allowed", "TRACE is not served by the gateway")
         told = _SortedHeaders(head.headers)
         self._check_origin(told.read)
         presented = _presented(told.keys, head.target)
-        place = self._check_token(told.ours, presented)
         path, mark, query = head.target.partition(b"?")
+        tokens = self._tokens_for(path)
+        place = _check_token(tokens, told.ours, presented)
         way = self._routes.follow(path)
         target = way.path + mark + query
         if place is None:
@@ -103,7 +110,7 @@ class Gate:
             expects_continue=told.read.get(b"expect", b"").lower() == b"100-continue",
             session=way.session,
         )
-        if self._token in call.head:
+        if any(token in call.head for token in tokens):
             raise Refused(400, "stray_token", "Paceline's token stands where it would be sent on: leave it out there")
         if told.ours:
             call.session = _session(told.ours) or way.session
@@ -121,19 +128,10 @@ class Gate:
         if (origin and not is_own_page) or read.get(b"sec-fetch-site", b"").lower() == b"cross-site":
             raise Refused(403, "web_page", "requests from web pages are not served by the gateway")
 
-    def _check_token(self, ours: dict[bytes, bytes], presented: list[PresentedKey]) -> Place | None:
-        """Where the token stands in place of a key; None: beside a key of the client's own. Nowhere: `Refused`."""
-        for key in presented:
-            if hmac.compare_digest(key.value, self._token):
-                return key.place
-        if hmac.compare_digest(ours.get(b"x-paceline-token", b""), self._token):
-            return None
-        raise Refused(
-            401,
-            "invalid_token",
-            "the gateway wants Paceline's token (`paceline token`) in place of the API key, "
-            "or in x-paceline-token beside a key of your own",
-        )
+    def _tokens_for(self, path: bytes) -> tuple[bytes, ...]:
+        """What lets a request in: the daemon's token, and the one that sessions of the account are given."""
+        own = self._account_keys.get(account_name(path))
+        return (self._token,) if own is None else (self._token, own)
 
     def _key(self, account: AccountSettings) -> bytes:
         key = self._environ.get(account.key_env or "", "").strip()
@@ -176,6 +174,22 @@ class _SortedHeaders:
                 self.ours[name] = header[1].strip()
         if named:
             self.passed = [header for header in self.passed if header[0].lower() not in named]
+
+
+def _check_token(tokens: tuple[bytes, ...], ours: dict[bytes, bytes], presented: list[PresentedKey]) -> Place | None:
+    """Where one stands in place of a key; None: beside a key of the client's own. Nowhere: `Refused`."""
+    for token in tokens:
+        for key in presented:
+            if hmac.compare_digest(key.value, token):
+                return key.place
+        if hmac.compare_digest(ours.get(b"x-paceline-token", b""), token):
+            return None
+    raise Refused(
+        401,
+        "invalid_token",
+        "the gateway wants Paceline's token (`paceline token`) in place of the API key, "
+        "or in x-paceline-token beside a key of your own",
+    )
 
 
 def _is_chunked(transfer_encoding: bytes) -> bool:

@@ -15,7 +15,7 @@ from paceline.core.verdicts import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
 from paceline.gateway.answer import Answer
 from paceline.gateway.attempt import Attempt
-from paceline.gateway.entry import Call, RequestHead
+from paceline.gateway.entry import ALLOWED_METHODS, Call, RequestHead
 from paceline.gateway.heads import lowered
 from paceline.gateway.learning import ensure_pause
 from paceline.gateway.refusals import Refused
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-RESTART_SECONDS = 10.0
-"""What a client in line is told when the daemon stops: by then one that was only restarted serves again."""
 
 
 class ClientFlow(Protocol):
@@ -156,12 +154,14 @@ class Exchange:
                 raise
             self._refuse(self._fault)
         finally:
-            self._gateway.live.discard(self)
+            self._gateway.ended(self)
             self._client.serving = None
             if not self.response_complete:
                 self._client.transport.abort()
 
     async def _serve(self) -> None:
+        if self._gateway.is_stopping:
+            raise Refused(503, "stopping", "the daemon is stopping", retry_after=self._gateway.back_in)
         call = self._gateway.gate.admit(self._head)
         if call.expects_continue:
             self._client.transport.write(CONTINUE)
@@ -223,7 +223,7 @@ class Exchange:
             except InvalidInput as error:
                 raise Refused(400, "invalid_request", str(error)) from None
             except CapacityError as error:
-                raise Refused(503, "stopping", str(error), retry_after=RESTART_SECONDS) from None
+                raise Refused(503, "stopping", str(error), retry_after=gateway.back_in) from None
             if refused is None or self.response_complete:
                 return
 
@@ -288,6 +288,8 @@ class Exchange:
             attempt.give_up()
             self._attempt = None
         if broke is not None:
+            if slot is not None and attempt.head is not None:
+                learning.from_broken(call, slot, attempt.head)
             raise broke
         self._measure_try(attempt)
         return attempt
@@ -306,6 +308,8 @@ class Exchange:
         family = self._gateway.gate.family(self._head)
         body = error_body(family, refused.status, refused.code, str(refused))
         headers = [*error_headers(refused.status, refused.retry_after), (b"content-length", b"%d" % len(body))]
+        if refused.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers.append((b"allow", ALLOWED_METHODS))
         if not self.upload.is_complete:  # the client may never send the rest
             self.answer.keep_alive = False
         self.answer.begin(

@@ -36,6 +36,10 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """How often all of these are looked at."""
 
 
+RESTART_SECONDS = 10.0
+"""How long a daemon that was only restarted is away."""
+
+
 class Watched(Protocol):
     """What the timer looks at."""
 
@@ -68,6 +72,9 @@ class Gateway:
         self.connections: set[Watched] = set()
         self.gate = Gate(accounts, token=token, environ=environ, hosts=hosts)
         self._pools: dict[Origin, Pool] = {}
+        self._stops_at: float | None = None
+        self._quiet = asyncio.Event()
+        """Nobody is being served any more, and no more calls are taken."""
         self._timer = self.loop.call_later(self.timeouts.look, self._look)
 
     def pool(self, origin: Origin) -> Pool:
@@ -78,6 +85,44 @@ class Gateway:
             pool = Pool(origin, connect_seconds=timeouts.connect, idle_seconds=timeouts.pooled)
             self._pools[origin] = pool
         return pool
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stops_at is not None
+
+    @property
+    def back_in(self) -> float:
+        """When a client that is turned away now may find a daemon that serves it, in seconds."""
+        left = 0.0 if self._stops_at is None else self._stops_at - self.loop.time()
+        return max(0.0, left) + RESTART_SECONDS
+
+    def stop_taking(self, seconds: float) -> None:
+        """No more calls; those that run may go on for so long."""
+        if self._stops_at is None:
+            self._stops_at = self.loop.time() + seconds
+            self._tell_if_quiet()
+
+    def ended(self, exchange: Exchange) -> None:
+        self.live.discard(exchange)
+        self._tell_if_quiet()
+
+    async def finish(self, hurry: asyncio.Event) -> None:
+        """Until those that run have come to their end, their time is over, or somebody is in a hurry."""
+        assert self._stops_at is not None
+        over = [asyncio.ensure_future(event.wait()) for event in (self._quiet, hurry)]
+        try:
+            await asyncio.wait(
+                over, timeout=max(0.0, self._stops_at - self.loop.time()), return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            for each in over:
+                each.cancel()
+
+    def _tell_if_quiet(self) -> None:
+        if self._stops_at is not None and not self.live:
+            self._quiet.set()
 
     def close(self) -> None:
         """Hang up on everyone: clients that wait or are being served, and upstreams."""

@@ -9,7 +9,7 @@ from paceline.gateway.attempt import Attempt
 from paceline.gateway.entry import Call
 from paceline.gateway.upstream import AnswerHead
 from paceline.measures import Measures
-from paceline.protocols import signals_at_end, signals_of, with_pause
+from paceline.protocols import signals_at_end, signals_of, signals_of_broken, with_pause
 from paceline.slot import Slot
 
 BUDGET_EVERY_SECONDS = 0.1
@@ -56,6 +56,11 @@ class Learning:
         for signal in signals:
             slot.report(signal)
         return signals
+
+    def from_broken(self, call: Call, slot: Slot, head: AnswerHead) -> None:
+        """What an answer says that broke off after its head."""
+        for signal in signals_of_broken(call.way.detect_name, head.status, head.lowered, seen_at=self._clock.now()):
+            slot.report(signal)
 
 
 def ensure_pause(slot: Slot, signals: list[Signal]) -> None:

@@ -23,6 +23,8 @@ USUAL_BASE_URLS = {
 }
 """For accounts that name none."""
 MOST_WAYS = 4096
+LONGEST_KEPT_PATH = 512
+"""A longer one is followed anew each time: what is kept has a bound in bytes too."""
 LONGEST_SESSION_NAME = 200
 SESSION_MARK = b"~"
 """Clients that have a base URL but no headers of their own name their session in the path."""
@@ -67,9 +69,10 @@ class Routes:
         way = self._known.get(path)
         if way is None:
             way = self._explore(path)
-            if len(self._known) >= MOST_WAYS:
-                self._known.clear()
-            self._known[path] = way
+            if len(path) <= LONGEST_KEPT_PATH:
+                if len(self._known) >= MOST_WAYS:
+                    self._known.clear()
+                self._known[path] = way
         return way
 
     def family(self, path: bytes) -> Family:
@@ -109,14 +112,19 @@ class Routes:
         return account, self._origins[name]
 
 
+def account_name(path: bytes) -> str:
+    """The account that a path names, whether or not there is one."""
+    return path[len(PREFIX) :].partition(b"/")[0].decode("latin-1")
+
+
 def _split(path: bytes) -> tuple[str, str | None, bytes]:
     """The account's name, the session's where one follows (`/~SESSION`), and the rest from its slash on."""
-    name, slash, rest = path[len(PREFIX) :].partition(b"/")
+    _, slash, rest = path[len(PREFIX) :].partition(b"/")
     session = None
     if rest.startswith(SESSION_MARK):
         marked, slash, rest = rest.partition(b"/")
         session = unquote_to_bytes(marked.removeprefix(SESSION_MARK)).decode("utf-8", "replace")
-    return name.decode("latin-1"), session, slash + rest
+    return account_name(path), session, slash + rest
 
 
 def session_name(text: str, where: str) -> str:

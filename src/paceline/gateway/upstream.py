@@ -20,6 +20,8 @@ from paceline.gateway.sockets import keep_probing
 log = logging.getLogger("paceline.gateway")
 
 HTTP_PORT, HTTPS_PORT = 80, 443
+LARGEST_HEAD_BYTES = 65_536
+"""Of an answer; for its trailers the same."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +114,9 @@ class UpstreamConnection(asyncio.Protocol):
         self._reason = b""
         self._headers: list[Header] = []
         self._trailers: list[Header] = []
+        self._headless_bytes = 0
+        """What came without making a head whole."""
+        self._trailer_bytes = 0
         self._has_answered = False
         self._has_length = False
         self._is_reusable = False
@@ -192,6 +197,11 @@ class UpstreamConnection(asyncio.Protocol):
             if not self._is_whole:
                 self.break_off(f"its answer is not HTTP ({type(error).__name__})")
                 return
+        if self._receiver is None:
+            return  # broken off
+        if self._head is None:
+            self._headless_bytes += len(data)
+            self._check_size(self._headless_bytes)
         if self._is_whole:
             self._end(receiver)
         else:
@@ -240,6 +250,12 @@ class UpstreamConnection(asyncio.Protocol):
             self._headers.append((name, value))
         elif not self._is_whole:
             self._trailers.append((name, value))
+            self._trailer_bytes += len(name) + len(value)
+            self._check_size(self._trailer_bytes)
+
+    def _check_size(self, size: int) -> None:
+        if size > LARGEST_HEAD_BYTES:
+            self.break_off(f"the headers of its answer have more than {LARGEST_HEAD_BYTES // 1024} KiB")
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -247,6 +263,9 @@ class UpstreamConnection(asyncio.Protocol):
             self._is_reusable = False  # a second answer to one request
             return
         if status < 200:
+            return
+        self._check_size(sum([len(name) + len(value) for name, value in self._headers]))
+        if self._receiver is None:
             return
         self._is_reusable = self._parser.should_keep_alive()
         lower = lowered(self._headers)

@@ -34,6 +34,7 @@ from paceline.protocols import (
     scope_of,
     signals_at_end,
     signals_of,
+    signals_of_broken,
     with_pause,
 )
 
@@ -134,8 +135,12 @@ class Course:
         response.headers["x-paceline-waited-ms"] = str(round(waited * 1000))
         return signals_of(self._name, response.status_code, lowered(response.headers), b"", seen_at=now)
 
+    def broken_off(self, response: Response, now: float) -> list[Signal]:
+        """What an error says whose body did not come: its status and its headers did."""
+        return signals_of_broken(self._name, response.status_code, lowered(response.headers), seen_at=now)
+
     def at_end(self, status: int, headers: list[Header], reader: AnswerReader | None, now: float) -> list[Signal]:
-        """What a success says once it has been read to its end."""
+        """What a success says once it has been read to its end, or as far as was wanted."""
         return signals_at_end(self._name, status, headers, error=b"", reader=reader, seen_at=now)
 
     def judge(self, response: Response, now: float) -> tuple[list[Signal], bool]:

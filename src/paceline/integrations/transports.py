@@ -9,7 +9,7 @@ import functools
 import inspect
 import logging
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from types import ModuleType
 from typing import Any
@@ -72,7 +72,7 @@ class AsyncGate:
                     await ending.report(course.at_head(response, slot.waited, self._now()))
                     response.stream = self._counted(course, response, ending)
                     return response
-                whole = course.whole(response, await _read(response))
+                whole = course.whole(response, await self._read_error(course, response, ending))
                 signals, is_again = course.judge(whole, self._now())
                 await ending.report(signals)
             except BaseException:
@@ -80,11 +80,18 @@ class AsyncGate:
                     if response is not None:
                         await response.aclose()
                 finally:
-                    await ending.close()
+                    await ending.abandon()
                 raise
             await ending.close()
             if not is_again:
                 return whole
+
+    async def _read_error(self, course: Course, response: Response, ending: "_AsyncEnding") -> bytes:
+        try:
+            return await _read(response)
+        except Exception:
+            await ending.report(course.broken_off(response, self._now()))
+            raise
 
     def _slot(self, course: Course) -> Any:
         options: dict[str, Any] = {
@@ -128,12 +135,34 @@ class _AsyncEnding:
             except (DaemonError, SlotLost) as error:
                 log.warning("%r could not be told %s: %s", self._slot, type(signal).__name__, error)
 
+    async def finish(self, at_end: Callable[[], list[Signal]]) -> None:
+        """It went well, as far as it was wanted."""
+        if not self._is_over:
+            try:
+                await self.report(at_end())
+            finally:
+                await self.close()
+
     async def close(self) -> None:
         if not self._is_over:
             self._is_over = True
             await self._visit.__aexit__(None, None, None)
 
-    def abandon(self) -> None:
+    async def abandon(self) -> None:
+        """The call broke: how it went at the provider is not known, least of all that it went well."""
+        if self._is_over:
+            return
+        self._is_over = True
+        try:
+            told: Awaitable[None] | None = self._slot.abandon()
+            if inspect.isawaitable(told):
+                await told
+        except DaemonError as error:
+            log.warning("%r could not be given back yet: %s", self._slot, error)
+        finally:
+            await self._visit.__aexit__(None, None, None)
+
+    def drop(self) -> None:
         """The answer was dropped without being closed; called by the garbage collector, on any thread."""
         if not self._is_over and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self.close()))
@@ -147,7 +176,7 @@ class _AsyncStream:
         self._reader = reader
         self._ending = ending
         self._at_end = at_end
-        weakref.finalize(self, ending.abandon).atexit = False
+        weakref.finalize(self, ending.drop).atexit = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -155,15 +184,19 @@ class _AsyncStream:
                 if self._reader is not None:
                     self._reader.feed(chunk)
                 yield chunk
-            await self._ending.report(self._at_end())
+            await self._ending.finish(self._at_end)
+        except Exception:
+            await self._ending.abandon()
+            raise
         finally:
             await self._ending.close()
 
     async def aclose(self) -> None:
+        """Also before its end, by who has read enough: what came until then went well."""
         try:
             await self._inner.aclose()
         finally:
-            await self._ending.close()
+            await self._ending.finish(self._at_end)
 
 
 class SyncGate:
@@ -203,16 +236,27 @@ class SyncGate:
                     return course.ran_out(error, self._now())
                 except HeldError as error:
                     return course.own_answer(error.answer)
-                response = self._inner.handle_request(request)
-                if response.status_code < 400:
-                    _report(slot, course.at_head(response, slot.waited, self._now()))
-                    response.stream = self._counted(course, response, _SyncEnding(visit.pop_all(), slot))
-                    return response
-                whole = course.whole(response, _read_blocking(response))
-                signals, is_again = course.judge(whole, self._now())
-                _report(slot, signals)
+                try:
+                    response = self._inner.handle_request(request)
+                    if response.status_code < 400:
+                        _report(slot, course.at_head(response, slot.waited, self._now()))
+                        response.stream = self._counted(course, response, _SyncEnding(visit.pop_all(), slot))
+                        return response
+                    whole = course.whole(response, self._read_error(course, response, slot))
+                    signals, is_again = course.judge(whole, self._now())
+                    _report(slot, signals)
+                except BaseException:
+                    slot.abandon()
+                    raise
             if not is_again:
                 return whole
+
+    def _read_error(self, course: Course, response: Response, slot: ThreadSlot) -> bytes:
+        try:
+            return _read_blocking(response)
+        except Exception:
+            _report(slot, course.broken_off(response, self._now()))
+            raise
 
     def _slot(self, course: Course) -> AbstractContextManager[ThreadSlot]:
         return self._limiter.from_thread.slot(
@@ -240,12 +284,22 @@ class _SyncEnding:
     def __init__(self, visit: ExitStack, slot: ThreadSlot) -> None:
         self._visit = visit
         self._slot = slot
+        self._is_over = False
 
-    def report(self, signals: Iterable[Signal]) -> None:
-        _report(self._slot, signals)
+    def finish(self, at_end: Callable[[], list[Signal]]) -> None:
+        if not self._is_over:
+            try:
+                _report(self._slot, at_end())
+            finally:
+                self.close()
 
     def close(self) -> None:
+        self._is_over = True
         self._visit.close()  # once or more often
+
+    def abandon(self) -> None:
+        self._slot.abandon()  # nothing where it was given back before
+        self.close()
 
 
 class _SyncStream:
@@ -263,7 +317,10 @@ class _SyncStream:
                 if self._reader is not None:
                     self._reader.feed(chunk)
                 yield chunk
-            self._ending.report(self._at_end())
+            self._ending.finish(self._at_end)
+        except Exception:
+            self._ending.abandon()
+            raise
         finally:
             self._ending.close()
 
@@ -271,7 +328,7 @@ class _SyncStream:
         try:
             self._inner.close()
         finally:
-            self._ending.close()
+            self._ending.finish(self._at_end)
 
 
 def _report(slot: ThreadSlot, signals: Iterable[Signal]) -> None:

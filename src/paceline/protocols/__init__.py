@@ -16,6 +16,7 @@ from paceline.protocols.answers import (
     may_send_again,
     signals_at_end,
     signals_of,
+    signals_of_broken,
     with_pause,
 )
 from paceline.protocols.calls import CallReader
@@ -53,6 +54,7 @@ __all__ = [
     "scope_of",
     "signals_at_end",
     "signals_of",
+    "signals_of_broken",
     "with_key",
     "with_pause",
 ]

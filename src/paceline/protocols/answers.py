@@ -56,6 +56,11 @@ def signals_at_end(
     return ended_by or [Succeeded(tokens=None if reader is None else reader.tokens)]
 
 
+def signals_of_broken(name: str, status: int, headers: Headers, *, seen_at: float) -> list[Signal]:
+    """What an answer says whose body broke off: a refusal is one by its status. Nobody is called for half an error."""
+    return signals_of(name, status, headers, b"", seen_at=seen_at) if status in _REFUSED_STATUSES else []
+
+
 def with_pause(signals: Sequence[Signal]) -> list[Signal]:
     """The signals of a refusal that is to be sent again, with one that makes it wait: at once it is refused again."""
     is_paused = any(

@@ -29,6 +29,7 @@ KEYS: dict[str, KeyPath] = {
     "PACELINE_API_PORT": ("api", "port"),
     "PACELINE_API_HOSTS": ("api", "hosts"),
     "PACELINE_API_ADD_CAMPAIGNS": ("api", "add_campaigns"),
+    "PACELINE_API_DRAIN": ("api", "drain"),
     "PACELINE_STORE_URL": ("store", "url"),
 }
 _KNOWN = (HOME, FILE, LIMITS, *KEYS)

@@ -81,6 +81,7 @@ FIXED_TABLES: Mapping[str, Mapping[str, Check]] = {
         "port": checks.whole(0, 65535),
         "hosts": checks.host_names,
         "add_campaigns": checks.truth,
+        "drain": checks.duration,
     },
     "store": {"url": checks.store_url},
 }

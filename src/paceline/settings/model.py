@@ -88,6 +88,8 @@ class ApiTable(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     add_campaigns: bool = True
     """Whether campaigns may be added over HTTP: they run commands."""
+    drain: float = 30.0
+    """How long calls of the gateway may still run when the daemon is told to stop."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,10 +1,11 @@
 """What must survive, as verbs. Every verb is one transaction: all of it is stored, or none of it.
 
 Implementations decide nothing: which unit may run, and what becomes of it, comes from the core.
-They are synchronous and used from one thread at a time; the engine keeps them off its event loop.
+They are synchronous and used from one thread at a time; several verbs are one transaction in `together`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
 import msgspec
@@ -154,14 +155,28 @@ class StoredSlot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Store(Protocol):
     """The contract. `paceline.testing.store_contract` has the suite that every implementation passes."""
 
+    def together(self) -> AbstractContextManager[None]:
+        """What is written in the block is one transaction: where it raises, none of it is stored."""
+
     # campaigns
-    def add_campaign(self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float) -> Added:
-        """Add a campaign, or more units to it. Idempotent by unit id; done units stay done.
+    def add_campaign(
+        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
+    ) -> Added:
+        """Add a campaign, or more units to it, and `events` with them. Idempotent by unit id; done units stay done.
 
         Units that differ from the stored ones are named and left, unless `update` (never those that
         run or are done). The campaign's own settings are replaced; its state and age are kept.
         `InvalidInput`, and nothing is stored, for a name that cannot be one, the same unit twice, or
         text that is not Unicode.
+        """
+
+    def add_campaign_in_steps(
+        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
+    ) -> Generator[None, None, Added]:
+        """The same a few milliseconds at a time, so that whoever shares the thread has its turn in between.
+
+        Nothing of it is to be seen before the last step, which returns what was done; none of it where that never
+        comes. `StoreBusy` where another process comes between.
         """
 
     def campaigns(self) -> list[Campaign]:

@@ -4,7 +4,8 @@ Nothing survives the process. Every change of a unit goes through `_put`, which 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from heapq import heappop, heappush
 
 import msgspec
@@ -58,7 +59,13 @@ class MemoryStore:
 
     # -- campaigns ----------------------------------------------------------------------------------
 
-    def add_campaign(self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float) -> Added:
+    def together(self) -> AbstractContextManager[None]:
+        """Nothing but a mistake can go wrong between two verbs."""
+        return nullcontext()
+
+    def add_campaign(
+        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
+    ) -> Added:
         rules.check_campaign(campaign)
         specs = list(rules.checked_specs(units))
         entry = self._save(campaign, now)
@@ -76,7 +83,14 @@ class MemoryStore:
                 updated.append(stored.id)
             else:
                 changed.append(stored.id)
+        self.append_events(events)
         return Added(added=added, unchanged=unchanged, changed=tuple(changed), updated=tuple(updated))
+
+    def add_campaign_in_steps(
+        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
+    ) -> Generator[None, None, Added]:
+        yield
+        return self.add_campaign(campaign, units, update=update, now=now, events=events)
 
     def campaigns(self) -> list[Campaign]:
         return [entry.campaign for entry in self._entries.values()]

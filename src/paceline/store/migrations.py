@@ -103,7 +103,21 @@ VERSION_2: Final[Migration] = (
     "DELETE FROM states WHERE key = 'outside'",
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (VERSION_1, VERSION_2)
+# A long plan is added by many short transactions. From `first_key` on, what there is of its campaign is not there yet;
+# a campaign that is new has no row in `campaigns` until all of it is. So units are counted when they become visible,
+# not one by one as they come.
+VERSION_3: Final[Migration] = (
+    """CREATE TABLE arrivals (
+        number INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        first_key INTEGER NOT NULL,
+        token TEXT NOT NULL UNIQUE,
+        began_at REAL NOT NULL
+    )""",
+    "DROP TRIGGER tally_added",
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (VERSION_1, VERSION_2, VERSION_3)
 
 
 def missing(connection: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> Sequence[Migration]:

@@ -7,7 +7,9 @@ for: it survives `kill -9`.
 
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 import msgspec
@@ -29,10 +31,12 @@ from paceline.store.interface import (
 )
 from paceline.store.migrations import MIGRATIONS, Migration
 from paceline.store.rows import UNIT_COLUMNS, Row, campaign_from, is_stored_already, settled_row, unit_from
-from paceline.store.sqlite_adding import add_plan
+from paceline.store.sqlite_adding import Arrival, Span, hidden_spans, insert_events
 from paceline.store.sqlite_file import SqliteFile
 
 BUSY_SECONDS: Final = 2.0
+OTHERS_TURN_SECONDS: Final = 0.005
+"""Between the steps of a long plan. A process that waits for the file looks for it every few milliseconds."""
 
 _CLAIM_BOUND: Final = f"""SELECT {UNIT_COLUMNS}, p.prompt
     FROM units u INDEXED BY claimable_on_account LEFT JOIN prompts p ON p.key = u.key
@@ -55,8 +59,10 @@ _DUE: Final = """SELECT key FROM units INDEXED BY parked
     WHERE state = 'todo' AND resume_at IS NOT NULL AND resume_at <= ? ORDER BY resume_at, key LIMIT ?"""
 _PARKED_ON: Final = """SELECT key FROM units INDEXED BY parked
     WHERE state = 'todo' AND resume_at IS NOT NULL AND account = ? ORDER BY resume_at, key LIMIT ?"""
-_HOLD: Final = """UPDATE units SET state = 'held', reason = ?, resume_at = NULL, ended_at = ?
-    WHERE campaign = ? AND name = ? AND state = 'todo'"""
+_IS_THERE: Final = "NOT EXISTS (SELECT 1 FROM arrivals a WHERE a.number = u.campaign AND u.key >= a.first_key)"
+"""Of a unit `u` that was found by its name."""
+_HOLD: Final = f"""UPDATE units AS u SET state = 'held', reason = ?, resume_at = NULL, ended_at = ?
+    WHERE campaign = ? AND name = ? AND state = 'todo' AND {_IS_THERE}"""
 _RETRY: Final = """UPDATE units SET state = 'todo', attempts = 0, tries = 0, parks = 0, windows_spent = 0, refusals = 0,
     losses = 0, reason = NULL, ended_at = NULL, exit_code = NULL
     WHERE key BETWEEN ? AND ? AND state IN ('held', 'quarantined')"""
@@ -78,12 +84,29 @@ class SqliteStore:
     ) -> None:
         self._file = SqliteFile(os.fspath(path), busy_seconds=busy_seconds, migrations=migrations)
 
+    def together(self) -> AbstractContextManager[None]:
+        return self._file.together()
+
     # -- campaigns ----------------------------------------------------------------------------------
 
-    def add_campaign(self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float) -> Added:
+    def add_campaign(
+        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
+    ) -> Added:
+        steps = self.add_campaign_in_steps(campaign, units, update=update, now=now, events=events)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                added: Added = end.value
+                return added
+            time.sleep(OTHERS_TURN_SECONDS)
+
+    def add_campaign_in_steps(
+        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
+    ) -> Generator[None, None, Added]:
         rules.check_campaign(campaign)
-        with self._file.writing() as connection:
-            return add_plan(connection, campaign, rules.checked_specs(units), update=update, now=now)
+        arrival = Arrival(self._file, campaign, update=update, now=now, events=events)
+        return arrival.steps(rules.checked_specs(units))
 
     def campaigns(self) -> list[Campaign]:
         with self._file.reading() as connection:
@@ -108,6 +131,7 @@ class SqliteStore:
             connection.execute("DELETE FROM prompts WHERE key BETWEEN ? AND ?", span)
             connection.execute("DELETE FROM units WHERE key BETWEEN ? AND ?", span)
             connection.execute("DELETE FROM tallies WHERE campaign = ?", (number,))
+            connection.execute("DELETE FROM arrivals WHERE number = ?", (number,))
             connection.execute("DELETE FROM campaigns WHERE number = ?", (number,))
 
     def counts(self) -> dict[str, UnitCounts]:
@@ -130,8 +154,9 @@ class SqliteStore:
             number = _number(connection, campaign)
             if number is None:
                 return []
-            rows = connection.execute(_CLAIM_BOUND, (account, *_span(number), limit)).fetchall()
-            rows += connection.execute(_CLAIM_FRESH, (*_span(number), limit - len(rows))).fetchall()
+            span = _visible_span(connection, number)
+            rows = connection.execute(_CLAIM_BOUND, (account, *span, limit)).fetchall()
+            rows += connection.execute(_CLAIM_FRESH, (*span, limit - len(rows))).fetchall()
             named = list(zip(rows, attempts, strict=False))
             connection.executemany(_CLAIM, [(account, attempt, lease_until, now, row[0]) for row, attempt in named])
         return [
@@ -189,7 +214,7 @@ class SqliteStore:
 
     def cancel_units(self, campaign: str, *, now: float) -> list[str]:
         with self._file.writing() as connection:
-            span = _span(_known_number(connection, campaign))
+            span = _visible_span(connection, _known_number(connection, campaign))
             running = connection.execute(
                 "SELECT name FROM units WHERE state = 'running' AND key BETWEEN ? AND ? ORDER BY key", span
             ).fetchall()
@@ -199,7 +224,7 @@ class SqliteStore:
     def forget_conversation(self, unit_id: str) -> None:
         with self._file.writing() as connection:
             if not connection.execute(
-                "UPDATE units SET session_id = NULL WHERE campaign = ? AND name = ?",
+                f"UPDATE units AS u SET session_id = NULL WHERE campaign = ? AND name = ? AND {_IS_THERE}",
                 _address(_numbers(connection), unit_id),
             ).rowcount:
                 raise UnknownName(f"there is no unit {unit_id!r}")
@@ -211,7 +236,7 @@ class SqliteStore:
         with self._file.reading() as connection:
             row = connection.execute(
                 f"""SELECT {UNIT_COLUMNS}, p.prompt FROM units u LEFT JOIN prompts p ON p.key = u.key
-                    WHERE u.campaign = ? AND u.name = ?""",
+                    WHERE u.campaign = ? AND u.name = ? AND {_IS_THERE}""",
                 (_number(connection, campaign), name),
             ).fetchone()
         return None if row is None else unit_from(row[:-1], campaign, row[-1] or "")
@@ -229,7 +254,9 @@ class SqliteStore:
         with self._file.reading() as connection:
             low, high = _EVERYTHING if campaign is None else _span(_known_number(connection, campaign))
             names = _names(connection)
-            rows = _page(connection, state, max(low, after + 1), high, limit + 1)
+            rows: list[Row] = []
+            for first, last in _visible_spans(connection, max(low, after + 1), high):
+                rows += _page(connection, state, first, last, limit + 1 - len(rows))
         units = [_unit_without_prompt(row, names) for row in rows[:limit]]
         return Page(units=tuple(units), cursor=str(rows[limit - 1][0]) if len(rows) > limit else None)
 
@@ -259,10 +286,7 @@ class SqliteStore:
 
     def append_events(self, events: Sequence[Event]) -> int:
         with self._file.writing() as connection:
-            connection.executemany(
-                "INSERT INTO events (unit, body) VALUES (?, ?)",
-                [(rules.mended(event.unit), rules.encode_event(event)) for event in events],
-            )
+            insert_events(connection, events)
             row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
         return 0 if row is None else int(row[0])
 
@@ -330,6 +354,23 @@ _EVERYTHING: Final = (0, (1 << 63) - 1)
 def _span(number: int) -> tuple[int, int]:
     """The first and the last key that the campaign can have."""
     return rules.unit_key(number, 0), rules.unit_key(number + 1, 0) - 1
+
+
+def _visible_span(connection: sqlite3.Connection, number: int) -> Span:
+    """The same without what is arriving."""
+    low, high = _span(number)
+    row = connection.execute("SELECT first_key FROM arrivals WHERE number = ?", (number,)).fetchone()
+    return low, high if row is None else row[0] - 1
+
+
+def _visible_spans(connection: sqlite3.Connection, low: int, high: int) -> Iterator[Span]:
+    """All that is there from key to key, around what is arriving."""
+    for first_hidden, last_hidden in hidden_spans(connection):
+        if low < first_hidden:
+            yield low, min(first_hidden - 1, high)
+        low = max(low, last_hidden + 1)
+    if low <= high:
+        yield low, high
 
 
 def _names(connection: sqlite3.Connection) -> dict[int, str]:

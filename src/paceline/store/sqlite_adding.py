@@ -1,127 +1,253 @@
 """How a plan gets into a SQLite file: new units are added, stored ones compared.
 
-All of it runs inside the caller's transaction.
+A long plan comes in by many short transactions, so that nobody who writes to the file waits for long. Until the last of
+them its units are *arriving*: their keys are those that they will have, and `arrivals` says from which key on nothing
+of a campaign is there yet (`hidden_spans`). The last one makes all of them visible at once. What a process that was
+killed has left is swept away by the next one that adds to the campaign, or an hour later by any.
 """
 
+import contextlib
+import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 import msgspec
 
-from paceline.core.lifecycle import UnitState
+from paceline.errors import IllegalStep, StoreBusy, StoreError
+from paceline.events import Event
 from paceline.store.interface import Added, Campaign, UnitSpec
 from paceline.store.rows import campaign_from
-from paceline.store.rules import unit_id, unit_key
+from paceline.store.rules import encode_event, mended, unit_id, unit_key
+from paceline.store.sqlite_file import SqliteFile
 
-SPECS_AT_ONCE: Final = 500  # below the least number of parameters that a SQLite is built for
+SPECS_AT_ONCE: Final = 250
+"""About 5 ms. Below the least number of parameters that a SQLite is built for."""
+SWEPT_AT_ONCE: Final = 1_000
+FORGOTTEN_SECONDS: Final = 3600.0
 
 _INSERT_UNIT: Final = "INSERT INTO units (key, campaign, name, cwd, output) VALUES (?, ?, ?, ?, ?)"
 _SAVE_PROMPT: Final = "INSERT INTO prompts VALUES (?, ?) ON CONFLICT DO UPDATE SET prompt = excluded.prompt"
+
+Span = tuple[int, int]
 
 
 class StoredSpec(msgspec.Struct, frozen=True):
     """A unit as an earlier plan named it."""
 
     key: int
-    state: UnitState
     spec: UnitSpec
 
 
-def add_plan(
-    connection: sqlite3.Connection, campaign: Campaign, specs: Iterable[UnitSpec], *, update: bool, now: float
-) -> Added:
-    """Save the campaign and go through its units a few hundred at a time, so that a million need no memory."""
-    number, position = _save_campaign(connection, campaign, now)
-    adding = _Adding(connection, campaign.name, number, position, update)
-    for chunk in _chunks(specs):
-        adding.add(chunk)
-    connection.execute("UPDATE campaigns SET next_position = ? WHERE number = ?", (adding.position, number))
-    return adding.outcome()
-
-
-class _Adding:
+class Arrival:
     """One plan on its way in."""
 
-    def __init__(self, connection: sqlite3.Connection, campaign: str, number: int, position: int, update: bool) -> None:
-        self.position = position
-        self._connection = connection
+    def __init__(
+        self, file: SqliteFile, campaign: Campaign, *, update: bool, now: float, events: Sequence[Event] = ()
+    ) -> None:
+        self._file = file
         self._campaign = campaign
-        self._number = number
-        self._had_units = position > 0
         self._update = update
-        self._added = 0
+        self._now = now
+        self._events = events
+        self._token = secrets.token_hex(8)
+        self._number = 0
+        self._before: Campaign | None = None
+        """The campaign as it was when this began, if there was one."""
+        self._first_key = 0
+        self._next_key = 0
         self._unchanged = 0
-        self._changed: list[str] = []
-        self._updated: list[str] = []
+        self._changes: list[tuple[StoredSpec, UnitSpec]] = []
 
-    def add(self, chunk: list[UnitSpec]) -> None:
-        stored = self._stored(chunk) if self._had_units else {}
-        self._insert([spec for spec in chunk if spec.id not in stored])
-        for spec in chunk:
-            if spec.id in stored:
-                self._compare(stored[spec.id], spec)
+    def steps(self, specs: Iterable[UnitSpec]) -> Generator[None, None, Added]:
+        """A short transaction for each step; what adding did comes with the last one."""
+        yield from self._sweep_leftovers()
+        try:
+            chunks = _chunks(specs)
+            chunk: list[UnitSpec] = next(chunks, [])
+            while True:
+                following = next(chunks, None)
+                with self._transaction(is_last=following is None) as connection:
+                    self._own(connection)
+                    self._take(connection, chunk)
+                    if following is None:
+                        return self._publish(connection)
+                chunk = following
+                yield
+        except Exception:
+            with contextlib.suppress(StoreError):  # what cannot be swept now is swept by the next one
+                yield from self._sweep(self._token)
+            raise
 
-    def outcome(self) -> Added:
-        return Added(
-            added=self._added,
-            unchanged=self._unchanged,
-            changed=tuple(self._changed),
-            updated=tuple(self._updated),
+    def _transaction(self, *, is_last: bool) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        """The last one is waited for, and takes the others along to the disk."""
+        return self._file.writing() if is_last else self._file.writing_without_wait()
+
+    # -- the place of the plan -----------------------------------------------------------------------
+
+    def _own(self, connection: sqlite3.Connection) -> None:
+        """The end of the campaign is ours, and has been since we began."""
+        if not self._number:
+            self._begin(connection)
+        elif not connection.execute("SELECT 1 FROM arrivals WHERE token = ?", (self._token,)).fetchone():
+            raise StoreBusy(f"another process changed {self._campaign.name} while units were added; add them again")
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        name = self._campaign.name
+        if connection.execute("SELECT 1 FROM arrivals WHERE name = ?", (name,)).fetchone():
+            raise StoreBusy(f"another process adds units to {name} just now; add them again")
+        row = connection.execute("SELECT number, next_position, body FROM campaigns WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            number, position = _reserved_number(connection), 0
+        else:
+            number, position = row[:2]
+            self._before = campaign_from(row[2])
+        self._first_key = self._next_key = unit_key(number, position)
+        connection.execute(
+            "INSERT INTO arrivals VALUES (?, ?, ?, ?, ?)", (number, name, self._first_key, self._token, self._now)
+        )
+        self._number = number
+
+    def _publish(self, connection: sqlite3.Connection) -> Added:
+        """All of it is there from now on."""
+        self._save_campaign(connection)
+        added = self._next_key - self._first_key
+        connection.execute(
+            "INSERT INTO tallies VALUES (?, 'todo', '', ?) ON CONFLICT DO UPDATE SET units = units + excluded.units",
+            (self._number, added),
+        )
+        connection.execute("DELETE FROM arrivals WHERE token = ?", (self._token,))
+        changed, updated = self._apply_changes(connection)
+        insert_events(connection, self._events)
+        return Added(added=added, unchanged=self._unchanged, changed=tuple(changed), updated=tuple(updated))
+
+    def _save_campaign(self, connection: sqlite3.Connection) -> None:
+        name, next_position = self._campaign.name, self._next_key - unit_key(self._number, 0)
+        if self._before is None:
+            kept = msgspec.structs.replace(self._campaign, created_at=self._now)
+            connection.execute(
+                "INSERT INTO campaigns VALUES (?, ?, ?, ?)",
+                (self._number, name, next_position, msgspec.json.encode(kept)),
+            )
+            return
+        row = connection.execute("SELECT body FROM campaigns WHERE number = ?", (self._number,)).fetchone()
+        stored = campaign_from(row[0])
+        if stored.state == "cancelled" != self._before.state:
+            raise IllegalStep(f"{name} was cancelled while units were added to it")
+        kept = msgspec.structs.replace(self._campaign, state=stored.state, created_at=stored.created_at)
+        connection.execute(
+            "UPDATE campaigns SET next_position = ?, body = ? WHERE number = ?",
+            (next_position, msgspec.json.encode(kept), self._number),
         )
 
-    def _stored(self, chunk: list[UnitSpec]) -> dict[str, StoredSpec]:
-        rows = self._connection.execute(
-            f"""SELECT u.key, u.state, u.name, coalesce(p.prompt, ''), u.cwd, u.output
+    # -- its units -----------------------------------------------------------------------------------
+
+    def _take(self, connection: sqlite3.Connection, chunk: list[UnitSpec]) -> None:
+        stored = self._stored(connection, chunk) if self._before is not None else {}
+        self._insert(connection, [spec for spec in chunk if spec.id not in stored])
+        for spec in chunk:
+            if (known := stored.get(spec.id)) is None:
+                continue
+            if known.spec == spec:
+                self._unchanged += 1
+            else:
+                self._changes.append((known, spec))
+
+    def _stored(self, connection: sqlite3.Connection, chunk: list[UnitSpec]) -> dict[str, StoredSpec]:
+        rows = connection.execute(
+            f"""SELECT u.key, u.name, coalesce(p.prompt, ''), u.cwd, u.output
                 FROM units u LEFT JOIN prompts p ON p.key = u.key
                 WHERE u.campaign = ? AND u.name IN ({", ".join("?" * len(chunk))})""",
             (self._number, *(spec.id for spec in chunk)),
         )
         return {
-            name: StoredSpec(key, state, UnitSpec(id=name, prompt=prompt, cwd=cwd, output=output))
-            for key, state, name, prompt, cwd, output in rows
+            name: StoredSpec(key, UnitSpec(id=name, prompt=prompt, cwd=cwd, output=output))
+            for key, name, prompt, cwd, output in rows
         }
 
-    def _insert(self, specs: list[UnitSpec]) -> None:
-        first_key = unit_key(self._number, self.position)
-        keyed = list(enumerate(specs, first_key))
-        self._connection.executemany(
+    def _insert(self, connection: sqlite3.Connection, specs: list[UnitSpec]) -> None:
+        keyed = list(enumerate(specs, self._next_key))
+        connection.executemany(
             _INSERT_UNIT, [(key, self._number, spec.id, spec.cwd, spec.output) for key, spec in keyed]
         )
-        self._connection.executemany(_SAVE_PROMPT, [(key, spec.prompt) for key, spec in keyed if spec.prompt])
-        self.position += len(specs)
-        self._added += len(specs)
+        connection.executemany(_SAVE_PROMPT, [(key, spec.prompt) for key, spec in keyed if spec.prompt])
+        self._next_key += len(specs)
 
-    def _compare(self, stored: StoredSpec, spec: UnitSpec) -> None:
-        identifier = unit_id(self._campaign, spec.id)
-        if stored.spec == spec:
-            self._unchanged += 1
-        elif self._update and stored.state not in ("running", "done"):
-            self._replace(stored.key, spec)
-            self._updated.append(identifier)
-        else:
-            self._changed.append(identifier)
+    def _apply_changes(self, connection: sqlite3.Connection) -> tuple[list[str], list[str]]:
+        """Those that were left and those that were replaced: never one that runs or is done by now."""
+        changed: list[str] = []
+        updated: list[str] = []
+        for stored, spec in self._changes:
+            is_replaced = self._update and self._replace(connection, stored, spec)
+            (updated if is_replaced else changed).append(unit_id(self._campaign.name, spec.id))
+        return changed, updated
 
-    def _replace(self, key: int, spec: UnitSpec) -> None:
-        self._connection.execute("UPDATE units SET cwd = ?, output = ? WHERE key = ?", (spec.cwd, spec.output, key))
-        self._connection.execute(_SAVE_PROMPT, (key, spec.prompt))
+    def _replace(self, connection: sqlite3.Connection, stored: StoredSpec, spec: UnitSpec) -> bool:
+        replaced = connection.execute(
+            "UPDATE units SET cwd = ?, output = ? WHERE key = ? AND state NOT IN ('running', 'done')",
+            (spec.cwd, spec.output, stored.key),
+        )
+        if replaced.rowcount and spec.prompt != stored.spec.prompt:
+            connection.execute(_SAVE_PROMPT, (stored.key, spec.prompt))
+        return bool(replaced.rowcount)
+
+    # -- what was left behind ------------------------------------------------------------------------
+
+    def _sweep_leftovers(self) -> Iterator[None]:
+        """Of a process that was killed, or that we come before: it is told so by its next step."""
+        with self._file.reading() as connection:
+            found = connection.execute(
+                "SELECT token FROM arrivals WHERE name = ? OR began_at < ?",
+                (self._campaign.name, self._now - FORGOTTEN_SECONDS),
+            ).fetchall()
+        for (token,) in found:
+            with self._file.writing() as connection:
+                swept = f"swept by {self._token}"
+                connection.execute("UPDATE arrivals SET token = ? WHERE token = ?", (swept, token))
+            yield from self._sweep(swept)
+
+    def _sweep(self, token: str) -> Iterator[None]:
+        is_swept = False
+        while not is_swept:
+            with self._file.writing() as connection:
+                is_swept = _sweep_some(connection, token)
+            yield
 
 
-def _save_campaign(connection: sqlite3.Connection, campaign: Campaign, now: float) -> tuple[int, int]:
-    """Its number, and the position of the next unit to add."""
-    row = connection.execute(
-        "SELECT number, next_position, body FROM campaigns WHERE name = ?", (campaign.name,)
-    ).fetchone()
+def insert_events(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
+    connection.executemany(
+        "INSERT INTO events (unit, body) VALUES (?, ?)",
+        [(mended(event.unit), encode_event(event)) for event in events],
+    )
+
+
+def hidden_spans(connection: sqlite3.Connection) -> list[Span]:
+    """The first and the last key of what is arriving, in order."""
+    rows = connection.execute("SELECT number, first_key FROM arrivals ORDER BY number")
+    return [(first_key, unit_key(number + 1, 0) - 1) for number, first_key in rows]
+
+
+def _sweep_some(connection: sqlite3.Connection, token: str) -> bool:
+    """Whether nothing is left of it."""
+    row = connection.execute("SELECT number, first_key FROM arrivals WHERE token = ?", (token,)).fetchone()
     if row is None:
-        body = msgspec.json.encode(msgspec.structs.replace(campaign, created_at=now))
-        cursor = connection.execute("INSERT INTO campaigns (name, body) VALUES (?, ?)", (campaign.name, body))
-        return cursor.lastrowid or 0, 0
-    number, position, body = row
-    before = campaign_from(body)
-    kept = msgspec.structs.replace(campaign, state=before.state, created_at=before.created_at)
-    connection.execute("UPDATE campaigns SET body = ? WHERE number = ?", (msgspec.json.encode(kept), number))
-    return number, position
+        return True
+    number, first_key = row
+    some = "(SELECT key FROM units WHERE key BETWEEN ? AND ? LIMIT ?)"
+    which = (first_key, unit_key(number + 1, 0) - 1, SWEPT_AT_ONCE)
+    connection.execute(f"DELETE FROM prompts WHERE key IN {some}", which)
+    if connection.execute(f"DELETE FROM units WHERE key IN {some}", which).rowcount == SWEPT_AT_ONCE:
+        return False
+    connection.execute("DELETE FROM arrivals WHERE token = ?", (token,))
+    return True
+
+
+def _reserved_number(connection: sqlite3.Connection) -> int:
+    """One that no other campaign gets, for one that is not there yet."""
+    number = connection.execute("INSERT INTO campaigns (name, body) VALUES ('', '')").lastrowid or 0
+    connection.execute("DELETE FROM campaigns WHERE number = ?", (number,))
+    return number
 
 
 def _chunks(specs: Iterable[UnitSpec]) -> Iterator[list[UnitSpec]]:

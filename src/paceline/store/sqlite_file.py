@@ -31,6 +31,7 @@ class SqliteFile:
     def __init__(self, path: str, *, busy_seconds: float, migrations: Sequence[Migration]) -> None:
         self.path = path
         self._busy_seconds = busy_seconds
+        self._is_joint = False
         _create_private(path)
         with self._in_our_words():
             # Another thread may use it later, one at a time: the engine keeps the store off its loop.
@@ -83,6 +84,16 @@ class SqliteFile:
         """Everything read in the block is of one moment; writers are not held up."""
         return self._transaction("BEGIN")
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A transaction that those in the block are parts of."""
+        with self.writing():
+            self._is_joint = True
+            try:
+                yield
+            finally:
+                self._is_joint = False
+
     def close(self) -> None:
         """Harmless when repeated."""
         with self._in_our_words():
@@ -92,6 +103,9 @@ class SqliteFile:
     def _transaction(self, begin: str, *, synchronous: str = USUAL) -> Iterator[sqlite3.Connection]:
         connection = self._connection
         with self._in_our_words():
+            if self._is_joint:
+                yield connection
+                return
             if synchronous != USUAL:
                 connection.execute(f"PRAGMA synchronous = {synchronous}")
             try:

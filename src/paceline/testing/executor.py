@@ -210,6 +210,10 @@ class ScriptedExecutor:
             session.ends_at, session.phase = self._clock.now(), "lost"
             self._watched(session)
 
+    def ends_at(self, attempt: str) -> float:
+        """When it ends, or has ended, as things stand."""
+        return self._sessions[attempt].ends_at
+
     def cut(self, attempt: str, says: str, *, exit_code: int = 1, after: float = 0.0) -> None:
         """It says this now, and ends by itself that many seconds later."""
         session, now = self._sessions[attempt], self._clock.now()

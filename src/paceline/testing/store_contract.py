@@ -11,7 +11,7 @@ Whole values are compared, so an implementation has no room for a field of its o
 units. What the engine keeps for itself is in `store_contract_engine.py`, and is inherited.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import pytest
@@ -112,6 +112,36 @@ class StoreContract(EngineContract):
             add(store, broken_plan())
 
         assert (store.campaigns(), store.units()) == ([], Page(units=()))
+
+    def test_what_is_added_in_steps_is_there_with_the_last_one(self, store: Store) -> None:
+        add(store, specs("a"))
+        before = (store.campaigns(), store.counts(), store.claimable(), store.units())
+        units = specs(*(f"u{number}" for number in range(700)))
+        steps = store.add_campaign_in_steps(Campaign(name="night", priority=5), units, update=False, now=NOW)
+        added: list[Added] = []
+
+        def to_the_end() -> Iterator[None]:
+            added.append((yield from steps))
+
+        seen = [(store.campaigns(), store.counts(), store.claimable(), store.units()) for _ in to_the_end()]
+
+        assert seen == [before] * len(seen)
+        assert seen
+        assert added == [Added(added=700)]
+        assert (store.campaigns()[0].priority, store.counts()) == (5, {"night": UnitCounts(todo=701)})
+        assert names(store.units(limit=1_000).units) == names(claim(store, 701)) == ["a", *(unit.id for unit in units)]
+
+    def test_steps_that_are_given_up_leave_nothing(self, store: Store) -> None:
+        steps = store.add_campaign_in_steps(
+            Campaign(name="night"), specs(*(f"u{number}" for number in range(700))), update=False, now=NOW
+        )
+        next(steps)
+
+        steps.close()
+
+        assert (store.campaigns(), store.counts(), store.units()) == ([], {}, Page(units=()))
+        assert add(store, specs("u1", "a")) == Added(added=2)
+        assert names(store.units().units) == ["u1", "a"]
 
     def test_any_text_survives(self, store: Store) -> None:
         spec = UnitSpec(

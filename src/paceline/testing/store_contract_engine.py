@@ -9,7 +9,7 @@ import pytest
 from paceline.core import Deferred
 from paceline.errors import InvalidInput
 from paceline.events import Event
-from paceline.store import Lease, ProcessId, Store, StoredEvent, StoredSlot
+from paceline.store import Campaign, Lease, ProcessId, Store, StoredEvent, StoredSlot, UnitSpec
 from paceline.testing.store_steps import NOW
 
 LEASE = Lease(token=7, ttl=60.0, expires_at=NOW + 60.0, key="mine")
@@ -35,6 +35,21 @@ replace = msgspec.structs.replace
 
 class EngineContract:
     """Half of `StoreContract`."""
+
+    def test_verbs_may_be_put_together(self, store: Store) -> None:
+        with store.together():
+            store.append_events([Event("engine.leading", NOW)])
+            store.save_state("governor", b"1")
+            assert store.load_state("governor") == b"1"
+
+        assert (len(store.events()), store.load_state("governor")) == (1, b"1")
+
+    def test_events_come_with_what_is_added(self, store: Store) -> None:
+        told = Event("control.campaigns", NOW)
+
+        store.add_campaign(Campaign(name="night"), [UnitSpec(id="a")], update=False, now=NOW, events=[told])
+
+        assert store.events() == [StoredEvent(1, told)]
 
     def test_events_come_back_in_order_from_any_place(self, store: Store) -> None:
         first = Event("scope.paused", NOW, scope="anthropic", fields={"until": 9.0, "cause": None})

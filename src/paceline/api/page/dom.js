@@ -1,5 +1,9 @@
-// Elements, made and patched by hand. Text goes in as text only: what an agent printed can never become an element.
+// Elements, made and patched by hand. Text goes in as text only: what an agent printed can never become an element, nor
+// make the text beside it read as something else.
 
+import { visible } from "./words.js";
+
+const READ_BY_PEOPLE = new Set(["aria-label", "title", "placeholder"]);
 const SVG = "http://www.w3.org/2000/svg";
 
 /** An element. `props`: `class`, `text`, `data` (an object), `on…` listeners, anything else is an attribute. */
@@ -8,12 +12,13 @@ export function el(tag, props = {}, ...children) {
   for (const [name, value] of Object.entries(props)) {
     if (value === undefined || value === null || value === false) continue;
     if (name === "class") node.className = value;
-    else if (name === "text") node.textContent = value;
+    else if (name === "text") node.textContent = visible(value);
     else if (name === "data") Object.assign(node.dataset, value);
     else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else node.setAttribute(name, value === true ? "" : value);
+    else node.setAttribute(name, attributeOf(name, value));
   }
-  node.append(...children.filter((child) => child !== null && child !== undefined));
+  const there = children.filter((child) => child !== null && child !== undefined);
+  node.append(...there.map((child) => (typeof child === "string" ? visible(child) : child)));
   return node;
 }
 
@@ -35,7 +40,7 @@ export function setIcon(svg, name) {
 
 /** Writing what is there already would make screen readers read it again and restart selections. */
 export function setText(node, text) {
-  const wanted = String(text ?? "");
+  const wanted = visible(text ?? "");
   if (node.textContent !== wanted) node.textContent = wanted;
 }
 
@@ -43,9 +48,14 @@ export function setAttribute(node, name, value) {
   if (value === null || value === undefined || value === false) {
     if (node.hasAttribute(name)) node.removeAttribute(name);
   } else {
-    const wanted = value === true ? "" : String(value);
+    const wanted = attributeOf(name, value);
     if (node.getAttribute(name) !== wanted) node.setAttribute(name, wanted);
   }
+}
+
+function attributeOf(name, value) {
+  if (value === true) return "";
+  return READ_BY_PEOPLE.has(name) ? visible(value) : String(value);
 }
 
 export function show(node, isShown) {

@@ -1,7 +1,7 @@
 // Sessions as bars on a canvas, packed into as few lanes as they need, one group for each account.
 
 import { el, setAttribute, setText, show } from "./dom.js";
-import { clockSeconds, clockTime, counted, now, span } from "./words.js";
+import { clockSeconds, clockTime, counted, now, span, visible } from "./words.js";
 
 export const PIXELS = 600; // about how many a time line is wide: what moves by less need not be drawn
 
@@ -199,7 +199,7 @@ function drawGroup(pen, group, { top, pitch, atX, from, to, width, colour, hits 
   pen.fillStyle = colour("--muted");
   pen.textAlign = "left";
   pen.textBaseline = "middle";
-  pen.fillText(group.name, 2, top + HEAD / 2, width / 2);
+  pen.fillText(visible(group.name), 2, top + HEAD / 2, width / 2);
   for (const mark of group.marks) {
     if (mark.at < from) continue;
     drawMark(pen, mark, { x: Math.round(atX(mark.at)) + 0.5, top: lanesTop, bottom, colour });

@@ -7,6 +7,7 @@ const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", hour: "2-digit"
 const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 const WHOLE = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
 const A_DAY = 86400;
+const TURNERS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 export const NOTHING = "–";
 export const STATES = ["done", "running", "parked", "waiting", "quarantined", "held", "cancelled"];
@@ -20,6 +21,11 @@ export function learnServerTime(at) {
 
 export function now() {
   return Date.now() / 1000 + ahead;
+}
+
+/** Text whose order is the one it is read in: characters that turn the order of others are shown as what they are. */
+export function visible(text) {
+  return String(text).replace(TURNERS, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 export function count(value) {

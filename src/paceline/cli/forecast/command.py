@@ -153,11 +153,23 @@ class Forecaster:
         whole = read_history(self._home.store)
         sizes: dict[str, WindowSize] = {}
         for account in self._home.settings.accounts.values():
-            if (window := whole.window(account.scope)) is not None:
+            if (learnt := self._learnt_window(account.scope)) is not None:
+                sizes[account.name] = learnt
+            elif (window := whole.window(account.scope)) is not None:
                 sizes[account.name] = WindowSize(
                     name=window.name, session_seconds=window.session_seconds, length=window.length
                 )
         return sizes
+
+    def _learnt_window(self, scope: str) -> WindowSize | None:
+        """The tightest of those that the Governor paces by: it counts sessions to the second, also those that run."""
+        status = self._outlook.governor.status(scope, now=self._now)
+        learnt = [
+            WindowSize(name=window.name, session_seconds=window.holds_seconds, length=window.length)
+            for window in (status.windows if status is not None else ())
+            if window.holds_seconds is not None and window.length is not None
+        ]
+        return min(learnt, key=lambda size: size.session_seconds / size.length, default=None)
 
     def _other_works(self) -> list[Work]:
         """What is stored and still to do competes for the same pool."""

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from paceline.core import Granted, Ticket
 from paceline.core.scopes import is_provider_scope
 
-LineKey = tuple[tuple[str, ...], str, str | None]
+LineKey = tuple[tuple[str, ...], str, str | None, bool]
 
 
 @dataclass(slots=True)
@@ -179,7 +179,7 @@ class Books:
 
 def line_of(ticket: Ticket) -> LineKey:
     """Tickets that are alike in all that decides whether they may enter."""
-    return ticket.scopes, group_of(ticket), ticket.parent
+    return ticket.scopes, group_of(ticket), ticket.parent, ticket.spread
 
 
 def group_of(ticket: Ticket) -> str:

@@ -67,7 +67,8 @@ def lacks_room(watched: "WatchedGovernor", waiting: Waiting, scope: str) -> bool
         return False
     if not watched.books.places_needed(waiting.ticket, scope):
         return watched.books.is_excess(waiting.ticket.parent, scope, limit)
-    return watched.books.occupied()[scope] + watched.cooling_in(scope) >= limit
+    occupied = watched.books.occupied()[scope]
+    return occupied >= limit or occupied + watched.cooling_in(scope) >= limit
 
 
 def may_be_kept(watched: "WatchedGovernor", waiting: Waiting) -> bool:

@@ -37,6 +37,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     clock_steps the wall clock is set back now and then
     restarts    the governor is stored and restored now and then
     twins       a second governor that is never restarted must answer the same
+    pacing      half of the tickets are spread, and some scopes keep a reserve
     saturated   nothing but full queues: measures the shares between groups
     engine      a whole engine with campaigns on accounts with moods, over a memory store; a step is up to 15 minutes
     """
@@ -54,6 +55,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     clock_steps: bool = False
     restarts: bool = False
     twins: bool = False
+    pacing: bool = False
     saturated: bool = False
     engine: bool = False
 
@@ -112,6 +114,7 @@ def draw_settings(dice: random.Random, scenario: Scenario) -> GovernorSettings:
         cooldown=dice.choice((0.0, 0.35, 2.0)) if scenario.cooldowns else 0.0,
         headroom=dice.choice(("adaptive", "adaptive", "one-way", "off")),
         usage_scopes=USAGE_SCOPES if scenario.usage else (),
+        reserves={path: dice.choice((0.1, 0.5)) for path in PATHS[: scenario.paths]} if scenario.pacing else {},
         default_pause=dice.choice((5.0, 30.0)),
         ageing=dice.choice((5.0, 60.0)),
         slot_timeout=dice.choice((60.0, 300.0)),

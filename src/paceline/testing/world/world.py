@@ -198,7 +198,8 @@ class Life:
             return Ticket(ticket_id, scopes, session.group, session.priority, self._draw_since(), session.id)
         first = "sessions" if self._dice.random() < self.scenario.sessions else "runs"
         scopes = (first, *label, *prefixes(self._dice.choice(self._paths)))
-        return Ticket(ticket_id, scopes, name, priority, self._draw_since())
+        spread = self.scenario.pacing and self._dice.random() < 0.5
+        return Ticket(ticket_id, scopes, name, priority, self._draw_since(), spread=spread)
 
     def _draw_session(self) -> Ticket | None:
         if not self.scenario.sessions or self._dice.random() < 0.4:
@@ -372,6 +373,8 @@ class Life:
                 self.answer(self.watched.polls.pop(), strangers=0)
             if not self.watched.books.waiting and not self.watched.books.held:
                 return
+            if self.scenario.pacing and rounds > EXACT_DRAIN_ROUNDS:
+                self._tell_of_empty_windows()
             wakeup = self.watched.governor.next_wakeup()
             if wakeup is None and not self.watched.books.held:
                 break
@@ -380,6 +383,14 @@ class Life:
                 self.watched.move_clock(max(wakeup, at_least))
         stuck = next(iter(self.watched.books.waiting))
         self.watched.fail(f"{stuck} never gets in: {self.watched.governor.why(stuck, now=self.watched.wall)!r}")
+
+    def _tell_of_empty_windows(self) -> None:
+        """What windows were believed to hold in a storm may keep a few in line for weeks: the provider tells better."""
+        for scope in sorted({scope for path in self._paths for scope in prefixes(path)}):
+            status = self.watched.governor.status(scope, now=self.watched.wall)
+            for window in status.windows if status is not None else ():
+                told = Budget(used_ratio=0.0, window=window.name, resets_at=self.watched.wall + 3000.0)
+                self.watched.report(scope, told)
 
     def figures(self, seed: int) -> Figures:
         return Figures(

@@ -1,0 +1,111 @@
+"""What the slots of a scope use, and what a quota window holds by that measure: for providers that tell nothing.
+
+A period that was seen from its opening to its closing has shown what the window holds. Numbers only. Whatever a
+provider tells of a window outranks all of it: see `windows.py`.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+from paceline.core.timed import Timed
+
+KEPT_SPENT = 3
+"""The middle one of them counts: one odd period, shared with a person at work, does not rule."""
+FORGET_SECONDS = 28 * 86400.0
+FORGET_PERIODS = 4
+"""What no closing has confirmed for so long is learnt anew: a guess that is too small would keep itself alive."""
+WHOLE_WITHIN = 0.1
+"""A reset that is told this close to a window's length after its opening was seen from the beginning."""
+
+
+class Use(msgspec.Struct, frozen=True):
+    """Tokens where they are told, the seconds that places were held, and how many places were taken."""
+
+    tokens: float = 0.0
+    seconds: float = 0.0
+    starts: int = 0
+
+    def since(self, before: "Use") -> "Use":
+        return Use(self.tokens - before.tokens, self.seconds - before.seconds, self.starts - before.starts)
+
+    def share_of(self, size: "Use") -> float:
+        """By tokens where both tell them, else by time."""
+        if self.tokens > 0 and size.tokens > 0:
+            return self.tokens / size.tokens
+        return self.seconds / size.seconds if size.seconds > 0 else 0.0
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """A period that was used up, or more than any before it: what it held, and how long it was, if that was told."""
+
+    at: float
+    use: Use
+    length: float | None = None
+
+
+class Period(Timed):
+    """From a window's opening on, and the last ones that were spent. `is_seen` from an opening to the next closing."""
+
+    relative_times: ClassVar[tuple[str, ...]] = ("opened_at",)
+
+    opened_at: float | None = None
+    at_opening: Use = Use()
+    is_seen: bool = False
+    spent: tuple[Spent, ...] = ()
+
+    def begin(self, use: Use, now: float) -> None:
+        """The window has opened. One that went by without a closing holds what was used in it, at least."""
+        size, used = self.size(now), use.since(self.at_opening)
+        if self.is_seen and size is not None and used.share_of(size) > 1.0:
+            self._learn(Spent(now, used))
+        self.opened_at, self.at_opening, self.is_seen = now, use, True
+
+    def on_closed(self, use: Use, resets_at: float | None, usual_length: float | None, now: float) -> None:
+        """The window is spent; only a period that was seen from its beginning teaches what it holds."""
+        used = use.since(self.at_opening)
+        length = None if resets_at is None or self.opened_at is None else resets_at - self.opened_at
+        is_whole = self.is_seen
+        if length is not None and usual_length is not None:
+            is_whole = abs(length - usual_length) <= WHOLE_WITHIN * usual_length
+        if is_whole and used.seconds > 0:
+            self._learn(Spent(now, used, length))
+        self.is_seen = False
+
+    def _learn(self, spent: Spent) -> None:
+        self.spent = (*self.spent, spent)[-KEPT_SPENT:]
+
+    def size(self, now: float) -> Use | None:
+        """What a period holds, as far as is known."""
+        fresh = self._fresh(now)
+        if not fresh:
+            return None
+        return Use(
+            _middle([each.tokens for each in fresh if each.tokens > 0]) or 0.0,
+            _middle([each.seconds for each in fresh]) or 0.0,
+            int(_middle([each.starts for each in fresh]) or 0),
+        )
+
+    def _fresh(self, now: float) -> list[Use]:
+        longest = max(FORGET_SECONDS, FORGET_PERIODS * (self.learnt_length or 0.0))
+        return [each.use for each in self.spent if now - each.at <= longest]
+
+    @property
+    def learnt_length(self) -> float | None:
+        """How long after its opening a period's reset was told to be."""
+        return _middle([each.length for each in self.spent if each.length is not None])
+
+    def share_used(self, use: Use, now: float) -> float | None:
+        """What is used since the opening, as a share of what the window holds."""
+        size = self.size(now)
+        return None if size is None else use.since(self.at_opening).share_of(size)
+
+    def share_of_starts(self, starts: int, now: float) -> float:
+        """What so many slots have used on the average by their end, as a share; 0 where it is not known."""
+        size = self.size(now)
+        return 0.0 if size is None else starts / max(1, size.starts)
+
+
+def _middle(values: list[float]) -> float | None:
+    """Of two the larger: what a person used of the window besides made the other one smaller."""
+    return sorted(values)[len(values) // 2] if values else None

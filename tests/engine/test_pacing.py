@@ -1,0 +1,98 @@
+"""Whole windows in virtual time: spread and reserve on an account that never tells how much is used."""
+
+import pytest
+from tests.engine.metered import LENGTH, MeteredAccount, metered_house
+
+from paceline.testing.house import HOUR, House
+
+HOLDS = 8 * HOUR
+PERIODS = 4
+ENDING = 0.999
+MAX_1 = "anthropic/max-1"
+
+
+async def live(account: MeteredAccount, *, strategy: str, reserve: float = 0.0, restarts: bool = False) -> House:
+    """Four periods of a campaign that could use each up within an hour and a half."""
+    async with metered_house(account, pool=6, reserves={MAX_1: reserve} if reserve else {}) as house:
+        house.add_claude("night", 600, strategy=strategy)
+        for _ in range(PERIODS):
+            await house.run(LENGTH - HOUR)
+            if restarts:
+                await house.stop()
+            await house.run(HOUR)
+        return house
+
+
+def done(house: House) -> int:
+    return house.store.counts()["night"].done
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2], ids=["equal", "heavy-tailed-1", "heavy-tailed-2"])
+async def test_spread_uses_the_second_and_later_periods_evenly_and_up(seed: int | None) -> None:
+    account = MeteredAccount(HOLDS, seed=seed)
+
+    await live(account, strategy="spread")
+
+    assert account.used_at(0, 0.4) == pytest.approx(1.0)  # nothing was known of the first
+    for period in (1, 2, 3):
+        used = [account.used_at(period, share) for share in (0.25, 0.5, 0.75)]
+        assert used == pytest.approx([0.25, 0.5, 0.8], abs=0.12)
+        assert account.used_at(period, ENDING) > 0.99
+
+
+@pytest.mark.parametrize("strategy", ["rush", "spread"])
+@pytest.mark.parametrize("seed", [None, 1, 2], ids=["equal", "heavy-tailed-1", "heavy-tailed-2"])
+async def test_the_reserve_is_untouched_from_the_second_period_on_and_no_more_than_that_is_left(
+    strategy: str, seed: int | None
+) -> None:
+    account = MeteredAccount(HOLDS, seed=seed)
+
+    house = await live(account, strategy=strategy, reserve=0.25)
+
+    for period in (1, 2, 3):
+        assert 0.73 < account.used_at(period, ENDING) < 0.76
+    assert house.attempts() == 0
+
+
+async def test_tokens_that_the_agent_tells_are_what_counts_where_the_provider_counts_them() -> None:
+    account = MeteredAccount(HOLDS / 60.0 * 1_000, tokens=1_000)
+
+    await live(account, strategy="spread", reserve=0.25)
+
+    for period in (1, 2, 3):
+        assert account.used_at(period, 0.5) == pytest.approx(0.4, abs=0.08)
+        assert 0.73 < account.used_at(period, ENDING) < 0.76
+
+
+async def test_spreading_loses_nothing_that_rushing_gets_done() -> None:
+    rushed = await live(MeteredAccount(HOLDS), strategy="rush")
+    spread = await live(MeteredAccount(HOLDS), strategy="spread")
+
+    assert done(spread) >= done(rushed) - 6  # those that are still under way
+
+
+async def test_what_was_learnt_survives_restarts_in_every_period() -> None:
+    account = MeteredAccount(HOLDS)
+
+    await live(account, strategy="spread", reserve=0.25, restarts=True)
+
+    for period in (1, 2, 3):
+        assert account.used_at(period, 0.5) == pytest.approx(0.4, abs=0.08)
+        assert account.used_at(period, ENDING) < 0.77
+
+
+async def test_a_session_that_reaches_the_reserve_is_parked_with_its_conversation_and_says_why() -> None:
+    account = MeteredAccount(HOLDS, minutes=120.0)
+    async with metered_house(account, pool=6, reserves={MAX_1: 0.25}) as house:
+        house.add_claude("night", 100)
+
+        await house.run(LENGTH + 2 * HOUR)
+
+        parked = [unit for unit in house.store.units(state="todo").units if unit.resume_at is not None]
+        assert {unit.reason for unit in parked} == {"the rest of the 5h window is kept in reserve"}
+        (resume_at,) = {unit.resume_at for unit in parked}
+        assert resume_at == pytest.approx(account.openings[1] + LENGTH, abs=60.0)
+        assert all(unit.session_id is not None and unit.counters.attempts == 0 for unit in parked)
+        assert house.scope(MAX_1).windows[0].state == "open"  # nobody has met a closed one
+        await house.run(LENGTH)
+        assert done(house) > 0
