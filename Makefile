@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
 PYTEST := $(BIN)/python -m pytest
-WORKERS ?= 2
+# One more than the two cores it is meant for: a third of what the tests take is waiting for processes and sockets.
+WORKERS ?= 3
 # Else every program that the tests start, and every test module, is compiled again each time.
 export PYTHONDONTWRITEBYTECODE :=
 

@@ -274,13 +274,20 @@ def test_readings_without_grants_notice_a_new_period_too() -> None:
     assert window(governor, 1_600.0).holds_seconds == 600.0
 
 
-def test_what_no_closing_has_confirmed_for_weeks_is_learnt_anew() -> None:
-    governor = governor_with(reserves={"umans": 0.25})
-    spend(governor, 0.0)
+@pytest.mark.parametrize(
+    ("spent", "kept_until"),
+    [((100.0,), 4 * LENGTH), ((100.0, 50.0), 5 * LENGTH), ((100.0, 90.0), 28 * DAY)],
+    ids=["once", "not-the-same", "confirmed"],
+)
+def test_what_no_closing_has_confirmed_for_long_is_learnt_anew(spent: tuple[float, ...], kept_until: float) -> None:
+    governor = governor_with()
+    opened = 0.0
+    for seconds in spent:
+        opened = spend(governor, opened + 60.0, seconds=seconds)
 
-    known, forgotten = (window(governor, now).holds_seconds for now in (27 * DAY, 29 * DAY))
+    known = [window(governor, kept_until + 600.0 * n).holds_seconds is not None for n in (-1, 1)]
 
-    assert (known, forgotten) == (1_000.0, None)
+    assert known == [True, False]
 
 
 def test_it_is_remembered_over_a_restart_with_what_was_used_since() -> None:

@@ -3,6 +3,7 @@
 import pytest
 from tests.engine.metered import LENGTH, MeteredAccount, metered_house
 
+from paceline.store import MemoryStore
 from paceline.testing.house import HOUR, House
 
 HOLDS = 8 * HOUR
@@ -96,3 +97,27 @@ async def test_a_session_that_reaches_the_reserve_is_parked_with_its_conversatio
         assert house.scope(MAX_1).windows[0].state == "open"  # nobody has met a closed one
         await house.run(LENGTH)
         assert done(house) > 0
+
+
+class NotingStore(MemoryStore):
+    """Notes what is saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.saved: list[str] = []
+
+    def save_state(self, key: str, value: bytes) -> None:
+        self.saved.append(key)
+        super().save_state(key, value)
+
+
+async def test_a_line_that_is_reached_a_little_later_at_every_look_is_not_stored_at_every_look() -> None:
+    store = NotingStore()
+    async with metered_house(MeteredAccount(HOLDS), pool=6, heartbeat=5.0, store=store) as house:
+        house.add_claude("night", 600, strategy="spread")
+        await house.run(LENGTH + HOUR)
+        store.saved.clear()
+
+        await house.run(1200.0)
+
+        assert 0 < store.saved.count("why") < 60  # of 240 passes

@@ -31,6 +31,7 @@ def test_no_promise_is_broken(first: int) -> None:
 def test_no_promise_is_broken_where_tickets_are_spread_and_reserves_are_kept(first: int) -> None:
     for seed in range(first, first + 10):
         World(seed, pacing=True, signals=True).run()
+        World(seed, pacing=True, signals=True, engine=True).run()
 
 
 @pytest.mark.soak

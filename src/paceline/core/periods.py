@@ -12,9 +12,12 @@ from paceline.core.timed import Timed
 
 KEPT_SPENT = 3
 """The middle one of them counts: one odd period, shared with a person at work, does not rule."""
-FORGET_SECONDS = 28 * 86400.0
+DAY_SECONDS = 86400.0
 FORGET_PERIODS = 4
-"""What no closing has confirmed for so long is learnt anew: a guess that is too small would keep itself alive."""
+FORGET_SECONDS = 28 * DAY_SECONDS
+"""A guess that is too small would keep itself alive, for nothing closes any more. So it is learnt anew: after so many
+periods, and once two of those that were spent agree, after so many seconds."""
+AGREE_WITHIN = 0.8
 WHOLE_WITHIN = 0.1
 """A reset that is told this close to a window's length after its opening was seen from the beginning."""
 
@@ -37,7 +40,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """A period that was used up, or more than any before it: what it held, and how long it was, if that was told."""
+    """A period that was used up, or more than any before it: what it held, and how long it was, if that is known."""
 
     at: float
     use: Use
@@ -69,7 +72,7 @@ class Period(Timed):
         if length is not None and usual_length is not None:
             is_whole = abs(length - usual_length) <= WHOLE_WITHIN * usual_length
         if is_whole and used.seconds > 0:
-            self._learn(Spent(now, used, length))
+            self._learn(Spent(now, used, usual_length if length is None else length))
         self.is_seen = False
 
     def _learn(self, spent: Spent) -> None:
@@ -87,8 +90,12 @@ class Period(Timed):
         )
 
     def _fresh(self, now: float) -> list[Use]:
-        longest = max(FORGET_SECONDS, FORGET_PERIODS * (self.learnt_length or 0.0))
-        return [each.use for each in self.spent if now - each.at <= longest]
+        some = FORGET_PERIODS * (self.learnt_length or DAY_SECONDS)
+        kept = self._since(now - max(some, FORGET_SECONDS))
+        return kept if _agree(kept) else self._since(now - some)
+
+    def _since(self, time: float) -> list[Use]:
+        return [each.use for each in self.spent if each.at >= time]
 
     @property
     def learnt_length(self) -> float | None:
@@ -104,6 +111,11 @@ class Period(Timed):
         """What so many slots have used on the average by their end, as a share; 0 where it is not known."""
         size = self.size(now)
         return 0.0 if size is None else starts / max(1, size.starts)
+
+
+def _agree(uses: list[Use]) -> bool:
+    """Whether two of them are about the same."""
+    return any(AGREE_WITHIN <= one.share_of(other) <= 1.0 for one in uses for other in uses if one is not other)
 
 
 def _middle(values: list[float]) -> float | None:

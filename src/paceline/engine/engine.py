@@ -30,7 +30,7 @@ from paceline.engine.parking import Parking, accounts_within
 from paceline.engine.remembered import CommandReader, load_governor, save_governor
 from paceline.engine.sessions import LiveSession, those_that_may_start
 from paceline.engine.settling import Settling
-from paceline.engine.telling import Listeners, start_event, unit_event
+from paceline.engine.telling import Gist, Listeners, gist_of, start_event, unit_event
 from paceline.errors import EngineBusy, InvalidInput, PacelineError
 from paceline.events import Event
 from paceline.executors import Executor, Handle
@@ -81,7 +81,7 @@ class Engine:
         self._alone: dict[str, LiveSession] = {}
         self._commands = CommandReader(store)
         self._renewed_at = -math.inf
-        self._told_why: Mapping[str, tuple[str, str, float | None]] = {}
+        self._told_why: Mapping[str, Gist] = {}
         self._has_learnt = False
         self._leads = False
         self._is_shaken = False
@@ -493,7 +493,7 @@ class Engine:
             self._news = []
             self._listeners.tell()
         why = self._lines.why(now)
-        gist = {line: (reason.reason, reason.scope, reason.retry_at) for line, reason in why.items()}
+        gist = {line: gist_of(reason) for line, reason in why.items()}
         if gist != self._told_why:  # for those who ask from another process
             self.store.save_state(WHY_STATE, msgspec.json.encode(why))
             self._told_why = gist

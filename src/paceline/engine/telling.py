@@ -3,11 +3,16 @@
 import logging
 from collections.abc import Callable
 
+from paceline.core import Deferred
 from paceline.core.lifecycle import Settlement
 from paceline.events import Event
 from paceline.store import Settled, Unit
 
 log = logging.getLogger("paceline.engine")
+
+PACE_TOLD_SECONDS = 60.0
+
+Gist = tuple[str, str, float | None]
 
 
 class Listeners:
@@ -27,6 +32,14 @@ class Listeners:
                 on_stored()
             except Exception:
                 log.exception("a listener failed")
+
+
+def gist_of(reason: Deferred) -> Gist:
+    """What is worth telling anew. The time at which the line of a window is reached moves with every second of use."""
+    at = reason.retry_at
+    if at is not None and reason.reason == "pacing":
+        at = at // PACE_TOLD_SECONDS * PACE_TOLD_SECONDS
+    return reason.reason, reason.scope, at
 
 
 def start_event(unit: Unit, scope: str, now: float) -> Event:

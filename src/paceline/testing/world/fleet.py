@@ -30,7 +30,7 @@ SHORTEST_STEP = 2 * HEARTBEAT
 LONGEST_STEP = 900.0
 DRAIN_HOURS = 40
 LONGEST_WAIT = 8 * 24 * HOUR
-TIMED_REASONS = ("paused", "cooldown", "window_closed")
+TIMED_REASONS = ("paused", "cooldown", "window_closed", "pacing", "reserve")
 
 
 class FleetFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +67,7 @@ class Fleet:
             pool=self._limits["sessions"],
             limits={scope: limit for scope, limit in self._limits.items() if scope != "sessions"},
             accounts=[Account(name=name, provider="anthropic", kind="subscription") for name in names],
+            reserves={f"anthropic/{name}": dice.choice((0.1, 0.5)) for name in names} if scenario.pacing else None,
             heartbeat=HEARTBEAT,
         )
         self._scopes_of: dict[str, tuple[str, ...]] = {}
@@ -102,12 +103,18 @@ class Fleet:
             priority = self._dice.randrange(self.scenario.priorities)
             units = self._dice.randint(5, 20)
             if self._dice.random() < 0.3:
-                self.house.add(f"tasks-{n}", units, priority=priority, max_attempts=4)
+                self.house.add(f"tasks-{n}", units, priority=priority, max_attempts=4, **self._draw_pace())
             else:
                 accounts = tuple(self._dice.sample(sorted(self._accounts), self._dice.randint(1, len(self._accounts))))
-                self.house.add_claude(
-                    f"talks-{n}", units, priority=priority, accounts=accounts, model=self._dice.choice(MODELS)
-                )
+                settings = {"accounts": accounts, "model": self._dice.choice(MODELS), **self._draw_pace()}
+                self.house.add_claude(f"talks-{n}", units, priority=priority, **settings)
+
+    def _draw_pace(self) -> dict[str, object]:
+        if not self.scenario.pacing:
+            return {}
+        hours = self._dice.choice((1.0, 5.0, 20.0))
+        deadline = self._dice.choice((None, NOW + hours * HOUR))
+        return {"strategy": self._dice.choice(("rush", "spread")), "deadline": deadline}
 
     async def _disturb(self) -> None:
         """One thing that people, machines and providers do, and some time."""
@@ -202,7 +209,8 @@ class Fleet:
                 assert reasons, f"{counts.todo - counts.parked} units of {campaign.name} wait and nothing says why"
             for reason in reasons:
                 assert reason.detail, f"{campaign.name} waits for {reason.reason} and no words say so"
-                has_time = reason.retry_at is not None and now <= reason.retry_at < now + LONGEST_WAIT
+                since = now - HEARTBEAT if reason.reason == "pacing" else now  # a pace is worked out at each pass
+                has_time = reason.retry_at is not None and since <= reason.retry_at < now + LONGEST_WAIT
                 assert has_time or reason.reason not in TIMED_REASONS, f"{campaign.name}: {reason} has no end"
         for unit in self.house.store.units(state="todo", limit=10_000).units:
             if unit.resume_at is not None:

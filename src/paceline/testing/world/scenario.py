@@ -37,7 +37,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     clock_steps the wall clock is set back now and then
     restarts    the governor is stored and restored now and then
     twins       a second governor that is never restarted must answer the same
-    pacing      half of the tickets are spread, and some scopes keep a reserve
+    pacing      half of the tickets are spread, and some scopes keep a reserve; some campaigns have a deadline
     saturated   nothing but full queues: measures the shares between groups
     engine      a whole engine with campaigns on accounts with moods, over a memory store; a step is up to 15 minutes
     """
