@@ -107,7 +107,7 @@ def tries(governor: Governor, hours: float) -> list[float]:
 
 
 def test_each_failed_try_above_what_works_is_waited_for_twice_as_long() -> None:
-    tried = tries(settled_at_four(), 6.0)
+    tried = tries(settled_at_four(), 24.0)
     waits = [later - earlier for earlier, later in pairwise(tried)]
     assert len(tried) >= 4
     assert all(later > 1.8 * earlier for earlier, later in pairwise(waits)), waits

@@ -294,4 +294,4 @@ def test_a_canary_that_went_a_moment_too_early_at_the_reset_is_sent_again_in_sec
         governor.report("umans", msgspec.structs.replace(spent, ticket=ticket.id), now=sent[-1])
         governor.release(ticket.id, now=sent[-1])
 
-    assert sent == [1800.0, 5400.0, 12_600.0, 18_000.0, 18_005.0, 18_020.0]
+    assert sent == [2700.0, 8100.0, 18_000.0, 18_005.0, 18_020.0, 18_080.0]

@@ -139,8 +139,10 @@ class Books(Roster):
         return parent.on_run_ended(scope.name) > 0 or parent.released
 
     def _place_freed(self, scope: ScopeState, hot: list[ScopeState], *, was_refused: bool) -> None:
+        previous = scope.effective
         if scope.headroom is not None and not was_refused and scope.headroom.on_release(self.now):
             scope.refresh()
+            self.emit("scope.limit_raised", scope.name, limit=scope.effective, previous=previous)
         lag = scope.cooldown if was_refused else scope.release_lag
         if lag > 0 and scope.cap != UNLIMITED:
             scope.used += 1

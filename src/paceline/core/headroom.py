@@ -3,12 +3,14 @@
 Arithmetic on numbers; nothing here counts slots or knows who waits. The rules in a paragraph: a
 refusal lowers the limit to just under the level that failed; where that level is not known, by one,
 then two, four ... while incidents follow each other; where a session is refused in mid-run, to 0.85
-of what ran. From what worked, one slot more is tried after a while, two, four ... more as long as all
-are accepted. A try that fails makes the wait for the next longer, up to half a day; one that succeeds,
-and a fall that nobody tried for, make it shorter: how often the provider changes is learnt. A start
-that is refused seconds after a release says nothing about the limit but that the provider's count
-lags: then released slots count for longer. A platform limit the provider named is tried again one
-above after a quarter hour, or half an hour where that was refused before.
+of what ran. From what worked, one slot more is tried after half an hour, two, four ... more as long as
+all are accepted. A try that fails makes the wait for the next longer, up to half a day; one that succeeds
+makes it shorter: how often the provider changes is learnt. A start that is refused seconds after a release
+says nothing about the limit but that the provider's count lags: then released slots count for longer, and
+where that would cost more than a place, one place is kept free instead. If the next start is refused as
+well, it was no lag but a fall: the limit is what went well, and the more was lost, the sooner more is
+tried. A platform limit the provider named is tried again one above after a quarter hour, or half an hour
+where that was refused before.
 """
 
 import math
@@ -23,8 +25,7 @@ FIRST_PATIENCE_SECONDS = 1800.0
 SHORTEST_PATIENCE_SECONDS = 1800.0
 LONGEST_PATIENCE_SECONDS = 43200.0
 AFTER_FAILED_TRY = 2.0
-AFTER_RISE = 0.3
-AFTER_FALL = 0.5
+AFTER_RISE = 0.5
 FIRST_DOUBT_SECONDS = 240.0
 DOUBT_GROWS = 3.0
 HOLD_SECONDS = 15.0
@@ -32,6 +33,8 @@ HOLD_SECONDS = 15.0
 LOOK_AGAIN_SECONDS = 5.0
 BELOW_FAILED_SECONDS = 30.0
 SHED_TO = 0.85
+LOST_SLOT_SECONDS = 14400.0
+"""What may be lost to a fall that was none before it is looked at again: about twenty times what a refusal costs."""
 FIRST_LAG_SECONDS = 0.5
 LONGEST_LAG_SECONDS = 30.0
 LIKELY_LAG_SECONDS = 8.0
@@ -92,18 +95,16 @@ class Headroom(Timed):
     def shed(self, effective: int, live: int, now: float) -> int:
         """What ran was refused in mid-run: fewer than that must do, how many is not known."""
         self._take_back_blame()
-        if self.step == 1:
-            self._be_patient(AFTER_FALL)
         ran, factor = min(live, effective), SHED_TO**self.step
         self.step *= 2
         self.doubted_at, self.doubt = None, FIRST_DOUBT_SECONDS
-        return self.fall_to(math.ceil(ran * factor), effective, now, failed_at=ran)
+        return self.fall_to(min(math.ceil(ran * factor), ran - 1), effective, now, failed_at=ran)
 
     def fall_to(self, level: int, effective: int, now: float, *, failed_at: int) -> int:
         """The level holds, what was above it failed; the new limit."""
         if self.reduced_from is None:
             self.reduced_from = effective
-        self.worked_at = max(1, min(level, effective - 1))
+        self.worked_at = max(1, level)
         self.failed_at = max(failed_at, self.worked_at + 1)
         self.stride = 1
         self.success_since, self.unblamed = False, None
@@ -122,24 +123,27 @@ class Headroom(Timed):
         """A start at `level` was refused while `proven` others went well; the new limit, None where it stays."""
         held = self.worked_at
         if held is None:
-            return self.fall_to(proven, effective, now, failed_at=proven + 1)
+            level = min(proven, effective - 1)
+            return self.fall_to(level, effective, now, failed_at=level + 1)
         if level > held or (self.is_trying and level > held - self.kept_free):
-            return self._fail_try(max(proven, held), now)
+            return self._fail_try(max(proven, held), effective, now)
         recent = [now - at for at in self.releases[-(held - level + 1) :]]
         lags = sum(recent) if len(recent) == held - level + 1 else math.inf
         if self.unblamed is not None or lags > LONGEST_LAG_SECONDS:
-            return self._fall_from_change(proven, now)
+            return self._fall_from_change(min(proven, held - 1), effective, now)
         if lags > max(LIKELY_LAG_SECONDS, LIKELY_LAGS * self.lag * (1 + self.kept_free)):
-            return self._fall_in_doubt(held - 1, now)
+            return self._fall_in_doubt(held - 1, effective, now)
         self._blame_lag(min(recent), now)
-        return None if self.is_trying else self._hold()
+        return None if self.is_trying or self.limit is None else self._hold()
 
-    def _fall_from_change(self, proven: int, now: float) -> int:
-        """The capacity fell: what is known about the levels above is worth less."""
+    def _fall_from_change(self, level: int, effective: int, now: float) -> int:
+        """The capacity fell, or so it seems: the more was lost, the sooner it is tried again."""
         self._take_back_blame()
-        self._be_patient(AFTER_FALL)
         self.doubted_at, self.doubt = None, FIRST_DOUBT_SECONDS
-        return self.fall_to(proven, proven + 1, now, failed_at=proven + 1)
+        lost = (self.worked_at or effective) - level
+        lowered = self.fall_to(level, effective, now, failed_at=level + 1)
+        self.retry_at = self.climb_at = now + min(self.patience, LOST_SLOT_SECONDS / max(1, lost))
+        return lowered
 
     def _blame_lag(self, seen: float, now: float) -> None:
         """Released slots count for longer; where that costs more than a place on average, one more is kept free."""
@@ -157,18 +161,17 @@ class Headroom(Timed):
     def _releases_per_second(self, now: float) -> float:
         return len(self.releases) / max(1.0, now - self.releases[0]) if self.releases else 0.0
 
-    def _fail_try(self, level: int, now: float) -> int:
-        """Above `level` nothing works, as was known, or as is certain now after a fall."""
-        if self.failed_at is not None and self.failed_at > level + 1:
-            self._be_patient(AFTER_FALL)
-        elif self.stride == 1:  # else it is only the end of a climb that went well
+    def _fail_try(self, level: int, effective: int, now: float) -> int:
+        """Above `level` nothing works; that it was tried in vain makes the next try later."""
+        was_known = self.failed_at is not None and self.failed_at <= level + 1
+        if self.stride == 1 and was_known:  # else it is the end of a climb that went well, or news of a fall
             self._be_patient(AFTER_FAILED_TRY)
-        return self.fall_to(level, level + 1, now, failed_at=level + 1)
+        return self.fall_to(level, effective, now, failed_at=level + 1)
 
-    def _fall_in_doubt(self, level: int, now: float) -> int:
+    def _fall_in_doubt(self, level: int, effective: int, now: float) -> int:
         """A lower cap, or a long lag: the level above is tried again soon, later each time it is doubted."""
         failed_at, retry_at = self.failed_at, self.retry_at
-        lowered = self.fall_to(level, level + 1, now, failed_at=level + 1)
+        lowered = self.fall_to(level, effective, now, failed_at=level + 1)
         if self.doubted_at != self.failed_at:
             self.doubt = FIRST_DOUBT_SECONDS
         self.doubted_at, self.unblamed = self.failed_at, (self.lag, self.kept_free)
@@ -186,7 +189,8 @@ class Headroom(Timed):
         if len(self.releases) > KEPT_RELEASES:
             del self.releases[0]
         self.lag *= LAG_FADES
-        if not self.kept_free or self.is_trying or self.lag * self._releases_per_second(now) > LEAST_COOLING:
+        is_needed = self.lag * self._releases_per_second(now) > LEAST_COOLING
+        if not self.kept_free or is_needed or self.is_trying or self.limit is None or self.worked_at is None:
             return False
         self.kept_free -= 1
         self.lag *= 2
@@ -222,6 +226,10 @@ class Headroom(Timed):
         self.limit, self.is_trying = raised, True
         self.climb_at = now + HOLD_SECONDS
         return raised
+
+    def is_too_early(self, live: int, now: float) -> bool:
+        """More run than may: that they go well says nothing of the limit until they are fewer, or it lasts."""
+        return self.limit is not None and live > self.limit and self.retry_at is not None and now < self.retry_at
 
     def look_again(self, now: float) -> None:
         """What is tried has not been reached yet."""

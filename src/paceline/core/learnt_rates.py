@@ -14,7 +14,9 @@ from paceline.core.timed import Timed
 
 SHORTEST_MEASURE_SECONDS = 60.0
 SLOWER = 0.98
+MOST_SLOWER = 0.5
 FASTER_PER_SECOND = 0.01 / 60.0
+GUESS_FASTER_PER_SECOND = 0.25 / 60.0
 MOST_FASTER = 4.0
 DEPTH_SECONDS = 30.0
 LEAST_RATE = 1.0 / 60.0
@@ -33,6 +35,7 @@ class LearntRate(Timed):
     spent: float = 0.0
     mean: float = 0.0
     """Tokens of a run; 0 where runs are counted, because none has said what it used."""
+    is_measured: bool = False
 
     @classmethod
     def first(cls, cause: str, spent: float, seconds: float, mean: float, now: float) -> "LearntRate":
@@ -42,7 +45,10 @@ class LearntRate(Timed):
     def on_refused(self, now: float) -> None:
         """The bucket is empty: what was used since it last was, is what flowed in."""
         seconds = now - self.refused_at
-        measured = self.spent / seconds if seconds >= SHORTEST_MEASURE_SECONDS else self._rate * SLOWER
+        measured = self.spent / seconds if seconds > 0 else 0.0
+        self.is_measured = seconds >= SHORTEST_MEASURE_SECONDS
+        if not self.is_measured:  # a single large run may decide so short a time
+            measured = min(max(measured, self._rate * MOST_SLOWER), self._rate * SLOWER)
         self.rate = max(LEAST_RATE, measured)
         self.level, self.spent, self.seen_at, self.refused_at = 0.0, 0.0, now, now
 
@@ -83,5 +89,6 @@ class LearntRate(Timed):
 
     @property
     def _rate(self) -> float:
-        """A little faster the longer nothing was refused."""
-        return self.rate * (1.0 + min(MOST_FASTER, FASTER_PER_SECOND * max(0.0, self.seen_at - self.refused_at)))
+        """A little faster the longer nothing was refused; much faster while it is a guess."""
+        faster = FASTER_PER_SECOND if self.is_measured else GUESS_FASTER_PER_SECOND
+        return self.rate * (1.0 + min(MOST_FASTER, faster * max(0.0, self.seen_at - self.refused_at)))

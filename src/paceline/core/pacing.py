@@ -14,6 +14,10 @@ from paceline.core.windows import Line, Window
 
 RATE_SPAN_SECONDS = 60.0
 LARGE_RUN = 6.0
+LARGER_STILL = 1.2
+UNTIL_READ = 2.5
+"""What runs that do not say are counted for, in means, until the next reading: a few large ones may go at once."""
+LARGE_FADES = 0.9997
 LONGEST_BUDGET_SECONDS = 32 * 86400.0
 SLOWER_AGAIN = 1.5
 SHORTEST_INTERVAL = 0.05
@@ -69,6 +73,8 @@ class BudgetGate(msgspec.Struct):
     requests: Remaining | None = None
     tokens: Remaining | None = None
     mean_tokens: float = 0.0
+    large_tokens: float = 0.0
+    """What the largest run used; one that was long ago counts for less."""
     largest_left: float = 0.0
 
     def on_reading(self, budget: Budget, now: float) -> None:
@@ -78,6 +84,7 @@ class BudgetGate(msgspec.Struct):
 
     def on_tokens(self, tokens: int) -> None:
         self.mean_tokens = tokens if self.mean_tokens == 0 else 0.9 * self.mean_tokens + 0.1 * tokens
+        self.large_tokens = max(float(tokens), self.large_tokens * LARGE_FADES)
 
     def obstacle(self, tokens: int | None, now: float) -> tuple[str, float] | None:
         """What is used up, and until when."""
@@ -91,7 +98,7 @@ class BudgetGate(msgspec.Struct):
         if self.requests is not None:
             self.requests.left -= 1
         if self.tokens is not None:
-            self.tokens.left -= self._need(tokens)
+            self.tokens.left -= self._need(tokens) * (1.0 if tokens is not None else UNTIL_READ)
 
     def expire(self, now: float) -> None:
         """Drop what has reset."""
@@ -108,9 +115,10 @@ class BudgetGate(msgspec.Struct):
         return float(tokens) if tokens is not None else max(1.0, self.mean_tokens)
 
     def _most(self, tokens: int | None) -> float:
-        """A run that does not say what it will use may use far more than the mean; half the budget must do."""
+        """A run that does not say what it will use may use as much as the largest did; half the budget must do."""
         mean = self._need(tokens)
-        return mean if tokens is not None else max(mean, min(mean * LARGE_RUN, self.largest_left / 2))
+        large = max(mean * LARGE_RUN, self.large_tokens * LARGER_STILL)
+        return mean if tokens is not None else max(mean, min(large, self.largest_left / 2))
 
 
 class Pace(msgspec.Struct, frozen=True):

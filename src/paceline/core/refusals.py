@@ -24,6 +24,7 @@ def learn_from_incident(
 ) -> None:
     """By its cause; an unknown one is taken for concurrency."""
     if cause in ("requests", "tokens"):
+        headroom.was_step = True
         _learn_rate(books, scope, cause)
     elif cause == "starts":
         recent = sum(at > books.now - START_SPAN_SECONDS for at in _recent(books, scope, runs=False))

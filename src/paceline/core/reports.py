@@ -68,7 +68,7 @@ def apply_signal(books: Books, scope_name: str, signal: Signal) -> list[ScopeSta
 def _rate_limited(books: Books, scope: ScopeState, signal: RateLimited, slot: LiveSlot | None) -> list[ScopeState]:
     headroom = scope.headroom = scope.headroom or Headroom()
     is_paced = signal.cause in ("requests", "tokens", "starts")
-    last = headroom.paced_incident if is_paced else headroom.incident
+    last = headroom.paced_incident if is_paced else max(headroom.incident, headroom.paced_incident)
     is_new = _is_new_incident(last, headroom.incident_until, slot, books.now)
     wait = outside_seconds(signal.retry_after) or books.settings.default_pause
     _pause(books, scope, books.now + wait, signal.cause or "rate_limited")

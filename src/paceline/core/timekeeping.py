@@ -85,7 +85,7 @@ def _end_pause(books: Books, scope: ScopeState) -> None:
 def _is_after_step(scope: ScopeState) -> bool:
     """Whether the pause that ends came with a step of the limit."""
     headroom, pause = scope.headroom, scope.pause
-    if headroom is None or pause is None or headroom.limit is None:
+    if headroom is None or pause is None or (headroom.limit is None and not scope.learnt_rates):
         return False
     return headroom.was_step and headroom.incident_until == pause.until
 
@@ -97,7 +97,7 @@ def _climb(books: Books, scope: ScopeState) -> None:
     headroom, platform = scope.headroom, scope.platform
     if headroom is not None and scope.climb_at is not None and scope.climb_at <= now:
         headroom.success_since = False
-        if scope.live > scope.cap or (headroom.is_trying and proven(books, scope) < scope.cap):
+        if headroom.is_too_early(scope.live, now) or (headroom.is_trying and proven(books, scope) < scope.cap):
             headroom.look_again(now)
         elif in_demand and headroom.reduced_from is not None:
             ceiling = smallest(scope.configured, platform.limit if platform else None) or 2 * headroom.reduced_from

@@ -21,6 +21,8 @@ READ_PROBE_SECONDS = 7200.0
 DOUBTFUL_PROBE_SECONDS = 300.0
 LATE_PROBE_SECONDS = (5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0)
 """After a reset that has passed: most are told in whole seconds or minutes, few are off by an hour."""
+LONG_PAST_SECONDS = 1800.0
+"""A reset that is told when it has passed by so long says nothing."""
 TRUSTED_CONFIDENCE = 0.5
 WAVE_SECONDS = 1.0
 WAVE_OVER_SECONDS = 0.02
@@ -114,11 +116,19 @@ class Window(Timed):
     def _next_probe(self, now: float) -> float:
         """The believed reset, or earlier: beliefs are wrong often enough to look in between."""
         tried = self.refusals - 1
-        if self.resets_at is None:
-            return now + UNKNOWN_RESET_SECONDS[min(tried, len(UNKNOWN_RESET_SECONDS) - 1)]
+        if self.resets_at is None or self.resets_at < now - LONG_PAST_SECONDS:
+            return self._or_end_of_period(now, now + UNKNOWN_RESET_SECONDS[min(tried, len(UNKNOWN_RESET_SECONDS) - 1)])
         if self.resets_at <= now:
             return now + LATE_PROBE_SECONDS[min(max(0, self.late_refusals - 1), len(LATE_PROBE_SECONDS) - 1)]
-        return min(self.resets_at, now + self._early_probe_seconds * float(2 ** min(tried, 12)))
+        probe_at = min(self.resets_at, now + self._early_probe_seconds * float(2 ** min(tried, 12)))
+        return probe_at if self.confidence >= TRUSTED_CONFIDENCE else self._or_end_of_period(now, probe_at)
+
+    def _or_end_of_period(self, now: float, probe_at: float) -> float:
+        """Where no reset is told, or none that can be: not after the period would end, counted from its opening."""
+        opened_at, length = self.period.opened_at, self.length
+        if opened_at is None or length is None or opened_at + length <= now:
+            return probe_at
+        return min(probe_at, opened_at + length)
 
     @property
     def _early_probe_seconds(self) -> float:

@@ -1,0 +1,182 @@
+"""How a refused start is told apart: a try that failed, a count that lags, a capacity that fell."""
+
+from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
+from paceline.core.headroom import Headroom
+from paceline.core.signals import QuotaClosed, RateLimited, Succeeded
+
+SCOPE = "umans"
+
+
+def session(name: str) -> Ticket:
+    return Ticket(name, ("sessions", SCOPE), leased=False)
+
+
+def run_of(name: str) -> Ticket:
+    return Ticket(f"{name}:run", ("runs", SCOPE), parent=name, leased=False)
+
+
+class Fleet:
+    """A provider that takes `cap` sessions, each of which is replaced when it ends."""
+
+    def __init__(self, cap: int, configured: int) -> None:
+        self.governor = Governor(GovernorSettings(limits={SCOPE: configured}), now=0.0)
+        self.live: list[str] = []
+        self.count = 0
+        self.refused = 0
+        self.cap = cap
+        self.now = 0.0
+        while self.start():
+            pass
+
+    def start(self, *, unnoticed: int = 0) -> bool:
+        """Start one if the Governor lets it; `unnoticed` are ended sessions that the provider still counts."""
+        self.count += 1
+        name = f"s{self.count}"
+        if isinstance(self.governor.try_request(session(name), now=self.now), Deferred):
+            return False
+        if len(self.live) + unnoticed >= self.cap:
+            self.refused += 1
+            self.governor.report(SCOPE, RateLimited(retry_after=1.0, ticket=name), now=self.now)
+            self.governor.release(name, now=self.now)
+            return False
+        self.governor.report(SCOPE, Succeeded(ticket=name), now=self.now)
+        self.live.append(name)
+        return True
+
+    def end(self, count: int = 1) -> None:
+        for name in self.live[:count]:
+            self.governor.release(name, now=self.now)
+        del self.live[:count]
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.governor.advance(now=self.now)
+
+    @property
+    def limit(self) -> int | None:
+        status = self.governor.status(SCOPE, now=self.now)
+        assert status is not None
+        return status.limit
+
+
+def test_a_start_at_the_very_moment_of_a_release_teaches_a_lag_too() -> None:
+    """Where nothing is between the two, the age of the release is zero, and twice zero is zero."""
+    fleet = Fleet(cap=8, configured=16)
+    fleet.wait(100.0)
+    for _ in range(12):
+        fleet.end()
+        fleet.start(unnoticed=1)
+        fleet.wait(1.0)
+        for _ in range(3):
+            fleet.wait(10.0)
+            fleet.start()
+    assert fleet.limit == 8
+    assert fleet.refused == 2  # the first at the cap, and the one that taught the lag
+
+
+def test_where_a_cooldown_would_cost_more_than_a_place_one_is_kept_free() -> None:
+    """Four releases a second: a cooldown of half a second costs two places."""
+    headroom = Headroom(limit=24, worked_at=24, failed_at=25, reduced_from=48)
+    limits = []
+    for number in range(40):
+        now = number / 4
+        headroom.on_release(now)
+        if number % 20 == 19:
+            limits.append(headroom.refuse_start(24, 23, 24, now))
+            headroom.unblamed = None  # as the next success does
+
+    assert limits == [23, 22]
+    for number in range(40, 40_000):
+        headroom.on_release(number / 4)
+    assert (headroom.limit, headroom.kept_free) == (24, 0)
+
+
+def test_a_second_refusal_in_a_row_takes_back_what_the_first_taught_of_the_lag() -> None:
+    fleet = Fleet(cap=8, configured=16)
+    fleet.wait(100.0)
+    fleet.cap = 6
+    fleet.end()
+    fleet.start()
+    fleet.wait(5.0)
+    fleet.end()
+    fleet.start()
+    fleet.wait(5.0)
+    headroom = fleet.governor.books.scopes[SCOPE].headroom
+    assert headroom is not None
+    assert (fleet.limit, headroom.lag, headroom.kept_free) == (6, 0.0, 0)
+
+
+def test_the_more_was_lost_the_sooner_it_is_tried_again() -> None:
+    waits = {}
+    for fallen_to in (20, 6):
+        fleet = Fleet(cap=24, configured=48)
+        fleet.wait(4000.0)
+        fleet.cap = fallen_to
+        fleet.end(24 - fallen_to)
+        for _ in range(2):
+            fleet.start()
+            fleet.wait(40.0)
+        assert fleet.limit == fallen_to
+        fleet.cap = 24
+        fell_at = fleet.now
+        while fleet.limit == fallen_to:
+            fleet.governor.report(SCOPE, Succeeded(ticket=fleet.live[0]), now=fleet.now)
+            fleet.wait(5.0)
+            fleet.start()
+        waits[fallen_to] = fleet.now - fell_at
+    assert waits[20] > 1500.0
+    assert waits[6] < 900.0
+
+
+def test_a_run_of_a_session_that_is_too_many_is_told_the_limit_also_while_its_scope_is_paused() -> None:
+    """A pause ends by itself, an excess does not: whoever hears of the limit ends the session at its turn."""
+    governor = Governor(GovernorSettings(limits={SCOPE: 10}), now=0.0)
+    for number in range(10):
+        governor.request(session(f"s{number}"), now=0.0)
+        governor.report(SCOPE, Succeeded(ticket=f"s{number}"), now=1.0)
+    assert isinstance(governor.request(run_of("s3"), now=50.0), Granted)
+    governor.report(SCOPE, RateLimited(retry_after=30.0, ticket="s3:run"), now=50.0)
+
+    oldest, youngest = (governor.request(run_of(name), now=51.0) for name in ("s0", "s9"))
+
+    assert isinstance(oldest, Deferred)
+    assert isinstance(youngest, Deferred)
+    assert (oldest.reason, youngest.reason) == ("paused", "limit")
+
+
+def test_a_start_refused_for_its_burst_is_no_news_of_the_limit_for_those_that_were_under_way() -> None:
+    governor = Governor(GovernorSettings(limits={SCOPE: 10}), now=0.0)
+    for number in range(5):
+        governor.request(session(f"s{number}"), now=0.0)
+    for number in range(3):
+        governor.report(SCOPE, Succeeded(ticket=f"s{number}"), now=1.0)
+    governor.report(SCOPE, RateLimited(cause="starts", ticket="s3"), now=1.0)
+    governor.report(SCOPE, RateLimited(ticket="s4"), now=1.1)
+
+    status = governor.status(SCOPE, now=1.1)
+    assert status is not None
+    assert status.limit == 10
+
+
+def test_a_window_whose_told_reset_is_senseless_is_looked_at_when_its_period_ends() -> None:
+    governor = Governor(GovernorSettings(limits={SCOPE: 4}), now=0.0)
+    closed = QuotaClosed(resets_at=3600.0, window="5h", source="field")
+    governor.report(SCOPE, closed, now=0.0)
+    sent = []
+    for number, opens in enumerate((3600.0, None)):
+        while True:
+            name = f"canary-{number}-{len(sent)}"
+            governor.request(session(name), now=governor.books.now)
+            while not governor.is_held(name):
+                governor.advance(now=governor.next_wakeup() or governor.books.now)
+            now = governor.books.now
+            sent.append(now)
+            if now >= (opens or 21_600.0):
+                governor.report(SCOPE, Succeeded(ticket=name), now=now)
+                governor.release(name, now=now)
+                break
+            governor.report(SCOPE, QuotaClosed(resets_at=opens, window="5h", source="field", ticket=name), now=now)
+            governor.release(name, now=now)
+        if opens is not None:
+            governor.report(SCOPE, QuotaClosed(resets_at=3700.0, window="5h", source="field"), now=15_000.0)
+    assert sent[-1] == 21_600.0

@@ -1,0 +1,65 @@
+"""Rates learnt from refusals and mirrored from headers: runs wait instead of being refused."""
+
+from itertools import count
+
+from paceline.core import Governor, GovernorSettings, Granted, Ticket
+from paceline.core.learnt_rates import LearntRate
+from paceline.core.signals import Budget, RateLimited, Succeeded
+
+SCOPE = "umans"
+
+
+def run(name: str) -> Ticket:
+    return Ticket(name, ("runs", SCOPE), leased=False)
+
+
+def test_what_went_through_between_two_refusals_is_the_rate() -> None:
+    rate = LearntRate.first("requests", 30.0, 1.0, 0.0, now=0.0)
+    for second in range(120):
+        rate.on_grant(run(f"r{second}"), float(second))
+    rate.on_refused(120.0)
+    assert (rate.rate, rate.is_measured) == (1.0, True)
+
+
+def test_a_guess_that_is_far_too_fast_is_halved_at_once_and_one_that_is_too_slow_soon_grows() -> None:
+    """A burst passes whatever the rate is, so the first refusal says little of it."""
+    rate = LearntRate.first("requests", 30.0, 1.0, 0.0, now=0.0)
+    rate.on_refused(2.0)
+    rate.on_refused(4.0)
+    assert (rate.rate, rate.is_measured) == (7.5, False)
+
+    rate.on_grant(run("later"), 4.0 + 240.0)
+    waits = rate.next_at - rate.seen_at
+    assert waits <= 1.0 / 14.9
+
+
+def test_after_a_refusal_for_its_rate_those_who_waited_come_back_one_by_one() -> None:
+    governor = Governor(GovernorSettings(limits={SCOPE: 50}), now=0.0)
+    for number in range(10):
+        assert isinstance(governor.request(run(f"r{number}"), now=number / 10), Granted)
+    governor.report(SCOPE, RateLimited(retry_after=1.0, cause="requests", ticket="r9"), now=1.0)
+    for number in range(10, 20):
+        governor.request(run(f"r{number}"), now=1.0)
+
+    at_once = [effect for effect in governor.advance(now=2.0) if isinstance(effect, Granted)]
+    assert [effect.ticket_id for effect in at_once] == ["r10"]
+
+
+def test_room_is_left_in_a_token_budget_for_a_run_as_large_as_the_largest_was() -> None:
+    governor = Governor(GovernorSettings(), now=0.0)
+    names = (f"r{number}" for number in count())
+
+    def use(tokens: int) -> None:
+        name = next(names)
+        assert isinstance(governor.request(run(name), now=1.0), Granted)
+        governor.report(SCOPE, Succeeded(ticket=name, tokens=tokens), now=1.0)
+        governor.release(name, now=1.0)
+
+    for tokens in (*[1_000] * 50, 50_000, *[1_000] * 50):
+        governor.report(SCOPE, Budget(tokens_remaining=400_000, tokens_reset_at=60.0), now=1.0)
+        use(tokens)
+
+    governor.report(SCOPE, Budget(tokens_remaining=65_000, tokens_reset_at=60.0), now=1.0)
+    assert isinstance(governor.try_request(run("enough"), now=1.0), Granted)
+    governor.report(SCOPE, Budget(tokens_remaining=55_000, tokens_reset_at=60.0), now=1.0)
+    assert not isinstance(governor.try_request(run("too little"), now=1.0), Granted)
