@@ -128,7 +128,7 @@ class Window(Timed):
         opened_at, length = self.period.opened_at, self.length
         if opened_at is None or length is None or opened_at + length <= now:
             return probe_at
-        return min(probe_at, opened_at + length)
+        return min(probe_at, max(opened_at + length, now + DOUBTFUL_PROBE_SECONDS))
 
     @property
     def _early_probe_seconds(self) -> float:
