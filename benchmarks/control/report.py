@@ -21,6 +21,7 @@ BARS = {
 COLUMNS = (
     "scenario",
     "policy",
+    "days",
     "work %",
     "429s per 1,000 runs",
     "wasted h",
@@ -67,6 +68,7 @@ def _row(days: list[Cell]) -> str:
     cells = [
         first.scenario,
         name,
+        str(len(days)),
         f"{100 * mean(day.share for day in days):.1f}",
         f"{mean(f.refused_per_1000 for f in figures):,.2f}",
         f"{mean(f.wasted_seconds for f in figures) / 3600:,.1f}",
