@@ -26,6 +26,16 @@ def ran(unit: str, began: float, seconds: float, ending: str = "unit.done", scop
     return Event("unit.started", began, scope, unit), Event(ending, began + seconds, None, unit)
 
 
+def window(name: str, holds: float, length: float, *, used: float = 0.0, resets_at: float | None = None) -> object:
+    return {
+        "name": name,
+        "session_seconds": holds,
+        "length": length,
+        "used_seconds": used,
+        "resets_at": resets_at,
+    }
+
+
 def claude_plan(place: Place, units: int) -> object:
     place.write("paceline.toml", SETTINGS)
     names = "\n".join(f'[[unit]]\nid = "u{n}"\nprompt = "do {n}"' for n in range(units))
@@ -78,7 +88,7 @@ def test_a_window_that_was_spent_before_parks_the_plan_and_tells_when(claude: Pl
 
     told = claude.ask("forecast", plan)
 
-    assert told["basis"]["windows"] == {"max-1": {"name": "5h", "session_seconds": 2 * HOUR, "length": 5 * HOUR}}
+    assert told["basis"]["windows"] == {"max-1": [window("5h", 2 * HOUR, 5 * HOUR)]}
     assert told["parks"] > 0
     first = told["closings"][0]
     assert first[0] == "anthropic/max-1"
@@ -100,7 +110,7 @@ def test_what_the_governor_has_learnt_of_a_window_outranks_what_the_events_tell(
 
     told = claude.ask("forecast", plan)
 
-    assert told["basis"]["windows"] == {"max-1": {"name": "5h", "session_seconds": HOUR, "length": 5 * HOUR}}
+    assert told["basis"]["windows"] == {"max-1": [window("5h", HOUR, 5 * HOUR, used=HOUR, resets_at=begun + 5 * HOUR)]}
 
 
 def test_a_replay_plays_what_ran_against_the_settings_of_now(place: Place) -> None:

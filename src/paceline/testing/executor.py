@@ -214,6 +214,13 @@ class ScriptedExecutor:
         """When it ends, or has ended, as things stand."""
         return self._sessions[attempt].ends_at
 
+    def say(self, attempt: str, says: str) -> None:
+        """It says this now, and goes on."""
+        session = self._sessions[attempt]
+        said = (self._clock.now() - session.started_at, says)
+        later = tuple(sorted((*session.run.later, said), key=lambda each: each[0]))
+        session.run = msgspec.structs.replace(session.run, later=later)
+
     def cut(self, attempt: str, says: str, *, exit_code: int = 1, after: float = 0.0) -> None:
         """It says this now, and ends by itself that many seconds later."""
         session, now = self._sessions[attempt], self._clock.now()

@@ -1,20 +1,23 @@
 """`forecast PLAN`: when it will finish, when it will park, which pool is worth it, what spreading would change."""
 
 import asyncio
+import math
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from paceline.cli.adding import read_checked_plan
-from paceline.cli.forecast.history import History, read_history
-from paceline.cli.forecast.simulate import Future, Simulation, WindowSize, Work
+from paceline.cli.forecast.history import History, WindowHistory, read_history
+from paceline.cli.forecast.simulate import Closing, Future, Simulation, WindowSize, Work
 from paceline.cli.names import every_unit
 from paceline.cli.outlook import Outlook
 from paceline.cli.printing import print_table, print_value, say, table
 from paceline.cli.wiring import Home, engine_settings
 from paceline.cli.words import absolute, relative
 from paceline.core.scopes import SESSIONS, canonical_scope
+from paceline.core.status import WindowStatus
 from paceline.engine.looking import find_campaign
 from paceline.errors import InvalidInput
 from paceline.store import Campaign
@@ -26,6 +29,9 @@ WORTH_IT = 0.05
 """A pool is worth its size if no larger one is done this much sooner."""
 RESERVE = 0.2
 MOST_UNITS = 20_000
+MOST_SESSIONS = 400
+FEWEST_IN_A_PLACE = 16
+FEWEST_IN_A_WINDOW = 20
 MOST_CLOSINGS = 8
 
 
@@ -36,7 +42,7 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     unit_seconds: float
     tries_known: int
     known_from: str
-    windows: dict[str, WindowSize]
+    windows: dict[str, tuple[WindowSize, ...]]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,12 +61,13 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     earliest: float | None
     latest: float | None
     parks: int
-    closings: tuple[tuple[str, float, float | None], ...]
+    closings: tuple[Closing, ...]
     pool: int | None
     pools: dict[str, Outcome]
     pool_worth_it: int | None
     spread: Outcome
     reserve: Outcome
+    deadline: float | None = None
     took: float | None = None
     """How long it really took, where a past run is replayed."""
 
@@ -82,7 +89,8 @@ class Forecaster:
     def forecast(self) -> Forecast:
         futures = [self._play(seed=seed) for seed in SEEDS]
         ends = sorted(future.finished_at for future in futures if future.finished_at is not None)
-        pools = {str(size): _outcome(self._play(pool=size)) for size in self._pools()}
+        pools = {size: futures[0] if size == self.pool else self._play(pool=size) for size in self._pools()}
+        outcomes = {str(size): _outcome(future) for size, future in pools.items()}
         return Forecast(
             campaign=self._campaign.name,
             now=self._now,
@@ -93,15 +101,16 @@ class Forecaster:
             parks=futures[0].parks,
             closings=futures[0].closings[:MOST_CLOSINGS],
             pool=self.pool,
-            pools=pools,
-            pool_worth_it=_worth_it(pools, self._now),
+            pools=outcomes,
+            pool_worth_it=_worth_it(outcomes, self._now),
             spread=_outcome(self._play(strategy="spread")),
             reserve=_outcome(self._play(reserve=RESERVE)),
+            deadline=self._campaign.deadline,
         )
 
     def _pools(self) -> list[int]:
         """Up to a size at which nothing more could run."""
-        most = self.basis.units + sum(len(work.seconds) for work in self._others)
+        most = max(1, self.basis.units + sum(len(work.seconds) for work in self._others))
         sizes = {size for size in POOLS if size < most} | {min(most, POOLS[-1])}
         return sorted(sizes | ({self.pool} if self.pool is not None else set()))
 
@@ -121,12 +130,15 @@ class Forecaster:
             settings = msgspec.structs.replace(
                 settings, governor=msgspec.structs.replace(settings.governor, reserves=reserves)
             )
+        places = self.pool if pool is None else pool
+        windows = [window for each in self.basis.windows.values() for window in each]
+        works = [Work(campaign=campaign, seconds=self._durations), *self._others]
         simulation = Simulation(
-            [Work(campaign=campaign, seconds=self._durations), *self._others],
+            [msgspec.structs.replace(work, seconds=_bundled(work.seconds, places, windows)) for work in works],
             settings=settings,
             snapshot=self._outlook.governor.snapshot(),
             windows=self.basis.windows,
-            pool=self.pool if pool is None else pool,
+            pool=places,
             now=self._now,
             seed=seed,
         )
@@ -134,7 +146,7 @@ class Forecaster:
 
     def _read_basis(self, units: int, *, replay: bool) -> tuple[Basis, tuple[float, ...]]:
         known, where = self._known(self._campaign, self._history)
-        durations = known if replay else _drawn(known, units)
+        durations = known if replay else _drawn(known, units, _assumed(self._campaign))
         basis = Basis(
             units=len(durations),
             unit_seconds=sum(durations) / max(1, len(durations)),
@@ -149,27 +161,19 @@ class Forecaster:
         paths = tuple(canonical_scope("/".join(filter(None, (each.scope, campaign.model)))) for each in accounts)
         return history.durations(paths or (f"agent:{campaign.agent}",))
 
-    def _windows(self) -> dict[str, WindowSize]:
+    def _windows(self) -> dict[str, tuple[WindowSize, ...]]:
+        """Of each account those that the Governor paces by, which it counts to the second; else as events tell."""
         whole = read_history(self._home.store)
-        sizes: dict[str, WindowSize] = {}
+        sizes: dict[str, tuple[WindowSize, ...]] = {}
         for account in self._home.settings.accounts.values():
-            if (learnt := self._learnt_window(account.scope)) is not None:
-                sizes[account.name] = learnt
-            elif (window := whole.window(account.scope)) is not None:
-                sizes[account.name] = WindowSize(
-                    name=window.name, session_seconds=window.session_seconds, length=window.length
-                )
+            status = self._outlook.governor.status(account.scope, now=self._now)
+            known = {window.name: window for window in (status.windows if status is not None else ())}
+            seen = whole.windows_of(account.scope)
+            found = {each.name: _seen(each, known.get(each.name), self._now) for each in seen}
+            found |= {name: size for name, window in known.items() if (size := _learnt(window, self._now)) is not None}
+            if found:
+                sizes[account.name] = tuple(sorted(found.values(), key=lambda size: size.length))
         return sizes
-
-    def _learnt_window(self, scope: str) -> WindowSize | None:
-        """The tightest of those that the Governor paces by: it counts sessions to the second, also those that run."""
-        status = self._outlook.governor.status(scope, now=self._now)
-        learnt = [
-            WindowSize(name=window.name, session_seconds=window.holds_seconds, length=window.length)
-            for window in (status.windows if status is not None else ())
-            if window.holds_seconds is not None and window.length is not None
-        ]
-        return min(learnt, key=lambda size: size.session_seconds / size.length, default=None)
 
     def _other_works(self) -> list[Work]:
         """What is stored and still to do competes for the same pool."""
@@ -179,13 +183,49 @@ class Forecaster:
             left = counts[campaign.name].todo + counts[campaign.name].running if campaign.name in counts else 0
             if campaign.name != self._campaign.name and campaign.state == "active" and left:
                 known, _ = self._known(campaign, self._history)
-                works.append(Work(campaign=campaign, seconds=_drawn(known, left)))
+                works.append(Work(campaign=campaign, seconds=_drawn(known, left, _assumed(campaign))))
         return works
 
 
-def _drawn(known: tuple[float, ...], units: int) -> tuple[float, ...]:
+def _learnt(window: WindowStatus, now: float) -> WindowSize | None:
+    if window.holds_seconds is None or window.length is None:
+        return None
+    size = WindowSize(name=window.name, session_seconds=window.holds_seconds, length=window.length)
+    return _with_use(size, window, now)
+
+
+def _seen(history: WindowHistory, window: WindowStatus | None, now: float) -> WindowSize:
+    size = WindowSize(name=history.name, session_seconds=history.session_seconds, length=history.length)
+    return size if window is None else _with_use(size, window, now)
+
+
+def _with_use(size: WindowSize, window: WindowStatus, now: float) -> WindowSize:
+    """What is used of the period that is open, where its end is known."""
+    resets_at = window.resets_at if window.expected_reset is None else window.expected_reset
+    used = 1.0 if window.state == "closed" else min(1.0, window.best_ratio or 0.0)
+    if resets_at is None or resets_at <= now:
+        return size
+    return msgspec.structs.replace(size, used_seconds=used * size.session_seconds, resets_at=resets_at)
+
+
+def _drawn(known: tuple[float, ...], units: int, assumed: float) -> tuple[float, ...]:
     """As those that are known, over and over."""
-    return tuple(known[n % len(known)] if known else ASSUMED_SECONDS for n in range(units))
+    return tuple(known[n % len(known)] if known else assumed for n in range(units))
+
+
+def _assumed(campaign: Campaign) -> float:
+    """Of a campaign with a timeout: no longer than it may take."""
+    return ASSUMED_SECONDS if campaign.timeout is None else min(ASSUMED_SECONDS, campaign.timeout)
+
+
+def _bundled(durations: tuple[float, ...], pool: int | None, windows: Iterable[WindowSize]) -> tuple[float, ...]:
+    """Of a plan with very many units several are played as one session, as long as it makes no difference: there are
+    many sessions for each place in the pool, and each is short beside every window."""
+    if pool is None:
+        return durations
+    longest = min((window.length for window in windows), default=math.inf) / FEWEST_IN_A_WINDOW
+    count = max(MOST_SESSIONS, FEWEST_IN_A_PLACE * pool, math.ceil(sum(durations) / longest))
+    return tuple(sum(durations[n::count]) for n in range(min(count, len(durations))))
 
 
 def _outcome(future: Future) -> Outcome:
@@ -245,22 +285,40 @@ def _check_size(units: int) -> None:
 
 def _say(forecast: Forecast, home: Home) -> None:
     basis, now = forecast.basis, forecast.now
+    if not basis.units:
+        say(f"{forecast.campaign}: every unit is finished; nothing is left to forecast")
+        return
     known = f"from {basis.tries_known} of {basis.known_from}" if basis.tries_known else "assumed: nothing has run yet"
     say(f"{forecast.campaign}: {basis.units} units, about {_span(basis.unit_seconds)} each ({known})", style="bold")
-    for name, window in basis.windows.items():
+    for name, window in ((name, window) for name, windows in basis.windows.items() for window in windows):
         held = f"{_span(window.session_seconds)} of sessions in {_span(window.length)}"
-        say(f"  the {window.name} window of {name} held {held}, as last seen")
+        used = f"; {window.used_seconds / window.session_seconds:.0%} is used" if window.resets_at is not None else ""
+        say(f"  the {window.name} window of {name} held {held}, as last seen{used}")
     if not basis.windows:
         say("  no quota window is known: it is played as if there were none", style="dim")
     say(f"  done {_when(forecast.finished_at, now, home)}{_range(forecast, home)}")
+    if forecast.deadline is not None:
+        say(f"  {_verdict(forecast, forecast.deadline, home)}")
     if forecast.took is not None:
         say(f"  it really took {_span(forecast.took)}")
     for scope, closes_at, resets_at in forecast.closings:
         until = f" until {absolute(resets_at, home.zone)}" if resets_at is not None else ""
-        say(f"  parks: {scope} {relative(closes_at - now)}{until}")
+        say(f"  the window of {scope} is spent {relative(closes_at - now)}; what runs is parked{until}")
     _say_pools(forecast)
     for name, outcome in (("spread", forecast.spread), (f"reserve = {RESERVE}", forecast.reserve)):
         say(f"  with {name}: done {_when(outcome.finished_at, now, home)}, {outcome.parks} parks")
+
+
+def _verdict(forecast: Forecast, deadline: float, home: Home) -> str:
+    """Whether the deadline is made, and if not, what would make it."""
+    when = absolute(deadline, home.zone)
+    if forecast.finished_at is not None and forecast.finished_at <= deadline:
+        return f"makes its deadline, {when}, with {_span(deadline - forecast.finished_at)} to spare"
+    late = "" if forecast.finished_at is None else f" by {_span(forecast.finished_at - deadline)}"
+    ends = {int(size): each.finished_at for size, each in forecast.pools.items()}
+    enough = next((size for size, end in sorted(ends.items()) if end is not None and end <= deadline), None)
+    remedy = "no pool makes it; give it more time" if enough is None else f"a pool of {enough} makes it"
+    return f"misses its deadline ({when}){late}: {remedy}"
 
 
 def _say_pools(forecast: Forecast) -> None:

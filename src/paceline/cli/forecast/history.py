@@ -3,18 +3,21 @@
 Values from the store only. Never here: a guess; what is not known is told as such.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from paceline.core.windows import LENGTH_SECONDS
 from paceline.events import TRY_ENDS, TRY_STARTS, Event
 from paceline.store import Store
 
 PAGE = 5_000
+SHORTEST_WINDOW = 60.0
 
 
 class WindowHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """What one window of an account held: so many seconds of sessions, and how long from first use to reset."""
+    """What one window of an account held: so many seconds of sessions, and how long from its opening to its reset."""
 
     scope: str
     name: str
@@ -47,56 +50,83 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
                 return tuple(unit.seconds for unit in these), where
         return (), ""
 
-    def window(self, scope: str) -> WindowHistory | None:
-        """The last one that was spent on the account."""
-        return next((window for window in reversed(self.windows) if window.scope == scope), None)
+    def windows_of(self, scope: str) -> tuple[WindowHistory, ...]:
+        """Of each window of the account the last period that was spent."""
+        return tuple(window for window in self.windows if window.scope == scope)
 
 
-class _Account(msgspec.Struct):
-    """What is used of the window that is open."""
+class _Try(msgspec.Struct):
+    """A session on an account; one that has not ended is counted up to the closing that is looked at."""
 
-    used: float = 0.0
-    first_use: float | None = None
+    account: str
+    began: float
+    ended: float = math.inf
+
+
+class _Closing(msgspec.Struct, frozen=True):
+    at: float
+    resets_at: float
+    last_reset: float
+    """Of the period before, as far as it is known; where the name of the window does not tell how long it is."""
 
 
 def read_history(store: Store, *, campaign: str | None = None) -> History:
     """From all events that are kept; of one campaign if it is named."""
     started: dict[str, Event] = {}
+    running: dict[str, _Try] = {}
     seconds: dict[str, float] = {}
-    accounts: dict[str, _Account] = {}
+    tries: list[_Try] = []
     units: list[UnitHistory] = []
-    windows: list[WindowHistory] = []
+    closings: dict[tuple[str, str], _Closing] = {}
     for event in _events(store):
         unit = event.unit or ""
         if event.name in TRY_STARTS:
             started[unit] = event
-            account = accounts.setdefault(_account_of(event.scope or ""), _Account())
-            account.first_use = event.at if account.first_use is None else account.first_use
+            running[unit] = _Try(_account_of(event.scope or ""), event.at)
+            tries.append(running[unit])
         elif event.name in TRY_ENDS and unit in started:
             begun = started.pop(unit)
-            ran = max(0.0, event.at - begun.at)
-            seconds[unit] = seconds.get(unit, 0.0) + ran
-            accounts[_account_of(begun.scope or "")].used += ran
+            running.pop(unit).ended = event.at
+            seconds[unit] = seconds.get(unit, 0.0) + max(0.0, event.at - begun.at)
             if event.name == "unit.done" and campaign in (None, unit.partition("/")[0]):
                 units.append(
                     UnitHistory(unit=unit, scope=begun.scope or "", seconds=seconds.pop(unit), ended_at=event.at)
                 )
         elif event.name == "window.closed":
-            windows += _spent(event, accounts)
-    return History(units=tuple(units), windows=tuple(windows))
+            _note_closing(event, closings)
+    return History(units=tuple(units), windows=tuple(_spent(closings, tries)))
 
 
-def _spent(event: Event, accounts: dict[str, _Account]) -> Iterator[WindowHistory]:
-    """A window that closed after having been used; its sessions that still run are not counted, which is cautious."""
-    scope, resets_at = event.scope or "", event.fields.get("resets_at")
-    account = accounts.pop(_account_of(scope), None)
-    if account is not None and account.first_use is not None and account.used > 0 and isinstance(resets_at, float):
-        yield WindowHistory(
-            scope=_account_of(scope),
-            name=str(event.fields.get("window")),
-            session_seconds=account.used,
-            length=max(60.0, resets_at - account.first_use),
-        )
+def _note_closing(event: Event, closings: dict[tuple[str, str], _Closing]) -> None:
+    """The last period of each window; a canary that is refused tells the same one again."""
+    resets_at = event.fields.get("resets_at")
+    if not isinstance(resets_at, float):
+        return
+    key = _account_of(event.scope or ""), str(event.fields.get("window"))
+    last = closings.get(key)
+    if last is None or event.at >= last.resets_at:
+        closings[key] = _Closing(event.at, resets_at, -math.inf if last is None else last.resets_at)
+
+
+def _spent(closings: Mapping[tuple[str, str], _Closing], tries: list[_Try]) -> Iterator[WindowHistory]:
+    """What was used of each from its opening to its closing, by those who ran then."""
+    for (account, name), closing in closings.items():
+        length = LENGTH_SECONDS.get(name)
+        opened_at = closing.last_reset if length is None else closing.resets_at - length
+        used = [
+            (max(each.began, opened_at), min(each.ended, closing.at))
+            for each in tries
+            if each.account == account and each.ended > opened_at and each.began < closing.at
+        ]
+        held = sum(max(0.0, end - begin) for begin, end in used)
+        if held > 0:
+            first = min(begin for begin, _ in used)
+            yield WindowHistory(
+                scope=account,
+                name=name,
+                session_seconds=held,
+                length=length or max(SHORTEST_WINDOW, closing.resets_at - first),
+            )
 
 
 def _account_of(scope: str) -> str:

@@ -6,7 +6,7 @@ Never here: what Paceline does with a limit; that is the engine's own code.
 import asyncio
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -18,16 +18,27 @@ from paceline.engine import control
 from paceline.engine.engine import Engine
 from paceline.engine.engine_settings import EngineSettings
 from paceline.engine.remembered import GOVERNOR_STATE
-from paceline.executors import Launch
+from paceline.events import Event
+from paceline.executors import Handle, Launch
+from paceline.executors.interface import DEFAULT_GRACE_SECONDS
 from paceline.store import Campaign, MemoryStore, UnitSpec
-from paceline.testing.clock import VirtualClock
+from paceline.testing.clock import VirtualClock, VirtualTimer
 from paceline.testing.executor import Run, ScriptedExecutor
 from paceline.testing.world import claude_says
 
-HEARTBEAT_SECONDS = 30.0
+HEARTBEAT_SECONDS = 600.0
+"""Whatever happens wakes the engine at its own time; passes in which nothing does would be most of a long wait."""
+LEASE_SECONDS = 3 * HEARTBEAT_SECONDS
 LONGEST_DAYS = 60
 NOTICE_SECONDS = 5.0
 EPSILON_SECONDS = 0.01
+TOLD_SHARE = 0.05
+"""Sessions that run tell of every further twentieth of a window that is used."""
+CLAUDE_WINDOWS = {"weekly": "seven_day"}
+
+
+Closing = tuple[str, float, float | None]
+"""Scope, when it closes, and the reset."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,11 +49,13 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowSize(msgspec.Struct, frozen=True, kw_only=True):
-    """What a quota window of an account holds."""
+    """What a quota window of an account holds, and what is used of the period that is open now, until its reset."""
 
     name: str
     session_seconds: float
     length: float
+    used_seconds: float = 0.0
+    resets_at: float | None = None
 
 
 class Future(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,58 +63,141 @@ class Future(msgspec.Struct, frozen=True, kw_only=True):
 
     finished_at: float | None
     parks: int
-    closings: tuple[tuple[str, float, float | None], ...]
-    """Scope, when it closes, and the reset."""
+    closings: tuple[Closing, ...]
     busy: float
     """The share of the pool that was used, to the end."""
 
 
+class _Window:
+    """How much of one window is used in the period that is open."""
+
+    def __init__(self, size: WindowSize) -> None:
+        self.size = size
+        self.used = size.used_seconds
+        self.resets_at = -math.inf if size.resets_at is None else size.resets_at
+
+    @property
+    def left(self) -> float:
+        return self.size.session_seconds - self.used
+
+    @property
+    def is_spent(self) -> bool:
+        return self.left <= EPSILON_SECONDS
+
+    @property
+    def claude_name(self) -> str:
+        return CLAUDE_WINDOWS.get(self.size.name, "five_hour")
+
+    def open_anew(self, now: float) -> None:
+        """The first use after a reset begins the next period."""
+        if now >= self.resets_at:
+            self.resets_at, self.used = now + self.size.length, 0.0
+
+
 class _Account:
-    """A simulated account: counts the seconds of sessions in its window, and ends them when it is spent."""
+    """A simulated account: counts the seconds of sessions in its windows, tells of it, ends them at its end."""
 
-    def __init__(self, size: WindowSize, clock: VirtualClock, on_spent: Callable[[str, float], None]) -> None:
-        self._size = size
+    def __init__(self, sizes: Sequence[WindowSize], clock: VirtualClock, sessions: "_Sessions") -> None:
+        self._windows = [_Window(size) for size in sizes]
         self._clock = clock
-        self._on_spent = on_spent
+        self._sessions = sessions
         self._ends: dict[str, float] = {}
-        self._opened_at = -math.inf
-        self._counted_at = 0.0
-        self._used = 0.0
+        self._names: dict[str, str] = {}
+        self._counted_at = clock.now()
+        self._timer: VirtualTimer | None = None
 
-    def start(self, attempt: str, seconds: float) -> tuple[float, float]:
-        """A session begins: how much of the window is used, and when it resets."""
+    def start(self, attempt: str, seconds: float, session: str) -> tuple[str, bool]:
+        """A session begins: what is told of the windows, and whether it may go on."""
         self._count()
-        if self._clock.now() >= self._resets_at:
-            self._opened_at, self._used = self._clock.now(), 0.0
-        if self._left > 0:
-            self._ends[attempt] = self._clock.now() + seconds
-            self._clock.call_at(self._clock.now() + self._left / len(self._ends), self._look)
-        return self._used / self._size.session_seconds, self._resets_at
+        for window in self._windows:
+            window.open_anew(self._clock.now())
+        if (refusal := self._refusal(session)) is not None:
+            return refusal, False
+        self._ends[attempt] = self._clock.now() + seconds
+        self._look_later()
+        self._names[attempt] = session
+        return self._told(session), True
 
-    @property
-    def _left(self) -> float:
-        return self._size.session_seconds - self._used
+    def end(self, attempt: str) -> None:
+        """It was ended before its time."""
+        self._count()
+        self._ends.pop(attempt, None)
 
-    @property
-    def _resets_at(self) -> float:
-        return self._opened_at + self._size.length
+    def _refusal(self, session: str) -> str | None:
+        """By the one that stays shut for longest."""
+        last = max((each for each in self._windows if each.is_spent), key=lambda each: each.resets_at, default=None)
+        return None if last is None else claude_says.rejected(last.resets_at, session, last.claude_name)
+
+    def _told(self, session: str) -> str:
+        return "".join(
+            claude_says.warned(each.used / each.size.session_seconds, each.resets_at, session, each.claude_name)
+            for each in self._windows
+        )
+
+    def _look_later(self) -> None:
+        """When the next share of one will be used, or all of it, if those who run go on."""
+        if self._timer is not None:
+            self._timer.cancel()
+        soonest = min(min(each.left, each.size.session_seconds * TOLD_SHARE) for each in self._windows)
+        self._timer = self._clock.call_at(self._clock.now() + soonest / len(self._ends), self._look)
 
     def _look(self) -> None:
-        """Whether it is spent; a session that ended since has left more for the others."""
         self._count()
-        if self._left > EPSILON_SECONDS and self._ends:
-            self._clock.call_at(self._clock.now() + self._left / len(self._ends), self._look)
-        elif self._left <= EPSILON_SECONDS:
-            self._used = self._size.session_seconds
-            spent, self._ends = list(self._ends), {}
-            for attempt in spent:
-                self._on_spent(attempt, self._resets_at)
+        for attempt in list(self._ends):
+            if (refusal := self._refusal(self._names[attempt])) is not None:
+                self._sessions.refuse(attempt, refusal)
+        if self._ends:
+            teller = next(iter(self._ends))
+            self._sessions.tell(teller, self._told(self._names[teller]))
+            self._look_later()
 
     def _count(self) -> None:
+        """A window whose reset comes while sessions run goes on with its next period."""
         now = self._clock.now()
-        self._used += sum(max(0.0, min(now, end) - self._counted_at) for end in self._ends.values())
+        for window in self._windows:
+            since = self._counted_at
+            if self._ends and since < window.resets_at <= now:
+                since = window.resets_at
+                window.open_anew(since)
+            window.used += sum(max(0.0, min(now, end) - since) for end in self._ends.values())
         self._ends = {attempt: end for attempt, end in self._ends.items() if end > now}
         self._counted_at = now
+
+
+class _Sessions(ScriptedExecutor):
+    """The sessions of all units: each goes on where it was ended."""
+
+    def __init__(self, script: Callable[[Launch], Run], clock: VirtualClock, on_news: Callable[[], object]) -> None:
+        super().__init__(script, clock, remember=False)
+        self._now = clock.now
+        self._on_news = on_news
+        self._begun: dict[str, tuple[str, float, _Account | None]] = {}
+        self.left: dict[str, float] = {}
+
+    def begin(self, attempt: str, unit: str, account: "_Account | None") -> None:
+        self._begun[attempt] = unit, self._now(), account
+
+    def tell(self, attempt: str, says: str) -> None:
+        self.say(attempt, says)
+        self._on_news()
+
+    def refuse(self, attempt: str, says: str) -> None:
+        """A window is spent under it."""
+        self._keep(attempt)
+        self.cut(attempt, says, after=NOTICE_SECONDS)
+
+    def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
+        """The engine ends it, for a reserve or because another was refused."""
+        self._keep(handle.attempt)
+        super().stop(handle, grace)
+
+    def _keep(self, attempt: str) -> None:
+        """What it has done is kept, once."""
+        unit, began, account = self._begun.pop(attempt, ("", 0.0, None))
+        if unit:
+            self.left[unit] = max(1.0, self.left[unit] - (self._now() - began))
+        if account is not None:
+            account.end(attempt)
 
 
 class Simulation:
@@ -113,7 +209,7 @@ class Simulation:
         *,
         settings: EngineSettings,
         snapshot: Snapshot,
-        windows: Mapping[str, WindowSize],
+        windows: Mapping[str, Sequence[WindowSize]],
         pool: int | None,
         now: float,
         seed: int,
@@ -122,18 +218,16 @@ class Simulation:
         self._store = MemoryStore()
         self._store.save_state(GOVERNOR_STATE, msgspec.json.encode(snapshot))
         self._dice = random.Random(seed)
-        self._left: dict[str, float] = {}
+        self._sessions = _Sessions(self._script, self._clock, lambda: self._engine.wake())
         for work in works:
             self._add(work)
         control.send(self._store, "limit", now=now, scope=SESSIONS, limit=pool)
-        self._accounts = {name: _Account(size, self._clock, self._spent) for name, size in windows.items()}
-        self._begun: dict[str, tuple[str, str, float]] = {}
-        self._busy_seconds = sum(self._left.values())
-        self._executor = ScriptedExecutor(self._script, self._clock, remember=False)
+        self._accounts = {name: _Account(sizes, self._clock, self._sessions) for name, sizes in windows.items()}
+        self._busy_seconds = sum(self._sessions.left.values())
         self._engine = Engine(
-            msgspec.structs.replace(settings, heartbeat=HEARTBEAT_SECONDS),
+            msgspec.structs.replace(settings, heartbeat=HEARTBEAT_SECONDS, lease=LEASE_SECONDS),
             store=self._store,
-            executor=self._executor,
+            executor=self._sessions,
             clock=self._clock,
             agents=lambda name: load_agent("claude"),  # whoever runs, its limits are told in words that are understood
             environ=dict.fromkeys(_key_names(settings.accounts), "x"),
@@ -156,36 +250,33 @@ class Simulation:
         durations = list(work.seconds)
         self._dice.shuffle(durations)
         specs = [UnitSpec(id=f"{n:06d}", prompt="x") for n in range(len(durations))]
-        self._store.add_campaign(work.campaign, specs, update=False, now=self._clock.now())
-        self._left |= {f"{work.campaign.name}/{spec.id}": each for spec, each in zip(specs, durations, strict=True)}
+        campaign = msgspec.structs.replace(work.campaign, timeout=None)  # what is known was done in time
+        self._store.add_campaign(campaign, specs, update=False, now=self._clock.now())
+        for spec, seconds in zip(specs, durations, strict=True):
+            self._sessions.left[f"{campaign.name}/{spec.id}"] = seconds
 
     def _script(self, launch: Launch) -> Run:
         unit = self._store.unit(launch.env["PACELINE_UNIT"])
         assert unit is not None
-        session, seconds = unit.session_id or unit.id, self._left[unit.id]
-        self._begun[launch.attempt] = unit.id, session, self._clock.now()
+        session, seconds = unit.session_id or unit.id, self._sessions.left[unit.id]
         says = claude_says.init(session)
-        if (account := self._accounts.get(unit.account or "")) is not None:
-            used, resets_at = account.start(launch.attempt, seconds)
-            if used >= 1.0:
-                return Run(stdout=says + claude_says.rejected(resets_at, session), exit_code=1, seconds=1.0)
-            says += claude_says.warned(used, resets_at, session)
+        account = self._accounts.get(unit.account or "")
+        if account is not None:
+            told, may_go_on = account.start(launch.attempt, seconds, session)
+            says += told
+            if not may_go_on:
+                return Run(stdout=says, exit_code=1, seconds=1.0)
+        self._sessions.begin(launch.attempt, unit.id, account)
         says += claude_says.answer(session)
         return Run(stdout=says, later=((seconds, claude_says.done(session)),), seconds=seconds)
-
-    def _spent(self, attempt: str, resets_at: float) -> None:
-        """The window is spent under it: what it has done is kept."""
-        unit, session, began = self._begun[attempt]
-        self._left[unit] = max(1.0, self._left[unit] - (self._clock.now() - began))
-        self._executor.cut(attempt, claude_says.rejected(resets_at, session), after=NOTICE_SECONDS)
 
     def _is_over(self, campaign: str) -> bool:
         counts = self._store.counts()[campaign]
         return counts.todo + counts.running == 0
 
     def _told(self, campaign: str, began: float) -> Future:
-        ends, closings, parks = [began], [], 0
-        after = 0
+        ends, parks, after = [began], 0, 0
+        closings: list[Closing] = []
         while page := self._store.events(after=after):
             after = page[-1].id
             for event in (stored.event for stored in page):
@@ -194,8 +285,7 @@ class Simulation:
                 elif event.name == "unit.parked":
                     parks += 1
                 elif event.name == "window.closed":
-                    resets_at = event.fields.get("resets_at")
-                    closings.append((event.scope or "", event.at, resets_at if isinstance(resets_at, float) else None))
+                    closings.append(_closing(event))
         end = max(ends)
         pool = self._engine.limiter.get_limit(SESSIONS)
         room = (pool or 1) * max(1.0, end - began)
@@ -203,9 +293,22 @@ class Simulation:
         return Future(
             finished_at=end if is_over else None,
             parks=parks,
-            closings=tuple(closings),
+            closings=_once_each(closings),
             busy=min(1.0, self._busy_seconds / room),
         )
+
+
+def _closing(event: Event) -> Closing:
+    resets_at = event.fields.get("resets_at")
+    return event.scope or "", event.at, resets_at if isinstance(resets_at, float) else None
+
+
+def _once_each(closings: Iterable[Closing]) -> tuple[Closing, ...]:
+    """Every session that was refused tells of it, and every canary that went too early."""
+    first: dict[tuple[str, float | None], Closing] = {}
+    for scope, at, resets_at in closings:
+        first.setdefault((scope, resets_at), (scope, at, resets_at))
+    return tuple(first.values())
 
 
 def _key_names(accounts: Mapping[str, Account]) -> list[str]:

@@ -23,8 +23,8 @@ def rejected(resets_at: float, session: str = "s1", window: str = "five_hour") -
     return _line(type="rate_limit_event", rate_limit_info=info, session_id=session)
 
 
-def warned(used: float, resets_at: float, session: str = "s1") -> str:
-    info = {"status": "allowed_warning", "resetsAt": int(resets_at), "rateLimitType": "five_hour", "utilization": used}
+def warned(used: float, resets_at: float, session: str = "s1", window: str = "five_hour") -> str:
+    info = {"status": "allowed_warning", "resetsAt": int(resets_at), "rateLimitType": window, "utilization": used}
     return _line(type="rate_limit_event", rate_limit_info=info, session_id=session)
 
 
