@@ -1,6 +1,7 @@
 """`forecast`: the same engine in virtual time, on what this home has seen."""
 
 import time
+from datetime import UTC, datetime
 
 import pytest
 from tests.cli.conftest import Place
@@ -95,7 +96,11 @@ def test_a_window_that_was_spent_before_parks_the_plan_and_tells_when(claude: Pl
     assert first[1] - told["now"] == pytest.approx(HOUR / 2, abs=120)  # four at once spend two hours in half of one
     assert first[2] - told["now"] == pytest.approx(5 * HOUR, abs=120)
     assert (told["finished_at"] - told["now"]) / HOUR == pytest.approx(10.4, abs=0.2)
+    assert [each[0] for each in told["closings"]] == [
+        "anthropic/max-1"
+    ] * 2  # once for each period, whoever was refused
     assert told["pool_worth_it"] == 2  # the window binds, not the pool
+    assert (told["reserve"]["finished_at"] - told["now"]) / HOUR > 15  # four fifths of two hours, four times
 
 
 def test_what_the_governor_has_learnt_of_a_window_outranks_what_the_events_tell(claude: Place) -> None:
@@ -137,3 +142,77 @@ def test_people_get_a_table(place: Place) -> None:
 
     assert "docs: 2 units, about 10 min each (assumed: nothing has run yet)" in told
     assert "worth it" in told
+
+
+def test_a_week_counts_what_all_its_shorter_windows_held_and_nothing_from_before(claude: Place) -> None:
+    plan = claude_plan(claude, 2)
+    begun = time.time() - 200 * HOUR
+    weekly = {"window": "weekly", "resets_at": begun + 168 * HOUR, "source": "field", "confidence": 1.0}
+    first = weekly | {"window": "5h", "resets_at": begun + 5 * HOUR}
+    second = weekly | {"window": "5h", "resets_at": begun + 25 * HOUR}
+    remember(
+        *ran("old/long-ago", begun - 50 * HOUR, HOUR),
+        *ran("old/a", begun, 2 * HOUR),
+        Event("window.closed", begun + 2 * HOUR, "anthropic/max-1", None, first),
+        *ran("old/unclosed", begun + 10 * HOUR, HOUR),
+        *ran("old/b", begun + 20 * HOUR, 3 * HOUR),
+        Event("window.closed", begun + 23 * HOUR, "anthropic/max-1", None, second),
+        *ran("old/c", begun + 26 * HOUR, HOUR),
+        Event("window.closed", begun + 27 * HOUR, "anthropic/max-1", None, weekly),
+    )
+
+    told = claude.ask("forecast", plan)
+
+    assert told["basis"]["windows"] == {
+        "max-1": [window("5h", 3 * HOUR, 5 * HOUR), window("weekly", 7 * HOUR, 168 * HOUR)]
+    }
+
+
+def test_a_timeout_below_what_is_assumed_fails_nothing(place: Place) -> None:
+    plan = place.write(
+        "docs.toml",
+        '[campaign]\nname = "docs"\ncommand = ["true"]\ntimeout = "5m"\n[[unit]]\nid = "a"\n[[unit]]\nid = "b"\n',
+    )
+
+    told = place.ask("forecast", plan)
+
+    assert (told["basis"]["unit_seconds"], told["finished_at"] - told["now"]) == (300, 300)
+
+
+def test_a_plan_that_is_finished_leaves_nothing_to_forecast(place: Place) -> None:
+    plan = place.plan("true", "a")
+    place.give("run", plan)
+
+    told = place.ask("forecast", plan)
+    said = place.give("forecast", plan).output
+
+    assert (told["basis"]["units"], told["finished_at"], list(told["pools"])) == (0, told["now"], ["1", "4"])
+    assert said == "docs: every unit is finished; nothing is left to forecast\n"
+
+
+@pytest.mark.parametrize(
+    ("minutes", "verdict"),
+    [
+        (300, "makes its deadline"),
+        (15, "by 5 min: a pool of 6 makes it"),
+        (5, "by 15 min: no pool makes it; give it more time"),
+    ],
+)
+def test_a_deadline_is_made_or_missed_and_what_would_make_it(place: Place, minutes: int, verdict: str) -> None:
+    deadline = datetime.fromtimestamp(time.time() + minutes * 60, UTC).isoformat()
+    units = "".join(f'[[unit]]\nid = "{name}"\n' for name in "abcdef")
+    plan = place.write("docs.toml", f'[campaign]\nname = "docs"\ncommand = ["true"]\ndeadline = {deadline}\n{units}')
+
+    assert verdict in place.give("forecast", plan).output
+
+
+def test_very_many_units_are_played_in_bundles_that_end_at_the_same_time(place: Place) -> None:
+    plan = place.plan("true", *(f"u{n}" for n in range(2000)))
+
+    told = place.ask("forecast", plan)
+
+    assert told["basis"]["units"] == 2000
+    took = {size: (each["finished_at"] - told["now"]) / HOUR for size, each in told["pools"].items()}
+    assert took == {
+        size: pytest.approx(2000 / 6 / int(size), rel=0.03) for size in ("1", "2", "4", "8", "16", "32", "64")
+    }

@@ -26,10 +26,10 @@ from paceline.testing.clock import VirtualClock, VirtualTimer
 from paceline.testing.executor import Run, ScriptedExecutor
 from paceline.testing.world import claude_says
 
-HEARTBEAT_SECONDS = 600.0
+HEARTBEAT_SECONDS = 1800.0
 """Whatever happens wakes the engine at its own time; passes in which nothing does would be most of a long wait."""
 LEASE_SECONDS = 3 * HEARTBEAT_SECONDS
-LONGEST_DAYS = 60
+LONGEST_DAYS = 31
 NOTICE_SECONDS = 5.0
 EPSILON_SECONDS = 0.01
 TOLD_SHARE = 0.05
@@ -59,7 +59,7 @@ class WindowSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Future(msgspec.Struct, frozen=True, kw_only=True):
-    """How it would go. `finished_at` is None where it does not end within two months."""
+    """How it would go. `finished_at` is None where it does not end within a month."""
 
     finished_at: float | None
     parks: int
@@ -191,6 +191,13 @@ class _Sessions(ScriptedExecutor):
         self._keep(handle.attempt)
         super().stop(handle, grace)
 
+    def still_to_do(self) -> float:
+        """Of all units, those that run included."""
+        return sum(self.left.values())
+
+    def done(self, unit: str) -> None:
+        self.left.pop(unit, None)
+
     def _keep(self, attempt: str) -> None:
         """What it has done is kept, once."""
         unit, began, account = self._begun.pop(attempt, ("", 0.0, None))
@@ -280,21 +287,22 @@ class Simulation:
         while page := self._store.events(after=after):
             after = page[-1].id
             for event in (stored.event for stored in page):
-                if event.name == "unit.done" and (event.unit or "").startswith(f"{campaign}/"):
-                    ends.append(event.at)
+                if event.name == "unit.done":
+                    self._sessions.done(event.unit or "")
+                    ends += [event.at] if (event.unit or "").startswith(f"{campaign}/") else []
                 elif event.name == "unit.parked":
                     parks += 1
                 elif event.name == "window.closed":
                     closings.append(_closing(event))
         end = max(ends)
         pool = self._engine.limiter.get_limit(SESSIONS)
-        room = (pool or 1) * max(1.0, end - began)
         is_over = self._is_over(campaign)
+        room = (pool or 1) * max(1.0, (end if is_over else self._clock.now()) - began)
         return Future(
             finished_at=end if is_over else None,
             parks=parks,
             closings=_once_each(closings),
-            busy=min(1.0, self._busy_seconds / room),
+            busy=min(1.0, (self._busy_seconds - self._sessions.still_to_do()) / room),
         )
 
 
