@@ -216,3 +216,19 @@ def test_very_many_units_are_played_in_bundles_that_end_at_the_same_time(place: 
     assert took == {
         size: pytest.approx(2000 / 6 / int(size), rel=0.03) for size in ("1", "2", "4", "8", "16", "32", "64")
     }
+
+
+def test_a_reset_that_cannot_be_is_no_history(claude: Place) -> None:
+    plan = claude_plan(claude, 2)
+    begun = time.time() - 20 * HOUR
+    closed = {"window": "5h", "resets_at": begun + 5 * HOUR, "source": "field", "confidence": 1.0}
+    remember(
+        *ran("old/a", begun, 2 * HOUR),
+        Event("window.closed", begun + 2 * HOUR, "anthropic/max-1", None, closed),
+        Event("window.closed", begun + 6 * HOUR, "anthropic/max-1", None, closed | {"resets_at": begun * 1000}),
+        Event("window.closed", begun + 7 * HOUR, "anthropic/max-1", None, closed | {"resets_at": None}),
+    )
+
+    told = claude.ask("forecast", plan)
+
+    assert told["basis"]["windows"] == {"max-1": [window("5h", 2 * HOUR, 5 * HOUR)]}

@@ -99,10 +99,10 @@ def read_history(store: Store, *, campaign: str | None = None) -> History:
 
 def _note_closing(event: Event, closings: dict[tuple[str, str], _Closing]) -> None:
     """The last period of each window; a canary that is refused tells the same one again."""
-    resets_at = event.fields.get("resets_at")
-    if not isinstance(resets_at, float):
-        return
-    key = _account_of(event.scope or ""), str(event.fields.get("window"))
+    resets_at, name = event.fields.get("resets_at"), str(event.fields.get("window"))
+    if not isinstance(resets_at, float) or resets_at > event.at + LENGTH_SECONDS.get(name, math.inf):
+        return  # not told, or told wrong: no window is open for longer than it is long
+    key = _account_of(event.scope or ""), name
     last = closings.get(key)
     if last is None or event.at >= last.resets_at:
         closings[key] = _Closing(event.at, resets_at, -math.inf if last is None else last.resets_at)
