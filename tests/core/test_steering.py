@@ -4,7 +4,7 @@ import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
 from paceline.core.settings import HeadroomMode
-from paceline.core.signals import Budget, RateLimited, Succeeded, Usage
+from paceline.core.signals import Budget, Cause, RateLimited, Succeeded, Usage
 from paceline.errors import InvalidDuration, InvalidInput, TicketConflict
 
 
@@ -185,3 +185,18 @@ def test_asking_for_a_cooldown_makes_no_scope_and_takes_what_setting_one_takes()
         "sessions": 0.0,
     }
     assert governor.snapshot() == before
+
+
+@pytest.mark.parametrize("cause", ["requests", "starts"])
+def test_restoring_a_limit_forgets_the_pace_that_refusals_taught(cause: Cause) -> None:
+    governor = Governor(GovernorSettings(limits={"umans": 50}), now=0.0)
+    for number in range(10):
+        assert isinstance(governor.request(Ticket(f"r{number}", ("runs", "umans")), now=number * 5.0), Granted)
+    governor.report("umans", RateLimited(retry_after=1.0, cause=cause, ticket="r9"), now=45.0)
+    governor.advance(now=46.0)  # the pause is over
+
+    governor.restore_limit("umans", now=200.0)
+
+    asked = [Ticket(f"s{number}", ("runs", "umans")) for number in range(40)]
+    at_once = [ticket for ticket in asked if isinstance(governor.try_request(ticket, now=200.0), Granted)]
+    assert at_once == asked

@@ -40,9 +40,12 @@ class Steering:
         self._apply_limits(pattern)
 
     def restore_limit(self, scope: str, *, now: float) -> None:
-        """Back to the configured limit: forget what was learnt."""
+        """Back to the configured limit: forget what refusals taught, rates and the spacing of starts as well."""
         pattern = ScopePattern(scope)
         move_to(self.books, now)
+        for state in self.books.scopes.values():
+            if pattern.matches(state.name):
+                state.pacer, state.learnt_rates = None, {}
         self._apply_limits(pattern)
 
     def get_limit(self, scope: str) -> int | None:
