@@ -1,8 +1,13 @@
 """How a refused start is told apart: a try that failed, a count that lags, a capacity that fell."""
 
+from itertools import count
+
+import pytest
+
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
 from paceline.core.headroom import Headroom
-from paceline.core.signals import QuotaClosed, RateLimited, Succeeded
+from paceline.core.signals import QuotaClosed, RateLimited, Succeeded, Usage
+from paceline.events import Event
 
 SCOPE = "umans"
 
@@ -11,8 +16,8 @@ def session(name: str) -> Ticket:
     return Ticket(name, ("sessions", SCOPE), leased=False)
 
 
-def run_of(name: str) -> Ticket:
-    return Ticket(f"{name}:run", ("runs", SCOPE), parent=name, leased=False)
+def run_of(name: str, number: int = 0) -> Ticket:
+    return Ticket(f"{name}:run-{number}", ("runs", SCOPE), parent=name, leased=False)
 
 
 class Fleet:
@@ -80,14 +85,14 @@ def test_where_a_cooldown_would_cost_more_than_a_place_one_is_kept_free() -> Non
     limits = []
     for number in range(40):
         now = number / 4
-        headroom.on_release(now)
+        headroom.on_release(now, was_full=True)
         if number % 20 == 19:
             limits.append(headroom.refuse_start(24, 23, 24, now))
             headroom.unblamed = None  # as the next success does
 
     assert limits == [23, 22]
     for number in range(40, 40_000):
-        headroom.on_release(number / 4)
+        headroom.on_release(number / 4, was_full=True)
     assert (headroom.limit, headroom.kept_free) == (24, 0)
 
 
@@ -135,7 +140,7 @@ def test_a_run_of_a_session_that_is_too_many_is_told_the_limit_also_while_its_sc
         governor.request(session(f"s{number}"), now=0.0)
         governor.report(SCOPE, Succeeded(ticket=f"s{number}"), now=1.0)
     assert isinstance(governor.request(run_of("s3"), now=50.0), Granted)
-    governor.report(SCOPE, RateLimited(retry_after=30.0, ticket="s3:run"), now=50.0)
+    governor.report(SCOPE, RateLimited(retry_after=30.0, ticket="s3:run-0"), now=50.0)
 
     oldest, youngest = (governor.request(run_of(name), now=51.0) for name in ("s0", "s9"))
 
@@ -162,7 +167,7 @@ def test_a_window_whose_told_reset_is_senseless_is_looked_at_when_its_period_end
     governor = Governor(GovernorSettings(limits={SCOPE: 4}), now=0.0)
     closed = QuotaClosed(resets_at=3600.0, window="5h", source="field")
     governor.report(SCOPE, closed, now=0.0)
-    sent = []
+    sent: list[float] = []
     for number, opens in enumerate((3600.0, None)):
         while True:
             name = f"canary-{number}-{len(sent)}"
@@ -180,3 +185,109 @@ def test_a_window_whose_told_reset_is_senseless_is_looked_at_when_its_period_end
         if opens is not None:
             governor.report(SCOPE, QuotaClosed(resets_at=3700.0, window="5h", source="field"), now=15_000.0)
     assert sent[-1] == 21_600.0
+
+
+def limit_events(governor: Governor, now: float) -> list[tuple[str, int | None, int | None]]:
+    return [
+        (effect.name, effect.fields["limit"], effect.fields["previous"])  # type: ignore[misc]
+        for effect in governor.advance(now=now)
+        if isinstance(effect, Event) and effect.name in ("scope.limit_raised", "scope.limit_reduced")
+    ]
+
+
+def test_a_refusal_that_is_put_down_to_a_lag_is_not_told_as_a_lower_limit() -> None:
+    fleet = Fleet(cap=8, configured=16)
+    fleet.wait(100.0)
+    fleet.governor.collect()
+    fleet.end()
+    fleet.start(unnoticed=1)
+    assert fleet.refused == 2
+    assert limit_events(fleet.governor, fleet.now) == []
+
+
+def test_a_climb_that_ends_with_a_place_kept_free_is_told_as_a_step_back() -> None:
+    fleet = Fleet(cap=6, configured=16)
+    fleet.wait(100.0)
+    headroom = fleet.governor.books.scopes[SCOPE].headroom
+    assert headroom is not None
+    headroom.worked_at, headroom.failed_at, headroom.kept_free = 5, 7, 1
+    headroom.limit, headroom.is_trying, headroom.climb_at, headroom.retry_at = 6, True, fleet.now, fleet.now + 900.0
+    fleet.governor.books.scopes[SCOPE].refresh()
+    fleet.governor.collect()
+    fleet.governor.report(SCOPE, Succeeded(ticket=fleet.live[0]), now=fleet.now)
+    assert limit_events(fleet.governor, fleet.now) == [("scope.limit_reduced", 5, 6)]
+
+
+def test_a_reading_that_undoes_a_reduction_is_told() -> None:
+    fleet = Fleet(cap=4, configured=8)
+    reading = Usage(concurrent_sessions=4, limit=6)
+    fleet.governor.report(SCOPE, reading, now=0.0)
+    fleet.wait(10.0)
+    fleet.start()
+    assert fleet.limit == 4
+    fleet.governor.collect()
+    fleet.governor.report(SCOPE, reading, now=fleet.now)
+    assert limit_events(fleet.governor, fleet.now) == [("scope.limit_raised", 6, 4)]
+
+
+class Calls:
+    """A provider that takes `cap` calls at once, for which more always wait; what is accepted is told at the end."""
+
+    def __init__(self, cap: int, configured: int, seconds: float) -> None:
+        self.governor = Governor(GovernorSettings(limits={SCOPE: configured}), now=0.0)
+        self.seconds = seconds
+        self.cap = cap
+        self.ends: dict[str, float] = {}
+        self.names = (f"call-{number}" for number in count())
+
+    def go_on(self, since: float, until: float) -> int | None:
+        """The limit after all that time."""
+        now = since
+        while now < until:
+            for name in [name for name, ends_at in self.ends.items() if ends_at <= now]:
+                del self.ends[name]
+                self.governor.release(name, now=now)
+            while self._start(now):
+                pass
+            now += 1.0
+        status = self.governor.status(SCOPE, now=now)
+        assert status is not None
+        return status.limit
+
+    def _start(self, now: float) -> bool:
+        name = next(self.names)
+        if isinstance(self.governor.try_request(Ticket(name, ("runs", SCOPE), leased=False), now=now), Deferred):
+            return False
+        if len(self.ends) >= self.cap:
+            self.governor.report(SCOPE, RateLimited(retry_after=1.0, ticket=name), now=now)
+            self.governor.release(name, now=now)
+            return False
+        self.ends[name] = now + self.seconds
+        return True
+
+
+@pytest.mark.parametrize("seconds", [1.0, 5.0])
+def test_a_limit_climbs_where_calls_are_so_short_that_some_are_always_new(seconds: float) -> None:
+    calls = Calls(cap=6, configured=16, seconds=seconds)
+    assert calls.go_on(0.0, 3600.0) == 6
+    calls.cap = 12
+    assert calls.go_on(3600.0, 3.5 * 3600.0) == 12
+
+
+def test_a_limit_climbs_where_sessions_have_several_runs_at_once() -> None:
+    governor = Governor(GovernorSettings(limits={SCOPE: 16}), now=0.0)
+    for name in ("s0", "s1", "s2"):
+        governor.request(session(name), now=0.0)
+        for number in range(3):
+            assert isinstance(governor.request(run_of(name, number), now=1.0), Granted)
+            governor.report(SCOPE, Succeeded(ticket=f"{name}:run-{number}"), now=2.0)
+    assert isinstance(governor.request(session("s3"), now=100.0), Granted)
+    governor.report(SCOPE, RateLimited(retry_after=1.0, ticket="s3"), now=100.0)
+    governor.release("s3", now=100.0)
+    status = governor.status(SCOPE, now=100.0)
+    assert status is not None
+    assert (status.limit, status.in_flight) == (9, 9)
+
+    for now, number in ((2000.0, 3), (2030.0, 4)):
+        governor.report(SCOPE, Succeeded(ticket="s0"), now=now)
+        assert isinstance(governor.try_request(run_of("s0", number), now=now), Granted)

@@ -8,6 +8,7 @@ from bisect import insort
 from collections import deque
 from heapq import heappop, heappush
 
+from paceline.core.headroom import Headroom
 from paceline.core.limits import UNLIMITED
 from paceline.core.queue import Lane, Waiter
 from paceline.core.roster import Roster
@@ -139,10 +140,8 @@ class Books(Roster):
         return parent.on_run_ended(scope.name) > 0 or parent.released
 
     def _place_freed(self, scope: ScopeState, hot: list[ScopeState], *, was_refused: bool) -> None:
-        previous = scope.effective
-        if scope.headroom is not None and not was_refused and scope.headroom.on_release(self.now):
-            scope.refresh()
-            self.emit("scope.limit_raised", scope.name, limit=scope.effective, previous=previous)
+        if scope.headroom is not None and not was_refused:
+            self._tell_headroom(scope, scope.headroom)
         lag = scope.cooldown if was_refused else scope.release_lag
         if lag > 0 and scope.cap != UNLIMITED:
             scope.used += 1
@@ -153,6 +152,13 @@ class Books(Roster):
             self.ask_usage(scope)
             self.schedule(scope)
         hot.append(scope)
+
+    def _tell_headroom(self, scope: ScopeState, headroom: Headroom) -> None:
+        previous = scope.effective
+        if headroom.on_release(self.now, was_full=scope.live + 1 >= scope.cap):
+            scope.refresh()
+            if scope.effective != previous:
+                self.emit("scope.limit_raised", scope.name, limit=scope.effective, previous=previous)
 
     def ask_usage(self, scope: ScopeState) -> None:
         """While someone waits, one question at a time; one that got no answer in time is given up first."""

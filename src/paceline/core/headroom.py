@@ -75,6 +75,8 @@ class Headroom(Timed):
     lag: float = 0.0
     kept_free: int = 0
     is_trying: bool = False
+    ended_when_full: int = 0
+    """How many went well and ended while the level that is tried was full."""
     unblamed: tuple[float, int] | None = None
     was_step: bool = False
     doubted_at: int | None = None
@@ -87,7 +89,8 @@ class Headroom(Timed):
     def step_down(self, effective: int, mode: HeadroomMode, now: float) -> int:
         """One step below what failed, twice as far each time incidents follow each other; the new limit."""
         lowered = effective - (self.step if mode == "adaptive" else 1)
-        self.step *= 2
+        if mode == "adaptive":  # elsewhere no climb would ever set it back
+            self.step *= 2
         self.fall_to(lowered, effective, now, failed_at=effective)
         self.limit, self.worked_at = max(1, lowered), None
         return self.limit
@@ -183,8 +186,9 @@ class Headroom(Timed):
     def _be_patient(self, factor: float) -> None:
         self.patience = min(max(self.patience * factor, SHORTEST_PATIENCE_SECONDS), LONGEST_PATIENCE_SECONDS)
 
-    def on_release(self, now: float) -> bool:
+    def on_release(self, now: float, *, was_full: bool) -> bool:
         """Whether the limit may rise: a lag that was not seen for long is forgotten."""
+        self.ended_when_full += was_full
         self.releases.append(now)
         if len(self.releases) > KEPT_RELEASES:
             del self.releases[0]
@@ -223,9 +227,13 @@ class Headroom(Timed):
             self.limit = self.reduced_from = self.climb_at = None
             self.is_trying = False
             return None
-        self.limit, self.is_trying = raised, True
+        self.limit, self.is_trying, self.ended_when_full = raised, True, 0
         self.climb_at = now + HOLD_SECONDS
         return raised
+
+    def is_unproven(self, proven: int, cap: int) -> bool:
+        """Whether the tried level was not reached yet: short calls never are, until as many came and went in it."""
+        return self.is_trying and max(proven, self.ended_when_full) < cap
 
     def is_too_early(self, live: int, now: float) -> bool:
         """More run than may: that they go well says nothing of the limit until they are fewer, or it lasts."""

@@ -1,4 +1,4 @@
-"""How fast: learnt rates, budgets from headers, the reserve of a window and the line of a `spread` campaign.
+"""How fast: the spacing of starts, budgets from headers, the reserve of a window and the line of a `spread` campaign.
 
 Each answers one question, "when may the next one start?", from numbers alone.
 """

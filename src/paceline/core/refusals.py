@@ -67,13 +67,13 @@ def _step_down(books: Books, scope: ScopeState, headroom: Headroom, slot: LiveSl
     previous = scope.effective if scope.effective is not None else scope.live
     if scope.mode == "off" or previous <= 1:
         return
-    lowered = lower(books, scope, headroom, slot, previous)
-    if lowered is not None:
+    lowered = _lower(books, scope, headroom, slot, previous)
+    if lowered is not None and lowered < previous:
         fields = {"limit": lowered, "previous": previous, "reduced_from": headroom.reduced_from}
         books.emit("scope.limit_reduced", scope.name, **fields)
 
 
-def lower(books: Books, scope: ScopeState, headroom: Headroom, slot: LiveSlot | None, effective: int) -> int | None:
+def _lower(books: Books, scope: ScopeState, headroom: Headroom, slot: LiveSlot | None, effective: int) -> int | None:
     """Take from the refusal what it says about the limit; the new one, None where it stays as it is."""
     if scope.mode != "adaptive" or slot is None:
         return headroom.step_down(effective, scope.mode, books.now)
@@ -90,12 +90,13 @@ def lower(books: Books, scope: ScopeState, headroom: Headroom, slot: LiveSlot | 
 
 
 def proven(books: Books, scope: ScopeState, refused: LiveSlot | None = None) -> int:
-    """How many (others) hold a place in the scope that the provider has accepted."""
+    """How many places in the scope are held by (others) that the provider has accepted."""
     old = books.now - PROVEN_SECONDS
     return sum(
-        scope in other.lane.scopes
+        max(1, other.runs.get(scope.name, 0)) if other.runs else 1
+        for other in books.slots.values()
+        if scope in other.lane.scopes
         and other is not refused
         and other.lane.parent is None
         and (other.has_succeeded or other.granted_at <= old)
-        for other in books.slots.values()
     )

@@ -176,6 +176,8 @@ def _usage(books: Books, scope: ScopeState, signal: Usage) -> list[ScopeState]:
         if scope.platform is None or scope.platform.limit != stated:
             scope.platform = PlatformCap(limit=stated)
             _tell_platform_limit(books, scope, stated, previous)
+        elif scope.effective != previous:
+            books.emit("scope.limit_raised", scope.name, limit=scope.effective, previous=previous)
     if scope.usage is not None:
         scope.usage.on_answer(_count(signal.concurrent_sessions), scope.live, books.now)
         books.ask_usage(scope)

@@ -97,7 +97,7 @@ def _climb(books: Books, scope: ScopeState) -> None:
     headroom, platform = scope.headroom, scope.platform
     if headroom is not None and scope.climb_at is not None and scope.climb_at <= now:
         headroom.success_since = False
-        if headroom.is_too_early(scope.live, now) or (headroom.is_trying and proven(books, scope) < scope.cap):
+        if headroom.is_too_early(scope.live, now) or headroom.is_unproven(proven(books, scope), scope.cap):
             headroom.look_again(now)
         elif in_demand and headroom.reduced_from is not None:
             ceiling = smallest(scope.configured, platform.limit if platform else None) or 2 * headroom.reduced_from
@@ -111,7 +111,17 @@ def _climb(books: Books, scope: ScopeState) -> None:
                 scope.platform = None
     if previous is not None and scope.effective != previous:
         lift_blocked(books, scope)
-        books.emit("scope.limit_raised", scope.name, limit=scope.effective, previous=previous)
+        _tell_climb(books, scope, previous)
+
+
+def _tell_climb(books: Books, scope: ScopeState, previous: int) -> None:
+    """A climb that ends where a place is kept free for a lag is a step back."""
+    limit = scope.effective
+    if scope.headroom is not None and limit is not None and limit < previous:
+        fields = {"limit": limit, "previous": previous, "reduced_from": scope.headroom.reduced_from}
+        books.emit("scope.limit_reduced", scope.name, **fields)
+    else:
+        books.emit("scope.limit_raised", scope.name, limit=limit, previous=previous)
 
 
 # -- leases ------------------------------------------------------------------------------------
