@@ -232,3 +232,31 @@ def test_a_reset_that_cannot_be_is_no_history(claude: Place) -> None:
     told = claude.ask("forecast", plan)
 
     assert told["basis"]["windows"] == {"max-1": [window("5h", 2 * HOUR, 5 * HOUR)]}
+
+
+def test_a_replay_goes_without_an_account_that_the_settings_no_longer_have(claude: Place) -> None:
+    plan = claude_plan(claude, 2)
+    claude.ask("add", plan)
+    elsewhere = PATH.replace("max-1", "max-9")
+    remember(*ran("docs/u0", time.time() - HOUR, 300), *ran("docs/u1", time.time() - HOUR, 300, scope=elsewhere))
+    others = claude.write("others.toml", '[campaign]\nname = "others"\ncommand = ["true"]\n[[unit]]\nid = "a"\n')
+    replayed = claude.ask("forecast", "--replay", "docs")
+    claude.write("paceline.toml", SETTINGS.replace("max-1", "max-2"))
+
+    refused = claude.give("forecast", "--replay", "docs", code=2).output
+    beside = claude.ask("forecast", others)
+
+    assert replayed["basis"]["units"] == 2  # also what ran on one that is gone
+    assert "docs runs on max-1, which the settings do not have: add [accounts.max-1] to paceline.toml" in refused
+    assert beside["finished_at"] - beside["now"] == 300  # nothing of docs can run, so nothing competes
+
+
+def test_a_paused_campaign_is_told_to_be_paused(place: Place) -> None:
+    plan = place.plan("true", "a")
+    place.give("add", plan)
+    place.give("pause", "docs")
+
+    told = place.give("forecast", plan).output
+
+    assert "docs: 1 unit, about 10 min each" in told
+    assert "it is paused: this is how it goes once you say paceline resume docs" in told

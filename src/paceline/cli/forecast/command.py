@@ -156,6 +156,8 @@ class Forecaster:
 
     def _read_basis(self, units: int, *, replay: bool) -> tuple[Basis, tuple[float, ...]]:
         known, where = self._known(self._campaign, self._history)
+        if replay:  # all of them, wherever they ran
+            known, where = tuple(unit.seconds for unit in self._history.units), f"campaign {self._campaign.name}"
         durations = known if replay else _drawn(known, units, _assumed(self._campaign))
         basis = Basis(
             units=len(durations),
@@ -167,7 +169,7 @@ class Forecaster:
         return basis, durations
 
     def _known(self, campaign: Campaign, history: History) -> tuple[tuple[float, ...], str]:
-        accounts = [self._home.settings.accounts[name] for name in campaign.accounts]
+        accounts = [self._home.settings.accounts[name] for name in _accounts_left(self._home, campaign)]
         paths = tuple(canonical_scope("/".join(filter(None, (each.scope, campaign.model)))) for each in accounts)
         return history.durations(paths or (f"agent:{campaign.agent}",))
 
@@ -191,10 +193,16 @@ class Forecaster:
         counts = self._home.store.counts()
         for campaign in self._home.store.campaigns():
             left = counts[campaign.name].todo + counts[campaign.name].running if campaign.name in counts else 0
-            if campaign.name != self._campaign.name and campaign.state == "active" and left:
+            can_run = campaign.state == "active" and (not campaign.accounts or _accounts_left(self._home, campaign))
+            if campaign.name != self._campaign.name and can_run and left:
                 known, _ = self._known(campaign, self._history)
                 works.append(Work(campaign=campaign, seconds=_drawn(known, left, _assumed(campaign))))
         return works
+
+
+def _accounts_left(home: Home, campaign: Campaign) -> tuple[str, ...]:
+    """Those of its accounts that the settings of now still have."""
+    return tuple(name for name in campaign.accounts if name in home.settings.accounts)
 
 
 def _learnt(window: WindowStatus, now: float) -> WindowSize | None:
@@ -276,6 +284,14 @@ def _forecast_plan(home: Home, path: Path, now: float) -> Forecast:
 
 def _replay(home: Home, name: str, now: float) -> Forecast:
     campaign = msgspec.structs.replace(find_campaign(home.store, name), state="active", deadline=None)
+    accounts = _accounts_left(home, campaign)
+    if campaign.accounts and not accounts:
+        gone = ", ".join(campaign.accounts)
+        raise InvalidInput(
+            f"{name} runs on {gone}, which the settings do not have: "
+            f"add [accounts.{campaign.accounts[0]}] to paceline.toml"
+        )
+    campaign = msgspec.structs.replace(campaign, accounts=accounts)
     known = read_history(home.store, campaign=name).units
     if not known:
         raise InvalidInput(f"no unit of {name} is done, so there is nothing to replay")
@@ -303,7 +319,13 @@ def _say(forecast: Forecast, home: Home) -> None:
         say(f"{forecast.campaign}: every unit is finished; nothing is left to forecast")
         return
     known = f"from {basis.tries_known} of {basis.known_from}" if basis.tries_known else "assumed: nothing has run yet"
-    say(f"{forecast.campaign}: {basis.units} units, about {_span(basis.unit_seconds)} each ({known})", style="bold")
+    say(
+        f"{forecast.campaign}: {_count(basis.units, 'unit')}, about {_span(basis.unit_seconds)} each ({known})",
+        style="bold",
+    )
+    states = {campaign.name: campaign.state for campaign in home.store.campaigns()}
+    if forecast.took is None and states.get(forecast.campaign) == "paused":
+        say(f"  it is paused: this is how it goes once you say paceline resume {forecast.campaign}")
     for name, window in ((name, window) for name, windows in basis.windows.items() for window in windows):
         held = f"{_span(window.session_seconds)} of sessions in {_span(window.length)}"
         used = f"; {window.used_seconds / window.session_seconds:.0%} is used" if window.resets_at is not None else ""
@@ -320,7 +342,7 @@ def _say(forecast: Forecast, home: Home) -> None:
         say(f"  the window of {scope} is spent {relative(closes_at - now)}; what runs is parked{until}")
     _say_pools(forecast)
     for name, outcome in (("spread", forecast.spread), (f"reserve = {RESERVE}", forecast.reserve)):
-        say(f"  with {name}: done {_when(outcome.finished_at, now, home)}, {outcome.parks} parks")
+        say(f"  with {name}: done {_when(outcome.finished_at, now, home)}, {_count(outcome.parks, 'park')}")
 
 
 def _verdict(forecast: Forecast, deadline: float, home: Home) -> str:
@@ -353,6 +375,10 @@ def _range(forecast: Forecast, home: Home) -> str:
 
 def _when(at: float | None, now: float, home: Home) -> str:
     return "not within a month" if at is None else f"about {absolute(at, home.zone)}, {relative(at - now)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _span(seconds: float) -> str:
