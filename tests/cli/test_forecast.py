@@ -260,3 +260,18 @@ def test_a_paused_campaign_is_told_to_be_paused(place: Place) -> None:
 
     assert "docs: 1 unit, about 10 min each" in told
     assert "it is paused: this is how it goes once you say paceline resume docs" in told
+
+
+def test_one_period_in_which_you_were_at_work_too_does_not_rule(claude: Place) -> None:
+    plan = claude_plan(claude, 2)
+    begun = time.time() - 50 * HOUR
+    for number, held in enumerate((2.0 * HOUR, 1.5 * HOUR, 5.0)):
+        opened = begun + number * 10 * HOUR
+        closed = {"window": "5h", "resets_at": opened + 5 * HOUR, "source": "field", "confidence": 1.0}
+        remember(
+            *ran(f"old/{number}", opened, held), Event("window.closed", opened + held, "anthropic/max-1", None, closed)
+        )
+
+    told = claude.ask("forecast", plan)
+
+    assert told["basis"]["windows"] == {"max-1": [window("5h", 1.5 * HOUR, 5 * HOUR)]}

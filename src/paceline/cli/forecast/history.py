@@ -14,6 +14,7 @@ from paceline.store import Store
 
 PAGE = 5_000
 SHORTEST_WINDOW = 60.0
+LAST_PERIODS = 3
 
 
 class WindowHistory(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         return (), ""
 
     def windows_of(self, scope: str) -> tuple[WindowHistory, ...]:
-        """Of each window of the account the last period that was spent."""
+        """Of each window of the account what a period held."""
         return tuple(window for window in self.windows if window.scope == scope)
 
 
@@ -77,7 +78,7 @@ def read_history(store: Store, *, campaign: str | None = None) -> History:
     seconds: dict[str, float] = {}
     tries: list[_Try] = []
     units: list[UnitHistory] = []
-    closings: dict[tuple[str, str], _Closing] = {}
+    closings: dict[tuple[str, str], list[_Closing]] = {}
     for event in _events(store):
         unit = event.unit or ""
         if event.name in TRY_STARTS:
@@ -97,36 +98,41 @@ def read_history(store: Store, *, campaign: str | None = None) -> History:
     return History(units=tuple(units), windows=tuple(_spent(closings, tries)))
 
 
-def _note_closing(event: Event, closings: dict[tuple[str, str], _Closing]) -> None:
-    """The last period of each window; a canary that is refused tells the same one again."""
+def _note_closing(event: Event, closings: dict[tuple[str, str], list[_Closing]]) -> None:
+    """The last periods of each window; a canary that is refused tells the same one again."""
     resets_at, name = event.fields.get("resets_at"), str(event.fields.get("window"))
     if not isinstance(resets_at, float) or resets_at > event.at + LENGTH_SECONDS.get(name, math.inf):
         return  # not told, or told wrong: no window is open for longer than it is long
-    key = _account_of(event.scope or ""), name
-    last = closings.get(key)
-    if last is None or event.at >= last.resets_at:
-        closings[key] = _Closing(event.at, resets_at, -math.inf if last is None else last.resets_at)
+    known = closings.setdefault((_account_of(event.scope or ""), name), [])
+    last_reset = known[-1].resets_at if known else -math.inf
+    if event.at >= last_reset:
+        known.append(_Closing(event.at, resets_at, last_reset))
 
 
-def _spent(closings: Mapping[tuple[str, str], _Closing], tries: list[_Try]) -> Iterator[WindowHistory]:
-    """What was used of each from its opening to its closing, by those who ran then."""
-    for (account, name), closing in closings.items():
-        length = LENGTH_SECONDS.get(name)
-        opened_at = closing.last_reset if length is None else closing.resets_at - length
-        used = [
-            (max(each.began, opened_at), min(each.ended, closing.at))
-            for each in tries
-            if each.account == account and each.ended > opened_at and each.began < closing.at
-        ]
-        held = sum(max(0.0, end - begin) for begin, end in used)
-        if held > 0:
-            first = min(begin for begin, _ in used)
-            yield WindowHistory(
-                scope=account,
-                name=name,
-                session_seconds=held,
-                length=length or max(SHORTEST_WINDOW, closing.resets_at - first),
-            )
+def _spent(closings: Mapping[tuple[str, str], list[_Closing]], tries: list[_Try]) -> Iterator[WindowHistory]:
+    """The middle one of the last periods, so that one in which you were at work too does not rule."""
+    for (account, name), known in closings.items():
+        held = [_held(account, name, closing, tries) for closing in known[-LAST_PERIODS:]]
+        by_size = sorted((each for each in held if each is not None), key=lambda each: each.session_seconds)
+        if by_size:
+            yield by_size[len(by_size) // 2]
+
+
+def _held(account: str, name: str, closing: _Closing, tries: list[_Try]) -> WindowHistory | None:
+    """What was used from its opening to its closing, by those who ran then."""
+    length = LENGTH_SECONDS.get(name)
+    opened_at = closing.last_reset if length is None else closing.resets_at - length
+    used = [
+        (max(each.began, opened_at), min(each.ended, closing.at))
+        for each in tries
+        if each.account == account and each.ended > opened_at and each.began < closing.at
+    ]
+    held = sum(max(0.0, end - begin) for begin, end in used)
+    if held <= 0:
+        return None
+    first = min(begin for begin, _ in used)
+    length = length or max(SHORTEST_WINDOW, closing.resets_at - first)
+    return WindowHistory(scope=account, name=name, session_seconds=held, length=length)
 
 
 def _account_of(scope: str) -> str:
