@@ -33,6 +33,19 @@ def test_a_guess_that_is_far_too_fast_is_halved_at_once_and_one_that_is_too_slow
     assert waits <= 1.0 / 14.9
 
 
+def test_a_night_in_which_nobody_ran_is_no_measure_of_the_rate() -> None:
+    rate = LearntRate.first("requests", 120.0, 60.0, 0.0, now=0.0)
+    for second in range(120):
+        rate.on_grant(run(f"r{second}"), second / 2)
+    rate.on_refused(60.0)
+    rate.on_grant(run("morning"), 30_000.0)
+    rate.on_refused(30_000.0)
+
+    assert rate.rate >= 1.0
+    rate.on_grant(run("later"), 30_000.0 + 240.0)
+    assert rate.next_at - rate.seen_at <= 0.5
+
+
 def test_after_a_refusal_for_its_rate_those_who_waited_come_back_one_by_one() -> None:
     governor = Governor(GovernorSettings(limits={SCOPE: 50}), now=0.0)
     for number in range(10):

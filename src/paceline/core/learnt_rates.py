@@ -13,6 +13,8 @@ from paceline.core.tickets import Ticket
 from paceline.core.timed import Timed
 
 SHORTEST_MEASURE_SECONDS = 60.0
+LONGEST_MEASURE_SECONDS = 600.0
+"""Of a guess that was far too fast; in a longer time there may have been little to run."""
 SLOWER = 0.98
 MOST_SLOWER = 0.5
 FASTER_PER_SECOND = 0.01 / 60.0
@@ -46,9 +48,11 @@ class LearntRate(Timed):
         """The bucket is empty: what was used since it last was, is what flowed in."""
         seconds = now - self.refused_at
         measured = self.spent / seconds if seconds > 0 else 0.0
-        self.is_measured = seconds >= SHORTEST_MEASURE_SECONDS
-        if not self.is_measured:  # a single large run may decide so short a time
-            measured = min(max(measured, self._rate * MOST_SLOWER), self._rate * SLOWER)
+        slowest = self._rate * MOST_SLOWER
+        longest = 0.0 if self.is_measured else LONGEST_MEASURE_SECONDS
+        self.is_measured = seconds >= SHORTEST_MEASURE_SECONDS and (measured >= slowest or seconds <= longest)
+        if not self.is_measured:  # so short a time says little, and far less than may go is what nobody wanted to use
+            measured = min(max(measured, slowest), self._rate * SLOWER)
         self.rate = max(LEAST_RATE, measured)
         self.level, self.spent, self.seen_at, self.refused_at = 0.0, 0.0, now, now
 

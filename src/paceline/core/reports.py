@@ -249,8 +249,8 @@ def on_success(books: Books, scopes: tuple[ScopeState, ...], slot: LiveSlot | No
             if scope.pause.until is None:
                 scope.pause = None  # a gate that is down costs every grant a second look
                 scope.refresh()
-        if scope.headroom is not None and scope.headroom.limit is not None:
-            scope.headroom.success_since = True
+        if scope.headroom is not None:
+            scope.headroom.success_since = scope.headroom.limit is not None
             if slot is not None and slot.token > scope.headroom.incident:
                 scope.headroom.unblamed = None
         if scope.platform is not None and scope.platform.probe_at is not None:
