@@ -429,6 +429,11 @@ def test_a_preview_counts_what_runs_and_what_is_done(place: Place) -> None:
     assert "1 parked already" in said
 
 
+def test_a_preview_of_a_plan_that_was_never_added_goes_flat_out_towards_its_deadline(place: Place) -> None:
+    preview = place.ask("preview", place.plan("true", *"abc", head="deadline = 2099-01-01T00:00:00Z"))
+    assert (preview["units"], len(preview["starts"])) == (3, 3)
+
+
 def test_a_preview_keeps_to_the_pace_of_a_deadline(place: Place) -> None:
     place.give("run", place.plan("true", "a", "b"))
 

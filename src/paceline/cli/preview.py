@@ -44,7 +44,9 @@ def make_preview(home: Home, plan: Plan, now: float) -> Preview:
     outlook = Outlook(home, now, extra=[_as_stored(home, plan)])
     running = sum(unit is not None and unit.state == "running" for unit in states)
     counts = home.store.counts() | {campaign.name: UnitCounts(todo=len(fresh), running=running)}
-    Deadlines(home.store, outlook.governor, outlook.lines).set_paces(outlook.campaigns.values(), now, counts)
+    known = {each.name for each in home.store.campaigns()}  # of a new one nothing is known: it goes flat out
+    dated = [each for each in outlook.campaigns.values() if each.name in known]
+    Deadlines(home.store, outlook.governor, outlook.lines).set_paces(dated, now, counts)
     granted = _dispatch(home, outlook, campaign.name, len(fresh), now)
     count = sum(granted.values())
     lines = [(*split_line(line), why) for line, why in outlook.lines.why(now).items()]
