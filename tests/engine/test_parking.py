@@ -14,7 +14,7 @@ def resume_times(house: House) -> list[float | None]:
     return [unit.resume_at for unit in house.store.units().units]
 
 
-async def test_of_those_parked_for_hours_one_looks_after_half_an_hour_and_the_others_wait_for_the_reset() -> None:
+async def test_of_those_parked_for_hours_one_looks_after_three_quarters_of_an_hour_and_the_others_wait_for_the_reset() -> None:
     window = Window(left=0, resets_at=RESET)
     async with house_with(window, pool=4) as house:
         house.add_claude("night", 4)
@@ -22,7 +22,7 @@ async def test_of_those_parked_for_hours_one_looks_after_half_an_hour_and_the_ot
         await house.run(LOOK_SECONDS)
 
         early, *others = sorted(at or 0.0 for at in resume_times(house))
-        assert NOW + 1800.0 <= early <= NOW + 1800.0 + LOOK_SECONDS
+        assert NOW + 2700.0 <= early <= NOW + 2700.0 + LOOK_SECONDS
         assert others == [RESET] * 3
         assert house.store.counts() == {"night": UnitCounts(todo=4, parked=4)}
 

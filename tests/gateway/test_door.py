@@ -125,8 +125,9 @@ async def test_a_client_that_drips_its_head_is_let_go_all_the_same() -> None:
         dripping = asyncio.create_task(_drip(client))
         said = await client.until_closed()
         dripping.cancel()
+        await until(lambda: not house.gateway.connections)
 
-    assert said.startswith(b"HTTP/1.1 408 ")
+    assert said == b"" or said.startswith(b"HTTP/1.1 408 ")  # what it sent meanwhile may reset the connection first
 
 
 async def test_who_comes_while_too_many_are_connected_is_hung_up_on_and_may_come_later() -> None:
