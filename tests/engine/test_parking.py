@@ -14,7 +14,7 @@ def resume_times(house: House) -> list[float | None]:
     return [unit.resume_at for unit in house.store.units().units]
 
 
-async def test_of_those_parked_for_hours_one_looks_after_three_quarters_of_an_hour_and_the_others_wait_for_the_reset() -> None:
+async def test_of_those_parked_for_hours_one_looks_after_45_minutes_and_the_others_wait_for_the_reset() -> None:
     window = Window(left=0, resets_at=RESET)
     async with house_with(window, pool=4) as house:
         house.add_claude("night", 4)
