@@ -21,8 +21,8 @@ import msgspec
 from paceline.core.settings import HeadroomMode
 from paceline.core.timed import Timed
 
-FIRST_PATIENCE_SECONDS = 1800.0
 SHORTEST_PATIENCE_SECONDS = 1800.0
+"""How long a level that failed is left alone at first, and at least."""
 LONGEST_PATIENCE_SECONDS = 43200.0
 AFTER_FAILED_TRY = 2.0
 AFTER_RISE = 0.3
@@ -64,7 +64,7 @@ class Headroom(Timed):
     reduced_from: int | None = None
     worked_at: int | None = None
     failed_at: int | None = None
-    patience: float = FIRST_PATIENCE_SECONDS
+    patience: float = SHORTEST_PATIENCE_SECONDS
     stride: int = 1
     step: int = 1
     incident: int = -1
@@ -246,7 +246,7 @@ class Headroom(Timed):
     def clear(self) -> None:
         """Forget the reduction, not the incident it came from."""
         self.limit = self.reduced_from = self.worked_at = self.failed_at = self.climb_at = None
-        self.patience, self.stride, self.step = FIRST_PATIENCE_SECONDS, 1, 1
+        self.patience, self.stride, self.step = SHORTEST_PATIENCE_SECONDS, 1, 1
         self.lag, self.kept_free, self.unblamed, self.is_trying = 0.0, 0, None, False
         self.doubted_at, self.doubt, self.retry_at = None, FIRST_DOUBT_SECONDS, None
 

@@ -83,7 +83,7 @@ def _end_pause(books: Books, scope: ScopeState) -> None:
 
 
 def _is_after_step(scope: ScopeState) -> bool:
-    """Whether the pause that ends came with a step of the limit."""
+    """Whether the pause that ends came with a step of the limit, or with a rate that was learnt."""
     headroom, pause = scope.headroom, scope.pause
     if headroom is None or pause is None or (headroom.limit is None and not scope.learnt_rates):
         return False
