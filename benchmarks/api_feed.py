@@ -29,19 +29,19 @@ import uvloop
 
 from paceline.agents import load_agent
 from paceline.api.app import create_app
-from paceline.api.serving import serve
-from paceline.api.site import Site
+from paceline.api.context import Site
+from paceline.api.server import serve
 from paceline.api.tokens import load_tokens
 from paceline.cli.wiring import open_home
 from paceline.clock import SystemClock
 from paceline.core import GovernorSettings
 from paceline.engine.engine import Engine
-from paceline.engine.engine_settings import EngineSettings
+from paceline.engine.settings import EngineSettings
 from paceline.executors import Launch
-from paceline.measures import PASS_BOUNDS, Histogram, Measures
+from paceline.metrics import PASS_BOUNDS, Histogram, Measures
+from paceline.simulation.executor import Run
 from paceline.store import Campaign, UnitSpec
 from paceline.testing import ScriptedExecutor
-from paceline.testing.executor import Run
 
 READERS = 200
 SESSIONS = 100

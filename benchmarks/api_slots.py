@@ -23,8 +23,8 @@ from pathlib import Path
 import uvloop
 
 from paceline.api.app import create_app
-from paceline.api.serving import serve
-from paceline.api.site import Site
+from paceline.api.context import Site
+from paceline.api.server import serve
 from paceline.api.tokens import load_tokens
 from paceline.cli.wiring import leading_engine, open_home
 

@@ -28,13 +28,13 @@ from benchmarks.store import Sizes as StoreSizes
 from paceline.agents import load_agent
 from paceline.clock import SystemClock
 from paceline.core import GovernorSettings
-from paceline.core.lifecycle import Outcome
+from paceline.core.unit_lifecycle import Outcome
 from paceline.engine.engine import Engine
-from paceline.engine.engine_settings import EngineSettings
+from paceline.engine.settings import EngineSettings
 from paceline.executors import Launch
+from paceline.simulation.executor import Run
 from paceline.store import Campaign, SqliteStore, UnitSpec
 from paceline.testing import ScriptedExecutor
-from paceline.testing.executor import Run
 
 POOL = 500
 LIVE = 100

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.core.lifecycle import Outcome, Policy, settle_try
+from paceline.core.unit_lifecycle import Outcome, Policy, settle_try
 from paceline.store import Campaign, Settled, SqliteStore, Unit, UnitSpec
 
 BATCH = 100

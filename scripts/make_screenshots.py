@@ -25,7 +25,7 @@ from typing import Literal
 import httpx
 from playwright.sync_api import Browser, sync_playwright
 
-from paceline.core.lifecycle import Outcome, Policy, settle_try
+from paceline.core.unit_lifecycle import Outcome, Policy, settle_try
 from paceline.events import Event
 from paceline.executors.interface import Launch
 from paceline.executors.process import ProcessExecutor

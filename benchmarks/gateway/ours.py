@@ -9,7 +9,7 @@ import uvloop
 from paceline import Limiter
 from paceline.clock import SystemClock
 from paceline.gateway import Gateway, front_door
-from paceline.measures import Measures
+from paceline.metrics import Measures
 from paceline.settings import AccountSettings
 
 

@@ -7,7 +7,7 @@ async with limiter.slot("anthropic/max-1/opus-4-6", session="s1") as slot:
 
 from paceline.client import Client, ClientSlot
 from paceline.core import Deferred, ScopeStatus
-from paceline.core.rates import Rate
+from paceline.core.gates.rate_limit import Rate
 from paceline.errors import (
     CapacityError,
     DaemonError,
@@ -21,9 +21,9 @@ from paceline.errors import (
 )
 from paceline.events import Event
 from paceline.limiter import Limiter
-from paceline.limiter_status import LimiterStatus
-from paceline.slot import Slot
-from paceline.usage import openai_compatible_usage
+from paceline.limiter.slot import Slot
+from paceline.limiter.status import LimiterStatus
+from paceline.limiter.usage_polling import openai_compatible_usage
 
 __all__ = [
     "CapacityError",

@@ -9,8 +9,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
-from paceline.core.scopes import canonical_scope, scope_reached
 from paceline.core.signals import RateLimited, Signal
+from paceline.core.values.scopes import canonical_scope, scope_reached
 
 MOST_NAMES: Final = 500
 OTHER: Final = "other"

@@ -11,8 +11,8 @@ from typing import Self
 from paceline.agents import Account, load_agent
 from paceline.core import GovernorSettings, ScopeStatus
 from paceline.engine.engine import Engine
-from paceline.engine.engine_settings import EngineSettings
-from paceline.engine.remembered import load_governor
+from paceline.engine.governor_state import load_governor
+from paceline.engine.settings import EngineSettings
 from paceline.events import Event
 from paceline.executors.process import ProcessExecutor
 from paceline.store import Campaign, SqliteStore, Unit, UnitSpec

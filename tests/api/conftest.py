@@ -28,11 +28,11 @@ import httpx
 import pytest
 
 from paceline.api.app import create_app
-from paceline.api.serving import serve
-from paceline.api.site import Site
+from paceline.api.context import Site
+from paceline.api.server import serve
 from paceline.api.tokens import Tokens, load_tokens
 from paceline.cli.wiring import Home, leading_engine, open_home
-from paceline.engine import control
+from paceline.engine import command_log as control
 from paceline.engine.engine import Engine
 from paceline.store import Campaign, Store, Unit, UnitCounts, UnitSpec
 

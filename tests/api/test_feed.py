@@ -7,9 +7,9 @@ from contextlib import aclosing
 import pytest
 from tests.api.sse import EventSource, Message
 
-from paceline.api import feed as feeds
-from paceline.api.feed import Feed, Wanted
-from paceline.api.tail import Tail
+from paceline.api.events import sse as feeds
+from paceline.api.events.sse import Feed, Wanted
+from paceline.api.events.tail import Tail
 from paceline.errors import StoreBusy
 from paceline.events import Event
 from paceline.store import MemoryStore, StoredEvent

@@ -5,16 +5,16 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 from tests.api.conftest import Daemon
 
-from paceline.api.metrics import Metrics, Shown, encode
+from paceline.api.prometheus import Metrics, Shown, encode
 from paceline.core import Ticket
 from paceline.core.signals import Budget, PlatformLimit, RateLimited
 from paceline.events import Event
 from paceline.executors import Launch
-from paceline.measures import MOST_NAMES, OTHER
+from paceline.metrics import MOST_NAMES, OTHER
+from paceline.simulation.agent_transcripts import answer, done, init, rejected, retry, warned
+from paceline.simulation.executor import Run
 from paceline.store import StoredEvent
-from paceline.testing.executor import Run
-from paceline.testing.house import HOUR, NOW, House
-from paceline.testing.world.claude_says import answer, done, init, rejected, retry, warned
+from paceline.testing.engine_harness import HOUR, NOW, House
 
 OPUS = "anthropic/max-1/opus-4-6"
 CONTRACT = {

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.core.signals import Overloaded, RateLimited
-from paceline.measures import MOST_NAMES, OTHER, Histogram, Measures, Tally
+from paceline.metrics import MOST_NAMES, OTHER, Histogram, Measures, Tally
 
 
 def test_an_observation_falls_in_the_first_bucket_that_holds_it() -> None:

@@ -1,8 +1,8 @@
 """How fast units get done: what the page and `top` say of when the rest will be."""
 
-from paceline.api.pace import Pace, Rate
 from paceline.events import Event
 from paceline.store import MemoryStore
+from paceline.views.throughput import Pace, Rate
 
 
 def test_a_campaign_that_ended_long_ago_does_not_slow_the_one_that_runs() -> None:

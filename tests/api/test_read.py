@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.api.conftest import Daemon, RunDaemon
 
-from paceline.core.lifecycle import Outcome, Policy, settle_try
 from paceline.core.signals import Budget, QuotaClosed, RateLimited
+from paceline.core.unit_lifecycle import Outcome, Policy, settle_try
 from paceline.store import Settled
 
 WAITS = "while [ ! -e go ]; do sleep 0.02; done"

@@ -25,7 +25,7 @@ from schemathesis.checks import (
 from tests.api.conftest import Daemon, daemon_in
 
 from paceline.api.app import ROUTES
-from paceline.api.description import describe
+from paceline.api.openapi import describe
 
 DOCUMENT = describe(ROUTES)
 del DOCUMENT["security"]  # who may come in is tried elsewhere: here everything has the token

@@ -8,8 +8,8 @@ import httpx
 import httpx2
 import pytest
 
-from paceline.api import serving
-from paceline.api.serving import serve
+from paceline.api import server as serving
+from paceline.api.server import serve
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:

@@ -3,15 +3,15 @@
 import msgspec
 import pytest
 
-from paceline.api import timeline as timelines
-from paceline.api.timeline import Bar, LeftOut, Mark, Timeline, TimelineView, first_place_since
 from paceline.core import Governor, GovernorSettings, Ticket
 from paceline.events import Event
 from paceline.executors import Launch
+from paceline.simulation.agent_transcripts import answer, done, init, rejected, retry
+from paceline.simulation.executor import Run
 from paceline.store import MemoryStore, StoredEvent
-from paceline.testing.executor import Run
-from paceline.testing.house import HOUR, NOW, House
-from paceline.testing.world.claude_says import answer, done, init, rejected, retry
+from paceline.testing.engine_harness import HOUR, NOW, House
+from paceline.views import timeline as timelines
+from paceline.views.timeline import Bar, LeftOut, Mark, Timeline, TimelineView, first_place_since
 
 OPUS = "anthropic/max-1/opus-4-6"
 

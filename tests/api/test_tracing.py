@@ -8,15 +8,15 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from paceline.api import spans as traced
-from paceline.api.spans import Traces
-from paceline.api.tracing import asked_by, open_traces
+from paceline.api import otel_spans as traced
+from paceline.api.otel import asked_by, open_traces
+from paceline.api.otel_spans import Traces
 from paceline.events import Event
 from paceline.executors import Launch
+from paceline.simulation.agent_transcripts import answer, done, init, rejected, retry
+from paceline.simulation.executor import Run
 from paceline.store import StoredEvent
-from paceline.testing.executor import Run
-from paceline.testing.house import HOUR, NOW, House
-from paceline.testing.world.claude_says import answer, done, init, rejected, retry
+from paceline.testing.engine_harness import HOUR, NOW, House
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 
@@ -190,7 +190,7 @@ def test_the_standard_variables_ask_for_traces(environ: dict[str, str], asked: s
 def test_without_the_extra_it_is_said_what_to_install(
     missing: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.delitem(sys.modules, "paceline.api.spans")
+    monkeypatch.delitem(sys.modules, "paceline.api.otel_spans")
     monkeypatch.setitem(sys.modules, missing, None)
 
     with caplog.at_level(logging.WARNING, "paceline.api"):

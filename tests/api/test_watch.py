@@ -2,10 +2,10 @@
 
 import asyncio
 
-from paceline.api.watch import Watch
+from paceline.api.background import Watch
 from paceline.errors import StoreBusy
 from paceline.store import MemoryStore, StoredEvent
-from paceline.testing.house import House
+from paceline.testing.engine_harness import House
 
 
 class BusyStore(MemoryStore):

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Place, hear_interrupts
 from typer.testing import CliRunner
 
-from paceline.cli.app import app
+from paceline.cli.command_tree import app
 
 
 def test_the_version_is_the_packages(runner: CliRunner) -> None:

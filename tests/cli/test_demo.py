@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from paceline.cli.app import app
+from paceline.cli.command_tree import app
 from paceline.cli.demo import command
 from paceline.cli.demo.command import perform
 from paceline.cli.demo.ledger import Batch, Ledger, Piece, sentence_of

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from paceline.cli.app import app
+from paceline.cli.command_tree import app
 from paceline.cli.inputs import KEPT_BYTES
 
 RECORDED = Path(__file__).parents[1] / "detect" / "recorded"

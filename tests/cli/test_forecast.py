@@ -9,7 +9,7 @@ from tests.cli.conftest import Place
 from paceline.cli.wiring import open_home
 from paceline.core import Governor, Ticket
 from paceline.core.signals import QuotaClosed
-from paceline.engine.remembered import save_governor
+from paceline.engine.governor_state import save_governor
 from paceline.events import Event
 
 HOUR = 3600.0

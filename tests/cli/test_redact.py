@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.cli.redact import Redactor, readable
 from paceline.detect import Observation, detect
+from paceline.redaction.redactor import Redactor, readable
 
 RECORDED = Path(__file__).parents[1] / "detect" / "recorded"
 ALPHABETS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from paceline.cli.app import app
+from paceline.cli.command_tree import app
 
 KEY = "sk-ant-api03-Zx8Qw7Er6Ty5Ui4Op3As2Df1Gh0Jk9Lz"
 MESSAGE = f"Quota of ada@example.com is gone, key {KEY}, see /home/ada/notes"

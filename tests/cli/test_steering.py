@@ -7,11 +7,11 @@ import msgspec
 import pytest
 from tests.cli.conftest import Place, decode_lines, finish, read_until
 
-from paceline.cli.outlook import Outlook
 from paceline.cli.wiring import open_home
-from paceline.core.lifecycle import Outcome, Policy, settle_try
+from paceline.core.unit_lifecycle import Outcome, Policy, settle_try
 from paceline.events import Event
 from paceline.store import Settled
+from paceline.views.offline import Outlook
 
 UNIT_FIELDS = {
     "id", "campaign", "state", "attempts", "tries", "parks", "resume_at", "reason", "account", "session_id",

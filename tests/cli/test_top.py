@@ -14,19 +14,19 @@ from tests.cli.test_steering import park
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
-from paceline.cli.looking import last_event_id
-from paceline.cli.outlook import Outlook
-from paceline.cli.state import read_status
+from paceline.cli.commands.status import read_status
+from paceline.cli.commands.stored_state import last_event_id
 from paceline.cli.top.app import TopApp
 from paceline.cli.top.table import LiveTable
 from paceline.cli.top.unit_screen import UnitScreen
 from paceline.cli.wiring import Home, open_home
-from paceline.core.scopes import SESSIONS
 from paceline.core.signals import AuthFailed, QuotaClosed, RateLimited, Signal
-from paceline.engine.remembered import load_governor, save_governor
+from paceline.core.values.scopes import SESSIONS
+from paceline.engine.governor_state import load_governor, save_governor
 from paceline.events import Event
 from paceline.settings import governor_settings
 from paceline.store import Campaign, UnitSpec
+from paceline.views.offline import Outlook
 
 ACCOUNTS = """
 [limits]

@@ -30,9 +30,12 @@ def test_it_is_drawn_next_to_an_engine_and_its_keys_steer_it(place: Place) -> No
 
 
 def test_no_other_command_loads_what_only_top_needs(place: Place) -> None:
-    script = "import sys; from paceline.cli.app import app; app(['status'], standalone_mode=False); print(*sys.modules)"
+    script = (
+        "import sys; from paceline.cli.command_tree import app; "
+        "app(['status'], standalone_mode=False); print(*sys.modules)"
+    )
 
     modules = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
 
-    assert "paceline.cli.app" in modules
+    assert "paceline.cli.command_tree" in modules
     assert [name for name in modules if name.startswith("textual")] == []

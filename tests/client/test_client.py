@@ -13,7 +13,7 @@ from tests.api.conftest import Daemon, RunDaemon
 from tests.client.conftest import SETTINGS
 
 from paceline import Client, DaemonError, DaemonUnreachable, Deferred, SlotLost, SlotTimeout
-from paceline.client import waiting
+from paceline.client import slot_wait as waiting
 from paceline.core.signals import RateLimited
 from paceline.errors import InvalidInput
 from paceline.store import Lease

@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.headroom import Headroom
+from paceline.core.limits.adaptive_limit import Headroom
 from paceline.core.signals import QuotaClosed, RateLimited, Succeeded, Usage
 from paceline.events import Event
 

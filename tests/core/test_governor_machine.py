@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 
 from paceline.core import Governor, GovernorSettings, Snapshot, Ticket
-from paceline.core.scopes import path_scopes
 from paceline.core.signals import (
     AuthFailed,
     BillingStop,
@@ -19,7 +18,8 @@ from paceline.core.signals import (
     Succeeded,
     Usage,
 )
-from paceline.testing.world.watched import WatchedGovernor
+from paceline.core.values.scopes import path_scopes
+from paceline.testing.world.checked_governor import WatchedGovernor
 
 START = 1_000_000.0
 PATHS = ("umans", "anthropic/max-1/opus-4-6", "anthropic/max-1/sonnet-4-5", "openai/key")

@@ -3,7 +3,7 @@
 from itertools import count
 
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
-from paceline.core.learnt_rates import LearntRate
+from paceline.core.gates.learned_rate import LearntRate
 from paceline.core.signals import Budget, RateLimited, Succeeded
 
 SCOPE = "umans"

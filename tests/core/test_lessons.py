@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.scopes import path_scopes
 from paceline.core.signals import Overloaded, PlatformLimit, QuotaClosed, RateLimited, Succeeded, Usage
-from paceline.core.verdicts import PollUsage
+from paceline.core.values.scopes import path_scopes
+from paceline.core.values.verdicts import PollUsage
 from paceline.errors import InvalidLimit, UnresolvedModel
 from paceline.testing import World
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.lifecycle import (
+from paceline.core.unit_lifecycle import (
     STEPS,
     Counters,
     Ending,

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Snapshot, Ticket, WindowStatus
-from paceline.core.pacing import Pace, paced_until, used_on_line
+from paceline.core.gates.quota_window import Line
+from paceline.core.gates.window_budget import Pace, paced_until, used_on_line
 from paceline.core.signals import Budget, QuotaClosed, Succeeded
-from paceline.core.windows import Line
 
 LENGTH = 18_000.0  # of a 5h window
 DAY = 86_400.0

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Snapshot, Ticket
-from paceline.core.rates import Rate, check_rate
+from paceline.core.gates.rate_limit import Rate, check_rate
 from paceline.core.signals import RateLimited, Succeeded
 from paceline.errors import InvalidLimit, UnresolvedModel
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from paceline.core.scopes import (
+from paceline.core.values.scopes import (
     ScopePattern,
     canonical_model,
     canonical_scope,

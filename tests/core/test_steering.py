@@ -3,8 +3,8 @@
 import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.settings import HeadroomMode
 from paceline.core.signals import Budget, Cause, RateLimited, Succeeded, Usage
+from paceline.core.values.settings import HeadroomMode
 from paceline.errors import InvalidDuration, InvalidInput, TicketConflict
 
 

@@ -12,8 +12,13 @@ from collections import Counter
 import msgspec
 from tests.detect.scoring import SOME_TIME, Sample, kind_of, moments_to_see, right_times, samples, times_of
 
-from paceline.detect import china, claude_code, codex, explain, generic, google, openai, tools
-from paceline.detect.reading import ALL_RULES
+from paceline.detect import explain
+from paceline.detect.observation_reader import ALL_RULES
+from paceline.detect.providers import anthropic as claude_code
+from paceline.detect.providers import codex, generic, openai
+from paceline.detect.providers import gemini as google
+from paceline.detect.providers import openclaw as tools
+from paceline.detect.providers import zai as china
 from paceline.detect.rules import Rule
 
 FAMILIES: dict[str, tuple[tuple[Rule, ...], frozenset[str]]] = {

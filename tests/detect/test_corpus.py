@@ -14,7 +14,7 @@ from tests.detect.scoring import (
 )
 
 from paceline.detect import explain
-from paceline.detect.reading import ALL_RULES
+from paceline.detect.observation_reader import ALL_RULES
 from paceline.detect.rules import pattern
 
 ROWS = samples()

@@ -5,8 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paceline.detect.lines import read_line
-from paceline.detect.needs import needed_words, shortest
-from paceline.detect.reading import ALL_RULES, hints
+from paceline.detect.observation_reader import ALL_RULES, hints
+from paceline.detect.prefilter import needed_words, shortest
 from paceline.detect.rules import Rule, pattern
 
 # Four letters that `re` takes for others when it ignores case, and no terminal prints in an English word.

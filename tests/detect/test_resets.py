@@ -5,8 +5,8 @@ from tests.detect.scoring import utc
 
 from paceline.core.signals import QuotaClosed
 from paceline.detect import Observation, detect
-from paceline.detect.clocks import read_moment, resolve, zone_named
-from paceline.detect.resets import (
+from paceline.detect.parsing.clock_times import read_moment, resolve, zone_named
+from paceline.detect.parsing.reset_times import (
     epoch_seconds,
     find_resets,
     judged,

@@ -7,8 +7,8 @@ import pytest
 
 from paceline.core.signals import AuthFailed, Budget, Overloaded, QuotaClosed, RateLimited, Signal
 from paceline.detect import StreamReader
-from paceline.detect.frames import EDGE, LINE_LIMIT
-from paceline.detect.screen import render_screen
+from paceline.detect.parsing.line_splitter import EDGE, LINE_LIMIT
+from paceline.detect.parsing.screen import render_screen
 from paceline.detect.stream import Channel
 from paceline.errors import InvalidInput
 

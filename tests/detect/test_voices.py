@@ -8,8 +8,8 @@ import pytest
 from tests.detect.scoring import kind_of
 
 from paceline.detect import Observation, explain
-from paceline.detect.text import cleaned
-from paceline.detect.voices import own_lines
+from paceline.detect.parsing.text import cleaned
+from paceline.detect.speaker import own_lines
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted([*ROOT.glob("src/paceline/detect/*.py"), *ROOT.glob("docs/*.md"), *ROOT.glob("tests/detect/test_*.py")])

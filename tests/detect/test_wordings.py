@@ -12,7 +12,7 @@ import pytest
 from tests.detect.scoring import kind_of, times_of
 
 from paceline.detect import Observation, explain
-from paceline.detect.reading import ALL_RULES
+from paceline.detect.observation_reader import ALL_RULES
 
 SEEN_AT = 1_790_000_000.0  # Monday, 21 September 2026, 14:13:20 UTC
 

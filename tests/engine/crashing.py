@@ -21,10 +21,10 @@ from paceline.agents import load_agent
 from paceline.clock import SystemClock
 from paceline.core import GovernorSettings
 from paceline.engine.engine import Engine
-from paceline.engine.engine_settings import EngineSettings
+from paceline.engine.settings import EngineSettings
+from paceline.executors.orphans import MARK_VARIABLE
+from paceline.executors.proc_table import all_processes, contents
 from paceline.executors.process import ProcessExecutor
-from paceline.executors.processes import all_processes, contents
-from paceline.executors.strays import MARK_VARIABLE
 from paceline.store import Campaign, SqliteStore, UnitSpec
 
 UNITS = 3

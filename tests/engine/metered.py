@@ -5,9 +5,9 @@ import random
 from bisect import bisect_right
 
 from paceline.executors import Launch
-from paceline.testing.executor import Run
-from paceline.testing.house import HOUR, House
-from paceline.testing.world import claude_says
+from paceline.simulation import agent_transcripts as claude_says
+from paceline.simulation.executor import Run
+from paceline.testing.engine_harness import HOUR, House
 
 LENGTH = 5 * HOUR
 NOTICE_SECONDS = 5.0

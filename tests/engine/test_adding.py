@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from paceline.engine.adding import add_in_steps
-from paceline.engine.plan import Plan
+from paceline.plans.import_plan import add_in_steps
+from paceline.plans.plan_file import Plan
 from paceline.store import Added, Campaign, SqliteStore, UnitCounts, UnitSpec
 
 

@@ -16,10 +16,10 @@ import pytest
 from tests.engine.crashing import WRITES
 
 from paceline.executors import Launch
+from paceline.simulation.agent_transcripts import answer, done, init, rejected
+from paceline.simulation.executor import Run
 from paceline.store import MemoryStore, Store
-from paceline.testing.executor import Run
-from paceline.testing.house import HOUR, NOW, House
-from paceline.testing.world.claude_says import answer, done, init, rejected
+from paceline.testing.engine_harness import HOUR, NOW, House
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from tests.engine.metered import LENGTH, MeteredAccount, metered_house
 
 from paceline.core import Deferred, Governor
-from paceline.engine.deadlines import Deadlines, Quota
-from paceline.engine.lines import Lines
+from paceline.engine.deadline_pacer import Deadlines, Quota
+from paceline.engine.dispatcher import Lines
 from paceline.store import Campaign, MemoryStore, Unit, UnitCounts, UnitSpec
-from paceline.testing.house import HOUR, NOW, House
+from paceline.testing.engine_harness import HOUR, NOW, House
 
 NIGHTLY = Campaign(name="nightly", deadline=10 * HOUR)
 

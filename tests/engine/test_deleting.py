@@ -1,10 +1,10 @@
 """A campaign that is deleted while an engine runs leaves nothing behind, and another one may have its name at once."""
 
-from paceline.engine import orders
+from paceline.engine import commands as orders
 from paceline.executors import Launch
+from paceline.simulation.executor import Run
 from paceline.store import UnitCounts
-from paceline.testing.executor import Run
-from paceline.testing.house import House
+from paceline.testing.engine_harness import House
 
 
 async def test_its_tickets_leave_the_line() -> None:

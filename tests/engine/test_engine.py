@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 from tests.engine.logged import Logged
 
-from paceline.core.lifecycle import Counters
+from paceline.core.unit_lifecycle import Counters
 from paceline.errors import EngineBusy, StoreBusy
 from paceline.events import Event
 from paceline.executors import Launch
+from paceline.simulation.executor import Run
 from paceline.store import MemoryStore, Unit, UnitCounts, UnitSpec
-from paceline.testing.executor import Run
-from paceline.testing.house import HOUR, NOW, House
+from paceline.testing.engine_harness import HOUR, NOW, House
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from paceline.executors import Launch
-from paceline.testing.executor import Run
-from paceline.testing.house import HOUR, House
-from paceline.testing.world.claude_says import answer, done, init, limit_without_a_time, rejected, retry
+from paceline.simulation.agent_transcripts import answer, done, init, limit_without_a_time, rejected, retry
+from paceline.simulation.executor import Run
+from paceline.testing.engine_harness import HOUR, House
 
 MINUTE = 60.0
 LARGEST_POOL = 6

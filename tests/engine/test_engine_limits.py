@@ -10,15 +10,11 @@ import msgspec
 import pytest
 
 from paceline.core import Deferred
-from paceline.core.lifecycle import Counters
+from paceline.core.unit_lifecycle import Counters
 from paceline.events import Event
 from paceline.executors import Handle, Launch
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS
-from paceline.store import UnitCounts, UnitSpec
-from paceline.testing import ScriptedExecutor
-from paceline.testing.executor import Run
-from paceline.testing.house import HOUR, MAX_1, MAX_2, NOW, House
-from paceline.testing.world.claude_says import (
+from paceline.simulation.agent_transcripts import (
     answer,
     done,
     init,
@@ -28,6 +24,10 @@ from paceline.testing.world.claude_says import (
     retry,
     warned,
 )
+from paceline.simulation.executor import Run
+from paceline.store import UnitCounts, UnitSpec
+from paceline.testing import ScriptedExecutor
+from paceline.testing.engine_harness import HOUR, MAX_1, MAX_2, NOW, House
 
 MINUTE = 60.0
 RESET = NOW + 2 * HOUR

@@ -4,12 +4,12 @@ from collections import Counter
 
 import pytest
 
-from paceline.core.lifecycle import Counters
+from paceline.core.unit_lifecycle import Counters
 from paceline.executors import Launch
+from paceline.simulation.agent_transcripts import answer, done, init
+from paceline.simulation.executor import Run
 from paceline.store import UnitCounts
-from paceline.testing.executor import Run
-from paceline.testing.house import HOUR, NOW, House
-from paceline.testing.world.claude_says import answer, done, init
+from paceline.testing.engine_harness import HOUR, NOW, House
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])

@@ -23,10 +23,10 @@ from hypothesis.stateful import (
 )
 
 from paceline.core import Deferred
-from paceline.engine.leases import KEPT_PLACE_SECONDS, CallerGone, SlotRequest
+from paceline.engine.external_slots.leases import KEPT_PLACE_SECONDS, CallerGone, SlotRequest
 from paceline.errors import CapacityError, SlotLost, UnknownName
 from paceline.store import Lease, SqliteStore, StoredSlot
-from paceline.testing.house import House
+from paceline.testing.engine_harness import House
 
 LIMIT = 2
 MEMORY_DISK = Path("/dev/shm")  # no power is lost here, so the disk need not be waited for

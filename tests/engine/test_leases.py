@@ -9,8 +9,8 @@ import pytest
 
 from paceline.core import Deferred
 from paceline.core.signals import Budget, RateLimited
-from paceline.engine.leases import KEPT_PLACE_SECONDS, LONGEST_WAIT, CallerGone, SlotRequest
-from paceline.engine.outside import OutsideClient, process_id
+from paceline.engine.external_slots.leases import KEPT_PLACE_SECONDS, LONGEST_WAIT, CallerGone, SlotRequest
+from paceline.engine.external_slots.registry import OutsideClient, process_id
 from paceline.errors import (
     CapacityError,
     InvalidInput,
@@ -20,9 +20,9 @@ from paceline.errors import (
     UnknownName,
 )
 from paceline.executors import Launch
+from paceline.simulation.executor import Run
 from paceline.store import Lease, SqliteStore, StoredSlot
-from paceline.testing.executor import Run
-from paceline.testing.house import NOW, House
+from paceline.testing.engine_harness import NOW, House
 
 SCOPE = "acme/max-1/large"
 

@@ -13,13 +13,13 @@ import pytest
 from tests.engine.test_engine import Failing
 
 from paceline.core import Deferred
-from paceline.core.lifecycle import Counters
+from paceline.core.unit_lifecycle import Counters
 from paceline.errors import EngineBusy
 from paceline.executors import Launch
+from paceline.simulation.agent_transcripts import answer, done, init, limit_without_a_time, rejected, warned
+from paceline.simulation.executor import Run
 from paceline.store import MemoryStore, UnitCounts, UnitSpec
-from paceline.testing.executor import Run
-from paceline.testing.house import HOUR, MAX_1, NOW, House
-from paceline.testing.world.claude_says import answer, done, init, limit_without_a_time, rejected, warned
+from paceline.testing.engine_harness import HOUR, MAX_1, NOW, House
 
 MINUTE = 60.0
 

@@ -4,7 +4,7 @@ import pytest
 from tests.engine.metered import LENGTH, MeteredAccount, metered_house
 
 from paceline.store import MemoryStore
-from paceline.testing.house import HOUR, House
+from paceline.testing.engine_harness import HOUR, House
 
 HOLDS = 8 * HOUR
 PERIODS = 4

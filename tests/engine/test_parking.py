@@ -3,7 +3,7 @@
 from tests.engine.test_engine_limits import Window, house_with
 
 from paceline.store import UnitCounts
-from paceline.testing.house import HOUR, NOW, House
+from paceline.testing.engine_harness import HOUR, NOW, House
 
 RESET = NOW + 4 * HOUR
 LOOK_SECONDS = 60.0

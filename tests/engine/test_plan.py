@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paceline.engine.plan import Plan, read_plan
 from paceline.errors import InvalidPlan
+from paceline.plans.plan_file import Plan, read_plan
 from paceline.settings import Settings, load_settings
 from paceline.store.interface import Campaign, UnitSpec
 from paceline.store.memory import MemoryStore

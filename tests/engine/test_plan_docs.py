@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.engine import plan, plan_sources
+from paceline.plans import plan_file as plan
+from paceline.plans import unit_sources as plan_sources
 from paceline.settings import load_settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plan-files.md").read_text("utf-8")

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paceline.engine.plan import read_plan
-from paceline.engine.plan_sources import split_sections
-from paceline.engine.templates import Template, command_placeholders
 from paceline.errors import InvalidPlan
+from paceline.plans.plan_file import read_plan
+from paceline.plans.templates import Template, command_placeholders
+from paceline.plans.unit_sources import split_sections
 from paceline.store.interface import UnitSpec
 
 HEAD = '[campaign]\nname = "c"\nagent = "claude"\n[units]\n'

@@ -5,7 +5,7 @@ from itertools import pairwise
 from tests.engine.test_engine_limits import MINUTE, works
 
 from paceline.core.signals import Usage
-from paceline.testing.house import House
+from paceline.testing.engine_harness import House
 
 
 class Provider:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from paceline.executors.interface import Handle, Launch, SessionState
+from paceline.executors.orphans import MARK_VARIABLE
+from paceline.executors.proc_table import all_processes, contents
 from paceline.executors.process import ProcessExecutor
-from paceline.executors.processes import all_processes, contents
-from paceline.executors.strays import MARK_VARIABLE
 
 DEADLINE_SECONDS = 20.0
 

@@ -13,10 +13,10 @@ from tests.executors.conftest import Fifo, Yard, ended, is_gone, read_all, until
 from tests.executors.engine import POINTS
 
 from paceline.executors.interface import SessionState
+from paceline.executors.orphans import find_leftovers
+from paceline.executors.proc_table import boot_id, start_ticks
 from paceline.executors.process import ProcessExecutor
-from paceline.executors.processes import boot_id, start_ticks
 from paceline.executors.spool import is_locked, read_status
-from paceline.executors.strays import find_leftovers
 
 ENGINE = Path(__file__).with_name("engine.py")
 

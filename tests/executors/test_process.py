@@ -12,7 +12,7 @@ from tests.executors.conftest import Yard, ended, is_gone, read_all, until
 from paceline.errors import AttemptInUse, InvalidInput, SpoolError
 from paceline.executors.interface import Executor
 from paceline.executors.process import ProcessExecutor
-from paceline.executors.recording import LAST_SEGMENTS, SEGMENT_BYTES
+from paceline.executors.spool_writer import LAST_SEGMENTS, SEGMENT_BYTES
 from paceline.executors.terminal import TerminalExecutor
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.executors.recording import SEGMENT_BYTES, Recording
 from paceline.executors.spool import read_tail
+from paceline.executors.spool_writer import SEGMENT_BYTES, Recording
 
 
 @pytest.mark.parametrize(

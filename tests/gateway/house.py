@@ -12,7 +12,7 @@ import uvicorn
 from paceline import Limiter
 from paceline.clock import Clock, SystemClock
 from paceline.gateway import Gateway, Timeouts, front_door
-from paceline.measures import Measures
+from paceline.metrics import Measures
 from paceline.settings import AccountSettings
 
 TOKEN = "paceline-token-1"

@@ -4,8 +4,8 @@ import asyncio
 
 from tests.gateway.house import until
 
-from paceline.gateway.answer import Answer
-from paceline.gateway.upstream import AnswerHead
+from paceline.gateway.client_response import Answer
+from paceline.gateway.upstream_pool import AnswerHead
 
 
 async def test_an_answer_to_a_client_that_has_just_left_goes_nowhere() -> None:

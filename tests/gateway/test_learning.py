@@ -12,7 +12,7 @@ from tests.gateway.raw import RawUpstream, Wire, answering, connect, ok, post
 
 from paceline import Limiter
 from paceline.core.signals import QuotaClosed
-from paceline.gateway.unpacking import MOST_AT_ONCE, Unpacker
+from paceline.gateway.decompression import MOST_AT_ONCE, Unpacker
 from paceline.testing import VirtualClock
 
 START = 1_700_000_000.0

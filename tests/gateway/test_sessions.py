@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from paceline import Limiter, Rate
-from paceline.core.scopes import SESSIONS
+from paceline.core.values.scopes import SESSIONS
 from paceline.testing import FakeProvider
 from paceline.testing.provider import Scenario
 

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from paceline import CapacityError, Deferred, Limiter, Slot, SlotTimeout
 from paceline.core.signals import Usage
+from paceline.limiter.usage_polling import UsageSource
 from paceline.testing import VirtualClock
-from paceline.usage import UsageSource
 
 PATHS = ("umans", "anthropic/max-1/opus-4-6", "anthropic/max-1/sonnet-4-5")
 SCOPES = ("runs", "umans", "anthropic", "anthropic/max-1", "anthropic/max-1/opus-4-6", "anthropic/max-1/sonnet-4-5")

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 import pytest
 
-import paceline.threads
+import paceline.limiter.threads
 from paceline import CapacityError, Event, Limiter, PacelineError, Slot
 from paceline.core.signals import Overloaded
 
@@ -121,7 +121,7 @@ def test_a_thread_interrupted_as_its_grant_arrives_leaks_nothing(monkeypatch: py
         answer.cancel()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(paceline.threads, "_result", interrupted)
+    monkeypatch.setattr(paceline.limiter.threads, "_result", interrupted)
     with pytest.raises(KeyboardInterrupt), limiter.from_thread.slot("umans"):
         raise AssertionError("never entered")
     assert in_flight(limiter) == 0

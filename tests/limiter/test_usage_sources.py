@@ -4,9 +4,9 @@ import pytest
 
 from paceline import openai_compatible_usage
 from paceline.core.signals import Usage
+from paceline.limiter.usage_polling import read_usage
 from paceline.testing import FakeProvider
 from paceline.testing.provider import Scenario
-from paceline.usage import read_usage
 
 
 async def test_a_reading_has_the_count_and_the_limit_of_the_key() -> None:

@@ -9,7 +9,7 @@ from tests.api.conftest import Daemon
 from tests.page.daemon import page_of
 
 from paceline.core.signals import AuthFailed
-from paceline.engine import control
+from paceline.engine import command_log as control
 from paceline.store import Campaign, UnitSpec
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

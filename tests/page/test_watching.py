@@ -12,7 +12,7 @@ from tests.page.conftest import MakeDaemon, Watch
 from tests.page.daemon import WAITS_FOR_A_FILE, UpProcess, let_go, page_of, status_of
 
 from paceline.core.signals import Budget, RateLimited
-from paceline.engine.looking import phase_of
+from paceline.views.safe_text import phase_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

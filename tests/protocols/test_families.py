@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from paceline.core.scopes import canonical_scope
+from paceline.core.values.scopes import canonical_scope
 from paceline.protocols import Family, detect_name, family_of, model_in_path, scope_of
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.protocols.calls import CallReader
-from paceline.protocols.members import MemberScanner
+from paceline.protocols.json_scanner import MemberScanner
+from paceline.protocols.request_reader import CallReader
 
 WANTED = frozenset({"model", "usage"})
 KEYS = st.sampled_from(["model", "usage", "messages", "mod\\el", 'mo"del', "", "modèle", "stream"])

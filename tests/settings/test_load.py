@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from paceline.core.limits import LimitTable
+from paceline.core.state.limit_table import LimitTable
 from paceline.errors import InvalidSettings
 from paceline.settings import ConfiguredLimit, governor_settings, load_settings
 

@@ -6,7 +6,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.settings.toml_lines import Path, toml_lines
+from paceline.config_files.toml_lines import Path, toml_lines
 
 TRICKY = '''# comment = 1
 top = 1

@@ -12,7 +12,7 @@ import pytest
 
 from paceline.errors import IllegalStep, StoreBusy
 from paceline.store import Added, Campaign, Page, SqliteStore, UnitCounts, UnitSpec
-from paceline.store.sqlite_adding import FORGOTTEN_SECONDS
+from paceline.store.sqlite_import import FORGOTTEN_SECONDS
 from paceline.testing.store_steps import NOW, add, claim, names, specs
 
 ROOT = Path(__file__).parents[2]

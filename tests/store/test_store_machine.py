@@ -18,11 +18,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from paceline.core.lifecycle import Ending, Outcome, Policy, UnitState, settle_try
+from paceline.core.unit_lifecycle import Ending, Outcome, Policy, UnitState, settle_try
 from paceline.errors import PacelineError
 from paceline.events import Event
 from paceline.store import Campaign, Lease, MemoryStore, Settled, SqliteStore, Store, StoredSlot, Unit, UnitSpec
-from paceline.store.sqlite_adding import SPECS_AT_ONCE
+from paceline.store.sqlite_import import SPECS_AT_ONCE
 
 START = 1_000.0
 POLICY = Policy(max_attempts=2, max_windows_spent=2, max_refusals=3, max_losses=3)

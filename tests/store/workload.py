@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from paceline.core.lifecycle import Ending, Outcome, Policy, settle_try
+from paceline.core.unit_lifecycle import Ending, Outcome, Policy, settle_try
 from paceline.events import Event
 from paceline.store import Campaign, Lease, MemoryStore, Settled, SqliteStore, Store, StoredSlot, UnitSpec
 

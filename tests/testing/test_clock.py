@@ -178,7 +178,7 @@ async def test_advance_does_not_go_back() -> None:
 
 
 async def test_a_loop_that_never_rests_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.testing.clock._MOST_ROUNDS", 50)
+    monkeypatch.setattr("paceline.simulation.clock._MOST_ROUNDS", 50)
 
     async def spin() -> None:
         for _ in range(1_000):

@@ -7,11 +7,11 @@ import pytest
 
 from paceline.core import Deferred, Expired, Governor, GovernorSettings, Granted, PollUsage, Ticket
 from paceline.core.signals import QuotaClosed, RateLimited, Succeeded, Usage
-from paceline.core.verdicts import Effect, Verdict
+from paceline.core.values.verdicts import Effect, Verdict
 from paceline.errors import InvalidInput
 from paceline.testing import World
 from paceline.testing.world import Figures
-from paceline.testing.world.watched import BrokenPromise, WatchedGovernor
+from paceline.testing.world.checked_governor import BrokenPromise, WatchedGovernor
 
 SEEDS_PER_CHUNK = 50
 SUITE_SEEDS = 2_000

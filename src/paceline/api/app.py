@@ -14,16 +14,17 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Scope as LitestarScope
 
-from paceline.api import campaigns, concurrency, observe, overview, slots, units
-from paceline.api.access import Access, App, Receive, Scope, Send
-from paceline.api.assets import page_routes
-from paceline.api.bodies import SMALL_BYTES
-from paceline.api.description import description_route
-from paceline.api.paths import fold_path
-from paceline.api.problems import on_failure, on_http_problem, on_problem
-from paceline.api.site import Site
-from paceline.api.slots_front import SlotFront
+from paceline.api.auth import Access, App, Receive, Scope, Send
+from paceline.api.context import Site
+from paceline.api.errors import on_failure, on_http_problem, on_problem
+from paceline.api.openapi import description_route
+from paceline.api.request_body import SMALL_BYTES
+from paceline.api.routes import campaigns, concurrency, overview, slots, units
+from paceline.api.routes import events as observe
+from paceline.api.slot_shortcut import SlotFront
+from paceline.api.static_files import page_routes
 from paceline.api.tokens import Tokens
+from paceline.api.url_paths import fold_path
 from paceline.errors import PacelineError
 
 ROUTES: Final[list[BaseRouteHandler]] = [

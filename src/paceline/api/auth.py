@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from paceline.api.problems import problem_body
+from paceline.api.errors import problem_body
 from paceline.api.tokens import Rights, Tokens, cookie_of
 
 Scope = MutableMapping[str, Any]

@@ -6,12 +6,12 @@ from collections.abc import Coroutine, Mapping
 
 from prometheus_client.core import Metric
 
-from paceline.api.feed import Feed
-from paceline.api.metrics import Metrics
-from paceline.api.tail import Tail
-from paceline.api.timeline import HOUR_SECONDS, LONGEST_HOURS, Timeline, TimelineView, first_place_since
-from paceline.api.tracing import open_traces
+from paceline.api.events.sse import Feed
+from paceline.api.events.tail import Tail
+from paceline.api.otel import open_traces
+from paceline.api.prometheus import Metrics
 from paceline.engine.engine import Engine
+from paceline.views.timeline import HOUR_SECONDS, LONGEST_HOURS, Timeline, TimelineView, first_place_since
 
 log = logging.getLogger("paceline.api")
 

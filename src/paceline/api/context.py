@@ -8,14 +8,14 @@ from zoneinfo import ZoneInfo
 
 from litestar.di import NamedDependency
 
-from paceline.api.pace import Pace
-from paceline.api.watch import Watch
+from paceline.api.background import Watch
 from paceline.core import Governor
 from paceline.engine.engine import Engine
 from paceline.errors import StoreError
 from paceline.executors.spool import Spool
 from paceline.settings import Settings
 from paceline.store import Store
+from paceline.views.throughput import Pace
 
 log = logging.getLogger("paceline.api")
 

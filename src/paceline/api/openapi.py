@@ -14,8 +14,8 @@ from litestar.di import Provide
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 
-from paceline.api.access import OPEN
-from paceline.api.problems import OldProblem, Problem, is_old
+from paceline.api.auth import OPEN
+from paceline.api.errors import OldProblem, Problem, is_old
 
 DESCRIPTION = (
     "Everything the command line does, over HTTP. Times are Unix seconds, but for /concurrency, which has"

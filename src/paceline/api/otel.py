@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paceline.api.spans import Traces
+    from paceline.api.otel_spans import Traces
 
 log = logging.getLogger("paceline.api")
 
@@ -22,7 +22,7 @@ def open_traces(environ: Mapping[str, str]) -> "Traces | None":
     if variable is None:
         return None
     try:
-        from paceline.api import spans
+        from paceline.api import otel_spans as spans
 
         return spans.exported(service_name=environ.get("OTEL_SERVICE_NAME") or "paceline")
     except ImportError:

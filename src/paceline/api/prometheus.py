@@ -11,13 +11,13 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from paceline.agents.launch import Account
-from paceline.api.timeline import new_limit
 from paceline.core import ScopeStatus
-from paceline.core.scopes import canonical_model
+from paceline.core.values.scopes import canonical_model
 from paceline.engine.engine import Engine
 from paceline.events import TRY_ENDS, TRY_STARTS
-from paceline.measures import MOST_NAMES, OTHER, Histogram, Measures, Tally
+from paceline.metrics import MOST_NAMES, OTHER, Histogram, Measures, Tally
 from paceline.store import Campaign, StoredEvent
+from paceline.views.timeline import new_limit
 
 PREFIX = "paceline_"
 UNIT_STATES = ("todo", "running", "done", "quarantined", "held", "cancelled")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import Request
 
-from paceline.api.problems import Refused
+from paceline.api.errors import Refused
 
 SMALL_BYTES = 1 << 20
 PLAN_BYTES = 64 << 20

@@ -9,9 +9,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from paceline.core import WindowStatus
-from paceline.core.checks import LARGEST_LIMIT
-from paceline.core.lifecycle import UnitState
-from paceline.core.verdicts import Reason
+from paceline.core.unit_lifecycle import UnitState
+from paceline.core.values.validation import LARGEST_LIMIT
+from paceline.core.values.verdicts import Reason
 from paceline.store.interface import CampaignState
 
 LimitNumber = Annotated[int, Meta(ge=1, le=LARGEST_LIMIT)]

@@ -7,12 +7,12 @@ which takes longer than all the rest. Never here: what they do, or how it is des
 import logging
 from typing import Final
 
-from paceline.api import slots
-from paceline.api.access import App, Receive, Scope, Send
-from paceline.api.bodies import SMALL_BYTES, check_media_type, decode_body
-from paceline.api.problems import FAILED, SENTENCES, Refused, hangs_up, problem_of, status_of
-from paceline.api.site import Site
-from paceline.engine.leases import SlotRequest
+from paceline.api.auth import App, Receive, Scope, Send
+from paceline.api.context import Site
+from paceline.api.errors import FAILED, SENTENCES, Refused, hangs_up, problem_of, status_of
+from paceline.api.request_body import SMALL_BYTES, check_media_type, decode_body
+from paceline.api.routes import slots
+from paceline.engine.external_slots.leases import SlotRequest
 from paceline.errors import PacelineError
 
 log = logging.getLogger("paceline.api")

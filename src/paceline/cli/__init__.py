@@ -4,6 +4,6 @@ One module per command; what a command prints is made of values that others comp
 is ever taken here.
 """
 
-from paceline.cli.app import main
+from paceline.cli.command_tree import main
 
 __all__ = ["main"]

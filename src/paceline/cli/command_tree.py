@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from paceline.cli.commands import commands
-from paceline.cli.detect import print_json, read_run, show_reading, show_run
+from paceline.cli.commands.detect import print_json, read_run, show_reading, show_run
+from paceline.cli.commands.report import known_values, make_report, write_report
+from paceline.cli.engine_commands import commands
 from paceline.cli.inputs import STDIN, parse_headers, parse_time, parse_zone, read_ends
-from paceline.cli.printing import PacelineGroup
-from paceline.cli.redact import Redactor
-from paceline.cli.report import known_values, make_report, write_report
+from paceline.cli.output import PacelineGroup
 from paceline.detect import Observation
 from paceline.detect.stream import Channel as StreamChannel
+from paceline.redaction.redactor import Redactor
 
 HELP = """Runs a fleet of AI agents on the capacity you pay for: never over a limit, never idle while there is room.
 

@@ -3,8 +3,8 @@
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from paceline.cli.printing import one_line
-from paceline.cli.words import relative
+from paceline.cli.output import one_line
+from paceline.cli.signal_words import relative
 from paceline.events import Event
 from paceline.store import StoredEvent
 

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from paceline.engine.looking import printable as printable
 from paceline.errors import EngineBusy, InvalidInput, PacelineError, StoreBusy
+from paceline.views.safe_text import printable as printable
 
 NOT_ALL_DONE: Final = 1
 WRONG_USE: Final = 2

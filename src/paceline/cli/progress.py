@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline.cli import event_words
-from paceline.cli.printing import one_line
+from paceline.cli.output import one_line
+from paceline.cli.signal_words import relative
 from paceline.cli.wiring import Home
-from paceline.cli.words import relative
 from paceline.core import Deferred
 from paceline.engine.engine import WHY_STATE
 from paceline.events import Event

@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable, Iterator
 
 from paceline.cli.wiring import Home, open_home
+from paceline.config_files.documents import did_you_mean
 from paceline.errors import InvalidInput, PacelineError, UnknownName
-from paceline.settings.documents import did_you_mean
 from paceline.store import Store, Unit
 
 MOST_SEARCHED = 20_000

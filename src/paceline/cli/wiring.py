@@ -11,17 +11,17 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from paceline.cli.inputs import local_zone
-from paceline.cli.leading import ENGINE, HOST, Leader, LeadLock, new_owner
 from paceline.clock import SystemClock
-from paceline.core.lifecycle import Policy
+from paceline.core.unit_lifecycle import Policy
 from paceline.engine.engine import Engine
-from paceline.engine.engine_settings import EngineSettings
+from paceline.engine.settings import EngineSettings
 from paceline.errors import EngineBusy, InvalidSettings, StoreError
 from paceline.executors.spool import Spool
 from paceline.executors.terminal import TerminalExecutor
+from paceline.leadership import ENGINE, HOST, Leader, LeadLock, new_owner
+from paceline.limiter.usage_polling import UsageSource, usage_at
 from paceline.settings import Settings, governor_settings, load_settings
 from paceline.store import SqliteStore, Store
-from paceline.usage import UsageSource, usage_at
 
 STEP_BACK_SECONDS = 3.0
 """An `exec` that answers for slots looks for an engine more often than this, and makes room for it."""

@@ -12,17 +12,26 @@ from urllib.parse import quote
 
 import msgspec
 
+from paceline.client.daemon_calls import (
+    ANSWER_SECONDS,
+    DeferredAnswer,
+    Json,
+    SlotAnswer,
+    Wire,
+    read,
+    scope_path,
+    signal_body,
+)
 from paceline.client.slot import ClientSlot, ClientSlotContext
-from paceline.client.waiting import Wait
-from paceline.client.wire import ANSWER_SECONDS, DeferredAnswer, Json, SlotAnswer, Wire, read, scope_path, signal_body
+from paceline.client.slot_wait import Wait
 from paceline.clock import Clock, SystemClock
 from paceline.core import Deferred, ScopeStatus
-from paceline.core.checks import check_callable, check_limit, check_name, check_seconds
-from paceline.core.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
 from paceline.core.signals import RateLimited, Signal
+from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
+from paceline.core.values.validation import check_callable, check_limit, check_name, check_seconds
 from paceline.errors import InvalidInput
-from paceline.limiter_status import LimiterStatus, limiter_status
-from paceline.slot import OnQueued
+from paceline.limiter.slot import OnQueued
+from paceline.limiter.status import LimiterStatus, limiter_status
 
 
 class Client:

@@ -12,9 +12,9 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from paceline.core.scopes import ScopePattern
 from paceline.core.signals import KINDS, Signal
-from paceline.core.verdicts import Reason
+from paceline.core.values.scopes import ScopePattern
+from paceline.core.values.verdicts import Reason
 from paceline.errors import (
     CapacityError,
     DaemonError,

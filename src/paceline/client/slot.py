@@ -7,7 +7,7 @@ from types import TracebackType
 
 import httpx
 
-from paceline.client.wire import Json, SlotAnswer, Wire, problem_of, read, signal_body
+from paceline.client.daemon_calls import Json, SlotAnswer, Wire, problem_of, read, signal_body
 from paceline.clock import Clock
 from paceline.core.signals import Overloaded, QuotaClosed, RateLimited, Signal
 from paceline.errors import DaemonError, SlotLost

@@ -8,7 +8,7 @@ from paceline.client.slot import ClientSlot
 from paceline.clock import Clock
 from paceline.core import Deferred
 from paceline.errors import DaemonUnreachable, SlotTimeout
-from paceline.slot import OnQueued
+from paceline.limiter.slot import OnQueued
 
 POLL_SECONDS = 30.0
 FIRST_PAUSE_SECONDS = 0.1

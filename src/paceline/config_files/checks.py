@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Mapping
 from urllib.parse import SplitResult, urlsplit
 
-from paceline.core.checks import LARGEST_LIMIT
-from paceline.core.settings import AUTO, Cooldown
+from paceline.config_files.documents import PrivateValue, did_you_mean
+from paceline.config_files.durations import parse_duration
+from paceline.core.values.settings import AUTO, Cooldown
+from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidDuration, InvalidInput, InvalidScope
-from paceline.settings.documents import PrivateValue, did_you_mean
-from paceline.settings.durations import parse_duration
 
 UNLIMITED = "none"
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
+from paceline.config_files.toml_lines import Path as KeyPath
+from paceline.config_files.toml_lines import toml_lines
 from paceline.errors import InvalidInput, MistakesFound
-from paceline.settings.toml_lines import Path as KeyPath
-from paceline.settings.toml_lines import toml_lines
 
 MOST_SHOWN = 50
 """A file with ten thousand mistakes has one cause; a screenful shows it."""

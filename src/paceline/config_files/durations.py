@@ -2,7 +2,7 @@
 
 import re
 
-from paceline.core.checks import check_seconds
+from paceline.core.values.validation import check_seconds
 from paceline.errors import InvalidDuration
 
 _DURATION = re.compile(

@@ -4,11 +4,11 @@ Read `governor.py` first; it is the table of contents of the rest.
 """
 
 from paceline.core.governor import Governor
-from paceline.core.settings import GovernorSettings
-from paceline.core.snapshot import Snapshot
-from paceline.core.status import ScopeStatus, WindowStatus
-from paceline.core.tickets import Ticket
-from paceline.core.verdicts import Deferred, Effect, Expired, Granted, PollUsage, Verdict
+from paceline.core.state.snapshot import Snapshot
+from paceline.core.values.settings import GovernorSettings
+from paceline.core.values.status import ScopeStatus, WindowStatus
+from paceline.core.values.tickets import Ticket
+from paceline.core.values.verdicts import Deferred, Effect, Expired, Granted, PollUsage, Verdict
 
 __all__ = [
     "Deferred",

@@ -14,21 +14,21 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from paceline.core import snapshot as snapshots
-from paceline.core.admission import blocker, dequeue, enqueue, settle
-from paceline.core.books import Books
-from paceline.core.explain import deferred
-from paceline.core.reports import apply_signal, count_tokens, on_canary_lost, on_success
-from paceline.core.scope_state import ScopeState
-from paceline.core.scopes import canonical_scope
-from paceline.core.settings import GovernorSettings
+from paceline.core.decisions.admission import blocker, dequeue, enqueue, settle
+from paceline.core.decisions.commands import Steering
+from paceline.core.decisions.explanation import deferred
+from paceline.core.decisions.reactions import apply_signal, count_tokens, on_canary_lost, on_success
+from paceline.core.decisions.time_effects import move_to
 from paceline.core.signals import Signal
-from paceline.core.snapshot import Snapshot
-from paceline.core.status import ScopeStatus, scope_status
-from paceline.core.steering import Steering
-from paceline.core.tickets import Ticket, check_ticket
-from paceline.core.timekeeping import move_to
-from paceline.core.verdicts import Deferred, Effect, Granted, Reason, Verdict
+from paceline.core.state import snapshot as snapshots
+from paceline.core.state.ledger import Books
+from paceline.core.state.scope import ScopeState
+from paceline.core.state.snapshot import Snapshot
+from paceline.core.values.scopes import canonical_scope
+from paceline.core.values.settings import GovernorSettings
+from paceline.core.values.status import ScopeStatus, scope_status
+from paceline.core.values.tickets import Ticket, check_ticket
+from paceline.core.values.verdicts import Deferred, Effect, Granted, Reason, Verdict
 from paceline.errors import TicketConflict
 
 

@@ -6,7 +6,7 @@ output of an agent as it comes.
 
 from paceline.core.signals import Signal
 from paceline.detect.observation import Observation, Reading
-from paceline.detect.reading import explain
+from paceline.detect.observation_reader import explain
 from paceline.detect.stream import StreamReader
 
 __all__ = ["Observation", "Reading", "StreamReader", "detect", "explain"]

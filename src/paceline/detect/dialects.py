@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from paceline.detect.frames import Event
+from paceline.detect.parsing.line_splitter import Event
 
 AuthMode = Literal["subscription", "api_key", "overage"]
 

@@ -10,8 +10,8 @@ import msgspec
 
 from paceline.core.signals import Budget
 from paceline.detect.http import window_of
-from paceline.detect.jsons import Pairs, flattened
-from paceline.detect.resets import Reset, epoch_seconds, finite
+from paceline.detect.parsing.json_objects import Pairs, flattened
+from paceline.detect.parsing.reset_times import Reset, epoch_seconds, finite
 from paceline.detect.rules import Kind
 
 Event = dict[str, object]

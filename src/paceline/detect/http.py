@@ -10,11 +10,18 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from paceline.core.signals import Budget, Reach
-from paceline.detect.claude_code import WINDOWS
-from paceline.detect.jsons import Pairs
-from paceline.detect.resets import Reset, epoch_seconds, finite, parse_duration, parse_instant, parse_retry_after
+from paceline.detect.parsing.json_objects import Pairs
+from paceline.detect.parsing.reset_times import (
+    Reset,
+    epoch_seconds,
+    finite,
+    parse_duration,
+    parse_instant,
+    parse_retry_after,
+)
+from paceline.detect.parsing.text import decoded
+from paceline.detect.providers.anthropic import WINDOWS
 from paceline.detect.rules import Kind
-from paceline.detect.text import decoded
 
 Headers = dict[str, str]
 

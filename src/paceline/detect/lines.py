@@ -8,7 +8,7 @@ import re
 
 from paceline.core.signals import Signal
 from paceline.detect.observation import Observation
-from paceline.detect.reading import Scene, explain, hints, read_event_in
+from paceline.detect.observation_reader import Scene, explain, hints, read_event_in
 
 # Words may be hidden by escapes, colours, line breaks and odd letters: only plain text can be passed over unread.
 _HIDDEN = re.compile(r"[^\x20-\x5b\x5d-\x7e]")

@@ -20,7 +20,6 @@ from paceline.core.signals import (
     Reach,
     Signal,
 )
-from paceline.detect import china, claude_code, codex, generic, google, openai, tools
 from paceline.detect.events import Event, Saying, is_cut_prose, is_event, say
 from paceline.detect.http import (
     HEADER_WORDS,
@@ -32,13 +31,18 @@ from paceline.detect.http import (
     headers_among,
     read_headers,
 )
-from paceline.detect.jsons import Pairs, documents, scanned
-from paceline.detect.needs import shortest
 from paceline.detect.observation import NOTHING, Observation, Reading
-from paceline.detect.resets import Reset, find_resets, in_range, judged
+from paceline.detect.parsing.json_objects import Pairs, documents, scanned
+from paceline.detect.parsing.reset_times import Reset, find_resets, in_range, judged
+from paceline.detect.parsing.text import cleaned, decoded, glued, shortened
+from paceline.detect.prefilter import shortest
+from paceline.detect.providers import anthropic as claude_code
+from paceline.detect.providers import codex, generic, openai
+from paceline.detect.providers import gemini as google
+from paceline.detect.providers import openclaw as tools
+from paceline.detect.providers import zai as china
 from paceline.detect.rules import Kind, Match, Rule, Stage, first_match
-from paceline.detect.text import cleaned, decoded, glued, shortened
-from paceline.detect.voices import all_lines, own_lines, without_meters
+from paceline.detect.speaker import all_lines, own_lines, without_meters
 
 ALL_RULES: tuple[Rule, ...] = tuple(
     sorted(

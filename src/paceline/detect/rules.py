@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from paceline.core.signals import Cause, Reach
-from paceline.detect.needs import needed_words
+from paceline.detect.prefilter import needed_words
 
 Kind = Literal["quota", "rate", "overloaded", "platform", "billing", "auth", "none"]
 

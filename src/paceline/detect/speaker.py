@@ -5,7 +5,7 @@ Here: leaving lines out by their form. Never here: what a sentence means.
 
 import re
 
-from paceline.detect.text import SOFT
+from paceline.detect.parsing.text import SOFT
 
 # Meters: something is counted, nothing was hit.
 _METER = re.compile(

@@ -21,17 +21,6 @@ from paceline.detect.dialects import (
     session_in_text,
     status_in_text,
 )
-from paceline.detect.frames import (
-    UNREADABLE,
-    DocumentReader,
-    Event,
-    LineSplitter,
-    LongLine,
-    clean_text,
-    decode_event,
-    events_within,
-    salvage,
-)
 from paceline.detect.lines import read_event, read_line
 from paceline.detect.notices import (
     STOPPED_ANSWER,
@@ -42,9 +31,20 @@ from paceline.detect.notices import (
     stderr_reader,
     stdout_notices,
 )
-from paceline.detect.outcome import Outcome, Run, conclude, was_stopped
-from paceline.detect.record import RunRecord, shows_answer
-from paceline.detect.screen import ScreenParagraphs
+from paceline.detect.parsing.line_splitter import (
+    UNREADABLE,
+    DocumentReader,
+    Event,
+    LineSplitter,
+    LongLine,
+    clean_text,
+    decode_event,
+    events_within,
+    salvage,
+)
+from paceline.detect.parsing.screen import ScreenParagraphs
+from paceline.detect.run_outcome import Outcome, Run, conclude, was_stopped
+from paceline.detect.run_record import RunRecord, shows_answer
 from paceline.errors import InvalidInput
 
 Channel = Literal["stdout", "stderr", "screen"]

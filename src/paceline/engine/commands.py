@@ -9,17 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from paceline.core.checks import check_limit
-from paceline.core.scopes import RUNS, SESSIONS, ScopePattern, is_provider_scope
-from paceline.core.settings import Cooldown, check_cooldown
-from paceline.engine import control
-from paceline.engine.looking import find_campaign
-from paceline.engine.plan import Plan, check_campaign
+from paceline.config_files.documents import did_you_mean
+from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, is_provider_scope
+from paceline.core.values.settings import Cooldown, check_cooldown
+from paceline.core.values.validation import check_limit
+from paceline.engine import command_log as control
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
+from paceline.plans.plan_file import Plan, check_campaign
 from paceline.settings import Settings
-from paceline.settings.documents import did_you_mean
 from paceline.store import Added, Campaign, Store
 from paceline.store.interface import CampaignState
+from paceline.views.safe_text import find_campaign
 
 CAMPAIGN = "campaign:"
 

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from paceline.core import Governor, ScopeStatus, WindowStatus
-from paceline.core.pacing import Pace
-from paceline.engine.lines import Lines
-from paceline.engine.sessions import LiveSession
+from paceline.core.gates.window_budget import Pace
+from paceline.engine.dispatcher import Lines
+from paceline.engine.session import LiveSession
 from paceline.store import Campaign, Settled, Store, Unit, UnitCounts
 
 MARGIN = 1.2

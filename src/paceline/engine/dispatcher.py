@@ -11,7 +11,7 @@ import msgspec
 
 from paceline.agents.launch import Account
 from paceline.core import Deferred, Governor, Ticket
-from paceline.core.scopes import SESSIONS, path_scopes
+from paceline.core.values.scopes import SESSIONS, path_scopes
 from paceline.errors import InvalidInput, UnknownName
 from paceline.store import Campaign
 

@@ -16,28 +16,28 @@ from paceline.agents import AgentProfile
 from paceline.agents.launch import Account
 from paceline.clock import Clock
 from paceline.core import Deferred, Governor, Granted, Ticket
-from paceline.core.lifecycle import Outcome
 from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Signal
-from paceline.core.verdicts import Effect
-from paceline.engine import control
-from paceline.engine.deadlines import Deadlines
-from paceline.engine.engine_settings import EngineSettings
-from paceline.engine.launching import launch_order
-from paceline.engine.leases import Leases
-from paceline.engine.lines import Line, Lines
-from paceline.engine.outside import TICKET_PREFIX, OutsideSlots
-from paceline.engine.parking import Parking, accounts_within
-from paceline.engine.remembered import CommandReader, load_governor, save_governor
-from paceline.engine.sessions import LiveSession, those_that_may_start
-from paceline.engine.settling import Settling
-from paceline.engine.telling import Gist, Listeners, gist_of, start_event, unit_event
+from paceline.core.unit_lifecycle import Outcome
+from paceline.core.values.verdicts import Effect
+from paceline.engine import command_log as control
+from paceline.engine.attempt_outcome import Parking, accounts_within
+from paceline.engine.deadline_pacer import Deadlines
+from paceline.engine.dispatcher import Line, Lines
+from paceline.engine.external_slots.leases import Leases
+from paceline.engine.external_slots.registry import TICKET_PREFIX, OutsideSlots
+from paceline.engine.governor_state import CommandReader, load_governor, save_governor
+from paceline.engine.launch import launch_order
+from paceline.engine.outcome_record import Settling
+from paceline.engine.session import LiveSession, those_that_may_start
+from paceline.engine.settings import EngineSettings
+from paceline.engine.unit_events import Gist, Listeners, gist_of, start_event, unit_event
 from paceline.errors import EngineBusy, InvalidInput, PacelineError
 from paceline.events import Event
 from paceline.executors import Executor, Handle
 from paceline.limiter import Limiter
-from paceline.measures import Measures
+from paceline.limiter.usage_polling import UsageSource
+from paceline.metrics import Measures
 from paceline.store import Campaign, Settled, Store, Unit
-from paceline.usage import UsageSource
 
 log = logging.getLogger("paceline.engine")
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from paceline.core import Governor, GovernorSettings, Snapshot
-from paceline.engine import control
+from paceline.engine import command_log as control
 from paceline.store import Store, StoredEvent
 
 GOVERNOR_STATE = "governor"

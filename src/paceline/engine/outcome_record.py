@@ -5,11 +5,11 @@ Here: values. Never here: the store itself.
 
 import msgspec
 
-from paceline.core.lifecycle import Outcome, settle_try
-from paceline.engine.engine_settings import EngineSettings
-from paceline.engine.lines import NO_ACCOUNT, Lines
-from paceline.engine.parking import Parking
-from paceline.engine.sessions import LiveSession
+from paceline.core.unit_lifecycle import Outcome, settle_try
+from paceline.engine.attempt_outcome import Parking
+from paceline.engine.dispatcher import NO_ACCOUNT, Lines
+from paceline.engine.session import LiveSession
+from paceline.engine.settings import EngineSettings
 from paceline.store import Settled, Unit
 
 

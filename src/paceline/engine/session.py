@@ -11,7 +11,6 @@ import msgspec
 from paceline.agents import AgentProfile
 from paceline.agents.launch import Account
 from paceline.core import Ticket
-from paceline.core.lifecycle import Ending, Outcome
 from paceline.core.signals import (
     AuthFailed,
     BillingStop,
@@ -22,6 +21,7 @@ from paceline.core.signals import (
     Signal,
     Succeeded,
 )
+from paceline.core.unit_lifecycle import Ending, Outcome
 from paceline.detect import StreamReader
 from paceline.executors import Handle, SessionState
 from paceline.store import Campaign, Unit

@@ -4,7 +4,7 @@ import msgspec
 
 from paceline.agents.launch import Account, GatewayAddress
 from paceline.core import GovernorSettings
-from paceline.core.lifecycle import Policy
+from paceline.core.unit_lifecycle import Policy
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from paceline.core import Deferred
-from paceline.core.lifecycle import Settlement
+from paceline.core.unit_lifecycle import Settlement
 from paceline.events import Event
 from paceline.store import Settled, Unit
 

@@ -11,7 +11,7 @@ import os
 import select
 import signal
 
-from paceline.executors.processes import all_processes, boot_id, contents, start_ticks
+from paceline.executors.proc_table import all_processes, boot_id, contents, start_ticks
 from paceline.executors.spool import Status
 
 MARK_VARIABLE = "PACELINE_SPOOL"

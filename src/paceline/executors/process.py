@@ -19,8 +19,8 @@ from paceline.detect.stream import Channel
 from paceline.errors import ExecutorError, InvalidInput, SpoolError
 from paceline.executors import supervisor
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Handle, Launch, SessionState, Stray
-from paceline.executors.processes import boot_id, start_ticks
-from paceline.executors.recording import Value, write_status
+from paceline.executors.orphans import MARK_VARIABLE, kill_and_wait, kill_leftovers
+from paceline.executors.proc_table import boot_id, start_ticks
 from paceline.executors.spool import (
     OutputReader,
     Spool,
@@ -32,7 +32,7 @@ from paceline.executors.spool import (
     take_lock,
     write_input,
 )
-from paceline.executors.strays import MARK_VARIABLE, kill_and_wait, kill_leftovers
+from paceline.executors.spool_writer import Value, write_status
 
 _ARGUMENTS_TOO_LONG = "the command line and the environment are too long for the system; give long input by stdin"
 

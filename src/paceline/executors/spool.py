@@ -23,7 +23,7 @@ import msgspec
 from paceline.detect.stream import Channel
 from paceline.errors import AttemptInUse, InvalidInput, SpoolError
 from paceline.executors.interface import Cause, Phase
-from paceline.executors.recording import SEGMENT_BYTES, STATUS
+from paceline.executors.spool_writer import SEGMENT_BYTES, STATUS
 
 PIECE_BYTES = 1 << 20
 _ATTEMPT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)

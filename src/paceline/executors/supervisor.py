@@ -23,8 +23,8 @@ import sys
 import termios
 import time
 
-from paceline.executors.processes import boot_id, children_of, contents, cpu_of_descendants, start_ticks
-from paceline.executors.recording import Recording, Value, write_status
+from paceline.executors.proc_table import boot_id, children_of, contents, cpu_of_descendants, start_ticks
+from paceline.executors.spool_writer import Recording, Value, write_status
 
 LOCK_FD = 3
 BOOTSTRAP = """\

@@ -8,7 +8,7 @@ import contextlib
 import errno
 import os
 
-from paceline.detect.screen import COLUMNS, ROWS, BoundedScreen
+from paceline.detect.parsing.screen import COLUMNS, ROWS, BoundedScreen
 from paceline.detect.stream import Channel
 from paceline.executors.interface import Launch, SessionState
 from paceline.executors.process import ProcessExecutor, ProcessHandle

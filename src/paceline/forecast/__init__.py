@@ -1,0 +1,1 @@
+"""A plan simulated in virtual time by the engine that would run it."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from paceline.core.windows import LENGTH_SECONDS
+from paceline.core.gates.quota_window import LENGTH_SECONDS
 from paceline.events import TRY_ENDS, TRY_STARTS, Event
 from paceline.store import Store
 

@@ -13,18 +13,18 @@ import msgspec
 from paceline.agents import load_agent
 from paceline.agents.launch import Account
 from paceline.core import Snapshot
-from paceline.core.scopes import SESSIONS
-from paceline.engine import control
+from paceline.core.values.scopes import SESSIONS
+from paceline.engine import command_log as control
 from paceline.engine.engine import Engine
-from paceline.engine.engine_settings import EngineSettings
-from paceline.engine.remembered import GOVERNOR_STATE
+from paceline.engine.governor_state import GOVERNOR_STATE
+from paceline.engine.settings import EngineSettings
 from paceline.events import Event
 from paceline.executors import Handle, Launch
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS
+from paceline.simulation import agent_transcripts as claude_says
+from paceline.simulation.clock import VirtualClock, VirtualTimer
+from paceline.simulation.executor import Run, ScriptedExecutor
 from paceline.store import Campaign, MemoryStore, UnitSpec
-from paceline.testing.clock import VirtualClock, VirtualTimer
-from paceline.testing.executor import Run, ScriptedExecutor
-from paceline.testing.world import claude_says
 
 HEARTBEAT_SECONDS = 1800.0
 """Whatever happens wakes the engine at its own time; passes in which nothing does would be most of a long wait."""

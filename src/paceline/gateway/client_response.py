@@ -5,8 +5,8 @@ Here: how bytes are written to the client. Never here: where they come from.
 
 import asyncio
 
-from paceline.gateway.heads import HOP_BY_HOP, Header, chunk, last_chunk, named_by_connection
-from paceline.gateway.upstream import AnswerHead
+from paceline.gateway.http_heads import HOP_BY_HOP, Header, chunk, last_chunk, named_by_connection
+from paceline.gateway.upstream_pool import AnswerHead
 
 BODILESS_STATUSES = frozenset({204, 304})
 _OURS = b"x-paceline-"

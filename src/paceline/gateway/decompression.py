@@ -5,7 +5,7 @@ gzip and deflate are read, other codings are *unknown*. An answer that unpacks t
 
 import zlib
 
-from paceline.gateway.heads import Header
+from paceline.gateway.http_heads import Header
 
 MOST_AT_ONCE = 4 * 2**20
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32

@@ -9,19 +9,20 @@ from collections.abc import Awaitable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from paceline.core.scopes import canonical_scope
 from paceline.core.signals import Overloaded, Signal
-from paceline.core.verdicts import Deferred
+from paceline.core.values.scopes import canonical_scope
+from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
-from paceline.gateway.answer import Answer
-from paceline.gateway.attempt import Attempt
-from paceline.gateway.entry import ALLOWED_METHODS, Call, RequestHead
-from paceline.gateway.heads import lowered
-from paceline.gateway.learning import ensure_pause
-from paceline.gateway.refusals import Refused
-from paceline.gateway.sockets import has_hung_up
-from paceline.gateway.upload import KEPT_BYTES, WAITING_BYTES, Upload
-from paceline.gateway.upstream import AnswerHead, UpstreamBroke, UpstreamConnection
+from paceline.gateway.client_response import Answer
+from paceline.gateway.errors import Refused
+from paceline.gateway.http_heads import lowered
+from paceline.gateway.request_access import ALLOWED_METHODS, Call, RequestHead
+from paceline.gateway.request_body import KEPT_BYTES, WAITING_BYTES, Upload
+from paceline.gateway.response_signals import ensure_pause
+from paceline.gateway.socket_probes import has_hung_up
+from paceline.gateway.upstream_call import Attempt
+from paceline.gateway.upstream_pool import AnswerHead, UpstreamBroke, UpstreamConnection
+from paceline.limiter.slot import Slot
 from paceline.protocols import (
     CallReader,
     OwnAnswer,
@@ -33,7 +34,6 @@ from paceline.protocols import (
     may_send_again,
     scope_of,
 )
-from paceline.slot import Slot
 
 if TYPE_CHECKING:
     from paceline.gateway.gateway import Gateway

@@ -7,12 +7,12 @@ from typing import Protocol
 import msgspec
 
 from paceline.clock import Clock
-from paceline.gateway.entry import Gate
 from paceline.gateway.exchange import Exchange
-from paceline.gateway.learning import Learning
-from paceline.gateway.upstream import Origin, Pool
+from paceline.gateway.request_access import Gate
+from paceline.gateway.response_signals import Learning
+from paceline.gateway.upstream_pool import Origin, Pool
 from paceline.limiter import Limiter
-from paceline.measures import Measures
+from paceline.metrics import Measures
 from paceline.settings import AccountSettings
 
 

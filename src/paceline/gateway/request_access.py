@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from paceline.agents.launch import gateway_key
-from paceline.gateway.heads import HOP_BY_HOP, Header, header_lines, named_by_connection
-from paceline.gateway.refusals import Refused
+from paceline.gateway.errors import Refused
+from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_by_connection
 from paceline.gateway.routes import Routes, Way, account_name, session_name
 from paceline.protocols import Family, key_place, login_refusal, presented_key, with_key
 from paceline.protocols.keys import Place, PresentedKey

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Protocol
 
-from paceline.gateway.upstream import UpstreamConnection
+from paceline.gateway.upstream_pool import UpstreamConnection
 
 KEPT_BYTES = 4 * 2**20
 """So much of a body is kept to be sent again, and looked through for its model. A longer one is passed on once."""

@@ -5,12 +5,12 @@ Here: the way from an answer to `slot.report`. What an answer means is told by `
 
 from paceline.clock import Clock
 from paceline.core.signals import AuthFailed, BillingStop, Signal, Succeeded
-from paceline.gateway.attempt import Attempt
-from paceline.gateway.entry import Call
-from paceline.gateway.upstream import AnswerHead
-from paceline.measures import Measures
+from paceline.gateway.request_access import Call
+from paceline.gateway.upstream_call import Attempt
+from paceline.gateway.upstream_pool import AnswerHead
+from paceline.limiter.slot import Slot
+from paceline.metrics import Measures
 from paceline.protocols import signals_at_end, signals_of, signals_of_broken, with_pause
-from paceline.slot import Slot
 
 BUDGET_EVERY_SECONDS = 0.1
 """Headers of successes are read this often in each scope. Reading them costs more than carrying the request, and in

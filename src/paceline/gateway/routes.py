@@ -9,8 +9,8 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from paceline.gateway.refusals import Refused
-from paceline.gateway.upstream import Origin, parse_base_url
+from paceline.gateway.errors import Refused
+from paceline.gateway.upstream_pool import Origin, parse_base_url
 from paceline.protocols import Family, detect_name, family_of, is_counted, model_in_path
 from paceline.settings import AccountSettings
 

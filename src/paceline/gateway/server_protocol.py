@@ -12,13 +12,13 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from paceline.gateway.entry import ALLOWED_METHODS, RequestHead
+from paceline.gateway.errors import Refused
 from paceline.gateway.exchange import Exchange
 from paceline.gateway.gateway import Gateway
-from paceline.gateway.heads import Header, header_lines
-from paceline.gateway.refusals import Refused
+from paceline.gateway.http_heads import Header, header_lines
+from paceline.gateway.request_access import ALLOWED_METHODS, RequestHead
 from paceline.gateway.routes import PREFIX
-from paceline.gateway.sockets import keep_probing
+from paceline.gateway.socket_probes import keep_probing
 
 LARGEST_HEAD_BYTES = 65_536
 MOST_CONNECTIONS = 20_000

@@ -6,14 +6,14 @@ Here: what is seen of an answer while it passes. Never here: slots, waiting, or 
 import asyncio
 from collections.abc import Callable
 
-from paceline.gateway.answer import Answer
-from paceline.gateway.entry import Call
-from paceline.gateway.heads import Header
-from paceline.gateway.unpacking import Unpacker, unpacker_for, without_coding
-from paceline.gateway.upload import Upload
-from paceline.gateway.upstream import AnswerHead, UpstreamBroke, UpstreamConnection
+from paceline.gateway.client_response import Answer
+from paceline.gateway.decompression import Unpacker, unpacker_for, without_coding
+from paceline.gateway.http_heads import Header
+from paceline.gateway.request_access import Call
+from paceline.gateway.request_body import Upload
+from paceline.gateway.upstream_pool import AnswerHead, UpstreamBroke, UpstreamConnection
 from paceline.protocols import AnswerReader, answer_reader
-from paceline.protocols.answers import LONGEST_ERROR
+from paceline.protocols.responses import LONGEST_ERROR
 
 HELD_BACK_STATUSES = frozenset({429, 503, 529})
 """An answer with one of these is looked at whole before the client sees any of it."""

@@ -14,8 +14,8 @@ import httptools
 import msgspec
 
 from paceline.errors import InvalidInput
-from paceline.gateway.heads import Header, chunk, last_chunk, lowered
-from paceline.gateway.sockets import keep_probing
+from paceline.gateway.http_heads import Header, chunk, last_chunk, lowered
+from paceline.gateway.socket_probes import keep_probing
 
 log = logging.getLogger("paceline.gateway")
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from paceline.core.checks import check_name, check_seconds
-from paceline.core.scopes import path_scopes
 from paceline.core.signals import Signal
-from paceline.core.verdicts import Deferred
+from paceline.core.values.scopes import path_scopes
+from paceline.core.values.validation import check_name, check_seconds
+from paceline.core.values.verdicts import Deferred
 from paceline.errors import InvalidInput, SlotTimeout
 from paceline.protocols import (
     AnswerReader,

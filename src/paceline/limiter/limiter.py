@@ -22,11 +22,11 @@ from paceline.core import (
     Snapshot,
     Ticket,
 )
-from paceline.core.checks import check_callable, check_limit, check_mapping, check_name, check_seconds
-from paceline.core.rates import Rate, check_rate
-from paceline.core.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
-from paceline.core.settings import Cooldown, HeadroomMode
-from paceline.core.verdicts import Effect
+from paceline.core.gates.rate_limit import Rate, check_rate
+from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
+from paceline.core.values.settings import Cooldown, HeadroomMode
+from paceline.core.values.validation import check_callable, check_limit, check_mapping, check_name, check_seconds
+from paceline.core.values.verdicts import Effect
 from paceline.errors import (
     CapacityError,
     InvalidInput,
@@ -36,13 +36,13 @@ from paceline.errors import (
     SlotTimeout,
 )
 from paceline.events import Event
-from paceline.limiter_status import LimiterStatus, limiter_status
-from paceline.listener import Listener
-from paceline.named import NamedSlots
-from paceline.slot import OnQueued, Slot, SlotContext
-from paceline.steered import SteeredLimits
-from paceline.threads import FromThread, running_loop
-from paceline.usage import UsagePolls, UsageSource
+from paceline.limiter.event_listener import Listener
+from paceline.limiter.named_slots import NamedSlots
+from paceline.limiter.slot import OnQueued, Slot, SlotContext
+from paceline.limiter.status import LimiterStatus, limiter_status
+from paceline.limiter.steered import SteeredLimits
+from paceline.limiter.threads import FromThread, running_loop
+from paceline.limiter.usage_polling import UsagePolls, UsageSource
 
 KEPT_PATHS = 4096
 OWN_TICKETS = "slot-"

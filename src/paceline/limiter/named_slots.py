@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from paceline.core import Deferred, Governor, Granted, Ticket
-from paceline.core.books import Books
-from paceline.core.checks import check_name
-from paceline.core.scopes import RUNS, SESSIONS, path_scopes
+from paceline.core.state.ledger import Books
+from paceline.core.values.scopes import RUNS, SESSIONS, path_scopes
+from paceline.core.values.validation import check_name
 from paceline.errors import CapacityError, MaxRunsExceeded, MaxSessionsExceeded, TicketConflict
 
 

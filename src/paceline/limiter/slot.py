@@ -10,7 +10,7 @@ from paceline.core import Deferred, Granted
 from paceline.core.signals import Overloaded, QuotaClosed, RateLimited, Signal
 
 if TYPE_CHECKING:
-    from paceline.limiter import Limiter
+    from paceline.limiter.limiter import Limiter
 
 
 class Slot(msgspec.Struct, eq=False):

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from paceline.core import Governor
-from paceline.core.scopes import RUNS, SESSIONS
-from paceline.core.settings import Cooldown
 from paceline.core.signals import RateLimited, Signal
-from paceline.measures import Measures
+from paceline.core.values.scopes import RUNS, SESSIONS
+from paceline.core.values.settings import Cooldown
+from paceline.metrics import Measures
 
 
 class SteeredLimits:

@@ -19,8 +19,8 @@ from paceline.core.signals import Overloaded, QuotaClosed, RateLimited, Signal
 from paceline.errors import CapacityError
 
 if TYPE_CHECKING:
-    from paceline.limiter import Limiter
-    from paceline.slot import OnQueued, Slot
+    from paceline.limiter.limiter import Limiter
+    from paceline.limiter.slot import OnQueued, Slot
 
 LOOK_SECONDS = 0.5
 RETIRE_SECONDS = 5.0

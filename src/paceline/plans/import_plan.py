@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 
-from paceline.engine import control
-from paceline.engine.checking import check_plan
-from paceline.engine.plan import Plan
+from paceline.engine import command_log as control
+from paceline.plans.plan_file import Plan
+from paceline.plans.preflight import check_plan
 from paceline.settings import Settings
 from paceline.store import Added, Store
 

@@ -13,14 +13,8 @@ import msgspec
 from paceline.agents import AgentProfile, agent_names, load_agent
 from paceline.agents.launch import LONGEST_ARGUMENT_BYTES
 from paceline.clock import SystemClock
-from paceline.core.limits import LimitTable
-from paceline.core.scopes import canonical_scope
-from paceline.engine.plan_list import SAFE_NAME, PromptRules, UnitList, is_safe_name
-from paceline.engine.plan_sources import UNITS, add_units
-from paceline.engine.templates import command_placeholders
-from paceline.errors import InvalidInput, InvalidPlan
-from paceline.settings import Settings, checks, governor_settings
-from paceline.settings.documents import (
+from paceline.config_files import checks
+from paceline.config_files.documents import (
     Check,
     Document,
     KeyPlace,
@@ -33,6 +27,13 @@ from paceline.settings.documents import (
     shown,
     table_at,
 )
+from paceline.core.state.limit_table import LimitTable
+from paceline.core.values.scopes import canonical_scope
+from paceline.errors import InvalidInput, InvalidPlan
+from paceline.plans.templates import command_placeholders
+from paceline.plans.unit_rules import SAFE_NAME, PromptRules, UnitList, is_safe_name
+from paceline.plans.unit_sources import UNITS, add_units
+from paceline.settings import Settings, governor_settings
 from paceline.settings.load import MOST_ATTEMPTS, STRATEGIES
 from paceline.store.interface import Campaign, UnitSpec
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from paceline.agents import Account, AgentProfile, Task, prepare_run
 from paceline.agents.launch import GatewayAddress
-from paceline.engine.plan import Plan
 from paceline.errors import InvalidInput, InvalidPlan, InvalidSettings
+from paceline.plans.plan_file import Plan
 from paceline.settings import AccountSettings, Settings
 from paceline.store import Campaign, Store, UnitSpec
 

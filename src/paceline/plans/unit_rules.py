@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.settings.documents import Mistakes, cut, shown
+from paceline.config_files.documents import Mistakes, cut, shown
 from paceline.store.interface import UnitSpec
 
 LARGEST_PROMPT_BYTES = 1024 * 1024

@@ -14,10 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.engine.plan_list import LARGEST_PROMPT_BYTES, UnitList
-from paceline.engine.templates import Template
-from paceline.settings import checks
-from paceline.settings.documents import (
+from paceline.config_files import checks
+from paceline.config_files.documents import (
     Check,
     Document,
     KeyPlace,
@@ -28,6 +26,8 @@ from paceline.settings.documents import (
     read_text,
     refuse_value,
 )
+from paceline.plans.templates import Template
+from paceline.plans.unit_rules import LARGEST_PROMPT_BYTES, UnitList
 
 UNITS = "units"
 SOURCES = ("glob", "csv", "jsonl", "sections")

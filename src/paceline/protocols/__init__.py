@@ -11,15 +11,6 @@
 The gateway and `paceline.integrations` carry requests by these; neither decides any of it itself.
 """
 
-from paceline.protocols.answers import (
-    earliest_retry,
-    may_send_again,
-    signals_at_end,
-    signals_of,
-    signals_of_broken,
-    with_pause,
-)
-from paceline.protocols.calls import CallReader
 from paceline.protocols.errors import (
     OwnAnswer,
     answer_when_held,
@@ -29,6 +20,15 @@ from paceline.protocols.errors import (
 )
 from paceline.protocols.families import Family, detect_name, family_of, is_counted, model_in_path, scope_of
 from paceline.protocols.keys import PresentedKey, key_place, login_refusal, presented_key, with_key
+from paceline.protocols.request_reader import CallReader
+from paceline.protocols.responses import (
+    earliest_retry,
+    may_send_again,
+    signals_at_end,
+    signals_of,
+    signals_of_broken,
+    with_pause,
+)
 from paceline.protocols.usage import AnswerReader, answer_reader
 
 __all__ = [

@@ -7,7 +7,7 @@ import math
 
 import msgspec
 
-from paceline.core.verdicts import Deferred
+from paceline.core.values.verdicts import Deferred
 from paceline.protocols.families import Family
 
 JSON_TYPE = b"application/json"

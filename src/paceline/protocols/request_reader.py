@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from paceline.protocols.members import MemberScanner
+from paceline.protocols.json_scanner import MemberScanner
 
 Value = TypeVar("Value")
 

@@ -12,7 +12,7 @@ from typing import Protocol, TypeGuard, TypeVar
 
 import msgspec
 
-from paceline.protocols.members import MemberScanner
+from paceline.protocols.json_scanner import MemberScanner
 
 LONGEST_EVENT = 1_000_000
 """A longer line of a stream is passed over."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from paceline.cli.secret_shapes import SHAPES, Put
+from paceline.redaction.secret_shapes import SHAPES, Put
 
 SHORTEST_KNOWN = 4
 """A value shorter than this would be found inside ordinary words."""

@@ -4,7 +4,7 @@ Here too: how files that people write are read and how their mistakes are told, 
 Never here: anything that acts on a setting.
 """
 
-from paceline.settings.durations import parse_duration
+from paceline.config_files.durations import parse_duration
 from paceline.settings.load import load_settings
 from paceline.settings.model import (
     AccountSettings,

@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from paceline.config_files.documents import Document, Mistakes, Place, nearest
+from paceline.config_files.toml_lines import Path as KeyPath
 from paceline.errors import InvalidInput
-from paceline.settings.documents import Document, Mistakes, Place, nearest
-from paceline.settings.toml_lines import Path as KeyPath
 
 FILE_NAME = "paceline.toml"
 PREFIX = "PACELINE_"

@@ -13,13 +13,8 @@ import msgspec
 
 from paceline.agents import Account, AgentProfile, check_agent, load_agent
 from paceline.agents.launch import metered_variables
-from paceline.core.checks import LARGEST_LIMIT
-from paceline.core.rates import Rate
-from paceline.core.scopes import RUNS, SESSIONS, ScopePattern, canonical_scope
-from paceline.core.settings import HEADROOM_MODES
-from paceline.errors import InvalidInput, InvalidSettings
-from paceline.settings import checks
-from paceline.settings.documents import (
+from paceline.config_files import checks
+from paceline.config_files.documents import (
     Check,
     Document,
     KeyPlace,
@@ -31,6 +26,11 @@ from paceline.settings.documents import (
     refuse_value,
     table_at,
 )
+from paceline.core.gates.rate_limit import Rate
+from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, canonical_scope
+from paceline.core.values.settings import HEADROOM_MODES
+from paceline.core.values.validation import LARGEST_LIMIT
+from paceline.errors import InvalidInput, InvalidSettings
 from paceline.settings.environment import HOME, expand_home, find_file, home_folder, read_environment
 from paceline.settings.model import (
     SHIPPED,

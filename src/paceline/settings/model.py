@@ -6,9 +6,9 @@ from typing import Literal
 import msgspec
 
 from paceline.agents import Account, AgentProfile, agent_names, load_agent
-from paceline.core.rates import Rate
-from paceline.core.scopes import RUNS, SESSIONS
-from paceline.core.settings import Cooldown, GovernorSettings, HeadroomMode
+from paceline.core.gates.rate_limit import Rate
+from paceline.core.values.scopes import RUNS, SESSIONS
+from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
 
 DEFAULT_COOLDOWN_SECONDS = 0.35
 SHIPPED = "shipped"

@@ -1,0 +1,1 @@
+"""Virtual time and scripted sessions: what forecasts and tests run the engine on."""

@@ -10,8 +10,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from paceline.core.lifecycle import Counters, Settlement, UnitState
-from paceline.core.verdicts import Deferred
+from paceline.core.unit_lifecycle import Counters, Settlement, UnitState
+from paceline.core.values.verdicts import Deferred
 from paceline.events import Event
 
 CampaignState = Literal["active", "paused", "cancelled"]

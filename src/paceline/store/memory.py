@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from paceline.core.lifecycle import Counters, UnitState
+from paceline.core.unit_lifecycle import Counters, UnitState
 from paceline.errors import IllegalStep, UnknownName
 from paceline.events import Event
 from paceline.store import rules

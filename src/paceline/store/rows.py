@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from paceline.core.lifecycle import Counters
+from paceline.core.unit_lifecycle import Counters
 from paceline.store.interface import Campaign, Settled, Unit, UnitSpec
 from paceline.store.rules import mended, position_of, unit_id
 

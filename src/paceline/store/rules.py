@@ -5,7 +5,7 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from paceline.core.lifecycle import UnitState, next_state
+from paceline.core.unit_lifecycle import UnitState, next_state
 from paceline.errors import InvalidInput, UnknownName
 from paceline.events import Event
 from paceline.store.interface import Campaign, Settled, StoredSlot, Unit, UnitCounts, UnitSpec

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from paceline.core.lifecycle import UnitState
+from paceline.core.unit_lifecycle import UnitState
 from paceline.errors import IllegalStep, UnknownName
 from paceline.events import Event
 from paceline.store import rules
@@ -31,8 +31,8 @@ from paceline.store.interface import (
 )
 from paceline.store.migrations import MIGRATIONS, Migration
 from paceline.store.rows import UNIT_COLUMNS, Row, campaign_from, is_stored_already, settled_row, unit_from
-from paceline.store.sqlite_adding import Arrival, Span, hidden_spans, insert_events
 from paceline.store.sqlite_file import SqliteFile
+from paceline.store.sqlite_import import Arrival, Span, hidden_spans, insert_events
 
 BUSY_SECONDS: Final = 2.0
 OTHERS_TURN_SECONDS: Final = 0.005

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from paceline.agents import load_agent
 from paceline.agents.launch import Account
 from paceline.core import GovernorSettings, ScopeStatus
-from paceline.core.lifecycle import Policy
-from paceline.engine import control
+from paceline.core.unit_lifecycle import Policy
+from paceline.engine import command_log as control
 from paceline.engine.engine import Engine
-from paceline.engine.engine_settings import EngineSettings
+from paceline.engine.settings import EngineSettings
 from paceline.events import Event
 from paceline.executors import Launch
+from paceline.limiter.usage_polling import UsageSource
+from paceline.simulation.clock import VirtualClock
+from paceline.simulation.executor import Run, ScriptedExecutor
 from paceline.store import Campaign, MemoryStore, Store, Unit, UnitSpec
-from paceline.testing.clock import VirtualClock
-from paceline.testing.executor import Run, ScriptedExecutor
-from paceline.usage import UsageSource
 
 NOW = 1_794_705_600.0  # 2026-11-15 01:20 UTC
 HOUR = 3600.0

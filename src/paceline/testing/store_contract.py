@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import pytest
 
-from paceline.core.lifecycle import Counters, Ending, Settlement
+from paceline.core.unit_lifecycle import Counters, Ending, Settlement
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.events import Event
 from paceline.store import Added, Campaign, Page, Store, Unit, UnitCounts, UnitSpec

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from paceline.core.lifecycle import Ending, Outcome, Policy, settle_try
+from paceline.core.unit_lifecycle import Ending, Outcome, Policy, settle_try
 from paceline.store import Added, Campaign, Settled, Store, Unit, UnitSpec
 
 NOW = 1_000.0

@@ -6,10 +6,10 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from paceline.api import wire
-from paceline.api.site import Site
+from paceline.api import schemas as wire
+from paceline.api.context import Site
 from paceline.core import ScopeStatus, WindowStatus
-from paceline.core.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
+from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
 from paceline.errors import InvalidInput
 from paceline.settings.model import SHIPPED
 from paceline.store import Campaign

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from paceline.cli.wiring import Home, engine_settings
 from paceline.core import Governor, Ticket
-from paceline.engine import control
-from paceline.engine.lines import Lines
-from paceline.engine.outside import is_there, ticket_of
-from paceline.engine.remembered import CommandReader, load_governor
+from paceline.engine import command_log as control
+from paceline.engine.dispatcher import Lines
+from paceline.engine.external_slots.registry import is_there, ticket_of
+from paceline.engine.governor_state import CommandReader, load_governor
 from paceline.store import Campaign, Unit
 
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from paceline.core.lifecycle import UnitState
-from paceline.detect.screen import COLUMNS, ROWS, BoundedScreen
+from paceline.config_files.documents import did_you_mean
+from paceline.core.unit_lifecycle import UnitState
+from paceline.detect.parsing.screen import COLUMNS, ROWS, BoundedScreen
 from paceline.errors import UnknownName
 from paceline.executors.spool import read_status, read_tail
 from paceline.executors.terminal import LAST_SCREEN, TERMINAL_MARK
-from paceline.settings.documents import did_you_mean
 from paceline.store import Campaign, Store, Unit, UnitCounts
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"

@@ -14,7 +14,7 @@ from typing import Final, Literal
 import msgspec
 
 from paceline.core import ScopeStatus
-from paceline.core.scopes import SESSIONS, is_provider_scope
+from paceline.core.values.scopes import SESSIONS, is_provider_scope
 from paceline.events import TRY_ENDS, TRY_STARTS, Event
 from paceline.store import Store, StoredEvent, Unit
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import msgspec
 
 from paceline.core import Deferred
-from paceline.engine.lines import split_line
-from paceline.engine.looking import phase_of
+from paceline.engine.dispatcher import split_line
 from paceline.store import Campaign, Unit
+from paceline.views.safe_text import phase_of
 
 START = "paceline run PLAN"
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
-from paceline.api.tail import Tail
+from paceline.api.events.tail import Tail
 from paceline.clock import Clock, TimerHandle
 from paceline.errors import StoreError
 from paceline.events import FIELDS, Event

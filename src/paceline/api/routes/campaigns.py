@@ -15,19 +15,19 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, FromQuery
 from msgspec import UNSET
 
-from paceline.api import wire
-from paceline.api.bodies import PLAN_BYTES, read_body
-from paceline.api.capacity import quota_line
-from paceline.api.problems import Refused
-from paceline.api.site import OnSite, Site
+from paceline.api import schemas as wire
+from paceline.api.context import OnSite, Site
+from paceline.api.errors import Refused
+from paceline.api.request_body import PLAN_BYTES, read_body
+from paceline.config_files.documents import Document
 from paceline.core import ScopeStatus
-from paceline.engine import orders
-from paceline.engine.adding import add_in_steps, checked_plan
-from paceline.engine.looking import find_campaign
-from paceline.engine.plan import CAMPAIGN, UNIT, Plan, plan_of
-from paceline.engine.plan_sources import UNITS
-from paceline.settings.documents import Document
+from paceline.engine import commands as orders
+from paceline.plans.import_plan import add_in_steps, checked_plan
+from paceline.plans.plan_file import CAMPAIGN, UNIT, Plan, plan_of
+from paceline.plans.unit_sources import UNITS
 from paceline.store import Campaign, UnitCounts
+from paceline.views.capacity import quota_line
+from paceline.views.safe_text import find_campaign
 
 SOURCE = "body"
 LATEST = 253402300800.0  # the year 10000

@@ -11,14 +11,14 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from msgspec import UNSET
 
-from paceline.api import wire
-from paceline.api.paths import unfold
-from paceline.api.problems import Refused
-from paceline.api.site import OnSite, Site
+from paceline.api import schemas as wire
+from paceline.api.context import OnSite, Site
+from paceline.api.errors import Refused
+from paceline.api.url_paths import unfold
 from paceline.core import ScopeStatus
-from paceline.core.checks import LONGEST_SECONDS
-from paceline.core.scopes import ScopePattern
-from paceline.engine import orders
+from paceline.core.values.scopes import ScopePattern
+from paceline.core.values.validation import LONGEST_SECONDS
+from paceline.engine import commands as orders
 from paceline.errors import UnknownName
 
 INVALID_JSON = "Invalid JSON body"

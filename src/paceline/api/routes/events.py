@@ -8,11 +8,11 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import HeaderParameter, QueryParameter
 from litestar.response import Stream
 
-from paceline.api.feed import Wanted, is_known_beginning
-from paceline.api.metrics import encode
-from paceline.api.site import OnSite
-from paceline.api.timeline import LONGEST_HOURS, TimelineView
+from paceline.api.context import OnSite
+from paceline.api.events.sse import Wanted, is_known_beginning
+from paceline.api.prometheus import encode
 from paceline.errors import InvalidInput
+from paceline.views.timeline import LONGEST_HOURS, TimelineView
 
 LARGEST_ID = (1 << 63) - 1
 LONGEST_NAME = 300

@@ -11,19 +11,19 @@ from typing import Any
 from litestar import Request, get, put
 from litestar.handlers import HTTPRouteHandler
 
-from paceline.api import wire
-from paceline.api.bodies import read_body
-from paceline.api.campaigns import campaign_views
-from paceline.api.capacity import capacity_rows, windows_of
-from paceline.api.site import OnSite, Site
+from paceline.api import schemas as wire
+from paceline.api.context import OnSite, Site
+from paceline.api.request_body import read_body
+from paceline.api.routes.campaigns import campaign_views
 from paceline.core import ScopeStatus
-from paceline.core.scopes import SESSIONS
-from paceline.engine import orders
-from paceline.engine.lines import split_line
-from paceline.engine.looking import printable, total_counts
-from paceline.engine.sessions import LiveSession
+from paceline.core.values.scopes import SESSIONS
+from paceline.engine import commands as orders
+from paceline.engine.dispatcher import split_line
+from paceline.engine.session import LiveSession
 from paceline.settings import AccountSettings
 from paceline.store import Campaign
+from paceline.views.capacity import capacity_rows, windows_of
+from paceline.views.safe_text import printable, total_counts
 
 VERSION = version("paceline")
 

@@ -13,16 +13,16 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
-from paceline.api.access import Header, Receive, Scope, Send
-from paceline.api.bodies import read_body
-from paceline.api.problems import Problem, Refused
-from paceline.api.site import OnSite, Site
-from paceline.api.wire import Asked, Ok, Wire
+from paceline.api.auth import Header, Receive, Scope, Send
+from paceline.api.context import OnSite, Site
+from paceline.api.errors import Problem, Refused
+from paceline.api.request_body import read_body
+from paceline.api.schemas import Asked, Ok, Wire
 from paceline.core import Deferred, ScopeStatus
-from paceline.core.scopes import canonical_scope
 from paceline.core.signals import KINDS, AnySignal, Cause, Reach
-from paceline.core.verdicts import Reason
-from paceline.engine.leases import CallerGone, SlotRequest
+from paceline.core.values.scopes import canonical_scope
+from paceline.core.values.verdicts import Reason
+from paceline.engine.external_slots.leases import CallerGone, SlotRequest
 from paceline.errors import CapacityError, SlotLost, TicketConflict
 from paceline.store import StoredSlot
 

@@ -12,15 +12,15 @@ from litestar import get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from paceline.api import wire
-from paceline.api.paths import unfold
-from paceline.api.site import OnSite, Site
+from paceline.api import schemas as wire
+from paceline.api.context import OnSite, Site
+from paceline.api.url_paths import unfold
 from paceline.detect.stream import Channel
-from paceline.engine.looking import find_campaign, last_screen, phase_of, plain_text, printable, stored_state
-from paceline.engine.why import Why, explain_unit
 from paceline.errors import UnknownName
 from paceline.executors.spool import read_tail
 from paceline.store import Page, Unit
+from paceline.views.safe_text import find_campaign, last_screen, phase_of, plain_text, printable, stored_state
+from paceline.views.why import Why, explain_unit
 
 CHANNELS: tuple[Channel, ...] = ("stdout", "stderr", "screen")
 MOST_UNITS = 1000

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.cli.printing import print_value, say
+from paceline.cli.output import print_value, say
 from paceline.cli.wiring import Home
-from paceline.engine import orders
-from paceline.engine.adding import checked_plan
-from paceline.engine.plan import Plan, read_plan
+from paceline.engine import commands as orders
+from paceline.plans.import_plan import checked_plan
+from paceline.plans.plan_file import Plan, read_plan
 from paceline.store import Added
 
 MOST_NAMED = 10

@@ -1,6 +1,6 @@
 """`pause`, `resume`, `cancel`, `delete`, `retry`, `pool`, `limit`, `cooldown`, `restore`: orders, and what is said.
 
-What is ordered is checked and stored by `paceline.engine.orders`, as it is for the API.
+What is ordered is checked and stored by `paceline.engine.commands`, as it is for the API.
 """
 
 import sys
@@ -9,15 +9,15 @@ from collections.abc import Sequence
 
 import typer
 
-from paceline.cli.printing import one_line, print_value, say
+from paceline.cli.output import one_line, print_value, say
 from paceline.cli.wiring import Home
-from paceline.core.checks import check_limit
-from paceline.core.scopes import SESSIONS
-from paceline.core.settings import AUTO
-from paceline.engine import orders
-from paceline.engine.looking import find_campaign
+from paceline.core.values.scopes import SESSIONS
+from paceline.core.values.settings import AUTO
+from paceline.core.values.validation import check_limit
+from paceline.engine import commands as orders
 from paceline.errors import InvalidInput, InvalidLimit
 from paceline.settings import parse_duration
+from paceline.views.safe_text import find_campaign
 
 DEFAULT = "default"
 NONE = "none"

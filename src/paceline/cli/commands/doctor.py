@@ -17,10 +17,10 @@ from rich.text import Text
 from paceline.agents import load_agent
 from paceline.agents.launch import metered_variables
 from paceline.cli.inputs import local_zone
-from paceline.cli.printing import NOT_ALL_DONE, one_line, out, print_value
+from paceline.cli.output import NOT_ALL_DONE, one_line, out, print_value
 from paceline.cli.wiring import open_home
-from paceline.engine.checking import INSTALL, account_troubles, login_troubles
 from paceline.errors import PacelineError
+from paceline.plans.preflight import INSTALL, account_troubles, login_troubles
 from paceline.settings import Settings, load_settings
 
 LEAST_FREE_BYTES = 1 << 30

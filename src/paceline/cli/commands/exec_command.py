@@ -10,13 +10,11 @@ import msgspec
 
 from paceline.agents import Account, Task, load_agent, prepare_run
 from paceline.cli.inputs import local_zone
-from paceline.cli.passing import run_in_pipes, run_in_terminal
-from paceline.cli.printing import INTERRUPTED, one_line
-from paceline.cli.slots import SlotDesk
+from paceline.cli.output import INTERRUPTED, one_line
+from paceline.cli.signal_words import relative
 from paceline.cli.wiring import Home
-from paceline.cli.words import relative
+from paceline.config_files.documents import did_you_mean
 from paceline.core import Deferred
-from paceline.core.scopes import SESSIONS, canonical_scope, is_provider_scope, path_scopes
 from paceline.core.signals import (
     AnySignal,
     AuthFailed,
@@ -26,10 +24,12 @@ from paceline.core.signals import (
     QuotaClosed,
     RateLimited,
 )
+from paceline.core.values.scopes import SESSIONS, canonical_scope, is_provider_scope, path_scopes
 from paceline.detect import StreamReader
 from paceline.detect.stream import Channel
+from paceline.engine.external_slots.standalone_host import SlotDesk
 from paceline.errors import InvalidInput, UnknownName
-from paceline.settings.documents import did_you_mean
+from paceline.executors.command_runner import run_in_pipes, run_in_terminal
 
 NOT_FOUND = 127
 LIMITS = ("quota_window", "rate_limit", "overloaded")

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.cli.adding import read_checked_plan
-from paceline.cli.forecast.history import History, WindowHistory, read_history
-from paceline.cli.forecast.simulate import Closing, Future, Simulation, WindowSize, Work
-from paceline.cli.names import every_unit
-from paceline.cli.outlook import Outlook
-from paceline.cli.printing import print_table, print_value, say, table
+from paceline.cli.commands.add import read_checked_plan
+from paceline.cli.output import print_table, print_value, say, table
+from paceline.cli.signal_words import absolute, relative
+from paceline.cli.unit_names import every_unit
 from paceline.cli.wiring import Home, engine_settings
-from paceline.cli.words import absolute, relative
-from paceline.core.scopes import SESSIONS, canonical_scope
-from paceline.core.status import WindowStatus
-from paceline.engine.looking import find_campaign
+from paceline.core.values.scopes import SESSIONS, canonical_scope
+from paceline.core.values.status import WindowStatus
 from paceline.errors import InvalidInput
+from paceline.forecast.history import History, WindowHistory, read_history
+from paceline.forecast.simulator import Closing, Future, Simulation, WindowSize, Work
 from paceline.store import Campaign
+from paceline.views.offline import Outlook
+from paceline.views.safe_text import find_campaign
 
 ASSUMED_SECONDS = 600.0
 SEEDS = (1, 2, 3)

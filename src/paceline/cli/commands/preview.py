@@ -6,17 +6,17 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.cli.adding import read_checked_plan
-from paceline.cli.names import every_unit
-from paceline.cli.outlook import Outlook
-from paceline.cli.printing import one_line, print_value, say
+from paceline.cli.commands.add import read_checked_plan
+from paceline.cli.output import one_line, print_value, say
+from paceline.cli.signal_words import relative
+from paceline.cli.unit_names import every_unit
 from paceline.cli.wiring import Home
-from paceline.cli.words import relative
 from paceline.core import Deferred, Granted
-from paceline.engine.deadlines import Deadlines
-from paceline.engine.lines import split_line
-from paceline.engine.plan import Plan
+from paceline.engine.deadline_pacer import Deadlines
+from paceline.engine.dispatcher import split_line
+from paceline.plans.plan_file import Plan
 from paceline.store import Campaign, Unit, UnitCounts
+from paceline.views.offline import Outlook
 
 MOST_NAMED = 20
 MOST_ROUNDS = 1000

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import typer
 
-from paceline.cli.redact import Redacted, Redactor
 from paceline.detect import Observation, explain
 from paceline.detect.observation import Reading
+from paceline.redaction.redactor import Redacted, Redactor
 
 SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "COOKIE", "AUTH")
 SHORTEST_SECRET = 8

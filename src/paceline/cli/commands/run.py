@@ -12,16 +12,16 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.cli.adding import read_checked_plan, tell_added
-from paceline.cli.looking import last_event_id, unit_json
-from paceline.cli.printing import INTERRUPTED, NOT_ALL_DONE, one_line, print_value, say
+from paceline.cli.commands.add import read_checked_plan, tell_added
+from paceline.cli.commands.stored_state import last_event_id, unit_json
+from paceline.cli.output import INTERRUPTED, NOT_ALL_DONE, one_line, print_value, say
 from paceline.cli.progress import REFRESH_SECONDS, LastWarning, LiveView, PlainView, SilentView, View
 from paceline.cli.wiring import Home, leading_engine
-from paceline.core.lifecycle import UnitState
-from paceline.engine import orders
-from paceline.engine.checking import check_gateway, check_stored, login_troubles
+from paceline.core.unit_lifecycle import UnitState
+from paceline.engine import commands as orders
 from paceline.engine.engine import Engine
 from paceline.errors import EngineBusy, StoreError
+from paceline.plans.preflight import check_gateway, check_stored, login_troubles
 from paceline.store import Campaign, Unit, UnitCounts
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

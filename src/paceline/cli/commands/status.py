@@ -6,14 +6,14 @@ from importlib.metadata import version
 import msgspec
 from rich.text import Text
 
-from paceline.cli.outlook import Outlook
-from paceline.cli.printing import one_line, out, print_table, print_value, table
+from paceline.cli.output import one_line, out, print_table, print_value, table
+from paceline.cli.signal_words import moment, relative
 from paceline.cli.wiring import Home
-from paceline.cli.words import moment, relative
 from paceline.core import ScopeStatus, WindowStatus
-from paceline.core.scopes import SESSIONS
-from paceline.engine.looking import total_counts
+from paceline.core.values.scopes import SESSIONS
 from paceline.store import Campaign
+from paceline.views.offline import Outlook
+from paceline.views.safe_text import total_counts
 
 UNLIMITED = "none"
 

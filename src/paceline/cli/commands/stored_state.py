@@ -9,16 +9,16 @@ import msgspec
 from rich.text import Text
 
 from paceline.cli import event_words
-from paceline.cli.names import every_unit, find_unit
-from paceline.cli.printing import one_line, out, print_line, print_table, print_value, say, table
+from paceline.cli.output import one_line, out, print_line, print_table, print_value, say, table
+from paceline.cli.signal_words import relative
+from paceline.cli.unit_names import every_unit, find_unit
 from paceline.cli.wiring import Home
-from paceline.cli.words import relative
 from paceline.detect.stream import Channel
-from paceline.engine.looking import find_campaign, printable, stored_state
-from paceline.engine.looking import phase_of as phase_of
 from paceline.errors import UnknownName
 from paceline.executors.spool import OutputReader, Spool, is_locked
 from paceline.store import Campaign, StoredEvent, Unit, UnitCounts
+from paceline.views.safe_text import find_campaign, printable, stored_state
+from paceline.views.safe_text import phase_of as phase_of
 
 LOOK_SECONDS = 0.3
 CHANNELS: tuple[Channel, ...] = ("stdout", "stderr", "screen")

@@ -17,17 +17,17 @@ import uvloop
 
 from paceline.agents.launch import GatewayAddress
 from paceline.api.app import create_app
-from paceline.api.serving import Served, bind, serve
-from paceline.api.site import Site
+from paceline.api.context import Site
+from paceline.api.server import Served, bind, serve
 from paceline.api.tokens import READ_ONLY_FILE, TOKEN_FILE, Tokens, load_token, load_tokens
-from paceline.cli.printing import print_line, say
-from paceline.cli.run import SIGNALS, logged
+from paceline.cli.commands.run import SIGNALS, logged
+from paceline.cli.output import print_line, say
 from paceline.cli.wiring import Home, leading_engine
-from paceline.client.wire import URL_FILE
-from paceline.engine.checking import check_stored
+from paceline.client.daemon_calls import URL_FILE
 from paceline.engine.engine import Engine
-from paceline.engine.remembered import save_governor
+from paceline.engine.governor_state import save_governor
 from paceline.gateway import Gateway, front_door
+from paceline.plans.preflight import check_stored
 
 ANYWHERE = ("0.0.0.0", "::", "")
 FILES_WANTED = 65_536

@@ -5,15 +5,15 @@ import time
 import msgspec
 from rich.text import Text
 
-from paceline.cli.names import find_unit
-from paceline.cli.printing import one_line, out, print_value
+from paceline.cli.output import one_line, out, print_value
 from paceline.cli.progress import read_waits
+from paceline.cli.signal_words import moment
+from paceline.cli.unit_names import find_unit
 from paceline.cli.wiring import Home
-from paceline.cli.words import moment
-from paceline.engine import why
-from paceline.engine.looking import find_campaign
-from paceline.engine.why import Why as Why
 from paceline.store import Campaign, Unit
+from paceline.views import why
+from paceline.views.safe_text import find_campaign
+from paceline.views.why import Why as Why
 
 
 def show_why(home: Home, name: str, *, as_json: bool) -> None:

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from paceline.api.app import create_app
-from paceline.api.serving import serve
-from paceline.api.site import Site
+from paceline.api.context import Site
+from paceline.api.server import serve
 from paceline.api.tokens import load_tokens
+from paceline.cli.commands.up import page_url
 from paceline.cli.inputs import local_zone
-from paceline.cli.up import page_url
 from paceline.engine.engine import Engine
 from paceline.executors.spool import Spool
 from paceline.settings import Settings

@@ -23,9 +23,9 @@ from paceline.cli.inputs import local_zone
 from paceline.cli.wiring import engine_settings
 from paceline.clock import SystemClock
 from paceline.core import GovernorSettings, ScopeStatus
-from paceline.core.scopes import SESSIONS
+from paceline.core.values.scopes import SESSIONS
 from paceline.engine.engine import Engine
-from paceline.engine.remembered import load_governor
+from paceline.engine.governor_state import load_governor
 from paceline.executors.process import ProcessExecutor
 from paceline.settings import AccountSettings, ConfiguredLimit, EngineTable, Settings, governor_settings
 from paceline.store import Campaign, SqliteStore, Store, Unit, UnitSpec

@@ -20,16 +20,17 @@ from textual.containers import Container
 from textual.events import DescendantFocus
 from textual.widgets import Footer, Input, Static
 
-from paceline.cli.names import find_unit
-from paceline.cli.top import faces, steer
+from paceline.cli.top import actions as steer
+from paceline.cli.top import rendering as faces
 from paceline.cli.top.detail import UnitDetail, read_detail
 from paceline.cli.top.dialogs import AskScreen, ConfirmScreen, HelpScreen
-from paceline.cli.top.paging import PHASES, Choice, Place, UnitPage, read_page
-from paceline.cli.top.picture import KEPT_EVENTS, Looker, Picture
+from paceline.cli.top.snapshot import KEPT_EVENTS, Looker, Picture
 from paceline.cli.top.table import LiveTable, Row
+from paceline.cli.top.unit_pages import PHASES, Choice, Place, UnitPage, read_page
 from paceline.cli.top.unit_screen import UnitScreen
+from paceline.cli.unit_names import find_unit
 from paceline.cli.wiring import Home
-from paceline.core.scopes import SESSIONS
+from paceline.core.values.scopes import SESSIONS
 from paceline.errors import PacelineError
 
 REFRESH_SECONDS = 1.0

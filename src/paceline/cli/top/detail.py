@@ -2,10 +2,10 @@
 
 import msgspec
 
-from paceline.cli.why import Why, explain_unit
+from paceline.cli.commands.why import Why, explain_unit
 from paceline.cli.wiring import Home
-from paceline.engine.looking import last_screen
 from paceline.store import StoredEvent, Unit
+from paceline.views.safe_text import last_screen
 
 MOST_EVENTS = 200
 

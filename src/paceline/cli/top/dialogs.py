@@ -10,7 +10,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from paceline.cli.top.faces import plain
+from paceline.cli.top.rendering import plain
 
 HELP = (
     ("tab, shift+tab", "next pane, the one before"),

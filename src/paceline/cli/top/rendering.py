@@ -7,14 +7,14 @@ from zoneinfo import ZoneInfo
 from rich.text import Text
 
 from paceline.cli import event_words
-from paceline.cli.looking import STATE_STYLES, phase_of
-from paceline.cli.printing import one_line
-from paceline.cli.state import LimitRow
-from paceline.cli.top.picture import CampaignRow, Picture, ScopeRow
+from paceline.cli.commands.status import LimitRow
+from paceline.cli.commands.stored_state import STATE_STYLES, phase_of
+from paceline.cli.output import one_line
+from paceline.cli.signal_words import SOURCES
+from paceline.cli.top.snapshot import CampaignRow, Picture, ScopeRow
 from paceline.cli.top.table import Column, Row
-from paceline.cli.words import SOURCES
 from paceline.core import WindowStatus
-from paceline.core.scopes import is_provider_scope
+from paceline.core.values.scopes import is_provider_scope
 from paceline.store import StoredEvent, Unit
 
 BAR_CELLS = 8

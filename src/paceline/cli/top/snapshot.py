@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 import msgspec
 
-from paceline.api.pace import Pace
-from paceline.cli.looking import campaign_state, last_event_id
-from paceline.cli.outlook import Outlook
+from paceline.cli.commands.status import LimitRow, Status, limit_rows, read_status
+from paceline.cli.commands.stored_state import campaign_state, last_event_id
 from paceline.cli.progress import read_waits, wait_words
-from paceline.cli.state import LimitRow, Status, limit_rows, read_status
 from paceline.cli.wiring import Home
 from paceline.core import Deferred, ScopeStatus, WindowStatus
-from paceline.core.scopes import is_provider_scope
-from paceline.engine.lines import split_line
+from paceline.core.values.scopes import is_provider_scope
+from paceline.engine.dispatcher import split_line
 from paceline.store import Campaign, StoredEvent, UnitCounts
+from paceline.views.offline import Outlook
+from paceline.views.throughput import Pace
 
 KEPT_EVENTS = 1000
 PAGE = 1000

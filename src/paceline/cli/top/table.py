@@ -18,7 +18,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from paceline.cli.printing import one_line
+from paceline.cli.output import one_line
 
 GAP = 2
 CHOSEN = Style(reverse=True)

@@ -8,8 +8,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from paceline.cli.looking import phase_of
-from paceline.core.lifecycle import UnitState
+from paceline.cli.commands.stored_state import phase_of
+from paceline.core.unit_lifecycle import UnitState
 from paceline.store import Store, Unit, UnitCounts
 
 Phase = Literal["running", "quarantined", "held", "parked", "waiting", "done", "cancelled"]

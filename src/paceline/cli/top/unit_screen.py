@@ -12,11 +12,11 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
 from paceline.cli import event_words
-from paceline.cli.looking import STATE_STYLES, phase_of
-from paceline.cli.printing import one_line, printable
+from paceline.cli.commands.stored_state import STATE_STYLES, phase_of
+from paceline.cli.commands.why import Why
+from paceline.cli.output import one_line, printable
 from paceline.cli.top.detail import UnitDetail
-from paceline.cli.top.faces import clock, plain, span
-from paceline.cli.why import Why
+from paceline.cli.top.rendering import clock, plain, span
 from paceline.errors import PacelineError
 
 LONGEST_PROMPT = 2000

@@ -6,13 +6,13 @@ waiter that could be granted, and there is no way around the line.
 
 from heapq import heappush
 
-from paceline.core.books import Books
-from paceline.core.queue import Lane, Waiter, foremost_watcher, line_key, watch
-from paceline.core.scope_state import ScopeState
-from paceline.core.scopes import SESSIONS
-from paceline.core.shares import lift_newcomer
-from paceline.core.slots import LiveSlot
-from paceline.core.tickets import Ticket
+from paceline.core.state.fairness import lift_newcomer
+from paceline.core.state.ledger import Books
+from paceline.core.state.live_slot import LiveSlot
+from paceline.core.state.queue import Lane, Waiter, foremost_watcher, line_key, watch
+from paceline.core.state.scope import ScopeState
+from paceline.core.values.scopes import SESSIONS
+from paceline.core.values.tickets import Ticket
 
 Rank = tuple[float, int, float, int]
 

@@ -1,14 +1,14 @@
 """What a person sets: limits, cooldowns, headroom and holds. One half of the Governor's verbs."""
 
-from paceline.core.admission import settle
-from paceline.core.books import Books
-from paceline.core.pacing import Pace
-from paceline.core.reports import hold
-from paceline.core.scope_state import cooldown_seconds
-from paceline.core.scopes import ScopePattern, canonical_scope, is_provider_scope
-from paceline.core.settings import Cooldown, HeadroomMode, check_cooldown, check_headroom
-from paceline.core.shares import lift_blocked
-from paceline.core.timekeeping import move_to
+from paceline.core.decisions.admission import settle
+from paceline.core.decisions.reactions import hold
+from paceline.core.decisions.time_effects import move_to
+from paceline.core.gates.window_budget import Pace
+from paceline.core.state.fairness import lift_blocked
+from paceline.core.state.ledger import Books
+from paceline.core.state.scope import cooldown_seconds
+from paceline.core.values.scopes import ScopePattern, canonical_scope, is_provider_scope
+from paceline.core.values.settings import Cooldown, HeadroomMode, check_cooldown, check_headroom
 
 
 class Steering:

@@ -3,15 +3,15 @@
 from functools import lru_cache
 from typing import assert_never
 
-from paceline.core.admission import is_excess
-from paceline.core.books import Books
-from paceline.core.limits import UNLIMITED
-from paceline.core.pacing import WindowHold, used_on_line
-from paceline.core.queue import Lane
-from paceline.core.scope_state import ScopeState
-from paceline.core.tickets import Ticket
-from paceline.core.verdicts import Deferred, Reason
-from paceline.core.windows import Line
+from paceline.core.decisions.admission import is_excess
+from paceline.core.gates.quota_window import Line
+from paceline.core.gates.window_budget import WindowHold, used_on_line
+from paceline.core.state.ledger import Books
+from paceline.core.state.limit_table import UNLIMITED
+from paceline.core.state.queue import Lane
+from paceline.core.state.scope import ScopeState
+from paceline.core.values.tickets import Ticket
+from paceline.core.values.verdicts import Deferred, Reason
 
 
 def deferred(

@@ -3,15 +3,11 @@
 Each returns the scopes in which someone may now be able to enter.
 """
 
-from paceline.core.backoff import Pause
-from paceline.core.books import Books
-from paceline.core.checks import LARGEST_LIMIT, outside_seconds
-from paceline.core.headroom import Headroom, PlatformCap
-from paceline.core.pacing import BudgetGate
-from paceline.core.refusals import learn_from_incident
-from paceline.core.scope_state import ScopeState
-from paceline.core.scopes import canonical_scope, scope_reached
-from paceline.core.shares import lift_blocked
+from paceline.core.decisions.refusals import learn_from_incident
+from paceline.core.gates.pause import Pause
+from paceline.core.gates.quota_window import Window
+from paceline.core.gates.window_budget import BudgetGate
+from paceline.core.limits.adaptive_limit import Headroom, PlatformCap
 from paceline.core.signals import (
     AuthFailed,
     BillingStop,
@@ -24,9 +20,13 @@ from paceline.core.signals import (
     Succeeded,
     Usage,
 )
-from paceline.core.slots import LiveSlot
-from paceline.core.understood import understood
-from paceline.core.windows import Window
+from paceline.core.state.fairness import lift_blocked
+from paceline.core.state.ledger import Books
+from paceline.core.state.live_slot import LiveSlot
+from paceline.core.state.scope import ScopeState
+from paceline.core.values.scopes import canonical_scope, scope_reached
+from paceline.core.values.signal_validation import understood
+from paceline.core.values.validation import LARGEST_LIMIT, outside_seconds
 from paceline.errors import InvalidInput
 
 UNNAMED_WINDOW = "quota"

@@ -3,14 +3,14 @@
 One that may be about concurrency is a start too many, a fall in mid-run, or a count that lags.
 """
 
-from paceline.core.books import Books
-from paceline.core.headroom import Headroom
-from paceline.core.learnt_rates import LearntRate
-from paceline.core.pacing import RATE_SPAN_SECONDS, START_SPAN_SECONDS, Pacer
-from paceline.core.scope_state import ScopeState
-from paceline.core.scopes import SESSIONS
+from paceline.core.gates.learned_rate import LearntRate
+from paceline.core.gates.window_budget import RATE_SPAN_SECONDS, START_SPAN_SECONDS, Pacer
+from paceline.core.limits.adaptive_limit import Headroom
 from paceline.core.signals import Cause
-from paceline.core.slots import LiveSlot
+from paceline.core.state.ledger import Books
+from paceline.core.state.live_slot import LiveSlot
+from paceline.core.state.scope import ScopeState
+from paceline.core.values.scopes import SESSIONS
 
 FRESH_SECONDS = 20.0
 """A slot refused within so long of its grant, and without a success, was refused at its start."""

@@ -4,16 +4,16 @@ import math
 from collections import deque
 from heapq import heappop
 
-from paceline.core.admission import claim_places, settle
-from paceline.core.backoff import Reentry
-from paceline.core.books import Books
-from paceline.core.limits import smallest
-from paceline.core.refusals import proven
-from paceline.core.reports import on_canary_lost
-from paceline.core.scope_state import ScopeState
-from paceline.core.shares import lift_blocked
-from paceline.core.slots import LiveSlot
-from paceline.core.verdicts import Expired
+from paceline.core.decisions.admission import claim_places, settle
+from paceline.core.decisions.reactions import on_canary_lost
+from paceline.core.decisions.refusals import proven
+from paceline.core.gates.pause import Reentry
+from paceline.core.state.fairness import lift_blocked
+from paceline.core.state.ledger import Books
+from paceline.core.state.limit_table import smallest
+from paceline.core.state.live_slot import LiveSlot
+from paceline.core.state.scope import ScopeState
+from paceline.core.values.verdicts import Expired
 
 CLOCK_STEP_SECONDS = 1.0
 

@@ -7,10 +7,10 @@ are not counted: it is their runs that use a rate.
 
 from typing import ClassVar
 
-from paceline.core.pacing import LARGE_RUN
-from paceline.core.scopes import SESSIONS
-from paceline.core.tickets import Ticket
-from paceline.core.timed import Timed
+from paceline.core.gates.window_budget import LARGE_RUN
+from paceline.core.values.relative_time import Timed
+from paceline.core.values.scopes import SESSIONS
+from paceline.core.values.tickets import Ticket
 
 SHORTEST_MEASURE_SECONDS = 60.0
 LONGEST_MEASURE_SECONDS = 600.0

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from paceline.core.timed import Timed
+from paceline.core.values.relative_time import Timed
 
 OVERLOAD_FIRST_SECONDS = 5.0
 OVERLOAD_LONGEST_SECONDS = 300.0

@@ -11,9 +11,9 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from paceline.core.periods import Period, Use
-from paceline.core.tickets import Ticket
-from paceline.core.timed import Timed
+from paceline.core.gates.window_usage import Period, Use
+from paceline.core.values.relative_time import Timed
+from paceline.core.values.tickets import Ticket
 
 UNKNOWN_RESET_SECONDS = (300.0, 900.0, 1800.0, 3600.0)
 EARLY_PROBE_SECONDS = 2700.0

@@ -9,10 +9,10 @@ Sessions are not counted: they last for hours, and it is their runs that use a r
 
 import msgspec
 
-from paceline.core.checks import check_limit
-from paceline.core.pacing import RATE_SPAN_SECONDS
-from paceline.core.scopes import SESSIONS
-from paceline.core.tickets import Ticket
+from paceline.core.gates.window_budget import RATE_SPAN_SECONDS
+from paceline.core.values.scopes import SESSIONS
+from paceline.core.values.tickets import Ticket
+from paceline.core.values.validation import check_limit
 from paceline.errors import InvalidLimit
 
 ENTRY_SECONDS = 1.0

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
-from paceline.core.timed import Timed
+from paceline.core.values.relative_time import Timed
 
 DEFAULT_LAG_SECONDS = 0.35
 LONGEST_LAG_SECONDS = 10.0

@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from paceline.core.gates.quota_window import Line, Window
 from paceline.core.signals import Budget
-from paceline.core.tickets import Ticket
-from paceline.core.timed import Timed
-from paceline.core.windows import Line, Window
+from paceline.core.values.relative_time import Timed
+from paceline.core.values.tickets import Ticket
 
 RATE_SPAN_SECONDS = 60.0
 LARGE_RUN = 6.0

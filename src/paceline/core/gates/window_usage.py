@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
-from paceline.core.timed import Timed
+from paceline.core.values.relative_time import Timed
 
 KEPT_SPENT = 3
 """The middle one of them counts: one odd period, shared with a person at work, does not rule."""

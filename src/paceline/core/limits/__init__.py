@@ -1,0 +1,1 @@
+"""Limits that a scope learns from refusals: how many places it has."""

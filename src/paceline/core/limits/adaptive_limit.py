@@ -18,8 +18,8 @@ from typing import ClassVar
 
 import msgspec
 
-from paceline.core.settings import HeadroomMode
-from paceline.core.timed import Timed
+from paceline.core.values.relative_time import Timed
+from paceline.core.values.settings import HeadroomMode
 
 SHORTEST_PATIENCE_SECONDS = 1800.0
 """How long a level that failed is left alone at first, and at least."""

@@ -1,8 +1,8 @@
 """Shares between groups: no credit is hoarded in quiet times or behind a closed gate."""
 
-from paceline.core.books import Books
-from paceline.core.queue import Group, foremost_watcher
-from paceline.core.scope_state import ScopeState
+from paceline.core.state.ledger import Books
+from paceline.core.state.queue import Group, foremost_watcher
+from paceline.core.state.scope import ScopeState
 
 
 def lift_newcomer(books: Books, group: Group, refusing: ScopeState) -> None:

@@ -8,15 +8,15 @@ from bisect import insort
 from collections import deque
 from heapq import heappop, heappush
 
-from paceline.core.headroom import Headroom
-from paceline.core.limits import UNLIMITED
-from paceline.core.queue import Lane, Waiter
-from paceline.core.roster import Roster
-from paceline.core.scope_state import ScopeState
-from paceline.core.settings import Cooldown, GovernorSettings, HeadroomMode
-from paceline.core.slots import LiveSlot
-from paceline.core.tickets import Ticket
-from paceline.core.verdicts import Effect, Granted, PollUsage
+from paceline.core.limits.adaptive_limit import Headroom
+from paceline.core.state.limit_table import UNLIMITED
+from paceline.core.state.live_slot import LiveSlot
+from paceline.core.state.queue import Lane, Waiter
+from paceline.core.state.scope import ScopeState
+from paceline.core.state.scope_table import Roster
+from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
+from paceline.core.values.tickets import Ticket
+from paceline.core.values.verdicts import Effect, Granted, PollUsage
 from paceline.events import Event
 
 KEPT_GRANTS = 4096

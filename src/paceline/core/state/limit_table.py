@@ -6,8 +6,8 @@ until it is reset. Learnt limits (`headroom.py`) are kept apart and never writte
 
 from typing import Generic, TypeVar
 
-from paceline.core.checks import check_limit
-from paceline.core.scopes import ScopePattern, is_provider_scope
+from paceline.core.values.scopes import ScopePattern, is_provider_scope
+from paceline.core.values.validation import check_limit
 
 UNLIMITED = 1 << 60
 Value = TypeVar("Value")

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from paceline.core.tickets import Ticket
+from paceline.core.values.tickets import Ticket
 
 if TYPE_CHECKING:
-    from paceline.core.queue import Lane
+    from paceline.core.state.queue import Lane
 
 
 class LiveSlot(msgspec.Struct, eq=False, gc=False):

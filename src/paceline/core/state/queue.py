@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from paceline.core.tickets import Ticket
+from paceline.core.values.tickets import Ticket
 
 if TYPE_CHECKING:
-    from paceline.core.scope_state import ScopeState
-    from paceline.core.slots import LiveSlot
+    from paceline.core.state.live_slot import LiveSlot
+    from paceline.core.state.scope import ScopeState
 
 LARGEST_EXPONENT = 32
 

@@ -7,21 +7,21 @@ taken without a second look; 0 while any gate is up). Everything else is consult
 
 from typing import TYPE_CHECKING
 
-from paceline.core.backoff import Pause, Reentry
-from paceline.core.headroom import Headroom, PlatformCap
-from paceline.core.learnt_rates import LearntRate
-from paceline.core.limits import UNLIMITED, smallest
-from paceline.core.pacing import BudgetGate, Pace, Pacer
-from paceline.core.quota_state import QuotaState
-from paceline.core.rates import RateWindow
-from paceline.core.scopes import SESSIONS, is_provider_scope
-from paceline.core.settings import Cooldown, HeadroomMode
-from paceline.core.tickets import Ticket
-from paceline.core.usage_gate import DEFAULT_LAG_SECONDS, UsageGate
-from paceline.core.verdicts import Reason
+from paceline.core.gates.learned_rate import LearntRate
+from paceline.core.gates.pause import Pause, Reentry
+from paceline.core.gates.rate_limit import RateWindow
+from paceline.core.gates.usage_poll import DEFAULT_LAG_SECONDS, UsageGate
+from paceline.core.gates.window_budget import BudgetGate, Pace, Pacer
+from paceline.core.limits.adaptive_limit import Headroom, PlatformCap
+from paceline.core.state.limit_table import UNLIMITED, smallest
+from paceline.core.state.usage_meter import QuotaState
+from paceline.core.values.scopes import SESSIONS, is_provider_scope
+from paceline.core.values.settings import Cooldown, HeadroomMode
+from paceline.core.values.tickets import Ticket
+from paceline.core.values.verdicts import Reason
 
 if TYPE_CHECKING:
-    from paceline.core.queue import Lane, Watchers
+    from paceline.core.state.queue import Lane, Watchers
 
 
 def cooldown_seconds(is_provider: bool, setting: Cooldown, learnt: float | None) -> float:

@@ -5,15 +5,15 @@ Where a ticket stands. Never here: places, and who may enter.
 
 from collections.abc import Iterable
 
-from paceline.core.limits import LimitTable, PatternTable
-from paceline.core.queue import Group, Lane, watch, weight_of
-from paceline.core.rates import Rate, RateWindow
-from paceline.core.scope_state import ScopeState
-from paceline.core.scopes import ScopePattern, canonical_scope
-from paceline.core.settings import Cooldown, GovernorSettings, HeadroomMode
-from paceline.core.slots import LiveSlot
-from paceline.core.tickets import Ticket
-from paceline.core.usage_gate import UsageGate
+from paceline.core.gates.rate_limit import Rate, RateWindow
+from paceline.core.gates.usage_poll import UsageGate
+from paceline.core.state.limit_table import LimitTable, PatternTable
+from paceline.core.state.live_slot import LiveSlot
+from paceline.core.state.queue import Group, Lane, watch, weight_of
+from paceline.core.state.scope import ScopeState
+from paceline.core.values.scopes import ScopePattern, canonical_scope
+from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
+from paceline.core.values.tickets import Ticket
 from paceline.errors import InvalidInput, InvalidScope, UnresolvedModel
 
 TIDY_AT_LEAST = 2048

@@ -8,21 +8,21 @@ from heapq import heapify
 
 import msgspec
 
-from paceline.core.admission import park
-from paceline.core.backoff import Pause, Reentry
-from paceline.core.books import Books
-from paceline.core.headroom import Headroom, PlatformCap
-from paceline.core.learnt_rates import LearntRate
-from paceline.core.pacing import RATE_SPAN_SECONDS, BudgetGate, Pacer
-from paceline.core.queue import Lane, Waiter
-from paceline.core.rates import LineKey, RateWindow, line_of
-from paceline.core.scope_state import ScopeState
-from paceline.core.settings import Cooldown, GovernorSettings, HeadroomMode
-from paceline.core.slots import LiveSlot
-from paceline.core.tickets import Ticket
-from paceline.core.usage_gate import UsageGate
-from paceline.core.verdicts import Effect
-from paceline.core.windows import Window
+from paceline.core.decisions.admission import park
+from paceline.core.gates.learned_rate import LearntRate
+from paceline.core.gates.pause import Pause, Reentry
+from paceline.core.gates.quota_window import Window
+from paceline.core.gates.rate_limit import LineKey, RateWindow, line_of
+from paceline.core.gates.usage_poll import UsageGate
+from paceline.core.gates.window_budget import RATE_SPAN_SECONDS, BudgetGate, Pacer
+from paceline.core.limits.adaptive_limit import Headroom, PlatformCap
+from paceline.core.state.ledger import Books
+from paceline.core.state.live_slot import LiveSlot
+from paceline.core.state.queue import Lane, Waiter
+from paceline.core.state.scope import ScopeState
+from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
+from paceline.core.values.tickets import Ticket
+from paceline.core.values.verdicts import Effect
 from paceline.errors import InvalidSnapshot
 
 VERSION = 1

@@ -3,10 +3,10 @@
 Counting and looking only. Limits, pauses and all other gates are in `scope_state.py`.
 """
 
-from paceline.core.pacing import WindowHold, paced_until, window_hold
-from paceline.core.periods import Period, Use
-from paceline.core.tickets import Ticket
-from paceline.core.windows import Line, Window
+from paceline.core.gates.quota_window import Line, Window
+from paceline.core.gates.window_budget import WindowHold, paced_until, window_hold
+from paceline.core.gates.window_usage import Period, Use
+from paceline.core.values.tickets import Ticket
 
 
 class QuotaState:

@@ -4,9 +4,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from paceline.core.checks import check_limit, check_seconds
-from paceline.core.rates import Rate, check_rate
-from paceline.core.scopes import ScopePattern
+from paceline.core.gates.rate_limit import Rate, check_rate
+from paceline.core.values.scopes import ScopePattern
+from paceline.core.values.validation import check_limit, check_seconds
 from paceline.errors import InvalidInput
 
 HeadroomMode = Literal["adaptive", "one-way", "off"]

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from paceline.core.limits import UNLIMITED
-from paceline.core.periods import Use
-from paceline.core.scope_state import ScopeState
-from paceline.core.windows import Window
+from paceline.core.gates.quota_window import Window
+from paceline.core.gates.window_usage import Use
+from paceline.core.state.limit_table import UNLIMITED
+from paceline.core.state.scope import ScopeState
 
 
 class WindowStatus(msgspec.Struct, frozen=True, gc=False):

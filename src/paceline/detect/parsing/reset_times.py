@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
-from paceline.detect.clocks import LAST_EPOCH, read_moment, resolve, zone_named
+from paceline.detect.parsing.clock_times import LAST_EPOCH, read_moment, resolve, zone_named
 
 PLAUSIBLE = 40 * 86400.0  # longer than any window seen (a month); beyond it a reset is kept but hardly believed
 OLDEST_EPOCH = 1e8  # 1973: a smaller number is a duration

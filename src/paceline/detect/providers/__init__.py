@@ -1,0 +1,1 @@
+"""What each provider says: one module per provider."""

@@ -1,0 +1,1 @@
+"""Slots for programs that the engine did not start."""

@@ -17,10 +17,10 @@ from msgspec import Meta
 
 from paceline.clock import Clock, TimerHandle
 from paceline.core import Deferred
-from paceline.core.scopes import RUNS, path_scopes
 from paceline.core.signals import AnySignal
-from paceline.engine.outside import OutsideSlots
-from paceline.engine.sessions import LiveSession
+from paceline.core.values.scopes import RUNS, path_scopes
+from paceline.engine.external_slots.registry import OutsideSlots
+from paceline.engine.session import LiveSession
 from paceline.errors import (
     CapacityError,
     InvalidDuration,
@@ -31,9 +31,9 @@ from paceline.errors import (
     UnknownName,
 )
 from paceline.limiter import Limiter
+from paceline.limiter.threads import running_loop
 from paceline.store import Lease, StoredSlot
 from paceline.store.rules import is_unicode
-from paceline.threads import running_loop
 
 log = logging.getLogger("paceline.engine")
 

@@ -14,13 +14,13 @@ import msgspec
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
 from paceline.core.signals import AnySignal
-from paceline.core.verdicts import Verdict
-from paceline.engine import control
-from paceline.engine.remembered import CommandReader, load_governor, save_governor
+from paceline.core.values.verdicts import Verdict
+from paceline.engine import command_log as control
+from paceline.engine.governor_state import CommandReader, load_governor, save_governor
 from paceline.errors import PacelineError
 from paceline.events import Event
-from paceline.executors.processes import boot_id, start_ticks
-from paceline.measures import Measures
+from paceline.executors.proc_table import boot_id, start_ticks
+from paceline.metrics import Measures
 from paceline.store import ProcessId, Store, StoredEvent, StoredSlot
 
 log = logging.getLogger("paceline.engine")

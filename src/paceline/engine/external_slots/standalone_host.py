@@ -8,14 +8,14 @@ import os
 import time
 from collections.abc import Callable
 
-from paceline.cli.leading import ENGINE, HOST, Leader, new_owner
-from paceline.cli.outlook import Outlook
 from paceline.cli.wiring import Home, resign
 from paceline.core import Deferred, Ticket
 from paceline.core.signals import AnySignal
-from paceline.engine.outside import OutsideClient, SlotHost, process_id
+from paceline.engine.external_slots.registry import OutsideClient, SlotHost, process_id
 from paceline.executors.spool import is_locked
+from paceline.leadership import ENGINE, HOST, Leader, new_owner
 from paceline.settings import governor_settings
+from paceline.views.offline import Outlook
 
 LOOK_SECONDS = 0.2
 SERVE_SECONDS = 0.5

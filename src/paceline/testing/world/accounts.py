@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from paceline.testing.executor import Run
-from paceline.testing.world import claude_says
+from paceline.simulation import agent_transcripts as claude_says
+from paceline.simulation.executor import Run
 
 HOUR = 3600.0
 LONGEST_SESSION = 2 * HOUR

@@ -7,14 +7,14 @@ own books. They never look inside.
 from typing import NoReturn
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.scopes import is_provider_scope
 from paceline.core.signals import AnySignal, Usage
-from paceline.core.verdicts import Effect, Expired, PollUsage, Verdict
+from paceline.core.values.scopes import is_provider_scope
+from paceline.core.values.verdicts import Effect, Expired, PollUsage, Verdict
 from paceline.events import FIELDS, Event
-from paceline.testing.world.books import Books, Held
 from paceline.testing.world.gates import SLACK, Gates
-from paceline.testing.world.order import OrderCheck
-from paceline.testing.world.reasons import check_reason
+from paceline.testing.world.ledger_check import Books, Held
+from paceline.testing.world.order_check import OrderCheck
+from paceline.testing.world.reason_check import check_reason
 
 MOST_WAKEUPS = 20_000
 

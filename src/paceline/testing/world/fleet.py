@@ -12,12 +12,12 @@ from collections import Counter
 import msgspec
 
 from paceline.agents.launch import Account
-from paceline.core.scopes import path_scopes
-from paceline.engine.lines import split_line
+from paceline.core.values.scopes import path_scopes
+from paceline.engine.dispatcher import split_line
 from paceline.executors import Launch
+from paceline.simulation.executor import Run
 from paceline.store import Campaign, Unit, UnitCounts
-from paceline.testing.executor import Run
-from paceline.testing.house import NOW, House
+from paceline.testing.engine_harness import NOW, House
 from paceline.testing.world.accounts import HOUR, LONGEST_SESSION, SimulatedAccount, calm_moods, draw_moods
 from paceline.testing.world.scenario import Scenario
 

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from paceline.core import GovernorSettings, Ticket
-from paceline.core.checks import outside_seconds
-from paceline.core.scopes import scope_reached
 from paceline.core.signals import (
     AnySignal,
     Overloaded,
@@ -20,6 +18,8 @@ from paceline.core.signals import (
     Succeeded,
     Usage,
 )
+from paceline.core.values.scopes import scope_reached
+from paceline.core.values.validation import outside_seconds
 from paceline.events import Event
 
 SLACK = 1e-6

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from paceline.core import Granted, Ticket
-from paceline.core.scopes import is_provider_scope
+from paceline.core.values.scopes import is_provider_scope
 
 LineKey = tuple[tuple[str, ...], str, str | None, bool]
 

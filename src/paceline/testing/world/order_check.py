@@ -10,12 +10,12 @@ passed over). That kept places are left alone is checked on the governor's own l
 from typing import TYPE_CHECKING
 
 from paceline.core import Snapshot, Ticket
-from paceline.testing.world.books import Waiting, group_of, line_of
 from paceline.testing.world.gates import SLACK
-from paceline.testing.world.reasons import lacks_room, may_be_kept
+from paceline.testing.world.ledger_check import Waiting, group_of, line_of
+from paceline.testing.world.reason_check import lacks_room, may_be_kept
 
 if TYPE_CHECKING:
-    from paceline.testing.world.watched import WatchedGovernor
+    from paceline.testing.world.checked_governor import WatchedGovernor
 
 RELATIVE_SLACK = 1e-6
 LOOK_EVERY = 4

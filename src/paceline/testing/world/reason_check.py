@@ -4,12 +4,12 @@ import math
 from typing import TYPE_CHECKING, get_args
 
 from paceline.core import Deferred
-from paceline.core.verdicts import Reason
-from paceline.testing.world.books import Waiting
+from paceline.core.values.verdicts import Reason
 from paceline.testing.world.gates import SLACK
+from paceline.testing.world.ledger_check import Waiting
 
 if TYPE_CHECKING:
-    from paceline.testing.world.watched import WatchedGovernor
+    from paceline.testing.world.checked_governor import WatchedGovernor
 
 REASONS = frozenset(get_args(Reason))
 HELPED_BY_TIME = frozenset({"paused", "cooldown", "usage_gate", "window_closed", "pacing", "reserve"})

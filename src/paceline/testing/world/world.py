@@ -21,11 +21,11 @@ from paceline.core.signals import (
     Succeeded,
     Usage,
 )
+from paceline.testing.world.checked_governor import WatchedGovernor
 from paceline.testing.world.fleet import Fleet, FleetFigures
+from paceline.testing.world.restart_twins import TwinGovernors, restart
 from paceline.testing.world.scenario import PATHS, Scenario, draw_scenario, draw_settings
-from paceline.testing.world.shares import run_saturated
-from paceline.testing.world.twins import TwinGovernors, restart
-from paceline.testing.world.watched import WatchedGovernor
+from paceline.testing.world.share_check import run_saturated
 
 START = 1_700_000_000.0
 AUDIT_EVERY = 16
