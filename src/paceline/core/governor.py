@@ -33,11 +33,7 @@ from paceline.errors import TicketConflict
 
 
 class Governor(Steering):
-    """Admits tickets to scopes. Not thread-safe; never waits; never reads a clock.
-
-    A shell in a hurry may look at `books.effects` (to collect now) and `books.next_due` (nothing
-    happens by time alone before it), and at nothing else there.
-    """
+    """Admits tickets to scopes. Not thread-safe; never waits; never reads a clock."""
 
     def __init__(self, settings: GovernorSettings | None = None, *, now: float) -> None:
         self.books = Books(settings or GovernorSettings(), now)
@@ -159,6 +155,16 @@ class Governor(Steering):
         slot = self.books.slots.get(ticket_id)
         return slot is not None and slot.reclaim_at is None
 
+    def ticket_of(self, ticket_id: str) -> Ticket | None:
+        """Return the ticket as it was granted while it has a slot, also one whose lease is lost."""
+        slot = self.books.slots.get(ticket_id)
+        return slot.ticket if slot is not None else None
+
+    def granted_at(self, ticket_id: str) -> float | None:
+        """Return when the ticket got its slot; None where it has none."""
+        slot = self.books.slots.get(ticket_id)
+        return slot.granted_at if slot is not None else None
+
     def is_canary(self, ticket_id: str) -> bool:
         """Whether the ticket has a slot that is out to try a closed window, so that its first answer is awaited."""
         slot = self.books.slots.get(ticket_id)
@@ -187,10 +193,18 @@ class Governor(Steering):
 
     # -- signals and time --------------------------------------------------------------------
 
-    def report(self, scope: str, signal: Signal, *, now: float) -> None:
-        """Something was learnt about a scope. A signal carries the ticket it came from, if any."""
-        move_to(self.books, now)
-        settle(self.books, apply_signal(self.books, scope, signal))
+    def report(self, scope: str, signal: Signal, *, now: float, origin: str | None = None) -> None:
+        """Report a signal of the provider about a scope.
+
+        A signal carries the ticket it came from, if any. The events that the report makes name `origin` as their unit.
+        """
+        books = self.books
+        move_to(books, now)
+        books.origin = origin
+        try:
+            settle(books, apply_signal(books, scope, signal))
+        finally:
+            books.origin = None
 
     def count_tokens(self, ticket_id: str, tokens: int, *, now: float) -> None:
         """The slot has used so many more, and goes on. Does nothing for a ticket that has none."""
@@ -211,6 +225,16 @@ class Governor(Steering):
         """What `advance` would hand out without time passing."""
         effects, self.books.effects = self.books.effects, []
         return effects
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether `collect` would return anything."""
+        return bool(self.books.effects)
+
+    @property
+    def next_due(self) -> float:
+        """Return a time before which nothing happens by time alone; `next_wakeup` computes the exact one."""
+        return self.books.next_due
 
     def next_wakeup(self) -> float | None:
         """When to call `advance` at the latest; None while time alone changes nothing."""

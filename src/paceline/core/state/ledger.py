@@ -40,6 +40,7 @@ class Books(Roster):
         self.claims: list[Waiter] = []
         self.lost: list[LiveSlot] = []
         self.effects: list[Effect] = []
+        self.origin: str | None = None  # the unit that the events of the report under way name
         self.seq = 0
         self.finished_seconds = 0.0
         self.finished_slots = 0
@@ -200,4 +201,4 @@ class Books(Roster):
         return min(times, default=None)
 
     def emit(self, name: str, scope: str | None, **fields: object) -> None:
-        self.effects.append(Event(name, self.now, scope, None, fields))
+        self.effects.append(Event(name, self.now, scope, self.origin, fields))
