@@ -243,12 +243,13 @@ def test_a_test_that_sleeps_in_real_time_is_found() -> None:
 
 
 def test_banned_words_are_found_in_docstrings_and_comments_with_their_replacement() -> None:
-    text = '"""Fine.\n\nIt is TOLD anew."""\nx = "told"  # goes\n# on, it goes on\ny = 1\n"""Held; how many."""\n'
+    text = '"""Fine.\n\nIt is TOLD anew, in\n    vain."""\nx = "told"\n# goes\n# it goes on\n"""Held; how many."""\n'
     assert [(each.where, each.problem) for each in prose.banned_words(sources({"core/a.py": text}))] == [
         ("core/a.py:3", '"TOLD": write emit, log, print, notify, report or return'),
         ("core/a.py:3", '"anew": write again'),
-        ("core/a.py:7", '"; how many": write a sentence: Returns how many ...'),
-        ("core/a.py:5", '"goes on": write continue'),
+        ("core/a.py:3", '"in     vain": write without effect'),
+        ("core/a.py:8", '"; how many": write a sentence: Returns how many ...'),
+        ("core/a.py:7", '"goes on": write continue'),
     ]
 
 

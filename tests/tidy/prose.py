@@ -21,10 +21,13 @@ BANNED = {
     r"\bis none of\b": "does not belong to, or is not",
     r"\b(?:giv(?:es?|en|ing) on)\b": "pass or release",
 }
-_BANNED = re.compile("|".join(f"({pattern})" for pattern in BANNED), re.IGNORECASE)
-OPENERS = frozenset(
-    ["What", "Whether", "Those", "Of", "As", "Who", "Nobody", "Its", "How", "When", "Where", "If", "The", "A", "An"]
+_BANNED = re.compile("|".join(f"({pattern})" for pattern in BANNED).replace(" ", " +"), re.IGNORECASE)
+OPENERS = re.compile(
+    r"(?:What|Whether|Those|Of|As|Who|Nobody|Its|How|When|Where|If|The|A|An|One|All|Every|In|Nothing|Until|It|No|"
+    r"Everything|By|From|For|Each|With|Some|Once|This|That|These|They|There|Not|Only|After|Before|So|At|On|Whose|"
+    r"Which|None|Any)\b"
 )
+"""First words that are no verbs."""
 LAYERS_BEGIN, LAYERS_END = "<!-- layers: generated -->", "<!-- /layers -->"
 
 
@@ -43,8 +46,8 @@ def docstring_openers(sources: Sources) -> Iterator[Finding]:
         for function in module.functions:
             if any(name.split(".")[-1] in ("property", "cached_property") for name in function.decorators):
                 continue
-            first = re.match(r"[A-Za-z]+", ast.get_docstring(function.node) or "")
-            if first and first[0] in OPENERS:
+            first = OPENERS.match(ast.get_docstring(function.node) or "")
+            if first:
                 yield Finding(
                     module.package,
                     1,
