@@ -11,7 +11,6 @@ from paceline.cli.wiring import open_home
 from paceline.core.unit_lifecycle import Outcome, Policy, settle_try
 from paceline.events import Event
 from paceline.store import Settled
-from paceline.views.offline import Outlook
 
 UNIT_FIELDS = {
     "id", "campaign", "state", "attempts", "tries", "parks", "resume_at", "reason", "account", "session_id",
@@ -387,7 +386,7 @@ def test_a_campaigns_own_limit_is_kept_with_the_campaign(place: Place) -> None:
 def test_a_cooldown_is_learnt_where_one_says_auto(place: Place) -> None:
     answer = place.ask("cooldown", "acme", "auto")
     with open_home() as home:
-        cooldowns = Outlook(home, time.time()).governor.cooldowns()
+        cooldowns = home.offline_state(time.time()).governor.cooldowns()
 
     assert answer == {"ok": True, "scope": "acme", "seconds": "auto", "engine": "stopped"}
     assert cooldowns["acme"] == "auto"

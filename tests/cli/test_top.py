@@ -26,7 +26,6 @@ from paceline.engine.governor_state import load_governor, save_governor
 from paceline.events import Event
 from paceline.settings import governor_settings
 from paceline.store import Campaign, UnitSpec
-from paceline.views.offline import Outlook
 
 ACCOUNTS = """
 [limits]
@@ -130,7 +129,7 @@ async def test_the_strip_has_the_numbers_of_the_store(place: Place) -> None:
     park(until=time.time() + 7200)
 
     async with watching() as view:
-        status = read_status(view.home, Outlook(view.home, time.time()))
+        status = read_status(view.home, view.home.offline_state(time.time()))
         words = " ".join(view.strip.split())
 
     assert f"pool {status.pool.sessions} running 0 waiting 2 parked 1 done 2/6 failed 1" in words
@@ -325,7 +324,7 @@ async def test_l_limits_the_chosen_scope_and_default_is_the_settings_again(place
             view.app.screen.query_one(Input).value = text
             await view.press("enter")
             await view.settle()
-            limits.append(Outlook(view.home, time.time()).governor.get_limit("anthropic/max-1"))
+            limits.append(view.home.offline_state(time.time()).governor.get_limit("anthropic/max-1"))
 
     assert limits == [3, 8]
 

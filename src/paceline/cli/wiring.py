@@ -6,7 +6,7 @@ Which implementation is used is decided here and nowhere else. Never here: what 
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -14,6 +14,7 @@ from paceline.cli.inputs import local_zone
 from paceline.clock import SystemClock
 from paceline.core.unit_lifecycle import Policy
 from paceline.engine.engine import Engine
+from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.errors import EngineBusy, InvalidSettings, StoreError
 from paceline.executors.spool import Spool
@@ -21,7 +22,7 @@ from paceline.executors.terminal import TerminalExecutor
 from paceline.leadership import ENGINE, HOST, Leader, LeadLock, new_owner
 from paceline.limiter.usage_polling import UsageSource, usage_at
 from paceline.settings import Settings, governor_settings, load_settings
-from paceline.store import SqliteStore, Store
+from paceline.store import Campaign, SqliteStore, Store
 
 STEP_BACK_SECONDS = 3.0
 """An `exec` that answers for slots looks for an engine more often than this, and makes room for it."""
@@ -56,6 +57,10 @@ class Home:
     def engine_leader(self) -> Leader | None:
         """The engine that runs this home on this machine."""
         return self.lock(ENGINE).holder()
+
+    def offline_state(self, now: float, extra: Iterable[Campaign] = ()) -> OfflineState:
+        """Return the state that an engine would find now, for a command that only reads."""
+        return OfflineState(self.store, engine_settings(self.settings, self.zone), now, extra)
 
 
 @contextlib.contextmanager

@@ -14,12 +14,12 @@ from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, is_provide
 from paceline.core.values.settings import Cooldown, check_cooldown
 from paceline.core.values.validation import check_limit
 from paceline.engine import command_log as control
+from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.plans.plan_file import Plan, check_campaign
 from paceline.settings import Settings
 from paceline.store import Added, Campaign, Store
 from paceline.store.interface import CampaignState
-from paceline.views.safe_text import find_campaign
 
 CAMPAIGN = "campaign:"
 

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from paceline.config_files.documents import did_you_mean
 from paceline.core.unit_lifecycle import UnitState
 from paceline.detect.parsing.screen import COLUMNS, ROWS, BoundedScreen
-from paceline.errors import UnknownName
 from paceline.executors.spool import read_status, read_tail
 from paceline.executors.terminal import LAST_SCREEN, TERMINAL_MARK
-from paceline.store import Campaign, Store, Unit, UnitCounts
+from paceline.store import Unit, UnitCounts
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 SCREEN_BYTES = 16 * 1024
@@ -62,18 +60,6 @@ def _drawn(folder: str) -> str:
 
 
 # -- campaigns and units -----------------------------------------------------------------------------
-
-
-def find_campaign(store: Store, name: str) -> Campaign:
-    campaigns = {campaign.name: campaign for campaign in store.campaigns()}
-    if name in campaigns:
-        return campaigns[name]
-    hint = did_you_mean(name, campaigns) or _listed(list(campaigns))
-    raise UnknownName(f"there is no campaign {name!r:.80}{hint}")
-
-
-def _listed(names: list[str]) -> str:
-    return f"; there are: {', '.join(names[:20])}" if names else "; there are none yet: paceline run PLAN adds one"
 
 
 def phase_of(unit: Unit) -> str:

@@ -22,12 +22,12 @@ from paceline.api.request_body import PLAN_BYTES, read_body
 from paceline.config_files.documents import Document
 from paceline.core import ScopeStatus
 from paceline.engine import commands as orders
+from paceline.engine.campaign_lookup import find_campaign
 from paceline.plans.import_plan import add_in_steps, checked_plan
 from paceline.plans.plan_file import CAMPAIGN, UNIT, Plan, plan_of
 from paceline.plans.unit_sources import UNITS
 from paceline.store import Campaign, UnitCounts
 from paceline.views.capacity import quota_line
-from paceline.views.safe_text import find_campaign
 
 SOURCE = "body"
 LATEST = 253402300800.0  # the year 10000

@@ -16,10 +16,11 @@ from paceline.api import schemas as wire
 from paceline.api.context import OnSite, Site
 from paceline.api.url_paths import unfold
 from paceline.detect.stream import Channel
+from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import UnknownName
 from paceline.executors.spool import read_tail
 from paceline.store import Page, Unit
-from paceline.views.safe_text import find_campaign, last_screen, phase_of, plain_text, printable, stored_state
+from paceline.views.safe_text import last_screen, phase_of, plain_text, printable, stored_state
 from paceline.views.why import Why, explain_unit
 
 CHANNELS: tuple[Channel, ...] = ("stdout", "stderr", "screen")

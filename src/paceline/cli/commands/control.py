@@ -15,9 +15,9 @@ from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.settings import AUTO
 from paceline.core.values.validation import check_limit
 from paceline.engine import commands as orders
+from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import InvalidInput, InvalidLimit
 from paceline.settings import parse_duration
-from paceline.views.safe_text import find_campaign
 
 DEFAULT = "default"
 NONE = "none"

@@ -15,12 +15,11 @@ from paceline.cli.unit_names import every_unit
 from paceline.cli.wiring import Home, engine_settings
 from paceline.core.values.scopes import SESSIONS, canonical_scope
 from paceline.core.values.status import WindowStatus
+from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import InvalidInput
 from paceline.forecast.history import History, WindowHistory, read_history
 from paceline.forecast.simulator import Closing, Future, Simulation, WindowSize, Work
 from paceline.store import Campaign
-from paceline.views.offline import Outlook
-from paceline.views.safe_text import find_campaign
 
 ASSUMED_SECONDS = 600.0
 SEEDS = (1, 2, 3)
@@ -81,8 +80,8 @@ class Forecaster:
         self._campaign = campaign
         self._settings = engine_settings(home.settings, home.zone)
         self._history = read_history(home.store, campaign=campaign.name if replay else None)
-        self._outlook = Outlook(home, now, extra=[campaign])
-        self.pool = self._outlook.governor.get_limit(SESSIONS)
+        self._offline = home.offline_state(now, extra=[campaign])
+        self.pool = self._offline.governor.get_limit(SESSIONS)
         self.basis, self._durations = self._read_basis(units, replay=replay)
         self._others = [] if replay else self._other_works()
 
@@ -146,7 +145,7 @@ class Forecaster:
         simulation = Simulation(
             [msgspec.structs.replace(work, seconds=_bundled(work.seconds, places, windows)) for work in works],
             settings=settings,
-            snapshot=self._outlook.governor.snapshot(),
+            snapshot=self._offline.governor.snapshot(),
             windows=self.basis.windows,
             pool=places,
             now=self._now,
@@ -178,7 +177,7 @@ class Forecaster:
         whole = read_history(self._home.store)
         sizes: dict[str, tuple[WindowSize, ...]] = {}
         for account in self._home.settings.accounts.values():
-            status = self._outlook.governor.status(account.scope, now=self._now)
+            status = self._offline.governor.status(account.scope, now=self._now)
             known = {window.name: window for window in (status.windows if status is not None else ())}
             seen = whole.windows_of(account.scope)
             found = {each.name: _seen(each, known.get(each.name), self._now) for each in seen}

@@ -14,9 +14,9 @@ from paceline.cli.wiring import Home
 from paceline.core import Deferred, Granted
 from paceline.engine.deadline_pacer import Deadlines
 from paceline.engine.dispatcher import split_line
+from paceline.engine.offline_state import OfflineState
 from paceline.plans.plan_file import Plan
 from paceline.store import Campaign, Unit, UnitCounts
-from paceline.views.offline import Outlook
 
 MOST_NAMED = 20
 MOST_ROUNDS = 1000
@@ -41,15 +41,15 @@ def make_preview(home: Home, plan: Plan, now: float) -> Preview:
     stored = {unit.spec.id: unit for unit in _stored_units(home, campaign.name)}
     states = [stored.get(each.id) for each in plan.units]
     fresh = [f"{campaign.name}/{spec.id}" for spec, unit in zip(plan.units, states, strict=True) if _may_go(unit, now)]
-    outlook = Outlook(home, now, extra=[_as_stored(home, plan)])
+    offline = home.offline_state(now, extra=[_as_stored(home, plan)])
     running = sum(unit is not None and unit.state == "running" for unit in states)
     counts = home.store.counts() | {campaign.name: UnitCounts(todo=len(fresh), running=running)}
     known = {each.name for each in home.store.campaigns()}  # of a new one nothing is known: it goes flat out
-    dated = [each for each in outlook.campaigns.values() if each.name in known]
-    Deadlines(home.store, outlook.governor, outlook.lines).set_paces(dated, now, counts)
-    granted = _dispatch(home, outlook, campaign.name, len(fresh), now)
+    dated = [each for each in offline.campaigns.values() if each.name in known]
+    Deadlines(home.store, offline.governor, offline.lines).set_paces(dated, now, counts)
+    granted = _dispatch(home, offline, campaign.name, len(fresh), now)
     count = sum(granted.values())
-    lines = [(*split_line(line), why) for line, why in outlook.lines.why(now).items()]
+    lines = [(*split_line(line), why) for line, why in offline.lines.why(now).items()]
     return Preview(
         campaign=campaign.name,
         units=len(plan.units),
@@ -82,23 +82,23 @@ def _is_parked(unit: Unit, now: float) -> bool:
     return unit.state == "todo" and unit.resume_at is not None and unit.resume_at > now
 
 
-def _dispatch(home: Home, outlook: Outlook, name: str, units: int, now: float) -> Counter[str]:
+def _dispatch(home: Home, offline: OfflineState, name: str, units: int, now: float) -> Counter[str]:
     """Pass after pass on the thrown-away Governor, until nothing more is granted."""
     claimable = dict(home.store.claimable())
     bound = sum(count for (campaign, account), count in claimable.items() if campaign == name and account is not None)
     claimable[name, None] = max(0, units - bound)
     granted: Counter[str] = Counter()
     for _ in range(MOST_ROUNDS):
-        outlook.lines.fit(outlook.campaigns.values(), claimable, now)
-        grants = [effect for effect in outlook.governor.advance(now=now) if isinstance(effect, Granted)]
+        offline.lines.fit(offline.campaigns.values(), claimable, now)
+        grants = [effect for effect in offline.governor.advance(now=now) if isinstance(effect, Granted)]
         if not grants:
             break
         for grant in grants:
-            line = outlook.lines.take(grant.ticket_id)
+            line = offline.lines.take(grant.ticket_id)
             campaign, account = line.campaign.name, line.account_name
             key = (campaign, account) if claimable.get((campaign, account)) else (campaign, None)
             if not claimable.get(key):
-                outlook.governor.abandon(grant.ticket_id, now=now)
+                offline.governor.abandon(grant.ticket_id, now=now)
                 continue
             claimable[key] -= 1
             if campaign == name:

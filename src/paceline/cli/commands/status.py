@@ -11,8 +11,8 @@ from paceline.cli.signal_words import moment, relative
 from paceline.cli.wiring import Home
 from paceline.core import ScopeStatus, WindowStatus
 from paceline.core.values.scopes import SESSIONS
+from paceline.engine.offline_state import OfflineState
 from paceline.store import Campaign
-from paceline.views.offline import Outlook
 from paceline.views.safe_text import total_counts
 
 UNLIMITED = "none"
@@ -48,9 +48,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     next_resume_at: float | None
 
 
-def read_status(home: Home, outlook: Outlook) -> Status:
+def read_status(home: Home, offline: OfflineState) -> Status:
     leader = home.engine_leader()
-    campaigns = outlook.campaigns.values()
+    campaigns = offline.campaigns.values()
     units: dict[str, int] = msgspec.structs.asdict(total_counts(home.store.counts()))
     parked = units.pop("parked")
     are_paused = bool(campaigns) and all(campaign.state != "active" for campaign in campaigns)
@@ -63,7 +63,7 @@ def read_status(home: Home, outlook: Outlook) -> Status:
             pid=leader.pid if leader else None,
         ),
         pool=PoolStatus(
-            sessions=outlook.governor.get_limit(SESSIONS),
+            sessions=offline.governor.get_limit(SESSIONS),
             running=units["running"],
             waiting=units["todo"] - parked,
             parked=parked,
@@ -75,8 +75,8 @@ def read_status(home: Home, outlook: Outlook) -> Status:
 
 def show_status(home: Home, *, as_json: bool) -> None:
     now = time.time()
-    outlook = Outlook(home, now)
-    status = read_status(home, outlook)
+    offline = home.offline_state(now)
+    status = read_status(home, offline)
     if as_json:
         print_value(status)
         return
@@ -90,7 +90,7 @@ def show_status(home: Home, *, as_json: bool) -> None:
     _fact("units", ", ".join(f"{count} {state}" for state, count in units.items() if count) or "none")
     if status.next_resume_at is not None:
         _fact("next resume", moment(status.next_resume_at, now, home.zone))
-    for scope in _scopes(outlook, now):
+    for scope in _scopes(offline, now):
         if words := _state_words(scope, now):
             _fact(scope.scope, words)
     _fact("home", str(home.path))
@@ -121,33 +121,35 @@ class LimitRow(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
 
 
-def limit_rows(home: Home, outlook: Outlook, now: float) -> list[LimitRow]:
+def limit_rows(home: Home, offline: OfflineState, now: float) -> list[LimitRow]:
     """Every configured limit, then every other scope about which something is known."""
-    statuses = {status.scope: status for status in _scopes(outlook, now)}
-    sources = _sources(home, outlook)
-    rows = [_row(scope, outlook, sources, statuses.get(scope), now) for scope in sources]
+    statuses = {status.scope: status for status in _scopes(offline, now)}
+    sources = _sources(home, offline)
+    rows = [_row(scope, offline, sources, statuses.get(scope), now) for scope in sources]
     inherited = [scope for scope in statuses if scope not in sources and _is_worth_telling(statuses[scope], now)]
-    return rows + [_row(scope, outlook, sources, statuses[scope], now) for scope in sorted(inherited)]
+    return rows + [_row(scope, offline, sources, statuses[scope], now) for scope in sorted(inherited)]
 
 
-def _sources(home: Home, outlook: Outlook) -> dict[str, str]:
-    live = outlook.governor.snapshot().limits
+def _sources(home: Home, offline: OfflineState) -> dict[str, str]:
+    live = offline.governor.snapshot().limits
     sources = {scope: entry.source for scope, entry in home.settings.limits.items()}
-    return {**sources, **{scope: _live_source(scope, limit, outlook) for scope, limit in live.items()}}
+    return {**sources, **{scope: _live_source(scope, limit, offline) for scope, limit in live.items()}}
 
 
-def _live_source(scope: str, limit: int | None, outlook: Outlook) -> str:
-    campaign: Campaign | None = outlook.campaigns.get(scope.removeprefix("campaign:"))
+def _live_source(scope: str, limit: int | None, offline: OfflineState) -> str:
+    campaign: Campaign | None = offline.campaigns.get(scope.removeprefix("campaign:"))
     is_plans = campaign is not None and scope.startswith("campaign:") and campaign.max_sessions == limit
     return "plan" if is_plans else "live"
 
 
-def _scopes(outlook: Outlook, now: float) -> list[ScopeStatus]:
-    return outlook.governor.statuses(now=now)
+def _scopes(offline: OfflineState, now: float) -> list[ScopeStatus]:
+    return offline.governor.statuses(now=now)
 
 
-def _row(scope: str, outlook: Outlook, sources: dict[str, str], status: ScopeStatus | None, now: float) -> LimitRow:
-    configured = outlook.governor.get_limit(scope)
+def _row(
+    scope: str, offline: OfflineState, sources: dict[str, str], status: ScopeStatus | None, now: float
+) -> LimitRow:
+    configured = offline.governor.get_limit(scope)
     if status is None:
         return LimitRow(scope=scope, configured=configured, source=sources[scope], effective=configured)
     return LimitRow(
@@ -195,7 +197,7 @@ def _state_words(status: ScopeStatus, now: float) -> str:
 
 def show_limits(home: Home, *, as_json: bool) -> None:
     now = time.time()
-    rows = limit_rows(home, Outlook(home, now), now)
+    rows = limit_rows(home, home.offline_state(now), now)
     if as_json:
         print_value({"limits": rows})
         return

@@ -14,11 +14,12 @@ from paceline.cli.signal_words import relative
 from paceline.cli.unit_names import every_unit, find_unit
 from paceline.cli.wiring import Home
 from paceline.detect.stream import Channel
+from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import UnknownName
 from paceline.executors.spool import OutputReader, Spool, is_locked
 from paceline.store import Campaign, StoredEvent, Unit, UnitCounts
-from paceline.views.safe_text import find_campaign, printable, stored_state
 from paceline.views.safe_text import phase_of as phase_of
+from paceline.views.safe_text import printable, stored_state
 
 LOOK_SECONDS = 0.3
 CHANNELS: tuple[Channel, ...] = ("stdout", "stderr", "screen")

@@ -10,9 +10,9 @@ from paceline.cli.progress import read_waits
 from paceline.cli.signal_words import moment
 from paceline.cli.unit_names import find_unit
 from paceline.cli.wiring import Home
+from paceline.engine.campaign_lookup import find_campaign
 from paceline.store import Campaign, Unit
 from paceline.views import why
-from paceline.views.safe_text import find_campaign
 from paceline.views.why import Why as Why
 
 

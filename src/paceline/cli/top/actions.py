@@ -5,7 +5,7 @@ import time
 from paceline.cli.commands.control import DEFAULT, end_sessions, parse_limit
 from paceline.cli.wiring import Home
 from paceline.engine import commands as orders
-from paceline.views.safe_text import find_campaign
+from paceline.engine.campaign_lookup import find_campaign
 
 
 def pause_or_resume(home: Home, name: str) -> str:

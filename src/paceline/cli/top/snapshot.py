@@ -14,8 +14,8 @@ from paceline.cli.wiring import Home
 from paceline.core import Deferred, ScopeStatus, WindowStatus
 from paceline.core.values.scopes import is_provider_scope
 from paceline.engine.dispatcher import split_line
+from paceline.engine.offline_state import OfflineState
 from paceline.store import Campaign, StoredEvent, UnitCounts
-from paceline.views.offline import Outlook
 from paceline.views.throughput import Pace
 
 KEPT_EVENTS = 1000
@@ -73,13 +73,13 @@ class Looker:
     def look(self, now: float) -> Picture:
         home = self._home
         self._pace.catch_up(now)
-        outlook = Outlook(home, now)
-        status = read_status(home, outlook)
+        offline = home.offline_state(now)
+        status = read_status(home, offline)
         counts = home.store.counts()
-        campaigns = tuple(self._campaign_rows(outlook, counts, now))
+        campaigns = tuple(self._campaign_rows(offline, counts, now))
         active = [
             (campaign.name, counts.get(campaign.name, UnitCounts()))
-            for campaign in outlook.campaigns.values()
+            for campaign in offline.campaigns.values()
             if campaign.state == "active"
         ]
         rate = self._pace.rate_of_all({name: each.todo + each.running for name, each in active}, now)
@@ -89,7 +89,7 @@ class Looker:
             done_last_hour=rate.per_hour,
             eta=rate.eta,
             campaigns=campaigns,
-            scopes=tuple(_scope_rows(home, outlook, now)),
+            scopes=tuple(_scope_rows(home, offline, now)),
             events=tuple(self._new_events()),
         )
 
@@ -100,12 +100,12 @@ class Looker:
             if len(events) < PAGE:
                 return
 
-    def _campaign_rows(self, outlook: Outlook, counts: dict[str, UnitCounts], now: float) -> Iterator[CampaignRow]:
-        statuses = {status.scope: status for status in outlook.governor.statuses(now=now)}
+    def _campaign_rows(self, offline: OfflineState, counts: dict[str, UnitCounts], now: float) -> Iterator[CampaignRow]:
+        statuses = {status.scope: status for status in offline.governor.statuses(now=now)}
         waits = read_waits(self._home)
-        for campaign in outlook.campaigns.values():
+        for campaign in offline.campaigns.values():
             count = counts.get(campaign.name, UnitCounts())
-            scopes = _scopes_of(outlook, campaign, self._home)
+            scopes = _scopes_of(offline, campaign, self._home)
             left = count.todo + count.running if campaign.state == "active" else 0
             yield CampaignRow(
                 campaign=campaign,
@@ -121,10 +121,10 @@ class Looker:
 # -- what holds a campaign -------------------------------------------------------------------------
 
 
-def _scopes_of(outlook: Outlook, campaign: Campaign, home: Home) -> list[str]:
+def _scopes_of(offline: OfflineState, campaign: Campaign, home: Home) -> list[str]:
     """Every scope that one of its sessions would occupy, the provider's own ones last."""
     known = [home.settings.accounts.get(name) for name in campaign.accounts or ("",)]
-    scopes = [scope for each in known for scope in outlook.lines.scopes(campaign, each.account if each else None)]
+    scopes = [scope for each in known for scope in offline.lines.scopes(campaign, each.account if each else None)]
     return list(dict.fromkeys(scopes))
 
 
@@ -159,28 +159,28 @@ def _note(
 # -- capacity --------------------------------------------------------------------------------------
 
 
-def _scope_rows(home: Home, outlook: Outlook, now: float) -> Iterator[ScopeRow]:
+def _scope_rows(home: Home, offline: OfflineState, now: float) -> Iterator[ScopeRow]:
     """As `limits` lists them, and every account, whether or not anything is known of it."""
-    limits = limit_rows(home, outlook, now)
+    limits = limit_rows(home, offline, now)
     listed = {limit.scope for limit in limits}
     for account in home.settings.accounts.values():
         if account.scope not in listed:
             limits.append(LimitRow(scope=account.scope, configured=None, source="", effective=None))
-    queues = _queues(home, outlook)
+    queues = _queues(home, offline)
     own = [limit for limit in limits if not is_provider_scope(limit.scope)]
     of_providers = sorted((limit for limit in limits if is_provider_scope(limit.scope)), key=lambda each: each.scope)
     for limit in (*own, *of_providers):
         yield ScopeRow(limit=limit, queue=queues.get(limit.scope, 0))
 
 
-def _queues(home: Home, outlook: Outlook) -> dict[str, int]:
+def _queues(home: Home, offline: OfflineState) -> dict[str, int]:
     queues: dict[str, int] = {}
     for (name, bound_to), units in home.store.claimable().items():
-        campaign = outlook.campaigns.get(name)
+        campaign = offline.campaigns.get(name)
         if campaign is None or campaign.state != "active":  # one that was added since is seen at the next look
             continue
         accounts = campaign.accounts if bound_to is None else (bound_to,)
         occupied = msgspec.structs.replace(campaign, accounts=accounts)
-        for scope in _scopes_of(outlook, occupied, home):
+        for scope in _scopes_of(offline, occupied, home):
             queues[scope] = queues.get(scope, 0) + units
     return queues

@@ -15,7 +15,6 @@ from paceline.engine.external_slots.registry import OutsideClient, SlotHost, pro
 from paceline.executors.spool import is_locked
 from paceline.leadership import ENGINE, HOST, Leader, new_owner
 from paceline.settings import governor_settings
-from paceline.views.offline import Outlook
 
 LOOK_SECONDS = 0.2
 SERVE_SECONDS = 0.5
@@ -34,7 +33,7 @@ class SlotDesk:
         self._lock = home.lock(HOST)
         self._counted: set[str] = set()
         self._served_at = 0.0
-        Outlook(home, time.time()).governor.check(Ticket("check", scopes, priority=priority))
+        home.offline_state(time.time()).governor.check(Ticket("check", scopes, priority=priority))
 
     def acquire(self, on_waiting: Callable[[Deferred], None]) -> None:
         """Wait for a slot. `on_waiting` hears what holds it, once for each reason."""
@@ -109,9 +108,9 @@ class SlotDesk:
         return {unit_id for unit_id, folder in folders.items() if folder is not None and is_locked(folder)}
 
     def _tickets(self) -> list[Ticket]:
-        outlook = Outlook(self._home, time.time())
+        offline = self._home.offline_state(time.time())
         live = self._live_sessions()
-        return [ticket for unit_id, ticket in outlook.tickets.items() if unit_id in live]
+        return [ticket for unit_id, ticket in offline.tickets.items() if unit_id in live]
 
     def _step_back(self) -> None:
         if self._host is not None:

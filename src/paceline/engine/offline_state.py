@@ -1,0 +1,47 @@
+"""The state that an engine would find now, rebuilt from the store by a process that does not lead.
+
+Here: the Governor with everything learnt and commanded, and a ticket for everything that runs. It is built to be read
+and thrown away. Never here: storing or carrying out what is decided on it.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from paceline.agents.launch import Account
+from paceline.core import Governor, Ticket
+from paceline.engine import command_log as control
+from paceline.engine.dispatcher import Lines
+from paceline.engine.external_slots.registry import is_there, ticket_of
+from paceline.engine.governor_state import CommandReader, load_governor
+from paceline.engine.settings import EngineSettings
+from paceline.store import Campaign, Store, Unit
+
+
+class OfflineState:
+    """A Governor of this process's own, in which every running unit and every granted slot occupies its places.
+
+    `extra` campaigns count as if they were stored. `tickets` are those of the running units, by unit id.
+    """
+
+    def __init__(self, store: Store, settings: EngineSettings, now: float, extra: Iterable[Campaign] = ()) -> None:
+        self.governor: Governor = load_governor(store, settings.governor, now)
+        self.lines = Lines(self.governor, settings.accounts, "offline")
+        self.campaigns = {campaign.name: campaign for campaign in (*store.campaigns(), *extra)}
+        control.carry_out(self.governor, CommandReader(store).read(), now)
+        for campaign in self.campaigns.values():
+            self._limit_campaign(campaign, now)
+        self.tickets = {unit.id: self._ticket(unit, settings.accounts) for unit in store.running_units()}
+        for ticket in self.tickets.values():
+            self.governor.adopt(ticket, now=now)
+        for slot in store.slots():
+            if slot.granted_at is not None and is_there(slot, now):
+                self.governor.adopt(ticket_of(slot), now=now)
+
+    def _limit_campaign(self, campaign: Campaign, now: float) -> None:
+        scope = f"campaign:{campaign.name}"
+        if self.governor.get_limit(scope) != campaign.max_sessions:
+            self.governor.set_limit(scope, campaign.max_sessions, now=now)
+
+    def _ticket(self, unit: Unit, accounts: Mapping[str, Account]) -> Ticket:
+        campaign = self.campaigns[unit.campaign]
+        scopes = self.lines.scopes(campaign, accounts.get(unit.account or ""))
+        return Ticket(f"unit:{unit.id}", scopes, group=campaign.name, priority=campaign.priority, leased=False)
