@@ -44,6 +44,13 @@ def write_status(yard: Yard, attempt: str, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+def start_group(script: str, ready: Fifo) -> tuple[int, list[int]]:
+    """Start a process group whose leader has exited. Return its number and the pids that the script announces."""
+    with subprocess.Popen(["sh", "-c", script], start_new_session=True) as leader:
+        members = sorted(map(int, ready.hear().split()))
+    return leader.pid, members
+
+
 @pytest.mark.parametrize("point", [point for point in POINTS if point in ("spawned", "started", "running")])
 async def test_live_sessions_are_adopted_at_once_and_run_once(point: str, yard: Yard) -> None:
     attempts = ["a1"] if point == "spawned" else ["a1", "a2", "a3"]
@@ -143,12 +150,12 @@ async def test_the_agent_dies_with_its_supervisor(executor: ProcessExecutor, yar
 
 
 async def test_what_the_agent_had_started_is_killed_as_well(executor: ProcessExecutor, yard: Yard) -> None:
-    """A child in the agent's group whose environment is bare, and a daemon that has left the group."""
-    script = "env -i sleep 1000 & a=$!; setsid sleep 1000 & echo $PPID $$ $a $! > READY; wait"
+    """Two children in the agent's group, one with a bare environment, and a daemon that has left the group."""
+    script = "env -i sleep 1000 & a=$!; sleep 1000 & b=$!; setsid sleep 1000 & echo $PPID $$ $a $b $! > READY; wait"
     state, pids = await lose_supervisor(executor, yard, script)
 
     assert state.phase == "lost"
-    assert len(pids) == 3
+    assert len(pids) == 4
     until(lambda: all(is_gone(pid) for pid in pids))
 
 
@@ -250,6 +257,23 @@ async def test_a_number_that_means_another_process_now_is_left_alone(
 
     assert boot_id() == getattr(read_status(str(yard.spool / "a1")), "boot_id", None)
     assert find_leftovers(str(yard.spool / "a1"), read_status(str(yard.spool / "a1"))) == []
+
+
+@pytest.mark.parametrize(("mark", "left"), [("", False), ("env PACELINE_SPOOL={folder} ", True)])
+async def test_a_group_without_its_leader_is_left_alone_unless_a_member_carries_the_mark(
+    mark: str, left: bool, executor: ProcessExecutor, yard: Yard
+) -> None:
+    """The number that was the agent's is now that of a group whose leader has exited, as after `nohup make test &`."""
+    await ended(executor, executor.start(yard.shell("a1", "true")))
+    folder, ready = str(yard.spool / "a1"), yard.fifo("ready")
+    script = f"{mark.format(folder=folder)}sleep 1000 & a=$!; sleep 1000 & echo $a $! > {ready}"
+    group, members = start_group(script, ready)
+    write_status(yard, "a1", phase="running", pid=group, ticks=1)
+
+    found = find_leftovers(folder, read_status(folder))
+
+    os.killpg(group, signal.SIGKILL)
+    assert sorted(found) == (members if left else [])
 
 
 async def test_a_stored_pid_is_not_trusted_to_be_alive(executor: ProcessExecutor, yard: Yard) -> None:

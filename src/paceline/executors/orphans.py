@@ -1,10 +1,13 @@
-"""Finding and killing what is left of a session whose supervisor is dead.
+"""Processes left behind by a session whose supervisor is dead: how to find and kill them.
 
-Here: which processes are surely of that session. Never here: sessions whose supervisor lives; it ends them itself.
+Here: the proof that a process belongs to that session. Never here: sessions whose supervisor lives; it ends them
+itself.
 
-The agent itself dies with its supervisor (the kernel sees to it); its children may not. They are known by the
-mark that every process of the session has inherited in its environment, or by the agent's process group, if that
-number still means the agent: same boot, and no process with the agent's pid and another start time.
+The kernel kills the agent together with its supervisor, but not the agent's children. A process belongs to the session
+if it carries the session's mark, which every process of the session inherits in its environment. The process group of
+the agent is no proof by itself: once the agent is gone, its number can come to mean a group of somebody else. It is
+proof as long as the agent itself, or a process with the mark, is in that group, because the kernel does not give a
+number to anybody else while its group exists.
 """
 
 import os
@@ -31,27 +34,30 @@ def kill_leftovers(folder: str, status: Status | None) -> tuple[int, ...]:
 
 
 def find_leftovers(folder: str, status: Status | None) -> list[int]:
-    """The processes that are surely of this session."""
+    """Return the pids that provably belong to the session of this folder."""
     if status is not None and status.boot_id != boot_id():
         return []
     mark = os.fsencode(f"{MARK_VARIABLE}={folder}")
-    everybody = [(pid, fields) for pid, fields in all_processes() if fields[0] not in (b"Z", b"X")]
-    group = _group_of_agent(status)
-    return [pid for pid, fields in everybody if _in_group(fields, group, status) or mark in _environment(pid)]
+    living = {pid: fields for pid, fields in all_processes() if fields[0] not in (b"Z", b"X")}
+    marked = {pid for pid in living if mark in _environment(pid)}
+    group = {pid for pid, fields in living.items() if _is_in_group(fields, status)}
+    if not marked & group and not _is_agent_there(status):
+        group = set()
+    return [pid for pid in living if pid in marked or pid in group]
 
 
-def _group_of_agent(status: Status | None) -> bytes | None:
-    """The number of the agent's group and session, unless it has come to mean somebody else's."""
-    if status is None or status.pid is None:
-        return None
-    ticks = start_ticks(status.pid)
-    return str(status.pid).encode() if ticks in (None, status.ticks) else None
-
-
-def _in_group(fields: list[bytes], group: bytes | None, status: Status | None) -> bool:
-    if group is None or status is None or status.ticks is None:
+def _is_in_group(fields: list[bytes], status: Status | None) -> bool:
+    """Return whether the process is in the group or session with the agent's number, and not older than the agent."""
+    if status is None or status.pid is None or status.ticks is None:
         return False
-    return group in fields[2:4] and int(fields[19]) >= status.ticks
+    return str(status.pid).encode() in fields[2:4] and int(fields[19]) >= status.ticks
+
+
+def _is_agent_there(status: Status | None) -> bool:
+    """Return whether the agent's pid still means the agent: it may be about to die, or a zombie."""
+    if status is None or status.pid is None or status.ticks is None:
+        return False
+    return start_ticks(status.pid) == status.ticks
 
 
 def _environment(pid: int) -> list[bytes]:
