@@ -88,7 +88,14 @@ async def test_the_agent_sees_no_variable_that_was_not_meant_for_it(
 
 
 async def test_the_agent_has_default_signals_and_no_open_files_of_ours(executor: ProcessExecutor, yard: Yard) -> None:
-    handle = executor.start(yard.shell("a1", "grep -E 'Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd"))
+    """Also where Paceline itself ignores signals, as a background job of a plain shell does with INT and QUIT."""
+    numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        handle = executor.start(yard.shell("a1", "grep -E 'Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd"))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     await ended(executor, handle)
 

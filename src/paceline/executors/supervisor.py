@@ -373,9 +373,10 @@ def become_agent(options: Options, channels: tuple[int, int, int], parent: int, 
         os.chdir(options.cwd)
         if not os.access(".", os.W_OK):
             raise PermissionError(errno.EACCES, "the folder is not writable")
-        # What is ignored stays ignored in the agent, and Python ignores these.
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
+        # An ignored signal stays ignored after exec. Python ignores some, and a shell's background job ignores others.
+        for number in signal.valid_signals():
+            if signal.getsignal(number) == signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
         doing = f"cannot run {options.argv[0]!r}"
         os.execvpe(options.argv[0], options.argv, options.env)
     except OSError as error:
