@@ -75,7 +75,7 @@ fuzz: env  ## ten minutes of mutated agent output (PACELINE_FUZZ_SECONDS)
 agents: env  ## the real agent CLIs, pinned, into .agents/ (about 1.2 GB)
 	scripts/agents.sh
 
-record-agents: agents  ## run the real CLIs against FakeProvider; rewrites tests/detect/recorded/
+record-agents: agents  ## run the real CLIs against FakeProvider; rewrites tests/detect/samples/recorded/
 	$(BIN)/python scripts/record_agents.py
 
 test-agents: agents  ## the real CLIs through limits and resume, against FakeProvider

@@ -1,6 +1,6 @@
 """Runs the real agent CLIs against the fake provider and keeps what they print, as samples for the detection tests.
 
-    scripts/record_agents.py                  everything, into tests/detect/recorded/
+    scripts/record_agents.py                  everything, into tests/detect/samples/recorded/
     scripts/record_agents.py --only 'codex/*' --into /tmp/samples
 
 The CLIs never meet the outside: the whole program runs again inside a network namespace that has nothing but
@@ -28,7 +28,7 @@ from paceline.testing import FakeProvider
 from paceline.testing.provider import RequestRecord
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORDED = ROOT / "tests" / "detect" / "recorded"
+RECORDED = ROOT / "tests" / "detect" / "samples" / "recorded"
 INSTALLED = ROOT / ".agents"
 INSIDE = "PACELINE_RECORDER_INSIDE"
 PORT = 8765  # always the same, so that samples differ only where the CLIs do; the namespace is ours alone

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from paceline.cli.command_tree import app
 from paceline.cli.inputs import KEPT_BYTES
 
-RECORDED = Path(__file__).parents[1] / "detect" / "recorded"
+RECORDED = Path(__file__).parents[1] / "detect" / "samples" / "recorded"
 NOON = ["--seen-at", "2026-11-15T12:00:00Z", "--tz", "UTC"]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from paceline.detect import Observation, detect
 from paceline.redaction.redactor import Redactor, readable
 
-RECORDED = Path(__file__).parents[1] / "detect" / "recorded"
+RECORDED = Path(__file__).parents[1] / "detect" / "samples" / "recorded"
 ALPHABETS = {
     "base62": string.ascii_letters + string.digits,
     "base64url": string.ascii_letters + string.digits + "-_",

@@ -19,7 +19,7 @@ from paceline.detect.stream import Channel
 
 READERS = [*PROVIDERS.values(), "aider", "command", "no-such-provider"]
 CHANNELS: list[Channel] = ["stdout", "stderr", "screen"]
-RECORDED = Path(__file__).parent / "recorded"
+RECORDED = Path(__file__).parent / "samples" / "recorded"
 
 # --- streams made of what real ones are made of --------------------------------------------------------------
 

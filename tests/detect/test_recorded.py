@@ -8,7 +8,7 @@ import pytest
 
 from paceline.detect import StreamReader
 
-RECORDED = Path(__file__).parent / "recorded"
+RECORDED = Path(__file__).parent / "samples" / "recorded"
 PROVIDERS = {
     "claude": "claude-code",
     "codex": "codex",

@@ -31,7 +31,7 @@ class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 WORDINGS = [
     msgspec.json.decode(line, type=Wording)
-    for line in Path(__file__).with_name("wordings.jsonl").read_text("utf-8").splitlines()
+    for line in (Path(__file__).parent / "samples" / "wordings.jsonl").read_text("utf-8").splitlines()
 ]
 
 
