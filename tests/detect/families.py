@@ -1,6 +1,6 @@
 """Generators of the format families: messages as providers write them, with the right answer beside each.
 
-For hypothesis; the suite is strong with these alone, without the shared samples.
+For hypothesis; the suite is strong with these alone, without the sample messages.
 """
 
 import json

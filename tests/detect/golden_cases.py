@@ -1,18 +1,15 @@
-"""Whole outputs of real agent CLIs, read from the shared corpus beside the repository. Never copied into it."""
+"""Whole outputs of real agent CLIs, each with the outcome to conclude."""
 
 import json
-import os
 from pathlib import Path
 
 import msgspec
+from tests.detect.sample_files import GOLDEN
 
 from paceline.core.signals import Signal
 from paceline.detect import StreamReader
 
 SEEN_AT = 1794705600.0
-_BESIDE_THE_REPOSITORY = Path(__file__).parents[2].parent / "shared" / "corpus"
-CORPUS = Path(os.environ.get("PACELINE_CORPUS") or _BESIDE_THE_REPOSITORY)
-ABSENT = f"no corpus at {CORPUS}; set PACELINE_CORPUS"
 PROVIDERS = {
     "claude": "claude-code",
     "codex": "codex",
@@ -35,8 +32,8 @@ class GoldenCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def golden_cases() -> list[GoldenCase]:
-    """All runs of the corpus; none where it is absent."""
-    return [_load(meta) for meta in sorted(CORPUS.glob("golden/*/*.meta.json"))]
+    """Return all golden runs."""
+    return [_load(meta) for meta in sorted(GOLDEN.glob("*/*.meta.json"))]
 
 
 def _load(meta_file: Path) -> GoldenCase:

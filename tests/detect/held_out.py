@@ -4,7 +4,7 @@ For each family of formats (the samples of the providers that share one table of
 many samples are still read right when that whole table is held out, as if its provider had never been seen.
 For each rule it counts the samples that only this rule reads right.
 
-`python -m tests.detect.held_out` prints it; so does every test run over the shared samples.
+`python -m tests.detect.held_out` prints it; so does every test run over the sample messages.
 """
 
 from collections import Counter

@@ -1,24 +1,19 @@
-"""How a reading is judged against the shared samples: their right answers, worked out here on their own.
+"""How a reading is judged against the sample messages: their right answers, worked out here on their own.
 
 Nothing in this file uses the code under test, so that both cannot be wrong in the same way.
 """
 
 import json
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import msgspec
+from tests.detect.sample_files import MESSAGES, rows_of
 
 from paceline.core.signals import Signal
 from paceline.detect import Observation
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-CORPUS = Path(os.environ.get("PACELINE_CORPUS", REPOSITORY.parent / "shared" / "corpus"))
-SAMPLES = CORPUS / "public.jsonl"
-ABSENT = f"the shared samples are not at {CORPUS} (PACELINE_CORPUS names another place)"
 
 KINDS = {
     "QuotaClosed": "quota_window",
@@ -42,7 +37,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One message of the shared samples."""
+    """One message of a sample file."""
 
     id: str
     provider: str
@@ -75,12 +70,8 @@ class Sample(msgspec.Struct, frozen=True):
         )
 
 
-def samples() -> list[Sample]:
-    if not SAMPLES.exists():
-        return []
-    return [
-        msgspec.convert(json.loads(line), Sample) for line in SAMPLES.read_text("utf-8").splitlines() if line.strip()
-    ]
+def samples(file: Path = MESSAGES) -> list[Sample]:
+    return [msgspec.convert(json.loads(line), Sample) for line in rows_of(file)]
 
 
 def kind_of(signals: list[Signal]) -> str:

@@ -7,19 +7,18 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.detect.golden_cases import CORPUS, PROVIDERS, SEEN_AT, cut, read_run
+from tests.detect.golden_cases import PROVIDERS, SEEN_AT, cut, read_run
+from tests.detect.sample_files import GOLDEN, MESSAGES, RECORDED, rows_of
 
 from paceline.detect import Observation, StreamReader, detect
 from paceline.detect.stream import Channel
 
 READERS = [*PROVIDERS.values(), "aider", "command", "no-such-provider"]
 CHANNELS: list[Channel] = ["stdout", "stderr", "screen"]
-RECORDED = Path(__file__).parent / "samples" / "recorded"
 
 # --- streams made of what real ones are made of --------------------------------------------------------------
 
@@ -149,12 +148,9 @@ def test_twice_the_input_is_at_most_twice_the_work(unit: bytes, channel: Channel
 
 def seeds() -> list[bytes]:
     """All real output at hand, and the pieces above."""
-    files = [*RECORDED.glob("*/*.out"), *RECORDED.glob("*/*.err")]
-    files += [*CORPUS.glob("golden/*/*.out"), *CORPUS.glob("golden/*/*.err")]
+    files = [file for folder in (RECORDED, GOLDEN) for end in ("out", "err") for file in folder.glob(f"*/*.{end}")]
     outputs = [file.read_bytes()[:16_000] for file in files]
-    messages = CORPUS / "public.jsonl"
-    if messages.exists():
-        outputs += [json.loads(row)["text"].encode() for row in messages.read_text("utf-8").splitlines()]
+    outputs += [json.loads(row)["text"].encode() for row in rows_of(MESSAGES)]
     return [*PIECES, *(output for output in outputs if output)]
 
 

@@ -1,15 +1,13 @@
 """Whole outputs of real agent CLIs: the conclusion about each run, however its bytes arrive."""
 
 import pytest
-from tests.detect.golden_cases import ABSENT, GoldenCase, cut, golden_cases, read_run
+from tests.detect.golden_cases import GoldenCase, cut, golden_cases, read_run
 
 CASES = golden_cases()
 JUDGED = [case for case in CASES if case.outcome is not None]
 LIMITS = frozenset({"rate_limit", "quota_window", "overloaded", "billing"})
 SILENT = frozenset({"qwen/429_retry_after", "qwen/429_retry_after.text", "qwen/503"})
 """Runs that printed no word about the limit they met: the conclusion is drawn from the silence."""
-
-pytestmark = pytest.mark.skipif(not CASES, reason=ABSENT)
 
 
 def by_name(case: GoldenCase) -> str:

@@ -1,14 +1,13 @@
 """What real agent CLIs printed when they met a limit (docs/agents.md), read as a stream: is the conclusion right?"""
 
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 import pytest
+from tests.detect.sample_files import RECORDED
 
 from paceline.detect import StreamReader
 
-RECORDED = Path(__file__).parent / "samples" / "recorded"
 PROVIDERS = {
     "claude": "claude-code",
     "codex": "codex",

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from tests.detect.sample_files import FILE_WINDOWS, rows_of
 from tests.detect.scoring import kind_of
 
 from paceline.detect import Observation, explain
@@ -13,10 +13,7 @@ from paceline.detect.speaker import own_lines
 
 # Windows of 1, 3 or 12 lines around words such as "limit" and "429", out of source, tests and pages about limits.
 # They are frozen: windows of the repository's own files would change with every edit.
-WINDOWS: list[list[str]] = [
-    json.loads(line)
-    for line in (Path(__file__).parent / "samples" / "file_windows.jsonl").read_text("utf-8").splitlines()
-]
+WINDOWS: list[list[str]] = [json.loads(line) for line in rows_of(FILE_WINDOWS)]
 MAX_FALSE_ALARM_RATIO = 0.005
 
 Shape = Callable[[list[str]], str]

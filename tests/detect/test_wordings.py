@@ -1,14 +1,13 @@
-"""Messages beside the shared samples: other wordings of the same families, and what only looks like them.
+"""Messages beside the collected ones: other wordings of the same families, and what only looks like them.
 
 `wordings.jsonl`: provider, channel, status, text, and the right reading. `after` is the seconds until the reset, where
 the text states it relatively or in UTC; `rule` the rule that the message is an example of. Add a line for every
 message that was read wrongly.
 """
 
-from pathlib import Path
-
 import msgspec
 import pytest
+from tests.detect import sample_files
 from tests.detect.scoring import kind_of, times_of
 
 from paceline.detect import Observation, explain
@@ -29,10 +28,7 @@ class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rule: str | None = None
 
 
-WORDINGS = [
-    msgspec.json.decode(line, type=Wording)
-    for line in (Path(__file__).parent / "samples" / "wordings.jsonl").read_text("utf-8").splitlines()
-]
+WORDINGS = [msgspec.json.decode(line, type=Wording) for line in sample_files.rows_of(sample_files.WORDINGS)]
 
 
 def seen(wording: Wording) -> Observation:
