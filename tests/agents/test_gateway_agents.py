@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.agents.house import INSTALLED, base_environ
-from tests.integrations.daemon import Daemon, plan, run_to_its_end, settings
+from tests.gateway.daemon_process import Daemon, plan, run_to_its_end, settings
 
 from paceline.testing import FakeProvider
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import pytest
 import uvloop
 
-ON_BOTH_LOOPS = ("test_cuts", "test_passing", "test_chaos")
+ON_BOTH_LOOPS = ("test_exchange_disconnects", "test_exchange", "test_exchange_chaos")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 

@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from tests.gateway.house import account
+from tests.gateway.gateway_harness import account
 
 from paceline.gateway.routes import MOST_WAYS, Routes
 

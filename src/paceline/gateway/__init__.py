@@ -14,7 +14,7 @@
 Bodies and streams pass byte for byte, as they come, in both directions; nothing is read faster than it goes on.
 """
 
-from paceline.gateway.gateway import Gateway, Timeouts
 from paceline.gateway.server_protocol import front_door
+from paceline.gateway.service import Gateway, Timeouts
 
 __all__ = ["Gateway", "Timeouts", "front_door"]

@@ -36,7 +36,7 @@ from paceline.protocols import (
 )
 
 if TYPE_CHECKING:
-    from paceline.gateway.gateway import Gateway
+    from paceline.gateway.service import Gateway
 
 Value = TypeVar("Value")
 

@@ -14,10 +14,10 @@ from uvicorn.server import ServerState
 
 from paceline.gateway.errors import Refused
 from paceline.gateway.exchange import Exchange
-from paceline.gateway.gateway import Gateway
 from paceline.gateway.http_heads import Header, header_lines
 from paceline.gateway.request_access import ALLOWED_METHODS, RequestHead
 from paceline.gateway.routes import PREFIX
+from paceline.gateway.service import Gateway
 from paceline.gateway.socket_probes import keep_probing
 
 LARGEST_HEAD_BYTES = 65_536

@@ -17,7 +17,7 @@ from typing import Any
 from paceline.client import Client
 from paceline.core.signals import Signal
 from paceline.errors import DaemonError, InvalidInput, SlotLost, SlotTimeout
-from paceline.integrations.gated_request import Course, HeldError, Request, Response, lowered, place_of, refuse_held
+from paceline.integrations.limited_request import Course, HeldError, Request, Response, lowered, place_of, refuse_held
 from paceline.limiter import Limiter
 from paceline.limiter.threads import ThreadSlot
 from paceline.protocols import AnswerReader, answer_reader

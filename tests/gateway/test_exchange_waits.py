@@ -5,8 +5,8 @@ import json
 from collections.abc import Callable
 
 import pytest
-from tests.gateway.house import PATIENCE_SECONDS, GatewayHouse, account, until
-from tests.gateway.raw import Message, RawUpstream, Wire, answering, connect, ok, post
+from tests.gateway.gateway_harness import PATIENCE_SECONDS, GatewayHouse, account, until
+from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
 
 from paceline import Limiter
 from paceline.testing import FakeProvider, VirtualClock

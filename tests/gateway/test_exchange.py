@@ -6,8 +6,8 @@ import gzip
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.gateway.house import KEY, GatewayHouse, account, until
-from tests.gateway.raw import Message, RawUpstream, Wire, answering, connect, ok, post
+from tests.gateway.gateway_harness import KEY, GatewayHouse, account, until
+from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
 
 CALL = b'{"model": "claude-opus-4-6", "messages": []}'
 

@@ -7,8 +7,8 @@ from anthropic import AsyncAnthropic
 from google import genai
 from google.genai import types as genai_types
 from openai import AsyncOpenAI
-from tests.gateway.house import KEY, TOKEN, GatewayHouse, account
-from tests.gateway.raw import RawUpstream, Wire, ok
+from tests.gateway.gateway_harness import KEY, TOKEN, GatewayHouse, account
+from tests.gateway.raw_http import RawUpstream, Wire, ok
 
 from paceline import Limiter
 from paceline.settings import AccountSettings

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.gateway.house import GatewayHouse, account, until
-from tests.gateway.raw import RawUpstream, Wire, connect, ok, post
+from tests.gateway.gateway_harness import GatewayHouse, account, until
+from tests.gateway.raw_http import RawUpstream, Wire, connect, ok, post
 
 from paceline import Limiter
 

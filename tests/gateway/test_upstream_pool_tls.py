@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.gateway.house import GatewayHouse, account, until
-from tests.gateway.raw import LOOPBACK, Wire, connect, ok, post
+from tests.gateway.gateway_harness import GatewayHouse, account, until
+from tests.gateway.raw_http import LOOPBACK, Wire, connect, ok, post
 
 BODY = bytes(range(256)) * 4000
 

@@ -15,7 +15,7 @@ from paceline.integrations.httpx2 import SlotTransport, SyncSlotTransport
 from paceline.testing import FakeProvider
 from paceline.testing.provider import Scenario
 
-from .sdks import SDKS, SYNC_SDKS, Sdk, SyncSdk, connected
+from .sdk_clients import SDKS, SYNC_SDKS, Sdk, SyncSdk, connected
 
 EACH = pytest.mark.parametrize("sdk", SDKS, ids=lambda sdk: sdk.name)
 EACH_SYNC = pytest.mark.parametrize("sdk", SYNC_SDKS, ids=lambda sdk: sdk.name)

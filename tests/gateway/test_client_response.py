@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.gateway.house import until
+from tests.gateway.gateway_harness import until
 
 from paceline.gateway.client_response import Answer
 from paceline.gateway.upstream_pool import AnswerHead

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.gateway.house import GatewayHouse, account, until
-from tests.gateway.raw import Message, RawUpstream, Wire, answering, connect, ok, post
+from tests.gateway.gateway_harness import GatewayHouse, account, until
+from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
 
 from paceline import Limiter
 

@@ -7,8 +7,8 @@ import zlib
 from collections.abc import Callable
 
 import pytest
-from tests.gateway.house import GatewayHouse, account, until
-from tests.gateway.raw import RawUpstream, Wire, answering, connect, ok, post
+from tests.gateway.gateway_harness import GatewayHouse, account, until
+from tests.gateway.raw_http import RawUpstream, Wire, answering, connect, ok, post
 
 from paceline import Limiter
 from paceline.core.signals import QuotaClosed

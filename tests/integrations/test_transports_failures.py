@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.api.conftest import Daemon, daemon, run_daemon
-from tests.integrations.upstreams import BROKEN_BODY, BROKEN_REFUSAL, WHOLE, saying
+from tests.integrations.byte_server import BROKEN_BODY, BROKEN_REFUSAL, WHOLE, saying
 
 from paceline import Client, Limiter
 from paceline.core.signals import QuotaClosed

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from tests.api.conftest import Daemon, RunDaemon, daemon, run_daemon
-from tests.integrations.sdks import SDKS, connected
+from tests.integrations.sdk_clients import SDKS, connected
 
 from paceline.client import Client
 from paceline.integrations.httpx2 import SlotTransport

@@ -1,8 +1,8 @@
 """Who is let in, as whom, and where a request can go: nowhere but to the account's own upstream."""
 
 import pytest
-from tests.gateway.house import KEY, TOKEN, GatewayHouse, account
-from tests.gateway.raw import Message, RawUpstream, answering, connect, ok
+from tests.gateway.gateway_harness import KEY, TOKEN, GatewayHouse, account
+from tests.gateway.raw_http import Message, RawUpstream, answering, connect, ok
 
 from paceline.agents.launch import gateway_key
 from paceline.settings import AccountSettings

@@ -5,13 +5,12 @@ import json
 
 import httpx
 import pytest
+from tests.gateway.gateway_harness import TOKEN, GatewayHouse, account, until
 
 from paceline import Limiter, Rate
 from paceline.core.values.scopes import SESSIONS
 from paceline.testing import FakeProvider
 from paceline.testing.provider import Scenario
-
-from .house import TOKEN, GatewayHouse, account, until
 
 CALL = {"model": "claude-opus-4-6", "max_tokens": 20, "messages": [{"role": "user", "content": "hi"}]}
 

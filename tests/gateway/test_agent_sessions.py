@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.integrations.daemon import Daemon, plan, run_to_its_end, settings
+from tests.gateway.daemon_process import Daemon, plan, run_to_its_end, settings
 
 from paceline.testing import FakeProvider
 from paceline.testing.provider import Scenario

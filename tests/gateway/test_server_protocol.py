@@ -6,8 +6,8 @@ import re
 
 import pytest
 import uvicorn
-from tests.gateway.house import GatewayHouse, account, until
-from tests.gateway.raw import Message, RawUpstream, Wire, answering, connect, ok, post
+from tests.gateway.gateway_harness import GatewayHouse, account, until
+from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.flow_control import FlowControl
 

@@ -6,8 +6,8 @@ import random
 import re
 
 import pytest
-from tests.gateway.house import GatewayHouse, account, until
-from tests.gateway.raw import Message, RawUpstream, Wire, connect, post
+from tests.gateway.gateway_harness import GatewayHouse, account, until
+from tests.gateway.raw_http import Message, RawUpstream, Wire, connect, post
 
 from paceline import Limiter
 
