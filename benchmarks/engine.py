@@ -23,12 +23,12 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.store import SUCCEEDED, batches, claim, drain_bare_table, drain_huey, peak_megabytes, settle
+from benchmarks.store import SUCCEEDED, batches, claim, drain_bare_table, drain_huey, peak_megabytes, record
 from benchmarks.store import Sizes as StoreSizes
 from paceline.agents import load_agent
 from paceline.clock import SystemClock
 from paceline.core import GovernorSettings
-from paceline.core.unit_lifecycle import Outcome
+from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine.engine import Engine
 from paceline.engine.settings import EngineSettings
 from paceline.executors import Launch
@@ -127,7 +127,7 @@ async def idle(folder: Path, parked: int) -> None:
     fill(store, parked)
     resume_at = time.time() + 9 * 3600.0
     for part in batches(parked, 1_000):
-        settle(store, claim(store, part), Outcome(ending="parked", reason="quota", resume_at=resume_at))
+        record(store, claim(store, part), AttemptOutcome(ending="parked", reason="quota", resume_at=resume_at))
     engine = new_engine(store, ScriptedExecutor(at_once, SystemClock()), 4)
     running = asyncio.create_task(engine.run())
     await asyncio.sleep(1.0)
@@ -148,9 +148,9 @@ def prepare_restart(folder: Path, stored: int) -> None:
     store = SqliteStore(folder / "paceline.db")
     fill(store, stored)
     for part in batches(stored * 3 // 10, 5_000):
-        settle(store, claim(store, part), SUCCEEDED)
-    parked = Outcome(ending="parked", reason="quota", resume_at=time.time() + 9 * 3600.0)
-    settle(store, claim(store, min(10_000, stored // 10)), parked)
+        record(store, claim(store, part), SUCCEEDED)
+    parked = AttemptOutcome(ending="parked", reason="quota", resume_at=time.time() + 9 * 3600.0)
+    record(store, claim(store, min(10_000, stored // 10)), parked)
     claim(store, LIVE)
     store.close()
 
@@ -159,7 +159,7 @@ def restart(folder: Path) -> None:
     """In a process of its own: how long until the first pass is made, and what it takes to go on."""
     executor = ScriptedExecutor(for_ever, SystemClock())
     for number in range(LIVE):
-        executor.start(Launch(attempt=f"attempt-{number}", argv=("true",), env={}, cwd="/"))
+        executor.start(Launch(attempt_id=f"attempt-{number}", argv=("true",), env={}, cwd="/"))
     before = peak_megabytes()
     started = time.perf_counter()
     store = SqliteStore(folder / "paceline.db")

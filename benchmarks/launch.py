@@ -26,7 +26,7 @@ LINE = '{"type":"assistant","message":{"content":[{"type":"text","text":"working
 
 
 def launch(attempt: str, script: str) -> Launch:
-    return Launch(attempt=attempt, argv=("sh", "-c", script), env=dict(os.environ), cwd="/tmp")
+    return Launch(attempt_id=attempt, argv=("sh", "-c", script), env=dict(os.environ), cwd="/tmp")
 
 
 def plain_seconds() -> float:

@@ -23,14 +23,14 @@ from typing import Any
 
 import msgspec
 
-from paceline.core.unit_lifecycle import Outcome, Policy, settle_try
-from paceline.store import Campaign, Settled, SqliteStore, Unit, UnitSpec
+from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
+from paceline.store import Campaign, OutcomeRecord, SqliteStore, Unit, UnitSpec
 
 BATCH = 100
 CLAIM = 10
 NOW = 1_000.0
-SUCCEEDED = Outcome(ending="succeeded", reason="done", exit_code=0)
-PARKED = Outcome(ending="parked", reason="quota", resume_at=NOW + 1e6)
+SUCCEEDED = AttemptOutcome(ending="succeeded", reason="done", exit_code=0)
+PARKED = AttemptOutcome(ending="parked", reason="quota", resume_at=NOW + 1e6)
 POLICY = Policy()
 
 
@@ -59,7 +59,7 @@ def drain_store(folder: Path, sizes: Sizes) -> float:
     add_units(store, sizes.drained)
     started = time.perf_counter()
     while units := claim(store, BATCH):
-        settle(store, units, SUCCEEDED)
+        record(store, units, SUCCEEDED)
     seconds = time.perf_counter() - started
     store.close()
     return sizes.drained / seconds
@@ -171,8 +171,8 @@ def filled(path: Path, size: int) -> SqliteStore:
     add_units(store, size)
     print(f"added {size:,} units in {time.perf_counter() - started:.1f} s")
     for part in batches(size * 3 // 10, 5_000):
-        settle(store, claim(store, part), SUCCEEDED)
-    settle(store, claim(store, size // 100), PARKED)
+        record(store, claim(store, part), SUCCEEDED)
+    record(store, claim(store, size // 100), PARKED)
     return store
 
 
@@ -207,7 +207,7 @@ def restart(path: Path) -> None:
     claimed = len(claim(store, BATCH))
     seconds = time.perf_counter() - started
     for _ in range(200):
-        settle(store, claim(store, BATCH), SUCCEEDED)
+        record(store, claim(store, BATCH), SUCCEEDED)
         store.units(state="done")
     peak = peak_megabytes()
     store.close()
@@ -235,13 +235,15 @@ def add_units(store: SqliteStore, units: int) -> None:
 
 def claim(store: SqliteStore, limit: int) -> list[Unit]:
     attempts = [f"attempt-{number}" for number in range(limit)]
-    return store.claim_units("night", "max-1", limit, attempts=attempts, lease_until=NOW + 60.0, now=NOW)
+    return store.claim_units("night", "max-1", limit, attempt_ids=attempts, lease_until=NOW + 60.0, now=NOW)
 
 
-def settle(store: SqliteStore, units: list[Unit], outcome: Outcome) -> None:
-    store.settle_units(
+def record(store: SqliteStore, units: list[Unit], outcome: AttemptOutcome) -> None:
+    store.record_outcomes(
         [
-            Settled(unit_id=unit.id, fence=unit.fence, settlement=settle_try(unit.counters, outcome, POLICY, NOW))
+            OutcomeRecord(
+                unit_id=unit.id, fence=unit.fence, transition=transition_after(unit.counters, outcome, POLICY, NOW)
+            )
             for unit in units
         ],
         now=NOW,

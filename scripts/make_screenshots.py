@@ -25,11 +25,11 @@ from typing import Literal
 import httpx
 from playwright.sync_api import Browser, sync_playwright
 
-from paceline.core.unit_lifecycle import Outcome, Policy, settle_try
+from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
 from paceline.events import Event
 from paceline.executors.interface import Launch
 from paceline.executors.process import ProcessExecutor
-from paceline.store import Campaign, Settled, SqliteStore, Unit, UnitSpec
+from paceline.store import Campaign, OutcomeRecord, SqliteStore, Unit, UnitSpec
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 SIZES = {390: 844, 1280: 860, 2560: 1440}
@@ -161,10 +161,10 @@ class Past:
         self._tries += 1
         for campaign in self._dice.sample(line.campaigns, len(line.campaigns)):
             claimed = self._store.claim_units(
-                campaign, line.account, 1, attempts=[f"past-{self._tries}"], lease_until=self._now + 60, now=now
+                campaign, line.account, 1, attempt_ids=[f"past-{self._tries}"], lease_until=self._now + 60, now=now
             )
             if claimed:
-                fields: dict[str, object] = {"attempt": claimed[0].attempt, "session_id": None}
+                fields: dict[str, object] = {"attempt": claimed[0].attempt_id, "session_id": None}
                 self._events.append(Event("unit.started", now, line.scope, claimed[0].id, fields))
                 return claimed[0]
         return None
@@ -182,29 +182,29 @@ class Past:
             "failed": "exit code 1: 2 tests failed",
             "succeeded": "done",
         }
-        outcome = Outcome(
+        outcome = AttemptOutcome(
             ending=ending,
             reason=reasons[ending],
             resume_at=resume_at or None,
             exit_code=0 if ending == "succeeded" else 1,
         )
-        settlement = settle_try(unit.counters, outcome, Policy(max_attempts=1), at)
-        self._store.settle_units([Settled(unit_id=unit.id, fence=unit.fence, settlement=settlement)], now=at)
+        transition = transition_after(unit.counters, outcome, Policy(max_attempts=1), at)
+        self._store.record_outcomes([OutcomeRecord(unit_id=unit.id, fence=unit.fence, transition=transition)], now=at)
         name = {"parked": "parked", "failed": "quarantined", "succeeded": "done"}[ending]
         fields: dict[str, object] = {
             "reason": outcome.reason,
-            "resume_at": settlement.resume_at,
+            "resume_at": transition.resume_at,
             "exit_code": outcome.exit_code,
-            "attempts": settlement.counters.attempts,
+            "attempts": transition.counters.failures,
         }
         self._events.append(Event(f"unit.{name}", at, None, unit.id, fields))
 
     def _run_on(self, unit: Unit) -> None:
         """It still runs: a real session, for the engine to adopt."""
-        assert unit.attempt is not None
+        assert unit.attempt_id is not None
         env = {"PATH": os.environ["PATH"], "PACELINE_UNIT": unit.id}
         argv = ("sh", "-c", WORKS)
-        self._executor.start(Launch(attempt=unit.attempt, argv=argv, env=env, cwd=str(self._folder)))
+        self._executor.start(Launch(attempt_id=unit.attempt_id, argv=argv, env=env, cwd=str(self._folder)))
 
     def _add_marks(self) -> None:
         refused_at, raised_at = self._now - 2.1 * HOUR, self._now - 1.2 * HOUR
@@ -274,7 +274,7 @@ def staged(folder: Path) -> Iterator[str]:
             yield url
     finally:
         for unit in store.running_units():
-            handle = executor.adopt(unit.attempt or "")
+            handle = executor.adopt(unit.attempt_id or "")
             if handle is not None:
                 executor.kill(handle)
         executor.close()

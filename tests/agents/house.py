@@ -66,7 +66,7 @@ class AgentHouse:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for unit in self.store.running_units():
-            handle = self._executor.adopt(unit.attempt or "")
+            handle = self._executor.adopt(unit.attempt_id or "")
             if handle is not None:
                 self._executor.kill(handle)
         self._engine.close()

@@ -121,16 +121,16 @@ async def test_a_spent_window_parks_the_unit_and_its_conversation_goes_on_at_the
     assert (closed.state, closed.resets_at) == ("closed", parked.resume_at)
     assert WINDOW_SECONDS - ONE_MINUTE <= parked.resume_at - began_at <= WINDOW_SECONDS
     assert still_parked == parked
-    assert (done.state, done.counters.tries, done.counters.attempts) == ("done", 2, 0)
+    assert (done.state, done.counters.tries, done.counters.failures) == ("done", 2, 0)
 
     first, refused, resumed = provider.requests
     assert [record.error for record in provider.requests] == [None, "429_unified", None]
-    assert first.session == refused.session == resumed.session == parked.session_id
+    assert first.session == refused.session == resumed.session == parked.conversation_id
     assert (first.answers, asked(first)) == (0, 1)
     assert refused.answers >= 1  # the conversation had begun
     assert resumed.answers >= refused.answers  # and all of it was sent again,
     assert asked(resumed) == 1  # with the task in it once: it is told to go on, not what to do
-    assert [event.fields["session_id"] for event in house.told("unit.resumed")] == [parked.session_id]
+    assert [event.fields["session_id"] for event in house.told("unit.resumed")] == [parked.conversation_id]
 
 
 async def test_a_conversation_that_never_began_is_started_afresh(tmp_path: Path, clock: VirtualClock) -> None:
@@ -140,8 +140,8 @@ async def test_a_conversation_that_never_began_is_started_afresh(tmp_path: Path,
         await clock.advance(WINDOW_SECONDS)
         done = await house.run_until(lambda unit: unit.state not in ("todo", "running"))
 
-    assert (parked.counters.parks, parked.session_id) == (1, None)
-    assert (done.state, done.counters.attempts) == ("done", 0)
+    assert (parked.counters.parks, parked.conversation_id) == (1, None)
+    assert (done.state, done.counters.failures) == ("done", 0)
     refused, fresh = provider.requests
     assert (asked(fresh), fresh.answers) == (1, 0)
     assert fresh.session != refused.session
@@ -154,7 +154,7 @@ async def test_a_short_429_is_left_to_an_agent_that_waits_it_out(tmp_path: Path,
         async with AgentHouse(tmp_path, clock, agent="claude", account=account, environ={KEY_NAME: KEY}) as house:
             done = await house.run_until(lambda unit: unit.state not in ("todo", "running"))
 
-    assert (done.state, done.counters.tries, done.counters.attempts) == ("done", 1, 0)
+    assert (done.state, done.counters.tries, done.counters.failures) == ("done", 1, 0)
     assert [record.error for record in provider.requests] == [None, "429_retry_after", None]
     assert len(house.told("scope.paused")) == 1
 
@@ -171,7 +171,7 @@ async def test_a_429_that_ends_the_agent_is_no_spent_window_and_its_conversation
         await clock.advance(waited)
         done = await house.run_until(lambda unit: unit.state not in ("todo", "running"))
 
-    assert (refused.counters.refusals, refused.counters.parks, refused.counters.attempts) == (1, 0, 0)
+    assert (refused.counters.refusals, refused.counters.parks, refused.counters.failures) == (1, 0, 0)
     assert waited <= ONE_MINUTE
     assert house.told("window.closed") == []
     assert (done.state, done.counters.tries) == ("done", 2)
@@ -200,7 +200,7 @@ async def test_a_subscription_that_would_bill_a_key_is_stopped_and_the_account_h
         await house.make_passes(3)
         later = house.unit
 
-    assert (stopped.state, stopped.counters.attempts, stopped.session_id) == ("todo", 0, None)
+    assert (stopped.state, stopped.counters.failures, stopped.conversation_id) == ("todo", 0, None)
     assert held == stopped.reason == "max-1 is a subscription, but the agent bills an API key"
     assert [event.scope for event in house.told("account.held")] == ["anthropic/max-1"]
     assert later == stopped  # nothing is started there any more

@@ -8,7 +8,7 @@ from paceline.agents.launch import LONGEST_ARGUMENT_BYTES
 from paceline.errors import InvalidInput
 
 SUBSCRIPTION = Account(name="max-1", provider="anthropic", kind="subscription", env={"CLAUDE_CONFIG_DIR": "~/.max-1"})
-TASK = Task(unit_id="docs/a", attempt="docs-a-1", prompt="say hi", cwd="/work")
+TASK = Task(unit_id="docs/a", attempt_id="docs-a-1", prompt="say hi", cwd="/work")
 BASE = {"PATH": "/bin", "HOME": "/home/me", "ANTHROPIC_API_KEY": "sk-1", "OPENAI_API_KEY": "sk-2"}
 
 
@@ -77,16 +77,18 @@ def test_a_prompt_is_an_argument() -> None:
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "opencode", "qwen"])
-@pytest.mark.parametrize("session_id", [None, "s-1"])
+@pytest.mark.parametrize("conversation_id", [None, "s-1"])
 @pytest.mark.parametrize("prompt", ["ü" * 500_000, "-rf is an option"])
-def test_a_prompt_that_cannot_be_an_argument_goes_by_stdin(agent: str, session_id: str | None, prompt: str) -> None:
-    task = msgspec.structs.replace(TASK, prompt=prompt, session_id=session_id)
+def test_a_prompt_that_cannot_be_an_argument_goes_by_stdin(
+    agent: str, conversation_id: str | None, prompt: str
+) -> None:
+    task = msgspec.structs.replace(TASK, prompt=prompt, conversation_id=conversation_id)
 
     run = prepare_run(load_agent(agent), task, None, BASE)
 
     assert run.stdin == prompt.encode()
     assert prompt not in run.argv
-    assert (session_id in run.argv) == (session_id is not None)
+    assert (conversation_id in run.argv) == (conversation_id is not None)
 
 
 def test_the_limit_counts_bytes() -> None:

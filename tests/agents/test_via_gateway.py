@@ -10,7 +10,7 @@ from paceline.errors import InvalidInput
 
 GATEWAY = GatewayAddress("http://127.0.0.1:7433", "tok", frozenset({"WORK_KEY", "OTHER_KEY"}))
 ACCOUNT = Account(name="work-key", provider="anthropic", key_env="WORK_KEY", via_gateway=True)
-TASK = Task(unit_id="docs/a", attempt="docs/a 1", prompt="say hi", cwd="/work", model="opus")
+TASK = Task(unit_id="docs/a", attempt_id="docs/a 1", prompt="say hi", cwd="/work", model="opus")
 BASE = {"PATH": "/bin", "WORK_KEY": "sk-1", "ANTHROPIC_API_KEY": "sk-2", "ANTHROPIC_AUTH_TOKEN": "sk-3"}
 KEY = gateway_key("tok", "work-key")
 URL = "http://127.0.0.1:7433/gateway/work-key/~docs%2Fa%201"

@@ -9,8 +9,8 @@ import pytest
 from tests.api.conftest import Daemon, RunDaemon
 
 from paceline.core.signals import Budget, QuotaClosed, RateLimited
-from paceline.core.unit_lifecycle import Outcome, Policy, settle_try
-from paceline.store import Settled
+from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
+from paceline.store import OutcomeRecord
 
 WAITS = "while [ ! -e go ]; do sleep 0.02; done"
 ACCOUNTS = """
@@ -32,10 +32,10 @@ base_url = "https://api.example.com"
 def park(daemon: Daemon, campaign: str, until: float) -> None:
     """One unit, as an engine would park it."""
     now = time.time()
-    (unit,) = daemon.store.claim_units(campaign, "", 1, attempts=["parked-1"], lease_until=now + 60, now=now)
-    outcome = Outcome(ending="parked", reason="the quota window is spent", resume_at=until)
-    settlement = settle_try(unit.counters, outcome, Policy(), now)
-    daemon.store.settle_units([Settled(unit_id=unit.id, fence=unit.fence, settlement=settlement)], now=now)
+    (unit,) = daemon.store.claim_units(campaign, "", 1, attempt_ids=["parked-1"], lease_until=now + 60, now=now)
+    outcome = AttemptOutcome(ending="parked", reason="the quota window is spent", resume_at=until)
+    transition = transition_after(unit.counters, outcome, Policy(), now)
+    daemon.store.record_outcomes([OutcomeRecord(unit_id=unit.id, fence=unit.fence, transition=transition)], now=now)
 
 
 async def capacity_of(daemon: Daemon, scope: str) -> Any:
@@ -132,7 +132,7 @@ async def test_sessions_are_what_runs(daemon: Daemon) -> None:
     assert session == {
         "unit": "docs/a",
         "campaign": "docs",
-        "attempt": unit.attempt,
+        "attempt": unit.attempt_id,
         "account": None,
         "scope": None,
         "agent": "command",

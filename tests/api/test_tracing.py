@@ -85,7 +85,7 @@ async def test_a_unit_that_was_parked_and_resumed_is_one_trace_with_two_tries() 
         "paceline.provider": "anthropic",
         "paceline.account": "max-1",
         "paceline.model": "opus-4-6",
-        "paceline.attempt": house.executor.started[0].attempt,
+        "paceline.attempt": house.executor.started[0].attempt_id,
         "paceline.ending": "parked",
     }
     assert (last["paceline.ending"], last["paceline.session_id"]) == ("done", "s1")

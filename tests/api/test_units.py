@@ -178,14 +178,14 @@ async def test_the_log_is_the_end_of_each_channel(daemon: Daemon) -> None:
     short = await daemon.get("/v1/units/docs/a/log?tail_bytes=12")
     one = await daemon.get("/v1/units/docs%2Fa/log?channel=stderr")
 
-    assert (whole["unit"], whole["attempt"]) == ("docs/a", daemon.unit("docs/a").attempt)
+    assert (whole["unit"], whole["attempt"]) == ("docs/a", daemon.unit("docs/a").attempt_id)
     assert whole["stdout"].endswith("19999\n20000\n")
     assert len(whole["stdout"]) == 64 * 1024
     assert whole["truncated"] is True
     assert (short["stdout"], short["stderr"]) == ("19999\n20000\n", "trouble\n")
     assert one == {
         "unit": "docs/a",
-        "attempt": daemon.unit("docs/a").attempt,
+        "attempt": daemon.unit("docs/a").attempt_id,
         "stdout": None,
         "stderr": "trouble\n",
         "screen": None,

@@ -8,9 +8,9 @@ import pytest
 from tests.cli.conftest import Place, decode_lines, finish, read_until
 
 from paceline.cli.wiring import open_home
-from paceline.core.unit_lifecycle import Outcome, Policy, settle_try
+from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
 from paceline.events import Event
-from paceline.store import Settled
+from paceline.store import OutcomeRecord
 
 UNIT_FIELDS = {
     "id", "campaign", "state", "attempts", "tries", "parks", "resume_at", "reason", "account", "session_id",
@@ -24,11 +24,13 @@ def park(unit_count: int = 1, *, reason: str = "the quota window is spent", unti
     now = time.time()
     with open_home() as home:
         names = [f"park-{number}" for number in range(unit_count)]
-        units = home.store.claim_units("docs", "", unit_count, attempts=names, lease_until=now + 60, now=now)
+        units = home.store.claim_units("docs", "", unit_count, attempt_ids=names, lease_until=now + 60, now=now)
         for unit in units:
-            outcome = Outcome(ending="parked", reason=reason, resume_at=until or now + 3600)
-            settlement = settle_try(unit.counters, outcome, Policy(), now)
-            home.store.settle_units([Settled(unit_id=unit.id, fence=unit.fence, settlement=settlement)], now=now)
+            outcome = AttemptOutcome(ending="parked", reason=reason, resume_at=until or now + 3600)
+            transition = transition_after(unit.counters, outcome, Policy(), now)
+            home.store.record_outcomes(
+                [OutcomeRecord(unit_id=unit.id, fence=unit.fence, transition=transition)], now=now
+            )
 
 
 # -- adding ----------------------------------------------------------------------------------------
@@ -308,7 +310,7 @@ def test_a_deleted_campaign_is_gone_and_its_name_is_free(place: Place) -> None:
 def test_a_campaign_with_a_running_unit_is_not_deleted(place: Place) -> None:
     place.give("add", place.plan("true", "a"))
     with open_home() as home:
-        home.store.claim_units("docs", "", 1, attempts=["x"], lease_until=time.time() + 60, now=time.time())
+        home.store.claim_units("docs", "", 1, attempt_ids=["x"], lease_until=time.time() + 60, now=time.time())
 
     refused = place.give("delete", "docs", "--yes", code=2)
 

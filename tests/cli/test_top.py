@@ -457,7 +457,7 @@ async def test_the_chosen_row_stays_chosen_and_on_its_line_while_units_move_past
         park(5)
         with open_home() as home:
             home.store.claim_units(
-                "docs", "", 3, attempts=["a", "b", "c"], lease_until=time.time() + 60, now=time.time()
+                "docs", "", 3, attempt_ids=["a", "b", "c"], lease_until=time.time() + 60, now=time.time()
             )
         await view.settle()
         drawn = view.screen.splitlines()[line]

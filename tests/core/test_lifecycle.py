@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from paceline.core.unit_lifecycle import (
     STEPS,
+    AttemptOutcome,
     Counters,
     Ending,
-    Outcome,
     Policy,
-    Settlement,
     Step,
+    Transition,
     UnitState,
     next_state,
-    settle_try,
+    transition_after,
 )
 from paceline.errors import IllegalStep
 
@@ -42,9 +42,9 @@ def test_done_is_done_and_all_other_states_can_be_left() -> None:
     assert {state for state, step in STEPS if step == "cancel"} == {"todo", "running", "held", "quarantined"}
 
 
-def settle(ending: Ending, counters: Counters | None = None, **outcome: object) -> Settlement:
-    what = Outcome(ending=ending, reason="so it went", **outcome)  # type: ignore[arg-type]
-    return settle_try(counters or Counters(tries=1), what, Policy(), NOW)
+def settle(ending: Ending, counters: Counters | None = None, **outcome: object) -> Transition:
+    what = AttemptOutcome(ending=ending, reason="so it went", **outcome)  # type: ignore[arg-type]
+    return transition_after(counters or Counters(tries=1), what, Policy(), NOW)
 
 
 @pytest.mark.parametrize(
@@ -52,34 +52,34 @@ def settle(ending: Ending, counters: Counters | None = None, **outcome: object) 
     [
         (
             "succeeded",
-            Settlement(step="succeed", state="done", ending="succeeded", counters=Counters(tries=1), reason=""),
+            Transition(step="succeed", state="done", ending="succeeded", counters=Counters(tries=1), reason=""),
         ),
         (
             "cancelled",
-            Settlement(step="cancel", state="cancelled", ending="cancelled", counters=Counters(tries=1), reason=""),
+            Transition(step="cancel", state="cancelled", ending="cancelled", counters=Counters(tries=1), reason=""),
         ),
         (
             "failed",
-            Settlement(
+            Transition(
                 step="requeue",
                 state="todo",
                 ending="failed",
-                counters=Counters(attempts=1, tries=1),
+                counters=Counters(failures=1, tries=1),
                 reason="",
                 resume_at=NOW + 5.0,
             ),
         ),
         (
             "parked",
-            Settlement(step="requeue", state="todo", ending="parked", counters=Counters(tries=1, parks=1), reason=""),
+            Transition(step="requeue", state="todo", ending="parked", counters=Counters(tries=1, parks=1), reason=""),
         ),
         (
             "lost",
-            Settlement(step="requeue", state="todo", ending="lost", counters=Counters(tries=1, losses=1), reason=""),
+            Transition(step="requeue", state="todo", ending="lost", counters=Counters(tries=1, losses=1), reason=""),
         ),
         (
             "refused",
-            Settlement(
+            Transition(
                 step="requeue",
                 state="todo",
                 ending="refused",
@@ -90,7 +90,7 @@ def settle(ending: Ending, counters: Counters | None = None, **outcome: object) 
         ),
         (
             "try_later",
-            Settlement(
+            Transition(
                 step="requeue",
                 state="todo",
                 ending="try_later",
@@ -101,19 +101,19 @@ def settle(ending: Ending, counters: Counters | None = None, **outcome: object) 
         ),
         (
             "account_stopped",
-            Settlement(step="requeue", state="todo", ending="account_stopped", counters=Counters(tries=1), reason=""),
+            Transition(step="requeue", state="todo", ending="account_stopped", counters=Counters(tries=1), reason=""),
         ),
     ],
 )
-def test_every_first_ending(ending: Ending, expected: Settlement) -> None:
-    what = Outcome(ending=ending, reason="")
-    assert settle_try(Counters(tries=1), what, Policy(), NOW) == expected
+def test_every_first_ending(ending: Ending, expected: Transition) -> None:
+    what = AttemptOutcome(ending=ending, reason="")
+    assert transition_after(Counters(tries=1), what, Policy(), NOW) == expected
 
 
 @pytest.mark.parametrize(
     ("ending", "bound", "state"),
     [
-        ("failed", Counters(attempts=2), "quarantined"),
+        ("failed", Counters(failures=2), "quarantined"),
         ("lost", Counters(losses=9), "held"),
         ("refused", Counters(refusals=49), "held"),
         ("try_later", Counters(refusals=49), "held"),
@@ -155,17 +155,17 @@ def test_only_failures_are_charged_and_every_life_ends_or_waits_with_a_reason(
 ) -> None:
     counters = Counters()
     for ending in endings:
-        outcome = Outcome(ending=ending, reason=f"it {ending}", opened_window=fresh)
-        settlement = settle_try(counters, outcome, Policy(), NOW)
+        outcome = AttemptOutcome(ending=ending, reason=f"it {ending}", opened_window=fresh)
+        transition = transition_after(counters, outcome, Policy(), NOW)
 
-        assert settlement.state == next_state("running", settlement.step)
-        assert settlement.counters.attempts - counters.attempts == (ending == "failed")
-        assert outcome.reason in settlement.reason
-        assert (settlement.resume_at is None) or (settlement.state == "todo" and settlement.resume_at > NOW)
-        if settlement.state != "todo":
-            assert settlement.state in {"done", "cancelled", "quarantined", "held"}
+        assert transition.state == next_state("running", transition.step)
+        assert transition.counters.failures - counters.failures == (ending == "failed")
+        assert outcome.reason in transition.reason
+        assert (transition.resume_at is None) or (transition.state == "todo" and transition.resume_at > NOW)
+        if transition.state != "todo":
+            assert transition.state in {"done", "cancelled", "quarantined", "held"}
             return
-        counters = settlement.counters
-    assert counters.attempts < 3
+        counters = transition.counters
+    assert counters.failures < 3
     assert counters.losses < 10
     assert counters.refusals < 50

@@ -37,7 +37,7 @@ def test_without_a_model_its_flag_is_left_out() -> None:
 
 
 def test_a_conversation_goes_on_by_its_session_id() -> None:
-    line = load_agent("opencode").command_line("go on", session_id="ses_1", model="anthropic/opus")
+    line = load_agent("opencode").command_line("go on", conversation_id="ses_1", model="anthropic/opus")
 
     assert line == [
         *("opencode", "run", "--format", "json", "--session", "ses_1", "--model", "anthropic/opus", "go on"),
@@ -46,7 +46,7 @@ def test_a_conversation_goes_on_by_its_session_id() -> None:
 
 def test_an_agent_without_sessions_refuses_to_resume() -> None:
     with pytest.raises(InvalidInput, match="'aider' cannot resume"):
-        load_agent("aider").command_line("go on", session_id="s1")
+        load_agent("aider").command_line("go on", conversation_id="s1")
 
 
 def test_braces_in_a_prompt_are_left_alone() -> None:

@@ -32,7 +32,7 @@ KILLED_ENGINES = {"engine": 2, "supervisors": 1, "reboot": 1}
 WRITES = frozenset(
     {
         "claim_units",
-        "settle_units",
+        "record_outcomes",
         "renew_units",
         "wake_units",
         "hold_units",
@@ -179,13 +179,13 @@ class Case:
         return {
             "at": f"{'after' if self.after else 'before'} {self.nth}",
             "states": [unit.state for unit in units],
-            "attempts": [unit.counters.attempts for unit in units],
+            "attempts": [unit.counters.failures for unit in units],
             "tries": [unit.counters.tries for unit in units],
             "losses": [unit.counters.losses for unit in units],
             "runs": [runs[unit.spec.id] for unit in units],
             "runs_after_done": sum(runs[name] - then for name, then in self.runs_when_done.items()),
             "left": len(self.processes()),
-            "unsettled": len([path for path in self.spool.iterdir() if path.name != ".settled"]),
+            "unarchived": len([path for path in self.spool.iterdir() if path.name != ".settled"]),
         }
 
 

@@ -39,7 +39,7 @@ class MeteredAccount:
         if self.used >= self.holds - 1e-6:
             return Run(stdout=says + self._rejected(session), exit_code=1, seconds=1.0)
         seconds = self._left.setdefault(unit, self._draw())
-        self._live[launch.attempt] = unit, now, now + seconds
+        self._live[launch.attempt_id] = unit, now, now + seconds
         self._look_later()
         return Run(stdout=says + _says(), later=self._turns(seconds), seconds=seconds)
 

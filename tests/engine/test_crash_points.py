@@ -36,7 +36,7 @@ class Result(msgspec.Struct):
     runs: list[int]
     runs_after_done: int
     left: int
-    unsettled: int
+    unarchived: int
 
 
 def crash_everywhere(folder: Path, disaster: str) -> list[Result]:
@@ -55,7 +55,7 @@ def test_real_processes_survive_a_kill_at_every_stored_transition(tmp_path: Path
     for result in results:
         assert (result.at, result.states, result.attempts) == (result.at, ["done"] * 3, [0] * 3)
         assert (result.at, result.tries) == (result.at, [losses + 1 for losses in result.losses])
-        assert (result.at, result.runs_after_done, result.left, result.unsettled) == (result.at, 0, 0, 0)
+        assert (result.at, result.runs_after_done, result.left, result.unarchived) == (result.at, 0, 0, 0)
         if disaster == "engine":
             assert (result.at, result.runs) == (result.at, [1] * 3)
         else:
@@ -130,7 +130,7 @@ async def test_a_park_survives_a_kill_at_every_stored_transition(after: bool) ->
 
         where = (nth, "after" if after else "before")
         assert (where, house.states()) == (where, {f"night/u{n}": "done" for n in range(4)})
-        assert (where, house.attempts()) == (where, 0)
+        assert (where, house.failures()) == (where, 0)
         begun = [launch.env["PACELINE_UNIT"] for launch in house.executor.started if "--resume" not in launch.argv]
         assert (where, sorted(begun)) == (where, [f"night/u{n}" for n in range(4)])  # no conversation is begun twice
         if not mortal.is_dead:

@@ -36,14 +36,14 @@ def sessions(made: Deadlines, todo: int, running: int = 0, *, now: float = 0.0) 
 
 def test_as_many_sessions_as_the_work_left_needs_in_the_time_left() -> None:
     made = deadlines()
-    made.on_try(*took(HOUR / 2), is_done=True)
+    made.on_attempt(*took(HOUR / 2), is_done=True)
 
     assert (sessions(made, 50), sessions(made, 46, 4, now=8 * HOUR)) == (3, 15)
 
 
 def test_it_says_with_numbers_what_is_enough_and_when_that_changes_at_the_latest() -> None:
     made = deadlines()
-    made.on_try(*took(HOUR / 2), is_done=True)
+    made.on_attempt(*took(HOUR / 2), is_done=True)
 
     pace = made.pace(NIGHTLY, UnitCounts(todo=48, running=2), 0.0)
 
@@ -56,7 +56,7 @@ def test_it_says_with_numbers_what_is_enough_and_when_that_changes_at_the_latest
 def test_flat_out_without_a_deadline_after_a_missed_one_and_before_anything_is_known() -> None:
     made = deadlines()
     unknown = sessions(made, 50)
-    made.on_try(*took(HOUR), is_done=True)
+    made.on_attempt(*took(HOUR), is_done=True)
 
     assert unknown is None
     assert sessions(made, 50, now=11 * HOUR) is None
@@ -65,18 +65,18 @@ def test_flat_out_without_a_deadline_after_a_missed_one_and_before_anything_is_k
 
 def test_the_mean_follows_the_units() -> None:
     made = deadlines()
-    made.on_try(*took(100.0), is_done=True)
+    made.on_attempt(*took(100.0), is_done=True)
     for _ in range(50):
-        made.on_try(*took(400.0), is_done=True)
+        made.on_attempt(*took(400.0), is_done=True)
 
     assert sessions(made, 750) == 10
 
 
 def test_what_a_unit_took_is_the_sum_of_its_tries() -> None:
     made = deadlines()
-    made.on_try(*took(300.0), is_done=False)
+    made.on_attempt(*took(300.0), is_done=False)
     before = sessions(made, 750)
-    made.on_try(*took(100.0, started_at=HOUR), is_done=True)
+    made.on_attempt(*took(100.0, started_at=HOUR), is_done=True)
 
     assert (before, sessions(made, 750)) == (None, 10)
 

@@ -44,7 +44,7 @@ async def test_a_unit_is_run_and_stored_whole() -> None:
             counters=Counters(tries=1),
             reason="done",
             account="",
-            attempt="engine1-1",
+            attempt_id="engine1-1",
             fence=1,
             started_at=NOW,
             ended_at=NOW + 60.0,
@@ -52,7 +52,7 @@ async def test_a_unit_is_run_and_stored_whole() -> None:
         )
         assert house.executor.started == [
             Launch(
-                attempt="engine1-1",
+                attempt_id="engine1-1",
                 argv=("work", "a"),
                 env={
                     "HOME": "/home/ada",
@@ -195,7 +195,7 @@ async def test_a_cancelled_campaign_is_ended_at_the_next_pass() -> None:
         house.add("night", 3, max_sessions=2)
         house.add("other", 1)
         await house.run(10.0)
-        live = [house.unit(f"night/u{n}").attempt for n in range(2)]
+        live = [house.unit(f"night/u{n}").attempt_id for n in range(2)]
 
         assert house.store.cancel_units("night", now=house.clock.now()) == ["night/u0", "night/u1"]
         house.change("night", state="cancelled")
@@ -274,14 +274,14 @@ async def test_a_real_failure_is_charged_backed_off_and_in_the_end_quarantined()
 
         await house.run(0.0)
         first = house.unit("night/u0")
-        assert (first.state, first.counters, first.resume_at) == ("todo", Counters(attempts=1, tries=1), NOW + 5.0)
+        assert (first.state, first.counters, first.resume_at) == ("todo", Counters(failures=1, tries=1), NOW + 5.0)
 
         await house.run(5.0)
         assert house.unit("night/u0").resume_at == NOW + 5.0 + 30.0
 
         await house.run(HOUR)
         last = house.unit("night/u0")
-        assert (last.state, last.counters) == ("quarantined", Counters(attempts=3, tries=3))
+        assert (last.state, last.counters) == ("quarantined", Counters(failures=3, tries=3))
         assert (last.exit_code, last.reason) == (3, "exit code 3: it broke")
         assert [event.name for event in house.events("unit.failed", "unit.quarantined")] == [
             "unit.failed",
@@ -412,7 +412,7 @@ async def test_a_store_that_fails_once_at_any_call_costs_nothing(logged: list[st
             units = ["night/u0", "night/u1", "night/u2", "night/u3", "late/u0"]
             assert (nth, house.states()) == (nth, dict.fromkeys(units, "done"))
             assert (nth, Counter(house.launched())) == (nth, Counter(units))
-            assert house.attempts() == 0
+            assert house.failures() == 0
             assert house.scope("sessions").in_flight == 0
         if store.has_failed:
             assert (nth, logged) == (nth, [] if at_the_start else ["a pass failed; the next one runs"])
@@ -437,7 +437,7 @@ WRITES = {
     "add_campaign",
     "set_campaign",
     "claim_units",
-    "settle_units",
+    "record_outcomes",
     "renew_units",
     "hold_units",
     "append_events",

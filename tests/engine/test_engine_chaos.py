@@ -41,7 +41,7 @@ class Night:
         return run
 
     def _is_live(self, launch: Launch) -> bool:
-        return launch.attempt in self.house.executor.live()
+        return launch.attempt_id in self.house.executor.live()
 
     def _command(self) -> Run:
         if self.is_calm:
@@ -50,7 +50,7 @@ class Night:
 
     def _agent(self, launch: Launch) -> Run:
         unit, now = self.house.unit(launch.env["PACELINE_UNIT"]), self.house.clock.now()
-        session = unit.session_id or f"talk-{unit.counters.tries}-{unit.spec.id}"
+        session = unit.conversation_id or f"talk-{unit.counters.tries}-{unit.spec.id}"
         begun = init(session) + answer(session)
         well = Run(stdout=begun, later=((90.0, done(session)),), seconds=90.0)
         account = unit.account or ""
@@ -119,10 +119,10 @@ async def test_whatever_happens_no_unit_is_lost_doubled_or_wrongly_charged(
         states = house.states()
         assert len(states) == 24
         assert set(states.values()) <= {"done", "quarantined"}
-        charged = {unit_id: house.unit(unit_id).counters.attempts for unit_id in states}
+        charged = {unit_id: house.unit(unit_id).counters.failures for unit_id in states}
         assert {unit_id: count for unit_id, count in charged.items() if count > night.failures[unit_id]} == {}
         assert {unit_id for unit_id, state in states.items() if state == "quarantined"} <= night.failures.keys()
-        assert (house.scope("sessions").in_flight, house.executor.live(), house.executor.unsettled()) == (0, [], [])
+        assert (house.scope("sessions").in_flight, house.executor.live(), house.executor.unarchived()) == (0, [], [])
         assert [record.exc_info for record in caplog.records if "a pass failed" in record.message] == []
         done_once = Counter(event.unit for event in house.events("unit.done"))
         assert max(done_once.values()) == 1

@@ -91,7 +91,7 @@ async def test_a_spent_window_parks_its_units_and_closes_the_scope_for_all_other
         first = house.unit("night/u0")
         assert (first.state, first.counters) == ("todo", Counters(tries=1, parks=1))
         assert (first.resume_at, first.reason) == (NOW + 1200.0, "the quota window is spent")
-        assert (first.account, first.session_id) == ("max-1", "talk-u0")
+        assert (first.account, first.conversation_id) == ("max-1", "talk-u0")
         assert house.store.counts() == {"night": UnitCounts(todo=50, parked=2)}
         assert house.launched() == ["night/u0", "night/u1"]
         assert house.scope("sessions").in_flight == 0  # the slots are free at once
@@ -139,7 +139,7 @@ async def test_at_the_reset_one_canary_goes_and_at_its_first_answer_the_wave_fol
 
         await house.run(HOUR)
         assert house.store.counts() == {"night": UnitCounts(done=40)}
-        assert house.attempts() == 0
+        assert house.failures() == 0
 
 
 async def test_other_accounts_and_other_campaigns_go_on_while_one_window_is_closed() -> None:
@@ -164,7 +164,7 @@ async def test_other_accounts_and_other_campaigns_go_on_while_one_window_is_clos
             "two": (4, 0),
             "both": (4, 0),
         }
-        assert house.attempts() == 0
+        assert house.failures() == 0
 
 
 async def test_the_reset_is_stored_before_the_session_is_ended() -> None:
@@ -238,7 +238,7 @@ async def test_a_failed_try_begins_afresh_where_it_may_have_been_the_conversatio
         await house.run(HOUR)
 
         assert [is_resumed(launch) for launch in house.executor.started] == [False, False]
-        assert house.unit("night/u0").counters == Counters(attempts=1, tries=2)
+        assert house.unit("night/u0").counters == Counters(failures=1, tries=2)
 
 
 async def test_a_reset_that_cannot_be_read_is_backed_off_from_five_minutes_to_an_hour() -> None:
@@ -252,7 +252,7 @@ async def test_a_reset_that_cannot_be_read_is_backed_off_from_five_minutes_to_an
         gaps = [round((after - before) / MINUTE) for before, after in zip([0.0, *canaries], canaries, strict=False)]
         assert gaps == [5, 15, 30, 60, 60]
         assert len(tries) == 3 + 7  # the first three met it together; then one at a time
-        assert house.attempts() == 0
+        assert house.failures() == 0
         assert set(house.states().values()) == {"todo"}
 
 
@@ -269,7 +269,7 @@ async def test_a_restart_during_the_wait_forgets_neither_the_reset_nor_the_units
 
         await house.run(HOUR)
         assert house.store.counts() == {"night": UnitCounts(done=6)}
-        assert house.attempts() == 0
+        assert house.failures() == 0
 
 
 async def test_a_restart_while_the_canary_runs_sends_another() -> None:
@@ -290,7 +290,7 @@ async def test_a_restart_while_the_canary_runs_sends_another() -> None:
         await house.run(HOUR)
 
         assert house.store.counts() == {"night": UnitCounts(done=6)}
-        assert house.attempts() == 0
+        assert house.failures() == 0
 
 
 async def test_a_window_that_closes_while_no_engine_looks_is_read_from_the_spool() -> None:
@@ -341,7 +341,7 @@ async def test_a_unit_that_spends_five_fresh_windows_by_itself_is_held() -> None
         await house.run(40 * HOUR)
 
         held = house.unit("night/endless")
-        assert (held.state, held.counters.windows_spent, held.counters.attempts) == ("held", 5, 0)
+        assert (held.state, held.counters.windows_spent, held.counters.failures) == ("held", 5, 0)
         assert held.reason == "has spent 5 fresh windows by itself: the quota window is spent"
 
 
@@ -379,7 +379,7 @@ async def test_a_short_wait_is_left_to_the_agent_while_newcomers_wait(status: in
 
         await house.run(120.0)
         assert house.store.counts() == {"night": UnitCounts(done=1), "more": UnitCounts(done=1)}
-        assert [launch.attempt for launch in house.executor.started if is_resumed(launch)] == []
+        assert [launch.attempt_id for launch in house.executor.started if is_resumed(launch)] == []
 
 
 @pytest.mark.parametrize(
@@ -429,7 +429,7 @@ async def test_free_of_charge_is_not_free_of_backoff() -> None:
         await house.run(3 * HOUR)
 
         assert len(house.launched()) < 30
-        assert (house.unit("night/u0").state, house.attempts()) == ("todo", 0)
+        assert (house.unit("night/u0").state, house.failures()) == ("todo", 0)
 
         await house.run(10 * HOUR)
         held = house.unit("night/u0")
@@ -466,7 +466,7 @@ async def test_a_platform_limit_requeues_is_told_whole_and_holds_for_the_rest_of
 
         await house.run(500.0)
         assert len(house.launched()) == 8
-        assert house.attempts() == 0
+        assert house.failures() == 0
 
 
 # -- never metered ----------------------------------------------------------------------------------------
@@ -484,7 +484,7 @@ async def test_a_subscription_that_is_billed_by_the_token_is_stopped_and_held(sa
         assert len(house.launched()) == 2
         assert len(house.executor.stopped) == 2
         assert (house.unit("night/u0").state, house.unit("night/u0").reason) == ("todo", reason)
-        assert house.attempts() == 0
+        assert house.failures() == 0
         assert [(event.scope, event.fields["detail"]) for event in house.events("account.held")] == [
             ("anthropic/max-1", reason)
         ]
@@ -579,7 +579,7 @@ async def test_an_agent_that_is_not_logged_in_holds_its_account_at_the_first_uni
         house.add_claude("night", 5)
         await house.run(HOUR)
 
-        assert (len(house.launched()), house.attempts()) == (1, 0)
+        assert (len(house.launched()), house.failures()) == (1, 0)
         assert [event.scope for event in house.events("account.held")] == ["anthropic/max-1"]
 
 

@@ -44,7 +44,7 @@ async def test_what_ended_while_no_engine_was_there_is_collected() -> None:
         assert house.states() == {"night/u0": "done", "night/u1": "quarantined"}
         assert house.unit("night/u1").exit_code == 1
         assert len(house.launched()) == 2
-        assert house.executor.unsettled() == []
+        assert house.executor.unarchived() == []
 
 
 async def test_what_was_claimed_but_never_began_goes_back_without_an_attempt() -> None:
@@ -128,7 +128,7 @@ async def test_the_lead_is_kept_through_a_long_night() -> None:
 
 async def test_a_supervisor_that_does_not_answer_is_killed_in_the_end() -> None:
     async with House(lambda _: Run(seconds=9 * HOUR, stop_seconds=9 * HOUR)) as house:
-        house.executor.stop = lambda handle, grace=10.0: house.executor.stopped.append(handle.attempt)  # type: ignore[method-assign]
+        house.executor.stop = lambda handle, grace=10.0: house.executor.stopped.append(handle.attempt_id)  # type: ignore[method-assign]
         house.add("night", 1)
         await house.run(1.0)
 

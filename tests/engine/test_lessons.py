@@ -156,7 +156,9 @@ async def test_lesson_32_two_processes_never_share_a_conversation() -> None:
         return Run(stdout=init("talk") + answer("talk"), seconds=HOUR)
 
     def live_conversations() -> list[str | None]:
-        return [unit.session_id for unit in house.store.running_units() if unit.attempt in house.executor.live()]
+        return [
+            unit.conversation_id for unit in house.store.running_units() if unit.attempt_id in house.executor.live()
+        ]
 
     async with House(script) as house:
         house.add_claude("night", 1)

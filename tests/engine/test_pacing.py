@@ -52,7 +52,7 @@ async def test_the_reserve_is_untouched_from_the_second_period_on_and_no_more_th
 
     for period in (1, 2, 3):
         assert 0.73 < account.used_at(period, ENDING) < 0.76
-    assert house.attempts() == 0
+    assert house.failures() == 0
 
 
 async def test_tokens_that_the_agent_tells_are_what_counts_where_the_provider_counts_them() -> None:
@@ -93,7 +93,7 @@ async def test_a_session_that_reaches_the_reserve_is_parked_with_its_conversatio
         assert {unit.reason for unit in parked} == {"the rest of the 5h window is kept in reserve"}
         (resume_at,) = {unit.resume_at for unit in parked}
         assert resume_at == pytest.approx(account.openings[1] + LENGTH, abs=60.0)
-        assert all(unit.session_id is not None and unit.counters.attempts == 0 for unit in parked)
+        assert all(unit.conversation_id is not None and unit.counters.failures == 0 for unit in parked)
         assert house.scope(MAX_1).windows[0].state == "open"  # nobody has met a closed one
         await house.run(LENGTH)
         assert done(house) > 0

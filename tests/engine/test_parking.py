@@ -30,7 +30,7 @@ async def test_of_those_parked_for_hours_one_looks_after_45_minutes_and_the_othe
 
         assert len(house.launched()) == 5
         assert house.store.counts() == {"night": UnitCounts(todo=4, parked=4)}
-        assert house.attempts() == 0
+        assert house.failures() == 0
 
 
 async def test_a_window_that_reopens_early_is_noticed_and_everybody_goes_on() -> None:
@@ -43,7 +43,7 @@ async def test_a_window_that_reopens_early_is_noticed_and_everybody_goes_on() ->
         await house.run(3600.0)
 
         assert house.store.counts() == {"night": UnitCounts(done=4)}
-        assert house.attempts() == 0
+        assert house.failures() == 0
 
 
 async def test_at_the_reset_all_go_on_though_the_early_looks_were_in_vain() -> None:
@@ -53,4 +53,4 @@ async def test_at_the_reset_all_go_on_though_the_early_looks_were_in_vain() -> N
         await house.run(RESET - NOW + 600.0)
 
         assert house.store.counts() == {"night": UnitCounts(done=4)}
-        assert house.attempts() == 0
+        assert house.failures() == 0

@@ -79,7 +79,7 @@ class Yard:
         grace: float = 5.0,
     ) -> Launch:
         return Launch(
-            attempt=attempt,
+            attempt_id=attempt,
             argv=argv,
             env={"PATH": os.environ["PATH"], **(env or {})},
             cwd=str(self.work),

@@ -39,7 +39,7 @@ def main(spool: str, work: str, point: str, attempts: list[str]) -> None:
         # Each run leaves a line; a session ends when its gate is opened.
         script = f"echo {attempt} >> runs; echo begun; read line < gate-{attempt}; echo $line; exit 7"
         env = {"PATH": os.environ["PATH"]}
-        handles.append(executor.start(Launch(attempt=attempt, argv=("sh", "-c", script), env=env, cwd=work)))
+        handles.append(executor.start(Launch(attempt_id=attempt, argv=("sh", "-c", script), env=env, cwd=work)))
     if point == "started":
         die()
     for handle in handles:
@@ -54,7 +54,7 @@ def main(spool: str, work: str, point: str, attempts: list[str]) -> None:
     if point == "ended":
         die()
     for handle in handles:
-        executor.settle(handle)
+        executor.archive(handle)
     die()
 
 

@@ -97,8 +97,8 @@ async def test_an_engine_that_died_after_the_end_finds_the_end_again(yard: Yard)
     assert handle is not None
     assert handle.state().exit_code == 7
     assert executor.sweep(keep=["a1"]) == []
-    executor.settle(handle)
-    assert executor.spool.unsettled() == []
+    executor.archive(handle)
+    assert executor.spool.unarchived() == []
     executor.close()
 
 
@@ -106,7 +106,7 @@ async def test_a_settled_attempt_is_no_work_for_the_next_engine_and_keeps_its_ou
     run_engine(yard, "settled", "a1", gates={"a1": yard.fifo("gate-a1")})
 
     executor = ProcessExecutor(str(yard.spool))
-    assert executor.spool.unsettled() == []
+    assert executor.spool.unarchived() == []
     handle = executor.adopt("a1")
     assert handle is not None
     assert read_all(handle) == b"begun\nlate\n"
@@ -200,8 +200,8 @@ async def test_live_sessions_that_nobody_knows_are_stopped(yard: Yard) -> None:
     known = executor.adopt("known")
     strays = executor.sweep(keep=["known"])
     assert known is not None
-    assert [(stray.attempt, stray.action, len(stray.pids)) for stray in strays] == [("unknown", "stopped", 1)]
-    until(lambda: executor.take_ended() == [] and "unknown" not in executor.spool.unsettled())
+    assert [(stray.attempt_id, stray.action, len(stray.pids)) for stray in strays] == [("unknown", "stopped", 1)]
+    until(lambda: executor.take_ended() == [] and "unknown" not in executor.spool.unarchived())
     assert known.state().phase == "running"
     executor.stop(known, grace=1)
     await ended(executor, known)
@@ -220,10 +220,10 @@ async def test_leftovers_of_a_dead_supervisor_are_killed_and_told(yard: Yard) ->
     second = ProcessExecutor(str(yard.spool))
     strays = second.sweep(keep=[])
 
-    assert [(stray.attempt, stray.action) for stray in strays] == [("a1", "killed")]
+    assert [(stray.attempt_id, stray.action) for stray in strays] == [("a1", "killed")]
     assert daemon in strays[0].pids  # and the agent, if it was still dying
     assert is_gone(daemon)
-    assert second.spool.unsettled() == []
+    assert second.spool.unarchived() == []
     second.close()
 
 

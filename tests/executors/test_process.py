@@ -238,7 +238,7 @@ async def test_an_attempt_is_started_once(executor: ProcessExecutor, yard: Yard)
     await ended(executor, handle)
     with pytest.raises(AttemptInUse, match="a1 has been started before"):
         executor.start(launch)
-    executor.settle(handle)
+    executor.archive(handle)
     with pytest.raises(AttemptInUse):
         executor.start(launch)
 

@@ -144,7 +144,7 @@ async def test_a_park_and_the_resume_by_itself_are_seen(make_daemon: MakeDaemon,
     let_go(daemon, "a")
     await expect(card.locator("[data-figure='done']")).to_have_text("1")
     await expect(window).not_to_contain_text("spent")
-    assert daemon.store.unit("docs/a").counters.attempts == 0  # type: ignore[union-attr]
+    assert daemon.store.unit("docs/a").counters.failures == 0  # type: ignore[union-attr]
     events = page.locator("#events .event")
     await expect(events.filter(has_text="parked").first).to_contain_text("docs/a")
 

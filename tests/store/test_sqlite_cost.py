@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paceline.store import Campaign, SqliteStore, Store, UnitSpec
-from paceline.testing.store_steps import NOW, claim, ended, settle
+from paceline.testing.store_steps import NOW, claim, ended, record
 
 LEFT = 30
 LATER = NOW + 1e6
@@ -22,9 +22,9 @@ def filled(path: Path, size: int) -> SqliteStore:
     specs = (UnitSpec(id=str(number), prompt="x" * (5_000 if number == size else 10)) for number in range(size + LEFT))
     store.add_campaign(Campaign(name="night"), specs, update=False, now=NOW)
     units = claim(store, size * 2 // 3)
-    settle(store, [ended(unit, "succeeded") for unit in units[::2]])
-    settle(store, [ended(unit, "parked", resume_at=LATER, session_id="talk") for unit in units[1::4]])
-    settle(store, [ended(unit, "parked", resume_at=LATER) for unit in units[3::4]])
+    record(store, [ended(unit, "succeeded") for unit in units[::2]])
+    record(store, [ended(unit, "parked", resume_at=LATER, conversation_id="talk") for unit in units[1::4]])
+    record(store, [ended(unit, "parked", resume_at=LATER) for unit in units[3::4]])
     return store
 
 
@@ -46,7 +46,7 @@ def counted_steps(store: SqliteStore) -> Iterator[list[int]]:
     "verb",
     [
         lambda store: claim(store, 10),
-        lambda store: settle(store, [ended(unit, "succeeded") for unit in claim(store, 10)]),
+        lambda store: record(store, [ended(unit, "succeeded") for unit in claim(store, 10)]),
         lambda store: store.counts(),
         lambda store: store.claimable(),
         lambda store: store.running_units(),

@@ -17,7 +17,7 @@ from paceline.store import Campaign, Page, ProcessId, SqliteStore, StoredSlot, U
 from paceline.store.migrations import APPLICATION_ID, MIGRATIONS, Migration
 from paceline.store.rules import unit_key
 from paceline.store.sqlite_file import SqliteFile
-from paceline.testing.store_steps import NOW, add, claim, ended, settle, specs
+from paceline.testing.store_steps import NOW, add, claim, ended, record, specs
 
 BRIEF = 0.05
 
@@ -58,7 +58,7 @@ def test_a_full_disk_is_told_and_what_was_stored_stays(tiny_disk: Path) -> None:
         add(store, big)
 
     assert store.counts() == {"night": UnitCounts(todo=1, running=1)}
-    assert settle(store, [ended(unit, "succeeded")]) == [True]
+    assert record(store, [ended(unit, "succeeded")]) == [True]
     store.close()
     store = SqliteStore(tiny_disk / "paceline.db")
     assert store.counts() == {"night": UnitCounts(todo=1, done=1)}
@@ -188,7 +188,7 @@ def drain(path: Path) -> list[str]:
     store = SqliteStore(path, busy_seconds=30.0)
     drained: list[str] = []
     while units := claim(store, 3):
-        assert all(settle(store, [ended(unit, "succeeded") for unit in units]))
+        assert all(record(store, [ended(unit, "succeeded") for unit in units]))
         drained += [unit.id for unit in units]
     store.close()
     return drained

@@ -18,10 +18,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from paceline.core.unit_lifecycle import Ending, Outcome, Policy, UnitState, settle_try
+from paceline.core.unit_lifecycle import AttemptOutcome, Ending, Policy, UnitState, transition_after
 from paceline.errors import PacelineError
 from paceline.events import Event
-from paceline.store import Campaign, Lease, MemoryStore, Settled, SqliteStore, Store, StoredSlot, Unit, UnitSpec
+from paceline.store import Campaign, Lease, MemoryStore, OutcomeRecord, SqliteStore, Store, StoredSlot, Unit, UnitSpec
 from paceline.store.sqlite_import import SPECS_AT_ONCE
 
 START = 1_000.0
@@ -140,7 +140,7 @@ class StoreMachine(RuleBasedStateMachine):
         attempts = [f"{len(self.claims)}-{number}" for number in range(3)]
         claimed = self.both(
             lambda store: store.claim_units(
-                name, account, limit, attempts=attempts, lease_until=self.now + 60.0, now=self.now
+                name, account, limit, attempt_ids=attempts, lease_until=self.now + 60.0, now=self.now
             )
         )
         if isinstance(claimed, list):
@@ -168,18 +168,18 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> None:
         """Of units claimed at any time: the late and the repeated among them must change nothing."""
         units = data.draw(st.lists(st.sampled_from(self.claims[-8:]), min_size=1, max_size=3))
-        outcome = Outcome(ending=ending, reason=reason, resume_at=self.now + wait, opened_window=opened)
+        outcome = AttemptOutcome(ending=ending, reason=reason, resume_at=self.now + wait, opened_window=opened)
         settled = [
-            Settled(
+            OutcomeRecord(
                 unit_id=unit.id,
                 fence=unit.fence,
-                settlement=settle_try(unit.counters, outcome, POLICY, self.now),
+                transition=transition_after(unit.counters, outcome, POLICY, self.now),
                 account=account,
-                session_id=session,
+                conversation_id=session,
             )
             for unit in units
         ]
-        self.both(lambda store: store.settle_units(settled, now=self.now))
+        self.both(lambda store: store.record_outcomes(settled, now=self.now))
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from paceline.core.unit_lifecycle import Ending, Outcome, Policy, settle_try
+from paceline.core.unit_lifecycle import AttemptOutcome, Ending, Policy, transition_after
 from paceline.events import Event
-from paceline.store import Campaign, Lease, MemoryStore, Settled, SqliteStore, Store, StoredSlot, UnitSpec
+from paceline.store import Campaign, Lease, MemoryStore, OutcomeRecord, SqliteStore, Store, StoredSlot, UnitSpec
 
 ENDINGS: tuple[Ending, ...] = ("succeeded", "failed", "parked", "lost", "refused")
 
@@ -80,7 +80,7 @@ def _adding(night: int, batch: int) -> Verb:
 def _claiming(night: int, batch: int) -> Verb:
     attempts = [f"{night}-{number}" for number in range(batch)]
     return lambda store: store.claim_units(
-        _campaign(night), "max-1", batch, attempts=attempts, lease_until=night + 60.0, now=float(night)
+        _campaign(night), "max-1", batch, attempt_ids=attempts, lease_until=night + 60.0, now=float(night)
     )
 
 
@@ -102,20 +102,20 @@ def _leasing(night: int, batch: int) -> Verb:
 def _settling(night: int) -> Verb:
     def settle(store: Store) -> None:
         settled = [
-            Settled(
+            OutcomeRecord(
                 unit_id=unit.id,
                 fence=unit.fence,
-                settlement=settle_try(
+                transition=transition_after(
                     unit.counters,
-                    Outcome(ending=ENDINGS[unit.position % 5], reason="so it went", resume_at=night + 30.0),
+                    AttemptOutcome(ending=ENDINGS[unit.position % 5], reason="so it went", resume_at=night + 30.0),
                     Policy(),
                     float(night),
                 ),
-                session_id="talk" if unit.position % 2 else None,
+                conversation_id="talk" if unit.position % 2 else None,
             )
             for unit in store.running_units()
         ]
-        store.settle_units(settled, now=float(night))
+        store.record_outcomes(settled, now=float(night))
 
     return settle
 

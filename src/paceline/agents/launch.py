@@ -64,14 +64,14 @@ class GatewayAddress(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What one try of a unit is to do. With a `session_id` it goes on with that conversation."""
+    """What one try of a unit is to do. With a `conversation_id` it goes on with that conversation."""
 
     unit_id: str
-    attempt: str
+    attempt_id: str
     prompt: str
     cwd: str
     model: str | None = None
-    session_id: str | None = None
+    conversation_id: str | None = None
     command: tuple[str, ...] = ()
     """The plan's own command line, for an agent whose profile has none."""
 
@@ -99,7 +99,7 @@ def prepare_run(
     gateway_url = None
     if account is not None and account.via_gateway:
         gateway = _served(account, gateway)
-        gateway_url = gateway.of_session(account.name, task.attempt)
+        gateway_url = gateway.of_session(account.name, task.attempt_id)
         env = _through_gateway(profile, account, env, gateway_url, gateway)
     argv, stdin = _fill_command(task) if not profile.start else _fill_profile(profile, task, gateway_url)
     for argument in argv:
@@ -171,7 +171,7 @@ def _environment(
     if account is not None:
         env.update({name: _expand_home(value, base_env) for name, value in account.env.items()})
     env["PACELINE_UNIT"] = task.unit_id
-    env["PACELINE_ATTEMPT"] = task.attempt
+    env["PACELINE_ATTEMPT"] = task.attempt_id
     return env
 
 
@@ -204,7 +204,7 @@ def _fill_profile(profile: AgentProfile, task: Task, gateway_url: str | None) ->
         raise _too_long(f"agent {profile.name!r} takes its prompt only as an argument")
     by_stdin = profile.takes_stdin and (is_long or task.prompt.startswith("-"))
     prompt = None if by_stdin else task.prompt
-    argv = profile.command_line(prompt, model=task.model, session_id=task.session_id, gateway_url=gateway_url)
+    argv = profile.command_line(prompt, model=task.model, conversation_id=task.conversation_id, gateway_url=gateway_url)
     return argv, _encoded(task.prompt) if by_stdin else b""
 
 
@@ -216,7 +216,7 @@ def _fill_command(task: Task) -> tuple[list[str], bytes]:
         "prompt": task.prompt,
         "id": task.unit_id.rpartition("/")[2],
         "model": task.model or "",
-        "session_id": task.session_id or "",
+        "session_id": task.conversation_id or "",
     }
     argv = [_PLACEHOLDER.sub(lambda found: values[found[1]], part) for part in task.command]
     if any("{prompt}" in part for part in task.command):

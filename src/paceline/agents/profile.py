@@ -69,14 +69,14 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         prompt: str | None,
         *,
         model: str | None = None,
-        session_id: str | None = None,
+        conversation_id: str | None = None,
         gateway_url: str | None = None,
     ) -> list[str]:
         """The arguments to run: fresh, or with a session id going on with that conversation.
 
         Without a prompt: those for a prompt that comes by standard input.
         """
-        if session_id is not None and not self.can_resume:
+        if conversation_id is not None and not self.can_resume:
             raise InvalidInput(f"agent {self.name!r} cannot resume a conversation")
         if prompt is None and not self.takes_stdin:
             raise InvalidInput(f"agent {self.name!r} cannot read its prompt from standard input")
@@ -84,11 +84,11 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if gateway_url is not None:
             model_arguments += [_fill(part, url=gateway_url) for part in self.gateway_arguments]
         line: list[str] = []
-        for part in self._template(by_stdin=prompt is None, resumes=session_id is not None):
+        for part in self._template(by_stdin=prompt is None, resumes=conversation_id is not None):
             if part == _MODEL_ARGUMENTS:
                 line += model_arguments
             else:
-                line.append(_fill(part, prompt=prompt or "", session_id=session_id or ""))
+                line.append(_fill(part, prompt=prompt or "", session_id=conversation_id or ""))
         return line
 
     def _template(self, *, by_stdin: bool, resumes: bool) -> tuple[str, ...]:

@@ -44,9 +44,9 @@ def next_state(state: UnitState, step: Step) -> UnitState:
 
 
 class Counters(msgspec.Struct, frozen=True):
-    """What a unit has been through. Only `attempts` are charged; the others are bounded on their own."""
+    """What a unit has been through. Only `failures` are charged; the others are bounded on their own."""
 
-    attempts: int = 0
+    failures: int = 0
     tries: int = 0
     parks: int = 0
     windows_spent: int = 0
@@ -71,7 +71,7 @@ LOST_AGAIN_SECONDS = (5.0, 30.0, 120.0, 600.0)
 TRY_LATER_SECONDS = (60.0, 120.0, 300.0, 600.0)
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class AttemptOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a try ended. `resume_at` is known for a park, and for a refusal that named its wait."""
 
     ending: Ending
@@ -81,7 +81,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     opened_window: bool = False
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
     """The step to store, and the counters after it."""
 
     step: Step
@@ -93,13 +93,13 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
 
 
-def settle_try(counters: Counters, outcome: Outcome, policy: Policy, now: float) -> Settlement:
+def transition_after(counters: Counters, outcome: AttemptOutcome, policy: Policy, now: float) -> Transition:
     """What becomes of a running unit whose try ended so."""
     match outcome.ending:
         case "succeeded":
-            return _settled("succeed", counters, outcome)
+            return _transition("succeed", counters, outcome)
         case "cancelled":
-            return _settled("cancel", counters, outcome)
+            return _transition("cancel", counters, outcome)
         case "failed":
             return _after_failure(counters, outcome, policy, now)
         case "parked":
@@ -107,56 +107,56 @@ def settle_try(counters: Counters, outcome: Outcome, policy: Policy, now: float)
         case "lost":
             return _after_loss(counters, outcome, policy, now)
         case "account_stopped":
-            return _settled("requeue", counters, outcome)
+            return _transition("requeue", counters, outcome)
         case "refused" | "try_later":
             return _after_refusal(counters, outcome, policy, now)
 
 
-def _after_failure(counters: Counters, outcome: Outcome, policy: Policy, now: float) -> Settlement:
-    counters = msgspec.structs.replace(counters, attempts=counters.attempts + 1, refusals=0)
-    if counters.attempts >= policy.max_attempts:
-        return _settled("quarantine", counters, outcome)
-    return _settled("requeue", counters, outcome, resume_at=now + _backoff(FAILED_SECONDS, counters.attempts))
+def _after_failure(counters: Counters, outcome: AttemptOutcome, policy: Policy, now: float) -> Transition:
+    counters = msgspec.structs.replace(counters, failures=counters.failures + 1, refusals=0)
+    if counters.failures >= policy.max_attempts:
+        return _transition("quarantine", counters, outcome)
+    return _transition("requeue", counters, outcome, resume_at=now + _backoff(FAILED_SECONDS, counters.failures))
 
 
-def _after_park(counters: Counters, outcome: Outcome, policy: Policy) -> Settlement:
+def _after_park(counters: Counters, outcome: AttemptOutcome, policy: Policy) -> Transition:
     """A unit that spends fresh windows by itself would park for ever; five are enough."""
     spent = counters.windows_spent + 1 if outcome.opened_window else counters.windows_spent
     counters = msgspec.structs.replace(counters, parks=counters.parks + 1, windows_spent=spent)
     if spent >= policy.max_windows_spent:
-        return _settled("hold", counters, outcome, f"has spent {spent} fresh windows by itself: {outcome.reason}")
-    return _settled("requeue", counters, outcome)
+        return _transition("hold", counters, outcome, f"has spent {spent} fresh windows by itself: {outcome.reason}")
+    return _transition("requeue", counters, outcome)
 
 
-def _after_loss(counters: Counters, outcome: Outcome, policy: Policy, now: float) -> Settlement:
+def _after_loss(counters: Counters, outcome: AttemptOutcome, policy: Policy, now: float) -> Transition:
     """The first goes on at once: an engine or a host went. One after another is trouble that needs time."""
     counters = msgspec.structs.replace(counters, losses=counters.losses + 1)
     if counters.losses >= policy.max_losses:
-        return _settled("hold", counters, outcome, f"lost {counters.losses} times: {outcome.reason}")
+        return _transition("hold", counters, outcome, f"lost {counters.losses} times: {outcome.reason}")
     if counters.losses == 1:
-        return _settled("requeue", counters, outcome)
-    return _settled("requeue", counters, outcome, resume_at=now + _backoff(LOST_AGAIN_SECONDS, counters.losses - 1))
+        return _transition("requeue", counters, outcome)
+    return _transition("requeue", counters, outcome, resume_at=now + _backoff(LOST_AGAIN_SECONDS, counters.losses - 1))
 
 
-def _after_refusal(counters: Counters, outcome: Outcome, policy: Policy, now: float) -> Settlement:
+def _after_refusal(counters: Counters, outcome: AttemptOutcome, policy: Policy, now: float) -> Transition:
     """Free of charge is not free of backoff."""
     counters = msgspec.structs.replace(counters, refusals=counters.refusals + 1)
     if counters.refusals >= policy.max_refusals:
-        return _settled("hold", counters, outcome, f"refused {counters.refusals} times: {outcome.reason}")
+        return _transition("hold", counters, outcome, f"refused {counters.refusals} times: {outcome.reason}")
     steps = TRY_LATER_SECONDS if outcome.ending == "try_later" else REFUSED_SECONDS
     wait_until = now + _backoff(steps, counters.refusals)
-    return _settled("requeue", counters, outcome, resume_at=max(wait_until, outcome.resume_at or 0.0))
+    return _transition("requeue", counters, outcome, resume_at=max(wait_until, outcome.resume_at or 0.0))
 
 
 def _backoff(steps: tuple[float, ...], nth: int) -> float:
     return steps[min(nth, len(steps)) - 1]
 
 
-def _settled(
-    step: Step, counters: Counters, outcome: Outcome, reason: str | None = None, resume_at: float | None = None
-) -> Settlement:
+def _transition(
+    step: Step, counters: Counters, outcome: AttemptOutcome, reason: str | None = None, resume_at: float | None = None
+) -> Transition:
     is_requeued = step == "requeue"
-    return Settlement(
+    return Transition(
         step=step,
         state=next_state("running", step),
         ending=outcome.ending,

@@ -14,7 +14,7 @@ from paceline.core import Governor, ScopeStatus, WindowStatus
 from paceline.core.gates.window_budget import Pace
 from paceline.engine.dispatcher import Lines
 from paceline.engine.session import LiveSession
-from paceline.store import Campaign, Settled, Store, Unit, UnitCounts
+from paceline.store import Campaign, OutcomeRecord, Store, Unit, UnitCounts
 
 MARGIN = 1.2
 """Tries differ in length, and some are repeated."""
@@ -52,13 +52,15 @@ class Deadlines:
         self._unfinished: dict[str, float] = {}
         self._paced: set[str] = set()
 
-    def on_tries(self, ended: Iterable[tuple[LiveSession, Settled]], campaigns: Iterable[Campaign], now: float) -> None:
+    def on_attempts(
+        self, ended: Iterable[tuple[LiveSession, OutcomeRecord]], campaigns: Iterable[Campaign], now: float
+    ) -> None:
         """Before their slots are given on: at the pace that they teach."""
         for session, record in ended:
-            self.on_try(session.campaign, session.unit, now, is_done=record.settlement.step == "succeed")
+            self.on_attempt(session.campaign, session.unit, now, is_done=record.transition.step == "succeed")
         self.set_paces(campaigns, now)
 
-    def on_try(self, campaign: Campaign, unit: Unit, now: float, *, is_done: bool) -> None:
+    def on_attempt(self, campaign: Campaign, unit: Unit, now: float, *, is_done: bool) -> None:
         """A try has ended. What the unit took is known once it is done."""
         if campaign.deadline is None:
             return

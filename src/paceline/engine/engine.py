@@ -1,7 +1,7 @@
 """The engine: one loop, one heartbeat. Each pass reads, settles, asks the Governor, claims and launches.
 
 Everything is stored before it is acted on: a claim before its launch, a closed window before its session is
-ended, a settlement before its slot is given on. A pass that fails is told, and the next one runs.
+ended, a transition before its slot is given on. A pass that fails is told, and the next one runs.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from paceline.agents.launch import Account
 from paceline.clock import Clock
 from paceline.core import Deferred, Governor, Granted, Ticket
 from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Signal
-from paceline.core.unit_lifecycle import Outcome
+from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.core.values.verdicts import Effect
 from paceline.engine import command_log as control
 from paceline.engine.attempt_outcome import Parking, accounts_within
@@ -37,7 +37,7 @@ from paceline.executors import Executor, Handle
 from paceline.limiter import Limiter
 from paceline.limiter.usage_polling import UsageSource
 from paceline.metrics import Measures
-from paceline.store import Campaign, Settled, Store, Unit
+from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
 log = logging.getLogger("paceline.engine")
 
@@ -235,25 +235,25 @@ class Engine:
 
     def _recover(self, now: float) -> None:
         """What still runs is adopted at once, what ended is collected, what is nobody's is ended."""
-        never_began: list[Settled] = []
+        never_began: list[OutcomeRecord] = []
         for unit in self.store.running_units():
             if unit.id in self._live:
                 continue
-            handle = self._executor.adopt(unit.attempt) if unit.attempt is not None else None
+            handle = self._executor.adopt(unit.attempt_id) if unit.attempt_id is not None else None
             campaign = self._campaigns.get(unit.campaign)
             if handle is None or campaign is None:
-                lost = Outcome(ending="lost", reason="the engine went before the session began")
+                lost = AttemptOutcome(ending="lost", reason="the engine went before the session began")
                 never_began.append(self._settling.settled(unit, lost, now))
             else:
                 self._adopt(unit, campaign, handle, now)
         self._store_settled(never_began, now)
-        for stray in self._executor.sweep([session.handle.attempt for session in self._live.values()]):
-            log.warning("%s %s, which was nobody's", stray.action, stray.attempt)
+        for stray in self._executor.sweep([session.handle.attempt_id for session in self._live.values()]):
+            log.warning("%s %s, which was nobody's", stray.action, stray.attempt_id)
 
     def _adopt(self, unit: Unit, campaign: Campaign, handle: Handle, now: float) -> None:
         account = self.settings.accounts.get(unit.account or "")
         scopes = self._lines.scopes(campaign, account)
-        ticket = Ticket(handle.attempt, scopes, group=campaign.name, priority=campaign.priority, leased=False)
+        ticket = Ticket(handle.attempt_id, scopes, group=campaign.name, priority=campaign.priority, leased=False)
         self.governor.adopt(ticket, now=now)
         session = self._session(unit, campaign, account, ticket, handle)
         self._live[unit.id] = session
@@ -292,7 +292,7 @@ class Engine:
             raise EngineBusy("another engine has taken the lead of this home")
         fences = {unit_id: session.unit.fence for unit_id, session in self._live.items()}
         for unit_id in self.store.renew_units(fences, lease_until=until) if fences else ():
-            self._live[unit_id].ending = Outcome(ending="cancelled", reason="cancelled")
+            self._live[unit_id].ending = AttemptOutcome(ending="cancelled", reason="cancelled")
         self._renewed_at = now
 
     # -- what runs ---------------------------------------------------------------------------
@@ -339,7 +339,7 @@ class Engine:
         self._has_learnt = True
 
     def _settle_ended(self, now: float) -> None:
-        settled: list[tuple[LiveSession, Settled]] = []
+        settled: list[tuple[LiveSession, OutcomeRecord]] = []
         for session in self._live.values():
             if (state := session.handle.state()).is_over:
                 outcome, signals = session.conclude(state, now)
@@ -350,15 +350,15 @@ class Engine:
             self._hear_governor(now)  # that a window has closed is told before what became of its units
             self._save(now)
         self._store_settled([record for _, record in settled], now)
-        self._deadlines.on_tries(settled, self._campaigns.values(), now)
+        self._deadlines.on_attempts(settled, self._campaigns.values(), now)
         for session, record in settled:
-            self._executor.settle(session.handle)
+            self._executor.archive(session.handle)
             del self._live[session.unit.id]
-            has_worked = record.settlement.step in ("succeed", "quarantine")
+            has_worked = record.transition.step in ("succeed", "quarantine")
             give_up = self.governor.release if has_worked else self.governor.abandon
             give_up(session.ticket.id, now=now)
 
-    def _report_unsaid(self, session: LiveSession, outcome: Outcome, now: float) -> None:
+    def _report_unsaid(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> None:
         """Some agents give up without a word that names the limit: then how they ended is all there is to tell.
 
         Untold, the next unit would run into the same wall at once.
@@ -369,9 +369,9 @@ class Engine:
         elif outcome.ending == "account_stopped":
             self._report(session, BillingStop(detail=outcome.reason), now)
 
-    def _store_settled(self, records: list[Settled], now: float) -> None:
+    def _store_settled(self, records: list[OutcomeRecord], now: float) -> None:
         if records:
-            for record, is_stored in zip(records, self.store.settle_units(records, now=now), strict=True):
+            for record, is_stored in zip(records, self.store.record_outcomes(records, now=now), strict=True):
                 if is_stored:
                     self._news.append(unit_event(record, now))
 
@@ -430,9 +430,9 @@ class Engine:
         """Claim and lease in one transaction, then launch; a ticket without a unit is given back."""
         until, count = now + self.settings.lease, len(ticket_ids)
         units = self.store.claim_units(
-            line.campaign.name, line.account_name, count, attempts=ticket_ids, lease_until=until, now=now
+            line.campaign.name, line.account_name, count, attempt_ids=ticket_ids, lease_until=until, now=now
         )
-        not_started: list[Settled] = []
+        not_started: list[OutcomeRecord] = []
         for ticket_id, unit in zip(ticket_ids, units, strict=False):
             self._lines.take(ticket_id)
             trouble = self._launch(unit, line, ticket_id, now)
@@ -443,16 +443,16 @@ class Engine:
             self._lines.give_back(ticket_id, now)
         self._store_settled(not_started, now)
 
-    def _launch(self, unit: Unit, line: Line, ticket_id: str, now: float) -> Outcome | None:
+    def _launch(self, unit: Unit, line: Line, ticket_id: str, now: float) -> AttemptOutcome | None:
         """Start the session, or say what kept it from starting."""
         try:
             profile = self._agents(line.campaign.agent)
             order = launch_order(unit, line.campaign, line.account, profile, self._environ, self.settings.gateway)
             handle = self._executor.start(msgspec.structs.replace(order, stall=self.settings.stall))
         except InvalidInput as error:
-            return Outcome(ending="failed", reason=str(error))
+            return AttemptOutcome(ending="failed", reason=str(error))
         except (PacelineError, OSError) as error:
-            return Outcome(ending="lost", reason=str(error))
+            return AttemptOutcome(ending="lost", reason=str(error))
         ticket = Ticket(ticket_id, line.scopes, group=line.campaign.name, leased=False)
         session = self._session(unit, line.campaign, line.account, ticket, handle)
         self._note_neighbours(session)

@@ -17,20 +17,20 @@ def launch_order(
     gateway: GatewayAddress | None,
 ) -> Launch:
     """A conversation that had begun is resumed where the agent can; `InvalidInput` if nothing can be run."""
-    assert unit.attempt is not None
-    session_id = unit.session_id if profile.can_resume else None
+    assert unit.attempt_id is not None
+    conversation_id = unit.conversation_id if profile.can_resume else None
     task = Task(
         unit_id=unit.id,
-        attempt=unit.attempt,
-        prompt=unit.spec.prompt if session_id is None else profile.resume_prompt,
+        attempt_id=unit.attempt_id,
+        prompt=unit.spec.prompt if conversation_id is None else profile.resume_prompt,
         cwd=unit.spec.cwd,
         model=campaign.model,
-        session_id=session_id,
+        conversation_id=conversation_id,
         command=campaign.command,
     )
     run = prepare_run(profile, task, account, environ, gateway)
     return Launch(
-        attempt=unit.attempt,
+        attempt_id=unit.attempt_id,
         argv=run.argv,
         env=run.env,
         cwd=run.cwd,

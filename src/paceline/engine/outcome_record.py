@@ -5,12 +5,12 @@ Here: values. Never here: the store itself.
 
 import msgspec
 
-from paceline.core.unit_lifecycle import Outcome, settle_try
+from paceline.core.unit_lifecycle import AttemptOutcome, transition_after
 from paceline.engine.attempt_outcome import Parking
 from paceline.engine.dispatcher import NO_ACCOUNT, Lines
 from paceline.engine.session import LiveSession
 from paceline.engine.settings import EngineSettings
-from paceline.store import Settled, Unit
+from paceline.store import OutcomeRecord, Unit
 
 
 class Settling:
@@ -21,26 +21,32 @@ class Settling:
         self._lines = lines
         self._parking = parking
 
-    def settled(self, unit: Unit, outcome: Outcome, now: float, max_attempts: int | None = None) -> Settled:
+    def settled(
+        self, unit: Unit, outcome: AttemptOutcome, now: float, max_attempts: int | None = None
+    ) -> OutcomeRecord:
         policy = self._settings.policy
         if max_attempts is not None:
             policy = msgspec.structs.replace(policy, max_attempts=max_attempts)
-        settlement = settle_try(unit.counters, outcome, policy, now)
-        account = unit.account if unit.session_id is not None else None
-        return Settled(
-            unit_id=unit.id, fence=unit.fence, settlement=settlement, account=account, session_id=unit.session_id
+        transition = transition_after(unit.counters, outcome, policy, now)
+        account = unit.account if unit.conversation_id is not None else None
+        return OutcomeRecord(
+            unit_id=unit.id,
+            fence=unit.fence,
+            transition=transition,
+            account=account,
+            conversation_id=unit.conversation_id,
         )
 
-    def settled_session(self, session: LiveSession, outcome: Outcome, now: float) -> Settled:
+    def settled_session(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> OutcomeRecord:
         if outcome.ending == "parked":
             outcome = self._parked(session, outcome, now)
         # After a real failure the work begins afresh: what went wrong may lie in the conversation.
         conversation = None if outcome.ending == "failed" else session.conversation
         account = session.account.name if session.account is not None and conversation is not None else None
         record = self.settled(session.unit, outcome, now, session.campaign.max_attempts)
-        return msgspec.structs.replace(record, account=account, session_id=conversation)
+        return msgspec.structs.replace(record, account=account, conversation_id=conversation)
 
-    def _parked(self, session: LiveSession, outcome: Outcome, now: float) -> Outcome:
+    def _parked(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> AttemptOutcome:
         """Until its windows open; a unit that has not begun may go to the first account that opens."""
         account = session.account.name if session.account is not None else NO_ACCOUNT
         opens_at = self._parking.resume_at(account, session.ticket.scopes, now) or outcome.resume_at

@@ -21,7 +21,7 @@ from paceline.core.signals import (
     Signal,
     Succeeded,
 )
-from paceline.core.unit_lifecycle import Ending, Outcome
+from paceline.core.unit_lifecycle import AttemptOutcome, Ending
 from paceline.detect import StreamReader
 from paceline.executors import Handle, SessionState
 from paceline.store import Campaign, Unit
@@ -56,7 +56,7 @@ class LiveSession:
         self.ticket = ticket
         self.handle = handle
         self.reader = StreamReader(profile.provider, tz=tz)
-        self.ending: Outcome | None = None
+        self.ending: AttemptOutcome | None = None
         self.has_answered = False
         self.stop_asked_at: float | None = None
         self.is_alone_in_fresh_window = False
@@ -89,7 +89,7 @@ class LiveSession:
         """What can be resumed: a conversation that had really begun, in this try or in one before."""
         if not self.profile.can_resume:
             return None
-        return self.reader.session_id if self.has_answered and self.reader.session_id else self.unit.session_id
+        return self.reader.session_id if self.has_answered and self.reader.session_id else self.unit.conversation_id
 
     def read(self, now: float) -> list[Signal]:
         """What its new output says."""
@@ -165,11 +165,11 @@ class LiveSession:
     def _end(self, ending: Ending, reason: str, resume_at: float | None = None) -> None:
         """The first reason counts, but a spent window outranks a refusal."""
         if self.ending is None or (self.ending.ending == "refused" and ending == "parked"):
-            self.ending = Outcome(ending=ending, reason=reason, resume_at=resume_at)
+            self.ending = AttemptOutcome(ending=ending, reason=reason, resume_at=resume_at)
 
     # -- when it is over ---------------------------------------------------------------------
 
-    def conclude(self, state: SessionState, now: float) -> tuple[Outcome, list[Signal]]:
+    def conclude(self, state: SessionState, now: float) -> tuple[AttemptOutcome, list[Signal]]:
         """How the try ended, and what its last words said."""
         signals = self.read(now)
         signals += self._signed(self.reader.close(exit_code=state.shell_code, seen_at=now))
@@ -181,49 +181,49 @@ class LiveSession:
         outcome = ending or self._by_process(state) or self._by_its_own_account(state, now)
         return msgspec.structs.replace(outcome, exit_code=state.shell_code), signals
 
-    def _by_process(self, state: SessionState) -> Outcome | None:
+    def _by_process(self, state: SessionState) -> AttemptOutcome | None:
         """Ends that say nothing about the work, or all there is to say."""
         if state.phase == "not_started":
-            return Outcome(ending="failed", reason=state.message or "the agent could not be started")
+            return AttemptOutcome(ending="failed", reason=state.message or "the agent could not be started")
         if state.phase == "lost" or state.cause in ("terminated", "stopped"):
-            return Outcome(ending="lost", reason=state.message or "the session was ended from outside")
+            return AttemptOutcome(ending="lost", reason=state.message or "the session was ended from outside")
         if state.cause == "timed_out":
-            return Outcome(ending="failed", reason=f"took longer than its {self.campaign.timeout or 0:g} s")
+            return AttemptOutcome(ending="failed", reason=f"took longer than its {self.campaign.timeout or 0:g} s")
         if state.cause == "stalled":
-            return Outcome(ending="failed", reason="stalled: no output and no CPU time")
+            return AttemptOutcome(ending="failed", reason="stalled: no output and no CPU time")
         if state.exit_code == TRY_LATER_EXIT_CODE:
-            return Outcome(ending="try_later", reason="asked to be tried later (exit code 75)")
+            return AttemptOutcome(ending="try_later", reason="asked to be tried later (exit code 75)")
         return None
 
-    def _by_its_own_account(self, state: SessionState, now: float) -> Outcome:
+    def _by_its_own_account(self, state: SessionState, now: float) -> AttemptOutcome:
         match self.reader.outcome:
             case "success":
                 return self._checked_success()
             case "quota_window":
-                return Outcome(ending="parked", reason="the quota window is spent")
+                return AttemptOutcome(ending="parked", reason="the quota window is spent")
             case "rate_limit" | "overloaded" as refused:
                 wait = self._last_wait if self._last_wait is not None else UNKNOWN_WAIT_SECONDS
-                return Outcome(ending="refused", reason=refused.replace("_", " "), resume_at=now + wait)
+                return AttemptOutcome(ending="refused", reason=refused.replace("_", " "), resume_at=now + wait)
             case "billing" | "auth" as refused if self.has_payer:
-                return Outcome(ending="account_stopped", reason=f"the account was refused ({refused})")
+                return AttemptOutcome(ending="account_stopped", reason=f"the account was refused ({refused})")
             case "interrupted":
-                return Outcome(ending="lost", reason="interrupted from outside")
-        return Outcome(ending="failed", reason=self._failure(state))
+                return AttemptOutcome(ending="lost", reason="interrupted from outside")
+        return AttemptOutcome(ending="failed", reason=self._failure(state))
 
-    def _checked_success(self) -> Outcome:
+    def _checked_success(self) -> AttemptOutcome:
         """Done only when the output that the plan names was written by this try."""
         output = self.unit.spec.output
         if output is None:
-            return Outcome(ending="succeeded", reason="done")
+            return AttemptOutcome(ending="succeeded", reason="done")
         try:
             written = (Path(self.unit.spec.cwd) / output).stat()
         except OSError:
-            return Outcome(ending="failed", reason=f"ended well, but {output} was not written")
+            return AttemptOutcome(ending="failed", reason=f"ended well, but {output} was not written")
         if not written.st_size:
-            return Outcome(ending="failed", reason=f"ended well, but {output} is empty")
+            return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is empty")
         if written.st_mtime < (self.unit.started_at or 0.0) - CLOCK_SLACK_SECONDS:
-            return Outcome(ending="failed", reason=f"ended well, but {output} is older than this try")
-        return Outcome(ending="succeeded", reason="done")
+            return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is older than this try")
+        return AttemptOutcome(ending="succeeded", reason="done")
 
     def _failure(self, state: SessionState) -> str:
         how = f"signal {state.signal}" if state.signal is not None else f"exit code {state.exit_code}"

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Callable
 
 from paceline.core import Deferred
-from paceline.core.unit_lifecycle import Settlement
+from paceline.core.unit_lifecycle import Transition
 from paceline.events import Event
-from paceline.store import Settled, Unit
+from paceline.store import OutcomeRecord, Unit
 
 log = logging.getLogger("paceline.engine")
 
@@ -45,23 +45,23 @@ def gist_of(reason: Deferred) -> Gist:
 def start_event(unit: Unit, scope: str, now: float) -> Event:
     """A try begins, at the very time that is stored with its unit."""
     name = "unit.resumed" if unit.counters.parks else "unit.started"
-    return Event(name, now, scope, unit.id, {"attempt": unit.attempt, "session_id": unit.session_id})
+    return Event(name, now, scope, unit.id, {"attempt": unit.attempt_id, "session_id": unit.conversation_id})
 
 
-def unit_event(record: Settled, now: float) -> Event:
+def unit_event(record: OutcomeRecord, now: float) -> Event:
     """The event for people and pages."""
-    settlement = record.settlement
+    transition = record.transition
     fields: dict[str, object] = {
-        "reason": settlement.reason,
-        "resume_at": settlement.resume_at,
-        "exit_code": settlement.exit_code,
-        "attempts": settlement.counters.attempts,
+        "reason": transition.reason,
+        "resume_at": transition.resume_at,
+        "exit_code": transition.exit_code,
+        "attempts": transition.counters.failures,
     }
-    return Event(_event_name(settlement), now, None, record.unit_id, fields)
+    return Event(_event_name(transition), now, None, record.unit_id, fields)
 
 
-def _event_name(settlement: Settlement) -> str:
-    match settlement.step:
+def _event_name(transition: Transition) -> str:
+    match transition.step:
         case "succeed":
             return "unit.done"
         case "quarantine":
@@ -70,7 +70,7 @@ def _event_name(settlement: Settlement) -> str:
             return "unit.held"
         case "cancel":
             return "unit.cancelled"
-    if settlement.ending == "failed":
+    if transition.ending == "failed":
         return "unit.failed"
-    waits_for_a_window = settlement.ending == "parked" and settlement.resume_at is not None
+    waits_for_a_window = transition.ending == "parked" and transition.resume_at is not None
     return "unit.parked" if waits_for_a_window else "unit.requeued"

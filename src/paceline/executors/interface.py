@@ -29,7 +29,7 @@ DEFAULT_GRACE_SECONDS = 10.0
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """One session to start. The attempt's name is used once, ever."""
 
-    attempt: str
+    attempt_id: str
     argv: tuple[str, ...]
     env: dict[str, str]
     cwd: str
@@ -72,7 +72,7 @@ class Handle(Protocol):
     """One session, live or over."""
 
     @property
-    def attempt(self) -> str: ...
+    def attempt_id(self) -> str: ...
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -91,7 +91,7 @@ class Handle(Protocol):
 class Stray(msgspec.Struct, frozen=True, kw_only=True):
     """Something that ran and was nobody's, and what was done about it."""
 
-    attempt: str
+    attempt_id: str
     pids: tuple[int, ...]
     action: Literal["stopped", "killed"]
 
@@ -105,7 +105,7 @@ class Executor(Protocol):
         `AttemptInUse` if the attempt was started before; `SpoolError` if nothing can be written.
         """
 
-    def adopt(self, attempt: str) -> Handle | None:
+    def adopt(self, attempt_id: str) -> Handle | None:
         """The session of this attempt, live or over, whoever started it. None: it never began."""
 
     def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
@@ -120,7 +120,7 @@ class Executor(Protocol):
     def sweep(self, keep: Collection[str]) -> list[Stray]:
         """Stops live sessions of attempts not in `keep`, and kills what dead supervisors left behind."""
 
-    def settle(self, handle: Handle, *, keep_output: bool = True) -> None:
+    def archive(self, handle: Handle, *, keep_output: bool = True) -> None:
         """The engine has stored the result: the attempt leaves the ones to look after at a restart."""
 
     def close(self) -> None:

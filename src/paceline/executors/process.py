@@ -42,8 +42,8 @@ class ProcessHandle:
 
     channels: tuple[Channel, ...] = ("stdout", "stderr")
 
-    def __init__(self, attempt: str, folder: str, child_pid: int | None = None) -> None:
-        self.attempt = attempt
+    def __init__(self, attempt_id: str, folder: str, child_pid: int | None = None) -> None:
+        self.attempt_id = attempt_id
         self.folder = folder
         self.killed: tuple[int, ...] = ()
         self._readers = {channel: OutputReader(folder, channel) for channel in self.channels}
@@ -149,23 +149,23 @@ class ProcessExecutor:
     def start(self, launch: Launch) -> ProcessHandle:
         """Starts a session, in about a millisecond; the agent itself starts while the caller goes on."""
         _check(launch)
-        folder = self.spool.create(launch.attempt)
+        folder = self.spool.create(launch.attempt_id)
         try:
             pid = self._start_supervisor(launch, folder)
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise SpoolError(f"cannot write to the spool {folder}: {error.strerror}") from error
-        return self._take_up(self.handle_type(folder)(launch.attempt, folder, pid))
+        return self._take_up(self.handle_type(folder)(launch.attempt_id, folder, pid))
 
-    def adopt(self, attempt: str) -> ProcessHandle | None:
+    def adopt(self, attempt_id: str) -> ProcessHandle | None:
         """The session of this attempt, if it was ever begun."""
-        known = self._handles.get(attempt)
+        known = self._handles.get(attempt_id)
         if known is not None:
             return known
-        folder = self.spool.folder(attempt)
+        folder = self.spool.folder(attempt_id)
         if folder is None:
             return None
-        handle = self.handle_type(folder)(attempt, folder)
+        handle = self.handle_type(folder)(attempt_id, folder)
         return handle if handle.state().is_over else self._take_up(handle)
 
     def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
@@ -201,26 +201,26 @@ class ProcessExecutor:
     def sweep(self, keep: Collection[str]) -> list[Stray]:
         """Ends what is nobody's, and settles what has ended and was nobody's."""
         strays = []
-        for attempt in self.spool.unsettled():
-            if attempt in keep or attempt in self._handles:
+        for attempt_id in self.spool.unarchived():
+            if attempt_id in keep or attempt_id in self._handles:
                 continue
-            handle = self.adopt(attempt)
+            handle = self.adopt(attempt_id)
             if handle is None:
                 continue
             state = handle.state()
             if not state.is_over:
-                self._strays.add(attempt)
+                self._strays.add(attempt_id)
                 handle.request_stop(DEFAULT_GRACE_SECONDS)
-                strays.append(Stray(attempt=attempt, pids=_pids(state), action="stopped"))
+                strays.append(Stray(attempt_id=attempt_id, pids=_pids(state), action="stopped"))
                 continue
             if handle.killed:
-                strays.append(Stray(attempt=attempt, pids=handle.killed, action="killed"))
-            self.settle(handle)
+                strays.append(Stray(attempt_id=attempt_id, pids=handle.killed, action="killed"))
+            self.archive(handle)
         return strays
 
-    def settle(self, handle: Handle, *, keep_output: bool = True) -> None:
+    def archive(self, handle: Handle, *, keep_output: bool = True) -> None:
         """Moves the attempt out of the way of the next restart."""
-        self.spool.settle(handle.attempt, keep_output=keep_output)
+        self.spool.archive(handle.attempt_id, keep_output=keep_output)
 
     def close(self) -> None:
         """Lets go of all sessions; they go on."""
@@ -264,7 +264,7 @@ class ProcessExecutor:
             os.close(lock)
 
     def _take_up(self, handle: ProcessHandle) -> ProcessHandle:
-        self._handles[handle.attempt] = handle
+        self._handles[handle.attempt_id] = handle
         self._watch(handle)
         return handle
 
@@ -282,12 +282,12 @@ class ProcessExecutor:
     def _forget(self, handle: ProcessHandle) -> bool:
         """Done with a session that is over; whether it was nobody's, so that nobody has to hear of it."""
         handle.state()
-        self._watched.pop(self._handles.pop(handle.attempt).pidfd or -1, None)
+        self._watched.pop(self._handles.pop(handle.attempt_id).pidfd or -1, None)
         handle.let_go()  # closing it takes it out of the epoll
-        if handle.attempt not in self._strays:
+        if handle.attempt_id not in self._strays:
             return False
-        self._strays.discard(handle.attempt)
-        self.settle(handle)
+        self._strays.discard(handle.attempt_id)
+        self.archive(handle)
         return True
 
 
@@ -326,7 +326,7 @@ def _check(launch: Launch) -> None:
 
 def _own(handle: Handle) -> ProcessHandle:
     if not isinstance(handle, ProcessHandle):
-        raise ExecutorError(f"attempt {handle.attempt} is not a session of this executor")
+        raise ExecutorError(f"attempt {handle.attempt_id} is not a session of this executor")
     return handle
 
 

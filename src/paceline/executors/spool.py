@@ -27,7 +27,7 @@ from paceline.executors.spool_writer import SEGMENT_BYTES, STATUS
 
 PIECE_BYTES = 1 << 20
 _ATTEMPT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
-_SETTLED = ".settled"
+_ARCHIVE = ".settled"
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,55 +60,55 @@ class Spool:
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
         try:
-            os.makedirs(os.path.join(self.root, _SETTLED), mode=0o700, exist_ok=True)
+            os.makedirs(os.path.join(self.root, _ARCHIVE), mode=0o700, exist_ok=True)
         except OSError as error:
             raise SpoolError(f"cannot make the spool folder {self.root}: {error.strerror}") from error
 
-    def create(self, attempt: str) -> str:
+    def create(self, attempt_id: str) -> str:
         """A new folder for an attempt that has never been started."""
-        if not _ATTEMPT.fullmatch(attempt):
-            raise InvalidInput(f"not a name for an attempt: {attempt!r}; letters, digits, '.', '_' and '-' will do")
-        folder = os.path.join(self.root, attempt)
+        if not _ATTEMPT.fullmatch(attempt_id):
+            raise InvalidInput(f"not a name for an attempt: {attempt_id!r}; letters, digits, '.', '_' and '-' will do")
+        folder = os.path.join(self.root, attempt_id)
         try:
-            if os.path.lexists(self._settled(attempt)):
+            if os.path.lexists(self._archived(attempt_id)):
                 raise FileExistsError
             os.mkdir(folder, 0o700)
         except FileExistsError:
             how = "is running" if is_locked(folder) else "has been started before"
-            raise AttemptInUse(f"attempt {attempt} {how}") from None
+            raise AttemptInUse(f"attempt {attempt_id} {how}") from None
         except OSError as error:
             raise SpoolError(f"cannot write to the spool {self.root}: {error.strerror}") from error
         return folder
 
-    def folder(self, attempt: str) -> str | None:
+    def folder(self, attempt_id: str) -> str | None:
         """Where the attempt is, settled or not; None if there is no such attempt."""
-        for folder in (os.path.join(self.root, attempt), self._settled(attempt)):
-            if _ATTEMPT.fullmatch(attempt) and os.path.isdir(folder):
+        for folder in (os.path.join(self.root, attempt_id), self._archived(attempt_id)):
+            if _ATTEMPT.fullmatch(attempt_id) and os.path.isdir(folder):
                 return folder
         return None
 
-    def unsettled(self) -> list[str]:
+    def unarchived(self) -> list[str]:
         """The attempts whose result has not been stored."""
         return sorted(name for name in os.listdir(self.root) if _ATTEMPT.fullmatch(name))
 
-    def settle(self, attempt: str, *, keep_output: bool) -> None:
+    def archive(self, attempt_id: str, *, keep_output: bool) -> None:
         """Moves the attempt away from those to look after; does nothing the second time."""
-        folder = os.path.join(self.root, attempt)
+        folder = os.path.join(self.root, attempt_id)
         if not keep_output:
             shutil.rmtree(folder, ignore_errors=True)
         elif os.path.isdir(folder):
-            os.rename(folder, self._settled(attempt))
+            os.rename(folder, self._archived(attempt_id))
 
     def prune(self, *, older_than: float) -> int:
         """Deletes settled attempts that ended before this wall time; how many."""
-        with os.scandir(os.path.join(self.root, _SETTLED)) as entries:
+        with os.scandir(os.path.join(self.root, _ARCHIVE)) as entries:
             old = [entry.path for entry in entries if entry.stat().st_mtime < older_than]
         for path in old:
             shutil.rmtree(path, ignore_errors=True)
         return len(old)
 
-    def _settled(self, attempt: str) -> str:
-        return os.path.join(self.root, _SETTLED, attempt)
+    def _archived(self, attempt_id: str) -> str:
+        return os.path.join(self.root, _ARCHIVE, attempt_id)
 
 
 class OutputReader:

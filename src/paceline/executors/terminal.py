@@ -25,8 +25,8 @@ class TerminalHandle(ProcessHandle):
 
     channels: tuple[Channel, ...] = ("screen",)
 
-    def __init__(self, attempt: str, folder: str, child_pid: int | None = None) -> None:
-        super().__init__(attempt, folder, child_pid)
+    def __init__(self, attempt_id: str, folder: str, child_pid: int | None = None) -> None:
+        super().__init__(attempt_id, folder, child_pid)
         self._drawing: BoundedScreen | None = None
         self._to_draw = OutputReader(folder, "screen")
 

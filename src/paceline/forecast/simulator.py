@@ -188,7 +188,7 @@ class _Sessions(ScriptedExecutor):
 
     def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
         """The engine ends it, for a reserve or because another was refused."""
-        self._keep(handle.attempt)
+        self._keep(handle.attempt_id)
         super().stop(handle, grace)
 
     def still_to_do(self) -> float:
@@ -265,15 +265,15 @@ class Simulation:
     def _script(self, launch: Launch) -> Run:
         unit = self._store.unit(launch.env["PACELINE_UNIT"])
         assert unit is not None
-        session, seconds = unit.session_id or unit.id, self._sessions.left[unit.id]
+        session, seconds = unit.conversation_id or unit.id, self._sessions.left[unit.id]
         says = claude_says.init(session)
         account = self._accounts.get(unit.account or "")
         if account is not None:
-            told, may_go_on = account.start(launch.attempt, seconds, session)
+            told, may_go_on = account.start(launch.attempt_id, seconds, session)
             says += told
             if not may_go_on:
                 return Run(stdout=says, exit_code=1, seconds=1.0)
-        self._sessions.begin(launch.attempt, unit.id, account)
+        self._sessions.begin(launch.attempt_id, unit.id, account)
         says += claude_says.answer(session)
         return Run(stdout=says, later=((seconds, claude_says.done(session)),), seconds=seconds)
 

@@ -120,7 +120,7 @@ def _launch_troubles(
     for unit in units:
         task = Task(
             unit_id=f"{campaign.name}/{unit.id}",
-            attempt="check",
+            attempt_id="check",
             prompt=unit.prompt,
             cwd=unit.cwd,
             model=campaign.model,

@@ -42,10 +42,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 class _Session:
     """One session, live or over, whoever looks at it."""
 
-    __slots__ = ("attempt", "cause", "ends_at", "has_acted", "is_settled", "launch", "phase", "run", "started_at")
+    __slots__ = ("attempt_id", "cause", "ends_at", "has_acted", "is_archived", "launch", "phase", "run", "started_at")
 
     def __init__(self, launch: Launch, run: Run, now: float) -> None:
-        self.attempt = launch.attempt
+        self.attempt_id = launch.attempt_id
         self.launch: Launch | None = launch
         self.run = run
         self.started_at = now
@@ -53,7 +53,7 @@ class _Session:
         self.phase: Phase = "not_started" if run.not_started else "ended"
         self.cause: Cause = "exit"
         self.has_acted = False
-        self.is_settled = False
+        self.is_archived = False
         if run.not_started:
             self.ends_at = now
         elif launch.timeout is not None and launch.timeout < run.seconds:
@@ -94,10 +94,10 @@ class ScriptedHandle:
     """One look at a session: reads it from the beginning."""
 
     channels: tuple[Channel, ...] = ("stdout", "stderr")
-    __slots__ = ("_clock", "_read", "attempt", "session")
+    __slots__ = ("_clock", "_read", "attempt_id", "session")
 
     def __init__(self, session: _Session, clock: Clock) -> None:
-        self.attempt = session.attempt
+        self.attempt_id = session.attempt_id
         self.session = session
         self._clock = clock
         self._read = {"stdout": 0, "stderr": 0}
@@ -135,10 +135,10 @@ class ScriptedExecutor:
     # -- the protocol ------------------------------------------------------------------------------
 
     def start(self, launch: Launch) -> Handle:
-        if launch.attempt in self._sessions:
-            raise AttemptInUse(f"attempt {launch.attempt} has been started before")
+        if launch.attempt_id in self._sessions:
+            raise AttemptInUse(f"attempt {launch.attempt_id} has been started before")
         session = _Session(launch, self.script(launch), self._clock.now())
-        self._sessions[launch.attempt] = session
+        self._sessions[launch.attempt_id] = session
         if self._remembers:
             self.started.append(launch)
         return self._watched(session)
@@ -148,17 +148,17 @@ class ScriptedExecutor:
         return None if session is None else self._watched(session)
 
     def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
-        session, now = self._sessions[handle.attempt], self._clock.now()
+        session, now = self._sessions[handle.attempt_id], self._clock.now()
         if now >= session.ends_at or session.cause == "stopped":
             return
-        self.stopped.append(handle.attempt)
+        self.stopped.append(handle.attempt_id)
         end = now + min(session.run.stop_seconds, grace)
         if end < session.ends_at:
             session.ends_at, session.cause = end, "stopped"
             self._watched(session)
 
     def kill(self, handle: Handle) -> None:
-        self.lose(handle.attempt)
+        self.lose(handle.attempt_id)
 
     async def wait_ended(self, timeout: float) -> list[Handle]:
         deadline = self._clock.now() + timeout
@@ -174,20 +174,20 @@ class ScriptedExecutor:
 
     def sweep(self, keep: Collection[str]) -> list[Stray]:
         strays = []
-        for attempt in self.unsettled():
+        for attempt in self.unarchived():
             if attempt not in keep:
                 if attempt in self.live():
                     self.stop(ScriptedHandle(self._sessions[attempt], self._clock))
-                    strays.append(Stray(attempt=attempt, pids=(1,), action="stopped"))
-                self._sessions[attempt].is_settled = True
+                    strays.append(Stray(attempt_id=attempt, pids=(1,), action="stopped"))
+                self._sessions[attempt].is_archived = True
         return strays
 
-    def settle(self, handle: Handle, *, keep_output: bool = True) -> None:
-        session = self._sessions[handle.attempt]
-        session.is_settled = True
+    def archive(self, handle: Handle, *, keep_output: bool = True) -> None:
+        session = self._sessions[handle.attempt_id]
+        session.is_archived = True
         session.launch = None
         if not self._remembers:
-            del self._sessions[handle.attempt]
+            del self._sessions[handle.attempt_id]
 
     def close(self) -> None:
         """Sessions go on."""
@@ -199,9 +199,9 @@ class ScriptedExecutor:
         now = self._clock.now()
         return [attempt for attempt, session in self._sessions.items() if now < session.ends_at]
 
-    def unsettled(self) -> list[str]:
+    def unarchived(self) -> list[str]:
         """Those whose result the engine has not stored."""
-        return [attempt for attempt, session in self._sessions.items() if not session.is_settled]
+        return [attempt for attempt, session in self._sessions.items() if not session.is_archived]
 
     def lose(self, attempt: str) -> None:
         """Its supervisor is killed: it is gone, and nobody saw how it ended."""
@@ -252,6 +252,6 @@ class ScriptedExecutor:
         ended: list[Handle] = []
         while self._ends and self._ends[0][0] <= now:
             handle = heappop(self._ends)[2]
-            if handle.session.ends_at <= now and not handle.session.is_settled:
+            if handle.session.ends_at <= now and not handle.session.is_archived:
                 ended.append(handle)
         return ended

@@ -3,9 +3,9 @@
 from paceline.store.interface import Added as Added
 from paceline.store.interface import Campaign as Campaign
 from paceline.store.interface import Lease as Lease
+from paceline.store.interface import OutcomeRecord as OutcomeRecord
 from paceline.store.interface import Page as Page
 from paceline.store.interface import ProcessId as ProcessId
-from paceline.store.interface import Settled as Settled
 from paceline.store.interface import Store as Store
 from paceline.store.interface import StoredEvent as StoredEvent
 from paceline.store.interface import StoredSlot as StoredSlot

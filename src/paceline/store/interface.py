@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from paceline.core.unit_lifecycle import Counters, Settlement, UnitState
+from paceline.core.unit_lifecycle import Counters, Transition, UnitState
 from paceline.core.values.verdicts import Deferred
 from paceline.events import Event
 
@@ -45,7 +45,7 @@ class UnitSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored unit. `id` is `campaign/unit`; `fence` grows with every claim, and a settlement must carry it."""
+    """A stored unit. `id` is `campaign/unit`; `fence` grows with every claim, and a transition must carry it."""
 
     id: str
     campaign: str
@@ -56,8 +56,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     resume_at: float | None = None
     reason: str | None = None
     account: str | None = None
-    session_id: str | None = None
-    attempt: str | None = None
+    conversation_id: str | None = None
+    attempt_id: str | None = None
     fence: int = 0
     lease_until: float | None = None
     started_at: float | None = None
@@ -74,17 +74,17 @@ class Added(msgspec.Struct, frozen=True, kw_only=True):
     updated: tuple[str, ...] = ()
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """One ended try to store. `session_id` is the conversation to resume, None to start afresh.
+class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One ended try to store. `conversation_id` is the conversation to resume, None to start afresh.
 
     Without `account` it is the one that the try was claimed for.
     """
 
     unit_id: str
     fence: int
-    settlement: Settlement
+    transition: Transition
     account: str | None = None
-    session_id: str | None = None
+    conversation_id: str | None = None
 
 
 class UnitCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,17 +193,17 @@ class Store(Protocol):
 
     # the life of a unit
     def claim_units(
-        self, campaign: str, account: str, limit: int, *, attempts: Sequence[str], lease_until: float, now: float
+        self, campaign: str, account: str, limit: int, *, attempt_ids: Sequence[str], lease_until: float, now: float
     ) -> list[Unit]:
         """Up to `limit` units that may run on the account now become `running`, in order.
 
         Those whose conversation lives on the account first, then in plan order; parked ones only once
-        `wake_units` has woken them; never one whose conversation lives elsewhere. `attempts` are the
+        `wake_units` has woken them; never one whose conversation lives elsewhere. `attempt_ids` are the
         names of the attempt folders, one each. A claim counts as a try. The cost is flat in the number of
         units. A claim whose answer was lost shows in `running_units`, and its lease runs out.
         """
 
-    def settle_units(self, settled: Sequence[Settled], *, now: float) -> list[bool]:
+    def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
         """Store how tries ended, all in one transaction. False for one whose fence is stale: it changes nothing.
 
         Idempotent: what is stored already, and is still so, is answered with True again.

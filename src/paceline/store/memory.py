@@ -17,8 +17,8 @@ from paceline.store import rules
 from paceline.store.interface import (
     Added,
     Campaign,
+    OutcomeRecord,
     Page,
-    Settled,
     StoredEvent,
     StoredSlot,
     Unit,
@@ -117,21 +117,21 @@ class MemoryStore:
     # -- the life of a unit -------------------------------------------------------------------------
 
     def claim_units(
-        self, campaign: str, account: str, limit: int, *, attempts: Sequence[str], lease_until: float, now: float
+        self, campaign: str, account: str, limit: int, *, attempt_ids: Sequence[str], lease_until: float, now: float
     ) -> list[Unit]:
-        rules.check_attempts(limit, len(attempts))
+        rules.check_attempt_ids(limit, len(attempt_ids))
         units: list[Unit] = []
-        for attempt in attempts[:limit]:
+        for attempt_id in attempt_ids[:limit]:
             found = self._next(campaign, account) or self._next(campaign, None)
             if found is None:
                 break
-            units.append(rules.claimed(found, account, attempt, lease_until, now))
+            units.append(rules.claimed(found, account, attempt_id, lease_until, now))
             self._put(units[-1])
         return units
 
-    def settle_units(self, settled: Sequence[Settled], *, now: float) -> list[bool]:
-        rules.check_settled(settled)
-        return [self._settle(each, now) for each in settled]
+    def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
+        rules.check_outcomes(records)
+        return [self._record_outcome(each, now) for each in records]
 
     def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
         stale = []
@@ -187,7 +187,7 @@ class MemoryStore:
     def forget_conversation(self, unit_id: str) -> None:
         if unit_id not in self._units:
             raise UnknownName(f"there is no unit {unit_id!r}")
-        self._put(replace(self._units[unit_id], session_id=None))
+        self._put(replace(self._units[unit_id], conversation_id=None))
 
     # -- looking in ---------------------------------------------------------------------------------
 
@@ -341,24 +341,24 @@ class MemoryStore:
             heappop(self._parked)
         return None
 
-    def _settle(self, settled: Settled, now: float) -> bool:
-        unit = self._units.get(settled.unit_id)
-        settlement = settled.settlement
-        if unit is None or unit.fence != settled.fence:
+    def _record_outcome(self, record: OutcomeRecord, now: float) -> bool:
+        unit = self._units.get(record.unit_id)
+        transition = record.transition
+        if unit is None or unit.fence != record.fence:
             return False
         if unit.state != "running":
-            return unit.state == settlement.state and unit.counters == settlement.counters
+            return unit.state == transition.state and unit.counters == transition.counters
         self._put(
             replace(
                 unit,
-                state=settlement.state,
-                counters=settlement.counters,
-                resume_at=settlement.resume_at if settlement.state == "todo" else None,
-                reason=rules.mended(settlement.reason),
-                account=unit.account if settled.account is None else settled.account,
-                session_id=rules.mended(settled.session_id),
+                state=transition.state,
+                counters=transition.counters,
+                resume_at=transition.resume_at if transition.state == "todo" else None,
+                reason=rules.mended(transition.reason),
+                account=unit.account if record.account is None else record.account,
+                conversation_id=rules.mended(record.conversation_id),
                 ended_at=now,
-                exit_code=settlement.exit_code,
+                exit_code=transition.exit_code,
                 lease_until=None,
             )
         )
@@ -373,7 +373,7 @@ def _claimable_place(unit: Unit) -> Place | None:
     """The campaign and the account that its conversation is bound to, if it may be claimed."""
     if _phase(unit) != "todo":
         return None
-    return unit.campaign, unit.account if unit.session_id is not None else None
+    return unit.campaign, unit.account if unit.conversation_id is not None else None
 
 
 def _without_prompt(unit: Unit) -> Unit:

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from paceline.core.unit_lifecycle import Counters
-from paceline.store.interface import Campaign, Settled, Unit, UnitSpec
+from paceline.store.interface import Campaign, OutcomeRecord, Unit, UnitSpec
 from paceline.store.rules import mended, position_of, unit_id
 
 Row = tuple[Any, ...]
@@ -21,20 +21,21 @@ UNIT_COLUMNS: Final = (
 def unit_from(row: Row, campaign: str, prompt: str) -> Unit:
     """The unit of a row of `UNIT_COLUMNS`."""
     key, name, cwd, output, state, *rest = row
-    attempts, tries, parks, windows_spent, refusals, losses = rest[:6]
-    resume_at, reason, account, session_id, attempt, fence, lease_until, started_at, ended_at, exit_code = rest[6:]
+    failures, tries, parks, windows_spent, refusals, losses = rest[:6]
+    resume_at, reason, account, conversation_id, attempt_id, fence, *times = rest[6:]
+    lease_until, started_at, ended_at, exit_code = times
     return Unit(
         id=unit_id(campaign, name),
         campaign=campaign,
         spec=UnitSpec(id=name, prompt=prompt, cwd=cwd, output=output),
         position=position_of(key),
         state=state,
-        counters=Counters(attempts, tries, parks, windows_spent, refusals, losses),
+        counters=Counters(failures, tries, parks, windows_spent, refusals, losses),
         resume_at=resume_at,
         reason=reason,
         account=account,
-        session_id=session_id,
-        attempt=attempt,
+        conversation_id=conversation_id,
+        attempt_id=attempt_id,
         fence=fence,
         lease_until=lease_until,
         started_at=started_at,
@@ -43,27 +44,27 @@ def unit_from(row: Row, campaign: str, prompt: str) -> Unit:
     )
 
 
-def settled_row(settled: Settled, address: tuple[int | None, str], now: float) -> Row:
+def outcome_row(record: OutcomeRecord, address: tuple[int | None, str], now: float) -> Row:
     """The parameters of the statement that settles a try."""
-    settlement = settled.settlement
+    transition = record.transition
     return (
-        settlement.state,
-        *msgspec.structs.astuple(settlement.counters),
-        settlement.resume_at if settlement.state == "todo" else None,
-        mended(settlement.reason),
-        settled.account,
-        mended(settled.session_id),
+        transition.state,
+        *msgspec.structs.astuple(transition.counters),
+        transition.resume_at if transition.state == "todo" else None,
+        mended(transition.reason),
+        record.account,
+        mended(record.conversation_id),
         now,
-        settlement.exit_code,
+        transition.exit_code,
         *address,
-        settled.fence,
+        record.fence,
     )
 
 
-def is_stored_already(row: Row, settled: Settled) -> bool:
-    """Whether the row of fence, state and counters is what the settlement left: then it is a repetition."""
-    settlement = settled.settlement
-    return row == (settled.fence, settlement.state, *msgspec.structs.astuple(settlement.counters))
+def is_stored_already(row: Row, record: OutcomeRecord) -> bool:
+    """Whether the row of fence, state and counters is what the transition left: then it is a repetition."""
+    transition = record.transition
+    return row == (record.fence, transition.state, *msgspec.structs.astuple(transition.counters))
 
 
 def campaign_from(body: bytes) -> Campaign:

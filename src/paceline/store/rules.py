@@ -8,7 +8,7 @@ import msgspec
 from paceline.core.unit_lifecycle import UnitState, next_state
 from paceline.errors import InvalidInput, UnknownName
 from paceline.events import Event
-from paceline.store.interface import Campaign, Settled, StoredSlot, Unit, UnitCounts, UnitSpec
+from paceline.store.interface import Campaign, OutcomeRecord, StoredSlot, Unit, UnitCounts, UnitSpec
 
 POSITION_BITS: Final = 40
 
@@ -56,7 +56,7 @@ def unit_counts(tally: Mapping[str, int]) -> UnitCounts:
     return UnitCounts(**counts)
 
 
-def claimed(unit: Unit, account: str, attempt: str, lease_until: float, now: float) -> Unit:
+def claimed(unit: Unit, account: str, attempt_id: str, lease_until: float, now: float) -> Unit:
     """A todo unit after a claim: running, one try more, with nothing left of how the last one ended."""
     counters = unit.counters
     return msgspec.structs.replace(
@@ -65,7 +65,7 @@ def claimed(unit: Unit, account: str, attempt: str, lease_until: float, now: flo
         counters=msgspec.structs.replace(counters, tries=counters.tries + 1),
         fence=unit.fence + 1,
         account=account,
-        attempt=attempt,
+        attempt_id=attempt_id,
         lease_until=lease_until,
         started_at=now,
         reason=None,
@@ -89,7 +89,7 @@ def check_limit(limit: int) -> None:
         raise InvalidInput(f"a limit of {limit} gives no page: use 1 or more")
 
 
-def check_attempts(limit: int, attempts: int) -> None:
+def check_attempt_ids(limit: int, attempts: int) -> None:
     """Every claimed unit needs a folder of its own."""
     if not 0 <= limit <= attempts:
         raise InvalidInput(f"{limit} units cannot be claimed with the names of {attempts} attempts")
@@ -120,11 +120,11 @@ def checked_specs(specs: Iterable[UnitSpec]) -> Iterable[UnitSpec]:
         yield spec
 
 
-def check_settled(settled: Iterable[Settled]) -> None:
+def check_outcomes(records: Iterable[OutcomeRecord]) -> None:
     """Each is a step that a running unit can take; `IllegalStep` otherwise."""
-    for each in settled:
-        if next_state("running", each.settlement.step) != each.settlement.state:
-            raise InvalidInput(f"{each.settlement.step} does not make {each.unit_id} {each.settlement.state}")
+    for each in records:
+        if next_state("running", each.transition.step) != each.transition.state:
+            raise InvalidInput(f"{each.transition.step} does not make {each.unit_id} {each.transition.state}")
 
 
 def unknown_campaign(name: str, known: Iterable[str]) -> UnknownName:

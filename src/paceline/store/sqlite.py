@@ -21,8 +21,8 @@ from paceline.store import rules
 from paceline.store.interface import (
     Added,
     Campaign,
+    OutcomeRecord,
     Page,
-    Settled,
     StoredEvent,
     StoredSlot,
     Unit,
@@ -30,7 +30,7 @@ from paceline.store.interface import (
     UnitSpec,
 )
 from paceline.store.migrations import MIGRATIONS, Migration
-from paceline.store.rows import UNIT_COLUMNS, Row, campaign_from, is_stored_already, settled_row, unit_from
+from paceline.store.rows import UNIT_COLUMNS, Row, campaign_from, is_stored_already, outcome_row, unit_from
 from paceline.store.sqlite_file import SqliteFile
 from paceline.store.sqlite_import import Arrival, Span, hidden_spans, insert_events
 
@@ -48,10 +48,10 @@ _CLAIM_FRESH: Final = f"""SELECT {UNIT_COLUMNS}, p.prompt
         AND u.key BETWEEN ? AND ? ORDER BY u.key LIMIT ?"""
 _CLAIM: Final = """UPDATE units SET state = 'running', tries = tries + 1, fence = fence + 1, account = ?, attempt = ?,
     lease_until = ?, started_at = ?, reason = NULL, ended_at = NULL, exit_code = NULL WHERE key = ?"""
-_SETTLE: Final = """UPDATE units SET state = ?, attempts = ?, tries = ?, parks = ?, windows_spent = ?, refusals = ?,
-    losses = ?, resume_at = ?, reason = ?, account = coalesce(?, account), session_id = ?, ended_at = ?, exit_code = ?,
-    lease_until = NULL WHERE campaign = ? AND name = ? AND state = 'running' AND fence = ?"""
-_SETTLED_BEFORE: Final = """SELECT fence, state, attempts, tries, parks, windows_spent, refusals, losses
+_RECORD_OUTCOME: Final = """UPDATE units SET state = ?, attempts = ?, tries = ?, parks = ?, windows_spent = ?,
+    refusals = ?, losses = ?, resume_at = ?, reason = ?, account = coalesce(?, account), session_id = ?, ended_at = ?,
+    exit_code = ?, lease_until = NULL WHERE campaign = ? AND name = ? AND state = 'running' AND fence = ?"""
+_RECORDED_OUTCOME: Final = """SELECT fence, state, attempts, tries, parks, windows_spent, refusals, losses
     FROM units WHERE campaign = ? AND name = ?"""
 _RENEW: Final = """UPDATE units SET lease_until = ?
     WHERE campaign = ? AND name = ? AND state = 'running' AND fence = ?"""
@@ -147,9 +147,9 @@ class SqliteStore:
     # -- the life of a unit -------------------------------------------------------------------------
 
     def claim_units(
-        self, campaign: str, account: str, limit: int, *, attempts: Sequence[str], lease_until: float, now: float
+        self, campaign: str, account: str, limit: int, *, attempt_ids: Sequence[str], lease_until: float, now: float
     ) -> list[Unit]:
-        rules.check_attempts(limit, len(attempts))
+        rules.check_attempt_ids(limit, len(attempt_ids))
         with self._file.writing() as connection:
             number = _number(connection, campaign)
             if number is None:
@@ -157,20 +157,22 @@ class SqliteStore:
             span = _visible_span(connection, number)
             rows = connection.execute(_CLAIM_BOUND, (account, *span, limit)).fetchall()
             rows += connection.execute(_CLAIM_FRESH, (*span, limit - len(rows))).fetchall()
-            named = list(zip(rows, attempts, strict=False))
-            connection.executemany(_CLAIM, [(account, attempt, lease_until, now, row[0]) for row, attempt in named])
+            named = list(zip(rows, attempt_ids, strict=False))
+            connection.executemany(
+                _CLAIM, [(account, attempt_id, lease_until, now, row[0]) for row, attempt_id in named]
+            )
         return [
-            rules.claimed(unit_from(row[:-1], campaign, row[-1] or ""), account, attempt, lease_until, now)
-            for row, attempt in named
+            rules.claimed(unit_from(row[:-1], campaign, row[-1] or ""), account, attempt_id, lease_until, now)
+            for row, attempt_id in named
         ]
 
-    def settle_units(self, settled: Sequence[Settled], *, now: float) -> list[bool]:
-        rules.check_settled(settled)
-        if not settled:
+    def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
+        rules.check_outcomes(records)
+        if not records:
             return []
         with self._file.writing() as connection:
             numbers = _numbers(connection)
-            return [_settle(connection, numbers, each, now) for each in settled]
+            return [_record_outcome(connection, numbers, each, now) for each in records]
 
     def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
         if not fences:
@@ -399,12 +401,12 @@ def _address(numbers: dict[str, int], identifier: str) -> tuple[int | None, str]
     return numbers.get(campaign), name
 
 
-def _settle(connection: sqlite3.Connection, numbers: dict[str, int], settled: Settled, now: float) -> bool:
-    address = _address(numbers, settled.unit_id)
-    if connection.execute(_SETTLE, settled_row(settled, address, now)).rowcount:
+def _record_outcome(connection: sqlite3.Connection, numbers: dict[str, int], record: OutcomeRecord, now: float) -> bool:
+    address = _address(numbers, record.unit_id)
+    if connection.execute(_RECORD_OUTCOME, outcome_row(record, address, now)).rowcount:
         return True
-    row = connection.execute(_SETTLED_BEFORE, address).fetchone()
-    return row is not None and is_stored_already(row, settled)
+    row = connection.execute(_RECORDED_OUTCOME, address).fetchone()
+    return row is not None and is_stored_already(row, record)
 
 
 def _page(connection: sqlite3.Connection, state: UnitState | None, low: int, high: int, limit: int) -> list[Row]:

@@ -150,9 +150,9 @@ class House:
     def states(self) -> dict[str, str]:
         return {unit.id: unit.state for unit in self.store.units(limit=10_000).units}
 
-    def attempts(self) -> int:
+    def failures(self) -> int:
         """All that were charged."""
-        return sum(unit.counters.attempts for unit in self.store.units(limit=10_000).units)
+        return sum(unit.counters.failures for unit in self.store.units(limit=10_000).units)
 
     def running(self) -> list[str]:
         return [unit.id for unit in self.store.running_units()]

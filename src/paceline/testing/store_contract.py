@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import pytest
 
-from paceline.core.unit_lifecycle import Counters, Ending, Settlement
+from paceline.core.unit_lifecycle import Counters, Ending, Transition
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.events import Event
 from paceline.store import Added, Campaign, Page, Store, Unit, UnitCounts, UnitSpec
@@ -28,7 +28,7 @@ from paceline.testing.store_steps import (
     claim,
     ended,
     names,
-    settle,
+    record,
     specs,
     stored,
     without_prompt,
@@ -66,7 +66,7 @@ class StoreContract(EngineContract):
 
     def test_an_update_leaves_what_runs_or_is_done(self, store: Store) -> None:
         add(store, specs("done", "running", "todo"))
-        settle(store, [ended(claim(store)[0], "succeeded")])
+        record(store, [ended(claim(store)[0], "succeeded")])
         claim(store)
         changed = [UnitSpec(id=name, prompt="new", cwd="there") for name in ("done", "running", "todo")]
 
@@ -161,7 +161,7 @@ class StoreContract(EngineContract):
     def test_a_deleted_campaign_is_gone_and_may_come_back_new(self, store: Store) -> None:
         add(store, specs("z"), "day")
         add(store, specs("a", "b"))
-        settle(store, [ended(claim(store)[0], "parked", resume_at=NOW + 1.0)])
+        record(store, [ended(claim(store)[0], "parked", resume_at=NOW + 1.0)])
 
         cursor = store.units(limit=2).cursor
 
@@ -213,7 +213,7 @@ class StoreContract(EngineContract):
             state="running",
             counters=Counters(tries=1),
             account="max-1",
-            attempt="attempt-0",
+            attempt_id="attempt-0",
             fence=1,
             lease_until=LEASE_UNTIL,
             started_at=NOW,
@@ -232,37 +232,42 @@ class StoreContract(EngineContract):
 
         for limit in (2, -1):
             with pytest.raises(InvalidInput):
-                store.claim_units("night", "max-1", limit, attempts=["one"], lease_until=LEASE_UNTIL, now=NOW)
+                store.claim_units("night", "max-1", limit, attempt_ids=["one"], lease_until=LEASE_UNTIL, now=NOW)
 
         assert store.running_units() == []
 
     def test_a_conversation_goes_first_on_its_account_and_nowhere_else(self, store: Store) -> None:
         add(store, specs("a", "b", "c"))
         first, second, _ = claim(store, 3)
-        settle(store, [ended(second, "lost", session_id="talk")])
-        settle(store, [ended(first, "lost")])
+        record(store, [ended(second, "lost", conversation_id="talk")])
+        record(store, [ended(first, "lost")])
 
         assert store.claimable() == {("night", "max-1"): 1, ("night", None): 1}
         assert names(claim(store, 3, account="max-2")) == ["a"]
-        assert [(unit.spec.id, unit.session_id) for unit in claim(store, 3)] == [("b", "talk")]
+        assert [(unit.spec.id, unit.conversation_id) for unit in claim(store, 3)] == [("b", "talk")]
 
     def test_conversations_go_before_earlier_units(self, store: Store) -> None:
         add(store, specs("a", "b", "c"))
         first, second, third = claim(store, 3)
-        settle(
-            store, [ended(first, "lost"), ended(second, "lost", session_id="2"), ended(third, "lost", session_id="3")]
+        record(
+            store,
+            [
+                ended(first, "lost"),
+                ended(second, "lost", conversation_id="2"),
+                ended(third, "lost", conversation_id="3"),
+            ],
         )
 
         assert names(claim(store, 3)) == ["b", "c", "a"]
 
     def test_a_forgotten_conversation_may_go_anywhere(self, store: Store) -> None:
         add(store, specs("a"))
-        settle(store, [ended(claim(store)[0], "lost", session_id="talk")])
+        record(store, [ended(claim(store)[0], "lost", conversation_id="talk")])
 
         store.forget_conversation("night/a")
 
         assert store.claimable() == {("night", None): 1}
-        assert [(unit.spec.id, unit.session_id) for unit in claim(store, account="max-2")] == [("a", None)]
+        assert [(unit.spec.id, unit.conversation_id) for unit in claim(store, account="max-2")] == [("a", None)]
 
     # -- settling -----------------------------------------------------------------------------------
 
@@ -279,17 +284,17 @@ class StoreContract(EngineContract):
     def test_a_settlement_is_stored_whole(self, store: Store, ending: Ending, counts: UnitCounts) -> None:
         add(store, specs("a"))
         (unit,) = claim(store)
-        how = ended(unit, ending, resume_at=NOW + 99.0 if ending == "parked" else None, session_id="talk")
+        how = ended(unit, ending, resume_at=NOW + 99.0 if ending == "parked" else None, conversation_id="talk")
 
-        assert settle(store, [how]) == [True]
+        assert record(store, [how]) == [True]
 
         assert stored(store, unit.id) == replace(
             unit,
-            state=how.settlement.state,
-            counters=how.settlement.counters,
-            resume_at=how.settlement.resume_at,
-            reason=how.settlement.reason,
-            session_id="talk",
+            state=how.transition.state,
+            counters=how.transition.counters,
+            resume_at=how.transition.resume_at,
+            reason=how.transition.reason,
+            conversation_id="talk",
             lease_until=None,
             ended_at=NOW + 10.0,
             exit_code=1,
@@ -299,7 +304,7 @@ class StoreContract(EngineContract):
     def test_the_next_try_shows_nothing_of_the_last(self, store: Store) -> None:
         add(store, specs("a"))
         (first,) = claim(store)
-        settle(store, [ended(first, "lost")])
+        record(store, [ended(first, "lost")])
 
         (second,) = claim(store)
 
@@ -308,12 +313,12 @@ class StoreContract(EngineContract):
     def test_a_stale_fence_changes_nothing(self, store: Store) -> None:
         add(store, specs("a", "b"))
         first, other = claim(store, 2)
-        settle(store, [ended(first, "lost")])
+        record(store, [ended(first, "lost")])
         (second,) = claim(store)
 
         late = [ended(first, "succeeded"), ended(other, "succeeded"), replace(ended(other, "lost"), unit_id="night/x")]
 
-        assert settle(store, late) == [False, True, False]
+        assert record(store, late) == [False, True, False]
         assert store.renew_units({first.id: first.fence, second.id: 9, "x/y": 1}, lease_until=1e9) == [second.id, "x/y"]
         assert stored(store, "night/a") == second
 
@@ -321,20 +326,20 @@ class StoreContract(EngineContract):
         add(store, specs("a"))
         (unit,) = claim(store)
         how = ended(unit, "parked", resume_at=NOW + 99.0)
-        settle(store, [how])
+        record(store, [how])
         before = store.unit(unit.id)
 
-        assert settle(store, [how, ended(unit, "lost"), ended(unit, "succeeded")]) == [True, False, False]
+        assert record(store, [how, ended(unit, "lost"), ended(unit, "succeeded")]) == [True, False, False]
 
         assert store.unit(unit.id) == before
 
     def test_a_step_that_does_not_exist_stores_nothing_of_its_batch(self, store: Store) -> None:
         add(store, specs("a", "b"))
         first, second = claim(store, 2)
-        wrong = Settlement(step="retry", state="todo", ending="failed", counters=Counters(), reason="")
+        wrong = Transition(step="retry", state="todo", ending="failed", counters=Counters(), reason="")
 
         with pytest.raises(IllegalStep):
-            settle(store, [ended(first, "succeeded"), replace(ended(second, "lost"), settlement=wrong)])
+            record(store, [ended(first, "succeeded"), replace(ended(second, "lost"), transition=wrong)])
 
         assert store.counts() == {"night": UnitCounts(running=2)}
 
@@ -342,15 +347,15 @@ class StoreContract(EngineContract):
         add(store, specs("a"))
         how = ended(claim(store)[0], "succeeded")
 
-        settle(store, [replace(how, settlement=replace(how.settlement, resume_at=NOW))])
+        record(store, [replace(how, transition=replace(how.transition, resume_at=NOW))])
 
         assert (stored(store, "night/a").resume_at, store.counts()) == (None, {"night": UnitCounts(done=1)})
 
     def test_half_characters_from_an_agent_do_not_stop_a_settlement(self, store: Store) -> None:
         add(store, specs("a"))
-        how = ended(claim(store)[0], "lost", session_id="talk")
+        how = ended(claim(store)[0], "lost", conversation_id="talk")
 
-        settle(store, [replace(how, settlement=replace(how.settlement, reason="said \ud83d"))])
+        record(store, [replace(how, transition=replace(how.transition, reason="said \ud83d"))])
         store.append_events([Event("unit.requeued", NOW, unit="night/a", fields={"detail": ["\ud83d"]})])
 
         assert stored(store, "night/a").reason == "said ?"
@@ -369,8 +374,8 @@ class StoreContract(EngineContract):
     def test_parked_units_are_claimed_only_once_woken(self, store: Store) -> None:
         add(store, specs("a", "b", "c"))
         first, second, third = claim(store, 3)
-        settle(store, [ended(first, "parked", resume_at=NOW + 30.0), ended(second, "parked", resume_at=NOW + 20.0)])
-        settle(store, [ended(third, "parked", resume_at=NOW + 40.0)])
+        record(store, [ended(first, "parked", resume_at=NOW + 30.0), ended(second, "parked", resume_at=NOW + 20.0)])
+        record(store, [ended(third, "parked", resume_at=NOW + 40.0)])
 
         assert (store.next_resume_at(), store.wake_units(now=NOW + 19.0), claim(store)) == (NOW + 20.0, 0, [])
         assert store.wake_units(now=NOW + 30.0) == 2
@@ -383,7 +388,7 @@ class StoreContract(EngineContract):
         add(store, specs("a", "b", "c"))
         late, early, middle = claim(store, 3)
         for unit, resume_at in ((late, 30.0), (early, 10.0), (middle, 20.0)):
-            settle(store, [ended(unit, "parked", resume_at=NOW + resume_at)])
+            record(store, [ended(unit, "parked", resume_at=NOW + resume_at)])
 
         assert [store.wake_units(now=NOW + 99.0, limit=2), names(claim(store, 3))] == [2, ["b", "c"]]
         assert [store.wake_units(now=NOW + 99.0, limit=2), names(claim(store, 3))] == [1, ["a"]]
@@ -392,7 +397,7 @@ class StoreContract(EngineContract):
         add(store, specs("a", "b", "c"))
         first, second = claim(store, 2, account="max-1")
         (third,) = claim(store, 1, account="max-2")
-        settle(store, [ended(unit, "parked", resume_at=NOW + 900.0) for unit in (first, second, third)])
+        record(store, [ended(unit, "parked", resume_at=NOW + 900.0) for unit in (first, second, third)])
 
         assert [store.wake_account("max-1", limit=1), store.wake_account("max-1"), store.wake_account("max-1")] == [
             1,
@@ -407,7 +412,7 @@ class StoreContract(EngineContract):
     def test_only_waiting_units_are_held(self, store: Store) -> None:
         add(store, specs("runs", "parked", "todo"))
         _, parked = claim(store, 2)
-        settle(store, [ended(parked, "parked", resume_at=NOW + 30.0)])
+        record(store, [ended(parked, "parked", resume_at=NOW + 30.0)])
 
         held = store.hold_units(
             ["night/runs", "night/parked", "night/todo", "night/x", "x/y"], "ask me", now=NOW + 20.0
@@ -428,27 +433,27 @@ class StoreContract(EngineContract):
     def test_a_retry_gives_stopped_units_a_new_life(self, store: Store) -> None:
         add(store, specs("quarantined", "done", "held"))
         first, second = claim(store, 2)
-        settle(store, [ended(first, "failed", session_id="talk"), ended(second, "succeeded")])
+        record(store, [ended(first, "failed", conversation_id="talk"), ended(second, "succeeded")])
         store.hold_units(["night/held"], "ask me", now=NOW)
 
         assert store.retry_units("night") == 2
 
         assert store.counts() == {"night": UnitCounts(todo=2, done=1)}
         assert stored(store, first.id) == replace(
-            first, state="todo", counters=Counters(), session_id="talk", lease_until=None
+            first, state="todo", counters=Counters(), conversation_id="talk", lease_until=None
         )
 
     def test_a_cancelled_campaign_names_what_ran_and_takes_no_late_results(self, store: Store) -> None:
         add(store, specs("done", "runs", "parked", "todo"))
         done, runs, parked = claim(store, 3)
-        settle(store, [ended(done, "succeeded"), ended(parked, "parked", resume_at=NOW + 30.0)])
+        record(store, [ended(done, "succeeded"), ended(parked, "parked", resume_at=NOW + 30.0)])
 
         assert (store.cancel_units("night", now=NOW + 20.0), store.cancel_units("night", now=NOW + 30.0)) == (
             ["night/runs"],
             [],
         )
 
-        assert settle(store, [ended(runs, "succeeded")]) == [False]
+        assert record(store, [ended(runs, "succeeded")]) == [False]
         assert store.counts() == {"night": UnitCounts(done=1, cancelled=3)}
         assert stored(store, runs.id) == replace(runs, state="cancelled", lease_until=None, ended_at=NOW + 20.0)
         assert (store.claimable(), store.next_resume_at(), store.running_units()) == ({}, None, [])
@@ -470,7 +475,7 @@ class StoreContract(EngineContract):
     def test_pages_of_a_campaign_and_a_state(self, store: Store) -> None:
         add(store, specs("z"), "day")
         add(store, specs("a", "b", "c", "d"))
-        settle(store, [ended(unit, "succeeded") for unit in claim(store, 2)])
+        record(store, [ended(unit, "succeeded") for unit in claim(store, 2)])
 
         page = store.units(campaign="night", state="todo", limit=1)
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from paceline.core.unit_lifecycle import Ending, Outcome, Policy, settle_try
-from paceline.store import Added, Campaign, Settled, Store, Unit, UnitSpec
+from paceline.core.unit_lifecycle import AttemptOutcome, Ending, Policy, transition_after
+from paceline.store import Added, Campaign, OutcomeRecord, Store, Unit, UnitSpec
 
 NOW = 1_000.0
 LEASE_UNTIL = NOW + 60.0
@@ -24,19 +24,21 @@ def add(store: Store, units: Iterable[UnitSpec] = (), campaign: str = "night", *
 def claim(store: Store, limit: int = 1, *, campaign: str = "night", account: str = "max-1") -> list[Unit]:
     """Claim with attempts named after their number."""
     attempts = [f"attempt-{number}" for number in range(limit)]
-    return store.claim_units(campaign, account, limit, attempts=attempts, lease_until=LEASE_UNTIL, now=NOW)
+    return store.claim_units(campaign, account, limit, attempt_ids=attempts, lease_until=LEASE_UNTIL, now=NOW)
 
 
-def ended(unit: Unit, ending: Ending, *, resume_at: float | None = None, session_id: str | None = None) -> Settled:
+def ended(
+    unit: Unit, ending: Ending, *, resume_at: float | None = None, conversation_id: str | None = None
+) -> OutcomeRecord:
     """How a try of the unit ended, as the core would say it."""
-    outcome = Outcome(ending=ending, reason=f"it {ending}", resume_at=resume_at, exit_code=1)
-    settlement = settle_try(unit.counters, outcome, Policy(max_attempts=1), NOW)
-    return Settled(unit_id=unit.id, fence=unit.fence, settlement=settlement, session_id=session_id)
+    outcome = AttemptOutcome(ending=ending, reason=f"it {ending}", resume_at=resume_at, exit_code=1)
+    transition = transition_after(unit.counters, outcome, Policy(max_attempts=1), NOW)
+    return OutcomeRecord(unit_id=unit.id, fence=unit.fence, transition=transition, conversation_id=conversation_id)
 
 
-def settle(store: Store, settled: Sequence[Settled]) -> list[bool]:
+def record(store: Store, records: Sequence[OutcomeRecord]) -> list[bool]:
     """Settle ten seconds after the claim."""
-    return store.settle_units(settled, now=NOW + 10.0)
+    return store.record_outcomes(records, now=NOW + 10.0)
 
 
 def names(units: Iterable[Unit]) -> list[str]:

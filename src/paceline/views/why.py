@@ -64,7 +64,7 @@ def _stopped(unit: Unit) -> Why:
     hint = f"paceline logs {unit.id} shows its last output; paceline retry {unit.campaign} tries it again"
     reason = unit.reason or "no reason was given"
     if unit.state == "quarantined":
-        tries = "once" if unit.counters.attempts == 1 else f"{unit.counters.attempts} times"
+        tries = "once" if unit.counters.failures == 1 else f"{unit.counters.failures} times"
         reason = f"failed {tries}, at last with: {reason}"
     return _why(unit, unit.state, reason, since=unit.ended_at, hint=hint)
 
@@ -81,7 +81,7 @@ def _waiting(unit: Unit, waits: Mapping[str, Deferred], since: float) -> list[Wh
     lines = {}
     for line, deferred in waits.items():
         campaign, account = split_line(line)
-        is_bound_elsewhere = unit.session_id is not None and (unit.account or "") != account
+        is_bound_elsewhere = unit.conversation_id is not None and (unit.account or "") != account
         if campaign == unit.campaign and not is_bound_elsewhere:
             lines[account] = deferred
     if not lines:

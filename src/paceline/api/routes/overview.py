@@ -140,7 +140,7 @@ def _session(session: LiveSession) -> wire.SessionView:
     return wire.SessionView(
         unit=unit.id,
         campaign=unit.campaign,
-        attempt=session.handle.attempt,
+        attempt=session.handle.attempt_id,
         account=session.account.name if session.account is not None else None,
         scope=session.scope,
         agent=session.profile.name,

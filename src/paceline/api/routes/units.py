@@ -69,13 +69,13 @@ def unit_view(unit: Unit) -> wire.UnitView:
         id=unit.id,
         campaign=unit.campaign,
         state=unit.state,
-        attempts=unit.counters.attempts,
+        attempts=unit.counters.failures,
         tries=unit.counters.tries,
         parks=unit.counters.parks,
         resume_at=unit.resume_at,
         reason=None if unit.reason is None else printable(unit.reason),
         account=unit.account or None,
-        session_id=unit.session_id,
+        session_id=unit.conversation_id,
         started_at=unit.started_at,
         ended_at=unit.ended_at,
         exit_code=unit.exit_code,
@@ -93,13 +93,13 @@ def _unit(site: Site, folded_id: str) -> Unit:
 @get("/v1/units/{unit_id:str}", summary="All of a unit: prompt, history, last screen")
 async def get_unit(unit_id: FromPath[str], site: OnSite) -> wire.UnitDetail:
     unit = _unit(site, unit_id)
-    folder = site.spool.folder(unit.attempt) if unit.attempt is not None else None
+    folder = site.spool.folder(unit.attempt_id) if unit.attempt_id is not None else None
     return wire.UnitDetail(
         **msgspec.structs.asdict(unit_view(unit)),
         prompt=unit.spec.prompt,
         cwd=unit.spec.cwd,
         output=unit.spec.output,
-        attempt=unit.attempt,
+        attempt=unit.attempt_id,
         screen="" if folder is None else await asyncio.to_thread(last_screen, folder),  # to draw one takes a while
         history=_history(site, unit.id),
     )
@@ -141,15 +141,15 @@ async def get_log(
     ] = TAIL_BYTES,
 ) -> wire.UnitLog:
     unit = _unit(site, unit_id)
-    folder = site.spool.folder(unit.attempt) if unit.attempt is not None else None
-    if unit.attempt is None or folder is None:
-        why = "has not been started yet" if unit.attempt is None else "has no output here any more"
+    folder = site.spool.folder(unit.attempt_id) if unit.attempt_id is not None else None
+    if unit.attempt_id is None or folder is None:
+        why = "has not been started yet" if unit.attempt_id is None else "has no output here any more"
         raise UnknownName(f"{unit.id} {why}")
     channels = [each for each in CHANNELS if channel in (None, each)]
     texts, is_cut = await asyncio.to_thread(_read_ends, folder, channels, tail_bytes)
     return wire.UnitLog(
         unit=unit.id,
-        attempt=unit.attempt,
+        attempt=unit.attempt_id,
         stdout=texts.get("stdout"),
         stderr=texts.get("stderr"),
         screen=texts.get("screen"),

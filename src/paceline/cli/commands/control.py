@@ -73,7 +73,7 @@ def end_sessions(home: Home, unit_ids: Sequence[str]) -> None:
     try:
         for unit_id in unit_ids:
             unit = home.store.unit(unit_id)
-            handle = executor.adopt(unit.attempt) if unit is not None and unit.attempt is not None else None
+            handle = executor.adopt(unit.attempt_id) if unit is not None and unit.attempt_id is not None else None
             if handle is not None:
                 executor.stop(handle)
     finally:

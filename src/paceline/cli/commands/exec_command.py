@@ -87,7 +87,7 @@ def _order(home: Home, command: tuple[str, ...], scope: str | None, agent: str |
         scopes += path_scopes(scope)
         settings = home.settings.accounts.get(scope.split("/")[1]) if "/" in scope else None
         account = settings.account if settings else None
-    task = Task(unit_id="", attempt="", prompt="", cwd="", command=("true",))
+    task = Task(unit_id="", attempt_id="", prompt="", cwd="", command=("true",))
     env = prepare_run(load_agent("command"), task, account, home.environ).env
     env = {variable: value for variable, value in env.items() if variable not in ("PACELINE_UNIT", "PACELINE_ATTEMPT")}
     return Order(command=command, env=env, scopes=scopes, reported=scope or own, provider=profile.provider)

@@ -77,13 +77,13 @@ def unit_json(unit: Unit) -> dict[str, object]:
         "id": unit.id,
         "campaign": unit.campaign,
         "state": unit.state,
-        "attempts": unit.counters.attempts,
+        "attempts": unit.counters.failures,
         "tries": unit.counters.tries,
         "parks": unit.counters.parks,
         "resume_at": unit.resume_at,
         "reason": unit.reason,
         "account": unit.account or None,
-        "session_id": unit.session_id,
+        "session_id": unit.conversation_id,
         "started_at": unit.started_at,
         "ended_at": unit.ended_at,
         "exit_code": unit.exit_code,
@@ -104,7 +104,7 @@ def show_units(home: Home, name: str, *, state: str | None, most: int | None, as
         made.add_row(
             one_line(unit.spec.id, 60),
             Text(shown, style=STATE_STYLES.get(shown, "")),
-            str(unit.counters.attempts),
+            str(unit.counters.failures),
             str(unit.counters.tries),
             unit.account or "",
             relative(since - now) if since else "",
@@ -148,18 +148,18 @@ def _reason(unit: Unit, now: float) -> str:
 def show_logs(home: Home, name: str, *, channel: str | None, follow: bool, as_json: bool) -> None:
     """What the last try printed."""
     unit = find_unit(home.store, name)
-    if unit.attempt is None:
+    if unit.attempt_id is None:
         raise UnknownName(f"{unit.id} has not been started yet; `paceline why {unit.id}` says what holds it")
-    folder = home.spool().folder(unit.attempt)
+    folder = home.spool().folder(unit.attempt_id)
     if folder is None:
-        raise UnknownName(f"the output of {unit.id} is not here any more (attempt {unit.attempt})")
+        raise UnknownName(f"the output of {unit.id} is not here any more (attempt {unit.attempt_id})")
     channels = [each for each in CHANNELS if channel in (None, each)]
     if as_json:
-        answer: dict[str, str] = {"unit": unit.id, "attempt": unit.attempt}
+        answer: dict[str, str] = {"unit": unit.id, "attempt": unit.attempt_id}
         answer.update((each, text) for each in channels if (text := _whole(folder, each)))
         print_value(answer)
         return
-    is_empty = _print_output(home.spool(), unit.attempt, channels, follow=follow)
+    is_empty = _print_output(home.spool(), unit.attempt_id, channels, follow=follow)
     if is_empty and sys.stdout.isatty():
         say("(nothing was printed)", style="dim")
 

@@ -204,7 +204,7 @@ def _profile() -> AgentProfile:
 
 async def _end_sessions(store: Store, executor: ProcessExecutor) -> None:
     """Sessions outlive their engine by design; those of a demo that was broken off must not."""
-    attempts = [unit.attempt for unit in store.running_units() if unit.attempt is not None]
+    attempts = [unit.attempt_id for unit in store.running_units() if unit.attempt_id is not None]
     live = [handle for attempt in attempts if (handle := executor.adopt(attempt)) is not None]
     for handle in live:
         executor.stop(handle, grace=GRACE_SECONDS / 2)

@@ -51,7 +51,7 @@ def figures(stage: Stage, now: float) -> Figures:
     return Figures(
         units=ledger.total,
         done=sum(unit.state == "done" for unit in units),
-        attempts=sum(unit.counters.attempts for unit in units),
+        attempts=sum(unit.counters.failures for unit in units),
         sessions=sum(unit.counters.tries for unit in units),
         parked=sum(unit.counters.parks for unit in units),
         resumed=ledger.resumed,

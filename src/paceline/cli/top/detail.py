@@ -25,7 +25,7 @@ def read_detail(home: Home, unit_id: str) -> UnitDetail | None:
     campaign = next((each for each in home.store.campaigns() if unit is not None and each.name == unit.campaign), None)
     if unit is None or campaign is None:
         return None
-    folder = home.spool().folder(unit.attempt) if unit.attempt is not None else None
+    folder = home.spool().folder(unit.attempt_id) if unit.attempt_id is not None else None
     return UnitDetail(
         unit=unit,
         whys=tuple(explain_unit(home, unit, campaign)),

@@ -244,7 +244,7 @@ def unit_row(unit: Unit, now: float, zone: ZoneInfo) -> Row:
     cells = (
         plain(unit.id),
         plain(phase, STATE_STYLES.get(phase, "")),
-        plain(unit.counters.attempts),
+        plain(unit.counters.failures),
         plain(unit.counters.tries),
         plain(unit.account or ""),
         plain("" if since is None else span(now - since)),

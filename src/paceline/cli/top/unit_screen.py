@@ -79,8 +79,8 @@ class UnitScreen(ModalScreen[None]):
         unit, counters = detail.unit, detail.unit.counters
         phase = phase_of(unit)
         text = Text.assemble((one_line(unit.id), "bold"), " ", (phase, STATE_STYLES.get(phase, "")))
-        counts = f"{counters.tries}, attempts charged {counters.attempts}, parks {counters.parks}"
-        facts = [("tries", counts), ("account", unit.account), ("conversation", unit.session_id)]
+        counts = f"{counters.tries}, attempts charged {counters.failures}, parks {counters.parks}"
+        facts = [("tries", counts), ("account", unit.account), ("conversation", unit.conversation_id)]
         if unit.exit_code is not None:
             facts.append(("exit code", str(unit.exit_code)))
         for name, value in facts:
@@ -90,7 +90,7 @@ class UnitScreen(ModalScreen[None]):
             self._add_why(text, why)
         _section(text, "prompt", printable(unit.spec.prompt[:LONGEST_PROMPT]))
         _section(text, "events", "\n".join(event_words.line_of(each.event, self._zone) for each in detail.events))
-        if unit.attempt is not None:
+        if unit.attempt_id is not None:
             said = "not here any more" if detail.screen is None else detail.screen or "nothing was printed"
             _section(text, "last screen", said)
         return text

@@ -104,7 +104,7 @@ class SlotDesk:
 
     def _live_sessions(self) -> set[str]:
         spool = self._home.spool()
-        folders = {unit.id: spool.folder(unit.attempt or "") for unit in self._home.store.running_units()}
+        folders = {unit.id: spool.folder(unit.attempt_id or "") for unit in self._home.store.running_units()}
         return {unit_id for unit_id, folder in folders.items() if folder is not None and is_locked(folder)}
 
     def _tickets(self) -> list[Ticket]:

@@ -165,7 +165,7 @@ class Fleet:
         campaign = self._campaign(unit)
         scopes = self._scopes(unit, campaign)
         self._check_launch(unit, scopes)
-        self._scopes_of[launch.attempt], self._unit_of[launch.attempt] = scopes, unit.id
+        self._scopes_of[launch.attempt_id], self._unit_of[launch.attempt_id] = scopes, unit.id
         seconds = min(LONGEST_SESSION, SHORTEST_SESSION * self._dice.paretovariate(1.2))
         if not self._is_calm and self._dice.random() < 0.05:
             self._failed[unit.id] += 1
@@ -173,7 +173,7 @@ class Fleet:
         if campaign.agent == "command":
             return Run(seconds=seconds)
         account = unit.account or ""
-        session = unit.session_id or f"talk-{unit.counters.tries}-{unit.spec.id}"
+        session = unit.conversation_id or f"talk-{unit.counters.tries}-{unit.spec.id}"
         live = sum(f"anthropic/{account}" in self._scopes_of[attempt] for attempt in self._live()) - 1
         return self._accounts[account].run(session, seconds, live, self.house.clock.now())
 
@@ -225,13 +225,13 @@ class Fleet:
         stuck = {unit.id: (unit.state, unit.reason) for unit in units if unit.state not in ("done", "quarantined")}
         assert not stuck, f"after {DRAIN_HOURS} calm hours these have not come to an end: {stuck}"
         for unit in units:
-            charged, failed = unit.counters.attempts, self._failed[unit.id]
+            charged, failed = unit.counters.failures, self._failed[unit.id]
             assert charged <= failed, f"{unit.id} was charged {charged} attempts and failed {failed} times"
             assert unit.state == "done" or failed, f"{unit.id} is quarantined and never failed"
         twice = [unit for unit, count in Counter(e.unit for e in self.house.events("unit.done")).items() if count > 1]
         assert not twice, f"done more than once: {twice}"
         assert not self.house.executor.live(), "sessions run that nobody waits for"
-        assert not self.house.executor.unsettled(), "results were never stored"
+        assert not self.house.executor.unarchived(), "results were never stored"
         assert self.house.scope("sessions").in_flight == 0, "places are held by nobody"
         assert not self._errors.told, f"the engine complained: {self._errors.told[0]}"
 
