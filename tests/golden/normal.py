@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-PROSE = {"detail", "notice", "reason", "error", "state", "hint", "mend", "held", "message", "description", "summary"}
+PROSE = {"detail", "notice", "reason", "error", "state", "hint", "mend", "held", "message", "quota"}
 """Fields that may hold a sentence. Codes have no space in them and stay."""
 PROMISED = re.compile(r"\S+ at its cap \(\d+/\d+\) on \S+")
 """Sentences that the public contract spells out."""

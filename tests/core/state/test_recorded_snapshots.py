@@ -61,7 +61,7 @@ def test_a_recorded_snapshot_restores_to_the_recorded_state(name: str, recording
     snapshot = read(name)
     governor = Governor.restore(snapshot, now=snapshot.at)
 
-    state = {
+    state: dict[str, Any] = {
         "statuses": [plain(status) for status in governor.statuses(now=snapshot.at)],
         "why": {ticket: plain(governor.why(ticket, now=snapshot.at)) for ticket in tickets_in(name, "waiters")},
         "limits": governor.limits(),
