@@ -7,7 +7,9 @@ killed process leaves behind, which is the same in both places. PYTEST_DEBUG_TEM
 import os
 
 import pytest
-from tests.golden.recording import Recordings
+
+pytest.register_assert_rewrite("tests.golden.recording")  # so that a difference is shown, not only that there is one
+from tests.golden.recording import Recordings  # noqa: E402
 
 MEMORY = "/dev/shm"
 NEEDED_BYTES = 2 << 30

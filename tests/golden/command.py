@@ -9,9 +9,9 @@ import sys
 import types
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import msgspec
+import pytest
 from tests.golden.normal import normal, normal_screen, normal_text
 
 LOOKS = {"TZ": "UTC", "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb", "LANG": "C.UTF-8"}
@@ -51,26 +51,27 @@ class Home:
         """Run one command as `python -m paceline` does."""
         out, err = _stream(), _stream()
         with (
-            patch.dict(os.environ, self.environ, clear=True),
+            pytest.MonkeyPatch.context() as patch,
             contextlib.chdir(self.folder),
-            patch.object(sys, "argv", ["paceline", *argv]),
-            patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8")),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
         ):
+            for name in os.environ.keys() - self.environ.keys():
+                patch.delenv(name)
+            for name, value in self.environ.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "argv", ["paceline", *argv])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8"))
+            patch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))  # the command is named after it
             code = _exit_code()
         return Answer(code, _content(out), _content(err))
 
 
 def _exit_code() -> int:
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")  # the command takes its own name from it
     try:
         runpy.run_module("paceline", run_name="__main__")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    finally:
-        sys.modules["__main__"] = main
     return 0
 
 

@@ -32,5 +32,5 @@ def plan(name: str, units: dict[str, str], head: str = "", *, outputs: dict[str,
     return "\n".join(lines) + "\n"
 
 
-SPENT_ONCE = 'test -e spent || { touch spent; echo "Claude AI usage limit reached|$(($(date +%s) + 2))"; exit 1; }'
-"""Meets a quota window that is spent for two seconds, in the words of a real agent; then it goes well."""
+SPENT_ONCE = 'test -e spent || { touch spent; echo "Claude AI usage limit reached|$(($(date +%s) + 4))"; exit 1; }'
+"""Meets a quota window that is spent for four seconds, in the words of a real agent; then it goes well."""

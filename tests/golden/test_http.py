@@ -259,7 +259,8 @@ def first_events(daemon: Daemon, count: int) -> list[Any]:
 # -- the door, the description and the gateway -----------------------------------------------------
 
 
-def test_who_may_come_in_and_what_is_described(daemon: Daemon, recordings: Recordings) -> None:
+def compare_door(daemon: Daemon, recordings: Recordings) -> None:
+    """Compare who may come in, and what is described."""
     base = daemon.client.base_url
     with httpx.Client(base_url=base, trust_env=False) as stranger:
         answers = {
@@ -302,7 +303,7 @@ def without_prose(value: Any, parent: str = "") -> Any:
     return [without_prose(each) for each in value] if isinstance(value, list) else value
 
 
-def test_the_gateway(home: Home, recordings: Recordings) -> None:
+def test_the_door_the_description_and_the_gateway(home: Home, recordings: Recordings) -> None:
     home.environ["ANTHROPIC_API_KEY"] = "sk-ant-test"
     with FakeProvider() as provider:
         limits = '[limits]\n"anthropic/work-key" = 1'
@@ -310,6 +311,7 @@ def test_the_gateway(home: Home, recordings: Recordings) -> None:
             "paceline.toml", SETTINGS.replace("https://api.anthropic.com", provider.url).replace("[limits]", limits)
         )
         with daemon_in(home) as daemon:
+            compare_door(daemon, recordings)
             body = {"model": "claude-opus-4-6", "max_tokens": 10, "messages": [{"role": "user", "content": "hello"}]}
             headers = {"x-paceline-session": "s1", "anthropic-version": "2023-06-01"}
             passed = daemon.send("POST", "/gateway/work-key/v1/messages", body, headers=headers)
