@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -15,7 +14,6 @@ from tests.golden.command import Home
 from tests.golden.normal import normal, normal_text
 
 PATIENCE_SECONDS = 30.0
-LOOK_SECONDS = 0.05
 
 
 class Daemon:
@@ -40,15 +38,10 @@ class Daemon:
             options["json"] = body
         return self.client.request(method, path, **options)
 
-    def until(self, path: str, is_so: Callable[[Any], object]) -> Any:
-        """Ask, without recording, until the answer is so."""
-        end = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            found = self.send("GET", path).json()
-            if is_so(found):
-                return found
-            assert time.monotonic() < end, found
-            time.sleep(LOOK_SECONDS)
+    def wait_for(self, event: str, unit: str) -> None:
+        """Return once the event of the unit is stored."""
+        with self.client.stream("GET", "/v1/events", params={"after": 0, "unit": unit, "name": event}) as stream:
+            next(line for line in stream.iter_lines() if line.startswith("data"))
 
 
 @contextlib.contextmanager
