@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from paceline.errors import InvalidSnapshot, TicketConflict
 from paceline.testing import VirtualClock
 
 SOON = 5.0
+VERSION_1 = Path(__file__).parent / "snapshots" / "version_1.json"
 
 
 # -- listeners ---------------------------------------------------------------------------------------
@@ -60,7 +62,7 @@ async def test_on_queued_may_release_the_slot_that_is_waited_for() -> None:
     held = await limiter.acquire("umans")
     slot = await limiter.acquire("umans", timeout=60.0, on_queued=lambda _: held.release())
     slot.release()
-    assert limiter._timeouts == {}
+    assert limiter._waiters._timeouts == {}
 
 
 async def test_on_queued_that_raises_leaves_the_line() -> None:
@@ -137,7 +139,7 @@ async def test_a_slot_released_after_closing_arms_no_timer() -> None:
     held = await limiter.acquire("umans")
     await limiter.aclose()
     held.release()
-    assert limiter._timer is None
+    assert limiter._driver._timer is None
 
 
 async def test_a_late_answer_of_a_source_that_was_given_up_is_not_taken_for_a_new_one() -> None:
@@ -157,7 +159,7 @@ async def test_a_late_answer_of_a_source_that_was_given_up_is_not_taken_for_a_ne
     waiting = asyncio.create_task(limiter.acquire("umans"))
     await clock.advance(6.5)  # the first question was given up, a second one is out
     assert len(answers) > 1
-    newest = limiter._polls.asked["umans"]
+    newest = limiter._driver._polls.asked["umans"]
     answers[0].set_result(Usage(concurrent_sessions=0))
     await clock.advance(0)
     assert newest.done()
@@ -235,6 +237,36 @@ def test_runs_and_slots_without_a_session_of_their_own_keep_their_owner_over_a_r
     assert again.status().active_runs == 2
     again.release_session("s1")
     assert again.status().active_runs == 0
+
+
+async def test_a_snapshot_of_the_first_version_is_restored_with_its_slots_and_sessions() -> None:
+    """Its slots are named `slot-1`, ours `slot:1`. One is its session's, the other ends with its lease."""
+    snapshot = msgspec.json.decode(VERSION_1.read_bytes(), type=Snapshot)
+    clock = VirtualClock(start=110.0)
+    limiter = Limiter(limits={"umans": 4}, clock=clock, restore=snapshot)
+    assert (limiter.status().active_sessions, limiter.status().active_runs) == (1, 3)
+    slot = limiter.try_acquire("umans")
+    assert isinstance(slot, Slot)
+    assert slot.id == "slot:1"
+    limiter.release_session("s2")
+    assert limiter.status().active_runs == 3
+    limiter.release_session("s1")
+    assert (limiter.status().active_sessions, limiter.status().active_runs) == (0, 2)
+    slot.release()
+    await clock.advance(1000.0)
+    assert limiter.status().active_runs == 0
+    await limiter.aclose()
+
+
+async def test_slots_are_numbered_on_after_a_restart() -> None:
+    clock = VirtualClock(start=100.0)
+    limiter = Limiter(clock=clock)
+    first = limiter.try_acquire("umans")
+    again = Limiter(clock=clock, restore=stored(limiter))
+    second = again.try_acquire("umans")
+    assert isinstance(first, Slot)
+    assert isinstance(second, Slot)
+    assert (first.id, second.id) == ("slot:1", "slot:2")
 
 
 async def test_a_named_place_that_was_given_on_after_a_restart_is_asked_for_anew() -> None:

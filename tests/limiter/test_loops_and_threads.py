@@ -193,7 +193,7 @@ def test_threads_can_close_the_limiter() -> None:
 
     with limiter.from_thread.slot("umans"):
         thread, ended = in_thread(wait)
-        while not limiter.from_thread.call(lambda: limiter._futures):
+        while not limiter.from_thread.call(lambda: len(limiter._waiters)):
             time.sleep(0.001)
         limiter.from_thread.close()
         thread.join(SOON)

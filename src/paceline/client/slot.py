@@ -146,7 +146,7 @@ class ClientSlotContext:
 
     async def __aenter__(self) -> ClientSlot:
         if self._is_entered:
-            raise RuntimeError("this slot(...) is in use; write client.slot(...) anew for each `async with`")
+            raise RuntimeError("this slot(...) is in use; write client.slot(...) again for each `async with`")
         self._is_entered = True
         try:
             self._slot = await self._acquire()

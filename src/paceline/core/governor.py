@@ -28,7 +28,7 @@ from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.settings import GovernorSettings
 from paceline.core.values.status import ScopeStatus, scope_status
 from paceline.core.values.tickets import Ticket, check_ticket
-from paceline.core.values.verdicts import Deferred, Effect, Granted, Reason, Verdict
+from paceline.core.values.verdicts import Agenda, Deferred, Effect, Granted, Reason, Verdict
 from paceline.errors import TicketConflict
 
 
@@ -227,14 +227,9 @@ class Governor(Steering):
         return effects
 
     @property
-    def has_effects(self) -> bool:
-        """Whether `collect` would return anything."""
-        return bool(self.books.effects)
-
-    @property
-    def next_due(self) -> float:
-        """Return a time before which nothing happens by time alone; `next_wakeup` computes the exact one."""
-        return self.books.next_due
+    def agenda(self) -> Agenda:
+        """Return what a driver checks after every call. It stays the same object."""
+        return self.books
 
     def next_wakeup(self) -> float | None:
         """When to call `advance` at the latest; None while time alone changes nothing."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from paceline.agents.account import Account
+from paceline.agents.launch import Account
 from paceline.core import Deferred, Governor, Ticket
 from paceline.core.values.scopes import SESSIONS, path_scopes
 from paceline.errors import InvalidInput, UnknownName
@@ -17,6 +17,8 @@ from paceline.store import Campaign
 
 SHORTEST_LINE = 8
 NO_ACCOUNT = ""
+ATTEMPTS = ""
+"""The namespace of session tickets: none. The ticket of a session is its attempt's id, which is stored as it is."""
 
 
 class Line(msgspec.Struct, eq=False):

@@ -13,18 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from paceline.agents import AgentProfile
-from paceline.agents.account import Account
+from paceline.agents.launch import Account
 from paceline.clock import Clock
 from paceline.core import Deferred, Governor, Granted, Ticket
 from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Signal
 from paceline.core.unit_lifecycle import AttemptOutcome
-from paceline.core.values.verdicts import Effect
 from paceline.engine import command_log as control
 from paceline.engine.attempt_outcome import Parking, accounts_within
 from paceline.engine.deadline_pacer import Deadlines
-from paceline.engine.dispatcher import Line, Lines
+from paceline.engine.dispatcher import ATTEMPTS, Line, Lines
 from paceline.engine.external_slots.leases import Leases
-from paceline.engine.external_slots.registry import TICKET_PREFIX, OutsideSlots
+from paceline.engine.external_slots.registry import EXTERNAL_SLOTS, OutsideSlots
 from paceline.engine.governor_state import CommandReader, load_governor, save_governor
 from paceline.engine.launch import launch_order
 from paceline.engine.outcome_record import Settling
@@ -35,6 +34,7 @@ from paceline.errors import EngineBusy, InvalidInput, PacelineError
 from paceline.events import Event
 from paceline.executors import Executor, Handle
 from paceline.limiter import Limiter
+from paceline.limiter.governor_driver import GovernorDriver
 from paceline.limiter.usage_polling import UsageSource
 from paceline.metrics import Measures
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
@@ -71,7 +71,7 @@ class Engine:
         self._environ = dict(environ)
         self._owner = owner
         self._usage = dict(usage or {})
-        self._heard: list[Effect] = []
+        self._heard: list[Event] = []
         self._granted: list[str] = []
         self._listeners = Listeners()
         self._live: dict[str, LiveSession] = {}
@@ -92,14 +92,18 @@ class Engine:
     def _govern(self, governor: Governor) -> None:
         """Everything that asks this Governor. Slots of `limiter` and sessions share every limit."""
         self.governor = governor
-        self.limiter = Limiter.over(governor, clock=self.clock, usage=self._usage, others=self._hear)
-        self.limiter.measures = self.measures
+        self._driver = GovernorDriver(
+            governor, clock=self.clock, usage=self._usage, measures=self.measures, on_events=self._hear_events
+        )
+        self._driver.subscribe(ATTEMPTS, self._hear_grant)
+        self._driver.subscribe(EXTERNAL_SLOTS, lambda granted: self.wake() if self._outside.granted(granted) else None)
+        self.limiter = Limiter.over(self._driver)
         self._lines = Lines(governor, self.settings.accounts, self._owner)
         self._deadlines = Deadlines(self.store, governor, self._lines)
         self._parking = Parking(governor)
         self._settling = Settling(self.settings, self._lines, self._parking)
         self._outside = OutsideSlots(self.store, governor, self.tell, self.measures)
-        self.leases = Leases(self._outside, self.limiter, clock=self.clock, tell=self.tell, sessions=self.live_sessions)
+        self.leases = Leases(self._outside, self._driver, clock=self.clock, tell=self.tell, sessions=self.live_sessions)
 
     # -- the loop ----------------------------------------------------------------------------
 
@@ -147,7 +151,7 @@ class Engine:
         self._launch_granted(now)
         self.leases.tidy(now)
         self._save(now)
-        self.limiter.advance(now)
+        self._driver.advance(now)
 
     def stop(self) -> None:
         """Let go after this pass; sessions go on under their supervisors and are found again."""
@@ -186,7 +190,7 @@ class Engine:
         if self._leads:
             now = self.clock.now()
             self._read_commands(now)
-            self.limiter.advance(now)
+            self._driver.advance(now)
             self.wake()
 
     def tell(self, name: str, *, scope: str | None = None, unit: str | None = None, **fields: object) -> None:
@@ -329,13 +333,8 @@ class Engine:
 
     def _report(self, session: LiveSession, signal: Signal, now: float) -> None:
         """Tell the Governor, and let what it says to it name the unit."""
-        effects = self.governor.books.effects
-        already = len(effects)
-        self.governor.report(session.told_scope, signal, now=now)
+        self.governor.report(session.told_scope, signal, now=now, origin=session.unit.id)
         self.measures.reported(session.told_scope, signal)
-        for index, effect in enumerate(effects[already:], already):
-            if isinstance(effect, Event):
-                effects[index] = msgspec.structs.replace(effect, unit=session.unit.id)
         self._has_learnt = True
 
     def _settle_ended(self, now: float) -> None:
@@ -382,32 +381,26 @@ class Engine:
         self._deadlines.set_paces(campaigns, now)
         self._lines.fit(campaigns, self.store.claimable(), now)
 
-    def _hear(self, effect: Effect) -> None:
-        """The Governor has something for us, at any moment: the pass sees to it; who waits in a call hears it now."""
-        if not (isinstance(effect, Granted) and effect.ticket_id.startswith(TICKET_PREFIX)):
-            self._heard.append(effect)
-        elif not self._outside.granted(effect):
-            return
+    def _hear_grant(self, granted: Granted) -> None:
+        self._granted.append(granted.ticket_id)
+        self.measures.granted(granted.waited)
+        self.wake()
+
+    def _hear_events(self, events: Sequence[Event]) -> None:
+        self._heard += events
         self.wake()
 
     def _hear_governor(self, now: float) -> None:
-        self.limiter.advance(now)
+        self._driver.advance(now)
         heard, self._heard = self._heard, []
-        for effect in heard:
-            if isinstance(effect, Granted):
-                self._granted.append(effect.ticket_id)
-                self.measures.granted(effect.waited)
-            elif isinstance(effect, Event):
-                self._take_event(effect)
-
-    def _take_event(self, event: Event) -> None:
-        if event.name == "window.reopened":  # perhaps early: those parked for it need not wait for the reset
-            for account in accounts_within(event.scope or "", self.settings.accounts.values()):
-                self.store.wake_account(account)
-        if event.name == "window.canary":
-            self._canaries.add(str(event.fields["ticket"]))
-        self._news.append(event)
-        self._has_learnt = True
+        for event in heard:
+            if event.name == "window.reopened":  # perhaps early: those parked for it need not wait for the reset
+                for account in accounts_within(event.scope or "", self.settings.accounts.values()):
+                    self.store.wake_account(account)
+            if event.name == "window.canary":
+                self._canaries.add(str(event.fields["ticket"]))
+            self._news.append(event)
+            self._has_learnt = True
 
     def _launch_granted(self, now: float) -> None:
         granted: dict[Line, list[str]] = {}

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from paceline.agents import AgentProfile
-from paceline.agents.account import Account, GatewayAddress
-from paceline.agents.launch import Task, prepare_session
+from paceline.agents.launch import Account, GatewayAddress, Task, prepare_run
 from paceline.executors import Launch
 from paceline.store import Campaign, Unit
 
@@ -29,7 +28,7 @@ def launch_order(
         conversation_id=conversation_id,
         command=campaign.command,
     )
-    run = prepare_session(profile, task, account, environ, gateway)
+    run = prepare_run(profile, task, account, environ, gateway)
     return Launch(
         attempt_id=unit.attempt_id,
         argv=run.argv,

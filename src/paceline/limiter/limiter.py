@@ -1,60 +1,40 @@
-"""The asyncio face of the Governor: futures for those who wait, one timer, usage polls. No rules of its own.
+"""The asyncio interface of the Governor: slots to wait for, limits to set, signals to report, status to read.
 
 Not thread-safe: it belongs to one event loop. Other threads, and scripts without a loop, use
 `limiter.from_thread` (`threads.py`).
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TypeVar
 
 import msgspec
 
-from paceline.clock import Clock, SystemClock, TimerHandle
-from paceline.core import (
-    Deferred,
-    Governor,
-    GovernorSettings,
-    Granted,
-    PollUsage,
-    ScopeStatus,
-    Snapshot,
-    Ticket,
-)
+from paceline.clock import Clock, SystemClock
+from paceline.core import Deferred, Governor, GovernorSettings, ScopeStatus, Snapshot
 from paceline.core.gates.rate_limit import Rate, check_rate
-from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
+from paceline.core.signals import RateLimited, Signal
+from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope
 from paceline.core.values.settings import Cooldown, HeadroomMode
-from paceline.core.values.validation import check_callable, check_limit, check_mapping, check_name, check_seconds
-from paceline.core.values.verdicts import Effect
-from paceline.errors import (
-    CapacityError,
-    InvalidInput,
-    InvalidScope,
-    InvalidSnapshot,
-    SlotLost,
-    SlotTimeout,
-)
+from paceline.core.values.validation import check_callable, check_limit, check_mapping
+from paceline.errors import InvalidSnapshot
 from paceline.events import Event
-from paceline.limiter.event_listener import Listener
+from paceline.limiter.event_listener import EventListener
+from paceline.limiter.governor_driver import GovernorDriver
+from paceline.limiter.home_loop import HomeLoop
 from paceline.limiter.named_slots import NamedSlots
-from paceline.limiter.slot import OnQueued, Slot, SlotContext
+from paceline.limiter.slot import AdmissionRequest, OnQueued, Slot, SlotContext
+from paceline.limiter.slot_admission import SlotAdmission
 from paceline.limiter.status import LimiterStatus, limiter_status
-from paceline.limiter.steered import SteeredLimits
-from paceline.limiter.threads import FromThread, running_loop
-from paceline.limiter.usage_polling import UsagePolls, UsageSource
+from paceline.limiter.threads import FromThread
+from paceline.limiter.usage_polling import UsageSource
+from paceline.limiter.waiters import Waiters
 
-KEPT_PATHS = 4096
-OWN_TICKETS = "slot-"
-CLOSING_SECONDS = 1.0
-Value = TypeVar("Value")
+CLOSE_SECONDS = 1.0
+"""How long `aclose` waits for cancelled usage polls. One that ignores its cancellation must not block the program."""
 
 
-class Limiter(NamedSlots, SteeredLimits):
-    """Governs sessions and runs over a global pool, providers, accounts and models at once."""
-
-    _listener: Listener | None = None
-    _others: Callable[[Effect], object] | None = None
+class Limiter:
+    """Limits sessions and runs over a global pool, providers, accounts and models at once."""
 
     def __init__(
         self,
@@ -78,11 +58,10 @@ class Limiter(NamedSlots, SteeredLimits):
             SESSIONS: check_limit(max_parallel_sessions, "max_parallel_sessions"),
             RUNS: check_limit(max_parallel_runs, "max_parallel_runs"),
         }
-        sources = {canonical_scope(scope): source for scope, source in check_mapping(usage, "usage").items()}
-        for scope, source in sources.items():
-            check_callable(source, f"usage[{scope!r}]")
+        sources = _check_sources(usage)
         if on_event is not None:
             check_callable(on_event, "on_event")
+        listener = EventListener(on_event) if on_event is not None else None
         settings = GovernorSettings(
             limits={**pool, **check_mapping(limits, "limits")},
             rates={
@@ -96,71 +75,44 @@ class Limiter(NamedSlots, SteeredLimits):
             watchdog_interval=watchdog_interval,
             ageing=ageing,
         )
-        self._set_up(SystemClock() if clock is None else clock, sources)
-        if on_event is not None:
-            self._listener = Listener(on_event)
-        if restore is None:
-            self._govern(Governor(settings, now=self._now()))
-        else:
-            self._restore(restore, settings)
-            self._attend()  # pauses and leases of before go on by themselves
+        clock = SystemClock() if clock is None else clock
+        on_events = listener.deliver if listener is not None else None
+        governor = Governor(settings, now=clock.now()) if restore is None else _restored(restore, settings, clock.now())
+        self._compose(GovernorDriver(governor, clock=clock, usage=sources, on_events=on_events), listener)
+        if restore is not None:
+            self._take_over(restore)
 
     @classmethod
-    def over(
-        cls,
-        governor: Governor,
-        *,
-        clock: Clock,
-        usage: Mapping[str, UsageSource],
-        others: Callable[[Effect], object],
-    ) -> "Limiter":
-        """The same face over a Governor that admits others too: their grants, and all events, go to `others`."""
+    def over(cls, driver: GovernorDriver) -> "Limiter":
+        """Return a limiter over a Governor that admits other tickets too, such as an engine's."""
         limiter = cls.__new__(cls)
-        limiter._set_up(clock, usage)
-        limiter._others = others
-        limiter._govern(governor)
+        limiter._compose(driver, None)
         return limiter
 
-    def _set_up(self, clock: Clock, usage: Mapping[str, UsageSource]) -> None:
-        self._clock = clock
-        self._now = clock.now
-        self._futures: dict[str, asyncio.Future[Granted]] = {}
-        self._timeouts: dict[str, TimerHandle] = {}
-        NamedSlots.__init__(self)
-        self._paths: dict[str, tuple[str, ...]] = {}
-        self._polls = UsagePolls(usage, self.report)
-        self._timer: TimerHandle | None = None
-        self._armed_for = math.inf
-        self._count = 0
-        self._closed = False
-        self._loop = running_loop()
-        self.from_thread = FromThread(self)
+    def _compose(self, driver: GovernorDriver, listener: EventListener | None) -> None:
+        self._driver = driver
+        self._governor = driver.governor
+        self._waiters = Waiters(driver)
+        self._home = HomeLoop(is_idle=lambda: not len(self._waiters), on_leave=self._leave_loop)
+        self._named = NamedSlots(driver, listener)
+        self._slots = SlotAdmission(driver, self._home, self._waiters, self._named, listener, self.report)
+        self.from_thread = FromThread(self._home, self._slots.enter, self.aclose)
+
+    def _take_over(self, snapshot: Snapshot) -> None:
+        """Count the slots of a process that is gone until their lease runs out or they are released by name."""
+        tickets = [record.ticket for record in snapshot.slots]
+        self._slots.skip_used(ticket.id for ticket in tickets)
+        self._named.restore(tickets, snapshot.owners)
+        self._governor.advance(now=self._driver.now())  # effects of the time between are nobody's
+        self._driver.carry_out()
+
+    def _leave_loop(self) -> None:
+        self._driver.leave_loop()
+        self._waiters.leave_loop()
 
     @property
     def clock(self) -> Clock:
-        return self._clock
-
-    def _govern(self, governor: Governor) -> None:
-        self._governor = governor
-        self._books = governor.books
-
-    def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Live on this loop from now on. Who still waited on one that was closed will not be back."""
-        last = self._loop
-        if last is not None and not last.is_closed():
-            self.from_thread.retire(last, idle=not self._futures)
-            if not last.is_closed() and (last.is_running() or self._futures):
-                raise RuntimeError("this limiter lives on another event loop; use limiter.from_thread from here")
-        self._loop = loop
-        stale, self._futures = self._futures, {}
-        for timer in (self._timer, *self._timeouts.values()):
-            if timer is not None:
-                timer.cancel()
-        self._timer, self._armed_for = None, math.inf
-        self._timeouts.clear()
-        self._polls.asked.clear()
-        for ticket_id in stale:
-            self._governor.abandon(ticket_id, now=self._now())
+        return self._driver.clock
 
     # -- slots -------------------------------------------------------------------------------
 
@@ -175,8 +127,10 @@ class Limiter(NamedSlots, SteeredLimits):
         timeout: float | None = None,
         on_queued: OnQueued = None,
     ) -> SlotContext:
-        """`async with` a slot: it waits its turn, is held while the body runs, and always comes back."""
-        return SlotContext(self, scope, session, priority, since, tokens, timeout, on_queued)
+        """Return an `async with` block that waits for a slot and always releases it."""
+        return SlotContext(
+            self._slots, AdmissionRequest(scope, session, priority, since, tokens, timeout, on_queued, leased=False)
+        )
 
     def acquire(
         self,
@@ -189,11 +143,11 @@ class Limiter(NamedSlots, SteeredLimits):
         timeout: float | None = None,
         on_queued: OnQueued = None,
     ) -> Coroutine[None, None, Slot]:
-        """Wait for a slot. The holder releases it, and renews it within `slot_timeout`.
+        """Wait for a slot. The caller releases it, and renews it within `slot_timeout`.
 
-        `tokens` is what the call is expected to use, where rates or budgets of tokens are to be kept.
+        `tokens` is how many the call is expected to use; budgets and rates of tokens count it.
         """
-        return self._enter(scope, session, priority, since, tokens, timeout, on_queued, True)
+        return self._slots.enter(AdmissionRequest(scope, session, priority, since, tokens, timeout, on_queued))
 
     def try_acquire(
         self,
@@ -204,277 +158,121 @@ class Limiter(NamedSlots, SteeredLimits):
         since: float | None = None,
         tokens: int | None = None,
     ) -> Slot | Deferred:
-        """A slot now, or what stands against it. Never waits."""
-        ticket = self._ticket(scope, session, priority, since, tokens, True)
-        verdict = self._governor.try_request(ticket, now=self._now())
-        self._attend()
-        if isinstance(verdict, Deferred):
-            return verdict
-        return self._hold(verdict, ticket.scopes[-1], session)
+        """Return a slot now, or the reason why there is none. Never waits."""
+        return self._slots.try_enter(AdmissionRequest(scope, session, priority, since, tokens))
 
-    async def _enter(
-        self,
-        scope: str,
-        session: str | None,
-        priority: int,
-        since: float | None,
-        tokens: int | None,
-        timeout: float | None,
-        on_queued: OnQueued,
-        leased: bool,
-        context: SlotContext | None = None,
-    ) -> Slot:
-        if (loop := asyncio.get_running_loop()) is not self._loop:
-            self._move_to(loop)
-        if timeout is not None:
-            check_seconds(timeout, "timeout")
-        if on_queued is not None:
-            check_callable(on_queued, "on_queued")
-        if context is not None and context.entered:
-            raise RuntimeError("this slot(...) is in use; write limiter.slot(...) anew for each `async with`")
-        ticket = self._ticket(scope, session, priority, since, tokens, leased)
-        verdict = self._governor.request(ticket, now=self._now())
-        if context is not None:
-            context.entered = True
-        if type(verdict) is Deferred:
-            try:
-                verdict = await self._join_line(ticket.id, verdict, timeout, on_queued)
-            except BaseException:
-                if context is not None:
-                    context.entered = False
-                self._leave_line(ticket.id)
-                raise
-        elif self._books.effects or self._books.next_due < self._armed_for:
-            self._attend()
-        assert type(verdict) is Granted
-        slot = self._hold(verdict, ticket.scopes[-1], session)
-        if context is not None:
-            context.slot = slot
-        return slot
+    def acquire_session(self, session: str, *, scope: str | None = None) -> None:
+        """Take a slot for a whole session until it is released. Never waits; no-op for a session that has one."""
+        self._named.acquire_session(session, scope)
 
-    def _ticket(
-        self,
-        scope: str,
-        session: str | None,
-        priority: int,
-        since: float | None,
-        tokens: int | None,
-        leased: bool,
-    ) -> Ticket:
-        if self._closed:
-            raise CapacityError("the limiter is closed")
-        if type(scope) is not str:
-            raise InvalidScope(f"a scope is text, provider/account/model; got {scope!r:.80}")
-        scopes = self._paths.get(scope)
-        if scopes is None:
-            if len(self._paths) >= KEPT_PATHS:
-                self._paths.clear()
-            scopes = self._paths[scope] = (RUNS, *path_scopes(scope))
-        if type(priority) is not int:
-            raise InvalidInput(f"priority must be a whole number; got {priority!r:.80}")
-        if since is not None and type(since) not in (float, int):
-            raise InvalidInput(f"since must be a time in seconds, or None; got {since!r:.80}")
-        self._count += 1
-        parent = self._session_ticket(check_name(session, "session")) if session is not None else None
-        return Ticket(f"{OWN_TICKETS}{self._count}", scopes, "", priority, since, parent, tokens, leased)
+    def acquire_run(self, session: str, run: str, *, scope: str | None = None) -> None:
+        """Take a slot for one run of a session until the run or the session is released. Never waits."""
+        self._named.acquire_run(session, run, scope)
 
-    def _hold(self, granted: Granted, scope: str, session: str | None) -> Slot:
-        if session is not None:
-            self._by_session.setdefault(session, {})[granted.ticket_id] = None
-        if self._listener is not None:
-            self._tell_granted(granted, scope)
-        return Slot(self, granted, scope, session)
+    def release_run(self, run: str) -> None:
+        """Release a run's slot. Idempotent."""
+        self._named.release_run(run)
 
-    def _join_line(
-        self, ticket_id: str, deferred: Deferred, timeout: float | None, on_queued: OnQueued
-    ) -> asyncio.Future[Granted]:
-        """The grant to come; it fails when the wait runs out or the limiter is closed."""
-        future: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
-        self._futures[ticket_id] = future
-        if self._books.effects or self._books.next_due < self._armed_for:
-            self._attend()
-        if self._timer is None and self._armed_for != math.inf:
-            self._arm()  # calls made before there was a loop could not
-        if self._listener is not None:
-            fields: dict[str, object] = {
-                "ticket": ticket_id,
-                "reason": deferred.reason,
-                "detail": deferred.detail,
-                "retry_at": deferred.retry_at,
-            }
-            self._tell("slot.deferred", self._now(), deferred.scope, fields)
-        if timeout is not None:
-            at = self._now() + timeout
-            self._timeouts[ticket_id] = self._clock.call_at(at, lambda: self._time_out(ticket_id, timeout))
-        if on_queued is not None:
-            on_queued(deferred)  # it may release the very slot this one waits for
-        return future
+    def release_session(self, session: str) -> None:
+        """Release the session's slot and those of all its runs. Idempotent."""
+        self._named.release_session(session)
 
-    def _leave_line(self, ticket_id: str) -> None:
-        """Cancelled, timed out or closed, also in the very tick of the grant: nothing is left behind."""
-        self._futures.pop(ticket_id, None)
-        if (timer := self._timeouts.pop(ticket_id, None)) is not None:
-            timer.cancel()
-        self._governor.abandon(ticket_id, now=self._now())
-        self._attend()
+    # -- limits ------------------------------------------------------------------------------
 
-    def _time_out(self, ticket_id: str, timeout: float) -> None:
-        future = self._futures.get(ticket_id)
-        why = self.why(ticket_id)
-        if future is not None and not future.done() and why is not None:
-            future.set_exception(SlotTimeout(f"no slot within {timeout:g} s: {why.detail}", why))
+    def set_limit(self, scope: str, limit: int | None) -> None:
+        """Set the limit of a scope or pattern, and forget what was learnt there."""
+        self._driver.call(self._governor.set_limit, scope, limit)
 
-    def _release(self, granted: Granted, scope: str, session: str | None, learns: bool = True) -> None:
-        ticket_id = granted.ticket_id
-        if session is not None:
-            self._forget(session, ticket_id)
-        now = self._now()
-        give_back = self._governor.release if learns else self._governor.abandon
-        was_held = give_back(ticket_id, now=now)  # or it was reclaimed, just now or long ago
-        if self._books.effects or self._books.next_due < self._armed_for:
-            self._attend()
-        if was_held and self._listener is not None:
-            self._tell("slot.released", now, scope, {"ticket": ticket_id, "held": now - granted.granted_at})
+    def get_limit(self, scope: str) -> int | None:
+        """Return the configured limit."""
+        return self._governor.get_limit(scope)
 
-    def _renew(self, slot: Slot) -> None:
-        renewed = not slot.lost and self._governor.renew(slot.id, now=self._now())
-        self._attend()
-        if not renewed:
-            raise SlotLost(f"{slot.id} in {slot.scope} was not renewed in time; its place is given on")
+    def remove_limit(self, scope: str) -> None:
+        """Make the scope unlimited. Its live slots stay counted, and a pause stays."""
+        self._driver.call(self._governor.remove_limit, scope)
 
-    # -- looking in --------------------------------------------------------------------------
+    def restore_limit(self, scope: str) -> None:
+        """Return to the configured limit: forget what was learnt."""
+        self._driver.call(self._governor.restore_limit, scope)
+
+    def limits(self) -> dict[str, int]:
+        """Return every configured limit by scope or pattern. The global pool is in `status`."""
+        return {scope: limit for scope, limit in self._governor.limits().items() if scope not in (SESSIONS, RUNS)}
+
+    def set_cooldown(self, scope: str, cooldown: Cooldown) -> None:
+        """Set how long a released slot still counts: seconds, or "auto" to learn it from usage readings."""
+        self._governor.set_cooldown(scope, cooldown, now=self._driver.now())
+
+    def get_cooldown(self, scope: str) -> float:
+        return self._governor.get_cooldown(scope)
+
+    def cooldowns(self) -> dict[str, Cooldown]:
+        """Return every cooldown that was set, by scope or pattern."""
+        return self._governor.cooldowns()
+
+    def lift_hold(self, scope: str) -> None:
+        """Admit tickets to an account again, after a person fixed what blocked it."""
+        self._driver.call(self._governor.lift_hold, scope)
+
+    # -- signals and status ------------------------------------------------------------------
+
+    def report(self, scope: str, signal: Signal) -> None:
+        """Report what was learnt about a scope: any signal of `paceline.core.signals`."""
+        self._driver.report(scope, signal)
+
+    def report_rate_limit(self, scope: str, retry_after: float | None = None) -> None:
+        self.report(scope, RateLimited(retry_after=retry_after))
 
     def status(self) -> LimiterStatus:
-        now = self._now()
-        sessions = self._governor.status(SESSIONS, now=now)
-        runs = self._governor.status(RUNS, now=now)
-        self._attend()
+        """Return the use of the global pool."""
+        sessions, runs = self.scope_status(SESSIONS), self.scope_status(RUNS)
         assert sessions is not None
         assert runs is not None
         return limiter_status(sessions, runs)
 
     def statuses(self) -> list[ScopeStatus]:
-        """Every scope of which something is known."""
-        statuses = self._governor.statuses(now=self._now())
-        self._attend()
-        return statuses
+        """Return the status of every known scope."""
+        return self._driver.call(self._governor.statuses)
 
     def scope_status(self, scope: str) -> ScopeStatus | None:
-        """One scope, or None if nothing was ever set, asked or learnt there."""
-        status = self._governor.status(scope, now=self._now())
-        self._attend()
-        return status
+        """Return the status of one scope, or None if it was never limited, requested or reported."""
+        return self._driver.call(self._governor.status, scope)
 
     def why(self, ticket_id: str) -> Deferred | None:
-        """What holds a waiting ticket."""
-        why = self._governor.why(ticket_id, now=self._now())
-        self._attend()
-        return why
+        """Return the reason why a ticket waits, or None if it does not wait."""
+        return self._driver.call(self._governor.why, ticket_id)
 
     def snapshot(self) -> Snapshot:
-        """All of it as a value to store; `Limiter(..., restore=snapshot)` goes on from it."""
-        return msgspec.structs.replace(self._governor.snapshot(), owners=self._owners())
+        """Return the whole state as a value to store; `Limiter(..., restore=snapshot)` continues from it."""
+        return msgspec.structs.replace(self._governor.snapshot(), owners=self._named.owners())
 
-    def _restore(self, snapshot: Snapshot, settings: GovernorSettings) -> None:
-        """Slots of the process that is gone stay counted until their lease runs out or they are released by name."""
-        if not isinstance(snapshot, Snapshot):
-            raise InvalidSnapshot(f"restore takes a paceline.core.Snapshot; got {snapshot!r:.80}")
-        without_line = msgspec.structs.replace(snapshot, waiters=(), claims=(), effects=())  # who waited is gone
-        self._govern(Governor.restore(without_line, now=self._now(), settings=settings))
-        for record in snapshot.slots:
-            number = record.ticket.id.removeprefix(OWN_TICKETS)
-            if number.isdecimal():
-                self._count = max(self._count, int(number))
-            self._remember_named(record.ticket, snapshot.owners.get(record.ticket.id))
-        self._governor.advance(now=self._now())
+    # -- the end -------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """Nobody waits any longer: waiters get CapacityError, polls and the timer end."""
-        if (loop := asyncio.get_running_loop()) is not self._loop:
-            self._move_to(loop)
-        polls = self._polls.cancel()
-        self.close()
+        """End all waits with `CapacityError`, stop the timer, and wait briefly for the polls to end."""
+        if (loop := asyncio.get_running_loop()) is not self._home.loop:
+            self._home.move_to(loop)
+        polls = self.close()
         if polls:
-            await asyncio.wait(polls, timeout=CLOSING_SECONDS)  # a source that will not be cancelled holds nobody up
+            await asyncio.wait(polls, timeout=CLOSE_SECONDS)
 
-    def close(self) -> None:
-        """The same without waiting for polls to end."""
-        self._closed = True
-        for ticket_id, future in list(self._futures.items()):
-            self._governor.cancel(ticket_id, now=self._now())
-            if not future.done():
-                future.set_exception(CapacityError("the limiter was closed while this ticket waited"))
-        for timer in (self._timer, *self._timeouts.values()):
-            if timer is not None:
-                timer.cancel()
-        self._timer = None
-        self._polls.cancel()
-
-    # -- carrying out effects --------------------------------------------------------------------
-
-    def advance(self, now: float) -> None:
-        """Let time pass up to `now`, and carry out what follows. Only who shares the Governor need call it."""
-        self._governor.pass_time(now=now)
-        self._attend()
-        self._arm()
-
-    def _attend(self) -> None:
-        """Carry out what the Governor wants done, and arm the timer for its next wake-up."""
-        books = self._books
-        while books.effects:
-            effects = self._governor.collect()
-            for effect in effects:
-                if isinstance(effect, PollUsage):
-                    self._poll(effect.scope)
-                elif self._others is not None and not _is_own(effect):
-                    self._others(effect)
-                elif isinstance(effect, Granted):
-                    self._complete(effect)
-            if self._listener is not None:
-                self._listener.tell(*(effect for effect in effects if isinstance(effect, Event)))
-        if books.next_due < self._armed_for:
-            self._arm()
-
-    def _tell_granted(self, granted: Granted, scope: str) -> None:
-        fields: dict[str, object] = {"ticket": granted.ticket_id, "waited": granted.waited}
-        self._tell("slot.granted", granted.granted_at, scope, fields)
-
-    def _tell(self, name: str, at: float, scope: str | None, fields: dict[str, object]) -> None:
-        if self._listener is not None:
-            self._listener.tell(Event(name, at, scope, None, fields))
-
-    def _complete(self, granted: Granted) -> None:
-        future = self._futures.pop(granted.ticket_id, None)
-        if self._timeouts and (timer := self._timeouts.pop(granted.ticket_id, None)) is not None:
-            timer.cancel()
-        if future is None or future.done():  # its task was cancelled in this very tick
-            self._governor.abandon(granted.ticket_id, now=self._now())
-            return
-        try:
-            future.set_result(granted)
-        except RuntimeError:  # its loop was closed under it
-            self._governor.abandon(granted.ticket_id, now=self._now())
-
-    def _arm(self) -> None:
-        """One timer, and none while time alone changes nothing."""
-        due = self._governor.next_wakeup()
-        if due == self._armed_for and self._timer is not None:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._armed_for = math.inf if due is None else due
-        if due is not None and not self._closed and running_loop() is not None:
-            self._timer = self._clock.call_at(due, self._wake)
-
-    def _wake(self) -> None:
-        self._timer, self._armed_for = None, math.inf
-        self.advance(self._now())
-
-    def _poll(self, scope: str) -> None:
-        if (loop := running_loop()) is not None and not self._closed:
-            self._polls.ask(scope, loop)
+    def close(self) -> list[asyncio.Task[None]]:
+        """Do the same without waiting. Returns the polls that are still ending."""
+        polls = self._driver.close()
+        self._waiters.close()
+        return polls
 
 
-def _is_own(effect: Effect) -> bool:
-    return isinstance(effect, Granted) and effect.ticket_id.startswith(OWN_TICKETS)
+def _check_sources(usage: dict[str, UsageSource] | None) -> dict[str, UsageSource]:
+    sources = {canonical_scope(scope): source for scope, source in check_mapping(usage, "usage").items()}
+    for scope, source in sources.items():
+        check_callable(source, f"usage[{scope!r}]")
+    return sources
+
+
+def _restored(snapshot: Snapshot, settings: GovernorSettings, now: float) -> Governor:
+    """Rebuild the Governor without its waiting tickets: the tasks that waited are gone."""
+    if not isinstance(snapshot, Snapshot):
+        raise InvalidSnapshot(f"restore takes a paceline.core.Snapshot; got {snapshot!r:.80}")
+    without_waiters = msgspec.structs.replace(snapshot, waiters=(), claims=(), effects=())
+    return Governor.restore(without_waiters, now=now, settings=settings)

@@ -1,22 +1,50 @@
-"""A slot in the caller's hands, and the `async with` around it."""
+"""A slot in the caller's hands, the request that it answers, and the `async with` around it."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Protocol, cast
 
 import msgspec
 
 from paceline.core import Deferred, Granted
 from paceline.core.signals import Overloaded, QuotaClosed, RateLimited, Signal
 
-if TYPE_CHECKING:
-    from paceline.limiter.limiter import Limiter
+OnQueued = Callable[[Deferred], object] | None
 
 
-class Slot(msgspec.Struct, eq=False):
-    """A place in every scope of its path. Give it back with `release`, once or more often."""
+class AdmissionRequest(msgspec.Struct, frozen=True):
+    """What a caller asks for.
 
-    _limiter: "Limiter"
+    `leased=False`: the limiter itself releases the slot at the end of a block, so it needs no renewals.
+    """
+
+    scope: str
+    session: str | None = None
+    priority: int = 0
+    since: float | None = None
+    tokens: int | None = None
+    timeout: float | None = None
+    on_queued: OnQueued = None
+    leased: bool = True
+
+
+class SlotIssuer(Protocol):
+    """What a slot needs of the limiter that granted it."""
+
+    def enter(
+        self, request: AdmissionRequest, context: "SlotContext | None" = None
+    ) -> Coroutine[None, None, "Slot"]: ...
+    def leave(self, granted: Granted, scope: str, session: str | None, *, learns: bool) -> None: ...
+    def renew(self, slot: "Slot") -> None: ...
+    def report(self, slot: "Slot", signal: Signal) -> None: ...
+    def is_held(self, slot: "Slot") -> bool: ...
+    def is_canary(self, slot: "Slot") -> bool: ...
+
+
+class Slot(msgspec.Struct, eq=False, gc=False):
+    """One place in every scope of its path. `release` gives them back; further calls do nothing."""
+
+    _issuer: SlotIssuer
     _granted: Granted
     scope: str
     session: str | None
@@ -41,35 +69,33 @@ class Slot(msgspec.Struct, eq=False):
 
     @property
     def lost(self) -> bool:
-        """The lease ran out while it was held: the place is given on."""
-        return not self.released and not self._limiter._governor.is_held(self.id)
+        """Whether the lease ran out before the release, so that other tickets get its places."""
+        return not self.released and not self._issuer.is_held(self)
 
     @property
     def is_canary(self) -> bool:
-        """It is out to try a closed window: others wait for its first answer, so report `Succeeded` with it."""
-        return self._limiter._governor.is_canary(self.id)
+        """Whether it probes a closed window. Others wait for its first answer, so report `Succeeded` with it."""
+        return self._issuer.is_canary(self)
 
     def release(self) -> None:
-        """Give the slot back. Without a report before, it went well."""
+        """Give the slot back. Without a report before, it counts as a success."""
         if not self.released:
             self.released = True
-            self._limiter._release(self._granted, self.scope, self.session)
+            self._issuer.leave(self._granted, self.scope, self.session, learns=True)
 
     def abandon(self) -> None:
-        """Give the slot back without a word on how it went: the call never reached the provider, say, or broke."""
+        """Give the slot back and learn nothing from it: the call never reached the provider, or broke."""
         if not self.released:
             self.released = True
-            self._limiter._release(self._granted, self.scope, self.session, learns=False)
+            self._issuer.leave(self._granted, self.scope, self.session, learns=False)
 
     def renew(self) -> None:
         """Keep the lease for another `slot_timeout`."""
-        self._limiter._renew(self)
+        self._issuer.renew(self)
 
     def report(self, signal: Signal) -> None:
-        """Tell what the provider answered."""
-        if isinstance(signal, Signal):
-            signal = msgspec.structs.replace(signal, ticket=self.id)
-        self._limiter.report(self.scope, signal)
+        """Report what the provider answered."""
+        self._issuer.report(self, signal)
 
     def rate_limited(self, retry_after: float | None = None) -> None:
         self.report(RateLimited(retry_after=retry_after))
@@ -84,33 +110,31 @@ class Slot(msgspec.Struct, eq=False):
         return f"<Slot {self.id} in {self.scope}>"
 
 
-OnQueued = Callable[[Deferred], object] | None
+class _Done(tuple[()]):
+    """An awaitable that is complete at once. A release never waits, so `__aexit__` needs no coroutine."""
+
+    __slots__ = ()
+    __await__ = tuple.__iter__
+
+
+DONE = cast("Awaitable[None]", _Done())
 
 
 class SlotContext(msgspec.Struct, eq=False):
-    """`async with limiter.slot(...)`: waits, hands out the slot, gives it back. Holds one slot at a time."""
+    """`async with limiter.slot(...)`: waits for a slot and releases it. Has one slot at a time."""
 
-    limiter: "Limiter"
-    scope: str
-    session: str | None
-    priority: int
-    since: float | None
-    tokens: int | None
-    timeout: float | None
-    on_queued: OnQueued
+    issuer: SlotIssuer
+    request: AdmissionRequest
     slot: Slot | None = None
     entered: bool = False
 
     def __aenter__(self) -> Coroutine[None, None, Slot]:
-        return self.limiter._enter(
-            self.scope, self.session, self.priority, self.since, self.tokens, self.timeout, self.on_queued, False, self
-        )
+        return self.issuer.enter(self.request, self)
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        slot = self.slot
+    ) -> Awaitable[None]:
         self.entered = False
-        if slot is not None and not slot.released:
-            slot.released = True
-            self.limiter._release(slot._granted, slot.scope, slot.session)
+        if self.slot is not None:
+            self.slot.release()
+        return DONE

@@ -9,21 +9,18 @@ takes the limiter over.
 """
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from paceline.core.signals import Overloaded, QuotaClosed, RateLimited, Signal
 from paceline.errors import CapacityError
+from paceline.limiter.home_loop import HomeLoop
+from paceline.limiter.slot import AdmissionRequest, OnQueued, Slot
 
-if TYPE_CHECKING:
-    from paceline.limiter.limiter import Limiter
-    from paceline.limiter.slot import OnQueued, Slot
-
-LOOK_SECONDS = 0.5
-RETIRE_SECONDS = 5.0
+LOOP_CHECK_SECONDS = 0.5
+"""How often a waiting thread checks that its loop still exists: rare enough to be free, soon enough for a person."""
 Result = TypeVar("Result")
 
 
@@ -32,7 +29,7 @@ class ThreadSlot:
 
     __slots__ = ("_from_thread", "_slot")
 
-    def __init__(self, from_thread: "FromThread", slot: "Slot") -> None:
+    def __init__(self, from_thread: "FromThread", slot: Slot) -> None:
         self._from_thread = from_thread
         self._slot = slot
 
@@ -93,7 +90,7 @@ class _Visit:
         self._slot: Slot | None = None
         self._is_over = False
 
-    def take(self, slot: "Slot") -> "Slot":
+    def take(self, slot: Slot) -> Slot:
         self._slot = slot
         if self._is_over:  # the thread was interrupted before it heard of the grant
             slot.abandon()
@@ -106,12 +103,17 @@ class _Visit:
 
 
 class FromThread:
-    """The blocking face of one limiter."""
+    """The blocking interface of one limiter: every call is handed over to the limiter's loop."""
 
-    def __init__(self, limiter: "Limiter") -> None:
-        self._limiter = limiter
-        self._private: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
-        self._starting = threading.Lock()
+    def __init__(
+        self,
+        home: HomeLoop,
+        enter: Callable[[AdmissionRequest], Coroutine[None, None, Slot]],
+        aclose: Callable[[], Coroutine[None, None, None]],
+    ) -> None:
+        self._home = home
+        self._enter = enter
+        self._aclose = aclose
 
     @contextmanager
     def slot(
@@ -123,16 +125,16 @@ class FromThread:
         since: float | None = None,
         tokens: int | None = None,
         timeout: float | None = None,
-        on_queued: "OnQueued" = None,
+        on_queued: OnQueued = None,
     ) -> Iterator[ThreadSlot]:
         """`with` a slot: blocks this thread until its turn comes. `on_queued` is called on the limiter's loop."""
         visit = _Visit()
+        request = AdmissionRequest(scope, session, priority, since, tokens, timeout, on_queued, leased=False)
 
-        async def enter() -> "Slot":
-            slot = await self._limiter._enter(scope, session, priority, since, tokens, timeout, on_queued, leased=False)
-            return visit.take(slot)
+        async def enter() -> Slot:
+            return visit.take(await self._enter(request))
 
-        loop = self._home()
+        loop = self._home.open_loop()
         waiting = None
         try:
             waiting = asyncio.run_coroutine_threadsafe(enter(), loop)
@@ -143,7 +145,7 @@ class FromThread:
             try:
                 self.call(visit.end)
             except BaseException:  # interrupted once more: the place must come back, if without waiting for it
-                self._home().call_soon_threadsafe(visit.end)
+                self._home.open_loop().call_soon_threadsafe(visit.end)
                 raise
 
     def call(self, function: Callable[[], Result]) -> Result:
@@ -152,7 +154,7 @@ class FromThread:
         async def run() -> Result:
             return function()
 
-        loop = self._home()
+        loop = self._home.open_loop()
         work = run()
         try:
             return _result(asyncio.run_coroutine_threadsafe(work, loop), loop)
@@ -161,42 +163,15 @@ class FromThread:
 
     def close(self) -> None:
         """`limiter.aclose()` from here: threads that wait get CapacityError."""
-        loop = self._home()
-        _result(asyncio.run_coroutine_threadsafe(self._limiter.aclose(), loop), loop)
-
-    def _home(self) -> asyncio.AbstractEventLoop:
-        with self._starting:
-            loop = self._limiter._loop
-            if loop is None or loop.is_closed():
-                loop = self._start_private()
-        if running_loop() is loop:
-            raise RuntimeError("from_thread would block its own loop; use `async with limiter.slot(...)` here")
-        return loop
-
-    def _start_private(self) -> asyncio.AbstractEventLoop:
-        loop = asyncio.new_event_loop()
-        self._limiter._move_to(loop)
-        thread = threading.Thread(target=loop.run_forever, name="paceline", daemon=True)
-        self._private = loop, thread
-        thread.start()
-        return loop
-
-    def retire(self, loop: asyncio.AbstractEventLoop, *, idle: bool) -> None:
-        """Another loop takes over: the private one ends, if `loop` is that and nobody waits on it."""
-        if self._private is not None and self._private[0] is loop and idle:
-            thread = self._private[1]
-            self._private = None
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join(RETIRE_SECONDS)
-            if not thread.is_alive():
-                loop.close()
+        loop = self._home.open_loop()
+        _result(asyncio.run_coroutine_threadsafe(self._aclose(), loop), loop)
 
 
 def _result(answer: "Future[Result]", loop: asyncio.AbstractEventLoop) -> Result:
     """Wait for it, but not for ever on a loop that was closed meanwhile."""
     while True:
         try:
-            return answer.result(LOOK_SECONDS)
+            return answer.result(LOOP_CHECK_SECONDS)
         except TimeoutError:
             if answer.done():
                 return answer.result()  # the time-out was its own
@@ -204,11 +179,3 @@ def _result(answer: "Future[Result]", loop: asyncio.AbstractEventLoop) -> Result
                 raise CapacityError("the event loop of this limiter was closed") from None
         except CancelledError:
             raise CapacityError("the event loop of this limiter ended meanwhile") from None
-
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop this code runs on, if any."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

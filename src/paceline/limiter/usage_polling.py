@@ -1,4 +1,4 @@
-"""Usage sources: ask a provider how many sessions it counts. Any failure or odd shape is *unknown*."""
+"""Usage sources: ask a provider how many sessions it counts. A failure or an unexpected answer means *unknown*."""
 
 import asyncio
 import functools
@@ -18,7 +18,7 @@ UsageSource = Callable[[], Awaitable[Usage | None]]
 
 
 class UsagePolls:
-    """Asks when the Governor says so: one question at a time per scope. The Governor keeps the time-out."""
+    """The polls that the Governor asked for: at most one per scope. The Governor keeps their time-out."""
 
     def __init__(self, sources: Mapping[str, UsageSource], on_answer: Callable[[str, Usage], object]) -> None:
         self._sources = sources
@@ -26,17 +26,21 @@ class UsagePolls:
         self.asked: dict[str, asyncio.Task[None]] = {}
 
     def ask(self, scope: str, loop: asyncio.AbstractEventLoop) -> None:
-        """A question that is still out was given up."""
+        """Poll the scope. The Governor has given up a poll of it that is still running, so that one is cancelled."""
         if (stale := self.asked.pop(scope, None)) is not None:
             stale.cancel()
         self.asked[scope] = loop.create_task(self._ask(scope))
 
     def cancel(self) -> list[asyncio.Task[None]]:
-        """What is still out is not waited for."""
+        """Cancel every running poll, and return them."""
         tasks, self.asked = list(self.asked.values()), {}
         for task in tasks:
             task.cancel()
         return tasks
+
+    def forget(self) -> None:
+        """Drop the polls of a loop that ended: they never run again."""
+        self.asked.clear()
 
     async def _ask(self, scope: str) -> None:
         try:
@@ -45,7 +49,7 @@ class UsagePolls:
             log.warning("the usage source of %s failed", scope, exc_info=True)
             usage = None
         if self.asked.get(scope) is not asyncio.current_task():
-            return  # given up long ago: what it says now is old
+            return  # it was given up before, so its answer is outdated
         del self.asked[scope]
         self._on_answer(scope, usage if isinstance(usage, Usage) else Usage())
 

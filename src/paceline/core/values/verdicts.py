@@ -1,6 +1,7 @@
 """What comes out of the Governor: the answer to a ticket, and effects for the caller to carry out."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -60,3 +61,15 @@ class PollUsage(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 Verdict = Granted | Deferred
 Effect = Granted | Expired | PollUsage | Event
+
+
+class Agenda(Protocol):
+    """What a driver of the Governor has to do: effects to collect, and the time before which time changes nothing.
+
+    Attributes instead of calls: a driver checks both after every request and release.
+    """
+
+    @property
+    def effects(self) -> Sequence[Effect]: ...
+    @property
+    def next_due(self) -> float: ...

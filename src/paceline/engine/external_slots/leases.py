@@ -30,8 +30,8 @@ from paceline.errors import (
     TicketConflict,
     UnknownName,
 )
-from paceline.limiter import Limiter
-from paceline.limiter.threads import running_loop
+from paceline.limiter.governor_driver import GovernorDriver
+from paceline.limiter.home_loop import running_loop
 from paceline.store import Lease, StoredSlot
 from paceline.store.rules import is_unicode
 
@@ -75,14 +75,14 @@ class Leases:
     def __init__(
         self,
         outside: OutsideSlots,
-        limiter: Limiter,
+        driver: GovernorDriver,
         *,
         clock: Clock,
         tell: Callable[..., object],
         sessions: Callable[[], Iterable[LiveSession]],
     ) -> None:
         self._outside = outside
-        self._limiter = limiter
+        self._driver = driver
         self._clock = clock
         self._tell = tell
         self._sessions = sessions
@@ -148,7 +148,7 @@ class Leases:
 
     def report_scope(self, scope: str, signal: AnySignal) -> None:
         """What a program knows of a scope, without a slot."""
-        self._limiter.report(scope, signal)
+        self._driver.report(scope, signal)
         self._outside.learnt()
 
     def close(self) -> None:
@@ -282,7 +282,7 @@ class Leases:
 
     def _attend(self, now: float) -> None:
         """Let the Governor's other callers have what this one freed."""
-        self._limiter.advance(now)
+        self._driver.advance(now)
         self._arm()
 
     def _arm(self) -> None:

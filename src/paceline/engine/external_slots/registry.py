@@ -25,7 +25,9 @@ from paceline.store import ProcessId, Store, StoredEvent, StoredSlot
 
 log = logging.getLogger("paceline.engine")
 
-TICKET_PREFIX = "outside:"
+EXTERNAL_SLOTS = "outside"
+"""The namespace of their tickets. It is stored with reports and reasons, so its value stays."""
+TICKET_PREFIX = f"{EXTERNAL_SLOTS}:"
 TOKENS_STATE = "slot_tokens"
 TOKENS_AT_ONCE = 1000
 REMEMBERED_LOSSES = 10_000

@@ -1,0 +1,291 @@
+"""Plan files: the campaign and its inline units, what they become, and every mistake with its place."""
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paceline.errors import InvalidPlan
+from paceline.plans.plan_file import Plan, read_plan
+from paceline.settings import Settings, load_settings
+from paceline.store.interface import Campaign, UnitSpec
+from paceline.store.memory import MemoryStore
+
+NOW = 1_800_000_000.0
+ACCOUNTS: dict[str, object] = {
+    "max-1": {"provider": "anthropic", "kind": "subscription"},
+    "max-2": {"provider": "anthropic", "kind": "subscription"},
+    "flat": {"provider": "umans", "kind": "metered"},
+}
+HEAD = '[campaign]\nname = "c"\nagent = "claude"\n'
+ONE = '[[unit]]\nid = "a"\nprompt = "x"\n'
+CALL = '[campaign]\nname = "c"\nagent = "command"\n'
+
+Read = Callable[[str], Plan]
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Settings:
+    return load_settings(tmp_path, {"HOME": str(tmp_path)}, {"accounts": ACCOUNTS, "engine": {"strategy": "spread"}})
+
+
+@pytest.fixture
+def read(tmp_path: Path, configured: Settings) -> Read:
+    def from_text(text: str) -> Plan:
+        path = tmp_path / "plan.toml"
+        path.write_bytes(text.encode())
+        return read_plan(path, configured, now=NOW)
+
+    return from_text
+
+
+def mistakes_of(read: Read, text: str, folder: Path) -> list[str]:
+    with pytest.raises(InvalidPlan) as caught:
+        read(text)
+    return [mistake.replace(f"{folder}{os.sep}", "") for mistake in caught.value.mistakes]
+
+
+# -- what a plan becomes ---------------------------------------------------------------------
+
+
+def test_a_whole_plan_is_read(read: Read, tmp_path: Path) -> None:
+    (tmp_path / "services" / "a").mkdir(parents=True)
+    text = """
+[campaign]
+name = "docstrings"
+priority = 5
+max_sessions = 4
+strategy = "rush"
+deadline = 2100-12-01T08:00:00Z
+agent = "claude"
+model = "opus-4-6"
+accounts = ["max-1", "max-2"]
+max_attempts = 2
+timeout = "30m"
+[[unit]]
+id = "a"
+prompt = "Grüße 🙂"
+cwd = "services/a"
+output = "out/a.md"
+[[unit]]
+id = "b"
+prompt = "two"
+"""
+
+    plan = read(text)
+
+    assert plan.campaign == Campaign(
+        name="docstrings",
+        priority=5,
+        max_sessions=4,
+        strategy="rush",
+        deadline=4131331200.0,
+        agent="claude",
+        model="opus-4-6",
+        accounts=("max-1", "max-2"),
+        max_attempts=2,
+        timeout=1800.0,
+    )
+    assert plan.units == (
+        UnitSpec(id="a", prompt="Grüße 🙂", cwd=f"{tmp_path}/services/a", output=f"{tmp_path}/out/a.md"),
+        UnitSpec(id="b", prompt="two", cwd=str(tmp_path)),
+    )
+
+
+def test_the_settings_say_what_the_plan_does_not(read: Read, tmp_path: Path) -> None:
+    assert read(HEAD + ONE).campaign.strategy == "spread"
+    assert read_plan(tmp_path / "plan.toml").campaign.strategy == "rush"
+
+
+def test_a_command_says_what_is_run_and_needs_no_prompt(read: Read) -> None:
+    command = 'command = ["sh", "-c", "echo {id} {model} ${HOME} {a,b} { print }"]\n'
+
+    plan = read('[campaign]\nname = "c"\n' + command + '[[unit]]\nid = "a"\n')
+
+    assert plan.campaign.agent == "command"
+    assert plan.campaign.command[2] == "echo {id} {model} ${HOME} {a,b} { print }"
+
+
+def test_an_agent_of_the_user_is_known(tmp_path: Path) -> None:
+    agent = {"provider": "x", "stream": "text", "start": ["mine", "{prompt}"]}
+    own = load_settings(tmp_path, {"HOME": str(tmp_path)}, {"agents": {"mine": agent}})
+    (tmp_path / "plan.toml").write_text('[campaign]\nname = "c"\nagent = "mine"\n' + ONE)
+
+    assert read_plan(tmp_path / "plan.toml", own).campaign.agent == "mine"
+
+
+def test_an_account_without_caps_per_model_needs_no_model(read: Read) -> None:
+    assert read(HEAD + 'accounts = ["flat"]\n' + ONE).campaign.model is None
+
+
+def test_a_campaign_past_its_deadline_can_go_on_when_it_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(HEAD + "deadline = 2026-01-01T00:00:00Z\n" + ONE)
+
+    assert read_plan(path, now=1_760_000_000.0).campaign.deadline == 1_767_225_600.0
+    with pytest.raises(InvalidPlan, match="in the past"):
+        read_plan(path, now=1_770_000_000.0)
+
+
+def test_what_is_read_can_be_stored(read: Read) -> None:
+    plan = read(HEAD + ONE)
+
+    assert MemoryStore().add_campaign(plan.campaign, plan.units, update=False, now=NOW).added == 1
+
+
+# -- mistakes --------------------------------------------------------------------------------
+
+MISTAKES = {
+    "": [
+        "plan.toml: the campaign needs a name",
+        "plan.toml: the campaign needs an agent",
+        "plan.toml: there are no units",
+    ],
+    HEAD + "priorty = 1\n" + ONE: ['plan.toml:4: unknown key campaign.priorty; did you mean "priority"?'],
+    HEAD + "[[unti]]\n" + ONE: ['plan.toml:4: unknown key unti; did you mean "unit"?'],
+    HEAD + '[unit]\nid = "a"': ["plan.toml:4: write each unit as [[unit]], with two brackets"],
+    HEAD + ONE + "mdel = 1": ["plan.toml:7: unknown key unit[1].mdel; there are id, prompt, cwd, output"],
+    HEAD + ONE + "\n" + ONE: ['plan.toml:8: unit "a": this id is already used at plan.toml:4'],
+    HEAD + '[[unit]]\nprompt = "x"': ["plan.toml:4: unit 1 needs an id"],
+    HEAD + "[[unit]]\nid = 7": ["plan.toml:5: unit[1].id = 7: must be text in quotes"],
+    HEAD + '[[unit]]\nid = "a"': ['plan.toml:4: unit "a": the prompt is empty or missing'],
+    HEAD + '[[unit]]\nid = "a"\nprompt = "x\\u0000"': ['plan.toml:4: unit "a": the prompt has a NUL character'],
+    HEAD + ONE + 'cwd = "no"': ['plan.toml:4: unit "a": cwd "no": there is no folder'],
+    HEAD + ONE + 'output = "../x"': ['plan.toml:4: unit "a": output "../x" must lie in the plan\'s folder'],
+    HEAD + ONE + 'output = "/etc/x"': ['plan.toml:4: unit "a": output "/etc/x" must lie in'],
+    HEAD + ONE + 'output = "o"\n[[unit]]\nid = "b"\nprompt = "x"\noutput = "./o"': [
+        'plan.toml:8: unit "b": output "./o" is already the output of the unit at plan.toml:4'
+    ],
+    '[campaign]\nname = "a/b"\nagent = "claude"\n' + ONE: ['plan.toml:2: campaign.name = "a/b": cannot name'],
+    '[campaign]\nname = "c"\n' + ONE: ["plan.toml:1: the campaign needs an agent, one of aider, claude"],
+    '[campaign]\nname = "c"\nagent = "cluade"\n' + ONE: [
+        'plan.toml:3: campaign.agent = "cluade": there is no such agent; did you mean "claude"?'
+    ],
+    HEAD + "max_sessions = 0\n" + ONE: ["plan.toml:4: campaign.max_sessions = 0: must be a whole number >= 1"],
+    HEAD + 'priority = "5"\n' + ONE: ['plan.toml:4: campaign.priority = "5": must be a whole number from -100 to 100'],
+    HEAD + 'timeout = "30"\n' + ONE: ['plan.toml:4: campaign.timeout = "30": must be a duration longer than 0'],
+    HEAD + "deadline = 2020-01-01T00:00:00Z\n" + ONE: [
+        "plan.toml:4: campaign.deadline = 2020-01-01 00:00:00+00:00: is in the past"
+    ],
+    HEAD + "deadline = 2100-01-01T00:00:00\n" + ONE: [
+        "plan.toml:4: campaign.deadline = 2100-01-01 00:00:00: must be a date and time with its zone"
+    ],
+    HEAD + 'deadline = "soon"\n' + ONE: ['plan.toml:4: campaign.deadline = "soon": must be a date and time'],
+    HEAD + 'accounts = "max-1"\n' + ONE: ['plan.toml:4: campaign.accounts = "max-1": must be a list of texts'],
+    HEAD + 'model = "opus-4-6"\naccounts = [\n"max-1",\n"mx-2"]\n' + ONE: [
+        "plan.toml:5: campaign.accounts = ['max-1', 'mx-2']: there is no account \"mx-2\"; did you mean \"max-2\"?"
+    ],
+    HEAD + 'accounts = ["flat", "flat"]\n' + ONE: [
+        "plan.toml:4: campaign.accounts = ['flat', 'flat']: the same account is named twice"
+    ],
+    HEAD + 'accounts = ["max-1"]\n' + ONE: [
+        'plan.toml:1: the campaign needs a model, because "anthropic/*/opus-*" caps models'
+    ],
+    HEAD + 'model = "a b"\n' + ONE: ['plan.toml:4: campaign.model = "a b": scope'],
+    HEAD + 'command = ["x"]\n' + ONE: ["plan.toml:4: campaign.command = ['x']: agent \"claude\" brings its own"],
+    CALL + ONE: ['plan.toml:3: campaign.agent = "command": needs a command'],
+    CALL + "command = []\n" + ONE: ["plan.toml:4: campaign.command = []: must be a list of texts"],
+    CALL + 'command = ["{promt}"]\n' + ONE: [
+        "plan.toml:4: campaign.command = ['{promt}']: unknown placeholder {promt}; did you mean \"prompt\"?"
+    ],
+    "campaign = 1\n" + ONE: ["plan.toml:1: campaign must be a table"],
+    "[campaign\n": ["plan.toml:1: not TOML"],
+}
+
+
+@pytest.mark.parametrize(("text", "told"), MISTAKES.items(), ids=[told[0][:70] for told in MISTAKES.values()])
+def test_a_mistake_is_told_with_its_place(text: str, told: list[str], read: Read, tmp_path: Path) -> None:
+    found = mistakes_of(read, text, tmp_path)
+
+    assert [mistake[: len(start)] for mistake, start in zip(found, told, strict=False)] == told
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "a\\\\b", ".hidden", "-x", "a\\n", " a", "a ", "x" * 201, "é" * 101]
+)
+def test_an_id_that_is_unsafe_as_a_file_name_is_refused(name: str, read: Read, tmp_path: Path) -> None:
+    (mistake,) = mistakes_of(read, HEAD + f'[[unit]]\nid = "{name}"\nprompt = "x"', tmp_path)
+
+    assert "this id cannot be used" in mistake
+
+
+def test_all_mistakes_are_told_at_once(read: Read, tmp_path: Path) -> None:
+    text = HEAD + "max_sessions = 0\ntimout = 1\n" + ONE + ONE + '[units]\nglob = "none/*"\n'
+
+    assert [mistake.partition(": ")[0] for mistake in mistakes_of(read, text, tmp_path)] == [
+        "plan.toml:4",
+        "plan.toml:5",
+        "plan.toml:9",
+        "plan.toml:13",
+    ]
+
+
+def test_prompts_have_a_size_that_the_agent_can_take(read: Read, tmp_path: Path) -> None:
+    def unit(size: int) -> str:
+        return f'[[unit]]\nid = "a"\nprompt = "{"é" * (size // 2)}"'
+
+    assert len(read(HEAD + unit(1024 * 1024)).units) == 1
+    assert "1,048,578 bytes" in mistakes_of(read, HEAD + unit(1024 * 1024 + 2), tmp_path)[0]
+    by_argument = CALL + 'command = ["echo", "{prompt}"]\n'
+    assert "comes on standard input" in mistakes_of(read, by_argument + unit(130_000), tmp_path)[0]
+    assert len(read(CALL + 'command = ["cat"]\n' + unit(130_000)).units) == 1
+    aider = '[campaign]\nname = "c"\nagent = "aider"\n'
+    assert "agent aider" in mistakes_of(read, aider + unit(130_000), tmp_path)[0]
+
+
+def test_a_missing_plan_names_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text("")
+
+    with pytest.raises(InvalidPlan, match=r'plam.toml; did you mean "plan.toml"\?'):
+        read_plan(tmp_path / "plam.toml")
+    with pytest.raises(InvalidPlan, match="is a folder"):
+        read_plan(tmp_path)
+
+
+# -- any input -------------------------------------------------------------------------------
+
+
+@given(st.text() | st.text("[]=\"'{}\n#.ab1, ").map(lambda text: HEAD + ONE + text))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_is_a_plan_or_refused(read: Read, text: str) -> None:
+    with suppress(InvalidPlan):
+        read(text.encode(errors="replace").decode())
+
+
+def written(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+PROMPTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip)
+IDS = st.from_regex(r"[a-zA-Z0-9_é🙂]([a-z .:-]{0,8}[a-z])?", fullmatch=True)
+
+
+@given(
+    units=st.dictionaries(IDS, PROMPTS, min_size=1, max_size=8),
+    priority=st.integers(-100, 100),
+    max_sessions=st.none() | st.integers(1, 10**9),
+    timeout=st.none() | st.integers(1, 10**6),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_plan_comes_back_as_it_was_written(
+    read: Read, units: dict[str, str], priority: int, max_sessions: int | None, timeout: int | None
+) -> None:
+    lines = [HEAD, f"priority = {priority}"]
+    lines += [] if max_sessions is None else [f"max_sessions = {max_sessions}"]
+    lines += [] if timeout is None else [f'timeout = "{timeout}s"']
+    lines += [f"[[unit]]\nid = {written(name)}\nprompt = {written(prompt)}" for name, prompt in units.items()]
+
+    plan = read("\n".join(lines))
+
+    assert {unit.id: unit.prompt for unit in plan.units} == units
+    assert [unit.id for unit in plan.units] == list(units)
+    assert (plan.campaign.priority, plan.campaign.max_sessions, plan.campaign.timeout) == (
+        priority,
+        max_sessions,
+        timeout,
+    )
