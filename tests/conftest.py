@@ -1,4 +1,4 @@
-"""Where the tests keep their files: in memory, where that has room and runs programs.
+"""Where the tests keep their files: in memory, where that has room and runs programs. And recorded answers.
 
 Every stored transition is synced to the disk, and the tests store many thousands. What is tested of that is what a
 killed process leaves behind, which is the same in both places. PYTEST_DEBUG_TEMPROOT names another place.
@@ -8,8 +8,21 @@ import os
 
 import pytest
 
+pytest.register_assert_rewrite("tests.golden.recording")  # so that a difference is shown, not only that there is one
+from tests.golden.recording import Recordings  # noqa: E402
+
 MEMORY = "/dev/shm"
 NEEDED_BYTES = 2 << 30
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record", action="store_true", help="rewrite the recorded answers instead of failing")
+
+
+@pytest.fixture
+def recordings(request: pytest.FixtureRequest) -> Recordings:
+    """The recorded answers beside the test: the folder `recorded` next to its module."""
+    return Recordings(request.path.parent / "recorded", rewrite=request.config.getoption("--record"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.agents.house import INSTALLED, PROMPT, AgentHouse
+from tests.agents.agent_engine import INSTALLED, PROMPT, AgentHouse
 
 from paceline.agents import Account
 from paceline.testing import FakeProvider, VirtualClock

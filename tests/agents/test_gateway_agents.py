@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.agents.house import INSTALLED, base_environ
+from tests.agents.agent_engine import INSTALLED, base_environ
 from tests.gateway.daemon_process import Daemon, plan, run_to_its_end, settings
 
 from paceline.testing import FakeProvider

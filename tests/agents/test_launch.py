@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from paceline.agents import Account, Task, load_agent, prepare_run
+from paceline.agents import Account, Task, load_agent, prepare_session
 from paceline.agents.launch import LONGEST_ARGUMENT_BYTES
 from paceline.errors import InvalidInput
 
@@ -21,7 +21,7 @@ def commanded(*command: str, prompt: str = "say hi") -> Task:
 
 
 def test_a_subscription_runs_without_the_keys_of_its_provider_and_keeps_the_others() -> None:
-    env = prepare_run(load_agent("claude"), TASK, SUBSCRIPTION, BASE).env
+    env = prepare_session(load_agent("claude"), TASK, SUBSCRIPTION, BASE).env
 
     assert "ANTHROPIC_API_KEY" not in env
     assert env["OPENAI_API_KEY"] == "sk-2"
@@ -33,7 +33,7 @@ def test_whatever_the_agent_is_every_key_that_its_profile_or_the_provider_names_
     names = {*load_agent("claude").metered_variables, *profile.metered_variables}
     task = commanded("true")
 
-    env = prepare_run(profile, task, SUBSCRIPTION, BASE | dict.fromkeys(names, "secret")).env
+    env = prepare_session(profile, task, SUBSCRIPTION, BASE | dict.fromkeys(names, "secret")).env
 
     assert not names & env.keys()
 
@@ -41,27 +41,27 @@ def test_whatever_the_agent_is_every_key_that_its_profile_or_the_provider_names_
 def test_a_metered_account_keeps_its_key() -> None:
     account = Account(name="work", provider="anthropic", key_env="ANTHROPIC_API_KEY")
 
-    assert prepare_run(load_agent("claude"), TASK, account, BASE).env["ANTHROPIC_API_KEY"] == "sk-1"
+    assert prepare_session(load_agent("claude"), TASK, account, BASE).env["ANTHROPIC_API_KEY"] == "sk-1"
 
 
 def test_a_metered_account_without_its_key_is_refused() -> None:
     account = Account(name="work", provider="anthropic", key_env="WORK_KEY")
 
     with pytest.raises(InvalidInput, match="'work' takes its key from WORK_KEY, which is not set"):
-        prepare_run(load_agent("claude"), TASK, account, BASE)
+        prepare_session(load_agent("claude"), TASK, account, BASE)
 
 
 def test_a_subscription_that_sets_a_key_by_hand_contradicts_itself() -> None:
     account = msgspec.structs.replace(SUBSCRIPTION, env={"ANTHROPIC_API_KEY": "sk-3"})
 
     with pytest.raises(InvalidInput, match="'max-1' is a subscription, but its env sets ANTHROPIC_API_KEY"):
-        prepare_run(load_agent("claude"), TASK, account, BASE)
+        prepare_session(load_agent("claude"), TASK, account, BASE)
 
 
 def test_the_environment_is_the_base_then_the_profile_then_the_account_then_ours() -> None:
     base = BASE | {"CLAUDE_CODE_MAX_RETRIES": "99", "CLAUDE_CONFIG_DIR": "/elsewhere", "PACELINE_UNIT": "outer/unit"}
 
-    env = prepare_run(load_agent("claude"), TASK, SUBSCRIPTION, base).env
+    env = prepare_session(load_agent("claude"), TASK, SUBSCRIPTION, base).env
 
     assert env["CLAUDE_CODE_MAX_RETRIES"] == "2"
     assert env["CLAUDE_CONFIG_DIR"] == "/home/me/.max-1"
@@ -70,7 +70,7 @@ def test_the_environment_is_the_base_then_the_profile_then_the_account_then_ours
 
 
 def test_a_prompt_is_an_argument() -> None:
-    run = prepare_run(load_agent("claude"), TASK, None, BASE)
+    run = prepare_session(load_agent("claude"), TASK, None, BASE)
 
     assert run.argv[:3] == ("claude", "-p", "say hi")
     assert (run.stdin, run.cwd) == (b"", "/work")
@@ -84,7 +84,7 @@ def test_a_prompt_that_cannot_be_an_argument_goes_by_stdin(
 ) -> None:
     task = msgspec.structs.replace(TASK, prompt=prompt, conversation_id=conversation_id)
 
-    run = prepare_run(load_agent(agent), task, None, BASE)
+    run = prepare_session(load_agent(agent), task, None, BASE)
 
     assert run.stdin == prompt.encode()
     assert prompt not in run.argv
@@ -92,8 +92,8 @@ def test_a_prompt_that_cannot_be_an_argument_goes_by_stdin(
 
 
 def test_the_limit_counts_bytes() -> None:
-    at_limit = prepare_run(load_agent("claude"), with_prompt("x" * LONGEST_ARGUMENT_BYTES), None, BASE)
-    over = prepare_run(load_agent("claude"), with_prompt("ü" * (LONGEST_ARGUMENT_BYTES // 2 + 1)), None, BASE)
+    at_limit = prepare_session(load_agent("claude"), with_prompt("x" * LONGEST_ARGUMENT_BYTES), None, BASE)
+    over = prepare_session(load_agent("claude"), with_prompt("ü" * (LONGEST_ARGUMENT_BYTES // 2 + 1)), None, BASE)
 
     assert at_limit.stdin == b""
     assert over.stdin != b""
@@ -101,31 +101,31 @@ def test_the_limit_counts_bytes() -> None:
 
 def test_an_agent_that_cannot_read_stdin_refuses_a_long_prompt() -> None:
     with pytest.raises(InvalidInput, match="'aider' takes its prompt only as an argument"):
-        prepare_run(load_agent("aider"), with_prompt("x" * 1_000_000), None, BASE)
+        prepare_session(load_agent("aider"), with_prompt("x" * 1_000_000), None, BASE)
 
 
 @pytest.mark.parametrize("agent", ["claude", "command"])
 def test_a_nul_is_refused_and_its_place_named(agent: str) -> None:
     with pytest.raises(InvalidInput, match="the prompt has a NUL character at position 3"):
-        prepare_run(load_agent(agent), with_prompt("abc\0def"), None, BASE)
+        prepare_session(load_agent(agent), with_prompt("abc\0def"), None, BASE)
 
 
 def test_half_a_character_is_refused() -> None:
     with pytest.raises(InvalidInput, match="not Unicode text at position 2"):
-        prepare_run(load_agent("claude"), with_prompt("ab\ud800"), None, BASE)
+        prepare_session(load_agent("claude"), with_prompt("ab\ud800"), None, BASE)
 
 
 def test_a_command_is_filled_in_and_keeps_its_own_braces() -> None:
     task = commanded("sh", "-c", "awk '{print}' ${FILE} # {prompt}", "{id}", "{model}", "{session_id}", prompt="{id}")
 
-    run = prepare_run(load_agent("command"), task, None, BASE)
+    run = prepare_session(load_agent("command"), task, None, BASE)
 
     assert run.argv == ("sh", "-c", "awk '{print}' ${FILE} # {id}", "a", "opus", "")
     assert run.stdin == b""
 
 
 def test_a_command_that_does_not_name_the_prompt_finds_it_on_stdin() -> None:
-    run = prepare_run(load_agent("command"), commanded("wc", "-c", prompt="ö" * 600_000), None, BASE)
+    run = prepare_session(load_agent("command"), commanded("wc", "-c", prompt="ö" * 600_000), None, BASE)
 
     assert run.argv == ("wc", "-c")
     assert len(run.stdin) == 1_200_000
@@ -133,9 +133,9 @@ def test_a_command_that_does_not_name_the_prompt_finds_it_on_stdin() -> None:
 
 def test_a_command_with_a_prompt_that_is_too_long_is_told_what_to_do() -> None:
     with pytest.raises(InvalidInput, match=r"leave \{prompt\} out of the command"):
-        prepare_run(load_agent("command"), commanded("echo", "{prompt}", prompt="x" * 1_000_000), None, BASE)
+        prepare_session(load_agent("command"), commanded("echo", "{prompt}", prompt="x" * 1_000_000), None, BASE)
 
 
 def test_a_command_agent_without_a_command_is_refused() -> None:
     with pytest.raises(InvalidInput, match="needs a command in the plan"):
-        prepare_run(load_agent("command"), TASK, None, BASE)
+        prepare_session(load_agent("command"), TASK, None, BASE)

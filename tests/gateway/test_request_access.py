@@ -4,7 +4,7 @@ import pytest
 from tests.gateway.gateway_harness import KEY, TOKEN, GatewayHouse, account
 from tests.gateway.raw_http import Message, RawUpstream, answering, connect, ok
 
-from paceline.agents.launch import gateway_key
+from paceline.agents.account import gateway_key
 from paceline.settings import AccountSettings
 
 OWN = b"sk-my-own-key"

@@ -1,16 +1,17 @@
 """Profiles of agent CLIs: how to start, resume and read each of them, as data in one file per agent."""
 
-from paceline.agents.launch import Account, AgentRun, Task, prepare_run
+from paceline.agents.account import Account
+from paceline.agents.launch import PreparedSession, Task, prepare_session
 from paceline.agents.profile import AgentProfile, agent_names, check_agent, load_agent, parse_agent
 
 __all__ = [
     "Account",
     "AgentProfile",
-    "AgentRun",
+    "PreparedSession",
     "Task",
     "agent_names",
     "check_agent",
     "load_agent",
     "parse_agent",
-    "prepare_run",
+    "prepare_session",
 ]

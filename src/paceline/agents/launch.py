@@ -4,15 +4,12 @@ Here: pure arithmetic on those values; the environment to start from is an argum
 """
 
 import functools
-import hashlib
-import hmac
 import re
 from collections.abc import Mapping
-from typing import Literal
-from urllib.parse import quote
 
 import msgspec
 
+from paceline.agents.account import Account, GatewayAddress, gateway_key
 from paceline.agents.profile import AgentProfile, agent_names, filled, load_agent
 from paceline.errors import InvalidInput
 
@@ -33,36 +30,6 @@ _AGENT_OF_PROVIDER = {
 """Whose profile names the variables that would be billed instead of an account of this provider."""
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Who pays. A `subscription` must never be billed by the token."""
-
-    name: str
-    provider: str
-    kind: Literal["subscription", "metered"] = "metered"
-    env: dict[str, str] = {}
-    key_env: str | None = None
-    """The variable that holds the key of a metered account."""
-    via_gateway: bool = False
-    """Whether its sessions make their calls through the gateway, as runs of the session."""
-
-
-def gateway_key(token: str, account: str) -> str:
-    """What the sessions of an account show the gateway: derived from the daemon's token, and good for nothing else."""
-    return hmac.new(token.encode(), b"paceline gateway " + account.encode(), hashlib.sha256).hexdigest()
-
-
-class GatewayAddress(msgspec.Struct, frozen=True):
-    """Where the gateway listens, the daemon's token, and the variables from which accounts take their keys."""
-
-    url: str
-    token: str
-    key_variables: frozenset[str] = frozenset()
-
-    def of_session(self, account: str, session: str) -> str:
-        """The base URL under which the calls of one session are its runs."""
-        return f"{self.url}/gateway/{quote(account, safe='')}/~{quote(session, safe='')}"
-
-
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """What one try of a unit is to do. With a `conversation_id` it goes on with that conversation."""
 
@@ -76,7 +43,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The plan's own command line, for an agent whose profile has none."""
 
 
-class AgentRun(msgspec.Struct, frozen=True, kw_only=True):
+class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be run."""
 
     argv: tuple[str, ...]
@@ -85,13 +52,13 @@ class AgentRun(msgspec.Struct, frozen=True, kw_only=True):
     stdin: bytes = b""
 
 
-def prepare_run(
+def prepare_session(
     profile: AgentProfile,
     task: Task,
     account: Account | None,
     base_env: Mapping[str, str],
     gateway: GatewayAddress | None = None,
-) -> AgentRun:
+) -> PreparedSession:
     """Everything that a process needs, or `InvalidInput` with what is wrong with it."""
     _check_text("prompt", task.prompt)
     _refuse_nul("working directory", task.cwd)
@@ -104,7 +71,7 @@ def prepare_run(
     argv, stdin = _fill_command(task) if not profile.start else _fill_profile(profile, task, gateway_url)
     for argument in argv:
         _check_text("command line", argument)
-    return AgentRun(argv=tuple(argv), env=env, cwd=task.cwd, stdin=stdin)
+    return PreparedSession(argv=tuple(argv), env=env, cwd=task.cwd, stdin=stdin)
 
 
 def _served(account: Account, gateway: GatewayAddress | None) -> GatewayAddress:

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from paceline.agents.launch import Account
+from paceline.agents.account import Account
 from paceline.core import ScopeStatus
 from paceline.core.values.scopes import canonical_model
 from paceline.engine.engine import Engine

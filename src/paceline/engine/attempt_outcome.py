@@ -6,7 +6,7 @@ go first, whoever asks.
 
 from collections.abc import Iterable, Sequence
 
-from paceline.agents.launch import Account
+from paceline.agents.account import Account
 from paceline.core import Governor, WindowStatus
 
 TRUSTED_CONFIDENCE = 0.5

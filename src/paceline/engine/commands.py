@@ -16,6 +16,7 @@ from paceline.core.values.validation import check_limit
 from paceline.engine import command_log as control
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
+from paceline.plans.import_plan import import_in_steps
 from paceline.plans.plan_file import Plan, check_campaign
 from paceline.settings import Settings
 from paceline.store import Added, Campaign, Store
@@ -38,6 +39,12 @@ def add_plan(store: Store, plan: Plan, *, update: bool, now: float) -> Added:
     """A plan that was checked becomes a campaign, or more units of one."""
     news = [control.event_of("campaigns", now=now)]
     return store.add_campaign(plan.campaign, plan.units, update=update, now=now, events=news)
+
+
+async def add_plan_in_steps(store: Store, plan: Plan, *, update: bool, now: float) -> Added:
+    """Add a plan as `add_plan` does, without holding up the event loop."""
+    news = [control.event_of("campaigns", now=now)]
+    return await import_in_steps(store, plan, update=update, now=now, events=news)
 
 
 def check_not_cancelled(store: Store, name: str) -> None:

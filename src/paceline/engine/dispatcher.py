@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from paceline.agents.launch import Account
+from paceline.agents.account import Account
 from paceline.core import Deferred, Governor, Ticket
 from paceline.core.values.scopes import SESSIONS, path_scopes
 from paceline.errors import InvalidInput, UnknownName

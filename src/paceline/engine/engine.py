@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from paceline.agents import AgentProfile
-from paceline.agents.launch import Account
+from paceline.agents.account import Account
 from paceline.clock import Clock
 from paceline.core import Deferred, Governor, Granted, Ticket
 from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Signal

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from paceline.agents import AgentProfile
-from paceline.agents.launch import Account, GatewayAddress, Task, prepare_run
+from paceline.agents.account import Account, GatewayAddress
+from paceline.agents.launch import Task, prepare_session
 from paceline.executors import Launch
 from paceline.store import Campaign, Unit
 
@@ -28,7 +29,7 @@ def launch_order(
         conversation_id=conversation_id,
         command=campaign.command,
     )
-    run = prepare_run(profile, task, account, environ, gateway)
+    run = prepare_session(profile, task, account, environ, gateway)
     return Launch(
         attempt_id=unit.attempt_id,
         argv=run.argv,

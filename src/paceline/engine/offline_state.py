@@ -6,7 +6,7 @@ and thrown away. Never here: storing or carrying out what is decided on it.
 
 from collections.abc import Iterable, Mapping
 
-from paceline.agents.launch import Account
+from paceline.agents.account import Account
 from paceline.core import Governor, Ticket
 from paceline.engine import command_log as control
 from paceline.engine.dispatcher import Lines

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.agents import AgentProfile
-from paceline.agents.launch import Account
+from paceline.agents.account import Account
 from paceline.core import Ticket
 from paceline.core.signals import (
     AuthFailed,

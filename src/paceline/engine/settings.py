@@ -2,7 +2,7 @@
 
 import msgspec
 
-from paceline.agents.launch import Account, GatewayAddress
+from paceline.agents.account import Account, GatewayAddress
 from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import Policy
 

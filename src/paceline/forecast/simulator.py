@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from paceline.agents import load_agent
-from paceline.agents.launch import Account
+from paceline.agents.account import Account
 from paceline.core import Snapshot
 from paceline.core.values.scopes import SESSIONS
 from paceline.engine import command_log as control

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from paceline.agents.launch import gateway_key
+from paceline.agents.account import gateway_key
 from paceline.gateway.errors import Refused
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_by_connection
 from paceline.gateway.routes import Routes, Way, account_name, session_name

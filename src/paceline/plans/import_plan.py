@@ -1,42 +1,20 @@
-"""From a plan to what is stored: read, checked against this machine and what the store knows already, and added."""
+"""The import of a long plan into the store, in steps, so that others of the same event loop have their turns."""
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 
-from paceline.engine import command_log as control
+from paceline.events import Event
 from paceline.plans.plan_file import Plan
-from paceline.plans.preflight import check_plan
-from paceline.settings import Settings
 from paceline.store import Added, Store
 
 
-def checked_plan(
-    read: Callable[[float], Plan],
-    source: str,
-    *,
-    settings: Settings,
-    environ: Mapping[str, str],
-    known: Mapping[str, float],
-    now: float,
-) -> Plan:
-    """Everything that can be wrong with it is said before anything is stored.
+async def import_in_steps(store: Store, plan: Plan, *, update: bool, now: float, events: Sequence[Event]) -> Added:
+    """Add the campaign of a checked plan together with `events`, as `Store.add_campaign` does.
 
-    `read` reads the plan, given the time that a deadline must lie after: now, or when its campaign was first added
-    (`known`, by name), so that a late one can go on.
+    Between two steps the event loop runs: a hundred thousand units hold nobody up.
     """
-    plan = read(0.0)
-    since = known.get(plan.campaign.name, now)
-    if plan.campaign.deadline is not None and plan.campaign.deadline <= since:
-        plan = read(since)  # which says where it stands
-    check_plan(plan, source, settings=settings, environ=environ)
-    return plan
-
-
-async def add_in_steps(store: Store, plan: Plan, *, update: bool, now: float) -> Added:
-    """As `orders.add_plan`, for who shares its loop with others: a hundred thousand units hold none of them up."""
-    news = [control.event_of("campaigns", now=now)]
-    adding = store.add_campaign_in_steps(plan.campaign, plan.units, update=update, now=now, events=news)
+    adding = store.add_campaign_in_steps(plan.campaign, plan.units, update=update, now=now, events=events)
     with contextlib.closing(adding) as steps:
         while True:
             try:

@@ -41,6 +41,8 @@ CAMPAIGN = "campaign"
 UNIT = "unit"
 TABLES = (CAMPAIGN, UNIT, UNITS)
 PLACEHOLDERS = ("prompt", "id", "model", "session_id")
+NEVER: Mapping[str, float] = {}
+"""The times at which campaigns were added, where none was."""
 HIGHEST_PRIORITY = 100
 """Far beyond what any share can tell apart."""
 
@@ -52,27 +54,37 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     units: tuple[UnitSpec, ...]
 
 
-def read_plan(path: Path, settings: Settings | None = None, *, now: float | None = None) -> Plan:
-    """The plan, or `InvalidPlan` with every mistake in it.
+def read_plan(
+    path: Path, settings: Settings | None = None, *, now: float | None = None, added_at: Mapping[str, float] = NEVER
+) -> Plan:
+    """Read and check a plan file. Raise `InvalidPlan` with every mistake in it.
 
-    Without settings the accounts are taken as they are. A deadline before `now` (the present, unless told) is a
-    mistake; for a campaign that is known already tell when it was added, so that one past its deadline can go on.
+    Without settings the accounts are not checked. A deadline must lie after `now` (default: the present). The deadline
+    of a campaign that is stored already may lie in the past, so that it can go on late: it must lie after the time in
+    `added_at`, which maps names of stored campaigns to the time each was first added.
     """
     mistakes = Mistakes()
     document = read_toml(path, mistakes)
     mistakes.raise_as(InvalidPlan)
     assert document is not None  # or there would be a mistake
-    return plan_of(document, path.parent, settings, now=now)
+    return plan_of(document, path.parent, settings, now=now, added_at=added_at)
 
 
-def plan_of(document: Document, folder: Path, settings: Settings | None = None, *, now: float | None = None) -> Plan:
-    """The same from tables that were read already; paths in them begin in `folder`."""
+def plan_of(
+    document: Document,
+    folder: Path,
+    settings: Settings | None = None,
+    *,
+    now: float | None = None,
+    added_at: Mapping[str, float] = NEVER,
+) -> Plan:
+    """Check the tables of a plan that was read already, as `read_plan` does. Relative paths begin in `folder`."""
     mistakes = Mistakes()
     for name in document.values:
         if name not in TABLES:
             refuse_key(document, (name,), TABLES, mistakes)
-    reader = _CampaignReader(document, settings, SystemClock().now() if now is None else now, mistakes)
-    campaign = reader.read()
+    reader = _CampaignReader(document, settings, mistakes)
+    campaign = reader.read(SystemClock().now() if now is None else now, added_at)
     units = UnitList(folder, reader.prompt_rules(), mistakes)
     _read_units(document, folder, units, mistakes)
     mistakes.raise_as(InvalidPlan)
@@ -86,8 +98,8 @@ def check_campaign(campaign: Campaign, changes: Mapping[str, object], settings: 
         stored["deadline"] = datetime.fromtimestamp(campaign.deadline, UTC)
     written = {field: value for field, value in {**stored, **changes}.items() if value not in (None, (), [])}
     mistakes = Mistakes()
-    reader = _CampaignReader(Document(campaign.name, {CAMPAIGN: written}), settings, now, mistakes)
-    fields = reader.read()
+    reader = _CampaignReader(Document(campaign.name, {CAMPAIGN: written}), settings, mistakes)
+    fields = reader.read(now)
     mistakes.raise_as(InvalidPlan)
     return msgspec.convert({**fields, "state": campaign.state, "created_at": campaign.created_at}, Campaign)
 
@@ -129,21 +141,21 @@ CAMPAIGN_FIELDS: Mapping[str, Check] = {
 class _CampaignReader:
     """The [campaign] table while it is read."""
 
-    def __init__(self, document: Document, settings: Settings | None, now: float, mistakes: Mistakes) -> None:
+    def __init__(self, document: Document, settings: Settings | None, mistakes: Mistakes) -> None:
         self._document = document
         self._settings = settings
-        self._now = now
         self._mistakes = mistakes
         self._table = table_at(document, (CAMPAIGN,), document.values.get(CAMPAIGN, {}), mistakes)
         self._fields = checked_fields(document, (CAMPAIGN,), self._table, CAMPAIGN_FIELDS, mistakes)
         self._profile: AgentProfile | None = None
 
-    def read(self) -> dict[str, object]:
-        """The fields of a `Campaign`, with what the settings say where the plan says nothing."""
+    def read(self, now: float, added_at: Mapping[str, float] = NEVER) -> dict[str, object]:
+        """Return the fields of a `Campaign`. The settings fill in what the plan leaves out."""
         fields = self._fields
         if "name" not in self._table:
             self._refuse_table('needs a name: [campaign] and below it name = "..."')
-        if isinstance(deadline := fields.get("deadline"), float) and deadline <= self._now:
+        earliest = added_at.get(str(fields.get("name")), now)
+        if isinstance(deadline := fields.get("deadline"), float) and deadline <= earliest:
             self._refuse("deadline", "is in the past")
         self._check_agent()
         self._check_command()

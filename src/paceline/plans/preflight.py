@@ -8,8 +8,8 @@ import shutil
 import sys
 from collections.abc import Mapping
 
-from paceline.agents import Account, AgentProfile, Task, prepare_run
-from paceline.agents.launch import GatewayAddress
+from paceline.agents import Account, AgentProfile, Task, prepare_session
+from paceline.agents.account import GatewayAddress
 from paceline.errors import InvalidInput, InvalidPlan, InvalidSettings
 from paceline.plans.plan_file import Plan
 from paceline.settings import AccountSettings, Settings
@@ -127,7 +127,7 @@ def _launch_troubles(
             command=campaign.command,
         )
         try:
-            prepare_run(profile, task, account, environ, ANY_GATEWAY)
+            prepare_session(profile, task, account, environ, ANY_GATEWAY)
         except InvalidInput as error:
             text = str(error)
             troubles.append(text if text.startswith("account") else f"unit {unit.id!r}: {text}")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from paceline.agents import load_agent
-from paceline.agents.launch import Account
+from paceline.agents.account import Account
 from paceline.core import GovernorSettings, ScopeStatus
 from paceline.core.unit_lifecycle import Policy
 from paceline.engine import command_log as control

@@ -23,8 +23,8 @@ from paceline.config_files.documents import Document
 from paceline.core import ScopeStatus
 from paceline.engine import commands as orders
 from paceline.engine.campaign_lookup import find_campaign
-from paceline.plans.import_plan import add_in_steps, checked_plan
 from paceline.plans.plan_file import CAMPAIGN, UNIT, Plan, plan_of
+from paceline.plans.preflight import check_plan
 from paceline.plans.unit_sources import UNITS
 from paceline.store import Campaign, UnitCounts
 from paceline.views.capacity import quota_line
@@ -116,7 +116,7 @@ async def add_campaign(
     plan = await asyncio.to_thread(_read_plan, site, body, known, now)  # a million units must not hold up the engine
     async with site.adding:
         orders.check_not_cancelled(site.store, plan.campaign.name)
-        added = await add_in_steps(site.store, plan, update=update, now=now)
+        added = await orders.add_plan_in_steps(site.store, plan, update=update, now=now)
     site.obey()
     return wire.CampaignAdded(
         campaign=view_of(site, plan.campaign.name),
@@ -134,14 +134,9 @@ def _read_plan(site: Site, body: wire.CampaignBody, known: Mapping[str, float], 
     if body.units is not None:
         values[UNITS] = _without_nulls(body.units)
     document = Document(SOURCE, values)
-    return checked_plan(
-        lambda since: plan_of(document, site.folder, site.settings, now=since),
-        SOURCE,
-        settings=site.settings,
-        environ=site.environ,
-        known=known,
-        now=now,
-    )
+    plan = plan_of(document, site.folder, site.settings, now=now, added_at=known)
+    check_plan(plan, SOURCE, settings=site.settings, environ=site.environ)
+    return plan
 
 
 def _without_nulls(table: Mapping[str, object]) -> dict[str, object]:

@@ -8,8 +8,8 @@ import msgspec
 from paceline.cli.output import print_value, say
 from paceline.cli.wiring import Home
 from paceline.engine import commands as orders
-from paceline.plans.import_plan import checked_plan
 from paceline.plans.plan_file import Plan, read_plan
+from paceline.plans.preflight import check_plan
 from paceline.store import Added
 
 MOST_NAMED = 10
@@ -18,14 +18,9 @@ MOST_NAMED = 10
 def read_checked_plan(home: Home, path: Path) -> Plan:
     """Everything that can be wrong with it is said before anything is stored."""
     path = path.absolute()
-    plan = checked_plan(
-        lambda since: read_plan(path, home.settings, now=since),
-        str(path),
-        settings=home.settings,
-        environ=home.environ,
-        known={campaign.name: campaign.created_at for campaign in home.store.campaigns()},
-        now=time.time(),
-    )
+    known = {campaign.name: campaign.created_at for campaign in home.store.campaigns()}
+    plan = read_plan(path, home.settings, now=time.time(), added_at=known)
+    check_plan(plan, str(path), settings=home.settings, environ=home.environ)
     orders.check_not_cancelled(home.store, plan.campaign.name)
     return plan
 

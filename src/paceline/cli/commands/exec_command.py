@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from paceline.agents import Account, Task, load_agent, prepare_run
+from paceline.agents import Account, Task, load_agent, prepare_session
 from paceline.cli.inputs import local_zone
 from paceline.cli.output import INTERRUPTED, one_line
 from paceline.cli.signal_words import relative
@@ -88,7 +88,7 @@ def _order(home: Home, command: tuple[str, ...], scope: str | None, agent: str |
         settings = home.settings.accounts.get(scope.split("/")[1]) if "/" in scope else None
         account = settings.account if settings else None
     task = Task(unit_id="", attempt_id="", prompt="", cwd="", command=("true",))
-    env = prepare_run(load_agent("command"), task, account, home.environ).env
+    env = prepare_session(load_agent("command"), task, account, home.environ).env
     env = {variable: value for variable, value in env.items() if variable not in ("PACELINE_UNIT", "PACELINE_ATTEMPT")}
     return Order(command=command, env=env, scopes=scopes, reported=scope or own, provider=profile.provider)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from paceline.agents.launch import GatewayAddress
+from paceline.agents.account import GatewayAddress
 from paceline.api.app import create_app
 from paceline.api.context import Site
 from paceline.api.server import Served, bind, serve

@@ -11,7 +11,7 @@ from collections import Counter
 
 import msgspec
 
-from paceline.agents.launch import Account
+from paceline.agents.account import Account
 from paceline.core.values.scopes import path_scopes
 from paceline.engine.dispatcher import split_line
 from paceline.executors import Launch

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from paceline.agents import Account, Task, load_agent, prepare_run
-from paceline.agents.launch import GatewayAddress, gateway_key
+from paceline.agents import Account, Task, load_agent, prepare_session
+from paceline.agents.account import GatewayAddress, gateway_key
 from paceline.agents.profile import check_agent
 from paceline.errors import InvalidInput
 
@@ -37,13 +37,13 @@ def test_its_base_url_names_account_and_session_and_its_key_is_for_them_alone(
 ) -> None:
     task = msgspec.structs.replace(TASK, command=("true",))
 
-    env = prepare_run(load_agent(agent), task, account(provider), BASE, GATEWAY).env
+    env = prepare_session(load_agent(agent), task, account(provider), BASE, GATEWAY).env
 
     assert expected.items() <= env.items()
 
 
 def test_no_key_stays_within_its_reach() -> None:
-    env = prepare_run(load_agent("claude"), TASK, ACCOUNT, BASE, GATEWAY).env
+    env = prepare_session(load_agent("claude"), TASK, ACCOUNT, BASE, GATEWAY).env
 
     assert not {"sk-1", "sk-2", "sk-3", "tok"} & set(env.values())
 
@@ -52,7 +52,7 @@ def test_keys_of_other_providers_and_accounts_and_the_daemons_token_go_too() -> 
     others = {"OPENAI_API_KEY": "sk-4", "GEMINI_API_KEY": "sk-5", "DEEPSEEK_API_KEY": "sk-6", "OTHER_KEY": "sk-7"}
     others["PACELINE_TOKEN"] = "tok"
 
-    env = prepare_run(load_agent("claude"), TASK, ACCOUNT, {**BASE, **others}, GATEWAY).env
+    env = prepare_session(load_agent("claude"), TASK, ACCOUNT, {**BASE, **others}, GATEWAY).env
 
     assert not others.keys() & env.keys()
 
@@ -60,13 +60,13 @@ def test_keys_of_other_providers_and_accounts_and_the_daemons_token_go_too() -> 
 def test_a_key_of_another_provider_stays_where_the_account_itself_gives_it() -> None:
     given = msgspec.structs.replace(ACCOUNT, env={"OPENAI_API_KEY": "sk-for-the-tests", "ANTHROPIC_API_KEY": "sk-8"})
 
-    env = prepare_run(load_agent("claude"), TASK, given, BASE, GATEWAY).env
+    env = prepare_session(load_agent("claude"), TASK, given, BASE, GATEWAY).env
 
     assert (env["OPENAI_API_KEY"], env["ANTHROPIC_API_KEY"]) == ("sk-for-the-tests", KEY)
 
 
 def test_codex_is_given_a_provider_of_its_own_on_the_command_line() -> None:
-    argv = prepare_run(load_agent("codex"), TASK, account("openai"), BASE, GATEWAY).argv
+    argv = prepare_session(load_agent("codex"), TASK, account("openai"), BASE, GATEWAY).argv
 
     assert argv[4:10] == (
         "--model",
@@ -82,7 +82,7 @@ def test_codex_is_given_a_provider_of_its_own_on_the_command_line() -> None:
 def test_without_the_option_nothing_of_it_is_there() -> None:
     direct = msgspec.structs.replace(ACCOUNT, via_gateway=False)
 
-    run = prepare_run(load_agent("codex"), TASK, direct, BASE, GATEWAY)
+    run = prepare_session(load_agent("codex"), TASK, direct, BASE, GATEWAY)
 
     assert "PACELINE_GATEWAY_KEY" not in run.env
     assert not [part for part in run.argv if "paceline" in part]
@@ -90,12 +90,12 @@ def test_without_the_option_nothing_of_it_is_there() -> None:
 
 def test_where_no_gateway_is_served_it_is_refused() -> None:
     with pytest.raises(InvalidInput, match="'work-key' makes its calls through the gateway, which only `paceline up`"):
-        prepare_run(load_agent("claude"), TASK, ACCOUNT, BASE)
+        prepare_session(load_agent("claude"), TASK, ACCOUNT, BASE)
 
 
 def test_an_agent_that_cannot_be_pointed_elsewhere_is_refused() -> None:
     with pytest.raises(InvalidInput, match="agent 'opencode' cannot be told to make its calls through the gateway"):
-        prepare_run(load_agent("opencode"), TASK, ACCOUNT, BASE, GATEWAY)
+        prepare_session(load_agent("opencode"), TASK, ACCOUNT, BASE, GATEWAY)
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,10 @@ def test_a_campaign_past_its_deadline_can_go_on_when_it_is_known(tmp_path: Path)
 
     assert read_plan(path, now=1_760_000_000.0).campaign.deadline == 1_767_225_600.0
     with pytest.raises(InvalidPlan, match="in the past"):
-        read_plan(path, now=1_770_000_000.0)
+        read_plan(path, now=1_770_000_000.0, added_at={"another": 1_760_000_000.0})
+
+    late = read_plan(path, now=1_770_000_000.0, added_at={"c": 1_760_000_000.0})
+    assert late.campaign.deadline == 1_767_225_600.0
 
 
 def test_what_is_read_can_be_stored(read: Read) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.executors.conftest import Fifo, Yard, ended, is_gone, read_all, until
-from tests.executors.engine import POINTS
+from tests.executors.killed_engine import POINTS
 
 from paceline.executors.interface import SessionState
 from paceline.executors.orphans import find_leftovers
@@ -18,7 +18,7 @@ from paceline.executors.proc_table import boot_id, start_ticks
 from paceline.executors.process import ProcessExecutor
 from paceline.executors.spool import is_locked, read_status
 
-ENGINE = Path(__file__).with_name("engine.py")
+ENGINE = Path(__file__).with_name("killed_engine.py")
 
 
 def run_engine(yard: Yard, point: str, *attempts: str, gates: dict[str, Fifo] | None = None) -> None:

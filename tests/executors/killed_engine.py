@@ -1,6 +1,6 @@
 """An engine that is killed: starts sessions in a spool, and dies by SIGKILL at the point it is told.
 
-python engine.py SPOOL WORK POINT ATTEMPT...
+python killed_engine.py SPOOL WORK POINT ATTEMPT...
 """
 
 import os

@@ -3,7 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from paceline.plans.import_plan import add_in_steps
+from paceline.events import Event
+from paceline.plans.import_plan import import_in_steps
 from paceline.plans.plan_file import Plan
 from paceline.store import Added, Campaign, SqliteStore, UnitCounts, UnitSpec
 
@@ -19,7 +20,7 @@ async def test_a_long_plan_lets_others_have_their_turns(tmp_path: Path) -> None:
             await asyncio.sleep(0)
 
     looking = asyncio.create_task(look())
-    added = await add_in_steps(store, plan, update=False, now=0.0)
+    added = await import_in_steps(store, plan, update=False, now=0.0, events=[Event("control.campaigns", 0.0)])
     looking.cancel()
 
     assert (added, store.counts()) == (Added(added=10_000), {"night": UnitCounts(todo=10_000)})
