@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from paceline.cli.demo.stage import Plan, Stage, staged
+from paceline.cli.demo.scenario import Plan, Stage, staged
 from paceline.cli.demo.view import WIDEST, screen
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "demo.svg"

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from paceline.cli.command_tree import app
+from paceline.cli.main import app
 
 LOOKS = {"TZ": "UTC", "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
 PATIENCE_SECONDS = 20

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import paceline
-from paceline.cli.command_tree import app
+from paceline.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "library.md")

@@ -4,6 +4,6 @@ One module per command; what a command prints is made of values that others comp
 is ever taken here.
 """
 
-from paceline.cli.command_tree import main
+from paceline.cli.main import main
 
 __all__ = ["main"]

@@ -10,11 +10,11 @@ from paceline.cli.commands import status as state
 from paceline.cli.commands import stored_state as looking
 from paceline.cli.commands.add import add_plan
 from paceline.cli.commands.doctor import show_doctor
-from paceline.cli.commands.exec_command import execute
+from paceline.cli.commands.exec import execute
 from paceline.cli.commands.preview import show_preview
 from paceline.cli.commands.run import run_plan
 from paceline.cli.commands.why import show_why
-from paceline.cli.unit_names import complete_campaign, complete_scope, complete_unit
+from paceline.cli.unit_lookup import complete_campaign, complete_scope, complete_unit
 from paceline.cli.wiring import open_home
 
 commands = typer.Typer()
@@ -89,7 +89,7 @@ def up(
     Exit codes: 0 stopped; 2 something is wrong with the settings, the token file or the address; 75 another engine
     runs this home.
     """
-    from paceline.cli.commands.up import run_daemon  # the other commands need not load a web server
+    from paceline.cli.daemon import run_daemon  # the other commands need not load a web server
 
     with open_home() as home:
         run_daemon(home, host=host, port=port, as_json=as_json)
@@ -101,7 +101,7 @@ def token(
     url: Annotated[bool, typer.Option("--url", help="The address that opens the page with it.")] = False,
 ) -> None:
     """Print the token of the HTTP API, made if there is none yet. Who has it can do all that you can do here."""
-    from paceline.cli.commands.up import show_token
+    from paceline.cli.daemon import show_token
 
     with open_home() as home:
         show_token(home, read_only=read_only, as_url=url)
@@ -143,7 +143,7 @@ def forecast(
     It is played by the engine itself in virtual time, beside the campaigns that are stored, with durations and windows
     as they were seen here. Starts nothing, stores nothing.
     """
-    from paceline.cli.commands.forecast import show_forecast  # the other commands need not load a simulation
+    from paceline.forecast.forecaster import show_forecast  # the other commands need not load a simulation
 
     with open_home() as home:
         show_forecast(home, plan, replay=replay, as_json=as_json)

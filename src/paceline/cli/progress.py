@@ -13,9 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from paceline.cli import event_words
+from paceline.cli import event_text
 from paceline.cli.output import one_line
-from paceline.cli.signal_words import relative
+from paceline.cli.signal_text import relative
 from paceline.cli.wiring import Home
 from paceline.core import Deferred
 from paceline.engine.engine import WHY_STATE
@@ -53,7 +53,7 @@ class LastWarning(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = f": {record.exc_info[1]}" if record.exc_info and record.exc_info[1] else ""
-        self.text = f"{event_words.clock_time(record.created, self._zone)} {record.getMessage()}{error}"
+        self.text = f"{event_text.clock_time(record.created, self._zone)} {record.getMessage()}{error}"
 
 
 class News:
@@ -99,7 +99,7 @@ class PlainView:
 
     def refresh(self) -> None:
         for event in self._news.take():
-            self._print(event_words.line_of(event, self._home.zone))
+            self._print(event_text.line_of(event, self._home.zone))
         self._tell_waits()
         if self._warning.text is not None:
             self._print(one_line(self._warning.text, 400))
@@ -113,7 +113,7 @@ class PlainView:
         waits = read_waits(self._home)
         for line, why in waits.items():
             if self._told.get(line) != (why.reason, why.scope) and why.reason != "queue_order":
-                at = event_words.clock_time(now, self._home.zone)
+                at = event_text.clock_time(now, self._home.zone)
                 self._print(f"{at} waits {line.strip()}: {wait_words(why, now)}")
         self._told = {line: (why.reason, why.scope) for line, why in waits.items()}
 
@@ -152,14 +152,14 @@ class LiveView:
         counts = store.counts()
         campaigns = [each for each in store.campaigns() if each.name == self._name or _has_work(counts.get(each.name))]
         parts: list[RenderableType] = [
-            Text(f"paceline · {event_words.clock_time(now, self._home.zone)} · Ctrl-C stops, sessions go on", "dim"),
+            Text(f"paceline · {event_text.clock_time(now, self._home.zone)} · Ctrl-C stops, sessions go on", "dim"),
             _campaign_table(campaigns, counts),
         ]
         parts += _section("running", [_running_line(unit, now) for unit in store.running_units()], RUNNING_ROWS)
         parts += _section("parked", self._parked_lines(now), PARKED_ROWS)
         waits = read_waits(self._home).items()
         parts += _section("waiting", [f"{line.strip()}: {wait_words(why, now)}" for line, why in waits], WAIT_ROWS)
-        news = [event_words.line_of(event, self._home.zone) for event in self._last]
+        news = [event_text.line_of(event, self._home.zone) for event in self._last]
         parts += _section("what happened", news, NEWS_ROWS)
         if self._warning.text is not None:
             parts.append(Text(one_line(self._warning.text), style="bold red"))
@@ -174,7 +174,7 @@ class LiveView:
                 groups.setdefault((unit.campaign, unit.reason or ""), []).append(unit.resume_at)
         soonest = sorted(groups.items(), key=lambda group: min(group[1]))
         return [
-            f"{campaign}: {len(times)} until {event_words.clock_time(min(times), self._home.zone)}"
+            f"{campaign}: {len(times)} until {event_text.clock_time(min(times), self._home.zone)}"
             f" ({relative(min(times) - now)}): {reason}"
             for (campaign, reason), times in soonest
         ]

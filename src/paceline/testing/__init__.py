@@ -2,5 +2,5 @@
 
 from paceline.simulation.clock import VirtualClock as VirtualClock
 from paceline.simulation.executor import ScriptedExecutor as ScriptedExecutor
-from paceline.testing.provider import FakeProvider as FakeProvider
+from paceline.simulation.provider import FakeProvider as FakeProvider
 from paceline.testing.world import World as World

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from paceline.cli.inputs import chunks_of, opened
-from paceline.cli.signal_words import absolute, rows_of, title_of
+from paceline.cli.signal_text import absolute, rows_of, title_of
 from paceline.core.signals import Signal
 from paceline.detect import Observation, StreamReader, explain
 from paceline.detect.stream import Channel

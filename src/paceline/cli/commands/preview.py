@@ -8,8 +8,8 @@ import msgspec
 
 from paceline.cli.commands.add import read_checked_plan
 from paceline.cli.output import one_line, print_value, say
-from paceline.cli.signal_words import relative
-from paceline.cli.unit_names import every_unit
+from paceline.cli.signal_text import relative
+from paceline.cli.unit_lookup import every_unit
 from paceline.cli.wiring import Home
 from paceline.core import Deferred, Granted
 from paceline.engine.deadline_pacer import Deadlines

@@ -7,7 +7,7 @@ import msgspec
 from rich.text import Text
 
 from paceline.cli.output import one_line, out, print_table, print_value, table
-from paceline.cli.signal_words import moment, relative
+from paceline.cli.signal_text import moment, relative
 from paceline.cli.wiring import Home
 from paceline.core import ScopeStatus, WindowStatus
 from paceline.core.values.scopes import SESSIONS

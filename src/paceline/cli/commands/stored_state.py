@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 import msgspec
 from rich.text import Text
 
-from paceline.cli import event_words
+from paceline.cli import event_text
 from paceline.cli.output import one_line, out, print_line, print_table, print_value, say, table
-from paceline.cli.signal_words import relative
-from paceline.cli.unit_names import every_unit, find_unit
+from paceline.cli.signal_text import relative
+from paceline.cli.unit_lookup import every_unit, find_unit
 from paceline.cli.wiring import Home
 from paceline.detect.stream import Channel
 from paceline.engine.campaign_lookup import find_campaign
@@ -226,6 +226,6 @@ def last_event_id(home: Home) -> int:
 
 def print_event(stored: StoredEvent, zone: ZoneInfo, *, as_json: bool) -> None:
     if as_json:
-        print_line(event_words.as_json(stored))
+        print_line(event_text.as_json(stored))
         return
-    out().print(Text(event_words.line_of(stored.event, zone), style=event_words.style_of(stored.event)))
+    out().print(Text(event_text.line_of(stored.event, zone), style=event_text.style_of(stored.event)))

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from paceline.cli.output import one_line, out, print_value
 from paceline.cli.progress import read_waits
-from paceline.cli.signal_words import moment
-from paceline.cli.unit_names import find_unit
+from paceline.cli.signal_text import moment
+from paceline.cli.unit_lookup import find_unit
 from paceline.cli.wiring import Home
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.store import Campaign, Unit

@@ -3,8 +3,8 @@
 import msgspec
 from rich.table import Table
 
-from paceline.cli.demo.ledger import Batch
-from paceline.cli.demo.stage import Stage
+from paceline.cli.demo.progress import Batch
+from paceline.cli.demo.scenario import Stage
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,8 +5,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from paceline.cli.demo.ledger import Batch, Ledger, Line, Piece, PieceState, Tone
-from paceline.cli.demo.stage import SCOPE, Stage
+from paceline.cli.demo.progress import Batch, Ledger, Line, Piece, PieceState, Tone
+from paceline.cli.demo.scenario import SCOPE, Stage
 from paceline.core import ScopeStatus, WindowStatus
 
 WIDEST = 100

@@ -28,7 +28,7 @@ from paceline.cli.top.snapshot import KEPT_EVENTS, Looker, Picture
 from paceline.cli.top.table import LiveTable, Row
 from paceline.cli.top.unit_pages import PHASES, Choice, Place, UnitPage, read_page
 from paceline.cli.top.unit_screen import UnitScreen
-from paceline.cli.unit_names import find_unit
+from paceline.cli.unit_lookup import find_unit
 from paceline.cli.wiring import Home
 from paceline.core.values.scopes import SESSIONS
 from paceline.errors import PacelineError

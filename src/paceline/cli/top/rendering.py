@@ -6,11 +6,11 @@ from zoneinfo import ZoneInfo
 
 from rich.text import Text
 
-from paceline.cli import event_words
+from paceline.cli import event_text
 from paceline.cli.commands.status import LimitRow
 from paceline.cli.commands.stored_state import STATE_STYLES, phase_of
 from paceline.cli.output import one_line
-from paceline.cli.signal_words import SOURCES
+from paceline.cli.signal_text import SOURCES
 from paceline.cli.top.snapshot import CampaignRow, Picture, ScopeRow
 from paceline.cli.top.table import Column, Row
 from paceline.core import WindowStatus
@@ -118,7 +118,7 @@ def _outlook(picture: Picture, now: float, zone: ZoneInfo) -> Text:
     parts.append(("done/h", f"{picture.done_last_hour:,}"))
     if picture.eta is not None:
         parts.append(("ETA", f"{clock(picture.eta, now, zone)} in {span(picture.eta - now)}"))
-    parts.append(("now", event_words.clock_time(now, zone)))
+    parts.append(("now", event_text.clock_time(now, zone)))
     line = Text()
     for name, value in parts:
         line.append("  " if line else "").append(f"{name} ", style="dim").append(value)
@@ -254,5 +254,5 @@ def unit_row(unit: Unit, now: float, zone: ZoneInfo) -> Row:
 
 
 def event_row(stored: StoredEvent, zone: ZoneInfo) -> Row:
-    line = event_words.line_of(stored.event, zone)
-    return Row(str(stored.id), (Text(line, style=event_words.style_of(stored.event), no_wrap=True),))
+    line = event_text.line_of(stored.event, zone)
+    return Row(str(stored.id), (Text(line, style=event_text.style_of(stored.event), no_wrap=True),))

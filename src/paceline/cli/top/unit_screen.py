@@ -11,7 +11,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
-from paceline.cli import event_words
+from paceline.cli import event_text
 from paceline.cli.commands.stored_state import STATE_STYLES, phase_of
 from paceline.cli.commands.why import Why
 from paceline.cli.output import one_line, printable
@@ -89,7 +89,7 @@ class UnitScreen(ModalScreen[None]):
         for why in detail.whys:
             self._add_why(text, why)
         _section(text, "prompt", printable(unit.spec.prompt[:LONGEST_PROMPT]))
-        _section(text, "events", "\n".join(event_words.line_of(each.event, self._zone) for each in detail.events))
+        _section(text, "events", "\n".join(event_text.line_of(each.event, self._zone) for each in detail.events))
         if unit.attempt_id is not None:
             said = "not here any more" if detail.screen is None else detail.screen or "nothing was printed"
             _section(text, "last screen", said)

@@ -1,9 +1,9 @@
 """A fake LLM provider: a real HTTP server on loopback with scripted limits. See `FakeProvider` and `Scenario`."""
 
-from paceline.testing.provider.errors import NAMES as ERROR_NAMES
-from paceline.testing.provider.fake import FakeProvider
-from paceline.testing.provider.journal import RequestRecord
-from paceline.testing.provider.scenario import (
+from paceline.simulation.provider.errors import NAMES as ERROR_NAMES
+from paceline.simulation.provider.fake import FakeProvider
+from paceline.simulation.provider.journal import RequestRecord
+from paceline.simulation.provider.scenario import (
     Burst,
     CapacityChange,
     Episode,

@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from paceline.errors import InvalidInput
-from paceline.testing.provider.errors import NAMES
-from paceline.testing.provider.fake import LOOPBACK, FakeProvider
-from paceline.testing.provider.scenario import Scenario, Step
+from paceline.simulation.provider.errors import NAMES
+from paceline.simulation.provider.fake import LOOPBACK, FakeProvider
+from paceline.simulation.provider.scenario import Scenario, Step
 
 
 def main() -> int:

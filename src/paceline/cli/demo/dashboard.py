@@ -1,0 +1,42 @@
+"""The dashboard of the demo: the same server as `paceline up` has, on a free port, for as long as the demo runs."""
+
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from paceline.api.app import create_app
+from paceline.api.context import Site
+from paceline.api.server import serve
+from paceline.api.tokens import load_tokens
+from paceline.cli.daemon import page_url
+from paceline.cli.inputs import local_zone
+from paceline.engine.engine import Engine
+from paceline.executors.spool import Spool
+from paceline.settings import Settings
+
+HOST = "127.0.0.1"
+
+
+@asynccontextmanager
+async def dashboard(engine: Engine, settings: Settings, spool: Spool) -> AsyncIterator[str]:
+    """The address that opens it."""
+    engine.start()
+    tokens = load_tokens(settings.home)
+    site = Site(
+        engine,
+        settings=settings,
+        spool=spool,
+        zone=local_zone(),
+        environ=os.environ,
+        folder=settings.home,
+        since=time.time(),
+    )
+    try:
+        async with serve(create_app(site, tokens=tokens, host=HOST), HOST) as served:
+            try:
+                yield page_url(served.host, served.port, tokens.full)
+            finally:
+                site.close()
+    finally:
+        engine.close()

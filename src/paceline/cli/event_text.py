@@ -1,0 +1,85 @@
+"""Events as lines for people and as JSON. One sentence each; the numbers in it are the event's fields."""
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from paceline.cli.output import one_line
+from paceline.cli.signal_text import relative
+from paceline.events import Event
+from paceline.store import StoredEvent
+
+STYLES = {
+    "unit.done": "green",
+    "unit.failed": "red",
+    "unit.quarantined": "bold red",
+    "unit.held": "bold yellow",
+    "unit.parked": "yellow",
+    "account.held": "bold red",
+    "window.closed": "yellow",
+    "window.reopened": "green",
+    "scope.paused": "yellow",
+}
+
+SHORT = 1000.0
+"""Numbers below it are told in three digits: waits and shares, and no clock of ours is finer."""
+
+
+def style_of(event: Event) -> str:
+    return STYLES.get(event.name, "")
+
+
+def clock_time(at: float, zone: ZoneInfo) -> str:
+    try:
+        return f"{datetime.fromtimestamp(at, zone):%H:%M:%S}"
+    except (ValueError, OverflowError, OSError):  # beyond the calendar
+        return "never"
+
+
+def line_of(event: Event, zone: ZoneInfo) -> str:
+    """`03:00:12 parked docs/a: the quota window is spent, until 05:00:00 (in 2 h 00 min)`"""
+    subject = (event.unit if event.name.startswith("unit.") else event.scope) or ""
+    what = event.name.replace("unit.", "").replace(".", " ").replace("_", " ")
+    detail = _detail(event, zone)
+    line = f"{clock_time(event.at, zone)} {what} {subject}".rstrip()
+    return one_line(f"{line}: {detail}" if detail else line, longest=400)
+
+
+def _detail(event: Event, zone: ZoneInfo) -> str:
+    fields = event.fields
+    if event.name.startswith("unit."):
+        return _unit_detail(event, zone)
+    known = {name: value for name, value in fields.items() if value is not None and name != "ticket"}
+    return ", ".join(f"{name.replace('_', ' ')} {_shown(name, value, event.at, zone)}" for name, value in known.items())
+
+
+def _unit_detail(event: Event, zone: ZoneInfo) -> str:
+    fields = event.fields
+    if event.name in ("unit.started", "unit.resumed"):
+        where = f"on {event.scope}" if event.scope else ""
+        session = f", conversation {fields['session_id']}" if fields.get("session_id") else ""
+        return f"{where}{session}"
+    if event.name == "unit.done":
+        return ""
+    reason, resume_at = str(fields.get("reason") or ""), fields.get("resume_at")
+    if isinstance(resume_at, int | float):
+        reason += f", again at {_shown('resume_at', resume_at, event.at, zone)}"
+    return reason
+
+
+def _shown(name: str, value: object, seen_at: float, zone: ZoneInfo) -> str:
+    is_moment = name.endswith("_at") or name == "until"
+    if is_moment and isinstance(value, int | float):
+        return f"{clock_time(value, zone)} ({relative(value - seen_at)})"
+    return f"{value:.3g}" if isinstance(value, float) and abs(value) < SHORT else str(value)
+
+
+def as_json(stored: StoredEvent) -> dict[str, object]:
+    event = stored.event
+    return {
+        "id": stored.id,
+        "at": event.at,
+        "name": event.name,
+        "scope": event.scope,
+        "unit": event.unit,
+        "fields": event.fields,
+    }

@@ -1,1 +1,0 @@
-"""`forecast`: the plan played through in virtual time by the engine that would run it."""

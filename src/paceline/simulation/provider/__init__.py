@@ -1,0 +1,31 @@
+"""A fake LLM provider: a real HTTP server on loopback with scripted limits. See `FakeProvider` and `Scenario`."""
+
+from paceline.simulation.provider.errors import NAMES as ERROR_NAMES
+from paceline.simulation.provider.fake import FakeProvider
+from paceline.simulation.provider.journal import RequestRecord
+from paceline.simulation.provider.scenario import (
+    Burst,
+    CapacityChange,
+    Episode,
+    Limits,
+    Penalty,
+    Scenario,
+    Step,
+    ToolCall,
+    Window,
+)
+
+__all__ = [
+    "ERROR_NAMES",
+    "Burst",
+    "CapacityChange",
+    "Episode",
+    "FakeProvider",
+    "Limits",
+    "Penalty",
+    "RequestRecord",
+    "Scenario",
+    "Step",
+    "ToolCall",
+    "Window",
+]

@@ -1,0 +1,60 @@
+"""Every refusal a provider is known to give, by name: status, headers and body in each protocol's own shape.
+
+A name that one protocol does not have is answered there with that protocol's first error of the same kind, so a
+script works whatever client talks to the provider.
+"""
+
+import msgspec
+
+from paceline.simulation.provider.errors.anthropic import ANTHROPIC
+from paceline.simulation.provider.errors.gemini import GEMINI
+from paceline.simulation.provider.errors.openai import OPENAI
+from paceline.simulation.provider.errors.shape import Kind, Place, ProviderError
+from paceline.simulation.provider.facts import Facts, fill, spell
+from paceline.simulation.provider.wire import Json, ProtocolName
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """A refusal ready to be sent."""
+
+    name: str
+    kind: Kind
+    status: int
+    headers: dict[str, str]
+    body: Json
+    place: Place
+
+
+TABLES: dict[ProtocolName, dict[str, ProviderError]] = {
+    "anthropic": ANTHROPIC,
+    "openai-chat": OPENAI,
+    "openai-responses": OPENAI,
+    "gemini": GEMINI,
+}
+NAMES = frozenset().union(*TABLES.values())
+
+
+def find_error(protocol: ProtocolName, name: str) -> ProviderError:
+    """The protocol's error of that name, or else its first one of the same kind (and place in the exchange)."""
+    table = TABLES[protocol]
+    if name in table:
+        return table[name]
+    meant = next(other[name] for other in TABLES.values() if name in other)
+    same_kind = [error for error in table.values() if error.kind == meant.kind]
+    same_place = [error for error in same_kind if error.place == meant.place]
+    return [*same_place, *same_kind, *table.values()][0]
+
+
+def refuse(protocol: ProtocolName, name: str, facts: Facts) -> Refused:
+    """The error of that name, as `protocol` puts it, with its numbers filled in."""
+    error = find_error(protocol, name)
+    values = spell(facts)
+    headers = {key: str(value) for key, value in fill(error.headers, values).items()}
+    return Refused(
+        name=name,
+        kind=error.kind,
+        status=error.status,
+        headers=headers,
+        body=fill(error.body, values),
+        place=error.place,
+    )

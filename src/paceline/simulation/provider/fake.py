@@ -1,0 +1,162 @@
+"""`FakeProvider`: the server's life, from a running loop or from plain code, and what a test asks it afterwards."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from paceline.clock import SystemClock
+from paceline.simulation.provider.journal import Journal, RequestRecord
+from paceline.simulation.provider.scenario import Scenario, Step, ToolCall
+from paceline.simulation.provider.script import Script
+from paceline.simulation.provider.server import ProviderClock, ProviderServer
+
+LOOPBACK = "127.0.0.1"
+STOP_SECONDS = 0.2
+"""How long open connections may finish when the provider stops."""
+
+
+class FakeProvider:
+    """An LLM provider on loopback: real HTTP, scripted limits.
+
+    In a running loop it lives beside the test, and on an injected clock its hours pass in no time:
+
+        async with FakeProvider(Scenario(concurrency=4, lag=0.35), clock=clock) as provider:
+            ...  # any client, with base URL provider.url
+
+    In plain code (`with FakeProvider() as provider:`) it runs on a thread of its own, and as a process with
+    `python -m paceline.simulation.provider`.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario | None = None,
+        *,
+        clock: ProviderClock | None = None,
+        host: str = LOOPBACK,
+        port: int = 0,
+    ) -> None:
+        self.scenario = scenario or Scenario()
+        self._clock = clock or SystemClock()
+        self._address = (host, port)
+        self._script = Script(self.scenario.script)
+        self._journal = Journal()
+        self._runner: web.AppRunner | None = None
+        self._thread: _LoopThread | None = None
+
+    @property
+    def url(self) -> str:
+        """The base URL, without a slash at its end."""
+        if self._runner is None:
+            raise RuntimeError("the provider is not running; use it as `async with FakeProvider() as provider:`")
+        host, port = self._runner.addresses[0][:2]
+        return f"http://{host}:{port}"
+
+    def script(
+        self,
+        error: str,
+        *,
+        times: int | None = 1,
+        models: str = "*",
+        keys: str = "*",
+        answers: int = 0,
+        tool: ToolCall | None = None,
+        retry_after: float = 3.0,
+        resets_in: float = 7200.0,
+    ) -> None:
+        """The next `times` model requests that match get this error (`ok`: a normal answer); steps add up."""
+        self.add_step(
+            Step(
+                error=error,
+                times=times,
+                models=models,
+                keys=keys,
+                answers=answers,
+                tool=tool,
+                retry_after=retry_after,
+                resets_in=resets_in,
+            )
+        )
+
+    def add_step(self, step: Step) -> None:
+        self._script.add(step)
+
+    def clear_script(self) -> None:
+        self._script.clear()
+
+    @property
+    def requests(self) -> list[RequestRecord]:
+        """Every model request so far, oldest first; the ones that run have no `ended_at` yet."""
+        return self._journal.requests
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests are being served."""
+        return self._journal.in_flight
+
+    @property
+    def peak_concurrency(self) -> int:
+        """The most requests that were ever served at once."""
+        return self._journal.peak_in_flight
+
+    @property
+    def rate_limited(self) -> int:
+        """How many 429s it gave."""
+        return self._journal.count(429)
+
+    @property
+    def usage_polls(self) -> int:
+        return self._journal.usage_polls
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return once the condition holds; for tests that must not guess how long a client takes."""
+        await self._journal.until(condition)
+
+    async def __aenter__(self) -> Self:
+        server = ProviderServer(self.scenario, self._clock, self._script, self._journal)
+        # A client that hangs up must free its place at once, so its handler is cancelled.
+        runner = web.AppRunner(server.app(), access_log=None, handler_cancellation=True, shutdown_timeout=STOP_SECONDS)
+        await runner.setup()
+        await web.TCPSite(runner, *self._address).start()
+        self._runner = runner
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    def __enter__(self) -> Self:
+        self._thread = _LoopThread()
+        self._thread.run(self.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.run(self.__aexit__(kind, error, trace))
+            thread.stop()
+
+
+class _LoopThread:
+    """An event loop on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fake-provider", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[None, None, object]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

@@ -1,0 +1,303 @@
+"""Routes: what comes in over HTTP is read by a protocol module, decided by `capacity`, and sent back. No rules here."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+from aiohttp import web
+
+from paceline.simulation.provider import anthropic, gemini, openai_chat, openai_responses
+from paceline.simulation.provider.capacity import Admission, Capacity, Refusal
+from paceline.simulation.provider.errors import Refused, refuse
+from paceline.simulation.provider.facts import Facts
+from paceline.simulation.provider.headers import tell
+from paceline.simulation.provider.journal import Journal, RequestRecord
+from paceline.simulation.provider.scenario import Scenario, Step, ToolCall
+from paceline.simulation.provider.script import OK, Script
+from paceline.simulation.provider.wire import Call, Json, MalformedCallError, ProtocolName, Reply, Wire
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+LARGEST_BODY_BYTES = 256 * 2**20
+BYTES_PER_TOKEN = 4
+SERVER = "fake-provider"
+KEPT_PROMPT_CHARS = 2000
+"""Of each message the record keeps its end, so that a soak test with huge prompts does not fill the memory."""
+SESSION_HEADERS = ("x-paceline-session", "x-claude-code-session-id", "session_id", "session-id")
+SECRET_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
+ROUTES: tuple[tuple[str, Wire], ...] = (
+    ("/v1/messages", anthropic),
+    ("/v1/chat/completions", openai_chat),
+    ("/chat/completions", openai_chat),
+    ("/v1/responses", openai_responses),
+    ("/responses", openai_responses),
+    ("/backend-api/codex/responses", openai_responses),
+    (r"/{version:v1|v1beta}/models/{model:[^/]+:(?:stream)?[gG]enerateContent}", gemini),
+)
+
+
+class ProviderClock(Protocol):
+    """Where the provider's time comes from; `VirtualClock` is one."""
+
+    def now(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    """A request on its way through: what came, in which protocol, and its record."""
+
+    request: web.Request
+    wire: Wire
+    call: Call
+    record: RequestRecord
+
+
+class ProviderServer:
+    """The HTTP side of one fake provider."""
+
+    def __init__(self, scenario: Scenario, clock: ProviderClock, script: Script, journal: Journal) -> None:
+        self._scenario = scenario
+        self._clock = clock
+        self._script = script
+        self._journal = journal
+        self._capacity = Capacity(scenario, clock.now())
+
+    def app(self) -> web.Application:
+        app = web.Application(client_max_size=LARGEST_BODY_BYTES)
+        for path, wire in ROUTES:
+            app.router.add_post(path, self._model_handler(wire))
+        app.router.add_post("/v1/messages/count_tokens", self._count_tokens)
+        app.router.add_post(r"/{version:v1|v1beta}/models/{model:[^/]+}:countTokens", self._count_tokens)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/v1beta/models", self._models)
+        app.router.add_get("/usage", self._usage)
+        app.router.add_get("/", self._root)  # and HEAD, which Claude Code sends to see whether anyone is there
+        return app
+
+    def _model_handler(self, wire: Wire) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            body = await request.read()
+            try:
+                call = wire.read_call(body, request.match_info.get("model"))
+            except MalformedCallError as error:
+                return self._malformed(wire.NAME, str(error))
+            record = self._begin(request, wire, call, len(body))
+            try:
+                return await self._answer(Exchange(request=request, wire=wire, call=call, record=record))
+            finally:
+                self._journal.end(record, self._clock.now())
+
+        return handle
+
+    def _begin(self, request: web.Request, wire: Wire, call: Call, body_bytes: int) -> RequestRecord:
+        hints = [call.session, *(request.headers.get(name) for name in SESSION_HEADERS)]
+        call = msgspec.structs.replace(
+            call,
+            session=next((hint for hint in hints if hint), None),
+            prompts=tuple(prompt[-KEPT_PROMPT_CHARS:] for prompt in call.prompts),
+        )
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        return self._journal.begin(
+            call,
+            path=request.path_qs,
+            protocol=wire.NAME,
+            key=key_of(request),
+            tokens=max(1, body_bytes // BYTES_PER_TOKEN),
+            headers={name: value for name, value in headers.items() if name not in SECRET_HEADERS},
+            now=self._clock.now(),
+        )
+
+    async def _answer(self, exchange: Exchange) -> web.StreamResponse:
+        record, now = exchange.record, self._clock.now()
+        if self._scenario.keys is not None and record.key not in self._scenario.keys:
+            return self._refused(exchange, self._scripted(exchange, Step(error="401")))
+        step = self._script.take("model", record.model, record.key, record.answers)
+        planned = None if step is None or step.error == OK else self._scripted(exchange, step)
+        if planned is not None and planned.place == "before":
+            return self._refused(exchange, planned)
+        if planned is not None and planned.place == "reset":
+            record.error, record.ending = planned.name, "cut"
+            reset_connection(exchange.request)
+            return web.Response()
+        reply = self._reply(exchange, step.tool if step is not None else None)
+        verdict = self._capacity.admit(record.key, record.model, record.input_tokens + reply.output_tokens, now)
+        if isinstance(verdict, Refusal):
+            return self._refused(exchange, self._over_capacity(exchange, verdict))
+        return await self._serve(exchange, reply, verdict, planned)
+
+    async def _serve(
+        self, exchange: Exchange, reply: Reply, admission: Admission, planned: Refused | None
+    ) -> web.StreamResponse:
+        self._journal.serving(+1)
+        try:
+            await self._clock.sleep(self._scenario.latency * admission.slowdown)
+            if exchange.call.stream:
+                return await self._stream(exchange, reply, admission, planned)
+            if planned is not None:
+                return await self._cut_whole(exchange, planned)
+            await self._clock.sleep(self._seconds_per_token(admission) * reply.output_tokens)
+            return self._whole(exchange, reply)
+        finally:
+            self._capacity.finish(admission, self._clock.now())
+            self._journal.serving(-1)
+
+    def _whole(self, exchange: Exchange, reply: Reply) -> web.Response:
+        self._served(exchange.record, reply.output_tokens)
+        return json_response(exchange.wire.whole(reply), 200, self._told(exchange))
+
+    async def _cut_whole(self, exchange: Exchange, planned: Refused) -> web.StreamResponse:
+        """What cuts a stream in two has to happen before the first byte of an answer that comes in one piece."""
+        if planned.place == "midstream":
+            return self._refused(exchange, planned)
+        exchange.record.error, exchange.record.ending = planned.name, "cut"
+        reset_connection(exchange.request)
+        return web.Response()
+
+    async def _stream(
+        self, exchange: Exchange, reply: Reply, admission: Admission, planned: Refused | None
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"cache-control": "no-cache", "server": SERVER} | self._told(exchange))
+        response.content_type = exchange.wire.STREAM_TYPE
+        exchange.record.status = 200
+        await response.prepare(exchange.request)
+        for chunk in exchange.wire.stream(reply):
+            if planned is not None and exchange.record.output_tokens >= reply.output_tokens // 2:
+                return await self._cut_stream(exchange, response, reply, planned)
+            if chunk.tokens:
+                await self._clock.sleep(self._seconds_per_token(admission) * chunk.tokens)
+            await response.write(chunk.data)
+            exchange.record.output_tokens += chunk.tokens
+        self._served(exchange.record, reply.output_tokens)
+        return response
+
+    async def _cut_stream(
+        self, exchange: Exchange, response: web.StreamResponse, reply: Reply, planned: Refused
+    ) -> web.StreamResponse:
+        exchange.record.error, exchange.record.ending = planned.name, "cut"
+        if planned.place == "midstream":
+            await response.write(exchange.wire.error_event(planned.body, reply))
+        elif planned.place == "midstream_reset":
+            reset_connection(exchange.request)
+        return response
+
+    def _refused(self, exchange: Exchange, refused: Refused) -> web.Response:
+        exchange.record.status = refused.status
+        exchange.record.error = refused.name
+        exchange.record.ending = "refused"
+        return json_response(refused.body, refused.status, refused.headers)
+
+    def _scripted(self, exchange: Exchange, step: Step) -> Refused:
+        now = self._clock.now()
+        facts = Facts(
+            now=now,
+            model=exchange.record.model,
+            retry_after=step.retry_after,
+            resets_at=now + step.resets_in,
+            limit=step.limit,
+            in_use=step.limit,
+        )
+        return refuse(exchange.wire.NAME, step.error, facts)
+
+    def _over_capacity(self, exchange: Exchange, refusal: Refusal) -> Refused:
+        refused = refuse(exchange.wire.NAME, refusal.error, refusal.facts)
+        headers = refused.headers | self._told(exchange, refused=True) if self._scenario.announce else {}
+        return msgspec.structs.replace(refused, headers=headers)
+
+    def _told(self, exchange: Exchange, *, refused: bool = False) -> dict[str, str]:
+        if not self._scenario.announce:
+            return {}
+        now = self._clock.now()
+        reading = self._capacity.read(exchange.record.key, exchange.record.model, now)
+        return tell(exchange.wire.NAME, reading, now, refused=refused)
+
+    def _served(self, record: RequestRecord, output_tokens: int) -> None:
+        record.status, record.ending, record.output_tokens = 200, "served", output_tokens
+
+    def _seconds_per_token(self, admission: Admission) -> float:
+        speed = self._scenario.tokens_per_second
+        return admission.slowdown / speed if speed else 0.0
+
+    def _reply(self, exchange: Exchange, tool: ToolCall | None) -> Reply:
+        return Reply(
+            id=f"fake{len(self._journal.requests):06d}",
+            model=exchange.record.model,
+            words=words_of(exchange.call, self._scenario.reply_tokens),
+            input_tokens=exchange.record.input_tokens,
+            created_at=int(self._clock.now()),
+            tool=tool,
+        )
+
+    def _malformed(self, protocol: ProtocolName, reason: str) -> web.Response:
+        now = self._clock.now()
+        refused = refuse(protocol, "400_invalid", Facts(now=now, model="", resets_at=now))
+        body = refused.body | {"error": refused.body["error"] | {"message": reason}}
+        return json_response(body, refused.status, refused.headers)
+
+    async def _usage(self, request: web.Request) -> web.StreamResponse:
+        key, now = key_of(request), self._clock.now()
+        self._journal.usage_polls += 1
+        self._journal.changed()
+        step = self._script.take("usage", "", key)
+        if step is not None and step.error != OK:
+            refused = refuse("openai-chat", step.error, Facts(now=now, model="", resets_at=now + step.resets_in))
+            return json_response(refused.body, refused.status, refused.headers)
+        if not self._scenario.usage:
+            return json_response({"error": "not found"}, 404)
+        limit = self._capacity.limit(key, now)
+        concurrency = {} if limit is None else {"concurrency": {"limit": limit, "hard_cap": limit}}
+        usage = {"concurrent_sessions": self._capacity.in_use(key, now)}
+        return json_response({"usage": usage, "limits": concurrency})
+
+    async def _models(self, request: web.Request) -> web.Response:
+        names = self._scenario.models
+        if request.path.startswith("/v1beta"):
+            return json_response({"models": [{"name": f"models/{name}", "displayName": name} for name in names]})
+        kind = {"type": "model", "object": "model", "created": 0, "owned_by": "fake"}
+        return json_response({"object": "list", "data": [{"id": name} | kind for name in names], "has_more": False})
+
+    async def _count_tokens(self, request: web.Request) -> web.Response:
+        tokens = max(1, len(await request.read()) // BYTES_PER_TOKEN)
+        return json_response({"totalTokens": tokens} if "model" in request.match_info else {"input_tokens": tokens})
+
+    async def _root(self, request: web.Request) -> web.Response:
+        return web.Response(text="a fake provider\n")
+
+
+def words_of(call: Call, length: int | None) -> tuple[str, ...]:
+    """The answer. It tells how much of the conversation arrived, so that a test can see that it was resumed."""
+    last = call.prompts[-1].strip().splitlines()[-1][:60] if call.prompts and call.prompts[-1].strip() else "nothing"
+    sentence = f"Answer {call.answers + 1} to message {len(call.prompts)} of this conversation: {last}"
+    words = sentence.split()
+    if length is not None:
+        words = [words[index] if index < len(words) else f"word{index}" for index in range(max(1, length))]
+    return (*(f"{word} " for word in words[:-1]), words[-1])
+
+
+def key_of(request: web.Request) -> str:
+    """The account: the API key, in whichever of the four places the protocol has it."""
+    headers = request.headers
+    bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
+    return headers.get("x-api-key") or headers.get("x-goog-api-key") or request.query.get("key") or bearer
+
+
+def json_response(body: Json, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    response = web.Response(body=msgspec.json.encode(body), status=status, headers=headers)
+    response.content_type = "application/json"
+    response.headers["server"] = SERVER
+    response.headers["request-id"] = response.headers["x-request-id"] = "req_fake"
+    return response
+
+
+def reset_connection(request: web.Request) -> None:
+    """End the connection with a TCP reset, as a dying host or a firewall does."""
+    transport = request.transport
+    if transport is None:
+        return
+    connection = transport.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    if isinstance(transport, asyncio.WriteTransport):
+        transport.abort()
