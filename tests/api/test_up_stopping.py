@@ -18,7 +18,7 @@ from paceline.testing.provider import Scenario
 __all__ = ["shell"]
 CALL = {"model": "claude-opus-4-6", "max_tokens": 999, "messages": [{"role": "user", "content": "hi"}], "stream": True}
 LONG = Scenario(tokens_per_second=20.0, reply_tokens=10_000)
-READY = "Waiting for a call that runs"
+READY = "Waiting for a running call"
 
 
 class Daemon:
@@ -65,7 +65,7 @@ def test_calls_that_run_are_finished_and_no_more_are_taken(shell: Shell) -> None
         code = daemon.process.wait(PATIENCE_SECONDS)
 
         assert [request.ending for request in provider.requests] == ["served"]
-    assert said == "Waiting for a call that runs, up to 30 s; Ctrl-C again stops now.\n"
+    assert said == "Waiting for a running call, up to 30 s; Ctrl-C again stops now.\n"
     assert (refused.status_code, refused.json()["error"]["message"]) == (503, "the daemon is stopping")
     assert 10 <= int(refused.headers["retry-after"]) <= 40
     assert (b"event: message_stop" in streamed, code) == (True, 0)

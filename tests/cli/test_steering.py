@@ -44,7 +44,7 @@ def test_adding_twice_adds_once_and_changed_units_are_named_and_left(place: Plac
     again = place.give("add", plan)
     updated = place.ask("add", plan, "--update")
 
-    assert "1 differ from what is stored and were left: docs/b" in again.stdout
+    assert "1 differ from the store and were not updated: docs/b" in again.stdout
     assert updated["updated"] == ["docs/b"]
 
 
@@ -301,7 +301,7 @@ def test_a_deleted_campaign_is_gone_and_its_name_is_free(place: Place) -> None:
     answer = place.ask("delete", "docs", "--yes")
 
     assert "delete it to use its name again" in refused.stderr
-    assert "say --yes if you are sure" in unsure.stderr
+    assert "give --yes if you are sure" in unsure.stderr
     assert answer == {"ok": True, "campaign": "docs", "engine": "stopped"}
     assert place.ask("list") == {"campaigns": []}
     assert place.ask("add", plan)["added"] == 2

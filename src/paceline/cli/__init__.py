@@ -1,7 +1,7 @@
-"""The `paceline` command. The composition root: the only place that picks implementations.
+"""The `paceline` command. The composition root: `wiring.py` is the only place that picks implementations.
 
-One module per command; what a command prints is made of values that others computed. No decision about limits
-is ever taken here.
+`main.py` composes the command tree from `commands/`, one module per command. A command prints values that other
+packages compute; it never decides about limits.
 """
 
 from paceline.cli.main import main

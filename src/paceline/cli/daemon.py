@@ -1,4 +1,4 @@
-"""`up`: the engine, the HTTP API, the gateway and the page in one process and one loop. And `token`."""
+"""The daemon: engine, HTTP API, gateway and page in one process and one event loop."""
 
 import asyncio
 import contextlib
@@ -19,9 +19,11 @@ from paceline.agents.account import GatewayAddress
 from paceline.api.app import create_app
 from paceline.api.context import Site
 from paceline.api.server import Served, bind, serve
-from paceline.api.tokens import READ_ONLY_FILE, TOKEN_FILE, Tokens, load_token, load_tokens
-from paceline.cli.commands.run import SIGNALS, logged
-from paceline.cli.output import print_line, say
+from paceline.api.tokens import Tokens, load_tokens
+from paceline.cli.daemon_address import ALL_INTERFACES, page_url, server_url
+from paceline.cli.log_file import log_to_file
+from paceline.cli.output import print_line
+from paceline.cli.stop_signals import on_stop_signals
 from paceline.cli.wiring import Home, leading_engine
 from paceline.client.daemon_calls import URL_FILE
 from paceline.engine.engine import Engine
@@ -29,17 +31,17 @@ from paceline.engine.governor_state import save_governor
 from paceline.gateway import Gateway, front_door
 from paceline.plans.preflight import check_stored
 
-ANYWHERE = ("0.0.0.0", "::", "")
 FILES_WANTED = 65_536
+"""Open files: a connection of a client and one to its upstream each need one, for tens of thousands of calls."""
 
 
 def run_daemon(home: Home, *, host: str | None, port: int | None, as_json: bool) -> None:
-    """Until a signal asks for the end. Nothing is started unless all of it can be."""
+    """Serve until a stop signal. Everything that can fail is checked before anything is started."""
     tokens = load_tokens(home.path)
     check_stored(home.store, home.settings)
     host = home.settings.api.host if host is None else host
     port = home.settings.api.port if port is None else port
-    with leading_engine(home) as engine, contextlib.closing(bind(host, port)) as listening, logged(home):
+    with leading_engine(home) as engine, contextlib.closing(bind(host, port)) as listening, log_to_file(home):
         uvloop.run(_run(home, engine, tokens, host, listening, as_json=as_json))
 
 
@@ -70,22 +72,22 @@ async def _run(
         engine.stop()
         gateway.stop_taking(home.settings.api.drain)
 
-    with _stopped_by_signals(stop, hurry), _found_by_others(home, server_url(host, port)):
+    with on_stop_signals(_stop_handler(stop, hurry)), _url_file(home, server_url(host, port)):
         async with serve(app, host, listening=listening, http=door) as served:
             gc.collect()
-            gc.freeze()  # what is there now stays: a full collection took 0.1 s of the loop, and takes none of it now
-            _tell(served, tokens, as_json=as_json)
+            gc.freeze()  # these objects stay; a full collection over them blocked the loop for 0.1 s
+            _print_ready(served, tokens, as_json=as_json)
             await asyncio.wait({running})
             site.close()
-            if gateway.is_stopping:  # else the engine has ended by itself, and nobody counts any more
+            if gateway.is_stopping:  # else the engine ended by itself, and nothing counts slots any more
                 await _finish_calls(gateway, hurry, home.settings.api.drain)
             gateway.close()
     await running
-    save_governor(home.store, engine.governor)  # with what the last calls have taught
+    save_governor(home.store, engine.governor)  # again: the last calls may have taught it something
 
 
 def _gateway(home: Home, engine: Engine, tokens: Tokens, host: str, port: int) -> Gateway:
-    """On the same port, in front of the application, with the limits of the engine."""
+    """Return the gateway. It listens on the same port, in front of the application, and uses the engine's limits."""
     own = [f"{name}:{port}" for name in (host, "127.0.0.1", "localhost", "[::1]")]
     others = [name for each in home.settings.api.hosts for name in (each, f"{each}:{port}")]
     return Gateway(
@@ -95,12 +97,15 @@ def _gateway(home: Home, engine: Engine, tokens: Tokens, host: str, port: int) -
         token=tokens.full,
         clock=engine.clock,
         measures=engine.measures,
-        hosts=None if host in ANYWHERE else frozenset((*own, *others)),  # then it has more addresses than are known
+        hosts=None if host in ALL_INTERFACES else frozenset((*own, *others)),  # then not all its addresses are known
     )
 
 
 def _open_files() -> int:
-    """As many as may be had. Clients get half: the engine needs some for sessions, the gateway for upstreams."""
+    """Raise the limit of open files as far as allowed, and return it.
+
+    Clients get half of it: the engine needs the rest for sessions, the gateway for upstream connections.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -110,38 +115,30 @@ def _open_files() -> int:
 
 async def _finish_calls(gateway: Gateway, hurry: asyncio.Event, seconds: float) -> None:
     if (calls := len(gateway.live)) and seconds:
-        what = "a call that runs" if calls == 1 else f"{calls} calls that run"
+        what = "a running call" if calls == 1 else f"{calls} running calls"
         sys.stderr.write(f"Waiting for {what}, up to {seconds:g} s; Ctrl-C again stops now.\n")
     await gateway.finish(hurry)
 
 
-@contextlib.contextmanager
-def _stopped_by_signals(stop: Callable[[], object], hurry: asyncio.Event) -> Iterator[None]:
-    """The first one lets what runs finish, the second does not."""
+def _stop_handler(stop: Callable[[], object], hurry: asyncio.Event) -> Callable[[signal.Signals], None]:
+    """Return a handler for stop signals. The first one lets running calls finish, the second ends them."""
     loop = asyncio.get_running_loop()
-    asked: list[signal.Signals] = []
+    received: list[signal.Signals] = []
 
-    def heed(number: signal.Signals) -> None:
-        asked.append(number)
-        if len(asked) == 1:
+    def handle(number: signal.Signals) -> None:
+        received.append(number)
+        if len(received) == 1:
             stop()
         else:
-            loop.remove_signal_handler(number)  # a third one is not waited for at all
+            loop.remove_signal_handler(number)  # a third one ends the process at once
             hurry.set()
 
-    heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    for number in heeded:
-        loop.add_signal_handler(number, heed, number)
-    try:
-        yield
-    finally:
-        for number in heeded:
-            loop.remove_signal_handler(number)
+    return handle
 
 
 @contextlib.contextmanager
-def _found_by_others(home: Home, url: str) -> Iterator[None]:
-    """A port that was given or free is in no settings: commands and clients find the daemon by this file."""
+def _url_file(home: Home, url: str) -> Iterator[None]:
+    """Write the address to a file, where commands and clients find it: the port may differ from the settings."""
     path = home.path / URL_FILE
     path.write_text(f"{url}\n")
     try:
@@ -150,33 +147,9 @@ def _found_by_others(home: Home, url: str) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def _tell(served: Served, tokens: Tokens, *, as_json: bool) -> None:
-    url = page_url(served.host, served.port, tokens.full)
+def _print_ready(served: Served, tokens: Tokens, *, as_json: bool) -> None:
+    url = page_url(server_url(served.host, served.port), tokens.full)
     if as_json:
         print_line({"url": url, "pid": os.getpid()})
     else:
         print(f"Paceline is up: {url}", flush=True)
-
-
-def page_url(host: str, port: int, token: str) -> str:
-    """The address that opens the page on this machine."""
-    return f"{server_url(host, port)}/?token={token}"
-
-
-def server_url(host: str, port: int) -> str:
-    """The address by which programs on this machine reach the server."""
-    name = "127.0.0.1" if host in ANYWHERE else host
-    return f"http://{f'[{name}]' if ':' in name else name}:{port}"
-
-
-def show_token(home: Home, *, read_only: bool, as_url: bool) -> None:
-    token = load_token(home.path / (READ_ONLY_FILE if read_only else TOKEN_FILE))
-    say(f"{_own_url(home)}/?token={token}" if as_url else token)
-
-
-def _own_url(home: Home) -> str:
-    """Where the daemon is, or will be."""
-    try:
-        return (home.path / URL_FILE).read_text().strip()
-    except OSError:
-        return server_url(home.settings.api.host, home.settings.api.port)

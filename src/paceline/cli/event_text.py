@@ -1,10 +1,9 @@
 """Events as lines for people and as JSON. One sentence each; the numbers in it are the event's fields."""
 
-from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from paceline.cli.output import one_line
-from paceline.cli.signal_text import relative
+from paceline.cli.time_text import clock_time, relative
 from paceline.events import Event
 from paceline.store import StoredEvent
 
@@ -26,13 +25,6 @@ SHORT = 1000.0
 
 def style_of(event: Event) -> str:
     return STYLES.get(event.name, "")
-
-
-def clock_time(at: float, zone: ZoneInfo) -> str:
-    try:
-        return f"{datetime.fromtimestamp(at, zone):%H:%M:%S}"
-    except (ValueError, OverflowError, OSError):  # beyond the calendar
-        return "never"
 
 
 def line_of(event: Event, zone: ZoneInfo) -> str:

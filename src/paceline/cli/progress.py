@@ -1,10 +1,8 @@
 """What a person sees while `run` runs: one live screen on a terminal, plain lines otherwise. Looks only, never acts."""
 
-import logging
 import time
 from collections import deque
 from typing import Protocol
-from zoneinfo import ZoneInfo
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -14,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline.cli import event_text
+from paceline.cli.log_file import LastWarning
 from paceline.cli.output import one_line
-from paceline.cli.signal_text import relative
+from paceline.cli.time_text import clock_time, relative
 from paceline.cli.wiring import Home
 from paceline.core import Deferred
 from paceline.engine.engine import WHY_STATE
@@ -41,19 +40,6 @@ class View(Protocol):
     def refresh(self) -> None: ...
 
     def stop(self) -> None: ...
-
-
-class LastWarning(logging.Handler):
-    """The engine's last complaint, for the screen; all of them are in the log file."""
-
-    def __init__(self, zone: ZoneInfo) -> None:
-        super().__init__(logging.WARNING)
-        self._zone = zone
-        self.text: str | None = None
-
-    def emit(self, record: logging.LogRecord) -> None:
-        error = f": {record.exc_info[1]}" if record.exc_info and record.exc_info[1] else ""
-        self.text = f"{event_text.clock_time(record.created, self._zone)} {record.getMessage()}{error}"
 
 
 class News:
@@ -113,7 +99,7 @@ class PlainView:
         waits = read_waits(self._home)
         for line, why in waits.items():
             if self._told.get(line) != (why.reason, why.scope) and why.reason != "queue_order":
-                at = event_text.clock_time(now, self._home.zone)
+                at = clock_time(now, self._home.zone)
                 self._print(f"{at} waits {line.strip()}: {wait_words(why, now)}")
         self._told = {line: (why.reason, why.scope) for line, why in waits.items()}
 
@@ -152,7 +138,7 @@ class LiveView:
         counts = store.counts()
         campaigns = [each for each in store.campaigns() if each.name == self._name or _has_work(counts.get(each.name))]
         parts: list[RenderableType] = [
-            Text(f"paceline · {event_text.clock_time(now, self._home.zone)} · Ctrl-C stops, sessions go on", "dim"),
+            Text(f"paceline · {clock_time(now, self._home.zone)} · Ctrl-C stops, sessions go on", "dim"),
             _campaign_table(campaigns, counts),
         ]
         parts += _section("running", [_running_line(unit, now) for unit in store.running_units()], RUNNING_ROWS)
@@ -174,7 +160,7 @@ class LiveView:
                 groups.setdefault((unit.campaign, unit.reason or ""), []).append(unit.resume_at)
         soonest = sorted(groups.items(), key=lambda group: min(group[1]))
         return [
-            f"{campaign}: {len(times)} until {event_text.clock_time(min(times), self._home.zone)}"
+            f"{campaign}: {len(times)} until {clock_time(min(times), self._home.zone)}"
             f" ({relative(min(times) - now)}): {reason}"
             for (campaign, reason), times in soonest
         ]

@@ -1,8 +1,8 @@
 """Signals in plain words, for people. The same facts as their fields, and nothing more."""
 
-from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from paceline.cli.time_text import moment
 from paceline.core.signals import (
     AuthFailed,
     BillingStop,
@@ -105,31 +105,3 @@ def _retry(retry_after: float | None, seen_at: float, zone: ZoneInfo) -> str:
     if retry_after is None:
         return "not said"
     return moment(seen_at + retry_after, seen_at, zone)
-
-
-def moment(at: float, seen_at: float, zone: ZoneInfo) -> str:
-    """A point in time, absolute and as seen from `seen_at`."""
-    return f"{absolute(at, zone)}, {relative(at - seen_at)}"
-
-
-def absolute(at: float, zone: ZoneInfo) -> str:
-    try:
-        return f"{datetime.fromtimestamp(at, zone):%Y-%m-%d %H:%M:%S %Z}"
-    except (ValueError, OverflowError, OSError):  # beyond the calendar; the number says it all
-        return f"Unix time {at:.0f}"
-
-
-def relative(seconds: float) -> str:
-    """`in 3 h 05 min`, `12 s ago`."""
-    ago, left = seconds < 0, abs(seconds)
-    if left < 120:
-        span = f"{left:.3g} s" if left >= 0.001 else "0 s"
-    elif left < 7200:
-        span = f"{left / 60:.0f} min"
-    elif left < 172800:
-        minutes = round(left / 60)
-        span = f"{minutes // 60} h {minutes % 60:02d} min"
-    else:
-        hours = round(left / 3600)
-        span = f"{hours // 24} days {hours % 24} h"
-    return f"{span} ago" if ago else f"in {span}"

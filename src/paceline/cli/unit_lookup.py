@@ -1,20 +1,17 @@
-"""Finding the unit that a person named, with a suggestion where there is none. And completion."""
+"""Lookup of the unit that a person named, with a suggestion if there is none."""
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from paceline.cli.wiring import Home, open_home
 from paceline.config_files.documents import did_you_mean
-from paceline.errors import InvalidInput, PacelineError, UnknownName
+from paceline.errors import InvalidInput, UnknownName
 from paceline.store import Store, Unit
 
 MOST_SEARCHED = 20_000
-"""Units looked at for a suggestion; among a million the nearest name is not worth the wait."""
-MOST_COMPLETED = 200
+"""Units searched for a suggestion; in a store of a million the nearest name is not worth the wait."""
 
 
 def find_unit(store: Store, name: str) -> Unit:
-    """By `campaign/unit`, or by the unit's own id where only one campaign has it."""
+    """Return the unit named `campaign/unit`, or by its own id if only one campaign has it."""
     unit = store.unit(name) if "/" in name else None
     if unit is not None:
         return unit
@@ -30,7 +27,7 @@ def find_unit(store: Store, name: str) -> Unit:
 
 
 def every_unit(store: Store, campaign: str | None = None, *, most: int) -> Iterator[Unit]:
-    """Page after page, without prompts."""
+    """Yield up to `most` units, read page by page, without their prompts."""
     cursor: str | None = None
     while most > 0:
         page = store.units(campaign=campaign, limit=min(most, 1000), cursor=cursor)
@@ -39,39 +36,3 @@ def every_unit(store: Store, campaign: str | None = None, *, most: int) -> Itera
         cursor = page.cursor
         if cursor is None:
             return
-
-
-# -- completion --------------------------------------------------------------------------------
-
-
-def complete_campaign(incomplete: str) -> list[str]:
-    return _complete(incomplete, lambda home: [campaign.name for campaign in home.store.campaigns()])
-
-
-def complete_unit(incomplete: str) -> list[str]:
-    """Campaigns first, as folders of a path are; then the units of one."""
-    campaign, slash, _ = incomplete.partition("/")
-    if not slash:
-        return [f"{name}/" for name in complete_campaign(incomplete)]
-    return _complete(
-        incomplete, lambda home: [unit.id for unit in every_unit(home.store, campaign, most=MOST_SEARCHED)]
-    )
-
-
-def complete_scope(incomplete: str) -> list[str]:
-    return _complete(incomplete, _scopes)
-
-
-def _scopes(home: Home) -> list[str]:
-    accounts = [account.scope for account in home.settings.accounts.values()]
-    campaigns = [f"campaign:{campaign.name}" for campaign in home.store.campaigns()]
-    return sorted({*home.settings.limits, *accounts, *campaigns})
-
-
-def _complete(incomplete: str, names: Callable[[Home], list[str]]) -> list[str]:
-    """Completion never complains: where nothing can be looked up there is nothing to offer."""
-    try:
-        with open_home(os.environ) as home:
-            return [name for name in names(home) if name.startswith(incomplete)][:MOST_COMPLETED]
-    except (PacelineError, OSError):
-        return []

@@ -58,7 +58,7 @@ class WindowSize(msgspec.Struct, frozen=True, kw_only=True):
     resets_at: float | None = None
 
 
-class Future(msgspec.Struct, frozen=True, kw_only=True):
+class SimulatedRun(msgspec.Struct, frozen=True, kw_only=True):
     """How it would go. `finished_at` is None where it does not end within a month."""
 
     finished_at: float | None
@@ -241,7 +241,7 @@ class Simulation:
             owner="forecast",
         )
 
-    async def run(self, campaign: str) -> Future:
+    async def run(self, campaign: str) -> SimulatedRun:
         """Until the campaign is done."""
         began = self._clock.now()
         engine = asyncio.create_task(self._engine.run())
@@ -281,7 +281,7 @@ class Simulation:
         counts = self._store.counts()[campaign]
         return counts.todo + counts.running == 0
 
-    def _told(self, campaign: str, began: float) -> Future:
+    def _told(self, campaign: str, began: float) -> SimulatedRun:
         ends, parks, after = [began], 0, 0
         closings: list[Closing] = []
         while page := self._store.events(after=after):
@@ -298,7 +298,7 @@ class Simulation:
         pool = self._engine.limiter.get_limit(SESSIONS)
         is_over = self._is_over(campaign)
         room = (pool or 1) * max(1.0, (end if is_over else self._clock.now()) - began)
-        return Future(
+        return SimulatedRun(
             finished_at=end if is_over else None,
             parks=parks,
             closings=_once_each(closings),

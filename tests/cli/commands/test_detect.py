@@ -118,7 +118,7 @@ def test_a_whole_run_is_told_in_words(runner: CliRunner) -> None:
 
     said = ask(runner, event + result, "--stream", "--provider", "claude-code", "--exit-code", "0")
 
-    assert "Outcome: success (it did its work)" in said
+    assert "Outcome: success (the work is done)" in said
     assert "session s-1" in said
     assert "paid by an API key" in said
 

@@ -79,7 +79,7 @@ def test_a_command_that_meets_a_limit_is_run_again(place: Place) -> None:
     code, _, err = finish(place.start("exec", "--scope", "acme/me", "--", "sh", "-c", f"{limited}; exit 1"))
 
     assert code == 0
-    assert "it is run again when there is room" in err
+    assert "it runs again when there is room" in err
     assert "acme/me is paused" in err
     assert lines_of(place.folder / "tries") == ["try", "try"]
 
@@ -101,7 +101,7 @@ def test_a_subscription_is_never_billed_by_a_key(place: Place, monkeypatch: pyte
     ("options", "said"),
     [
         (["--scope", "anthropic/max-1"], "add the model"),
-        (["--scope", "sessions"], "no provider path"),
+        (["--scope", "sessions"], "not a provider path"),
         (["--scope", "a//b"], "a//b"),
         (["--agent", "cluade"], 'did you mean "claude"?'),
     ],

@@ -193,9 +193,9 @@ def test_a_plan_that_is_finished_leaves_nothing_to_forecast(place: Place) -> Non
 @pytest.mark.parametrize(
     ("minutes", "verdict"),
     [
-        (300, "makes its deadline"),
-        (15, "by 5 min: a pool of 6 makes it"),
-        (5, "by 15 min: no pool makes it; give it more time"),
+        (300, "meets its deadline"),
+        (15, "by 5 min: a pool of 6 meets it"),
+        (5, "by 15 min: no pool size meets it; give it more time"),
     ],
 )
 def test_a_deadline_is_made_or_missed_and_what_would_make_it(place: Place, minutes: int, verdict: str) -> None:
@@ -259,7 +259,7 @@ def test_a_paused_campaign_is_told_to_be_paused(place: Place) -> None:
     told = place.give("forecast", plan).output
 
     assert "docs: 1 unit, about 10 min each" in told
-    assert "it is paused: this is how it goes once you say paceline resume docs" in told
+    assert "it is paused: this is what happens after `paceline resume docs`" in told
 
 
 def test_one_period_in_which_you_were_at_work_too_does_not_rule(claude: Place) -> None:

@@ -30,7 +30,7 @@ def test_running_a_finished_plan_again_does_nothing(place: Place) -> None:
 
     again = place.give("run", plan)
 
-    assert "0 new units, 2 known already" in again.stdout
+    assert "0 new units, 2 already known" in again.stdout
     assert len(lines_of(place.folder / "ends")) == 2
 
 
@@ -64,7 +64,7 @@ def test_an_interrupted_run_leaves_its_sessions_running_and_goes_on(place: Place
 
     assert (code, err) == (130, "")
     assert "2 sessions go on without the engine" in out
-    assert f"To go on: paceline run {plan}" in out
+    assert f"To continue: paceline run {plan}" in out
     assert place.ask("status")["engine"]["state"] == "stopped"
 
     (place.folder / "go").touch()

@@ -305,7 +305,7 @@ async def test_o_sets_the_pool_and_nonsense_is_told_and_changes_nothing(place: P
         await view.press("o")
         view.app.screen.query_one(Input).value = "[b]many[/b]"
         await view.press("enter")
-        await view.until(lambda: "'[b]many[/b]' is no limit" in view.screen)
+        await view.until(lambda: "'[b]many[/b]' is not a limit" in view.screen)
         await view.press("o", "escape")
 
         assert last_event_id(view.home) == events

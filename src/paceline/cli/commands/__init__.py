@@ -1,1 +1,1 @@
-"""The commands: one module each."""
+"""One module per command. Its function `command` declares name, options and help, and hands over to the code."""

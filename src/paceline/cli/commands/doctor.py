@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+import typer
 from rich.text import Text
 
 from paceline.agents import load_agent
 from paceline.agents.launch import metered_variables
 from paceline.cli.inputs import local_zone
+from paceline.cli.options import AsJson
 from paceline.cli.output import NOT_ALL_DONE, one_line, out, print_value
 from paceline.cli.wiring import open_home
 from paceline.errors import PacelineError
@@ -45,14 +47,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     mend: str | None = None
 
 
-def show_doctor(*, as_json: bool) -> int:
+def command(as_json: AsJson = False) -> None:
+    """Check this machine: settings, agent CLIs, accounts, keys, disk. Prints how to fix what is wrong."""
     findings = list(_examine(os.environ, Path.cwd()))
     is_wrong = any(finding.verdict == "wrong" for finding in findings)
     if as_json:
         print_value({"ok": not is_wrong, "findings": findings})
     else:
         _print(findings)
-    return NOT_ALL_DONE if is_wrong else 0
+    raise typer.Exit(NOT_ALL_DONE if is_wrong else 0)
 
 
 def _print(findings: list[Finding]) -> None:

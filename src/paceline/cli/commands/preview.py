@@ -1,16 +1,16 @@
-"""`preview PLAN`: what would be dispatched now and why not the rest. Starts nothing, stores nothing."""
+"""`preview PLAN`: the units that would start now, and what holds the others. Starts nothing, stores nothing."""
 
 import time
 from collections import Counter
-from pathlib import Path
 
 import msgspec
 
-from paceline.cli.commands.add import read_checked_plan
+from paceline.cli.options import AsJson, PlanFile
 from paceline.cli.output import one_line, print_value, say
-from paceline.cli.signal_text import relative
+from paceline.cli.plan_input import read_checked_plan
+from paceline.cli.time_text import relative
 from paceline.cli.unit_lookup import every_unit
-from paceline.cli.wiring import Home
+from paceline.cli.wiring import Home, open_home
 from paceline.core import Deferred, Granted
 from paceline.engine.deadline_pacer import Deadlines
 from paceline.engine.dispatcher import split_line
@@ -34,6 +34,17 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     parked: int
     running: int
     finished: int
+
+
+def command(plan: PlanFile, as_json: AsJson = False) -> None:
+    """Show which units of a plan would start now, and what holds the others. Starts nothing, stores nothing."""
+    with open_home() as home:
+        now = time.time()
+        preview = make_preview(home, read_checked_plan(home, plan), now)
+        if as_json:
+            print_value(preview)
+            return
+        _print_preview(preview, now)
 
 
 def make_preview(home: Home, plan: Plan, now: float) -> Preview:
@@ -106,15 +117,9 @@ def _dispatch(home: Home, offline: OfflineState, name: str, units: int, now: flo
     return granted
 
 
-def show_preview(home: Home, path: Path, *, as_json: bool) -> None:
-    now = time.time()
-    plan = read_checked_plan(home, path)
-    preview = make_preview(home, plan, now)
-    if as_json:
-        print_value(preview)
-        return
+def _print_preview(preview: Preview, now: float) -> None:
     say(f"{preview.campaign}: {preview.units} units; nothing is started or stored by this")
-    _say_starts(preview)
+    _print_starts(preview)
     for account, why in preview.waits.items():
         where = f" on {account}" if account else ""
         until = f", again {relative(why.retry_at - now)}" if why.retry_at is not None else ""
@@ -124,7 +129,7 @@ def show_preview(home: Home, path: Path, *, as_json: bool) -> None:
             say(f"  {count} {what} already")
 
 
-def _say_starts(preview: Preview) -> None:
+def _print_starts(preview: Preview) -> None:
     on = ", ".join(f"{count} on {account}" for account, count in preview.on.items() if account)
     say(f"  {len(preview.starts)} would start now{f' ({on})' if on else ''}")
     for unit_id in preview.starts[:MOST_NAMED]:

@@ -1,38 +1,50 @@
-"""`run PLAN`: add it, run the engine in the foreground until nothing is left to run, and say how it went."""
+"""`run PLAN`: add it, run the engine in the foreground until nothing is left to run, and print the result."""
 
 import asyncio
 import contextlib
-import logging
-import logging.handlers
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import typer
 
-from paceline.cli.commands.add import read_checked_plan, tell_added
 from paceline.cli.commands.stored_state import last_event_id, unit_json
+from paceline.cli.log_file import LastWarning, log_to_file
+from paceline.cli.options import AsJson, PlanFile, Update
 from paceline.cli.output import INTERRUPTED, NOT_ALL_DONE, one_line, print_value, say
-from paceline.cli.progress import REFRESH_SECONDS, LastWarning, LiveView, PlainView, SilentView, View
-from paceline.cli.wiring import Home, leading_engine
+from paceline.cli.plan_input import MOST_NAMED, print_added, read_checked_plan
+from paceline.cli.progress import REFRESH_SECONDS, LiveView, PlainView, SilentView, View
+from paceline.cli.stop_signals import on_stop_signals
+from paceline.cli.wiring import Home, leading_engine, open_home
 from paceline.core.unit_lifecycle import UnitState
 from paceline.engine import commands as orders
 from paceline.engine.engine import Engine
 from paceline.errors import EngineBusy, StoreError
 from paceline.plans.preflight import check_gateway, check_stored, login_troubles
-from paceline.store import Campaign, Unit, UnitCounts
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LOG_FILE = "paceline.log"
-LOGGERS = ("paceline", "uvicorn", "asyncio")
-LOG_BYTES = 1 << 20
-MOST_NAMED = 10
+from paceline.store import Unit
 
 
-def run_plan(home: Home, path: Path, *, update: bool, as_json: bool) -> int:
-    """The exit code. Nothing is stored unless all of it can run and no other engine leads."""
+def command(plan: PlanFile, update: Update = False, as_json: AsJson = False) -> None:
+    """Run a plan to its end, in spite of limits, crashes and reboots.
+
+    The whole plan is checked first. Then its units run as real agent sessions, as many at once as the limits allow. A
+    unit that meets a spent quota window is parked, and resumes by itself when the window reopens. That is not counted
+    as a failed attempt.
+
+    [bold]Ctrl-C[/bold] stops the engine; running sessions go on without it. To continue, run the same command again:
+    nothing is lost and nothing is done twice. Other campaigns of the same home run too.
+
+    Exit codes: 0 all done; 1 some units failed for good or are held; 2 something in the plan, the settings or on this
+    machine is wrong; 75 another engine runs this home; 130 interrupted.
+    """
+    with open_home() as home:
+        raise typer.Exit(_run_plan(home, plan, update=update, as_json=as_json))
+
+
+def _run_plan(home: Home, path: Path, *, update: bool, as_json: bool) -> int:
+    """Return the exit code. Nothing is stored unless the whole plan can run and no other engine leads."""
     plan = read_checked_plan(home, path)
     check_gateway(home.settings, plan.campaign)
     check_stored(home.store, home.settings, serves_gateway=False)
@@ -40,19 +52,18 @@ def run_plan(home: Home, path: Path, *, update: bool, as_json: bool) -> int:
         for trouble in login_troubles(home.settings.accounts[name], home.environ):
             sys.stderr.write(f"Warning: {trouble}\n")
     try:
-        with leading_engine(home) as engine, logged(home) as warning:
+        with leading_engine(home) as engine, log_to_file(home) as warning:
             after = last_event_id(home)
             added = orders.add_plan(home.store, plan, update=update, now=time.time())
             if not as_json:
-                tell_added(plan.campaign.name, added)
-            is_interrupted = asyncio.run(
-                _drive(engine, _view(home, plan.campaign.name, after, warning, as_json=as_json))
-            )
+                print_added(plan.campaign.name, added)
+            view = _view(home, plan.campaign.name, after, warning, as_json=as_json)
+            is_interrupted = asyncio.run(_drive(engine, view))
     except EngineBusy as error:
-        raise EngineBusy(f"{error}; or hand it this plan: paceline add {path}") from error
+        raise EngineBusy(f"{error}; or give this plan to it: paceline add {path}") from error
     if is_interrupted:
-        return _tell_interrupted(home, path, as_json=as_json)
-    return _tell_end(home, plan.campaign.name, as_json=as_json)
+        return _print_interrupted(home, path, as_json=as_json)
+    return _print_end(home, plan.campaign.name, as_json=as_json)
 
 
 def _view(home: Home, name: str, after: int, warning: LastWarning, *, as_json: bool) -> View:
@@ -62,65 +73,30 @@ def _view(home: Home, name: str, after: int, warning: LastWarning, *, as_json: b
 
 
 async def _drive(engine: Engine, view: View) -> bool:
-    """Until nothing is left, or a signal asks for the end; whether one did."""
+    """Run the engine until nothing is left or a signal stops it. Returns whether a signal did."""
     loop = asyncio.get_running_loop()
-    asked: list[signal.Signals] = []
+    received: list[signal.Signals] = []
 
     def stop(number: signal.Signals) -> None:
-        asked.append(number)
-        loop.remove_signal_handler(number)  # a second one is not waited for
+        received.append(number)
+        loop.remove_signal_handler(number)  # the same signal again ends the process at once
         engine.stop()
 
-    heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores HUP
-    for number in heeded:
-        loop.add_signal_handler(number, stop, number)
-    view.start()
-    try:
-        running = asyncio.ensure_future(engine.run(until_idle=True))
-        while not running.done():
-            await asyncio.wait({running}, timeout=REFRESH_SECONDS)
-            with contextlib.suppress(StoreError):  # what cannot be shown now must not stop what runs
-                view.refresh()
-        await running
-    finally:
-        view.stop()
-        for number in heeded:
-            loop.remove_signal_handler(number)
-    return bool(asked)
+    with on_stop_signals(stop):
+        view.start()
+        try:
+            running = asyncio.ensure_future(engine.run(until_idle=True))
+            while not running.done():
+                await asyncio.wait({running}, timeout=REFRESH_SECONDS)
+                with contextlib.suppress(StoreError):  # a view that cannot be drawn must not stop the engine
+                    view.refresh()
+            await running
+        finally:
+            view.stop()
+    return bool(received)
 
 
-@contextlib.contextmanager
-def logged(home: Home) -> Iterator[LastWarning]:
-    """What the engine and the server complain of goes to a file, and the last of it to the view."""
-    warning = LastWarning(home.zone)
-    file = logging.handlers.RotatingFileHandler(home.path / LOG_FILE, maxBytes=LOG_BYTES, backupCount=2, delay=True)
-    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    loggers = [logging.getLogger(name) for name in LOGGERS]
-    were_told = [logger.propagate for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(warning)
-        logger.addHandler(file)
-        logger.propagate = False
-    try:
-        yield warning
-    finally:
-        for logger, was_told in zip(loggers, were_told, strict=True):
-            logger.propagate = was_told
-            logger.removeHandler(warning)
-            logger.removeHandler(file)
-        warning.close()
-        file.close()
-
-
-# -- how it went -----------------------------------------------------------------------------------
-
-
-def _summary(home: Home, name: str) -> tuple[Campaign, UnitCounts]:
-    campaign = next(campaign for campaign in home.store.campaigns() if campaign.name == name)
-    return campaign, home.store.counts()[name]
-
-
-def _tell_interrupted(home: Home, path: Path, *, as_json: bool) -> int:
+def _print_interrupted(home: Home, path: Path, *, as_json: bool) -> int:
     running = home.store.running_units()
     if as_json:
         print_value({"interrupted": True, "running": [unit.id for unit in running]})
@@ -129,13 +105,14 @@ def _tell_interrupted(home: Home, path: Path, *, as_json: bool) -> int:
         sessions = "1 session goes on" if len(running) == 1 else f"{len(running)} sessions go on"
         say(f"Stopped. {sessions} without the engine: {', '.join(unit.id for unit in running[:MOST_NAMED])}")
     else:
-        say("Stopped. Nothing runs.")
-    say(f"To go on: paceline run {path}")
+        say("Stopped. No session is running.")
+    say(f"To continue: paceline run {path}")
     return INTERRUPTED
 
 
-def _tell_end(home: Home, name: str, *, as_json: bool) -> int:
-    campaign, counts = _summary(home, name)
+def _print_end(home: Home, name: str, *, as_json: bool) -> int:
+    campaign = next(campaign for campaign in home.store.campaigns() if campaign.name == name)
+    counts = home.store.counts()[name]
     left = [*_some_units(home, name, "quarantined"), *_some_units(home, name, "held")]
     code = NOT_ALL_DONE if counts.quarantined or counts.held or counts.todo or counts.cancelled else 0
     if as_json:
@@ -147,7 +124,7 @@ def _tell_end(home: Home, name: str, *, as_json: bool) -> int:
     for unit in left[:MOST_NAMED]:
         say(f"  {unit.id} is {unit.state}: {one_line(unit.reason)}")
     if left:
-        say(f"paceline logs UNIT shows the last output of one; paceline retry {name}, then run again.")
+        say(f"paceline logs UNIT shows the last output of a unit; paceline retry {name}, then run again.")
     if counts.todo and campaign.state == "paused":
         say(f"{name} is paused: paceline resume {name}, then run again.")
     return code

@@ -6,9 +6,10 @@ from importlib.metadata import version
 import msgspec
 from rich.text import Text
 
+from paceline.cli.options import AsJson
 from paceline.cli.output import one_line, out, print_table, print_value, table
-from paceline.cli.signal_text import moment, relative
-from paceline.cli.wiring import Home
+from paceline.cli.time_text import moment, relative
+from paceline.cli.wiring import Home, open_home
 from paceline.core import ScopeStatus, WindowStatus
 from paceline.core.values.scopes import SESSIONS
 from paceline.engine.offline_state import OfflineState
@@ -16,6 +17,12 @@ from paceline.store import Campaign
 from paceline.views.safe_text import total_counts
 
 UNLIMITED = "none"
+
+
+def command(as_json: AsJson = False) -> None:
+    """Show whether an engine runs, how full the pool is, and when the next parked unit resumes."""
+    with open_home() as home:
+        show_status(home, as_json=as_json)
 
 
 # -- status --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from paceline.cli import event_text
 from paceline.cli.output import one_line, out, print_line, print_table, print_value, say, table
-from paceline.cli.signal_text import relative
+from paceline.cli.time_text import relative
 from paceline.cli.unit_lookup import every_unit, find_unit
 from paceline.cli.wiring import Home
 from paceline.detect.stream import Channel

@@ -5,15 +5,22 @@ import time
 import msgspec
 from rich.text import Text
 
+from paceline.cli.options import AsJson, UnitName
 from paceline.cli.output import one_line, out, print_value
 from paceline.cli.progress import read_waits
-from paceline.cli.signal_text import moment
+from paceline.cli.time_text import moment
 from paceline.cli.unit_lookup import find_unit
-from paceline.cli.wiring import Home
+from paceline.cli.wiring import Home, open_home
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.store import Campaign, Unit
 from paceline.views import why
 from paceline.views.why import Why as Why
+
+
+def command(unit: UnitName, as_json: AsJson = False) -> None:
+    """Show what holds a unit, since when, until when, and what you can do about it."""
+    with open_home() as home:
+        show_why(home, unit, as_json=as_json)
 
 
 def show_why(home: Home, name: str, *, as_json: bool) -> None:

@@ -1,54 +1,43 @@
-"""The orders that keys give, and what is said about them. Checks and effects are those of the commands."""
+"""The commands that the keys of `top` give, and the sentence shown for each."""
 
-import time
-
-from paceline.cli.commands.control import DEFAULT, end_sessions, parse_limit
+from paceline.cli import control
+from paceline.cli.control import ControlResult
 from paceline.cli.wiring import Home
-from paceline.engine import commands as orders
 from paceline.engine.campaign_lookup import find_campaign
 
 
 def pause_or_resume(home: Home, name: str) -> str:
     if find_campaign(home.store, name).state == "paused":
-        orders.resume_campaigns(home.store, [name], now=time.time())
-        return _told(home, f"resumed {name}")
-    orders.pause_campaigns(home.store, [name], now=time.time())
-    return _told(home, f"paused {name}: what runs goes on to its end")
+        return _message(home, control.resume(home, [name]))
+    return _message(home, control.pause(home, [name]))
 
 
 def pause_or_resume_all(home: Home) -> str:
-    """Pauses all; where all are paused already, resumes them."""
-    paused = orders.pause_campaigns(home.store, None, now=time.time())
-    if paused:
-        return _told(home, f"paused {', '.join(paused)}: what runs goes on to its end")
-    resumed = orders.resume_campaigns(home.store, None, now=time.time())
-    return _told(home, f"resumed {', '.join(resumed)}") if resumed else "there is no campaign to pause"
+    """Pause all campaigns; if all are paused already, resume them."""
+    paused = control.pause(home, None)
+    if paused.values["campaigns"]:
+        return _message(home, paused)
+    resumed = control.resume(home, None)
+    return _message(home, resumed) if resumed.values["campaigns"] else "there is no campaign to pause"
 
 
 def cancel(home: Home, name: str) -> str:
-    cancelled = orders.cancel_campaign(home.store, name, now=time.time())
-    if home.engine_leader() is None:
-        end_sessions(home, cancelled.running)
-    return f"cancelled {name}: {cancelled.units} units, of which {len(cancelled.running)} ran and are being ended"
+    return _message(home, control.cancel(home, name))
 
 
-def set_pool(home: Home, text: str) -> str:
-    orders.set_pool(home.store, parse_limit(text), now=time.time())
-    return _told(home, f"the pool is {text} sessions; what runs is never ended for it")
+def resize_pool(home: Home, text: str) -> str:
+    return _message(home, control.resize_pool(home, text))
 
 
-def set_limit(home: Home, scope: str, text: str) -> str:
-    if text.lower() == DEFAULT:
-        orders.reset_limit(home.store, scope, now=time.time())
-        return _told(home, f"{scope} has the limit of the settings again")
-    orders.set_limit(home.store, scope, parse_limit(text), now=time.time())
-    return _told(home, f"the limit of {scope} is {text}")
+def change_limit(home: Home, scope: str, text: str) -> str:
+    return _message(home, control.change_limit(home, scope, text))
 
 
 def restore(home: Home, scope: str) -> str:
-    orders.restore_scope(home.store, home.settings, scope, known=[scope], now=time.time())
-    return _told(home, f"{scope} is back at its configured limit, and nothing holds it")
+    return _message(home, control.restore(home, scope, known=[scope]))
 
 
-def _told(home: Home, done: str) -> str:
-    return done if home.engine_leader() is not None else f"{done}. No engine runs: it takes effect when one starts"
+def _message(home: Home, result: ControlResult) -> str:
+    if not result.needs_engine or home.engine_leader() is not None:
+        return result.message
+    return f"{result.message}. No engine runs: this takes effect when one starts"

@@ -322,13 +322,13 @@ class TopApp(App[None]):
 
     def action_pool(self) -> None:
         question, hint = "How many sessions at once?", "a whole number, or none"
-        self.run_worker(self._ask_limit(SESSIONS, question, hint, lambda size: steer.set_pool(self._home, size)))
+        self.run_worker(self._ask_limit(SESSIONS, question, hint, lambda size: steer.resize_pool(self._home, size)))
 
     def action_limit(self) -> None:
         if scope := self._chosen("capacity", "scope"):
             question, hint = f"How many slots may {scope} hold?", "a whole number, none, or default"
             self.run_worker(
-                self._ask_limit(scope, question, hint, lambda size: steer.set_limit(self._home, scope, size))
+                self._ask_limit(scope, question, hint, lambda size: steer.change_limit(self._home, scope, size))
             )
 
     async def _ask_limit(self, scope: str, question: str, hint: str, order: Callable[[str], str]) -> None:

@@ -11,6 +11,7 @@ from paceline.cli.commands.status import LimitRow
 from paceline.cli.commands.stored_state import STATE_STYLES, phase_of
 from paceline.cli.output import one_line
 from paceline.cli.signal_text import SOURCES
+from paceline.cli.time_text import clock_time
 from paceline.cli.top.snapshot import CampaignRow, Picture, ScopeRow
 from paceline.cli.top.table import Column, Row
 from paceline.core import WindowStatus
@@ -118,7 +119,7 @@ def _outlook(picture: Picture, now: float, zone: ZoneInfo) -> Text:
     parts.append(("done/h", f"{picture.done_last_hour:,}"))
     if picture.eta is not None:
         parts.append(("ETA", f"{clock(picture.eta, now, zone)} in {span(picture.eta - now)}"))
-    parts.append(("now", event_text.clock_time(now, zone)))
+    parts.append(("now", clock_time(now, zone)))
     line = Text()
     for name, value in parts:
         line.append("  " if line else "").append(f"{name} ", style="dim").append(value)

@@ -19,7 +19,7 @@ from paceline.simulation.executor import Run
 from paceline.store import Campaign, Unit, UnitCounts
 from paceline.testing.engine_harness import NOW, House
 from paceline.testing.world.accounts import HOUR, LONGEST_SESSION, SimulatedAccount, calm_moods, draw_moods
-from paceline.testing.world.scenario import Scenario
+from paceline.testing.world.scenario import WorldScenario
 
 HEARTBEAT = 20.0
 SHORTEST_SESSION = 240.0
@@ -49,7 +49,7 @@ class FleetFigures(msgspec.Struct, frozen=True, kw_only=True):
 class Fleet:
     """A house, a dice, and the promises."""
 
-    def __init__(self, dice: random.Random, scenario: Scenario) -> None:
+    def __init__(self, dice: random.Random, scenario: WorldScenario) -> None:
         self._dice = dice
         self.scenario = scenario
         names = [f"max-{n + 1}" for n in range(dice.randint(1, 3))]

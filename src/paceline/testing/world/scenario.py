@@ -21,7 +21,7 @@ STEPS = 500
 ENGINE_STEPS = 15
 
 
-class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorldScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The knobs of a World.
 
     steps       how many things happen
@@ -74,7 +74,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return not (self.signals or self.usage or shares_cooling_places)
 
 
-def draw_scenario(dice: random.Random, asked: dict[str, Any]) -> Scenario:
+def draw_scenario(dice: random.Random, asked: dict[str, Any]) -> WorldScenario:
     """A scenario as asked for, the rest drawn. Half of all worlds are calm, where the checks are sharpest.
 
     Most of those with an engine are not: there, trouble is what is to be seen.
@@ -95,12 +95,12 @@ def draw_scenario(dice: random.Random, asked: dict[str, Any]) -> Scenario:
         "twins": dice.random() < 0.1,
     }
     try:
-        return msgspec.convert(drawn | asked, Scenario)
+        return msgspec.convert(drawn | asked, WorldScenario)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"no such scenario: {error}") from None
 
 
-def draw_settings(dice: random.Random, scenario: Scenario) -> GovernorSettings:
+def draw_settings(dice: random.Random, scenario: WorldScenario) -> GovernorSettings:
     """Limits small enough that tickets have to wait."""
     limits: dict[str, int | None] = {"sessions": dice.randint(2, 8), "runs": dice.randint(1, 12)}
     for path in PATHS[: scenario.paths]:

@@ -7,7 +7,7 @@ from collections import defaultdict
 import msgspec
 
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
-from paceline.testing.world.scenario import Scenario
+from paceline.testing.world.scenario import WorldScenario
 
 QUEUE_LENGTH = 3
 SLOT_SECONDS = (3.0, 10.0, 30.0)
@@ -25,7 +25,7 @@ class Shares(msgspec.Struct, frozen=True):
     slot_seconds: dict[str, float]
 
 
-def run_saturated(dice: random.Random, scenario: Scenario) -> Shares:
+def run_saturated(dice: random.Random, scenario: WorldScenario) -> Shares:
     """Every group always has tickets waiting; slots of each last as long as is usual for it."""
     bench = _Bench(dice, scenario)
     shares = bench.run(scenario.steps)
@@ -34,7 +34,7 @@ def run_saturated(dice: random.Random, scenario: Scenario) -> Shares:
 
 
 class _Bench:
-    def __init__(self, dice: random.Random, scenario: Scenario) -> None:
+    def __init__(self, dice: random.Random, scenario: WorldScenario) -> None:
         self._dice = dice
         self.now = 0.0
         places = dice.randint(1, 12)

@@ -24,7 +24,7 @@ from paceline.core.signals import (
 from paceline.testing.world.checked_governor import WatchedGovernor
 from paceline.testing.world.fleet import Fleet, FleetFigures
 from paceline.testing.world.restart_twins import TwinGovernors, restart
-from paceline.testing.world.scenario import PATHS, Scenario, draw_scenario, draw_settings
+from paceline.testing.world.scenario import PATHS, WorldScenario, draw_scenario, draw_settings
 from paceline.testing.world.share_check import run_saturated
 
 START = 1_700_000_000.0
@@ -61,14 +61,14 @@ class World:
 
     The same seed and scenario give the same life. A broken promise raises an AssertionError that
     reads as one line to repeat it: `World(seed=17, steps=500).run()  # step 212: scope umans has ...`.
-    The knobs are the fields of `Scenario`; what is left out is drawn from the seed.
+    The knobs are the fields of `WorldScenario`; what is left out is drawn from the seed.
     """
 
     def __init__(self, seed: int, **scenario: Any) -> None:
         self.seed = seed
         self._asked = scenario
         self._dice = random.Random(seed)
-        self.scenario: Scenario = draw_scenario(self._dice, scenario)
+        self.scenario: WorldScenario = draw_scenario(self._dice, scenario)
         self._step = 0
 
     def run(self) -> Figures:
@@ -135,7 +135,7 @@ class World:
 class Life:
     """The random caller: agents that ask, hold, renew, fail and vanish, and a provider that has moods."""
 
-    def __init__(self, dice: random.Random, scenario: Scenario) -> None:
+    def __init__(self, dice: random.Random, scenario: WorldScenario) -> None:
         self._dice = dice
         self.scenario = scenario
         settings = draw_settings(dice, scenario)

@@ -1,0 +1,132 @@
+"""What a forecast rests on: how long units take, what quota windows hold, and which other campaigns compete.
+
+Here: values read from the store, the settings and the present Governor. Never here: a simulation.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from paceline.core import Governor
+from paceline.core.values.scopes import canonical_scope
+from paceline.core.values.status import WindowStatus
+from paceline.forecast.history import WindowHistory, read_history
+from paceline.forecast.simulator import WindowSize, Work
+from paceline.settings import AccountSettings
+from paceline.store import Campaign, Store
+
+ASSUMED_SECONDS = 600.0
+"""Duration of a unit before anything has run: an ordinary agent session. The forecast says that it is assumed."""
+
+
+class Basis(msgspec.Struct, frozen=True, kw_only=True):
+    """The known facts, as the forecast reports them."""
+
+    units: int
+    unit_seconds: float
+    tries_known: int
+    known_from: str
+    windows: dict[str, tuple[WindowSize, ...]]
+
+
+class BasisReader:
+    """The facts about campaigns of one store at one moment."""
+
+    def __init__(self, store: Store, accounts: Mapping[str, AccountSettings], governor: Governor, now: float) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._governor = governor
+        self._now = now
+        self._history = read_history(store)
+
+    def of_plan(self, campaign: Campaign, units: int) -> tuple[Basis, tuple[float, ...]]:
+        """Return the basis of a campaign with so many units left, and a duration for each of them."""
+        known, known_from = self._known_durations(campaign)
+        return self._basis(known, known_from, _repeated(known, units, _assumed_seconds(campaign)))
+
+    def of_replay(self, campaign: Campaign) -> tuple[Basis, tuple[float, ...]]:
+        """Return the basis of a past run: the durations that its own units took, on whatever account."""
+        known = tuple(unit.seconds for unit in read_history(self._store, campaign=campaign.name).units)
+        return self._basis(known, f"campaign {campaign.name}", known)
+
+    def other_works(self, campaign: Campaign) -> list[Work]:
+        """Return the stored campaigns with work left: they compete for the same pool."""
+        works = []
+        counts = self._store.counts()
+        for other in self._store.campaigns():
+            left = counts[other.name].todo + counts[other.name].running if other.name in counts else 0
+            can_run = other.state == "active" and (not other.accounts or bool(known_accounts(self._accounts, other)))
+            if other.name != campaign.name and can_run and left:
+                known, _ = self._known_durations(other)
+                works.append(Work(campaign=other, seconds=_repeated(known, left, _assumed_seconds(other))))
+        return works
+
+    def _basis(
+        self, known: tuple[float, ...], known_from: str, durations: tuple[float, ...]
+    ) -> tuple[Basis, tuple[float, ...]]:
+        basis = Basis(
+            units=len(durations),
+            unit_seconds=sum(durations) / max(1, len(durations)),
+            tries_known=len(known),
+            known_from=known_from,
+            windows=self._windows(),
+        )
+        return basis, durations
+
+    def _known_durations(self, campaign: Campaign) -> tuple[tuple[float, ...], str]:
+        accounts = [self._accounts[name] for name in known_accounts(self._accounts, campaign)]
+        paths = tuple(canonical_scope("/".join(filter(None, (each.scope, campaign.model)))) for each in accounts)
+        return self._history.durations(paths or (f"agent:{campaign.agent}",))
+
+    def _windows(self) -> dict[str, tuple[WindowSize, ...]]:
+        """Return the windows of each account. What the Governor has learned outranks what past events show."""
+        sizes: dict[str, tuple[WindowSize, ...]] = {}
+        for account in self._accounts.values():
+            status = self._governor.status(account.scope, now=self._now)
+            learned = {window.name: window for window in (status.windows if status is not None else ())}
+            found = {
+                each.name: _observed_size(each, learned.get(each.name), self._now)
+                for each in self._history.windows_of(account.scope)
+            }
+            for name, window in learned.items():
+                if (size := _learned_size(window, self._now)) is not None:
+                    found[name] = size
+            if found:
+                sizes[account.name] = tuple(sorted(found.values(), key=lambda size: size.length))
+        return sizes
+
+
+def known_accounts(accounts: Mapping[str, AccountSettings], campaign: Campaign) -> tuple[str, ...]:
+    """Return the accounts of the campaign that the present settings still have."""
+    return tuple(name for name in campaign.accounts if name in accounts)
+
+
+def _repeated(known: tuple[float, ...], units: int, assumed: float) -> tuple[float, ...]:
+    """Return a duration for each unit: the known ones in turn, or the assumed one if none is known."""
+    return tuple(known[n % len(known)] if known else assumed for n in range(units))
+
+
+def _assumed_seconds(campaign: Campaign) -> float:
+    """Return the assumed duration of a unit, which is never longer than the timeout of its campaign."""
+    return ASSUMED_SECONDS if campaign.timeout is None else min(ASSUMED_SECONDS, campaign.timeout)
+
+
+def _learned_size(window: WindowStatus, now: float) -> WindowSize | None:
+    if window.holds_seconds is None or window.length is None:
+        return None
+    size = WindowSize(name=window.name, session_seconds=window.holds_seconds, length=window.length)
+    return _with_use(size, window, now)
+
+
+def _observed_size(history: WindowHistory, window: WindowStatus | None, now: float) -> WindowSize:
+    size = WindowSize(name=history.name, session_seconds=history.session_seconds, length=history.length)
+    return size if window is None else _with_use(size, window, now)
+
+
+def _with_use(size: WindowSize, window: WindowStatus, now: float) -> WindowSize:
+    """Add what is used of the open period, if its end is known."""
+    resets_at = window.resets_at if window.expected_reset is None else window.expected_reset
+    used = 1.0 if window.state == "closed" else min(1.0, window.best_ratio or 0.0)
+    if resets_at is None or resets_at <= now:
+        return size
+    return msgspec.structs.replace(size, used_seconds=used * size.session_seconds, resets_at=resets_at)
