@@ -185,7 +185,6 @@ def test_campaigns_and_units(daemon: Daemon, recordings: Recordings) -> None:
     recordings.compare("http/campaigns", without_measures(daemon.answers))
 
 
-@pytest.mark.skip(reason="on a loaded machine the daemon is sometimes asked before the second unit waits")
 def test_what_runs_waits_and_is_parked(daemon: Daemon, recordings: Recordings) -> None:
     on_account = {"accounts": ["max-1"], "model": "opus-4-6"}
     daemon.ask("POST", "/v1/campaigns", campaign("quota", {"spent": SPENT_FOR_HOURS}, **on_account))
