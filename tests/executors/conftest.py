@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import signal
 import time
@@ -139,6 +140,12 @@ async def ended(executor: ProcessExecutor, handle: Handle) -> SessionState:
         assert time.monotonic() < deadline, "it did not end in time"
         await executor.wait_ended(DEADLINE_SECONDS)
     return handle.state()
+
+
+def write_status(yard: Yard, attempt: str, **changes: object) -> None:
+    """Changes what a supervisor has written."""
+    path = yard.spool / attempt / "status.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Whatever is killed, nothing runs twice, nothing runs on unseen, and the next engine knows at once what is what."""
 
-import json
 import os
 import signal
 import subprocess
@@ -9,14 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.executors.conftest import Fifo, Yard, ended, is_gone, read_all, until
+from tests.executors.conftest import Fifo, Yard, ended, is_gone, read_all, until, write_status
 from tests.executors.killed_engine import POINTS
 
 from paceline.executors.interface import SessionState
-from paceline.executors.orphans import find_leftovers
-from paceline.executors.proc_table import boot_id, start_ticks
+from paceline.executors.proc_table import start_ticks
 from paceline.executors.process import ProcessExecutor
-from paceline.executors.spool import is_locked, read_status
+from paceline.executors.spool import is_locked
 
 ENGINE = Path(__file__).with_name("killed_engine.py")
 
@@ -36,19 +34,6 @@ def run_engine(yard: Yard, point: str, *attempts: str, gates: dict[str, Fifo] | 
 def runs(yard: Yard) -> list[str]:
     path = yard.work / "runs"
     return sorted(path.read_text().split()) if path.exists() else []
-
-
-def write_status(yard: Yard, attempt: str, **changes: object) -> None:
-    """Changes what a supervisor has written."""
-    path = yard.spool / attempt / "status.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def start_group(script: str, ready: Fifo) -> tuple[int, list[int]]:
-    """Start a process group whose leader has exited. Return its number and the pids that the script announces."""
-    with subprocess.Popen(["sh", "-c", script], start_new_session=True) as leader:
-        members = sorted(map(int, ready.hear().split()))
-    return leader.pid, members
 
 
 @pytest.mark.parametrize("point", [point for point in POINTS if point in ("spawned", "started", "running")])
@@ -110,8 +95,6 @@ async def test_a_settled_attempt_is_no_work_for_the_next_engine_and_keeps_its_ou
     handle = executor.adopt("a1")
     assert handle is not None
     assert read_all(handle) == b"begun\nlate\n"
-    assert executor.spool.prune(older_than=time.time() + 1) == 1
-    assert executor.adopt("a1") is None
     executor.close()
 
 
@@ -245,35 +228,6 @@ async def test_after_a_reboot_nothing_is_killed_by_an_old_number(executor: Proce
     assert (adopted.state().phase, adopted.state().message) == ("lost", "the machine was restarted while it ran")
     assert adopted.killed == ()
     again.close()
-
-
-@pytest.mark.parametrize("changes", [{"ticks": 1}, {"ticks": 10**12}])
-async def test_a_number_that_means_another_process_now_is_left_alone(
-    changes: dict[str, int], executor: ProcessExecutor, yard: Yard
-) -> None:
-    await ended(executor, executor.start(yard.shell("a1", "true")))
-    group = os.getpgid(0)
-    write_status(yard, "a1", **{"phase": "running", "pid": group, **changes})
-
-    assert boot_id() == getattr(read_status(str(yard.spool / "a1")), "boot_id", None)
-    assert find_leftovers(str(yard.spool / "a1"), read_status(str(yard.spool / "a1"))) == []
-
-
-@pytest.mark.parametrize(("mark", "left"), [("", False), ("env PACELINE_SPOOL={folder} ", True)])
-async def test_a_group_without_its_leader_is_left_alone_unless_a_member_carries_the_mark(
-    mark: str, left: bool, executor: ProcessExecutor, yard: Yard
-) -> None:
-    """The number that was the agent's is now that of a group whose leader has exited, as after `nohup make test &`."""
-    await ended(executor, executor.start(yard.shell("a1", "true")))
-    folder, ready = str(yard.spool / "a1"), yard.fifo("ready")
-    script = f"{mark.format(folder=folder)}sleep 1000 & a=$!; sleep 1000 & echo $a $! > {ready}"
-    group, members = start_group(script, ready)
-    write_status(yard, "a1", phase="running", pid=group, ticks=1)
-
-    found = find_leftovers(folder, read_status(folder))
-
-    os.killpg(group, signal.SIGKILL)
-    assert sorted(found) == (members if left else [])
 
 
 async def test_a_stored_pid_is_not_trusted_to_be_alive(executor: ProcessExecutor, yard: Yard) -> None:

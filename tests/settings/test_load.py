@@ -34,7 +34,7 @@ def test_without_a_file_the_shipped_values_hold(tmp_path: Path) -> None:
     found = load_settings(tmp_path, {"HOME": str(tmp_path)})
 
     assert found.file is None
-    assert (found.pool_sessions, found.pool_runs) == (4, 50)
+    assert (found.limits["sessions"].limit, found.limits["runs"].limit) == (4, 50)
     assert found.limits["anthropic/*/opus-*"] == ConfiguredLimit("anthropic/*/opus-*", 4, "shipped")
     assert found.limits["anthropic/*/sonnet-*"].limit == 24
     assert found.home == tmp_path / ".local/state/paceline"
@@ -64,13 +64,13 @@ def test_the_file_is_searched_upward_and_then_in_the_configuration_folder(tmp_pa
     config.mkdir(parents=True)
     (config / "paceline.toml").write_text("[pool]\nsessions = 1")
     environ = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
-    assert load_settings(deep, environ).pool_sessions == 1
+    assert load_settings(deep, environ).limits["sessions"].limit == 1
 
     (tmp_path / "a" / "paceline.toml").write_text("[pool]\nsessions = 2")
     assert load_settings(deep, environ).file == tmp_path / "a" / "paceline.toml"
 
     (tmp_path / "other.toml").write_text("[pool]\nsessions = 3")
-    assert load_settings(deep, environ | {"PACELINE_CONFIG": "../../other.toml"}).pool_sessions == 3
+    assert load_settings(deep, environ | {"PACELINE_CONFIG": "../../other.toml"}).limits["sessions"].limit == 3
 
 
 def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_variables_follow_the_tables_and_an_empty_one_counts_as_unset(load: Load
     found = load("", environ)
 
     assert (found.engine.heartbeat, found.engine.lease) == (0.5, 30.0)
-    assert (found.pool_runs, found.pool_sessions) == (None, 4)
+    assert (found.limits["runs"].limit, found.limits["sessions"].limit) == (None, 4)
     assert (found.store_url, found.sqlite_path) == ("postgresql://u:secret@host/db", None)
 
 

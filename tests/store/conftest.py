@@ -1,7 +1,15 @@
-"""Assertions of the public contract are explained like those of any test."""
+"""A path for a database, and rewritten assertions in the public contract suite."""
+
+from pathlib import Path
 
 import pytest
 
 pytest.register_assert_rewrite(
     "paceline.testing.store_contract", "paceline.testing.store_contract_engine", "paceline.testing.store_steps"
 )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A database file that does not exist yet."""
+    return tmp_path / "paceline.db"

@@ -21,11 +21,6 @@ TABLES = ("units", "prompts", "arrivals")
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "paceline.db"
-
-
-@pytest.fixture
 def store(path: Path) -> Iterator[SqliteStore]:
     made = SqliteStore(path, busy_seconds=0.05)
     yield made

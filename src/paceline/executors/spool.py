@@ -99,14 +99,6 @@ class Spool:
         elif os.path.isdir(folder):
             os.rename(folder, self._archived(attempt_id))
 
-    def prune(self, *, older_than: float) -> int:
-        """Deletes settled attempts that ended before this wall time; how many."""
-        with os.scandir(os.path.join(self.root, _ARCHIVE)) as entries:
-            old = [entry.path for entry in entries if entry.stat().st_mtime < older_than]
-        for path in old:
-            shutil.rmtree(path, ignore_errors=True)
-        return len(old)
-
     def _archived(self, attempt_id: str) -> str:
         return os.path.join(self.root, _ARCHIVE, attempt_id)
 

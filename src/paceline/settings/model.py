@@ -111,14 +111,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The user's own; they come before shipped ones of the same name."""
 
     @property
-    def pool_sessions(self) -> int | None:
-        return self.limits[SESSIONS].limit
-
-    @property
-    def pool_runs(self) -> int | None:
-        return self.limits[RUNS].limit
-
-    @property
     def sqlite_path(self) -> Path | None:
         """The file of the store; None where it is not SQLite."""
         prefix = "sqlite:///"

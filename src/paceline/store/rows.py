@@ -6,7 +6,7 @@ import msgspec
 
 from paceline.core.unit_lifecycle import Counters
 from paceline.store.interface import Campaign, OutcomeRecord, Unit, UnitSpec
-from paceline.store.rules import mended, position_of, unit_id
+from paceline.store.rules import position_of, storable_text, unit_id
 
 Row = tuple[Any, ...]
 
@@ -51,9 +51,9 @@ def outcome_row(record: OutcomeRecord, address: tuple[int | None, str], now: flo
         transition.state,
         *msgspec.structs.astuple(transition.counters),
         transition.resume_at if transition.state == "todo" else None,
-        mended(transition.reason),
+        storable_text(transition.reason),
         record.account,
-        mended(record.conversation_id),
+        storable_text(record.conversation_id),
         now,
         transition.exit_code,
         *address,

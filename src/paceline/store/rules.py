@@ -12,10 +12,10 @@ from paceline.store.interface import Campaign, OutcomeRecord, StoredSlot, Unit, 
 
 POSITION_BITS: Final = 40
 
-Phase = Literal["todo", "parked", "running", "done", "quarantined", "held", "cancelled"]
+UnitPhase = Literal["todo", "parked", "running", "done", "quarantined", "held", "cancelled"]
 
 
-PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+UNIT_PHASES: Final[tuple[UnitPhase, ...]] = get_args(UnitPhase)
 
 
 def unit_id(campaign: str, name: str) -> str:
@@ -44,14 +44,14 @@ def number_of(key: int) -> int:
     return key >> POSITION_BITS
 
 
-def phase_of(state: UnitState, resume_at: float | None) -> Phase:
+def phase_of(state: UnitState, resume_at: float | None) -> UnitPhase:
     """The state, with parked told apart from what may be claimed."""
     return "parked" if state == "todo" and resume_at is not None else state
 
 
 def unit_counts(tally: Mapping[str, int]) -> UnitCounts:
     """What people see of a tally by phase: parked units are among the todo."""
-    counts = {phase: tally.get(phase, 0) for phase in PHASES}
+    counts = {phase: tally.get(phase, 0) for phase in UNIT_PHASES}
     counts["todo"] += counts["parked"]
     return UnitCounts(**counts)
 
@@ -144,7 +144,7 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def mended(text: str | None) -> str | None:
+def storable_text(text: str | None) -> str | None:
     """Text from an agent may hold half a character; a try's end is stored all the same."""
     return text if text is None or is_unicode(text) else text.encode(errors="replace").decode()
 
@@ -154,7 +154,7 @@ def encode_event(event: Event) -> bytes:
     try:
         return msgspec.json.encode(event)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_mended_value(msgspec.to_builtins(event)))
+        return msgspec.json.encode(_storable_value(msgspec.to_builtins(event)))
 
 
 def decode_event(encoded: bytes) -> Event:
@@ -175,14 +175,14 @@ def decode_slot(encoded: bytes) -> StoredSlot:
     return _SLOTS.decode(encoded)
 
 
-def _mended_value(value: object) -> object:
+def _storable_value(value: object) -> object:
     match value:
         case str():
-            return mended(value)
+            return storable_text(value)
         case dict():
-            return {mended(name): _mended_value(inner) for name, inner in value.items()}
+            return {storable_text(name): _storable_value(inner) for name, inner in value.items()}
         case list() | tuple():
-            return [_mended_value(inner) for inner in value]
+            return [_storable_value(inner) for inner in value]
         case _:
             return value
 

@@ -19,8 +19,10 @@ from paceline.errors import IllegalStep, StoreBusy, StoreError
 from paceline.events import Event
 from paceline.store.interface import Added, Campaign, UnitSpec
 from paceline.store.rows import campaign_from
-from paceline.store.rules import encode_event, mended, unit_id, unit_key
+from paceline.store.rules import unit_id, unit_key
 from paceline.store.sqlite_file import SqliteFile
+from paceline.store.sqlite_keys import campaign_span
+from paceline.store.sqlite_records import insert_events
 
 SPECS_AT_ONCE: Final = 250
 """About 5 ms. Below the least number of parameters that a SQLite is built for."""
@@ -30,8 +32,6 @@ FORGOTTEN_SECONDS: Final = 3600.0
 _INSERT_UNIT: Final = "INSERT INTO units (key, campaign, name, cwd, output) VALUES (?, ?, ?, ?, ?)"
 _SAVE_PROMPT: Final = "INSERT INTO prompts VALUES (?, ?) ON CONFLICT DO UPDATE SET prompt = excluded.prompt"
 
-Span = tuple[int, int]
-
 
 class StoredSpec(msgspec.Struct, frozen=True):
     """A unit as an earlier plan named it."""
@@ -40,7 +40,7 @@ class StoredSpec(msgspec.Struct, frozen=True):
     spec: UnitSpec
 
 
-class Arrival:
+class PlanImport:
     """One plan on its way in."""
 
     def __init__(
@@ -215,19 +215,6 @@ class Arrival:
             yield
 
 
-def insert_events(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
-    connection.executemany(
-        "INSERT INTO events (unit, body) VALUES (?, ?)",
-        [(mended(event.unit), encode_event(event)) for event in events],
-    )
-
-
-def hidden_spans(connection: sqlite3.Connection) -> list[Span]:
-    """The first and the last key of what is arriving, in order."""
-    rows = connection.execute("SELECT number, first_key FROM arrivals ORDER BY number")
-    return [(first_key, unit_key(number + 1, 0) - 1) for number, first_key in rows]
-
-
 def _sweep_some(connection: sqlite3.Connection, token: str) -> bool:
     """Whether nothing is left of it."""
     row = connection.execute("SELECT number, first_key FROM arrivals WHERE token = ?", (token,)).fetchone()
@@ -235,7 +222,7 @@ def _sweep_some(connection: sqlite3.Connection, token: str) -> bool:
         return True
     number, first_key = row
     some = "(SELECT key FROM units WHERE key BETWEEN ? AND ? LIMIT ?)"
-    which = (first_key, unit_key(number + 1, 0) - 1, SWEPT_AT_ONCE)
+    which = (first_key, campaign_span(number)[1], SWEPT_AT_ONCE)
     connection.execute(f"DELETE FROM prompts WHERE key IN {some}", which)
     if connection.execute(f"DELETE FROM units WHERE key IN {some}", which).rowcount == SWEPT_AT_ONCE:
         return False

@@ -1,0 +1,332 @@
+"""Campaigns and units in memory, with the counts and queues that make claims cheap."""
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+from heapq import heappop, heappush
+
+import msgspec
+
+from paceline.core.unit_lifecycle import Counters, UnitState
+from paceline.errors import IllegalStep, UnknownName
+from paceline.events import Event
+from paceline.store import rules
+from paceline.store.interface import Added, Campaign, OutcomeRecord, Page, Unit, UnitCounts, UnitSpec
+from paceline.store.memory_records import MemoryEvents
+
+replace = msgspec.structs.replace
+
+ClaimKey = tuple[str, str | None]
+"""A campaign, and the account that the unit's conversation is bound to (None: any)."""
+
+
+class CampaignEntry(msgspec.Struct):
+    """A campaign, and the ids of its units in plan order."""
+
+    number: int
+    campaign: Campaign
+    unit_ids: list[str]
+
+
+class UnitTable:
+    """All units by campaign. Every change of a unit goes through `put`, which keeps counts and queues up to date."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, CampaignEntry] = {}
+        self.units: dict[str, Unit] = {}
+        self._last_number = 0
+        self._tallies: Counter[tuple[str, rules.UnitPhase]] = Counter()
+        self._claimable: Counter[ClaimKey] = Counter()
+        # Heaps by position and by time. An entry may be out of date: the unit it points at decides.
+        self._ready: dict[ClaimKey, list[int]] = {}
+        self._parked: list[tuple[float, int, str]] = []
+
+    # -- campaigns ----------------------------------------------------------------------------------
+
+    def save_campaign(self, campaign: Campaign, now: float) -> CampaignEntry:
+        """Add the campaign, or replace its settings and keep its state and age."""
+        entry = self.entries.get(campaign.name)
+        if entry is None:
+            self._last_number += 1
+            entry = CampaignEntry(self._last_number, replace(campaign, created_at=now), [])
+            self.entries[campaign.name] = entry
+        else:
+            before = entry.campaign
+            entry.campaign = replace(campaign, state=before.state, created_at=before.created_at)
+        return entry
+
+    def entry(self, name: str) -> CampaignEntry:
+        if name not in self.entries:
+            raise rules.unknown_campaign(name, self.entries)
+        return self.entries[name]
+
+    def delete_campaign(self, name: str) -> None:
+        for identifier in self.entry(name).unit_ids:
+            self._uncount(self.units.pop(identifier))
+        self._ready = {key: heap for key, heap in self._ready.items() if key[0] != name}
+        del self.entries[name]
+
+    def counts(self, name: str) -> UnitCounts:
+        return rules.unit_counts({phase: self._tallies[name, phase] for phase in rules.UNIT_PHASES})
+
+    # -- units --------------------------------------------------------------------------------------
+
+    def add(self, entry: CampaignEntry, spec: UnitSpec) -> None:
+        name = entry.campaign.name
+        unit = Unit(id=rules.unit_id(name, spec.id), campaign=name, spec=spec, position=len(entry.unit_ids))
+        entry.unit_ids.append(unit.id)
+        self.put(unit)
+
+    def put(self, unit: Unit) -> None:
+        before = self.units.get(unit.id)
+        if before is not None:
+            self._uncount(before)
+        self.units[unit.id] = unit
+        self._tallies[unit.campaign, _phase(unit)] += 1
+        key = _claim_key(unit)
+        if key is not None:
+            self._claimable[key] += 1
+            if before is None or _claim_key(before) != key:
+                heappush(self._ready.setdefault(key, []), unit.position)
+        elif unit.resume_at is not None and (before is None or before.resume_at != unit.resume_at):
+            heappush(self._parked, (unit.resume_at, self.sort_key(unit), unit.id))
+
+    def _uncount(self, unit: Unit) -> None:
+        self._tallies[unit.campaign, _phase(unit)] -= 1
+        key = _claim_key(unit)
+        if key is not None:
+            self._claimable[key] -= 1
+
+    def record(self, record: OutcomeRecord, now: float) -> bool:
+        """Store how an attempt ended. Return False if its fence is stale."""
+        unit = self.units.get(record.unit_id)
+        transition = record.transition
+        if unit is None or unit.fence != record.fence:
+            return False
+        if unit.state != "running":
+            return unit.state == transition.state and unit.counters == transition.counters
+        self.put(
+            replace(
+                unit,
+                state=transition.state,
+                counters=transition.counters,
+                resume_at=transition.resume_at if transition.state == "todo" else None,
+                reason=rules.storable_text(transition.reason),
+                account=unit.account if record.account is None else record.account,
+                conversation_id=rules.storable_text(record.conversation_id),
+                ended_at=now,
+                exit_code=transition.exit_code,
+                lease_until=None,
+            )
+        )
+        return True
+
+    def of_campaign(self, name: str) -> list[Unit]:
+        return [self.units[identifier] for identifier in self.entry(name).unit_ids]
+
+    def sort_key(self, unit: Unit) -> int:
+        return rules.unit_key(self.entries[unit.campaign].number, unit.position)
+
+    def next_claimable(self, campaign: str, account: str | None) -> Unit | None:
+        """Return the first claimable unit of the campaign whose conversation is bound to the account, or to none."""
+        heap = self._ready.get((campaign, account), [])
+        while heap:
+            unit = self.units[self.entries[campaign].unit_ids[heap[0]]]
+            if _claim_key(unit) == (campaign, account):
+                return unit
+            heappop(heap)
+        return None
+
+    def claimable(self) -> dict[ClaimKey, int]:
+        return {key: units for key, units in self._claimable.items() if units}
+
+    def first_parked(self) -> Unit | None:
+        """Return the parked unit that is due first."""
+        while self._parked:
+            resume_at, key, identifier = self._parked[0]
+            unit = self.units.get(identifier)
+            if unit is not None and unit.resume_at == resume_at and self.sort_key(unit) == key:
+                return unit
+            heappop(self._parked)
+        return None
+
+
+class MemoryCampaigns:
+    """The campaigns of one table."""
+
+    def __init__(self, table: UnitTable, events: MemoryEvents) -> None:
+        self._table = table
+        self._events = events
+
+    def add(
+        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event]
+    ) -> Added:
+        rules.check_campaign(campaign)
+        specs = list(rules.checked_specs(units))
+        entry = self._table.save_campaign(campaign, now)
+        added = unchanged = 0
+        changed, updated = [], []
+        for spec in specs:
+            stored = self._table.units.get(rules.unit_id(campaign.name, spec.id))
+            if stored is None:
+                self._table.add(entry, spec)
+                added += 1
+            elif stored.spec == spec:
+                unchanged += 1
+            elif update and stored.state not in ("running", "done"):
+                self._table.put(replace(stored, spec=spec))
+                updated.append(stored.id)
+            else:
+                changed.append(stored.id)
+        self._events.append(events)
+        return Added(added=added, unchanged=unchanged, changed=tuple(changed), updated=tuple(updated))
+
+    def add_in_steps(
+        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event]
+    ) -> Generator[None, None, Added]:
+        yield
+        return self.add(campaign, units, update=update, now=now, events=events)
+
+    def all(self) -> list[Campaign]:
+        return [entry.campaign for entry in self._table.entries.values()]
+
+    def set(self, campaign: Campaign) -> None:
+        rules.check_campaign(campaign)
+        self._table.entry(campaign.name).campaign = campaign
+
+    def delete(self, name: str) -> None:
+        self._table.entry(name)
+        if self._table.counts(name).running:
+            raise IllegalStep(f"units of {name!r} are running: cancel it first")
+        self._table.delete_campaign(name)
+
+    def counts(self) -> dict[str, UnitCounts]:
+        return {name: self._table.counts(name) for name in self._table.entries}
+
+
+class MemoryUnits:
+    """The units of one table."""
+
+    def __init__(self, table: UnitTable) -> None:
+        self._table = table
+
+    # -- their life cycle ---------------------------------------------------------------------------
+
+    def claim(
+        self, campaign: str, account: str, limit: int, *, attempt_ids: Sequence[str], lease_until: float, now: float
+    ) -> list[Unit]:
+        rules.check_attempt_ids(limit, len(attempt_ids))
+        units: list[Unit] = []
+        for attempt_id in attempt_ids[:limit]:
+            found = self._table.next_claimable(campaign, account) or self._table.next_claimable(campaign, None)
+            if found is None:
+                break
+            units.append(rules.claimed(found, account, attempt_id, lease_until, now))
+            self._table.put(units[-1])
+        return units
+
+    def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
+        rules.check_outcomes(records)
+        return [self._table.record(each, now) for each in records]
+
+    def renew(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
+        stale = []
+        for identifier, fence in fences.items():
+            unit = self._table.units.get(identifier)
+            if unit is not None and unit.state == "running" and unit.fence == fence:
+                self._table.put(replace(unit, lease_until=lease_until))
+            else:
+                stale.append(identifier)
+        return stale
+
+    def wake(self, *, now: float, limit: int) -> int:
+        rules.check_limit(limit)
+        woken = 0
+        while woken < limit and (unit := self._table.first_parked()) is not None and (unit.resume_at or 0.0) <= now:
+            self._table.put(replace(unit, resume_at=None))
+            woken += 1
+        return woken
+
+    def wake_account(self, account: str, *, limit: int) -> int:
+        rules.check_limit(limit)
+        parked = [
+            (unit.resume_at, self._table.sort_key(unit), unit)
+            for unit in self._table.units.values()
+            if unit.state == "todo" and unit.resume_at is not None and unit.account == account
+        ]
+        woken = sorted(parked)[:limit]
+        for _, _, unit in woken:
+            self._table.put(replace(unit, resume_at=None))
+        return len(woken)
+
+    def hold(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
+        held = 0
+        text = rules.storable_text(reason)
+        for identifier in unit_ids:
+            unit = self._table.units.get(identifier)
+            if unit is not None and unit.state == "todo":
+                self._table.put(replace(unit, state="held", reason=text, resume_at=None, ended_at=now))
+                held += 1
+        return held
+
+    def retry(self, campaign: str) -> int:
+        stopped = [unit for unit in self._table.of_campaign(campaign) if unit.state in ("held", "quarantined")]
+        for unit in stopped:
+            self._table.put(
+                replace(unit, state="todo", counters=Counters(), reason=None, ended_at=None, exit_code=None)
+            )
+        return len(stopped)
+
+    def cancel(self, campaign: str, *, now: float) -> list[str]:
+        open_units = [unit for unit in self._table.of_campaign(campaign) if unit.state not in ("done", "cancelled")]
+        for unit in open_units:
+            self._table.put(replace(unit, state="cancelled", resume_at=None, lease_until=None, ended_at=now))
+        return [unit.id for unit in open_units if unit.state == "running"]
+
+    def forget_conversation(self, unit_id: str) -> None:
+        unit = self._table.units.get(unit_id)
+        if unit is None:
+            raise UnknownName(f"there is no unit {unit_id!r}")
+        self._table.put(replace(unit, conversation_id=None))
+
+    # -- reading ------------------------------------------------------------------------------------
+
+    def find(self, unit_id: str) -> Unit | None:
+        return self._table.units.get(unit_id)
+
+    def page(self, campaign: str | None, state: UnitState | None, limit: int, cursor: str | None) -> Page:
+        rules.check_limit(limit)
+        after = rules.key_after(cursor)
+        names = self._table.entries if campaign is None else (self._table.entry(campaign).campaign.name,)
+        found: list[Unit] = []
+        for unit in (unit for name in names for unit in self._table.of_campaign(name)):
+            if self._table.sort_key(unit) > after and state in (None, unit.state):
+                if len(found) == limit:
+                    return Page(units=tuple(found), cursor=str(self._table.sort_key(found[-1])))
+                found.append(_without_prompt(unit))
+        return Page(units=tuple(found))
+
+    def running(self) -> list[Unit]:
+        running = [_without_prompt(unit) for unit in self._table.units.values() if unit.state == "running"]
+        return sorted(running, key=self._table.sort_key)
+
+    def next_resume_at(self) -> float | None:
+        unit = self._table.first_parked()
+        return None if unit is None else unit.resume_at
+
+    def claimable(self) -> dict[ClaimKey, int]:
+        return self._table.claimable()
+
+
+def _phase(unit: Unit) -> rules.UnitPhase:
+    return rules.phase_of(unit.state, unit.resume_at)
+
+
+def _claim_key(unit: Unit) -> ClaimKey | None:
+    """Return where the unit waits to be claimed; None if it may not be claimed."""
+    if _phase(unit) != "todo":
+        return None
+    return unit.campaign, unit.account if unit.conversation_id is not None else None
+
+
+def _without_prompt(unit: Unit) -> Unit:
+    return replace(unit, spec=replace(unit.spec, prompt=""))
