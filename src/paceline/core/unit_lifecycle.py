@@ -1,13 +1,9 @@
-"""A unit's life as one table. An illegal step raises and changes nothing.
+"""The life cycle of a unit as one transition table. A step that the table does not have raises and changes nothing.
 
-    todo ──claim──▶ running ──succeed──▶ done
-     ▲ │              │ │
-     │ └──hold──▶ held │ └──quarantine──▶ quarantined
-     └──requeue────────┘        held | quarantined ──retry──▶ todo
-                                any but done ──cancel──▶ cancelled
+`docs/units.md` shows the table as a diagram that is made from `STEPS`.
 
-A parked unit is `todo` with `resume_at` and a reason. Only `fail` charges an attempt: quota, rate
-limits, overload, platform limits, restarts and lost hosts are counted on their own and bounded.
+A parked unit is `todo` with `resume_at` and a reason. Only a failure is charged against `max_attempts`: quota, rate
+limits, overload, platform limits, restarts and lost hosts are counted on their own, and each count has its own bound.
 """
 
 from typing import Final, Literal
@@ -36,7 +32,7 @@ STEPS: Final[dict[tuple[UnitState, Step], UnitState]] = {
 
 
 def next_state(state: UnitState, step: Step) -> UnitState:
-    """Where the step leads; `IllegalStep` if it leads nowhere from here."""
+    """Return the state that the step leads to. Raise `IllegalStep` if the table has no such step."""
     try:
         return STEPS[state, step]
     except KeyError:
@@ -44,7 +40,7 @@ def next_state(state: UnitState, step: Step) -> UnitState:
 
 
 class Counters(msgspec.Struct, frozen=True):
-    """What a unit has been through. Only `failures` are charged; the others are bounded on their own."""
+    """How often each thing happened to a unit. Only `failures` are charged; `tries` counts all attempts."""
 
     failures: int = 0
     tries: int = 0
@@ -55,7 +51,7 @@ class Counters(msgspec.Struct, frozen=True):
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """When enough is enough."""
+    """The bounds after which a unit is quarantined (`max_attempts`) or held (the others)."""
 
     max_attempts: int = 3
     max_windows_spent: int = 5
@@ -66,13 +62,17 @@ class Policy(msgspec.Struct, frozen=True):
 Ending = Literal["succeeded", "failed", "parked", "refused", "lost", "try_later", "account_stopped", "cancelled"]
 
 REFUSED_SECONDS = (30.0, 60.0, 120.0, 300.0, 600.0)
+"""Pauses after the first, second, ... refusal: the first is the usual pause of a scope after a 429."""
 FAILED_SECONDS = (5.0, 30.0, 120.0, 600.0)
+"""Pauses after a failure: short at first, because most failures do not come from a provider in trouble."""
 LOST_AGAIN_SECONDS = (5.0, 30.0, 120.0, 600.0)
+"""Pauses after the second, third, ... loss. There is none after the first."""
 TRY_LATER_SECONDS = (60.0, 120.0, 300.0, 600.0)
+"""Pauses after exit code 75. The command asked for time, so the first is already a minute."""
 
 
 class AttemptOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a try ended. `resume_at` is known for a park, and for a refusal that named its wait."""
+    """How an attempt ended. `resume_at` is set for a park, and for a refusal that named its wait."""
 
     ending: Ending
     reason: str
@@ -82,7 +82,7 @@ class AttemptOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
-    """The step to store, and the counters after it."""
+    """The step that follows from an outcome, and the state and counters of the unit after it."""
 
     step: Step
     state: UnitState
@@ -94,7 +94,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def transition_after(counters: Counters, outcome: AttemptOutcome, policy: Policy, now: float) -> Transition:
-    """What becomes of a running unit whose try ended so."""
+    """Return what becomes of a running unit whose attempt ended with this outcome."""
     match outcome.ending:
         case "succeeded":
             return _transition("succeed", counters, outcome)
@@ -120,7 +120,7 @@ def _after_failure(counters: Counters, outcome: AttemptOutcome, policy: Policy, 
 
 
 def _after_park(counters: Counters, outcome: AttemptOutcome, policy: Policy) -> Transition:
-    """A unit that spends fresh windows by itself would park for ever; five are enough."""
+    """Park the unit, but hold it once it has spent too many fresh windows by itself: it would park forever."""
     spent = counters.windows_spent + 1 if outcome.opened_window else counters.windows_spent
     counters = msgspec.structs.replace(counters, parks=counters.parks + 1, windows_spent=spent)
     if spent >= policy.max_windows_spent:
@@ -129,7 +129,7 @@ def _after_park(counters: Counters, outcome: AttemptOutcome, policy: Policy) -> 
 
 
 def _after_loss(counters: Counters, outcome: AttemptOutcome, policy: Policy, now: float) -> Transition:
-    """The first goes on at once: an engine or a host went. One after another is trouble that needs time."""
+    """Requeue at once after the first loss (an engine or a host went away), and with growing pauses after more."""
     counters = msgspec.structs.replace(counters, losses=counters.losses + 1)
     if counters.losses >= policy.max_losses:
         return _transition("hold", counters, outcome, f"lost {counters.losses} times: {outcome.reason}")
@@ -139,7 +139,7 @@ def _after_loss(counters: Counters, outcome: AttemptOutcome, policy: Policy, now
 
 
 def _after_refusal(counters: Counters, outcome: AttemptOutcome, policy: Policy, now: float) -> Transition:
-    """Free of charge is not free of backoff."""
+    """Requeue with growing pauses. A refusal is not charged, but it must not be repeated at once."""
     counters = msgspec.structs.replace(counters, refusals=counters.refusals + 1)
     if counters.refusals >= policy.max_refusals:
         return _transition("hold", counters, outcome, f"refused {counters.refusals} times: {outcome.reason}")
