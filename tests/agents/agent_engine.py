@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.1
 PROMPT = "Say how many files there are here."
 
 
-class AgentHouse:
+class AgentEngine:
     """One campaign, `work`, of one unit, `a`. The CLI finds an empty home and what `environ` says, nothing else."""
 
     def __init__(
@@ -96,7 +96,7 @@ class AgentHouse:
         assert unit is not None
         return unit
 
-    def told(self, name: str) -> list[Event]:
+    def events(self, name: str) -> list[Event]:
         """The events of this name, also when all is over."""
         return [event for event in self._events if event.name == name]
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.agents.agent_engine import INSTALLED, PROMPT, AgentHouse
+from tests.agents.agent_engine import INSTALLED, PROMPT, AgentEngine
 
 from paceline.agents import Account
 from paceline.testing import FakeProvider, VirtualClock
 from paceline.testing.provider import RequestRecord, Scenario, Step, ToolCall, Window
 
-Build = Callable[[Path, VirtualClock, FakeProvider], AgentHouse]
+Build = Callable[[Path, VirtualClock, FakeProvider], AgentEngine]
 
 WINDOW_SECONDS = 1500.0
 """Shorter than the half hour after which a closed window is first tried before its reset."""
@@ -77,17 +77,17 @@ def subscription(provider: FakeProvider) -> Account:
     return Account(name="max-1", provider="anthropic", kind="subscription", env=env)
 
 
-def claude_house(folder: Path, clock: VirtualClock, provider: FakeProvider) -> AgentHouse:
+def claude_engine(folder: Path, clock: VirtualClock, provider: FakeProvider) -> AgentEngine:
     """With a key in the person's own environment, which a subscription must never use."""
     account = subscription(provider)
-    return AgentHouse(folder, clock, agent="claude", account=account, environ={KEY_NAME: KEY})
+    return AgentEngine(folder, clock, agent="claude", account=account, environ={KEY_NAME: KEY})
 
 
-def codex_house(folder: Path, clock: VirtualClock, provider: FakeProvider) -> AgentHouse:
+def codex_engine(folder: Path, clock: VirtualClock, provider: FakeProvider) -> AgentEngine:
     account = Account(name="plus", provider="openai", env={"FAKE_KEY": KEY})
-    house = AgentHouse(folder, clock, agent="codex", account=account)
+    engine = AgentEngine(folder, clock, agent="codex", account=account)
     write(folder / "home" / ".codex" / "config.toml", CODEX_CONFIG.replace("{url}", provider.url))
-    return house
+    return engine
 
 
 def write(path: Path, text: str) -> None:
@@ -100,21 +100,21 @@ def asked(record: RequestRecord) -> int:
     return sum(prompt.endswith(PROMPT) for prompt in record.prompts)
 
 
-@pytest.mark.parametrize(("agent", "build"), [("claude", claude_house), ("codex", codex_house)])
+@pytest.mark.parametrize(("agent", "build"), [("claude", claude_engine), ("codex", codex_engine)])
 async def test_a_spent_window_parks_the_unit_and_its_conversation_goes_on_at_the_reset(
     agent: str, build: Build, tmp_path: Path, clock: VirtualClock
 ) -> None:
     scenario = spent_in_the_middle(agent)
-    async with FakeProvider(scenario, clock=clock) as provider, build(tmp_path, clock, provider) as house:
-        parked = await house.run_until(lambda unit: unit.counters.tries == 1 and unit.state != "running")
-        closed = house.scope().window
+    async with FakeProvider(scenario, clock=clock) as provider, build(tmp_path, clock, provider) as engine:
+        parked = await engine.run_until(lambda unit: unit.counters.tries == 1 and unit.state != "running")
+        closed = engine.scope().window
         began_at = clock.now()
         assert parked.resume_at is not None
         await clock.advance(parked.resume_at - began_at - 1.0)
-        await house.make_passes(3)
-        still_parked = house.unit
+        await engine.make_passes(3)
+        still_parked = engine.unit
         await clock.advance(1.0)
-        done = await house.run_until(lambda unit: unit.state not in ("todo", "running"))
+        done = await engine.run_until(lambda unit: unit.state not in ("todo", "running"))
 
     assert (parked.state, parked.reason, parked.counters.parks) == ("todo", "the quota window is spent", 1)
     assert closed is not None
@@ -130,15 +130,15 @@ async def test_a_spent_window_parks_the_unit_and_its_conversation_goes_on_at_the
     assert refused.answers >= 1  # the conversation had begun
     assert resumed.answers >= refused.answers  # and all of it was sent again,
     assert asked(resumed) == 1  # with the task in it once: it is told to go on, not what to do
-    assert [event.fields["session_id"] for event in house.told("unit.resumed")] == [parked.conversation_id]
+    assert [event.fields["session_id"] for event in engine.events("unit.resumed")] == [parked.conversation_id]
 
 
 async def test_a_conversation_that_never_began_is_started_afresh(tmp_path: Path, clock: VirtualClock) -> None:
     scenario = Scenario(script=(Step(error="429_unified", resets_in=WINDOW_SECONDS),))
-    async with FakeProvider(scenario, clock=clock) as provider, claude_house(tmp_path, clock, provider) as house:
-        parked = await house.run_until(lambda unit: unit.counters.tries == 1 and unit.state != "running")
+    async with FakeProvider(scenario, clock=clock) as provider, claude_engine(tmp_path, clock, provider) as engine:
+        parked = await engine.run_until(lambda unit: unit.counters.tries == 1 and unit.state != "running")
         await clock.advance(WINDOW_SECONDS)
-        done = await house.run_until(lambda unit: unit.state not in ("todo", "running"))
+        done = await engine.run_until(lambda unit: unit.state not in ("todo", "running"))
 
     assert (parked.counters.parks, parked.conversation_id) == (1, None)
     assert (done.state, done.counters.failures) == ("done", 0)
@@ -151,12 +151,12 @@ async def test_a_short_429_is_left_to_an_agent_that_waits_it_out(tmp_path: Path,
     """Claude Code does so with a key."""
     async with FakeProvider(refused_in_the_middle(), clock=clock) as provider:
         account = Account(name="work", provider="anthropic", env={"ANTHROPIC_BASE_URL": provider.url}, key_env=KEY_NAME)
-        async with AgentHouse(tmp_path, clock, agent="claude", account=account, environ={KEY_NAME: KEY}) as house:
-            done = await house.run_until(lambda unit: unit.state not in ("todo", "running"))
+        async with AgentEngine(tmp_path, clock, agent="claude", account=account, environ={KEY_NAME: KEY}) as engine:
+            done = await engine.run_until(lambda unit: unit.state not in ("todo", "running"))
 
     assert (done.state, done.counters.tries, done.counters.failures) == ("done", 1, 0)
     assert [record.error for record in provider.requests] == [None, "429_retry_after", None]
-    assert len(house.told("scope.paused")) == 1
+    assert len(engine.events("scope.paused")) == 1
 
 
 async def test_a_429_that_ends_the_agent_is_no_spent_window_and_its_conversation_goes_on_soon(
@@ -164,24 +164,24 @@ async def test_a_429_that_ends_the_agent_is_no_spent_window_and_its_conversation
 ) -> None:
     """With a login Claude Code gives up at once, and its first word is that it was rejected."""
     scenario = refused_in_the_middle()
-    async with FakeProvider(scenario, clock=clock) as provider, claude_house(tmp_path, clock, provider) as house:
-        refused = await house.run_until(lambda unit: unit.counters.tries == 1 and unit.state != "running")
+    async with FakeProvider(scenario, clock=clock) as provider, claude_engine(tmp_path, clock, provider) as engine:
+        refused = await engine.run_until(lambda unit: unit.counters.tries == 1 and unit.state != "running")
         assert refused.resume_at is not None
         waited = refused.resume_at - clock.now()
         await clock.advance(waited)
-        done = await house.run_until(lambda unit: unit.state not in ("todo", "running"))
+        done = await engine.run_until(lambda unit: unit.state not in ("todo", "running"))
 
     assert (refused.counters.refusals, refused.counters.parks, refused.counters.failures) == (1, 0, 0)
     assert waited <= ONE_MINUTE
-    assert house.told("window.closed") == []
+    assert engine.events("window.closed") == []
     assert (done.state, done.counters.tries) == ("done", 2)
     first, _, resumed = provider.requests
     assert (resumed.session, resumed.answers >= 1, asked(resumed)) == (first.session, True, 1)
 
 
 async def test_a_key_in_the_environment_is_not_used_on_a_subscription(tmp_path: Path, clock: VirtualClock) -> None:
-    async with FakeProvider(clock=clock) as provider, claude_house(tmp_path, clock, provider) as house:
-        done = await house.run_until(lambda unit: unit.state not in ("todo", "running"))
+    async with FakeProvider(clock=clock) as provider, claude_engine(tmp_path, clock, provider) as engine:
+        done = await engine.run_until(lambda unit: unit.state not in ("todo", "running"))
 
     assert done.state == "done"
     assert {record.key for record in provider.requests} == {TOKEN}
@@ -193,15 +193,15 @@ async def test_a_subscription_that_would_bill_a_key_is_stopped_and_the_account_h
 ) -> None:
     """The key stands where no environment can be scrubbed: in the CLI's own settings."""
     silent = Scenario(latency=ONE_MINUTE)  # on a clock that stands still nothing is answered
-    async with FakeProvider(silent, clock=clock) as provider, claude_house(tmp_path, clock, provider) as house:
+    async with FakeProvider(silent, clock=clock) as provider, claude_engine(tmp_path, clock, provider) as engine:
         write(tmp_path / "home" / ".claude" / "settings.json", json.dumps(settings))
-        stopped = await house.run_until(lambda unit: unit.counters.tries == 1 and unit.state != "running")
-        held = house.scope().held
-        await house.make_passes(3)
-        later = house.unit
+        stopped = await engine.run_until(lambda unit: unit.counters.tries == 1 and unit.state != "running")
+        held = engine.scope().held
+        await engine.make_passes(3)
+        later = engine.unit
 
     assert (stopped.state, stopped.counters.failures, stopped.conversation_id) == ("todo", 0, None)
     assert held == stopped.reason == "max-1 is a subscription, but the agent bills an API key"
-    assert [event.scope for event in house.told("account.held")] == ["anthropic/max-1"]
+    assert [event.scope for event in engine.events("account.held")] == ["anthropic/max-1"]
     assert later == stopped  # nothing is started there any more
     assert not any(record.ending == "served" for record in provider.requests)

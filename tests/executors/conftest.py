@@ -29,27 +29,27 @@ class Fifo:
     def __str__(self) -> str:
         return str(self._path)
 
-    def hear(self) -> str:
+    def read_line(self) -> str:
         """The line that the process writes."""
-        heard = bytearray()
+        received = bytearray()
         fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
 
         def has_line() -> bool:
             with contextlib.suppress(BlockingIOError):
-                heard.extend(os.read(fd, 4096))
-            return heard.endswith(b"\n")
+                received.extend(os.read(fd, 4096))
+            return received.endswith(b"\n")
 
         try:
             until(has_line)
         finally:
             os.close(fd)
-        return heard.decode().strip()
+        return received.decode().strip()
 
-    def tell(self, line: str = "go") -> None:
+    def write_line(self, line: str = "go") -> None:
         """Writes a line once the process is there to read it."""
-        until(lambda: self._told(f"{line}\n".encode()))
+        until(lambda: self._wrote(f"{line}\n".encode()))
 
-    def _told(self, data: bytes) -> bool:
+    def _wrote(self, data: bytes) -> bool:
         try:
             fd = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
         except OSError as error:
@@ -61,7 +61,7 @@ class Fifo:
         return True
 
 
-class Yard:
+class Sandbox:
     """A spool, a working folder, and the processes that belong to them."""
 
     def __init__(self, path: Path) -> None:
@@ -142,25 +142,25 @@ async def ended(executor: ProcessExecutor, handle: Handle) -> SessionState:
     return handle.state()
 
 
-def write_status(yard: Yard, attempt: str, **changes: object) -> None:
+def write_status(sandbox: Sandbox, attempt: str, **changes: object) -> None:
     """Changes what a supervisor has written."""
-    path = yard.spool / attempt / "status.json"
+    path = sandbox.spool / attempt / "status.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    yard = Yard(tmp_path)
-    yield yard
-    left = yard.processes()
+def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
+    sandbox = Sandbox(tmp_path)
+    yield sandbox
+    left = sandbox.processes()
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert not left, f"processes were left behind: {left}"
 
 
 @pytest.fixture
-def executor(yard: Yard) -> Iterator[ProcessExecutor]:
-    executor = ProcessExecutor(str(yard.spool))
+def executor(sandbox: Sandbox) -> Iterator[ProcessExecutor]:
+    executor = ProcessExecutor(str(sandbox.spool))
     yield executor
     for handle in list(executor._handles.values()):
         executor.kill(handle)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.executors.conftest import Yard, ended, is_gone, read_all, until
+from tests.executors.conftest import Sandbox, ended, is_gone, read_all, until
 
 from paceline.errors import AttemptInUse, InvalidInput, SpoolError
 from paceline.executors.interface import Executor
@@ -23,9 +23,9 @@ def test_both_are_executors(tmp_path: Path) -> None:
         executor.close()
 
 
-async def test_output_exit_code_and_usage_are_recorded(executor: ProcessExecutor, yard: Yard) -> None:
+async def test_output_exit_code_and_usage_are_recorded(executor: ProcessExecutor, sandbox: Sandbox) -> None:
     before = time.time()
-    handle = executor.start(yard.shell("a1", "echo out; echo err >&2; exit 3"))
+    handle = executor.start(sandbox.shell("a1", "echo out; echo err >&2; exit 3"))
 
     state = await ended(executor, handle)
 
@@ -40,34 +40,34 @@ async def test_output_exit_code_and_usage_are_recorded(executor: ProcessExecutor
     assert 0 <= state.cpu_seconds < 5
 
 
-async def test_output_can_be_read_while_it_grows(executor: ProcessExecutor, yard: Yard) -> None:
-    gate = yard.fifo("gate")
-    handle = executor.start(yard.shell("a1", f"echo one; read line < {gate}; echo two"))
+async def test_output_can_be_read_while_it_grows(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    gate = sandbox.fifo("gate")
+    handle = executor.start(sandbox.shell("a1", f"echo one; read line < {gate}; echo two"))
 
-    until(lambda: (yard.spool / "a1" / "stdout").exists() and handle.read_new("stdout") == b"one\n")
+    until(lambda: (sandbox.spool / "a1" / "stdout").exists() and handle.read_new("stdout") == b"one\n")
     assert handle.read_new("stdout") == b""
     assert handle.state().phase == "running"
-    gate.tell()
+    gate.write_line()
     await ended(executor, handle)
 
     assert handle.read_new("stdout") == b"two\n"
 
 
-async def test_input_of_a_megabyte_and_any_character_arrives_whole(executor: ProcessExecutor, yard: Yard) -> None:
+async def test_input_of_a_megabyte_and_any_character_arrives_whole(executor: ProcessExecutor, sandbox: Sandbox) -> None:
     prompt = ("ünïcödé 🛰 \n" * 60_000).encode()
     assert len(prompt) > 1 << 20
-    handle = executor.start(yard.launch("a1", "cat", stdin=prompt))
+    handle = executor.start(sandbox.launch("a1", "cat", stdin=prompt))
 
     await ended(executor, handle)
 
     assert read_all(handle) == prompt
 
 
-async def test_arguments_and_environment_arrive_as_they_are(executor: ProcessExecutor, yard: Yard) -> None:
+async def test_arguments_and_environment_arrive_as_they_are(executor: ProcessExecutor, sandbox: Sandbox) -> None:
     argument = "ö → 'quoted' \"twice\" \udcff -- key=value\nline"
     script = "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]) + b'|' + os.environb[b'ODD'])"
     env = {"ODD": "ü\udcfe", "PYTHONHOME": "", "PYTHONPATH": "/nowhere"}
-    handle = executor.start(yard.launch("a1", "python3", "-X", "utf8", "-c", script, argument, env=env))
+    handle = executor.start(sandbox.launch("a1", "python3", "-X", "utf8", "-c", script, argument, env=env))
 
     await ended(executor, handle)
 
@@ -76,23 +76,25 @@ async def test_arguments_and_environment_arrive_as_they_are(executor: ProcessExe
 
 @pytest.mark.parametrize("given", [{}, {"LC_CTYPE": "C"}, {"LC_CTYPE": "C.UTF-8"}])
 async def test_the_agent_sees_no_variable_that_was_not_meant_for_it(
-    given: dict[str, str], executor: ProcessExecutor, yard: Yard
+    given: dict[str, str], executor: ProcessExecutor, sandbox: Sandbox
 ) -> None:
-    handle = executor.start(yard.launch("a1", "env", env={"MARKED": "1", **given}))
+    handle = executor.start(sandbox.launch("a1", "env", env={"MARKED": "1", **given}))
 
     await ended(executor, handle)
 
     lines = set(read_all(handle).decode().splitlines())
-    spool = f"PACELINE_SPOOL={yard.spool}/a1"
+    spool = f"PACELINE_SPOOL={sandbox.spool}/a1"
     assert lines == {f"PATH={os.environ['PATH']}", "MARKED=1", spool, *(f"{k}={v}" for k, v in given.items())}
 
 
-async def test_the_agent_has_default_signals_and_no_open_files_of_ours(executor: ProcessExecutor, yard: Yard) -> None:
+async def test_the_agent_has_default_signals_and_no_open_files_of_ours(
+    executor: ProcessExecutor, sandbox: Sandbox
+) -> None:
     """Also where Paceline itself ignores signals, as a background job of a plain shell does with INT and QUIT."""
     numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     try:
-        handle = executor.start(yard.shell("a1", "grep -E 'Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd"))
+        handle = executor.start(sandbox.shell("a1", "grep -E 'Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd"))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -105,25 +107,25 @@ async def test_the_agent_has_default_signals_and_no_open_files_of_ours(executor:
     assert words[4:] == ["0", "1", "2", "3"]  # 3 is the folder that `ls` itself reads
 
 
-async def test_a_signal_is_told_from_an_exit_code(executor: ProcessExecutor, yard: Yard) -> None:
-    state = await ended(executor, executor.start(yard.shell("a1", "kill -SEGV $$")))
+async def test_a_signal_is_told_from_an_exit_code(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    state = await ended(executor, executor.start(sandbox.shell("a1", "kill -SEGV $$")))
 
     assert (state.exit_code, state.signal, state.shell_code) == (None, signal.SIGSEGV, 139)
 
 
-async def test_bytes_that_are_no_text_are_recorded_as_they_are(executor: ProcessExecutor, yard: Yard) -> None:
-    handle = executor.start(yard.shell("a1", r"printf '\377\376\000\200abc'"))
+async def test_bytes_that_are_no_text_are_recorded_as_they_are(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    handle = executor.start(sandbox.shell("a1", r"printf '\377\376\000\200abc'"))
 
     await ended(executor, handle)
 
     assert read_all(handle) == b"\xff\xfe\x00\x80abc"
 
 
-async def test_an_agent_that_closes_its_output_early_goes_on(executor: ProcessExecutor, yard: Yard) -> None:
-    gate = yard.fifo("gate")
-    handle = executor.start(yard.shell("a1", f"echo last; exec >&- 2>&-; read line < {gate}; exit 4"))
+async def test_an_agent_that_closes_its_output_early_goes_on(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    gate = sandbox.fifo("gate")
+    handle = executor.start(sandbox.shell("a1", f"echo last; exec >&- 2>&-; read line < {gate}; exit 4"))
 
-    gate.tell()
+    gate.write_line()
     state = await ended(executor, handle)
 
     assert state.exit_code == 4
@@ -131,14 +133,14 @@ async def test_an_agent_that_closes_its_output_early_goes_on(executor: ProcessEx
 
 
 async def test_a_hundred_megabytes_are_bounded_with_a_line_in_place_of_what_was_dropped(
-    executor: ProcessExecutor, yard: Yard
+    executor: ProcessExecutor, sandbox: Sandbox
 ) -> None:
     count = 100 << 20
-    handle = executor.start(yard.shell("a1", f"echo first; yes 0123456 | head -c {count}; echo last"))
+    handle = executor.start(sandbox.shell("a1", f"echo first; yes 0123456 | head -c {count}; echo last"))
 
     await ended(executor, handle)
 
-    on_disk = sum(path.stat().st_size for path in (yard.spool / "a1").glob("stdout*"))
+    on_disk = sum(path.stat().st_size for path in (sandbox.spool / "a1").glob("stdout*"))
     output = read_all(handle)
     head, _, rest = output.partition(b"\n[paceline: ")
     dropped, _, tail = rest.partition(b" bytes of output were dropped here]\n")
@@ -148,15 +150,15 @@ async def test_a_hundred_megabytes_are_bounded_with_a_line_in_place_of_what_was_
     assert len(head) + int(dropped) + len(tail) == count + len("first\nlast\n")
 
 
-async def test_a_reader_that_keeps_up_loses_nothing(executor: ProcessExecutor, yard: Yard) -> None:
-    gate = yard.fifo("gate")
+async def test_a_reader_that_keeps_up_loses_nothing(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    gate = sandbox.fifo("gate")
     script = f"for part in 1 2 3 4; do head -c {10 << 20} /dev/zero; read line < {gate}; done"
-    handle = executor.start(yard.shell("a1", script))
+    handle = executor.start(sandbox.shell("a1", script))
     total = 0
     for part in range(1, 5):
         while total < part * (10 << 20):
             total += len(handle.read_new("stdout"))
-        gate.tell()
+        gate.write_line()
 
     await ended(executor, handle)
 
@@ -166,41 +168,43 @@ async def test_a_reader_that_keeps_up_loses_nothing(executor: ProcessExecutor, y
 # --- what cannot be started ----------------------------------------------------------------------------------
 
 
-async def test_a_missing_program_was_never_started(executor: ProcessExecutor, yard: Yard) -> None:
-    state = await ended(executor, executor.start(yard.launch("a1", "no-such-agent", "-p", "hi")))
+async def test_a_missing_program_was_never_started(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    state = await ended(executor, executor.start(sandbox.launch("a1", "no-such-agent", "-p", "hi")))
 
     assert state.phase == "not_started"
     assert state.message == "cannot run 'no-such-agent': No such file or directory (is it installed, and on PATH?)"
     assert (state.pid, state.exit_code) == (None, None)
 
 
-async def test_a_program_that_may_not_be_run_was_never_started(executor: ProcessExecutor, yard: Yard) -> None:
-    (yard.work / "agent").write_text("not a program")
+async def test_a_program_that_may_not_be_run_was_never_started(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    (sandbox.work / "agent").write_text("not a program")
 
-    state = await ended(executor, executor.start(yard.launch("a1", "./agent")))
+    state = await ended(executor, executor.start(sandbox.launch("a1", "./agent")))
 
     assert (state.phase, state.message) == ("not_started", "cannot run './agent': Permission denied")
 
 
 @pytest.mark.parametrize(("cwd", "why"), [("missing", "No such file or directory"), ("file", "Not a directory")])
-async def test_a_folder_that_cannot_be_worked_in(cwd: str, why: str, executor: ProcessExecutor, yard: Yard) -> None:
-    (yard.work / "file").write_text("")
-    launch = msgspec.structs.replace(yard.launch("a1", "true"), cwd=str(yard.work / cwd))
+async def test_a_folder_that_cannot_be_worked_in(
+    cwd: str, why: str, executor: ProcessExecutor, sandbox: Sandbox
+) -> None:
+    (sandbox.work / "file").write_text("")
+    launch = msgspec.structs.replace(sandbox.launch("a1", "true"), cwd=str(sandbox.work / cwd))
 
     state = await ended(executor, executor.start(launch))
 
     assert state.phase == "not_started"
-    assert state.message == f"cannot work in '{yard.work / cwd}': {why}"
+    assert state.message == f"cannot work in '{sandbox.work / cwd}': {why}"
 
 
-async def test_an_agent_that_fails_like_a_missing_program_did_run(executor: ProcessExecutor, yard: Yard) -> None:
-    state = await ended(executor, executor.start(yard.shell("a1", "exit 127")))
+async def test_an_agent_that_fails_like_a_missing_program_did_run(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    state = await ended(executor, executor.start(sandbox.shell("a1", "exit 127")))
 
     assert (state.phase, state.exit_code) == ("ended", 127)
 
 
-async def test_a_command_line_that_is_too_long_was_never_started(executor: ProcessExecutor, yard: Yard) -> None:
-    handle = executor.start(yard.launch("a1", "echo", "x" * 1_000_000))
+async def test_a_command_line_that_is_too_long_was_never_started(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    handle = executor.start(sandbox.launch("a1", "echo", "x" * 1_000_000))
 
     assert handle.state().phase == "not_started"
     assert "give long input by stdin" in handle.state().message
@@ -208,16 +212,16 @@ async def test_a_command_line_that_is_too_long_was_never_started(executor: Proce
 
 
 @pytest.mark.parametrize("argv", [(), ("",), ("echo", "a\0b")])
-def test_a_command_that_is_none_is_refused(argv: tuple[str, ...], executor: ProcessExecutor, yard: Yard) -> None:
+def test_a_command_that_is_none_is_refused(argv: tuple[str, ...], executor: ProcessExecutor, sandbox: Sandbox) -> None:
     with pytest.raises(InvalidInput):
-        executor.start(yard.launch("a1", *argv))
+        executor.start(sandbox.launch("a1", *argv))
     assert executor.adopt("a1") is None
 
 
 @pytest.mark.parametrize("name", ["", "..", ".settled", "a/b", "a\0", "x" * 300, "ä"])
-def test_a_name_that_is_no_folder_is_refused(name: str, executor: ProcessExecutor, yard: Yard) -> None:
+def test_a_name_that_is_no_folder_is_refused(name: str, executor: ProcessExecutor, sandbox: Sandbox) -> None:
     with pytest.raises(InvalidInput):
-        executor.start(yard.launch(name, "true"))
+        executor.start(sandbox.launch(name, "true"))
 
 
 def test_a_spool_that_cannot_be_written_is_told(tmp_path: Path) -> None:
@@ -227,14 +231,14 @@ def test_a_spool_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         ProcessExecutor(str(tmp_path / "file" / "spool"))
 
 
-async def test_an_attempt_is_started_once(executor: ProcessExecutor, yard: Yard) -> None:
-    gate = yard.fifo("gate")
-    launch = yard.shell("a1", f"echo ran >> runs; read line < {gate}")
+async def test_an_attempt_is_started_once(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    gate = sandbox.fifo("gate")
+    launch = sandbox.shell("a1", f"echo ran >> runs; read line < {gate}")
     handle = executor.start(launch)
 
     with pytest.raises(AttemptInUse, match="a1 is running"):
         executor.start(launch)
-    gate.tell()
+    gate.write_line()
     await ended(executor, handle)
     with pytest.raises(AttemptInUse, match="a1 has been started before"):
         executor.start(launch)
@@ -242,17 +246,17 @@ async def test_an_attempt_is_started_once(executor: ProcessExecutor, yard: Yard)
     with pytest.raises(AttemptInUse):
         executor.start(launch)
 
-    assert (yard.work / "runs").read_text() == "ran\n"
+    assert (sandbox.work / "runs").read_text() == "ran\n"
 
 
 # --- how it is ended -----------------------------------------------------------------------------------------
 
 
-async def test_stop_is_term_to_the_whole_group(executor: ProcessExecutor, yard: Yard) -> None:
-    ready = yard.fifo("ready")
+async def test_stop_is_term_to_the_whole_group(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    ready = sandbox.fifo("ready")
     script = f"trap 'echo caught; exit 9' TERM; sleep 1000 & echo $! > {ready}; wait"
-    handle = executor.start(yard.shell("a1", script))
-    child = int(ready.hear())
+    handle = executor.start(sandbox.shell("a1", script))
+    child = int(ready.read_line())
 
     executor.stop(handle, grace=10)
     state = await ended(executor, handle)
@@ -262,10 +266,12 @@ async def test_stop_is_term_to_the_whole_group(executor: ProcessExecutor, yard: 
     assert is_gone(child)
 
 
-async def test_an_agent_that_ignores_term_is_killed_after_the_grace(executor: ProcessExecutor, yard: Yard) -> None:
-    ready = yard.fifo("ready")
-    handle = executor.start(yard.shell("a1", f"trap '' TERM; echo > {ready}; while true; do sleep 1000; done"))
-    ready.hear()
+async def test_an_agent_that_ignores_term_is_killed_after_the_grace(
+    executor: ProcessExecutor, sandbox: Sandbox
+) -> None:
+    ready = sandbox.fifo("ready")
+    handle = executor.start(sandbox.shell("a1", f"trap '' TERM; echo > {ready}; while true; do sleep 1000; done"))
+    ready.read_line()
     begun = time.monotonic()
 
     executor.stop(handle, grace=0.3)
@@ -275,10 +281,10 @@ async def test_an_agent_that_ignores_term_is_killed_after_the_grace(executor: Pr
     assert 0.3 <= time.monotonic() - begun < 5
 
 
-async def test_a_second_stop_may_shorten_the_grace(executor: ProcessExecutor, yard: Yard) -> None:
-    ready = yard.fifo("ready")
-    handle = executor.start(yard.shell("a1", f"trap '' TERM; echo > {ready}; while true; do sleep 1000; done"))
-    ready.hear()
+async def test_a_second_stop_may_shorten_the_grace(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    ready = sandbox.fifo("ready")
+    handle = executor.start(sandbox.shell("a1", f"trap '' TERM; echo > {ready}; while true; do sleep 1000; done"))
+    ready.read_line()
 
     executor.stop(handle, grace=600)
     executor.stop(handle, grace=0)
@@ -286,10 +292,10 @@ async def test_a_second_stop_may_shorten_the_grace(executor: ProcessExecutor, ya
     assert (await ended(executor, handle)).signal == signal.SIGKILL
 
 
-async def test_a_stop_at_once_after_the_start_is_obeyed(executor: ProcessExecutor, yard: Yard) -> None:
+async def test_a_stop_at_once_after_the_start_is_obeyed(executor: ProcessExecutor, sandbox: Sandbox) -> None:
     """The signal comes while the supervisor's Python is still starting."""
     for number in range(5):
-        handle = executor.start(yard.launch(f"a{number}", "sleep", "1000"))
+        handle = executor.start(sandbox.launch(f"a{number}", "sleep", "1000"))
         executor.stop(handle, grace=5)
 
         state = await ended(executor, handle)
@@ -297,17 +303,19 @@ async def test_a_stop_at_once_after_the_start_is_obeyed(executor: ProcessExecuto
         assert state.phase == "not_started" or state.cause == "stopped"
 
 
-async def test_a_term_that_nobody_asked_for_is_not_taken_for_a_stop(executor: ProcessExecutor, yard: Yard) -> None:
-    ready = yard.fifo("ready")
-    handle = executor.start(yard.shell("a1", f"echo $PPID > {ready}; sleep 1000"))
+async def test_a_term_that_nobody_asked_for_is_not_taken_for_a_stop(
+    executor: ProcessExecutor, sandbox: Sandbox
+) -> None:
+    ready = sandbox.fifo("ready")
+    handle = executor.start(sandbox.shell("a1", f"echo $PPID > {ready}; sleep 1000"))
 
-    os.kill(int(ready.hear()), signal.SIGTERM)
+    os.kill(int(ready.read_line()), signal.SIGTERM)
 
     assert (await ended(executor, handle)).cause == "terminated"
 
 
-async def test_a_time_out_ends_it(executor: ProcessExecutor, yard: Yard) -> None:
-    handle = executor.start(yard.shell("a1", "echo begun; sleep 1000", timeout=0.3))
+async def test_a_time_out_ends_it(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    handle = executor.start(sandbox.shell("a1", "echo begun; sleep 1000", timeout=0.3))
 
     state = await ended(executor, handle)
 
@@ -315,48 +323,50 @@ async def test_a_time_out_ends_it(executor: ProcessExecutor, yard: Yard) -> None
     assert read_all(handle) == b"begun\n"
 
 
-async def test_an_agent_that_prints_nothing_and_does_nothing_has_stalled(executor: ProcessExecutor, yard: Yard) -> None:
-    state = await ended(executor, executor.start(yard.shell("a1", "echo begun; sleep 1000", stall=0.4)))
+async def test_an_agent_that_prints_nothing_and_does_nothing_has_stalled(
+    executor: ProcessExecutor, sandbox: Sandbox
+) -> None:
+    state = await ended(executor, executor.start(sandbox.shell("a1", "echo begun; sleep 1000", stall=0.4)))
 
     assert state.cause == "stalled"
 
 
-async def test_an_agent_that_works_in_silence_has_not_stalled(executor: ProcessExecutor, yard: Yard) -> None:
+async def test_an_agent_that_works_in_silence_has_not_stalled(executor: ProcessExecutor, sandbox: Sandbox) -> None:
     """A grandchild in a session of its own does the work."""
     script = "setsid sh -c 'while true; do :; done' & wait"
-    state = await ended(executor, executor.start(yard.shell("a1", script, stall=0.5, timeout=2, grace=0.1)))
+    state = await ended(executor, executor.start(sandbox.shell("a1", script, stall=0.5, timeout=2, grace=0.1)))
 
     assert state.cause == "timed_out"
 
 
-async def test_an_agent_that_prints_now_and_then_has_not_stalled(executor: ProcessExecutor, yard: Yard) -> None:
+async def test_an_agent_that_prints_now_and_then_has_not_stalled(executor: ProcessExecutor, sandbox: Sandbox) -> None:
     script = "for i in 1 2 3 4 5 6 7 8 9 10; do echo; sleep 0.1; done"
-    state = await ended(executor, executor.start(yard.shell("a1", script, stall=0.6)))
+    state = await ended(executor, executor.start(sandbox.shell("a1", script, stall=0.6)))
 
     assert (state.cause, state.exit_code) == ("exit", 0)
 
 
-async def test_daemons_die_with_their_agent(executor: ProcessExecutor, yard: Yard) -> None:
-    ready, gate = yard.fifo("ready"), yard.fifo("gate")
+async def test_daemons_die_with_their_agent(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    ready, gate = sandbox.fifo("ready"), sandbox.fifo("gate")
     daemon = f"trap '' TERM; sleep 1000 & echo \\$! > {ready}; wait"
-    handle = executor.start(yard.shell("a1", f'setsid sh -c "{daemon}" & read line < {gate}; exit 5'))
-    child_of_daemon = int(ready.hear())
+    handle = executor.start(sandbox.shell("a1", f'setsid sh -c "{daemon}" & read line < {gate}; exit 5'))
+    child_of_daemon = int(ready.read_line())
 
-    gate.tell()
+    gate.write_line()
     state = await ended(executor, handle)
 
     assert state.exit_code == 5
     assert is_gone(child_of_daemon)
 
 
-async def test_orphans_that_end_while_the_agent_runs_are_reaped(executor: ProcessExecutor, yard: Yard) -> None:
-    ready, gate = yard.fifo("ready"), yard.fifo("gate")
+async def test_orphans_that_end_while_the_agent_runs_are_reaped(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    ready, gate = sandbox.fifo("ready"), sandbox.fifo("gate")
     script = f"(setsid true & echo $! > {ready}); read line < {gate}"
-    handle = executor.start(yard.shell("a1", script))
-    orphan = int(ready.hear())
+    handle = executor.start(sandbox.shell("a1", script))
+    orphan = int(ready.read_line())
 
     until(lambda: not os.path.exists(f"/proc/{orphan}"))
     assert handle.state().phase == "running"
-    gate.tell()
+    gate.write_line()
 
     assert (await ended(executor, handle)).exit_code == 0

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from tests.executors.conftest import Yard, ended, read_all, until
+from tests.executors.conftest import Sandbox, ended, read_all, until
 
 from paceline.detect import StreamReader
 from paceline.executors.process import ProcessHandle
@@ -14,16 +14,16 @@ ASKS = 'printf \'Trust this folder? [y/n] \'; read answer; echo "you said: $answ
 
 
 @pytest.fixture
-def terminals(yard: Yard) -> Iterator[TerminalExecutor]:
-    executor = TerminalExecutor(str(yard.spool), rows=20, columns=70)
+def terminals(sandbox: Sandbox) -> Iterator[TerminalExecutor]:
+    executor = TerminalExecutor(str(sandbox.spool), rows=20, columns=70)
     yield executor
     for handle in list(executor._handles.values()):
         executor.kill(handle)
     executor.close()
 
 
-def start(terminals: TerminalExecutor, yard: Yard, script: str, **more: float) -> TerminalHandle:
-    handle = terminals.start(msgspec.structs.replace(yard.shell("t1", script, **more), terminal=True))
+def start(terminals: TerminalExecutor, sandbox: Sandbox, script: str, **more: float) -> TerminalHandle:
+    handle = terminals.start(msgspec.structs.replace(sandbox.shell("t1", script, **more), terminal=True))
     assert isinstance(handle, TerminalHandle)
     return handle
 
@@ -32,8 +32,10 @@ def shows(handle: TerminalHandle, text: str) -> bool:
     return text in "\n".join(handle.screen())
 
 
-async def test_the_agent_has_a_terminal_of_the_size_that_was_asked_for(terminals: TerminalExecutor, yard: Yard) -> None:
-    handle = start(terminals, yard, "test -t 0 && test -t 1 && test -t 2 && stty size < /dev/tty")
+async def test_the_agent_has_a_terminal_of_the_size_that_was_asked_for(
+    terminals: TerminalExecutor, sandbox: Sandbox
+) -> None:
+    handle = start(terminals, sandbox, "test -t 0 && test -t 1 && test -t 2 && stty size < /dev/tty")
 
     state = await ended(terminals, handle)
 
@@ -42,22 +44,24 @@ async def test_the_agent_has_a_terminal_of_the_size_that_was_asked_for(terminals
     assert handle.channels == ("screen",)
 
 
-async def test_the_last_screen_is_kept_as_text(terminals: TerminalExecutor, yard: Yard) -> None:
-    handle = start(terminals, yard, r"printf 'gone\033[2J\033[H\033[31mrote Zeile\033[0m\r\n\033[5;3Hhere'")
+async def test_the_last_screen_is_kept_as_text(terminals: TerminalExecutor, sandbox: Sandbox) -> None:
+    handle = start(terminals, sandbox, r"printf 'gone\033[2J\033[H\033[31mrote Zeile\033[0m\r\n\033[5;3Hhere'")
 
     await ended(terminals, handle)
 
-    assert (yard.spool / "t1" / LAST_SCREEN).read_text() == "rote Zeile\n\n\n\n  here\n"
+    assert (sandbox.spool / "t1" / LAST_SCREEN).read_text() == "rote Zeile\n\n\n\n  here\n"
     assert b"\x1b[31m" in read_all(handle, "screen")
 
 
-async def test_answers_can_be_typed_by_an_engine_that_did_not_start_it(terminals: TerminalExecutor, yard: Yard) -> None:
-    first = start(terminals, yard, ASKS)
+async def test_answers_can_be_typed_by_an_engine_that_did_not_start_it(
+    terminals: TerminalExecutor, sandbox: Sandbox
+) -> None:
+    first = start(terminals, sandbox, ASKS)
     until(lambda: shows(first, "[y/n]"))
     assert first.send_keys("yes\r")
     until(lambda: shows(first, "you said: yes"))
 
-    other = TerminalExecutor(str(yard.spool))
+    other = TerminalExecutor(str(sandbox.spool))
     second = other.adopt("t1")
     assert isinstance(second, TerminalHandle)
     assert shows(second, "you said: yes")
@@ -70,8 +74,8 @@ async def test_answers_can_be_typed_by_an_engine_that_did_not_start_it(terminals
     other.close()
 
 
-async def test_input_is_typed_at_the_start(terminals: TerminalExecutor, yard: Yard) -> None:
-    launch = yard.launch("t1", "sh", "-c", "read a; read b; echo [$a:$b]", stdin=b"one\rtwo\r")
+async def test_input_is_typed_at_the_start(terminals: TerminalExecutor, sandbox: Sandbox) -> None:
+    launch = sandbox.launch("t1", "sh", "-c", "read a; read b; echo [$a:$b]", stdin=b"one\rtwo\r")
     handle = terminals.start(msgspec.structs.replace(launch, terminal=True))
 
     assert (await ended(terminals, handle)).exit_code == 0
@@ -79,10 +83,10 @@ async def test_input_is_typed_at_the_start(terminals: TerminalExecutor, yard: Ya
     assert shows(handle, "[one:two]")
 
 
-async def test_much_typing_is_taken_as_the_agent_reads_it(terminals: TerminalExecutor, yard: Yard) -> None:
-    ready = yard.fifo("ready")
-    handle = start(terminals, yard, f"stty raw -echo; echo > {ready}; head -c 20000 | wc -c")
-    ready.hear()
+async def test_much_typing_is_taken_as_the_agent_reads_it(terminals: TerminalExecutor, sandbox: Sandbox) -> None:
+    ready = sandbox.fifo("ready")
+    handle = start(terminals, sandbox, f"stty raw -echo; echo > {ready}; head -c 20000 | wc -c")
+    ready.read_line()
 
     assert handle.send_keys("x" * 20_000)
 
@@ -90,20 +94,20 @@ async def test_much_typing_is_taken_as_the_agent_reads_it(terminals: TerminalExe
     assert shows(handle, "20000")
 
 
-async def test_a_stop_ends_it_and_keeps_the_screen(terminals: TerminalExecutor, yard: Yard) -> None:
-    handle = start(terminals, yard, "trap '' HUP TERM; echo waiting; while :; do sleep 1000; done")
+async def test_a_stop_ends_it_and_keeps_the_screen(terminals: TerminalExecutor, sandbox: Sandbox) -> None:
+    handle = start(terminals, sandbox, "trap '' HUP TERM; echo waiting; while :; do sleep 1000; done")
     until(lambda: shows(handle, "waiting"))
 
     terminals.stop(handle, grace=0.2)
     state = await ended(terminals, handle)
 
     assert (state.cause, state.signal) == ("stopped", 9)
-    assert (yard.spool / "t1" / LAST_SCREEN).read_text() == "waiting\n"
+    assert (sandbox.spool / "t1" / LAST_SCREEN).read_text() == "waiting\n"
 
 
-async def test_what_stands_on_the_screen_is_read_as_signals(terminals: TerminalExecutor, yard: Yard) -> None:
+async def test_what_stands_on_the_screen_is_read_as_signals(terminals: TerminalExecutor, sandbox: Sandbox) -> None:
     words = "Claude usage limit reached. Your limit will reset at 3pm (UTC)."
-    handle = start(terminals, yard, f'echo "{words}"; exit 1')
+    handle = start(terminals, sandbox, f'echo "{words}"; exit 1')
     state = await ended(terminals, handle)
 
     reader = StreamReader("claude-code")
@@ -113,8 +117,8 @@ async def test_what_stands_on_the_screen_is_read_as_signals(terminals: TerminalE
     assert [type(signal).__name__ for signal in signals] == ["QuotaClosed"]
 
 
-async def test_a_missing_program_was_never_started(terminals: TerminalExecutor, yard: Yard) -> None:
-    launch = msgspec.structs.replace(yard.launch("t1", "no-such-agent"), terminal=True)
+async def test_a_missing_program_was_never_started(terminals: TerminalExecutor, sandbox: Sandbox) -> None:
+    launch = msgspec.structs.replace(sandbox.launch("t1", "no-such-agent"), terminal=True)
     state = await ended(terminals, terminals.start(launch))
 
     assert state.phase == "not_started"
@@ -122,9 +126,9 @@ async def test_a_missing_program_was_never_started(terminals: TerminalExecutor, 
 
 
 async def test_the_same_executor_runs_what_needs_no_terminal_without_one(
-    terminals: TerminalExecutor, yard: Yard
+    terminals: TerminalExecutor, sandbox: Sandbox
 ) -> None:
-    handle = terminals.start(yard.shell("plain", "test -t 1 && echo terminal || echo pipe"))
+    handle = terminals.start(sandbox.shell("plain", "test -t 1 && echo terminal || echo pipe"))
     await terminals.wait_ended(10.0)
 
     assert type(handle) is ProcessHandle
