@@ -6,7 +6,7 @@ from tests.detect.held_out import report
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     ran = (entry for entries in terminalreporter.stats.values() for entry in entries)
-    if any("test_corpus.py" in getattr(entry, "nodeid", "") for entry in ran):
+    if any("test_observation_reader.py" in getattr(entry, "nodeid", "") for entry in ran):
         terminalreporter.section("held out")
         for line in report():
             terminalreporter.write_line(line)

@@ -20,8 +20,8 @@ from paceline.core.signals import (
     Reach,
     Signal,
 )
-from paceline.detect.events import Event, Saying, is_cut_prose, is_event, say
-from paceline.detect.http import (
+from paceline.detect.event_reader import Event, Saying, is_cut_prose, is_event, say
+from paceline.detect.header_reader import (
     HEADER_WORDS,
     HeaderReading,
     Headers,

@@ -9,7 +9,7 @@ import re
 import msgspec
 
 from paceline.core.signals import Budget
-from paceline.detect.http import window_of
+from paceline.detect.header_reader import window_of
 from paceline.detect.parsing.json_objects import Pairs, flattened
 from paceline.detect.parsing.reset_times import Reset, epoch_seconds, finite
 from paceline.detect.rules import Kind
