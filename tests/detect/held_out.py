@@ -8,24 +8,32 @@ For each rule it counts the samples that only this rule reads right.
 """
 
 from collections import Counter
+from functools import cache
 
 import msgspec
 from tests.detect.scoring import SOME_TIME, Sample, kind_of, moments_to_see, right_times, samples, times_of
 
 from paceline.detect import explain
-from paceline.detect.observation_reader import ALL_RULES
-from paceline.detect.providers import anthropic as claude_code
-from paceline.detect.providers import codex, generic, openai
-from paceline.detect.providers import gemini as google
-from paceline.detect.providers import openclaw as tools
-from paceline.detect.providers import zai as china
+from paceline.detect.provider_set import ProviderSet
+from paceline.detect.providers import (
+    KNOWN,
+    anthropic,
+    codex,
+    copilot,
+    cursor,
+    gemini,
+    generic,
+    openai,
+    openclaw,
+    zai,
+)
 from paceline.detect.rules import Rule
 
 FAMILIES: dict[str, tuple[tuple[Rule, ...], frozenset[str]]] = {
-    "Claude Code, Anthropic": (claude_code.RULES, frozenset(("claude-code", "anthropic-api", "claude-relay-service"))),
+    "Claude Code, Anthropic": (anthropic.RULES, frozenset(("claude-code", "anthropic-api", "claude-relay-service"))),
     "Codex": (codex.RULES, frozenset(("codex",))),
     "Google": (
-        google.RULES,
+        gemini.RULES,
         frozenset(("gemini-cli", "gemini-api", "vertex", "antigravity-api", "antigravity-cli", "crush", "aider")),
     ),
     "OpenAI's shape": (
@@ -35,11 +43,11 @@ FAMILIES: dict[str, tuple[tuple[Rule, ...], frozenset[str]]] = {
         ),
     ),
     "Chinese services": (
-        china.RULES,
+        zai.RULES,
         frozenset(("zai-api", "moonshot-api", "kimi-cli", "qwen-code", "minimax", "deepseek")),
     ),
     "other tools": (
-        tools.RULES,
+        openclaw.RULES + copilot.RULES + cursor.RULES,
         frozenset(("opencode", "copilot-cli", "cursor-agent", "openclaw", "grok-cli", "droid", "amp", "kiro")),
     ),
     "shared: platform limits": (generic.PLATFORM, frozenset()),
@@ -49,6 +57,12 @@ FAMILIES: dict[str, tuple[tuple[Rule, ...], frozenset[str]]] = {
     "shared: rate limits": (generic.RATE, frozenset()),
     "shared: codes and statuses": (generic.CODES, frozenset()),
 }
+
+
+@cache
+def known_without(names: frozenset[str]) -> ProviderSet:
+    """Return the known providers without the rules of these names."""
+    return KNOWN.without_rules(names)
 
 
 class FamilyReport(msgspec.Struct, frozen=True):
@@ -70,11 +84,10 @@ def family_reports(rows: list[Sample]) -> list[FamilyReport]:
 
 def _family(name: str, own: tuple[Rule, ...], providers: frozenset[str], rows: list[Sample]) -> FamilyReport:
     mine = [row for row in rows if not providers or row.provider in providers]
-    names = {rule.name for rule in own}
-    rest = tuple(rule for rule in ALL_RULES if rule.name not in names)
+    rest = known_without(frozenset(rule.name for rule in own))
     right = right_held_out = resets = resets_held_out = false_alarms = 0
     for row in mine:
-        kind, reset = judge(row, ALL_RULES)
+        kind, reset = judge(row, KNOWN)
         kind_held_out, reset_held_out = judge(row, rest)
         right += kind
         right_held_out += kind_held_out
@@ -84,10 +97,10 @@ def _family(name: str, own: tuple[Rule, ...], providers: frozenset[str], rows: l
     return FamilyReport(name, len(own), len(mine), right, right_held_out, resets, resets_held_out, false_alarms)
 
 
-def judge(row: Sample, rules: tuple[Rule, ...]) -> tuple[bool, bool]:
-    """Whether kind and reset of a sample are read right by these rules, at the first moment it may be seen."""
+def judge(row: Sample, providers: ProviderSet) -> tuple[bool, bool]:
+    """Whether kind and reset of a sample are read right by these providers, at the first moment it may be seen."""
     seen_at, tz = next(iter(moments_to_see(row)), (SOME_TIME, "UTC"))
-    signals = explain(row.seen(seen_at, tz), rules=rules).signals
+    signals = explain(row.seen(seen_at, tz), providers=providers).signals
     right = right_times(row, seen_at, tz)
     times = times_of(signals, seen_at)
     return kind_of(signals) in row.kinds, not right or any(abs(a - b) <= 1 for a in right for b in times)
@@ -95,14 +108,13 @@ def judge(row: Sample, rules: tuple[Rule, ...]) -> tuple[bool, bool]:
 
 def sole_readers(rows: list[Sample]) -> Counter[str]:
     """Rule name -> how many samples only this rule reads right."""
-    by_name = {rule.name: rule for rule in ALL_RULES}
+    names = {rule.name for rule in KNOWN.rules}
     sole: Counter[str] = Counter()
     for row in rows:
         seen_at, tz = next(iter(moments_to_see(row)), (SOME_TIME, "UTC"))
-        fired = [name for name in explain(row.seen(seen_at, tz)).rules if name in by_name]
+        fired = [name for name in explain(row.seen(seen_at, tz)).rules if name in names]
         for name in fired:
-            without = tuple(rule for rule in ALL_RULES if rule.name != name)
-            sole[name] += not judge(row, without)[0]
+            sole[name] += not judge(row, known_without(frozenset({name})))[0]
     return sole
 
 

@@ -12,7 +12,7 @@ from paceline.core.signals import (
     RateLimited,
     Signal,
 )
-from paceline.detect.lines import read_event, read_line
+from paceline.detect.observation_reader import read_event, read_line
 
 NOW = 1_790_000_000.0
 

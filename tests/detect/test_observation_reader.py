@@ -14,7 +14,7 @@ from tests.detect.scoring import (
 )
 
 from paceline.detect import explain
-from paceline.detect.observation_reader import ALL_RULES
+from paceline.detect.providers import KNOWN
 from paceline.detect.rules import pattern
 
 ROWS = samples()
@@ -56,7 +56,7 @@ def test_no_rule_matches_a_whole_sample() -> None:
         text = " ".join(row.text.split())
         if len(text) < 40:
             continue
-        for rule in ALL_RULES:
+        for rule in KNOWN.rules:
             found = pattern(rule.loose).search(text)
             assert found is None or len(found[0]) < 0.97 * len(text), (rule.name, row.id)
 
@@ -70,7 +70,7 @@ def test_the_shared_rules_read_most_of_a_family_whose_own_rules_are_held_out() -
 
 def test_the_readings_of_further_messages_get_no_worse() -> None:
     rows = samples(MORE_MESSAGES)
-    judged = [(row, *judge(row, ALL_RULES)) for row in rows]
+    judged = [(row, *judge(row, KNOWN)) for row in rows]
     kinds = sum(kind for _, kind, _ in judged)
     resets = sum(reset for _, _, reset in judged)
     false_alarms = sum(row.expected.kind == "none" and not kind for row, kind, _ in judged)

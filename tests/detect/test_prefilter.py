@@ -4,9 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paceline.detect.lines import read_line
-from paceline.detect.observation_reader import ALL_RULES, hints
+from paceline.detect.observation_reader import read_line
 from paceline.detect.prefilter import needed_words, shortest
+from paceline.detect.providers import KNOWN
 from paceline.detect.rules import Rule, pattern
 
 # Four letters that `re` takes for others when it ignores case, and no terminal prints in an English word.
@@ -14,18 +14,18 @@ _LOOK_ALIKES = "\u0130\u0131\u017f\u212a"
 _letters = st.characters(exclude_characters=_LOOK_ALIKES, codec="utf-8")
 
 
-@pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", KNOWN.rules, ids=lambda rule: rule.name)
 def test_whatever_a_rule_matches_has_a_word_that_is_looked_for(rule: Rule) -> None:
     @settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.from_regex(pattern(rule.loose), alphabet=_letters))
     def check(text: str) -> None:
         assert any(word in text.casefold() for word in rule.needs)
-        assert hints(text)
+        assert KNOWN.has_hint(text)
 
     check()
 
 
-@pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", KNOWN.rules, ids=lambda rule: rule.name)
 def test_the_patterns_of_a_rule_compile(rule: Rule) -> None:
     for source in filter(None, (rule.strict, rule.loose, rule.unless)):
         pattern(source)  # raises for what is no regular expression

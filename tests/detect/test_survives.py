@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.detect import Observation, detect
-from paceline.detect.lines import read_event, read_line
+from paceline.detect.observation_reader import read_event, read_line
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),

@@ -11,7 +11,7 @@ from tests.detect import sample_files
 from tests.detect.scoring import kind_of, times_of
 
 from paceline.detect import Observation, explain
-from paceline.detect.observation_reader import ALL_RULES
+from paceline.detect.providers import KNOWN
 
 SEEN_AT = 1_790_000_000.0  # Monday, 21 September 2026, 14:13:20 UTC
 
@@ -55,4 +55,4 @@ def test_another_wording_is_read_right(wording: Wording) -> None:
 
 def test_every_rule_is_reached_by_some_message() -> None:
     reached = {name for wording in WORDINGS for name in explain(seen(wording)).rules}
-    assert {rule.name for rule in ALL_RULES} <= reached
+    assert {rule.name for rule in KNOWN.rules} <= reached

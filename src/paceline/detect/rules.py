@@ -11,15 +11,12 @@ from collections.abc import Iterable
 from enum import IntEnum
 from functools import cache
 from itertools import islice
-from typing import Literal
 
 import msgspec
 
 from paceline.core.signals import Cause, Reach
+from paceline.detect.kinds import Kind
 from paceline.detect.prefilter import needed_words
-
-Kind = Literal["quota", "rate", "overloaded", "platform", "billing", "auth", "none"]
-
 
 MAX_PLACES = 40  # how many places where a rule's core stands are looked at
 BEFORE, AFTER = 400, 80  # how far around them the rest of the sentence may stand

@@ -1,6 +1,7 @@
-"""The conclusion about a whole run: what its exit code, its own last word and its last trouble add up to.
+"""The conclusion about a whole run: what its exit code, its last event and its last trouble add up to.
 
-Here: pure rules over values. Never here: text, JSON or signals' details.
+Here: pure rules over values. Never here: text, JSON, the details of signals, or the habits of one CLI, which its
+`AgentCli` states.
 """
 
 from typing import Literal
@@ -16,10 +17,11 @@ from paceline.core.signals import (
     RateLimited,
     Signal,
 )
-from paceline.detect.dialects import Ending
+from paceline.detect.kinds import Kind, kind_of_failure
+from paceline.detect.provider import AgentCli
+from paceline.detect.run_facts import Ending, Trouble
 
 Outcome = Literal["success", "failed", "interrupted", "rate_limit", "quota_window", "overloaded", "billing", "auth"]
-Trouble = Literal["rate_limit", "quota_window", "overloaded", "billing", "auth"]
 
 _TROUBLE_OF_SIGNAL: dict[type[Signal], Trouble] = {
     RateLimited: "rate_limit",
@@ -29,31 +31,31 @@ _TROUBLE_OF_SIGNAL: dict[type[Signal], Trouble] = {
     BillingStop: "billing",
     AuthFailed: "auth",
 }
+_TROUBLE_OF_KIND: dict[Kind, Trouble] = {
+    "auth": "auth",
+    "billing": "billing",
+    "rate": "rate_limit",
+    "overloaded": "overloaded",
+}
+"""Without `platform`: a run that ended with a bare 423 has not met a limit of the account."""
+_FORBIDDEN = 403
+"""A single 403 proves nothing, but a run that ended with one was refused: somebody has to check the login."""
 _MORE_CERTAIN = frozenset({"quota_window", "billing"})
-"""Once one of these was said, a bare 429 after it is the same refusal seen from farther away."""
+"""After one of these, a bare 429 is the same refusal with less detail."""
 
 _TIME_LIMIT_EXIT = 124
 _SIGNAL_EXITS = frozenset({129, 130, 137, 143})
 
-_SILENT_WAITS: dict[str, Trouble] = {"opencode": "quota_window", "qwen-code": "rate_limit"}
-"""CLIs that wait without a word, by what keeps them silent for longer than any time limit: opencode gives up
-short waits within 80 s but sleeps through an hours-long Retry-After; qwen before 0.24 announces no retry."""
-_SILENT_CANCELLED: dict[str, Trouble] = {"qwen-code": "overloaded"}
-"""Stopped in its own backoff, qwen before 0.24 says that it was cancelled; in a wait that the server had asked for
-it cannot."""
-
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the conclusion depends on."""
+    """Everything that the conclusion depends on."""
 
-    provider: str
+    cli: AgentCli
     exit_code: int | None
     ending: Ending | None
     trouble: Trouble | None
     """The last one met since the model last answered."""
     speaks_json: bool
-    ends_with_result: bool
-    fails_aloud: bool
     has_answered: bool
     """Whether anything of the agent's work was seen."""
     has_text: bool
@@ -64,30 +66,28 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trouble_of_signals(signals: list[Signal]) -> Trouble | None:
-    """The trouble that signals of one piece of output mean, the most certain one first."""
+    """Return the trouble that the signals of one piece of output mean, the most certain one first."""
     found = [trouble for signal in signals if (trouble := _TROUBLE_OF_SIGNAL.get(type(signal)))]
     return next((trouble for trouble in found if trouble in _MORE_CERTAIN), found[0] if found else None)
 
 
 def trouble_of_status(status: int | None) -> Trouble | None:
-    """The trouble that a bare HTTP status means."""
-    if status is None:
-        return None
-    if status >= 500:
-        return "overloaded"
-    by_status: dict[int, Trouble] = {401: "auth", 402: "billing", 403: "auth", 429: "rate_limit"}
-    return by_status.get(status)
+    """Return the trouble that the bare HTTP status of a failed call means."""
+    if status == _FORBIDDEN:
+        return "auth"
+    kind = kind_of_failure(status)
+    return None if kind is None else _TROUBLE_OF_KIND.get(kind)
 
 
 def merge_trouble(before: Trouble | None, now: Trouble | None) -> Trouble | None:
-    """The newer trouble, unless it is only a vaguer word for the one before."""
+    """Return the newer trouble, unless it only repeats the one before with less detail."""
     if now is None or (now == "rate_limit" and before in _MORE_CERTAIN):
         return before
     return now
 
 
 def conclude(run: Run) -> Outcome:
-    """What became of the run. Exit code 0 alone is never success, and no event is the last word alone."""
+    """Return the outcome of a run. Neither exit code 0 alone nor any single event proves success."""
     if run.ending is not None:
         return _conclude_ended(run, run.ending)
     if run.trouble is not None and not (run.exit_code == 0 and run.has_text):
@@ -98,7 +98,7 @@ def conclude(run: Run) -> Outcome:
         return _conclude_timed_out(run)
     if run.exit_code == 0:
         return _conclude_quiet_exit(run)
-    if run.speaks_json and run.fails_aloud:
+    if run.speaks_json and run.cli.dialect.fails_aloud:
         return "interrupted"
     return trouble_of_status(_status_in_exit_code(run)) or "failed"
 
@@ -118,7 +118,7 @@ def _without_cause(run: Run) -> Outcome:
 
 
 def was_stopped(exit_code: int | None) -> bool:
-    """Whether somebody ended the process, so that its last words are just where it was."""
+    """Return whether somebody ended the process: then its last line is where it happened to be."""
     return exit_code is None or exit_code == _TIME_LIMIT_EXIT or _was_signalled(exit_code)
 
 
@@ -129,22 +129,20 @@ def _was_signalled(exit_code: int | None) -> bool:
 def _conclude_timed_out(run: Run) -> Outcome:
     if run.has_answered or run.has_text:
         return "failed"
-    by_provider = _SILENT_CANCELLED if run.was_cancelled else _SILENT_WAITS
-    return by_provider.get(run.provider) or _SILENT_WAITS.get(run.provider) or "failed"
+    when_cancelled = run.cli.silent_wait_when_cancelled if run.was_cancelled else None
+    return when_cancelled or run.cli.silent_wait or "failed"
 
 
 def _conclude_quiet_exit(run: Run) -> Outcome:
-    """Several CLIs exit with 0 when they are stopped; then the closing event, or any text at all, is missing."""
+    """Conclude from exit code 0. Several CLIs exit so when they are stopped: then their closing event is missing."""
     if run.speaks_json:
-        return "interrupted" if run.ends_with_result else "success"
+        return "interrupted" if run.cli.dialect.ends_with_result else "success"
     if run.is_cut:
         return "interrupted"
-    return "success" if run.has_text or not run.ends_with_result else "interrupted"
+    return "success" if run.has_text or not run.cli.dialect.ends_with_result else "interrupted"
 
 
 def _status_in_exit_code(run: Run) -> int | None:
-    """gemini exits with the HTTP status modulo 256."""
-    if run.provider != "gemini-cli" or run.exit_code is None:
+    if run.cli.exit_status is None or run.exit_code is None:
         return None
-    status = run.exit_code + 256
-    return status if 400 <= status < 512 else None
+    return run.cli.exit_status(run.exit_code)

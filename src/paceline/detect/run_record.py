@@ -4,9 +4,9 @@ Here: values that events add to. Never here: bytes, text or the rules of any pro
 """
 
 from paceline.core.signals import Signal
-from paceline.detect.dialects import AuthMode, Ending, Facts, Head, MessageHead
 from paceline.detect.repeat_filter import A_GUESS, ReportLog
-from paceline.detect.run_outcome import Trouble, merge_trouble, trouble_of_signals, trouble_of_status
+from paceline.detect.run_facts import AuthMode, Ending, Facts, Head, MessageHead, Trouble
+from paceline.detect.run_outcome import merge_trouble, trouble_of_signals, trouble_of_status
 
 _MESSAGES_COUNTED = 64
 """Usage is repeated with each part of a message, and parts of so many messages may interleave."""

@@ -12,6 +12,8 @@ MAX_STARTS = 128  # each failed start may read to the end of the text, so their 
 MAX_PAIRS = 400
 MAX_DEPTH = 12
 
+Event = dict[str, object]
+"""One JSON object out of a stream."""
 Pairs = list[tuple[str, str]]
 
 # Not strict: a narrow terminal breaks lines inside strings, and the break is then part of them.
@@ -77,3 +79,32 @@ def scanned(text: str) -> Pairs:
         value = next(part for part in (match["quoted"], match["single"], match["bare"]) if part is not None)
         pairs.append((match["key"], value))
     return pairs
+
+
+def member(value: object, *path: str) -> object:
+    """Return the member at a path of nested objects, or None."""
+    for name in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+    return value
+
+
+def text_at(value: object, *path: str) -> str | None:
+    """Return the text at a path, or None."""
+    found = member(value, *path)
+    return found if isinstance(found, str) and found else None
+
+
+def number_at(value: object, *path: str) -> int | None:
+    """Return the whole number at a path, or None."""
+    found = member(value, *path)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def sum_at(value: object, *names: str) -> int | None:
+    """Return the sum of the whole numbers among these members, or None if there is none."""
+    if not isinstance(value, dict):
+        return None
+    found = [number for name in names if (number := number_at(value, name)) is not None]
+    return sum(found) if found else None

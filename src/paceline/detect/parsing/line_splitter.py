@@ -11,7 +11,7 @@ from typing import cast
 
 import msgspec
 
-Event = dict[str, object]
+from paceline.detect.parsing.json_objects import Event
 
 LINE_LIMIT = 1 << 20
 """A longer line is kept as its two ends only: no limit notice is that long, a tool result may be."""

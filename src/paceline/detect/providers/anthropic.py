@@ -1,23 +1,33 @@
-"""Claude Code and the Anthropic API: their sentences, their window names.
+"""Anthropic: Claude Code and the Anthropic API.
 
-Rules and names only; the events of the CLI are read in `events.py`, the headers in `http.py`.
+Here: its sentences, window names, headers, events, and the stream format, which other CLIs have copied.
+Never here: what a copy of the format adds; that is in the module of the copy.
 """
 
-from paceline.detect.rules import Rule, Stage, rule
+import re
 
-# Names of windows in `rateLimitType`, in unified headers and in status lines.
-WINDOWS = {
-    "five_hour": "5h",
-    "5h": "5h",
-    "seven_day": "weekly",
-    "7d": "weekly",
-    "one_day": "daily",
-    "1d": "daily",
-    "24h": "daily",
-    "thirty_day": "monthly",
-    "30d": "monthly",
-    "monthly": "monthly",
-}
+import msgspec
+
+from paceline.core.signals import Budget, Reach
+from paceline.detect.kinds import KIND_OF_ERROR_NAME, kind_of_failure, kind_of_status
+from paceline.detect.notices import status_in_text
+from paceline.detect.parsing.headers import Headers, retry_after
+from paceline.detect.parsing.json_objects import Event, flattened, member, number_at, sum_at, text_at
+from paceline.detect.parsing.reset_times import Reset, epoch_seconds, finite
+from paceline.detect.provider import (
+    AgentCli,
+    Dialect,
+    EventReading,
+    EventRules,
+    HeaderReading,
+    HeaderRules,
+    NoticeRules,
+    Provider,
+)
+from paceline.detect.rules import Rule, Stage, rule
+from paceline.detect.run_facts import NO_FACTS, AuthMode, Ending, Facts
+
+# --- sentences ---------------------------------------------------------------------------------
 
 _EXTRA = r"(?:extra usage|usage credits)"
 
@@ -33,4 +43,276 @@ RULES: tuple[Rule, ...] = (
         r"retrying in \d{1,4} ?s(?:econds)?\W{1,6}attempt #?\d{1,3}(?:/\d{1,3})?",
         stage=Stage.SIGN,
     ),
+)
+
+# --- windows -----------------------------------------------------------------------------------
+
+WINDOWS = {
+    "five_hour": "5h",
+    "5h": "5h",
+    "seven_day": "weekly",
+    "7d": "weekly",
+    "one_day": "daily",
+    "1d": "daily",
+    "24h": "daily",
+    "thirty_day": "monthly",
+    "30d": "monthly",
+    "monthly": "monthly",
+}
+"""Names of windows in `rateLimitType`, in unified headers and in status lines."""
+
+
+def window_of(name: str) -> tuple[str | None, Reach]:
+    """Return our name for a window, and its reach: `7d_sonnet` and `seven_day_opus` are one model's."""
+    name = name.lower()
+    for known in sorted(WINDOWS, key=len, reverse=True):
+        if name == known:
+            return WINDOWS[known], "account"
+        if name.startswith(f"{known}_"):
+            return WINDOWS[known], "model"
+    return None, "account"
+
+
+# --- headers -----------------------------------------------------------------------------------
+
+UNIFIED = "anthropic-ratelimit-unified-"
+"""Begins the headers of subscription windows."""
+
+
+def _unified_windows(headers: Headers) -> dict[str, Headers]:
+    windows: dict[str, Headers] = {}
+    for name, value in headers.items():
+        match = re.fullmatch(rf"{UNIFIED}([\w]{{1,30}})-(status|reset|utilization)", name)
+        if match and match[1] not in ("overage", "fallback", "slow"):
+            windows.setdefault(match[1], {})[match[2]] = value
+    return windows
+
+
+def _decide_by_headers(headers: Headers, status: int | None, seen_at: float) -> HeaderReading | None:
+    windows = _unified_windows(headers)
+    rejected = {name: window for name, window in windows.items() if window.get("status", "").lower() == "rejected"}
+    overall = headers.get(f"{UNIFIED}status", "").lower()
+    if not rejected and overall != "rejected":
+        if headers.get(f"{UNIFIED}overage-disabled-reason") == "out_of_credits" and overall == "" and status == 429:
+            return HeaderReading(kind="billing", rules=("header.unified-out-of-credits",))
+        return None
+    claim = headers.get(f"{UNIFIED}representative-claim", "")
+    # Of several closed windows the one that opens last decides.
+    latest = max(rejected, key=lambda name: finite(rejected[name].get("reset")) or 0.0, default=claim)
+    window, reach = window_of(latest)
+    reset = None
+    at = finite(rejected.get(latest, {}).get("reset")) or finite(headers.get(f"{UNIFIED}reset"))
+    if at is not None and (epoch := epoch_seconds(at)) is not None:
+        reset = Reset(at=epoch, confidence=0.98, source="header", rule="header.unified-reset")
+    elif at is None:
+        reset = retry_after(headers, seen_at)
+    return HeaderReading(kind="quota", reset=reset, window=window, reach=reach, rules=("header.unified-rejected",))
+
+
+def _header_budgets(headers: Headers, _: float) -> list[Budget]:
+    budgets = []
+    for name, window in _unified_windows(headers).items():
+        used, at = finite(window.get("utilization")), finite(window.get("reset"))
+        if used is None and at is None:
+            continue
+        ours, reach = window_of(name)
+        reset_at = None if at is None else epoch_seconds(at)
+        budgets.append(Budget(used_ratio=used, window=ours, resets_at=reset_at, reach=reach, source="header"))
+    return budgets
+
+
+# --- events about limits -----------------------------------------------------------------------
+
+_OWN_ERROR = re.compile(r"\[?API Error\b", re.I)
+
+
+def _read_rate_limit_event(event: Event) -> EventReading | None:
+    info = event.get("rate_limit_info")
+    if not isinstance(info, dict):
+        return None
+    window, reach = window_of(str(info.get("rateLimitType", "")))
+    number = finite(info.get("resetsAt"))
+    at = None if number is None else epoch_seconds(number)
+    if info.get("status") == "rejected":
+        if at is None and not info.get("rateLimitType"):
+            return None  # a plain 429 that names no window: the words that follow state what it was
+        reset = None if at is None else Reset(at=at, source="field", rule="field.resetsAt")
+        is_for_model = reach == "model"
+        rule_name = "claude.rate-limit-event"
+        return EventReading(kind="quota", reset=reset, window=window, is_for_model=is_for_model, rule=rule_name)
+    used = finite(info.get("utilization"))
+    if used is None and at is None:
+        return None
+    budget = Budget(used_ratio=used, window=window, resets_at=at, reach=reach, source="field")
+    return EventReading(budgets=(budget,), rule="claude.rate-limit-event")
+
+
+def is_retry(event: Event) -> bool:
+    """Return whether a `system` event announces a retry: `api_retry` here, `retry` in a copied format."""
+    return event.get("subtype") in ("api_retry", "retry")
+
+
+def _read_retry(event: Event) -> EventReading | None:
+    """Read `system/api_retry`, the first sign of back-pressure."""
+    if not is_retry(event) or isinstance(event.get("data"), dict):
+        return None
+    status = finite(event.get("error_status") or event.get("status") or event.get("status_code"))
+    delay = finite(event.get("retry_delay_ms") or event.get("delay_ms"))
+    error = event.get("error") or event.get("message") or ""
+    kind = kind_of_status(status) or KIND_OF_ERROR_NAME.get(str(error)) or kind_of_failure(status)
+    if kind is None and not error:
+        return None
+    reset = None
+    if delay is not None:
+        reset = Reset(after=delay / 1000, confidence=0.6, source="backoff", rule="field.retry_delay_ms", own=True)
+    text = error if isinstance(error, str) else "\n".join(value for _, value in flattened(error))
+    return EventReading(
+        kind=None if kind in ("rate", None) and " " in text else kind,
+        default=kind,
+        reset=reset,
+        text=text,
+        status=int(status) if status else None,
+        rule="event.api-retry",
+    )
+
+
+def _read_result(event: Event) -> EventReading | None:
+    """Read the end of a turn. `subtype: success` may be an error."""
+    return read_result_error(event) if event.get("is_error") and event.get("status") != "error" else None
+
+
+def begins_as_error(text: str) -> bool:
+    """Return whether the text of an answer begins as the CLI words an error of the API."""
+    return bool(_OWN_ERROR.match(text))
+
+
+def read_result_error(event: Event) -> EventReading:
+    """Read a `result` event that is known to be an error."""
+    text = text_at(event, "result") or ""
+    errors = event.get("errors") or event.get("error")
+    if not text and errors:
+        text = "\n".join(value for _, value in flattened(errors))
+    status = finite(event.get("api_error_status"))
+    return EventReading(
+        text=text,
+        pairs=flattened({"result": text}),
+        status=int(status) if status else None,
+        default=kind_of_failure(status),
+        rule="event.result",
+    )
+
+
+def _read_assistant(event: Event) -> EventReading | None:
+    """Read an answer that the CLI made up to show an error. The model's own answers are prose."""
+    message = event.get("message")
+    message = message if isinstance(message, dict) else {}
+    error = event.get("error")
+    if not error and message.get("model") != "<synthetic>":
+        return None
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    text = "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+    if not error and not begins_as_error(text):
+        return None
+    default = KIND_OF_ERROR_NAME.get(str(error))
+    return EventReading(text=text, pairs=flattened({"text": text}), default=default, rule="event.synthetic")
+
+
+# --- the stream format -------------------------------------------------------------------------
+
+_SUBSCRIPTION_SOURCES = frozenset({"none", "oauth"})
+_ERROR_AS_ANSWER = re.compile(r"\[API Error: ")
+
+
+def _read_facts(event: Event) -> Facts:
+    kind = event.get("type")
+    session_id = text_at(event, "session_id")
+    if kind == "system":
+        return Facts(
+            session_id=session_id,
+            auth_mode=_auth_mode(text_at(event, "apiKeySource")),
+            status=_retry_status(event) if is_retry(event) else None,
+            is_retry=is_retry(event),
+        )
+    if kind == "rate_limit_event":
+        in_overage = member(event, "rate_limit_info", "isUsingOverage") is True
+        return Facts(session_id=session_id, auth_mode="overage" if in_overage else None)
+    if kind == "result":
+        return Facts(
+            session_id=session_id,
+            turn_tokens=sum_at(event.get("usage"), "input_tokens", "cache_creation_input_tokens", "output_tokens"),
+            run_tokens=_run_tokens(event.get("modelUsage")),
+            ending=_ending(event),
+        )
+    return NO_FACTS
+
+
+def _run_tokens(models: object) -> int | None:
+    if not isinstance(models, dict) or not models:
+        return None
+    counts = [sum_at(model, "inputTokens", "cacheCreationInputTokens", "outputTokens") for model in models.values()]
+    return sum(count for count in counts if count is not None)
+
+
+def _auth_mode(source: str | None) -> AuthMode | None:
+    if source is None:
+        return None
+    return "subscription" if source in _SUBSCRIPTION_SOURCES else "api_key"
+
+
+def _retry_status(event: Event) -> int | None:
+    """Return the status of a retry: it is in the event itself, in copies of the format in its `data`."""
+    names = ("error_status", "status", "status_code", "statusCode", "http_status")
+    for holder in (event, event.get("data")):
+        for name in names:
+            status = number_at(holder, name)
+            if status is not None:
+                return status
+    return None
+
+
+def _ending(event: Event) -> Ending:
+    """Read how the turn ended. `subtype: success` is not believed beside `is_error`, nor `is_error: false` beside the
+    text of an error, which a copy of the format prints."""
+    text = text_at(event, "result") or text_at(event, "error", "message") or ""
+    stopped = (text_at(event, "terminal_reason") or "").startswith("aborted")
+    failed = bool(event.get("is_error")) or str(event.get("subtype")).startswith("error")
+    return Ending(
+        ok=not (failed or stopped or _ERROR_AS_ANSWER.match(text)),
+        interrupted=stopped,
+        status=number_at(event, "api_error_status") or status_in_text(text),
+    )
+
+
+FORMAT = Dialect(
+    quiet=frozenset({"assistant", "user", "stream_event", "tool_call", "thinking"}),
+    progress=frozenset({"assistant"}),
+    news=frozenset({"system", "result", "rate_limit_event"}),
+    marks=frozenset({"session_id", "uuid", "rate_limit_info", "is_error", "retry_delay_ms"}),
+    read=_read_facts,
+)
+ASSUMED_FORMAT = msgspec.structs.replace(FORMAT, ends_with_result=False)
+"""For CLIs whose format is not known: most have copied this one, but their streams need not end with a result."""
+
+PROVIDER = Provider(
+    name="anthropic",
+    rules=RULES,
+    events=EventRules(
+        readers={
+            "rate_limit_event": _read_rate_limit_event,
+            "system": _read_retry,
+            "result": _read_result,
+            "assistant": _read_assistant,
+        }
+    ),
+    headers=HeaderRules(
+        names=r"(?:llm_provider-)?anthropic-ratelimit-.+",
+        words=frozenset({"ratelimit"}),
+        buckets=r"anthropic-ratelimit-(?!unified-)(?P<bucket>[\w-]{1,40})-(?P<what>remaining|reset)",
+        budgets=_header_budgets,
+        decide=_decide_by_headers,
+    ),
+    notices=NoticeRules(stopped_answer="Execution error"),
+    clis=(AgentCli(name="claude-code", dialect=FORMAT),),
+    model_limit=r"\b(?:opus|sonnet|haiku|fable)\b[^\n]{0,12} limit",
 )

@@ -1,7 +1,219 @@
-"""Codex, in its terminal and its JSONL: what only it says. Rules only; `x-codex-*` headers are in `http.py`."""
+"""OpenAI Codex: the CLI in its terminal and its JSONL, and the headers of its backend.
 
+Here: its sentence, headers, events, rollout files and the transcript that it prints to stderr.
+"""
+
+import re
+
+from paceline.core.signals import Budget, Reach
+from paceline.detect.notices import CLIP
+from paceline.detect.parsing.headers import Headers
+from paceline.detect.parsing.json_objects import Event, sum_at, text_at
+from paceline.detect.parsing.reset_times import Reset, epoch_seconds, finite
+from paceline.detect.provider import (
+    AgentCli,
+    Dialect,
+    EventReading,
+    EventRules,
+    HeaderReading,
+    HeaderRules,
+    NoticeRules,
+    Provider,
+    error_reading,
+)
 from paceline.detect.rules import Rule, rule
+from paceline.detect.run_facts import NO_FACTS, Ending, Facts, Transcript
 
 RULES: tuple[Rule, ...] = (
     rule("codex.not-included", "none", r"to use codex with your chatgpt plan, upgrade|usage_not_included"),
+)
+
+_WINDOW_OF_MINUTES = {300: "5h", 10080: "weekly", 1440: "daily", 43200: "monthly", 44640: "monthly"}
+
+# --- headers -----------------------------------------------------------------------------------
+
+Window = tuple[float | None, str | None, float | None, Reach]
+"""(used fraction, window, reset, reach) of one limit."""
+
+
+def _header_windows(headers: Headers, seen_at: float) -> list[Window]:
+    """Return each `x-codex-*` limit. Primary is not always five hours, so the minutes decide."""
+    found = []
+    for name in headers:
+        match = re.fullmatch(r"x-codex-((?:[a-z0-9]{1,30}-)?(?:primary|secondary))-used-percent", name)
+        if match is None:
+            continue
+        prefix = f"x-codex-{match[1]}-"
+        percent = finite(headers[name])
+        minutes = finite(headers.get(f"{prefix}window-minutes"))
+        at = finite(headers.get(f"{prefix}reset-at"))
+        after = finite(headers.get(f"{prefix}reset-after-seconds"))
+        reset = epoch_seconds(at) if at is not None else None if after is None else seen_at + after
+        reach: Reach = "account" if match[1] in ("primary", "secondary") else "model"
+        window = _WINDOW_OF_MINUTES.get(int(minutes)) if minutes is not None else None
+        found.append((None if percent is None else percent / 100, window, reset, reach))
+    return found
+
+
+def _decide_by_headers(headers: Headers, status: int | None, seen_at: float) -> HeaderReading | None:
+    spent = [window for window in _header_windows(headers, seen_at) if window[0] is not None and window[0] >= 1]
+    if not spent or status not in (None, 429):
+        return None
+    _, window, at, reach = max(spent, key=lambda item: item[2] or 0.0)
+    reset = None if at is None else Reset(at=at, confidence=0.95, source="header", rule="header.codex-reset")
+    return HeaderReading(kind="quota", reset=reset, window=window, reach=reach, rules=("header.codex-spent",))
+
+
+def _header_budgets(headers: Headers, seen_at: float) -> list[Budget]:
+    return [
+        Budget(used_ratio=used, window=window, resets_at=reset, reach=reach, source="header")
+        for used, window, reset, reach in _header_windows(headers, seen_at)
+    ]
+
+
+# --- events about limits -----------------------------------------------------------------------
+
+
+def _read_item(event: Event) -> EventReading | None:
+    """Read an item. All but the CLI's own error notes are the agent's work."""
+    item = event.get("item")
+    if not isinstance(item, dict) or item.get("type") != "error":
+        return None
+    return EventReading(text=str(item.get("message", "")), rule="event.item-error")
+
+
+def _read_rollout(event: Event) -> EventReading | None:
+    payload = event.get("payload")
+    if not isinstance(payload, dict):
+        return None
+    if payload.get("type") in ("error", "stream_error"):
+        return error_reading(payload)
+    limits = payload.get("rate_limits")
+    if payload.get("type") != "token_count" or not isinstance(limits, dict):
+        return None
+    budgets = tuple(budget for name in ("primary", "secondary") if (budget := _rollout_budget(limits.get(name))))
+    return EventReading(budgets=budgets, rule="codex.rate-limits") if budgets else None
+
+
+def _rollout_budget(limit: object) -> Budget | None:
+    if not isinstance(limit, dict) or (used := finite(limit.get("used_percent"))) is None:
+        return None
+    minutes, at = finite(limit.get("window_minutes")), finite(limit.get("resets_at"))
+    window = {300: "5h", 10080: "weekly"}.get(int(minutes or 0))
+    return Budget(used_ratio=used / 100, window=window, resets_at=epoch_seconds(at) if at else None, source="field")
+
+
+# --- the stream --------------------------------------------------------------------------------
+
+_RECONNECTING = re.compile(r"Reconnecting\.\.\. |.{0,2000}; retrying \d+/\d+ in ")
+_STATUS = re.compile(r"(?:last|unexpected) status:? ([1-5]\d\d)\b")
+
+
+def _read_facts(event: Event) -> Facts:
+    kind = event.get("type")
+    if kind == "thread.started":
+        return Facts(session_id=text_at(event, "thread_id"))
+    if kind == "turn.completed":
+        tokens = sum_at(event.get("usage"), "input_tokens", "output_tokens")
+        return Facts(turn_tokens=tokens, ending=Ending(ok=True))
+    if kind == "turn.failed":
+        return Facts(ending=Ending(ok=False, status=_status_in(text_at(event, "error", "message"))))
+    if kind == "error":
+        message = text_at(event, "message") or ""
+        status = _status_in(message)
+        if _RECONNECTING.match(message):
+            return Facts(is_retry=True, status=status)
+        return Facts(ending=Ending(ok=False, status=status))
+    return NO_FACTS
+
+
+def _status_in(message: str | None) -> int | None:
+    found = _STATUS.search(message or "")
+    return int(found[1]) if found else None
+
+
+FORMAT = Dialect(
+    quiet=frozenset({"item.started", "item.updated", "item.completed", "turn.started"}),
+    progress=frozenset({"item.started", "item.updated", "item.completed"}),
+    news=frozenset({"thread.started", "turn.started", "turn.completed", "turn.failed", "error"}),
+    marks=frozenset({"thread_id", "usage", "error", "message"}),
+    read=_read_facts,
+    fails_aloud=True,
+)
+
+# --- stderr ------------------------------------------------------------------------------------
+
+_BANNER = re.compile(r"OpenAI Codex v|session id: ")
+_SPEAKER = re.compile(r"(?:\[[^\]]{10,40}\] )?(?:user|codex|thinking|exec|tool)\b|User instructions:")
+_ERROR = re.compile(r"(?:\[[^\]]{10,40}\] )?(?:ERROR|error|stream error|⚠️?|■|🖐)[: ]")
+_STOPPED = "turn interrupted"
+_RETRY = re.compile(r".{0,40}(?:Reconnecting\.\.\. |stream error: .{0,2000}; retrying )\d+/\d+")
+
+
+class CodexTranscript:
+    """The stderr of `codex exec` without `--json`: a transcript of the session, with the CLI's error lines in it.
+
+    Before anybody has spoken, all lines are Codex's own. Later an error line could be quoted, so only the last
+    one counts, and only if the run failed. Retry notices have a form that nobody quotes at the start of a line.
+    """
+
+    reads_json = False
+
+    def __init__(self) -> None:
+        self._session_id: str | None = None
+        self._tokens: int | None = None
+        self._ends_interrupted = False
+        self._is_transcript = False
+        self._has_spoken = False
+        self._names_tokens = False
+        self._last_error: str | None = None
+
+    def add(self, line: str) -> list[str]:
+        """Return the line if it is certainly Codex's own."""
+        line = line[:CLIP]
+        self._read_header(line)
+        if not line:
+            return []
+        self._ends_interrupted = self._is_transcript and line == _STOPPED
+        if self._is_transcript and _SPEAKER.match(line):
+            self._has_spoken = True
+        if not self._has_spoken or _RETRY.match(line):
+            return [line]
+        if _ERROR.match(line):
+            self._last_error = line
+        return []
+
+    def flush(self, exit_code: int | None) -> list[str]:
+        """Return the last error line if the run failed."""
+        return [self._last_error] if self._last_error and exit_code else []
+
+    def transcript(self) -> Transcript:
+        """Return the session, the tokens and whether the last line reports an interruption."""
+        return Transcript(session_id=self._session_id, tokens=self._tokens, is_interrupted=self._ends_interrupted)
+
+    def _read_header(self, line: str) -> None:
+        if self._names_tokens:
+            digits = line.replace(",", "")
+            self._tokens = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else self._tokens
+        self._names_tokens = line == "tokens used"
+        if self._is_transcript and self._session_id is not None:
+            return
+        if _BANNER.match(line):
+            self._is_transcript = True
+            if line.startswith("session id: "):
+                self._session_id = line.removeprefix("session id: ").strip() or None
+
+
+PROVIDER = Provider(
+    name="codex",
+    rules=RULES,
+    events=EventRules(
+        readers={"item.completed": _read_item, "event_msg": _read_rollout},
+        errors=frozenset({"turn.failed", "stream_error", "thread.error"}),
+    ),
+    headers=HeaderRules(
+        names=r"x-codex-.+", words=frozenset({"x-codex"}), budgets=_header_budgets, decide=_decide_by_headers
+    ),
+    notices=NoticeRules(retry=r"Reconnecting\.\.\."),
+    clis=(AgentCli(name="codex", dialect=FORMAT, stderr=CodexTranscript),),
 )

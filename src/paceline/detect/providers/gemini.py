@@ -1,8 +1,25 @@
-"""Gemini CLI, the Gemini API, Vertex and Antigravity: their sentences and quota names. Rules only."""
+"""Google: Gemini CLI, the Gemini API, Vertex and Antigravity.
 
+Here: its sentences, the stream of Gemini CLI, its notices on stderr and its exit codes.
+"""
+
+from paceline.detect.notices import status_in_text
+from paceline.detect.parsing.json_objects import Event, member, number_at, sum_at, text_at
+from paceline.detect.provider import (
+    AgentCli,
+    Dialect,
+    EventReading,
+    EventRules,
+    NoticeRules,
+    Provider,
+    error_reading,
+)
+from paceline.detect.providers.anthropic import ASSUMED_FORMAT
 from paceline.detect.rules import Rule, Stage, rule
+from paceline.detect.run_facts import NO_FACTS, Ending, Facts
 
-FIVE_MINUTES = 300.0  # gemini-cli's own line between a burst and a spent quota
+FIVE_MINUTES = 300.0
+"""Gemini CLI itself separates a burst from a spent quota here."""
 
 RULES: tuple[Rule, ...] = (
     # Limit 0: the model is not in the plan. It never clears, whatever delay is named beside it.
@@ -14,7 +31,7 @@ RULES: tuple[Rule, ...] = (
         anywhere=True,
         stage=Stage.EXACT,
     ),
-    # The same words for a burst and for a spent window: the wait tells.
+    # The words are the same for a burst and for a spent window: the wait decides.
     rule(
         "google.exhausted",
         "quota",
@@ -33,5 +50,75 @@ RULES: tuple[Rule, ...] = (
         r"possible quota limitations in place",
         open_end=True,
         long_wait=FIVE_MINUTES,
+    ),
+)
+
+
+def _read_result(event: Event) -> EventReading | None:
+    """Read the end of a turn that failed."""
+    error = event.get("error")
+    return error_reading({"type": "result", "error": error}) if event.get("status") == "error" and error else None
+
+
+def _read_facts(event: Event) -> Facts:
+    kind = event.get("type")
+    session_id = text_at(event, "session_id")
+    if kind == "init":
+        return Facts(session_id=session_id)
+    is_document = kind is None and ("response" in event or "error" in event)
+    if kind != "result" and not is_document:
+        return NO_FACTS
+    error = event.get("error")
+    return Facts(
+        session_id=session_id,
+        turn_tokens=_tokens(event.get("stats")),
+        ending=Ending(
+            ok=not error and event.get("status", "success") == "success",
+            status=number_at(error, "code") or status_in_text(text_at(error, "message") or ""),
+        ),
+    )
+
+
+def _tokens(stats: object) -> int | None:
+    total = sum_at(stats, "input_tokens", "output_tokens")
+    models = member(stats, "models")
+    if total is not None or not isinstance(models, dict):
+        return total
+    counts = [number_at(model, "tokens", "total") for model in models.values()]
+    return sum(count for count in counts if count is not None)
+
+
+def _is_document(event: Event) -> bool:
+    """Return whether an object is the whole answer as `--output-format json` prints it."""
+    return "stats" in event or text_at(event, "error", "message") is not None
+
+
+def _exit_status(exit_code: int) -> int | None:
+    """Return the HTTP status that Gemini CLI exits with, modulo 256."""
+    status = exit_code + 256
+    return status if 400 <= status < 512 else None
+
+
+FORMAT = Dialect(
+    quiet=frozenset({"message", "tool_use", "tool_result"}),
+    progress=frozenset({"message", "tool_use"}),
+    news=frozenset({"init", "result", "error"}),
+    marks=frozenset({"timestamp", "session_id", "stats"}),
+    read=_read_facts,
+    is_document=_is_document,
+    streams_text=True,
+)
+
+PROVIDER = Provider(
+    name="gemini",
+    rules=RULES,
+    events=EventRules(readers={"result": _read_result}),
+    notices=NoticeRules(
+        first_line=r"\W{0,4}(?:Attempt \d+ failed|Error when talking to |\w{0,40}QuotaError: )",
+        last_line=r".{0,4000}?(?:Retrying (?:after|with|in)|Max attempts reached)",
+    ),
+    clis=(
+        AgentCli(name="gemini-cli", dialect=FORMAT, exit_status=_exit_status),
+        AgentCli(name="antigravity-cli", dialect=ASSUMED_FORMAT),
     ),
 )

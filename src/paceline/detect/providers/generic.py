@@ -1,9 +1,14 @@
-"""What any provider may say about limits, in the words that most of them share.
+"""What any provider may print about limits, in the words, headers and events that most of them share.
 
-Rules only; what belongs to one provider stands in its own file. `<4>` in a core: up to four more words
-of the same sentence may stand before it (see `rules.py`).
+Here: the shared rules, standard headers, and CLIs of which nothing special is known. Never here: what belongs to one
+provider. `<4>` in a core allows up to four more words of the same sentence before it (see `rules.py`).
 """
 
+import re
+
+from paceline.detect.notices import LastLine
+from paceline.detect.provider import AgentCli, EventRules, HeaderRules, NoticeRules, Provider, ZoneRule
+from paceline.detect.providers.anthropic import ASSUMED_FORMAT
 from paceline.detect.rules import Rule, Stage, rule
 
 # Not a statement that it happened: "when the limit is reached", "if you've hit your limit".
@@ -403,3 +408,32 @@ BODIES: tuple[Rule, ...] = (
 )
 
 RULES: tuple[Rule, ...] = OWN + PLATFORM + BILLING + QUOTA + OVERLOADED + RATE + CODES + BODIES
+
+CHINA_TIME = "Asia/Shanghai"
+KANA = re.compile(r"[\u3040-\u30ff]")
+"""Only in Japanese, which shares its other characters with Chinese."""
+
+UNKNOWN_CLI = AgentCli(name="", dialect=ASSUMED_FORMAT, stderr=LastLine)
+"""A command of which nothing is known. Its stderr may be anybody's, so only the last line of a failed run counts."""
+
+PROVIDER = Provider(
+    name="generic",
+    rules=RULES,
+    events=EventRules(errors=frozenset({"error"})),
+    headers=HeaderRules(
+        names=r"retry-after(?:-ms)?|x-retry-after|ratelimit(?:-policy|-limit|-remaining|-reset)?",
+        words=frozenset({"ratelimit"}),
+        buckets=r"ratelimit-(?P<what>remaining|reset)(?:-(?P<bucket>[\w-]{1,40}))?",
+    ),
+    notices=NoticeRules(retry=r"[Rr]etrying (?:in|after|with)\b"),
+    # Chinese services print China time and do not name the zone.
+    zones=(ZoneRule(zone=CHINA_TIME, pattern=re.compile(r"[\u4e00-\u9fff]{3}"), unless=KANA),),
+    clis=tuple(
+        AgentCli(name=name, dialect=ASSUMED_FORMAT) for name in ("amp", "crush", "droid", "grok-cli", "kimi-cli")
+    ),
+    model_limit=(
+        r"(?:this|selected|specific to this|that) model"
+        r"|limit (?:reached )?for (?!your|the|organization|\d)[\w./`-]{3,60}"
+        r"|rate limit reached for (?:model )?`?(?!organization|default|requests)\w"
+    ),
+)

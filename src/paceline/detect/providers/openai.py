@@ -1,16 +1,22 @@
-"""OpenAI and others that answer in its shape: what needs to be known of them to read it. Rules only."""
+"""OpenAI, and the providers that answer in its shape.
 
+Here: its sentences, its `x-ratelimit-*` headers and the errors of its event stream. Codex has a module of its own.
+"""
+
+from paceline.detect.provider import EventRules, HeaderRules, Provider
 from paceline.detect.rules import Rule, Stage, rule
 
 HOUR = 3600.0
+"""A shorter wait for a daily bucket means that it refills soon: a rate, not a spent window."""
 _GOOGLE_OR_ALIYUN = r"ai\.google|generativelanguage|googleapis|aliyun|dashscope|token-limit|resource_exhausted"
+# At these providers an insufficient quota is a rate limit or a window.
 _NOT_MONEY = ("gemini-cli", "gemini-api", "vertex", "antigravity-api", "antigravity-cli", "qwen-code")
 
 RULES: tuple[Rule, ...] = (
     rule(
         "openai.request-too-large", "none", r"request too large for (?:model )?\S{1,60} in organization", anywhere=True
     ),
-    # Its daily buckets refill all the time: "per day" with a wait of minutes is a rate.
+    # Daily buckets refill all the time: "per day" with a wait of minutes is a rate.
     rule(
         "openai.daily-bucket",
         "quota",
@@ -26,5 +32,16 @@ RULES: tuple[Rule, ...] = (
         r"<8>(?:exceeded your current quota|quota exceeded)[,.]? (?:please )?check your plan",
         unless=_GOOGLE_OR_ALIYUN,
         not_for=_NOT_MONEY,
+    ),
+)
+
+PROVIDER = Provider(
+    name="openai",
+    rules=RULES,
+    events=EventRules(errors=frozenset({"response.failed", "response.incomplete"})),
+    headers=HeaderRules(
+        names=r"(?:llm_provider-)?x-ratelimit-.+",
+        words=frozenset({"ratelimit"}),
+        buckets=r"x-ratelimit-(?P<what>remaining|reset)(?:-(?P<bucket>[\w-]{1,40}))?",
     ),
 )

@@ -1,8 +1,8 @@
-"""OpenClaw, Copilot, Cursor: the sentences that only they use. Rules only."""
+"""OpenClaw: its caps on parallel children and groups."""
 
+from paceline.detect.provider import AgentCli, Provider
+from paceline.detect.providers.anthropic import ASSUMED_FORMAT
 from paceline.detect.rules import Rule, Stage, rule
-
-FIVE_MINUTES = 300.0
 
 RULES: tuple[Rule, ...] = (
     # `max active children for this session (5/5)`, `maxChildrenPerGroup (3/3)`, `limit reached (20/20)`
@@ -15,17 +15,6 @@ RULES: tuple[Rule, ...] = (
         cause="concurrency",
         unless=r"actual/limit|used\)",
     ),
-    rule(
-        "copilot.restricted",
-        "quota",
-        r"rate limit that restricts the number of",
-        anywhere=True,
-        short_wait=FIVE_MINUTES,
-    ),
-    rule("cursor.slow-pool", "rate", r"using the slow pool", anywhere=True),
-    rule(
-        "cursor.connect",
-        "overloaded",
-        r"connect ?error:? \[?(?:resource_exhausted|unavailable)|\[(?:resource_exhausted|unavailable)\] error",
-    ),
 )
+
+PROVIDER = Provider(name="openclaw", rules=RULES, clis=(AgentCli(name="openclaw", dialect=ASSUMED_FORMAT),))

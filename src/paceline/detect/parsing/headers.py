@@ -1,0 +1,97 @@
+"""HTTP headers as text, and the forms that providers share: waits, moments and buckets.
+
+Here: `Retry-After`, `RateLimit` and what is left in a bucket until when. Never here: whose headers these are; each
+provider names its own.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from paceline.detect.parsing.reset_times import (
+    Reset,
+    epoch_seconds,
+    finite,
+    parse_duration,
+    parse_instant,
+    parse_retry_after,
+)
+from paceline.detect.parsing.text import decoded
+
+Headers = dict[str, str]
+Bucket = tuple[float | None, float | None]
+"""(remaining, reset as absolute time). None means unknown."""
+
+MAX_HEADERS = 400
+"""No real answer has more; the bound keeps the work on hostile input small."""
+_PROXY_PREFIXES = ("llm_provider-", "x-upstream-", "upstream-")
+_RATELIMIT_ITEM = re.compile(r'"?(?P<name>[\w\- ]{0,60})"?(?P<parameters>(?:\s?;\s?\w{1,12}=[^;,]{1,40}){1,8})')
+
+
+def header_names(headers: object) -> Headers:
+    """Return headers of any shape as text, with names in lower case and proxies' prefixes removed."""
+    items = headers.items() if isinstance(headers, Mapping) else headers if isinstance(headers, list | tuple) else ()
+    found: Headers = {}
+    for item in list(items)[:MAX_HEADERS]:
+        if not isinstance(item, list | tuple) or len(item) != 2 or item[1] is None:
+            continue
+        name, value = decoded(item[0]).strip().lower(), item[1]
+        for prefix in _PROXY_PREFIXES:
+            name = name.removeprefix(prefix)
+        found[name] = ", ".join(map(decoded, value)) if isinstance(value, list | tuple) else decoded(value).strip()
+    return found
+
+
+def retry_after(headers: Headers, seen_at: float) -> Reset | None:
+    """Return the wait that `retry-after` and its variants ask for."""
+    if (milliseconds := finite(headers.get("retry-after-ms"))) is not None:
+        return Reset(after=milliseconds / 1000, confidence=0.95, source="header", rule="header.retry-after-ms")
+    for name in ("retry-after", "x-retry-after"):
+        if name in headers and (reset := parse_retry_after(headers[name], seen_at=seen_at, rule=f"header.{name}")):
+            return reset
+    return None
+
+
+def parse_moment(value: str | None, seen_at: float) -> float | None:
+    """Return a reset header as absolute time: RFC 3339, epoch, Go duration or bare seconds."""
+    if value is None:
+        return None
+    number = finite(value)
+    if number is not None and (epoch := epoch_seconds(number)) is not None:
+        return epoch
+    if (after := parse_duration(value)) is not None:
+        return seen_at + after
+    return parse_instant(value, seen_at=seen_at, tz="UTC")
+
+
+def read_buckets(headers: Headers, patterns: Iterable[re.Pattern[str]], seen_at: float) -> dict[str, Bucket]:
+    """Return all buckets by name. A negative remaining is no number to `finite`, so it means unknown."""
+    buckets: dict[str, Bucket] = {}
+    forms = tuple(patterns)
+    for name, value in headers.items():
+        match = next((found for form in forms if (found := form.fullmatch(name))), None)
+        if match is None:
+            continue
+        bucket = match["bucket"] or ""
+        remaining, reset = buckets.get(bucket, (None, None))
+        if match["what"] == "remaining":
+            remaining = finite(value)
+        else:
+            reset = parse_moment(value, seen_at)
+        buckets[bucket] = (remaining, reset)
+    for bucket, left, reset_at in _ratelimit_items(headers, seen_at):
+        buckets.setdefault(bucket, (left, reset_at))
+    return buckets
+
+
+def _ratelimit_items(headers: Headers, seen_at: float) -> list[tuple[str, float | None, float | None]]:
+    """Read `RateLimit: "default";r=0;t=48` of the IETF draft, or `limit=10, remaining=0, reset=48` of older ones."""
+    older = dict(re.findall(r"(limit|remaining|reset)=(\d{1,12})", headers.get("ratelimit", "")[:600]))
+    if "reset" in older:
+        return [("default", finite(older.get("remaining")), parse_moment(older["reset"], seen_at))]
+    items = []
+    for match in list(_RATELIMIT_ITEM.finditer(headers.get("ratelimit", "")[:600]))[:8]:
+        parts = dict(re.findall(r"(\w{1,12})=([^;,\s]{1,40})", match["parameters"]))
+        after = finite(parts.get("t"))
+        name = match["name"].strip() or "default"
+        items.append((name, finite(parts.get("r")), None if after is None else seen_at + after))
+    return items

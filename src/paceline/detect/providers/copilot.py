@@ -1,0 +1,108 @@
+"""GitHub Copilot CLI: its sentence, its event stream and its hint how to resume a conversation."""
+
+from paceline.detect.kinds import KIND_OF_ERROR_NAME, kind_of_status
+from paceline.detect.parsing.json_objects import Event, member, number_at, sum_at, text_at
+from paceline.detect.parsing.reset_times import finite
+from paceline.detect.provider import AgentCli, Dialect, EventReading, EventRules, NoticeRules, Provider
+from paceline.detect.rules import Rule, rule
+from paceline.detect.run_facts import AuthMode, Ending, Facts
+
+FIVE_MINUTES = 300.0
+"""The sentence is the same for a burst and for a spent week: a wait below this is a burst."""
+
+RULES: tuple[Rule, ...] = (
+    rule(
+        "copilot.restricted",
+        "quota",
+        r"rate limit that restricts the number of",
+        anywhere=True,
+        short_wait=FIVE_MINUTES,
+    ),
+)
+
+
+def _read_failed_call(event: Event) -> EventReading | None:
+    """Read `assistant.turn_retry` and `model.call_failure`."""
+    data = event.get("data")
+    if not isinstance(data, dict):
+        return None
+    kind = KIND_OF_ERROR_NAME.get(str(data.get("reason"))) or kind_of_status(finite(data.get("statusCode")))
+    return EventReading(kind=kind, rule=f"event.{event['type']}") if kind else None
+
+
+def _read_facts(event: Event) -> Facts:
+    kind = event.get("type")
+    if kind == "result":
+        ok = event.get("exitCode") == 0
+        return Facts(session_id=text_at(event, "sessionId"), ending=Ending(ok=ok))
+    if kind == "abort":
+        return Facts(ending=Ending(ok=False, interrupted=True))
+    if kind in ("session.error", "model.call_failure"):
+        return Facts(status=number_at(event, "data", "statusCode"), auth_mode=_auth_mode(event))
+    if kind == "model.call_final_result":
+        return Facts(auth_mode=_auth_mode(event))
+    if kind == "session.start":
+        return Facts(session_id=text_at(event, "data", "sessionId"))
+    if kind == "assistant.usage":
+        return Facts(turn_tokens=sum_at(event.get("data"), "inputTokens", "outputTokens"))
+    return Facts(is_retry=kind == "assistant.turn_retry")
+
+
+def _auth_mode(event: Event) -> AuthMode | None:
+    """Return who pays: an own key (BYOK) is billed per token, without one it is the Copilot plan."""
+    own_key = member(event, "data", "isByok")
+    if own_key is None:
+        return None
+    return "api_key" if own_key else "subscription"
+
+
+FORMAT = Dialect(
+    quiet=frozenset(
+        {
+            "assistant.idle",
+            "assistant.message",
+            "assistant.message_delta",
+            "assistant.message_start",
+            "assistant.reasoning",
+            "assistant.reasoning_delta",
+            "assistant.streaming_delta",
+            "assistant.turn_end",
+            "assistant.turn_start",
+            "model.call_finished",
+            "model.call_start",
+            "session.skills_loaded",
+            "session.tools_updated",
+            "tool.execution_complete",
+            "tool.execution_partial_result",
+            "tool.execution_start",
+            "user.message",
+        }
+    ),
+    progress=frozenset({"assistant.message", "assistant.message_delta", "tool.execution_start"}),
+    news=frozenset(
+        {
+            "abort",
+            "assistant.turn_retry",
+            "assistant.usage",
+            "model.call_failure",
+            "model.call_final_result",
+            "result",
+            "session.error",
+            "session.mcp_servers_loaded",
+            "session.start",
+        }
+    ),
+    marks=frozenset({"data", "sessionId"}),
+    read=_read_facts,
+)
+
+PROVIDER = Provider(
+    name="copilot",
+    rules=RULES,
+    events=EventRules(
+        readers={"assistant.turn_retry": _read_failed_call, "model.call_failure": _read_failed_call},
+        errors=frozenset({"session.error"}),
+    ),
+    notices=NoticeRules(resume=r"Resume {1,12}copilot --resume=([\w-]{8,64})$"),
+    clis=(AgentCli(name="copilot-cli", dialect=FORMAT),),
+)

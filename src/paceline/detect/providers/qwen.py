@@ -1,0 +1,45 @@
+"""Qwen Code, which prints a copy of Claude Code's stream format.
+
+Here: what the copy adds, and its silent waits. The sentences of its API are in `generic.py`.
+"""
+
+from paceline.detect.parsing.json_objects import Event, text_at
+from paceline.detect.parsing.reset_times import Reset, finite
+from paceline.detect.provider import AgentCli, EventReading, EventRules, Provider
+from paceline.detect.providers import anthropic
+
+
+def _read_retry(event: Event) -> EventReading | None:
+    """Read `system/retry` of 0.24: it has the delay of throttling and overload alike; stderr states which it is."""
+    data = event.get("data")
+    if not anthropic.is_retry(event) or not isinstance(data, dict):
+        return None
+    delay = finite(data.get("delayMs"))
+    if delay is None or finite(data.get("attempt")) is None:
+        return None
+    reset = Reset(after=delay / 1000, confidence=0.4, source="backoff", rule="field.delayMs", own=True)
+    return EventReading(kind="rate", reset=reset, rule="event.retry")
+
+
+def _read_result(event: Event) -> EventReading | None:
+    """Read a result with `is_error: false` whose text is an error nevertheless."""
+    if event.get("is_error") or event.get("status") == "error":
+        return None
+    return anthropic.read_result_error(event) if anthropic.begins_as_error(text_at(event, "result") or "") else None
+
+
+PROVIDER = Provider(
+    name="qwen",
+    events=EventRules(readers={"system": _read_retry, "result": _read_result}),
+    clis=(
+        AgentCli(
+            name="qwen-code",
+            dialect=anthropic.FORMAT,
+            # Before 0.24 it announces no retry. Stopped in its own backoff it reports that it was cancelled; in a wait
+            # that the server asked for it cannot.
+            silent_wait="rate_limit",
+            silent_wait_when_cancelled="overloaded",
+            cancelled_line="Operation cancelled.",
+        ),
+    ),
+)

@@ -1,0 +1,86 @@
+"""What the events of one agent run state beside limits: conversation, tokens, payer, retries and how a turn ended.
+
+Here: values, and the small part of an event that is decoded for every line. Never here: bytes, text, or how one
+CLI writes any of this.
+"""
+
+from typing import Literal
+
+import msgspec
+
+AuthMode = Literal["subscription", "api_key", "overage"]
+Trouble = Literal["rate_limit", "quota_window", "overloaded", "billing", "auth"]
+
+
+class MessageUsage(msgspec.Struct, gc=False):
+    """Tokens of one model message. Cache reads are left out because they count towards no limit."""
+
+    input_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def total(self) -> int:
+        """All tokens that the message used."""
+        return self.input_tokens + self.cache_creation_input_tokens + self.output_tokens
+
+
+class MessageHead(msgspec.Struct, gc=False):
+    """The small part of a model message."""
+
+    id: str = ""
+    model: str = ""
+    usage: MessageUsage | None = None
+
+
+class ItemHead(msgspec.Struct, gc=False):
+    """The small part of an item: a piece of the agent's work, or an error."""
+
+    type: str = ""
+
+
+class Head(msgspec.Struct, gc=False):
+    """The few members that separate an event with news from one without. The decoder skips all others unread."""
+
+    type: str = ""
+    role: str = ""
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    item: ItemHead | None = None
+    message: MessageHead | None = None
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a turn ended, according to the CLI itself."""
+
+    ok: bool
+    interrupted: bool = False
+    status: int | None = None
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one event states beside limits; None where it states nothing."""
+
+    session_id: str | None = None
+    auth_mode: AuthMode | None = None
+    turn_tokens: int | None = None
+    """Tokens of the turn that ended."""
+    run_tokens: int | None = None
+    """Tokens of the whole run so far. Better than the sum of its turns, which leaves sub-agents out."""
+    status: int | None = None
+    is_retry: bool = False
+    ending: Ending | None = None
+
+
+NO_FACTS = Facts()
+
+
+class Transcript(msgspec.Struct, frozen=True, kw_only=True):
+    """What a text channel states about the run as a whole."""
+
+    session_id: str | None = None
+    tokens: int | None = None
+    is_interrupted: bool = False
+    """Whether its last line reports that somebody stopped the run."""
+
+
+NO_TRANSCRIPT = Transcript()
