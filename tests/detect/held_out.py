@@ -17,6 +17,7 @@ from paceline.detect import explain
 from paceline.detect.provider_set import ProviderSet
 from paceline.detect.providers import (
     KNOWN,
+    PROVIDERS,
     anthropic,
     codex,
     copilot,
@@ -62,7 +63,11 @@ FAMILIES: dict[str, tuple[tuple[Rule, ...], frozenset[str]]] = {
 @cache
 def known_without(names: frozenset[str]) -> ProviderSet:
     """Return the known providers without the rules of these names."""
-    return KNOWN.without_rules(names)
+    kept = (
+        msgspec.structs.replace(provider, rules=tuple(rule for rule in provider.rules if rule.name not in names))
+        for provider in PROVIDERS
+    )
+    return ProviderSet(kept, unknown_cli=generic.UNKNOWN_CLI)
 
 
 class FamilyReport(msgspec.Struct, frozen=True):

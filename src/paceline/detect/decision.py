@@ -74,7 +74,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """A limit with everything that was found out about it."""
 
     kind: Kind
@@ -99,7 +99,7 @@ def decide(evidence: Evidence) -> Reading:
         kind = _by_size(text, match.rule, evidence)
     reset = None if kind == "billing" else _reset(text, kind, evidence)
     sentence = match.sentence if match else text[:400]
-    finding = Finding(
+    diagnosis = Diagnosis(
         kind=kind,
         reset=reset,
         window=(match.rule.window if match else None) or headers.window or _window(text),
@@ -111,7 +111,7 @@ def decide(evidence: Evidence) -> Reading:
         text=sentence,
     )
     rules = (*filter(None, (evidence.rule,)), *fired, *((reset.rule,) if reset else ()))
-    signals = signals_of(finding, evidence.scene.seen_at)
+    signals = make_signals(diagnosis, evidence.scene.seen_at)
     return Reading(signals=[*signals, *headers.budgets], rules=tuple(dict.fromkeys(rules)))
 
 
@@ -211,25 +211,25 @@ def _cause(text: str) -> Cause | None:
     return next((cause for cause, words in _CAUSES if words.search(text)), None)
 
 
-def signals_of(finding: Finding, seen_at: float) -> list[Signal]:
-    """Return a finding as signals. `none` gives no signal."""
-    reset, reach, source = finding.reset, finding.reach, finding.source
+def make_signals(diagnosis: Diagnosis, seen_at: float) -> list[Signal]:
+    """Return a diagnosis as signals. `none` gives no signal."""
+    reset, reach, source = diagnosis.reset, diagnosis.reach, diagnosis.source
     confidence = reset.confidence if reset else {"field": 0.9, "header": 0.9}.get(source, 0.8)
     origin = reset.source if reset else source
     delay = reset.delay(seen_at) if reset else None
-    detail = " ".join(finding.text.split())[:300] or None
-    match finding.kind:
+    detail = " ".join(diagnosis.text.split())[:300] or None
+    match diagnosis.kind:
         case "quota":
             at, reach = reset.time(seen_at) if reset else None, reach or "account"
-            window = finding.window
+            window = diagnosis.window
             return [QuotaClosed(resets_at=at, window=window, reach=reach, confidence=confidence, source=origin)]
         case "rate":
-            cause = finding.cause
+            cause = diagnosis.cause
             return [RateLimited(retry_after=delay, cause=cause, reach=reach, confidence=confidence, source=origin)]
         case "overloaded":
             return [Overloaded(retry_after=delay, reach=reach or "provider", confidence=confidence, source=origin)]
         case "platform":
-            in_use, limit = _numbers(finding.text)
+            in_use, limit = _numbers(diagnosis.text)
             return [
                 PlatformLimit(limit=limit, in_use=in_use, retry_after=delay, reach=reach, confidence=0.9, source=source)
             ]

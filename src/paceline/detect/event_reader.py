@@ -39,7 +39,7 @@ def is_event(document: Event, providers: ProviderSet) -> bool:
     return providers.has_reader(kind) or kind in providers.error_events or bool(_PROSE_TYPES.fullmatch(kind))
 
 
-def find_error(event: Event, providers: ProviderSet) -> EventReading | None:
+def read_error_event(event: Event, providers: ProviderSet) -> EventReading | None:
     """Return what an event states about capacity; None for everything that is not the CLI's own error."""
     kind = event.get("type")
     if not isinstance(kind, str):

@@ -7,8 +7,8 @@ limit that means (`decision.py`), and a provider's words, which are in `provider
 import re
 
 from paceline.core.signals import Budget, QuotaClosed, Reach, Signal
-from paceline.detect.decision import Evidence, Finding, Scene, decide, signals_of
-from paceline.detect.event_reader import find_error, is_cut_prose, is_event
+from paceline.detect.decision import Diagnosis, Evidence, Scene, decide, make_signals
+from paceline.detect.event_reader import is_cut_prose, is_event, read_error_event
 from paceline.detect.header_reader import headers_among, read_headers
 from paceline.detect.observation import NOTHING, Observation, Reading
 from paceline.detect.parsing.body_fields import field_status
@@ -103,7 +103,7 @@ def _evidence_in_text(scene: Scene, plain: str, headers: Headers, status: int | 
 
 
 def _read_event(scene: Scene, event: Event, *, status: int | None = None) -> Reading:
-    found = find_error(event, scene.providers)
+    found = read_error_event(event, scene.providers)
     if found is None:
         return NOTHING
     if found.kind is None and not (found.budgets and not found.text):
@@ -111,10 +111,10 @@ def _read_event(scene: Scene, event: Event, *, status: int | None = None) -> Rea
     signals: list[Signal] = list(found.budgets)
     if found.kind is not None:
         reach: Reach | None = "model" if found.is_for_model else None
-        finding = Finding(
+        diagnosis = Diagnosis(
             kind=found.kind, reset=found.reset, reach=reach, window=found.window, source="field", text=found.text
         )
-        signals[:0] = signals_of(finding, scene.seen_at)
+        signals[:0] = make_signals(diagnosis, scene.seen_at)
     rules = tuple(filter(None, (found.rule, found.reset.rule if found.reset else "")))
     return Reading(signals=signals, rules=rules)
 

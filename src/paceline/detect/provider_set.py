@@ -8,8 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
 
-import msgspec
-
 from paceline.detect.notices import ErrorNotices
 from paceline.detect.parsing.json_objects import Event
 from paceline.detect.prefilter import shortest
@@ -32,15 +30,6 @@ class ProviderSet:
                 self._event_readers[kind].append(reader)
         self._clis = {cli.name: cli for provider in self.providers for cli in provider.clis}
         self._unknown_cli = unknown_cli
-
-    def without_rules(self, names: Iterable[str]) -> "ProviderSet":
-        """Return the set without the rules of these names, to measure what they are worth."""
-        left_out = frozenset(names)
-        kept = (
-            msgspec.structs.replace(provider, rules=tuple(rule for rule in provider.rules if rule.name not in left_out))
-            for provider in self.providers
-        )
-        return ProviderSet(kept, unknown_cli=self._unknown_cli)
 
     # --- texts ---------------------------------------------------------------------------------
 
