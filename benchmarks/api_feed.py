@@ -38,7 +38,7 @@ from paceline.core import GovernorSettings
 from paceline.engine.engine import Engine
 from paceline.engine.settings import EngineSettings
 from paceline.executors import Launch
-from paceline.metrics import PASS_BOUNDS, Histogram, Measures
+from paceline.metrics import PASS_BOUNDS, Histogram, MetricsRegistry
 from paceline.simulation.executor import Run
 from paceline.store import Campaign, UnitSpec
 from paceline.testing import ScriptedExecutor
@@ -53,18 +53,18 @@ MOST_EXTRA = 0.05
 class Passes(Histogram):
     """Remembers each pass that settled and launched all sessions: how long it took, and how long it was busy."""
 
-    __slots__ = ("_measures", "busy", "seconds")
+    __slots__ = ("_metrics", "busy", "seconds")
 
-    def __init__(self, measures: Measures) -> None:
+    def __init__(self, metrics: MetricsRegistry) -> None:
         super().__init__(PASS_BOUNDS)
-        self._measures = measures
+        self._metrics = metrics
         self.seconds: list[float] = []
         self.busy: list[float] = []
 
     def time(self, call: Callable[[], object]) -> None:
-        granted, began, busy = self._measures.grants, time.perf_counter(), time.thread_time()
+        granted, began, busy = self._metrics.grants, time.perf_counter(), time.thread_time()
         super().time(call)
-        if self._measures.grants - granted > 0.95 * SESSIONS:
+        if self._metrics.grants - granted > 0.95 * SESSIONS:
             self.busy.append(time.thread_time() - busy)
             self.seconds.append(time.perf_counter() - began)
 
@@ -98,7 +98,7 @@ async def measure(folder: Path, rounds: int, seconds: float) -> dict[int, list[R
             environ=variables,
             owner="bench",
         )
-        engine.measures.pass_seconds = passes = Passes(engine.measures)
+        engine.metrics.pass_seconds = passes = Passes(engine.metrics)
         engine.start()
         site = Site(
             engine,

@@ -9,7 +9,7 @@ import uvloop
 from paceline import Limiter
 from paceline.clock import SystemClock
 from paceline.gateway import Gateway, front_door
-from paceline.metrics import Measures
+from paceline.metrics import MetricsRegistry
 from paceline.settings import AccountSettings
 
 
@@ -26,7 +26,7 @@ async def serve(base_url: str, token: str) -> None:
         environ={"KEY": "sk-benchmark"},
         token=token,
         clock=clock,
-        measures=Measures(),
+        metrics=MetricsRegistry(),
     )
     config = uvicorn.Config(
         nothing, http=front_door(gateway), loop="none", lifespan="off", log_level="error", port=0, backlog=2048

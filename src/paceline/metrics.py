@@ -50,7 +50,7 @@ class Histogram:
         return sum(self.counts)
 
 
-class Tally:
+class LabelledCounter:
     """A count for each combination of labels. The first is a name from outside; the others come from fixed sets."""
 
     __slots__ = ("_names", "labels", "values")
@@ -73,13 +73,13 @@ class Tally:
         self.values[labels] = self.values.get(labels, 0) + by
 
 
-class Measures:
+class MetricsRegistry:
     """All that is counted in one process, from its start on. One for the engine, the API and the gateway.
 
-    measures.granted(waited)
-    measures.gateway_ttfb_seconds.observe(seconds)
-    measures.gateway_retries.add(scope, "rate_limited")
-    measures.tokens.add(scope, "output", by=812)
+    metrics.granted(waited)
+    metrics.gateway_ttfb_seconds.observe(seconds)
+    metrics.gateway_retries.add(scope, "rate_limited")
+    metrics.tokens.add(scope, "output", by=812)
     """
 
     def __init__(self) -> None:
@@ -87,10 +87,10 @@ class Measures:
         self.wait_seconds = Histogram(WAIT_BOUNDS)
         self.pass_seconds = Histogram(PASS_BOUNDS)
         self.unit_seconds = Histogram(UNIT_BOUNDS)
-        self.rate_limited = Tally("scope")
-        self.platform_limits = Tally("scope")
-        self.limit_changes = Tally("scope", "direction")
-        self.tokens = Tally("scope", "direction")
+        self.rate_limited = LabelledCounter("scope")
+        self.platform_limits = LabelledCounter("scope")
+        self.limit_changes = LabelledCounter("scope", "direction")
+        self.tokens = LabelledCounter("scope", "direction")
         """`input` and `output`, or `total` where they are not told apart."""
         self.gateway_request_seconds = Histogram(REQUEST_BOUNDS)
         """From the request's first byte in to the response's last byte out."""
@@ -100,7 +100,7 @@ class Measures:
         """From the request sent upstream to the first byte of the answer."""
         self.gateway_overhead_seconds = Histogram(OVERHEAD_BOUNDS)
         """What the gateway itself took: neither waiting for a slot nor for the upstream or the client."""
-        self.gateway_retries = Tally("scope", "cause")
+        self.gateway_retries = LabelledCounter("scope", "cause")
 
     def granted(self, waited: float) -> None:
         """A session, an HTTP slot or a gateway request got its slot after so many seconds in line."""

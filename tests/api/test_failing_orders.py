@@ -48,9 +48,9 @@ async def seen(daemon: Daemon) -> tuple[object, ...]:
 
 
 async def one_pass(daemon: Daemon) -> None:
-    passes = daemon.engine.measures.pass_seconds.count
+    passes = daemon.engine.metrics.pass_seconds.count
     daemon.engine.wake()
-    await daemon.until(lambda: daemon.engine.measures.pass_seconds.count > passes)
+    await daemon.until(lambda: daemon.engine.metrics.pass_seconds.count > passes)
 
 
 @pytest.mark.parametrize(("method", "path", "body"), ORDERS)

@@ -161,7 +161,7 @@ async def test_grants_waits_tries_and_passes_are_counted_and_timed() -> None:
         house.add_claude("night", 6)
         await house.run(HOUR)
         slot = await house.engine.limiter.acquire("umans")
-        house.engine.measures.granted(slot.waited)  # as the gateway does
+        house.engine.metrics.granted(slot.waited)  # as the gateway does
 
         seen = scrape(metrics_of(house))
 
@@ -191,10 +191,10 @@ async def test_a_try_that_began_before_the_metrics_is_timed_from_its_start() -> 
 
 def test_what_the_gateway_measures_is_shown() -> None:
     house = House()
-    measures = house.engine.measures
-    measures.gateway_retries.add(OPUS, "rate_limited")
-    measures.tokens.add(OPUS, "output", by=812)
-    measures.gateway_ttfb_seconds.observe(0.3)
+    metrics = house.engine.metrics
+    metrics.gateway_retries.add(OPUS, "rate_limited")
+    metrics.tokens.add(OPUS, "output", by=812)
+    metrics.gateway_ttfb_seconds.observe(0.3)
 
     seen = scrape(Metrics(house.engine))
 

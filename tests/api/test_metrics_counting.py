@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.core.signals import Overloaded, RateLimited
-from paceline.metrics import MOST_NAMES, OTHER, Histogram, Measures, Tally
+from paceline.metrics import MOST_NAMES, OTHER, Histogram, LabelledCounter, MetricsRegistry
 
 
 def test_an_observation_falls_in_the_first_bucket_that_holds_it() -> None:
@@ -18,7 +18,7 @@ def test_an_observation_falls_in_the_first_bucket_that_holds_it() -> None:
 
 
 def test_names_beyond_the_most_are_counted_together() -> None:
-    tally = Tally("scope", "direction")
+    tally = LabelledCounter("scope", "direction")
 
     for number in range(MOST_NAMES + 7):
         tally.add(f"provider-{number}", "down")
@@ -31,7 +31,7 @@ def test_names_beyond_the_most_are_counted_together() -> None:
 
 
 def test_a_name_that_has_its_own_count_keeps_it_when_there_is_no_place_left() -> None:
-    tally = Tally("scope", "cause")
+    tally = LabelledCounter("scope", "cause")
     for number in range(MOST_NAMES):
         tally.add(f"provider-{number}", "rate_limited")
 
@@ -41,12 +41,12 @@ def test_a_name_that_has_its_own_count_keeps_it_when_there_is_no_place_left() ->
 
 
 def test_a_grant_is_counted_with_its_wait() -> None:
-    measures = Measures()
+    metrics = MetricsRegistry()
 
-    measures.granted(0.0)
-    measures.granted(2.0)
+    metrics.granted(0.0)
+    metrics.granted(2.0)
 
-    assert (measures.grants, measures.wait_seconds.count, measures.wait_seconds.total) == (2, 2, 2.0)
+    assert (metrics.grants, metrics.wait_seconds.count, metrics.wait_seconds.total) == (2, 2, 2.0)
 
 
 def test_a_call_is_timed_also_when_it_fails() -> None:
@@ -59,11 +59,11 @@ def test_a_call_is_timed_also_when_it_fails() -> None:
 
 
 def test_every_refusal_for_going_too_fast_is_counted_where_it_reaches() -> None:
-    measures = Measures()
+    metrics = MetricsRegistry()
 
-    measures.reported("anthropic/max-1/claude-opus-4-6", RateLimited())
-    measures.reported("anthropic/max-1/opus-4-6", RateLimited(reach="account"))
-    measures.reported("anthropic/max-1/opus-4-6", RateLimited())
-    measures.reported("anthropic/max-1/opus-4-6", Overloaded())
+    metrics.reported("anthropic/max-1/claude-opus-4-6", RateLimited())
+    metrics.reported("anthropic/max-1/opus-4-6", RateLimited(reach="account"))
+    metrics.reported("anthropic/max-1/opus-4-6", RateLimited())
+    metrics.reported("anthropic/max-1/opus-4-6", Overloaded())
 
-    assert measures.rate_limited.values == {("anthropic/max-1/opus-4-6",): 2, ("anthropic/max-1",): 1}
+    assert metrics.rate_limited.values == {("anthropic/max-1/opus-4-6",): 2, ("anthropic/max-1",): 1}

@@ -12,7 +12,7 @@ import uvicorn
 from paceline import Limiter
 from paceline.clock import Clock, SystemClock
 from paceline.gateway import Gateway, Timeouts, front_door
-from paceline.metrics import Measures
+from paceline.metrics import MetricsRegistry
 from paceline.settings import AccountSettings
 
 TOKEN = "paceline-token-1"
@@ -58,7 +58,7 @@ class GatewayHouse:
         self.accounts = accounts
         self.clock = clock or SystemClock()
         self.limiter = limiter or Limiter(clock=self.clock)
-        self.measures = Measures()
+        self.metrics = MetricsRegistry()
         self._timeouts = timeouts
         self._environ = ENVIRON if environ is None else environ
         self._hosts = hosts
@@ -71,7 +71,7 @@ class GatewayHouse:
             environ=self._environ,
             token=TOKEN,
             clock=self.clock,
-            measures=self.measures,
+            metrics=self.metrics,
             hosts=self._hosts,
             timeouts=self._timeouts,
         )

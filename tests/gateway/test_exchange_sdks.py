@@ -113,8 +113,8 @@ async def test_an_sdk_works_through_the_gateway_with_the_token_as_its_key(way: s
         assert answer == ANSWER
         assert [(record.key, record.ending) for record in provider.requests] == [(KEY, "served")]
         assert house.in_flight == 0
-        assert sum(house.measures.tokens.values.values()) > 0
-        assert {labels[0] for labels in house.measures.tokens.values} == {scope}
+        assert sum(house.metrics.tokens.values.values()) > 0
+        assert {labels[0] for labels in house.metrics.tokens.values} == {scope}
 
 
 @pytest.mark.parametrize("way", ASKING)

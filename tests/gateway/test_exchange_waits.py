@@ -57,7 +57,7 @@ async def test_a_request_waits_until_a_slot_is_free_and_is_told_how_long_it_did(
         got = await client.read_message()
 
     assert (got.status, got.header(b"x-paceline-waited-ms")) == (200, b"2500")
-    assert (house.measures.grants, house.measures.gateway_wait_seconds.total) == (1, 2.5)
+    assert (house.metrics.grants, house.metrics.gateway_wait_seconds.total) == (1, 2.5)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ async def test_what_the_upstream_refuses_is_sent_again_after_the_pause_and_nobod
 
     assert (got.status, got.is_whole, len(provider.requests)) == (200, True, 3)
     assert int(got.header(b"x-paceline-waited-ms") or 0) >= 10_000
-    assert sum(house.measures.gateway_retries.values.values()) == 2
+    assert sum(house.metrics.gateway_retries.values.values()) == 2
 
 
 async def test_retry_after_is_obeyed() -> None:

@@ -51,7 +51,7 @@ async def tokens_of(answer: bytes) -> int:
         got = await client.read_message()
         await until(lambda: house.in_flight == 0)
         assert got.is_whole
-        return house.measures.tokens.values.get((SCOPE, "total"), 0)
+        return house.metrics.tokens.values.get((SCOPE, "total"), 0)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from paceline.core import ScopeStatus
 from paceline.core.values.scopes import canonical_model
 from paceline.engine.engine import Engine
 from paceline.events import TRY_ENDS, TRY_STARTS
-from paceline.metrics import MOST_NAMES, OTHER, Histogram, Measures, Tally
+from paceline.metrics import MOST_NAMES, OTHER, Histogram, LabelledCounter, MetricsRegistry
 from paceline.store import Campaign, StoredEvent
 from paceline.views.timeline import new_limit
 
@@ -45,7 +45,7 @@ class Metrics:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._measures = engine.measures
+        self._metrics = engine.metrics
         self._scopes, self._windows, self._campaigns, self._parking = Shown(), Shown(), Shown(), Shown()
         self._started = {unit.id: unit.started_at or 0.0 for unit in engine.store.running_units()}
 
@@ -58,13 +58,13 @@ class Metrics:
             elif event.name in TRY_ENDS:
                 started_at = self._started.pop(event.unit or "", None)
                 if started_at is not None:
-                    self._measures.unit_seconds.observe(max(0.0, event.at - started_at))
+                    self._metrics.unit_seconds.observe(max(0.0, event.at - started_at))
             elif event.scope is not None and (limits := new_limit(event)) is not None:
-                _count_limits(self._measures, event.name, event.scope, *limits)
+                _count_limits(self._metrics, event.name, event.scope, *limits)
 
     def read(self) -> list[Metric]:
         """Everything, of one moment."""
-        return [*self._of_scopes(), *self._of_units(), *_counted(self._measures)]
+        return [*self._of_scopes(), *self._of_units(), *_counted(self._metrics)]
 
     def _of_scopes(self) -> Iterable[Metric]:
         engine = self._engine
@@ -149,34 +149,34 @@ def _waits_for(campaign: Campaign, accounts: Mapping[str, Account]) -> str:
     return "/".join(part for part in (known[0].provider, known[0].name, model) if part)
 
 
-def _count_limits(measures: Measures, event: str, scope: str, limit: int | None, before: int | None) -> None:
+def _count_limits(metrics: MetricsRegistry, event: str, scope: str, limit: int | None, before: int | None) -> None:
     """The effective limit of a scope is another now, or the provider has named one."""
     if event == "scope.platform_limit":
-        measures.platform_limits.add(scope)
+        metrics.platform_limits.add(scope)
     if limit != before:
         is_up = limit is None or (before is not None and limit > before)
-        measures.limit_changes.add(scope, "up" if is_up else "down")
+        metrics.limit_changes.add(scope, "up" if is_up else "down")
 
 
 # -- the numbers as Prometheus has them ------------------------------------------------------------
 
 
-def _counted(measures: Measures) -> Iterable[Metric]:
+def _counted(metrics: MetricsRegistry) -> Iterable[Metric]:
     yield CounterMetricFamily(
-        f"{PREFIX}grants", "Slots granted to sessions, HTTP clients and the gateway", measures.grants
+        f"{PREFIX}grants", "Slots granted to sessions, HTTP clients and the gateway", metrics.grants
     )
-    yield _counter("rate_limited", "Refusals for going too fast (429)", measures.rate_limited)
-    yield _counter("platform_limit", "Times that a provider named its own limit", measures.platform_limits)
-    yield _counter("limit_changes", "Changes of the effective limit", measures.limit_changes)
-    yield _counter("tokens", "Tokens that answers through the gateway told of", measures.tokens)
-    yield _counter("gateway_retries", "Requests that the gateway sent again", measures.gateway_retries)
-    yield _histogram("wait_seconds", "How long those who were granted a slot had waited for it", measures.wait_seconds)
-    yield _histogram("unit_seconds", "How long tries of units took, however they ended", measures.unit_seconds)
-    yield _histogram("pass_seconds", "How long the passes of the engine took", measures.pass_seconds)
-    yield _histogram("gateway_request_seconds", "Requests through the gateway, whole", measures.gateway_request_seconds)
-    yield _histogram("gateway_wait_seconds", "Of that, waiting for a slot", measures.gateway_wait_seconds)
-    yield _histogram("gateway_ttfb_seconds", "Of that, until the upstream answered", measures.gateway_ttfb_seconds)
-    yield _histogram("gateway_overhead_seconds", "What the gateway itself took", measures.gateway_overhead_seconds)
+    yield _counter("rate_limited", "Refusals for going too fast (429)", metrics.rate_limited)
+    yield _counter("platform_limit", "Times that a provider named its own limit", metrics.platform_limits)
+    yield _counter("limit_changes", "Changes of the effective limit", metrics.limit_changes)
+    yield _counter("tokens", "Tokens that answers through the gateway told of", metrics.tokens)
+    yield _counter("gateway_retries", "Requests that the gateway sent again", metrics.gateway_retries)
+    yield _histogram("wait_seconds", "How long those who were granted a slot had waited for it", metrics.wait_seconds)
+    yield _histogram("unit_seconds", "How long tries of units took, however they ended", metrics.unit_seconds)
+    yield _histogram("pass_seconds", "How long the passes of the engine took", metrics.pass_seconds)
+    yield _histogram("gateway_request_seconds", "Requests through the gateway, whole", metrics.gateway_request_seconds)
+    yield _histogram("gateway_wait_seconds", "Of that, waiting for a slot", metrics.gateway_wait_seconds)
+    yield _histogram("gateway_ttfb_seconds", "Of that, until the upstream answered", metrics.gateway_ttfb_seconds)
+    yield _histogram("gateway_overhead_seconds", "What the gateway itself took", metrics.gateway_overhead_seconds)
 
 
 def _gauge(
@@ -196,7 +196,7 @@ def _gauge(
     return family
 
 
-def _counter(name: str, what: str, tally: Tally) -> Metric:
+def _counter(name: str, what: str, tally: LabelledCounter) -> Metric:
     family = CounterMetricFamily(PREFIX + name, what, labels=tally.labels)
     for key, value in tally.values.items():
         family.add_metric(key, value)

@@ -96,7 +96,7 @@ def _gateway(home: Home, engine: Engine, tokens: Tokens, host: str, port: int) -
         environ=home.environ,
         token=tokens.full,
         clock=engine.clock,
-        measures=engine.measures,
+        metrics=engine.metrics,
         hosts=None if host in ALL_INTERFACES else frozenset((*own, *others)),  # then not all its addresses are known
     )
 

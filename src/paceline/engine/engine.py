@@ -36,7 +36,7 @@ from paceline.executors import Executor, Handle
 from paceline.limiter import Limiter
 from paceline.limiter.governor_driver import GovernorDriver
 from paceline.limiter.usage_polling import UsageSource
-from paceline.metrics import Measures
+from paceline.metrics import MetricsRegistry
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
 log = logging.getLogger("paceline.engine")
@@ -65,7 +65,7 @@ class Engine:
         self.settings = settings
         self.store = store
         self.clock = clock
-        self.measures = Measures()
+        self.metrics = MetricsRegistry()
         self._executor = executor
         self._agents = functools.cache(agents)
         self._environ = dict(environ)
@@ -93,7 +93,7 @@ class Engine:
         """Everything that asks this Governor. Slots of `limiter` and sessions share every limit."""
         self.governor = governor
         self._driver = GovernorDriver(
-            governor, clock=self.clock, usage=self._usage, measures=self.measures, on_events=self._hear_events
+            governor, clock=self.clock, usage=self._usage, metrics=self.metrics, on_events=self._hear_events
         )
         self._driver.subscribe(ATTEMPTS, self._hear_grant)
         self._driver.subscribe(EXTERNAL_SLOTS, lambda granted: self.wake() if self._outside.granted(granted) else None)
@@ -102,7 +102,7 @@ class Engine:
         self._deadlines = Deadlines(self.store, governor, self._lines)
         self._parking = Parking(governor)
         self._settling = Settling(self.settings, self._lines, self._parking)
-        self._outside = OutsideSlots(self.store, governor, self.tell, self.measures)
+        self._outside = OutsideSlots(self.store, governor, self.tell, self.metrics)
         self.leases = Leases(self._outside, self._driver, clock=self.clock, tell=self.tell, sessions=self.live_sessions)
 
     # -- the loop ----------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Engine:
     def _try_pass(self) -> tuple[bool, float | None]:
         """Whether nothing is left to do, and when time alone changes something."""
         try:
-            self.measures.pass_seconds.time(self.make_pass)
+            self.metrics.pass_seconds.time(self.make_pass)
             return self.is_idle(), self.store.next_resume_at()
         except EngineBusy:
             self._leads = False
@@ -334,7 +334,7 @@ class Engine:
     def _report(self, session: LiveSession, signal: Signal, now: float) -> None:
         """Tell the Governor, and let what it says to it name the unit."""
         self.governor.report(session.told_scope, signal, now=now, origin=session.unit.id)
-        self.measures.reported(session.told_scope, signal)
+        self.metrics.reported(session.told_scope, signal)
         self._has_learnt = True
 
     def _settle_ended(self, now: float) -> None:
@@ -383,7 +383,7 @@ class Engine:
 
     def _hear_grant(self, granted: Granted) -> None:
         self._granted.append(granted.ticket_id)
-        self.measures.granted(granted.waited)
+        self.metrics.granted(granted.waited)
         self.wake()
 
     def _hear_events(self, events: Sequence[Event]) -> None:

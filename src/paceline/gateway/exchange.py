@@ -232,7 +232,7 @@ class Exchange:
         gateway = self._gateway
         self._waited += slot.waited
         self._spent_elsewhere += slot.waited
-        gateway.measures.granted(slot.waited)
+        gateway.metrics.granted(slot.waited)
         try:
             attempt = await self._try(call, slot)
         except BaseException:
@@ -244,7 +244,7 @@ class Exchange:
             return None
         ensure_pause(slot, signals)
         is_overload = any(isinstance(signal, Overloaded) for signal in signals)
-        gateway.measures.gateway_retries.add(self._scope, "overloaded" if is_overload else "rate_limited")
+        gateway.metrics.gateway_retries.add(self._scope, "overloaded" if is_overload else "rate_limited")
         return attempt
 
     def _may_send_again(self, call: Call, attempt: Attempt, signals: list[Signal], deadline: float) -> bool:
@@ -268,7 +268,7 @@ class Exchange:
                 is_safe = may_send_again(call.method, lowered(call.headers), status=None)
                 if broke.is_answered or broke.is_timeout or not is_safe or not self.upload.is_kept:
                     raise
-                self._gateway.measures.gateway_retries.add(self._scope, "stale_connection")
+                self._gateway.metrics.gateway_retries.add(self._scope, "stale_connection")
         return await self._send(call, slot, await self._elsewhere(pool.connect()))
 
     async def _send(self, call: Call, slot: Slot | None, connection: UpstreamConnection) -> Attempt:
@@ -330,9 +330,9 @@ class Exchange:
 
     def _complete(self) -> None:
         self.response_complete = True
-        measures = self._gateway.measures
-        measures.gateway_request_seconds.observe(self._gateway.loop.time() - self._arrived_at)
-        measures.gateway_wait_seconds.observe(self._waited)
+        metrics = self._gateway.metrics
+        metrics.gateway_request_seconds.observe(self._gateway.loop.time() - self._arrived_at)
+        metrics.gateway_wait_seconds.observe(self._waited)
         if not self.answer.keep_alive and self.upload.is_complete:
             self._client.transport.close()  # else once the body is there: a client that still sends reads nothing
         self._client.on_response_complete()
@@ -350,9 +350,9 @@ class Exchange:
             self._spent_elsewhere += self._gateway.loop.time() - began_at
 
     def _measure_try(self, attempt: Attempt) -> None:
-        measures = self._gateway.measures
-        measures.gateway_ttfb_seconds.observe(attempt.began_at - attempt.sent_at)
-        measures.gateway_overhead_seconds.observe(max(0.0, attempt.sent_at - self._arrived_at - self._spent_elsewhere))
+        metrics = self._gateway.metrics
+        metrics.gateway_ttfb_seconds.observe(attempt.began_at - attempt.sent_at)
+        metrics.gateway_overhead_seconds.observe(max(0.0, attempt.sent_at - self._arrived_at - self._spent_elsewhere))
         self._spent_elsewhere += self._gateway.loop.time() - attempt.sent_at
 
 

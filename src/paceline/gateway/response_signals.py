@@ -9,7 +9,7 @@ from paceline.gateway.request_access import Call
 from paceline.gateway.upstream_call import Attempt
 from paceline.gateway.upstream_pool import AnswerHead
 from paceline.limiter.slot import Slot
-from paceline.metrics import Measures
+from paceline.metrics import MetricsRegistry
 from paceline.protocols import signals_at_end, signals_of, signals_of_broken, with_pause
 
 BUDGET_EVERY_SECONDS = 0.1
@@ -21,9 +21,9 @@ MOST_SCOPES = 4096
 class Learning:
     """Reports to the slots of one gateway."""
 
-    def __init__(self, clock: Clock, measures: Measures) -> None:
+    def __init__(self, clock: Clock, metrics: MetricsRegistry) -> None:
         self._clock = clock
-        self._measures = measures
+        self._metrics = metrics
         self._read_at: dict[str, float] = {}
 
     def from_head(self, call: Call, slot: Slot, head: AnswerHead) -> None:
@@ -52,7 +52,7 @@ class Learning:
         if call.has_own_key:  # a client's bad or unpaid key must not hold the account for the others
             signals = [signal for signal in signals if not isinstance(signal, AuthFailed | BillingStop)]
         if reader is not None and reader.tokens:
-            self._measures.tokens.add(slot.scope, "total", by=reader.tokens)
+            self._metrics.tokens.add(slot.scope, "total", by=reader.tokens)
         for signal in signals:
             slot.report(signal)
         return signals

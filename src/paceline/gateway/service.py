@@ -12,7 +12,7 @@ from paceline.gateway.request_access import Gate
 from paceline.gateway.response_signals import Learning
 from paceline.gateway.upstream_pool import Origin, Pool
 from paceline.limiter import Limiter
-from paceline.metrics import Measures
+from paceline.metrics import MetricsRegistry
 from paceline.settings import AccountSettings
 
 
@@ -57,16 +57,16 @@ class Gateway:
         environ: Mapping[str, str],
         token: str,
         clock: Clock,
-        measures: Measures,
+        metrics: MetricsRegistry,
         hosts: frozenset[str] | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
         self.limiter = limiter
         self.clock = clock
-        self.measures = measures
+        self.metrics = metrics
         self.timeouts = timeouts or Timeouts()
         self.loop = asyncio.get_running_loop()
-        self.learning = Learning(clock, measures)
+        self.learning = Learning(clock, metrics)
         self.live: set[Exchange] = set()
         """What is being served."""
         self.connections: set[Watched] = set()

@@ -16,7 +16,7 @@ from paceline.core.signals import Signal
 from paceline.events import Event
 from paceline.limiter.home_loop import running_loop
 from paceline.limiter.usage_polling import UsagePolls, UsageSource
-from paceline.metrics import Measures
+from paceline.metrics import MetricsRegistry
 
 log = logging.getLogger("paceline.limiter")
 
@@ -40,14 +40,14 @@ class GovernorDriver:
         *,
         clock: Clock,
         usage: Mapping[str, UsageSource],
-        measures: Measures | None = None,
+        metrics: MetricsRegistry | None = None,
         on_events: Callable[[Sequence[Event]], object] | None = None,
     ) -> None:
         self.governor = governor
         self._agenda = governor.agenda
         self.clock = clock
         self.now = clock.now
-        self.measures = measures
+        self.metrics = metrics
         self.armed_for = math.inf
         """When the timer is to fire. A caller that sees an earlier `agenda.next_due` calls `carry_out`."""
         self.is_closed = False
@@ -71,8 +71,8 @@ class GovernorDriver:
     def report(self, scope: str, signal: Signal) -> None:
         """Report a signal, count it, and carry out what follows."""
         self.governor.report(scope, signal, now=self.now())
-        if self.measures is not None:
-            self.measures.reported(scope, signal)
+        if self.metrics is not None:
+            self.metrics.reported(scope, signal)
         self.carry_out()
 
     def advance(self, now: float) -> None:

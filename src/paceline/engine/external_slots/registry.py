@@ -20,7 +20,7 @@ from paceline.engine.governor_state import CommandReader, load_governor, save_go
 from paceline.errors import PacelineError
 from paceline.events import Event
 from paceline.executors.proc_table import boot_id, start_ticks
-from paceline.metrics import Measures
+from paceline.metrics import MetricsRegistry
 from paceline.store import ProcessId, Store, StoredEvent, StoredSlot
 
 log = logging.getLogger("paceline.engine")
@@ -61,12 +61,12 @@ class OutsideSlots:
     """Takes requests in, tells grants, and lets go of holders that are gone. `save` stores what has changed since."""
 
     def __init__(
-        self, store: Store, governor: Governor, tell: Tell | None = None, measures: Measures | None = None
+        self, store: Store, governor: Governor, tell: Tell | None = None, metrics: MetricsRegistry | None = None
     ) -> None:
         self._store = store
         self._governor = governor
         self._tell = tell or (lambda name, **fields: None)
-        self._measures = measures or Measures()
+        self._metrics = metrics or MetricsRegistry()
         self._slots: dict[str, StoredSlot] = {}
         self._by_key: dict[str, str] = {}
         self._due: list[tuple[float, str]] = []
@@ -116,7 +116,7 @@ class OutsideSlots:
             lease = replace(lease, token=self._next_token(), expires_at=effect.granted_at + lease.ttl)
         slot = replace(slot, granted_at=effect.granted_at, waiting=None, lease=lease)
         self._keep(slot)
-        self._measures.granted(effect.waited)
+        self._metrics.granted(effect.waited)
         self._tell("slot.granted", scope=slot.scopes[-1], ticket=slot.id, waited=effect.waited)
         self.on_granted(slot)
         return lease is None
@@ -156,7 +156,7 @@ class OutsideSlots:
 
     def _report(self, scope: str, signal: AnySignal, now: float) -> None:
         self._governor.report(scope, signal, now=now)
-        self._measures.reported(scope, signal)
+        self._metrics.reported(scope, signal)
 
     # -- looking ---------------------------------------------------------------------------------
 
