@@ -14,7 +14,7 @@ from paceline.metrics import MOST_NAMES, OTHER
 from paceline.simulation.agent_transcripts import answer, done, init, rejected, retry, warned
 from paceline.simulation.executor import Run
 from paceline.store import StoredEvent
-from paceline.testing.engine_harness import HOUR, NOW, House
+from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 
 OPUS = "anthropic/max-1/opus-4-6"
 CONTRACT = {
@@ -74,29 +74,29 @@ def scrape(metrics: Metrics) -> Scrape:
     return Scrape(content.decode())
 
 
-def metrics_of(house: House) -> Metrics:
-    """Metrics that have seen every event of the house."""
-    metrics = Metrics(house.engine)
-    metrics.take(house.store.events(limit=100_000))
+def metrics_of(harness: EngineHarness) -> Metrics:
+    """Metrics that have seen every event of the harness."""
+    metrics = Metrics(harness.engine)
+    metrics.take(harness.store.events(limit=100_000))
     return metrics
 
 
 async def test_names_and_kinds_are_those_of_the_contract() -> None:
-    async with House() as house:
-        await house.run(1.0)
+    async with EngineHarness() as harness:
+        await harness.run(1.0)
 
-        assert scrape(Metrics(house.engine)).types == CONTRACT | OF_THE_GATEWAY
+        assert scrape(Metrics(harness.engine)).types == CONTRACT | OF_THE_GATEWAY
 
 
 async def test_while_units_run_every_gauge_is_what_the_governor_and_the_store_say() -> None:
-    async with House(lambda _: Run(seconds=HOUR), pool=5, limits={OPUS: 2, "runs": 50}) as house:
-        house.add_claude("night", 9)
-        house.add("day", 20, max_sessions=4)
-        await house.run(60.0)
+    async with EngineHarness(lambda _: Run(seconds=HOUR), pool=5, limits={OPUS: 2, "runs": 50}) as harness:
+        harness.add_claude("night", 9)
+        harness.add("day", 20, max_sessions=4)
+        await harness.run(60.0)
 
-        seen = scrape(metrics_of(house))
+        seen = scrape(metrics_of(harness))
 
-        statuses = house.engine.limiter.statuses()
+        statuses = harness.engine.limiter.statuses()
         assert seen["in_flight"] == {(status.scope,): status.in_flight for status in statuses}
         assert (seen["in_flight"]["sessions",], seen["in_flight"][OPUS,]) == (5, 2)
         expected = {
@@ -107,13 +107,13 @@ async def test_while_units_run_every_gauge_is_what_the_governor_and_the_store_sa
         }
         assert seen["limit"] == expected
         assert expected["sessions", "effective"] == 5
-        counts = house.store.counts()
+        counts = harness.store.counts()
         assert seen["units"] == {
             (name, state): getattr(each, state)
             for name, each in counts.items()
             for state in ("todo", "running", "done", "quarantined", "held", "cancelled")
         }
-        assert seen["units"]["night", "running"] + seen["units"]["day", "running"] == len(house.running()) == 5
+        assert seen["units"]["night", "running"] + seen["units"]["day", "running"] == len(harness.running()) == 5
         queued = {status.scope: status.queued for status in statuses}
         assert sum(seen["waiting"].values()) == queued["sessions"] > 0
         assert set(seen["waiting"]) == {(OPUS, "limit"), ("sessions", "limit")}
@@ -129,43 +129,43 @@ async def test_refusals_limits_windows_and_parks_are_told_by_scope() -> None:
         later = ((20.0, warned(0.9, reset)), (50.0, rejected(reset)))
         return Run(stdout=init() + answer(), later=later, exit_code=1, seconds=600.0)
 
-    async with House(script, pool=4, limits={OPUS: 4}, heartbeat=5.0) as house:
-        house.add_claude("night", 2)
-        await house.run(30.0)
-        warned_of = scrape(Metrics(house.engine))
-        await house.run(60.0)
-        house.engine.limiter.report(OPUS, PlatformLimit(limit=2, in_use=2))  # as the gateway does
-        house.engine.limiter.report(OPUS, RateLimited(retry_after=1.0))
-        await house.run(10.0)
+    async with EngineHarness(script, pool=4, limits={OPUS: 4}, heartbeat=5.0) as harness:
+        harness.add_claude("night", 2)
+        await harness.run(30.0)
+        warned_of = scrape(Metrics(harness.engine))
+        await harness.run(60.0)
+        harness.engine.limiter.report(OPUS, PlatformLimit(limit=2, in_use=2))  # as the gateway does
+        harness.engine.limiter.report(OPUS, RateLimited(retry_after=1.0))
+        await harness.run(10.0)
 
-        seen = scrape(metrics_of(house))
+        seen = scrape(metrics_of(harness))
 
         assert warned_of["window_used_ratio"] == {("anthropic/max-1", "5h"): 0.9}
         assert seen["rate_limited_total"] == {(OPUS,): 2}
         assert seen["platform_limit_total"] == {(OPUS,): 1}
-        assert [event.fields["limit"] for event in house.events("scope.limit_reduced")] == [3, 1]
+        assert [event.fields["limit"] for event in harness.events("scope.limit_reduced")] == [3, 1]
         assert seen["limit_changes_total"] == {(OPUS, "down"): 3}
-        status = house.scope(OPUS)
+        status = harness.scope(OPUS)
         assert {kind: value for (scope, kind), value in seen["limit"].items() if scope == OPUS} == {
             "configured": status.configured,
             "platform": status.platform,
             "adaptive": status.adaptive,
             "effective": status.limit,
         }
-        assert seen["parked"] == {(OPUS,): house.store.counts()["night"].parked}
+        assert seen["parked"] == {(OPUS,): harness.store.counts()["night"].parked}
         assert seen["parked"][OPUS,] == 1
 
 
 async def test_grants_waits_tries_and_passes_are_counted_and_timed() -> None:
-    async with House(lambda _: Run(stdout=init() + answer() + done(), seconds=100.0), pool=2) as house:
-        house.add_claude("night", 6)
-        await house.run(HOUR)
-        slot = await house.engine.limiter.acquire("umans")
-        house.engine.metrics.granted(slot.waited)  # as the gateway does
+    async with EngineHarness(lambda _: Run(stdout=init() + answer() + done(), seconds=100.0), pool=2) as harness:
+        harness.add_claude("night", 6)
+        await harness.run(HOUR)
+        slot = await harness.engine.limiter.acquire("umans")
+        harness.engine.metrics.granted(slot.waited)  # as the gateway does
 
-        seen = scrape(metrics_of(house))
+        seen = scrape(metrics_of(harness))
 
-        tries = [event.at for event in house.events("unit.started", "unit.done")]
+        tries = [event.at for event in harness.events("unit.started", "unit.done")]
         assert seen.one("grants_total") == seen.one("wait_seconds_count") == 7
         assert seen["unit_seconds_count"] == {(): 6}
         assert seen["unit_seconds_sum"] == {(): 600.0}
@@ -177,26 +177,26 @@ async def test_grants_waits_tries_and_passes_are_counted_and_timed() -> None:
 
 
 async def test_a_try_that_began_before_the_metrics_is_timed_from_its_start() -> None:
-    async with House(lambda _: Run(seconds=500.0), pool=1) as house:
-        house.add("night", 1)
-        await house.run(100.0)
-        metrics = Metrics(house.engine)
-        known = house.store.events(limit=1000)[-1].id
-        await house.run(500.0)
+    async with EngineHarness(lambda _: Run(seconds=500.0), pool=1) as harness:
+        harness.add("night", 1)
+        await harness.run(100.0)
+        metrics = Metrics(harness.engine)
+        known = harness.store.events(limit=1000)[-1].id
+        await harness.run(500.0)
 
-        metrics.take(house.store.events(after=known))
+        metrics.take(harness.store.events(after=known))
 
-        assert scrape(metrics)["unit_seconds_sum"] == {(): house.unit("night/u0").ended_at - NOW}  # type: ignore[operator]
+        assert scrape(metrics)["unit_seconds_sum"] == {(): harness.unit("night/u0").ended_at - NOW}  # type: ignore[operator]
 
 
 def test_what_the_gateway_measures_is_shown() -> None:
-    house = House()
-    metrics = house.engine.metrics
+    harness = EngineHarness()
+    metrics = harness.engine.metrics
     metrics.gateway_retries.add(OPUS, "rate_limited")
     metrics.tokens.add(OPUS, "output", by=812)
     metrics.gateway_ttfb_seconds.observe(0.3)
 
-    seen = scrape(Metrics(house.engine))
+    seen = scrape(Metrics(harness.engine))
 
     assert seen["gateway_retries_total"] == {(OPUS, "rate_limited"): 1}
     assert seen["tokens_total"] == {(OPUS, "output"): 812}
@@ -204,8 +204,8 @@ def test_what_the_gateway_measures_is_shown() -> None:
 
 
 def test_openmetrics_is_spoken_where_it_is_asked_for() -> None:
-    house = House()
-    content, media_type = encode(Metrics(house.engine).read(), "application/openmetrics-text; version=1.0.0")
+    harness = EngineHarness()
+    content, media_type = encode(Metrics(harness.engine).read(), "application/openmetrics-text; version=1.0.0")
 
     assert media_type.startswith("application/openmetrics-text")
     assert "paceline_pass_seconds" in {family.name for family in parse_openmetrics(content.decode())}  # type: ignore[no-untyped-call]
@@ -215,28 +215,28 @@ def test_openmetrics_is_spoken_where_it_is_asked_for() -> None:
 
 
 def test_scopes_that_clients_invent_share_one_series_beyond_the_most() -> None:
-    house = House(limits={"anthropic": 3})
-    governor = house.engine.governor
+    harness = EngineHarness(limits={"anthropic": 3})
+    governor = harness.engine.governor
     for number in range(2 * MOST_NAMES):
         governor.request(Ticket(f"t{number}", ("runs", f"provider-{number}")), now=NOW)
     governor.request(Ticket("ours", ("runs", "anthropic")), now=NOW)
-    metrics = Metrics(house.engine)
+    metrics = Metrics(harness.engine)
 
     seen, again = scrape(metrics), scrape(metrics)
 
     assert len(seen["in_flight"]) == MOST_NAMES + 1
-    assert sum(seen["in_flight"].values()) == sum(status.in_flight for status in house.engine.limiter.statuses())
+    assert sum(seen["in_flight"].values()) == sum(status.in_flight for status in harness.engine.limiter.statuses())
     assert seen["in_flight"]["anthropic",] == 1  # what has a limit of its own comes first
     assert seen["in_flight"][OTHER,] > MOST_NAMES
     assert again["in_flight"] == seen["in_flight"]
 
 
 def test_campaigns_share_one_series_beyond_the_most() -> None:
-    house = House()
+    harness = EngineHarness()
     for number in range(MOST_NAMES + 20):
-        house.add(f"c{number}", 2, agent=f"agent{number}")
+        harness.add(f"c{number}", 2, agent=f"agent{number}")
 
-    seen = scrape(Metrics(house.engine))
+    seen = scrape(Metrics(harness.engine))
 
     assert len({name for name, _ in seen["units"]}) == MOST_NAMES + 1
     assert seen["units"][OTHER, "todo"] == 40
@@ -244,8 +244,8 @@ def test_campaigns_share_one_series_beyond_the_most() -> None:
 
 
 def test_events_of_invented_scopes_are_bounded_too() -> None:
-    house = House()
-    metrics = Metrics(house.engine)
+    harness = EngineHarness()
+    metrics = Metrics(harness.engine)
     fields: dict[str, object] = {"detected_limit": 2, "effective_cap": 2, "previous_cap": None}
     events = [Event("scope.platform_limit", NOW, f"provider-{number}", None, fields) for number in range(600)]
     metrics.take([StoredEvent(number, event) for number, event in enumerate(events, 1)])
@@ -270,11 +270,11 @@ def test_a_name_keeps_its_series_while_it_is_there_and_makes_room_when_it_goes()
 
 
 def test_windows_that_clients_invent_share_one_series_that_shows_the_fullest() -> None:
-    house = House()
+    harness = EngineHarness()
     for number in range(MOST_NAMES + 20):
-        house.engine.limiter.report("umans", Budget(used_ratio=number / 1000, window=f"w{number}"))
+        harness.engine.limiter.report("umans", Budget(used_ratio=number / 1000, window=f"w{number}"))
 
-    used = scrape(Metrics(house.engine))["window_used_ratio"]
+    used = scrape(Metrics(harness.engine))["window_used_ratio"]
 
     assert len(used) == MOST_NAMES + 1
     assert used["umans", "w7"] == 0.007

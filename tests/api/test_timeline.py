@@ -9,7 +9,7 @@ from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected, retry
 from paceline.simulation.executor import Run
 from paceline.store import MemoryStore, StoredEvent
-from paceline.testing.engine_harness import HOUR, NOW, House
+from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 from paceline.views import timeline as timelines
 from paceline.views.timeline import Bar, LeftOut, Mark, Timeline, TimelineView, first_place_since
 
@@ -22,9 +22,9 @@ def drawn(events: list[Event]) -> Timeline:
     return timeline
 
 
-def rebuilt(house: House) -> Timeline:
+def rebuilt(harness: EngineHarness) -> Timeline:
     timeline = Timeline()
-    timeline.take(house.store.events(limit=100_000))
+    timeline.take(harness.store.events(limit=100_000))
     return timeline
 
 
@@ -48,18 +48,18 @@ async def test_bars_levels_and_marks_of_a_night_with_a_429_and_a_closed_window()
     reset = NOW + HOUR
 
     def script(launch: Launch) -> Run:
-        if house.clock.now() >= reset:
+        if harness.clock.now() >= reset:
             return Run(stdout=init() + answer(), later=((60.0, done()),), seconds=60.0)
         if launch.env["PACELINE_UNIT"] == "night/u1":
             return Run(stdout=init() + answer() + retry(20.0), later=((90.0, done()),), seconds=90.0)
         return Run(stdout=init() + answer(), later=((100.0, rejected(reset)),), exit_code=1, seconds=600.0)
 
-    async with House(script, pool=4, limits={OPUS: 4}) as house:
-        house.add_claude("night", 2)
-        await house.run(300.0)
-        view = rebuilt(house).view(NOW, house.clock.now())
+    async with EngineHarness(script, pool=4, limits={OPUS: 4}) as harness:
+        harness.add_claude("night", 2)
+        await harness.run(300.0)
+        view = rebuilt(harness).view(NOW, harness.clock.now())
 
-        units = {unit.id: unit for unit in house.store.units().units}
+        units = {unit.id: unit for unit in harness.store.units().units}
         assert view.sessions == [
             Bar("night/u0", OPUS, "max-1", units["night/u0"].started_at or 0.0, units["night/u0"].ended_at, "parked"),
             Bar("night/u1", OPUS, "max-1", units["night/u1"].started_at or 0.0, units["night/u1"].ended_at, "done"),
@@ -78,55 +78,55 @@ async def test_bars_levels_and_marks_of_a_night_with_a_429_and_a_closed_window()
         ]
         assert [scope.scope for scope in view.series] == ["anthropic", "anthropic/max-1", OPUS, "sessions"]
 
-        await house.run(2 * HOUR)
-        view = rebuilt(house).view(reset, house.clock.now())
+        await harness.run(2 * HOUR)
+        view = rebuilt(harness).view(reset, harness.clock.now())
         assert [(bar.unit, bar.ending) for bar in view.sessions] == [("night/u0", "done")]
         assert [mark.kind for mark in view.marks if mark.kind.startswith("window")] == ["window_reopened"]
 
 
 async def test_running_bars_are_the_running_units_of_the_store() -> None:
-    async with House(lambda _: Run(seconds=HOUR), pool=3) as house:
-        house.add("night", 9)
-        await house.run(HOUR + 60.0)
+    async with EngineHarness(lambda _: Run(seconds=HOUR), pool=3) as harness:
+        harness.add("night", 9)
+        await harness.run(HOUR + 60.0)
 
-        view = rebuilt(house).view(NOW, house.clock.now())
+        view = rebuilt(harness).view(NOW, harness.clock.now())
 
-        assert [bar.unit for bar in view.sessions if bar.ended_at is None] == house.running()
-        assert house.running() == ["night/u3", "night/u4", "night/u5"]
-        assert points(view, "sessions")[-1] == (house.clock.now(), 3, None)
+        assert [bar.unit for bar in view.sessions if bar.ended_at is None] == harness.running()
+        assert harness.running() == ["night/u3", "night/u4", "night/u5"]
+        assert points(view, "sessions")[-1] == (harness.clock.now(), 3, None)
         assert points(view, "agent:command")[-1][1] == 3
 
 
 async def test_a_crash_that_swallowed_the_end_of_a_session_is_mended_from_the_store() -> None:
-    async with House(pool=2) as house:
-        house.add("night", 2)
-        await house.run(90.0)
+    async with EngineHarness(pool=2) as harness:
+        harness.add("night", 2)
+        await harness.run(90.0)
         swallowed = [
             stored
-            for stored in house.store.events(limit=1000)
+            for stored in harness.store.events(limit=1000)
             if (stored.event.name, stored.event.unit) != ("unit.done", "night/u1")
         ]
         timeline = Timeline()
         timeline.take(swallowed)
-        assert [bar.unit for bar in timeline.view(NOW, house.clock.now()).sessions if bar.ended_at is None] == [
+        assert [bar.unit for bar in timeline.view(NOW, harness.clock.now()).sessions if bar.ended_at is None] == [
             "night/u1"
         ]
 
-        timeline.mend(house.store)
+        timeline.mend(harness.store)
 
-        assert timeline.view(NOW, house.clock.now()) == rebuilt(house).view(NOW, house.clock.now())
+        assert timeline.view(NOW, harness.clock.now()) == rebuilt(harness).view(NOW, harness.clock.now())
 
 
 async def test_a_session_whose_start_is_not_kept_any_more_is_shown_and_its_end_is_taken() -> None:
-    async with House(lambda _: Run(seconds=HOUR), pool=1) as house:
-        house.add_claude("night", 1)
-        await house.run(60.0)
-        unit = house.unit("night/u0")
+    async with EngineHarness(lambda _: Run(seconds=HOUR), pool=1) as harness:
+        harness.add_claude("night", 1)
+        await harness.run(60.0)
+        unit = harness.unit("night/u0")
         timeline = Timeline()
 
-        timeline.mend(house.store)
-        timeline.mend(house.store)
-        assert timeline.view(NOW, house.clock.now()).sessions == [
+        timeline.mend(harness.store)
+        timeline.mend(harness.store)
+        assert timeline.view(NOW, harness.clock.now()).sessions == [
             Bar("night/u0", None, "max-1", unit.started_at or 0.0)
         ]
 

@@ -16,7 +16,7 @@ from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected, retry
 from paceline.simulation.executor import Run
 from paceline.store import StoredEvent
-from paceline.testing.engine_harness import HOUR, NOW, House
+from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 
@@ -54,18 +54,18 @@ async def test_a_unit_that_was_parked_and_resumed_is_one_trace_with_two_tries() 
     reset = NOW + HOUR
 
     def script(launch: Launch) -> Run:
-        if house.clock.now() < reset:
+        if harness.clock.now() < reset:
             return Run(
                 stdout=init() + answer() + retry(20.0), later=((60.0, rejected(reset)),), exit_code=1, seconds=600.0
             )
         return Run(stdout=init() + answer(), later=((60.0, done()),), seconds=60.0)
 
-    async with House(script, pool=1) as house:
-        house.add_claude("night", 1)
-        await house.run(2 * HOUR)
+    async with EngineHarness(script, pool=1) as harness:
+        harness.add_claude("night", 1)
+        await harness.run(2 * HOUR)
         exported = Exported()
-        exported.traces.take(house.store.events(limit=10_000))
-        happened = {event.name: event.at for event in house.events("unit.parked", "unit.done")}
+        exported.traces.take(harness.store.events(limit=10_000))
+        happened = {event.name: event.at for event in harness.events("unit.parked", "unit.done")}
 
     *tries, unit = exported.spans
     assert unit.name == "unit"
@@ -85,7 +85,7 @@ async def test_a_unit_that_was_parked_and_resumed_is_one_trace_with_two_tries() 
         "paceline.provider": "anthropic",
         "paceline.account": "max-1",
         "paceline.model": "opus-4-6",
-        "paceline.attempt": house.executor.started[0].attempt_id,
+        "paceline.attempt": harness.executor.started[0].attempt_id,
         "paceline.ending": "parked",
     }
     assert (last["paceline.ending"], last["paceline.session_id"]) == ("done", "s1")

@@ -5,7 +5,7 @@ import asyncio
 from paceline.api.background import Watch
 from paceline.errors import StoreBusy
 from paceline.store import MemoryStore, StoredEvent
-from paceline.testing.engine_harness import House
+from paceline.testing.engine_harness import EngineHarness
 
 
 class BusyStore(MemoryStore):
@@ -22,13 +22,13 @@ class BusyStore(MemoryStore):
 
 async def test_the_time_line_is_shown_once_the_store_can_be_read() -> None:
     store = BusyStore()
-    async with House(store=store) as house:
-        await house.run(60.0)
-        watch = Watch(house.engine, {})
+    async with EngineHarness(store=store) as harness:
+        await harness.run(60.0)
+        watch = Watch(harness.engine, {})
         asked = asyncio.create_task(watch.timeline(1.0))
 
-        await house.run(10.0)
+        await harness.run(10.0)
 
         assert (asked.done(), store.failures) == (True, 0)
-        assert (await asked).to == house.clock.now() - 9.0
+        assert (await asked).to == harness.clock.now() - 9.0
         watch.close()

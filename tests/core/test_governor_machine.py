@@ -19,7 +19,7 @@ from paceline.core.signals import (
     Usage,
 )
 from paceline.core.values.scopes import path_scopes
-from paceline.testing.world.checked_governor import WatchedGovernor
+from paceline.testing.world.checked_governor import CheckedGovernor
 
 START = 1_000_000.0
 PATHS = ("umans", "anthropic/max-1/opus-4-6", "anthropic/max-1/sonnet-4-5", "openai/key")
@@ -38,7 +38,7 @@ def after(now: float, wait: float | None) -> float | None:
 
 
 class GovernorMachine(RuleBasedStateMachine):
-    """Every call goes through WatchedGovernor, which raises when a promise is broken."""
+    """Every call goes through CheckedGovernor, which raises when a promise is broken."""
 
     sessions: Bundle[Ticket] = Bundle("sessions")
 
@@ -61,7 +61,7 @@ class GovernorMachine(RuleBasedStateMachine):
             },
             GovernorSettings,
         )
-        self.watched = WatchedGovernor(Governor(chosen, now=START), chosen, START)
+        self.watched = CheckedGovernor(Governor(chosen, now=START), chosen, START)
         self.asked = 0
 
     def next_id(self) -> str:

@@ -5,9 +5,9 @@ import random
 from bisect import bisect_right
 
 from paceline.executors import Launch
-from paceline.simulation import agent_transcripts as claude_says
+from paceline.simulation import agent_transcripts as transcripts
 from paceline.simulation.executor import Run
-from paceline.testing.engine_harness import HOUR, House
+from paceline.testing.engine_harness import HOUR, EngineHarness
 
 LENGTH = 5 * HOUR
 NOTICE_SECONDS = 5.0
@@ -17,7 +17,7 @@ class MeteredAccount:
     """`holds` is what a period gives: seconds of sessions, or tokens where a session uses `tokens` a minute."""
 
     def __init__(self, holds: float, *, minutes: float = 10.0, seed: int | None = None, tokens: int = 0) -> None:
-        self.house: House | None = None
+        self.harness: EngineHarness | None = None
         self.holds = holds
         self.openings: list[float] = []
         self.closings: list[float] = []
@@ -35,7 +35,7 @@ class MeteredAccount:
         if not self.openings or now >= self.openings[-1] + LENGTH:
             self.openings.append(now)
             self._used.append((now, 0.0))
-        session, says = f"talk-{unit}", claude_says.init(f"talk-{unit}")
+        session, says = f"talk-{unit}", transcripts.init(f"talk-{unit}")
         if self.used >= self.holds - 1e-6:
             return Run(stdout=says + self._rejected(session), exit_code=1, seconds=1.0)
         seconds = self._left.setdefault(unit, self._draw())
@@ -68,16 +68,16 @@ class MeteredAccount:
 
     @property
     def _now(self) -> float:
-        assert self.house is not None
-        return self.house.clock.now()
+        assert self.harness is not None
+        return self.harness.clock.now()
 
     def _count(self) -> None:
         """Bring the count up to now."""
-        assert self.house is not None
+        assert self.harness is not None
         now = self._now
         since, used = self._used[-1] if self._used else (now, 0.0)
         for attempt, (unit, began, planned) in list(self._live.items()):
-            end = self.house.executor.ends_at(attempt)
+            end = self.harness.executor.ends_at(attempt)
             used += self._cost * max(0.0, min(now, end) - max(since, began))
             if end <= now:
                 del self._live[attempt]
@@ -87,13 +87,13 @@ class MeteredAccount:
         self._used.append((now, used))
 
     def _look_later(self) -> None:
-        assert self.house is not None
+        assert self.harness is not None
         wait = max(1.0, (self.holds - self.used) / self._cost / max(1, len(self._live)))
-        self.house.clock.call_at(self._now + wait, self._look)
+        self.harness.clock.call_at(self._now + wait, self._look)
 
     def _look(self) -> None:
         """Whether it is spent; those who run are told, and keep what they have done."""
-        assert self.house is not None
+        assert self.harness is not None
         self._count()
         if self.used < self.holds - 1e-6:
             if self._live:
@@ -103,16 +103,16 @@ class MeteredAccount:
             self.closings.append(self._now)
         for attempt, (unit, began, _) in self._live.items():
             self._left[unit] = max(1.0, self._left[unit] - (self._now - began))
-            self.house.executor.cut(attempt, self._rejected(f"talk-{unit}"), after=NOTICE_SECONDS)
+            self.harness.executor.cut(attempt, self._rejected(f"talk-{unit}"), after=NOTICE_SECONDS)
         self._live.clear()
 
     def _rejected(self, session: str) -> str:
-        return claude_says.rejected(self.openings[-1] + LENGTH, session)
+        return transcripts.rejected(self.openings[-1] + LENGTH, session)
 
 
-def metered_house(account: MeteredAccount, **settings: object) -> House:
-    account.house = House(account, **settings)  # type: ignore[arg-type]
-    return account.house
+def metered_house(account: MeteredAccount, **settings: object) -> EngineHarness:
+    account.harness = EngineHarness(account, **settings)  # type: ignore[arg-type]
+    return account.harness
 
 
 def _says(message: str = "m0", tokens: int = 0) -> str:

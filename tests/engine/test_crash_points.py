@@ -19,7 +19,7 @@ from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected
 from paceline.simulation.executor import Run
 from paceline.store import MemoryStore, Store
-from paceline.testing.engine_harness import HOUR, NOW, House
+from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,14 +96,14 @@ class Mortal:
         return call
 
 
-def quota_script(house: Callable[[], House]) -> Callable[[Launch], Run]:
+def quota_script(harness: Callable[[], EngineHarness]) -> Callable[[Launch], Run]:
     """Two units are begun and meet a closed window; from the reset on, all end well."""
     reset = NOW + 1200.0
 
     def script(launch: Launch) -> Run:
         session = "talk-" + launch.env["PACELINE_UNIT"].rpartition("/")[2]
         begun = init(session) + answer(session)
-        if house().clock.now() < reset:
+        if harness().clock.now() < reset:
             return Run(stdout=begun, later=((40.0, rejected(reset, session)),), exit_code=1, seconds=400.0)
         return Run(stdout=begun, later=((60.0, done(session)),), seconds=60.0)
 
@@ -114,24 +114,24 @@ def quota_script(house: Callable[[], House]) -> Callable[[Launch], Run]:
 async def test_a_park_survives_a_kill_at_every_stored_transition(after: bool) -> None:
     for nth in range(1, 1000):
         real = MemoryStore()
-        house = House(quota_script(lambda: house), pool=2, heartbeat=300.0, lease=9 * HOUR)  # noqa: B023
-        house.store = real
-        house.add_claude("night", 4)
-        house.store = mortal = Mortal(real, nth, after=after)  # type: ignore[assignment]
-        house.engine = house.new_engine()
+        harness = EngineHarness(quota_script(lambda: harness), pool=2, heartbeat=300.0, lease=9 * HOUR)  # noqa: B023
+        harness.store = real
+        harness.add_claude("night", 4)
+        harness.store = mortal = Mortal(real, nth, after=after)  # type: ignore[assignment]
+        harness.engine = harness.new_engine()
         try:
-            await house.run(1800.0)
+            await harness.run(1800.0)
         except Killed:
-            house.store = real
-            house.start_over()
-            await house.run(1800.0)
-            await house.stop()
-        house.store = real
+            harness.store = real
+            harness.start_over()
+            await harness.run(1800.0)
+            await harness.stop()
+        harness.store = real
 
         where = (nth, "after" if after else "before")
-        assert (where, house.states()) == (where, {f"night/u{n}": "done" for n in range(4)})
-        assert (where, house.failures()) == (where, 0)
-        begun = [launch.env["PACELINE_UNIT"] for launch in house.executor.started if "--resume" not in launch.argv]
+        assert (where, harness.states()) == (where, {f"night/u{n}": "done" for n in range(4)})
+        assert (where, harness.failures()) == (where, 0)
+        begun = [launch.env["PACELINE_UNIT"] for launch in harness.executor.started if "--resume" not in launch.argv]
         assert (where, sorted(begun)) == (where, [f"night/u{n}" for n in range(4)])  # no conversation is begun twice
         if not mortal.is_dead:
             assert nth > 20

@@ -9,7 +9,7 @@ from paceline.core import Deferred, Governor
 from paceline.engine.deadline_pacer import Deadlines, Quota
 from paceline.engine.dispatcher import Lines
 from paceline.store import Campaign, MemoryStore, Unit, UnitCounts, UnitSpec
-from paceline.testing.engine_harness import HOUR, NOW, House
+from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 
 NIGHTLY = Campaign(name="nightly", deadline=10 * HOUR)
 
@@ -101,14 +101,14 @@ def test_more_sessions_never_get_less_out_of_a_window_and_never_more_than_it_hol
 
 
 async def test_units_that_are_held_back_for_a_deadline_say_so_until_it_is_their_turn() -> None:
-    async with House(pool=10) as house:
-        house.add("nightly", 20, deadline=NOW + 10 * HOUR)
+    async with EngineHarness(pool=10) as harness:
+        harness.add("nightly", 20, deadline=NOW + 10 * HOUR)
 
-        await house.run(150.0)
-        held_back = house.engine.why_lines()
-        running = len(house.running())
-        house.change("nightly", deadline=None)
-        await house.run(30.0)
+        await harness.run(150.0)
+        held_back = harness.engine.why_lines()
+        running = len(harness.running())
+        harness.change("nightly", deadline=None)
+        await harness.run(30.0)
 
         assert running == 1
         (why,) = held_back.values()
@@ -117,44 +117,44 @@ async def test_units_that_are_held_back_for_a_deadline_say_so_until_it_is_their_
         until = NOW + 10 * HOUR - 9 * 60.0 * 1.2
         assert why == Deferred(why.ticket_id, "pacing", "campaign:nightly", detail, why.retry_at, 1)
         assert why.retry_at == pytest.approx(until)
-        assert house.engine.why_lines() == {}
+        assert harness.engine.why_lines() == {}
 
 
 async def test_two_accounts_do_not_double_the_pace_and_say_the_same() -> None:
-    async with House(pool=10) as house:
-        house.add("nightly", 60, deadline=NOW + 10 * HOUR, accounts=("max-1", "max-2"), model="opus-4-6")
-        await house.run(90.0)
+    async with EngineHarness(pool=10) as harness:
+        harness.add("nightly", 60, deadline=NOW + 10 * HOUR, accounts=("max-1", "max-2"), model="opus-4-6")
+        await harness.run(90.0)
         most = 0
 
         for _ in range(20):
-            await house.run(30.0)
-            most = max(most, len(house.running()))
+            await harness.run(30.0)
+            most = max(most, len(harness.running()))
 
         assert most == 1
-        assert [(line, why.reason) for line, why in house.engine.why_lines().items()] == [
+        assert [(line, why.reason) for line, why in harness.engine.why_lines().items()] == [
             ("nightly max-1", "pacing"),
             ("nightly max-2", "pacing"),
         ]
 
 
 async def test_the_pace_is_known_at_once_after_a_restart() -> None:
-    async with House(pool=10) as house:
-        house.add("nightly", 40, deadline=NOW + 10 * HOUR)
-        await house.run(150.0)
-        await house.stop()
+    async with EngineHarness(pool=10) as harness:
+        harness.add("nightly", 40, deadline=NOW + 10 * HOUR)
+        await harness.run(150.0)
+        await harness.stop()
 
-        await house.run(31.0)
+        await harness.run(31.0)
 
-        assert len(house.running()) == 1
+        assert len(harness.running()) == 1
 
 
 async def test_it_is_made() -> None:
-    async with House(pool=10) as house:
-        house.add("nightly", 200, deadline=NOW + 2 * HOUR)
+    async with EngineHarness(pool=10) as harness:
+        harness.add("nightly", 200, deadline=NOW + 2 * HOUR)
 
-        await house.run(2 * HOUR)
+        await harness.run(2 * HOUR)
 
-        assert house.store.counts()["nightly"] == UnitCounts(done=200)
+        assert harness.store.counts()["nightly"] == UnitCounts(done=200)
 
 
 async def test_with_a_window_that_would_close_first_it_goes_as_fast_as_needed_while_that_is_open() -> None:
@@ -162,47 +162,47 @@ async def test_with_a_window_that_would_close_first_it_goes_as_fast_as_needed_wh
 
     So what is left is for the half hour after its reset, and that needs more than three.
     """
-    async with metered_house(MeteredAccount(8 * HOUR), pool=8) as house:
-        house.add_claude("before", 49)  # a period from its opening to its closing
-        await house.run(LENGTH)
-        house.add_claude("nightly", 60, deadline=house.clock.now() + LENGTH + HOUR / 2)
+    async with metered_house(MeteredAccount(8 * HOUR), pool=8) as harness:
+        harness.add_claude("before", 49)  # a period from its opening to its closing
+        await harness.run(LENGTH)
+        harness.add_claude("nightly", 60, deadline=harness.clock.now() + LENGTH + HOUR / 2)
 
-        await house.run(15 * 60.0)
-        at_once = len(house.running())
-        await house.run(LENGTH + HOUR / 4)
+        await harness.run(15 * 60.0)
+        at_once = len(harness.running())
+        await harness.run(LENGTH + HOUR / 4)
 
         assert at_once == 8
-        assert house.store.counts()["nightly"] == UnitCounts(done=60)
+        assert harness.store.counts()["nightly"] == UnitCounts(done=60)
 
 
 async def test_with_a_window_that_lasts_it_stays_gentle() -> None:
-    async with metered_house(MeteredAccount(8 * HOUR), pool=8) as house:
-        house.add_claude("before", 49)
-        await house.run(LENGTH)
-        house.add_claude("nightly", 30, deadline=house.clock.now() + LENGTH - HOUR)
-        await house.run(15 * 60.0)
+    async with metered_house(MeteredAccount(8 * HOUR), pool=8) as harness:
+        harness.add_claude("before", 49)
+        await harness.run(LENGTH)
+        harness.add_claude("nightly", 30, deadline=harness.clock.now() + LENGTH - HOUR)
+        await harness.run(15 * 60.0)
 
         at_once = []
         for _ in range(6):
-            await house.run(20 * 60.0)
-            at_once.append(len(house.running()))
-        await house.run(LENGTH - 3.25 * HOUR)
+            await harness.run(20 * 60.0)
+            at_once.append(len(harness.running()))
+        await harness.run(LENGTH - 3.25 * HOUR)
 
         assert max(at_once) == 2
-        assert house.store.counts()["nightly"] == UnitCounts(done=30)
+        assert harness.store.counts()["nightly"] == UnitCounts(done=30)
 
 
 async def test_a_campaign_that_was_deleted_leaves_no_pace_to_the_next_of_its_name() -> None:
-    async with House(pool=10) as house:
-        house.add("nightly", 20, deadline=NOW + 10 * HOUR)
-        await house.run(150.0)
-        house.change("nightly", state="paused")
-        await house.run(120.0)
-        house.store.delete_campaign("nightly")
-        house.send("campaigns")
-        await house.run(30.0)
-        house.add("nightly", 20)
+    async with EngineHarness(pool=10) as harness:
+        harness.add("nightly", 20, deadline=NOW + 10 * HOUR)
+        await harness.run(150.0)
+        harness.change("nightly", state="paused")
+        await harness.run(120.0)
+        harness.store.delete_campaign("nightly")
+        harness.send("campaigns")
+        await harness.run(30.0)
+        harness.add("nightly", 20)
 
-        await house.run(30.0)
+        await harness.run(30.0)
 
-        assert len(house.running()) == 10
+        assert len(harness.running()) == 10

@@ -14,7 +14,7 @@ from paceline.events import Event
 from paceline.executors import Launch
 from paceline.simulation.executor import Run
 from paceline.store import MemoryStore, Unit, UnitCounts, UnitSpec
-from paceline.testing.engine_harness import HOUR, NOW, House
+from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 
 
 @pytest.fixture
@@ -30,12 +30,12 @@ def logged() -> Iterator[list[str]]:
 
 
 async def test_a_unit_is_run_and_stored_whole() -> None:
-    async with House() as house:
-        house.add("night", [UnitSpec(id="a", prompt="mend it", cwd="/srv/a")])
+    async with EngineHarness() as harness:
+        harness.add("night", [UnitSpec(id="a", prompt="mend it", cwd="/srv/a")])
 
-        await house.run(90.0)
+        await harness.run(90.0)
 
-        assert house.unit("night/a") == Unit(
+        assert harness.unit("night/a") == Unit(
             id="night/a",
             campaign="night",
             spec=UnitSpec(id="a", prompt="mend it", cwd="/srv/a"),
@@ -50,7 +50,7 @@ async def test_a_unit_is_run_and_stored_whole() -> None:
             ended_at=NOW + 60.0,
             exit_code=0,
         )
-        assert house.executor.started == [
+        assert harness.executor.started == [
             Launch(
                 attempt_id="engine1-1",
                 argv=("work", "a"),
@@ -64,7 +64,7 @@ async def test_a_unit_is_run_and_stored_whole() -> None:
                 stdin=b"mend it",
             )
         ]
-        assert house.events("unit.started", "unit.done") == [
+        assert harness.events("unit.started", "unit.done") == [
             Event("unit.started", NOW, "agent:command", "night/a", {"attempt": "engine1-1", "session_id": None}),
             Event(
                 "unit.done",
@@ -77,41 +77,41 @@ async def test_a_unit_is_run_and_stored_whole() -> None:
 
 
 async def test_units_go_in_plan_order_and_no_more_at_once_than_the_pool_holds() -> None:
-    async with House(pool=3) as house:
-        house.add("night", 8)
+    async with EngineHarness(pool=3) as harness:
+        harness.add("night", 8)
 
-        await house.run(30.0)
-        assert house.running() == ["night/u0", "night/u1", "night/u2"]
+        await harness.run(30.0)
+        assert harness.running() == ["night/u0", "night/u1", "night/u2"]
 
-        await house.run(60.0)
-        assert house.running() == ["night/u3", "night/u4", "night/u5"]
+        await harness.run(60.0)
+        assert harness.running() == ["night/u3", "night/u4", "night/u5"]
 
-        await house.run(HOUR)
-        assert house.launched() == [f"night/u{n}" for n in range(8)]
-        assert house.store.counts() == {"night": UnitCounts(done=8)}
+        await harness.run(HOUR)
+        assert harness.launched() == [f"night/u{n}" for n in range(8)]
+        assert harness.store.counts() == {"night": UnitCounts(done=8)}
 
 
 async def test_a_foreground_run_ends_when_nothing_is_left_and_lets_go_of_the_lead() -> None:
-    house = House()
-    house.add("night", 5)
+    harness = EngineHarness()
+    harness.add("night", 5)
 
-    running = asyncio.create_task(house.engine.run(until_idle=True))
-    await house.clock.advance(HOUR)
+    running = asyncio.create_task(harness.engine.run(until_idle=True))
+    await harness.clock.advance(HOUR)
 
     assert running.done()
     await running
-    assert set(house.states().values()) == {"done"}
-    assert house.store.lead("someone else", until=NOW + 9 * HOUR, now=house.clock.now())
+    assert set(harness.states().values()) == {"done"}
+    assert harness.store.lead("someone else", until=NOW + 9 * HOUR, now=harness.clock.now())
 
 
 async def test_an_idle_engine_writes_nothing() -> None:
     store = Watched()
-    async with House(store=store, heartbeat=1.0) as house:
-        house.add("night", 2)
-        await house.run(120.0)
+    async with EngineHarness(store=store, heartbeat=1.0) as harness:
+        harness.add("night", 2)
+        await harness.run(120.0)
 
         store.calls.clear()
-        await house.run(10.0)
+        await harness.run(10.0)
 
         assert store.calls.keys() & WRITES == set()
 
@@ -120,147 +120,147 @@ async def test_an_idle_engine_writes_nothing() -> None:
 
 
 async def test_one_level_of_priority_is_twice_the_share_and_nobody_starves() -> None:
-    async with House(pool=3) as house:
-        house.add("low", 300, priority=0)
-        house.add("high", 300, priority=1)
+    async with EngineHarness(pool=3) as harness:
+        harness.add("low", 300, priority=0)
+        harness.add("high", 300, priority=1)
 
-        await house.run(60 * 60.0)
+        await harness.run(60 * 60.0)
 
-        done = {name: counts.done for name, counts in house.store.counts().items()}
+        done = {name: counts.done for name, counts in harness.store.counts().items()}
         assert done == {"low": 60, "high": 120}
 
 
 async def test_a_campaign_of_much_lower_priority_still_gets_its_turn() -> None:
-    async with House(pool=1) as house:
-        house.add("high", 500, priority=5)
-        house.add("low", 3, priority=0)
+    async with EngineHarness(pool=1) as harness:
+        harness.add("high", 500, priority=5)
+        harness.add("low", 3, priority=0)
 
-        await house.run(110 * 60.0)
+        await harness.run(110 * 60.0)
 
-        assert house.store.counts()["low"].done >= 2
+        assert harness.store.counts()["low"].done >= 2
 
 
 async def test_max_sessions_holds_and_is_clamped_to_a_pool_that_shrinks_later() -> None:
-    async with House(pool=10) as house:
-        house.add("night", 50, max_sessions=4)
+    async with EngineHarness(pool=10) as harness:
+        harness.add("night", 50, max_sessions=4)
 
-        await house.run(30.0)
-        assert len(house.running()) == 4
+        await harness.run(30.0)
+        assert len(harness.running()) == 4
 
-        house.send("limit", "sessions", limit=2)
-        await house.run(15.0)
-        assert (len(house.running()), house.executor.stopped) == (4, [])  # nobody is killed for it
+        harness.send("limit", "sessions", limit=2)
+        await harness.run(15.0)
+        assert (len(harness.running()), harness.executor.stopped) == (4, [])  # nobody is killed for it
 
-        await house.run(60.0)
-        assert len(house.running()) == 2
+        await harness.run(60.0)
+        assert len(harness.running()) == 2
 
-        house.send("limit", "sessions", limit=10)
-        await house.run(1.0)
-        await house.run(60.0)
-        assert len(house.running()) == 4
+        harness.send("limit", "sessions", limit=10)
+        await harness.run(1.0)
+        await harness.run(60.0)
+        assert len(harness.running()) == 4
 
 
 async def test_the_pool_can_grow_live_and_what_was_set_outlives_a_restart() -> None:
-    async with House(pool=1) as house:
-        house.add("night", 50)
-        await house.run(10.0)
-        assert len(house.running()) == 1
+    async with EngineHarness(pool=1) as harness:
+        harness.add("night", 50)
+        await harness.run(10.0)
+        assert len(harness.running()) == 1
 
-        house.send("limit", "sessions", limit=6)
-        await house.run(60.0)
-        assert len(house.running()) == 6
+        harness.send("limit", "sessions", limit=6)
+        await harness.run(60.0)
+        assert len(harness.running()) == 6
 
-        await house.stop()
-        await house.run(70.0)
-        assert len(house.running()) == 6
+        await harness.stop()
+        await harness.run(70.0)
+        assert len(harness.running()) == 6
 
 
 async def test_a_paused_campaign_starts_nothing_and_its_sessions_end_in_peace() -> None:
-    async with House(pool=2) as house:
-        house.add("night", 6)
-        await house.run(10.0)
+    async with EngineHarness(pool=2) as harness:
+        harness.add("night", 6)
+        await harness.run(10.0)
 
-        house.change("night", state="paused")
-        await house.run(HOUR)
-        assert house.store.counts() == {"night": UnitCounts(todo=4, done=2)}
-        assert house.executor.stopped == []
+        harness.change("night", state="paused")
+        await harness.run(HOUR)
+        assert harness.store.counts() == {"night": UnitCounts(todo=4, done=2)}
+        assert harness.executor.stopped == []
 
-        house.change("night", state="active")
-        await house.run(HOUR)
-        assert house.store.counts() == {"night": UnitCounts(done=6)}
+        harness.change("night", state="active")
+        await harness.run(HOUR)
+        assert harness.store.counts() == {"night": UnitCounts(done=6)}
 
 
 async def test_a_cancelled_campaign_is_ended_at_the_next_pass() -> None:
-    async with House(lambda _: Run(seconds=HOUR), pool=3) as house:
-        house.add("night", 3, max_sessions=2)
-        house.add("other", 1)
-        await house.run(10.0)
-        live = [house.unit(f"night/u{n}").attempt_id for n in range(2)]
+    async with EngineHarness(lambda _: Run(seconds=HOUR), pool=3) as harness:
+        harness.add("night", 3, max_sessions=2)
+        harness.add("other", 1)
+        await harness.run(10.0)
+        live = [harness.unit(f"night/u{n}").attempt_id for n in range(2)]
 
-        assert house.store.cancel_units("night", now=house.clock.now()) == ["night/u0", "night/u1"]
-        house.change("night", state="cancelled")
-        await house.run(30.0)
+        assert harness.store.cancel_units("night", now=harness.clock.now()) == ["night/u0", "night/u1"]
+        harness.change("night", state="cancelled")
+        await harness.run(30.0)
 
-        assert house.executor.stopped == live
-        assert house.running() == ["other/u0"]
-        assert house.states() == {
+        assert harness.executor.stopped == live
+        assert harness.running() == ["other/u0"]
+        assert harness.states() == {
             "night/u0": "cancelled",
             "night/u1": "cancelled",
             "night/u2": "cancelled",
             "other/u0": "running",
         }
-        assert [event.unit for event in house.events("unit.cancelled")] == ["night/u0", "night/u1"]
+        assert [event.unit for event in harness.events("unit.cancelled")] == ["night/u0", "night/u1"]
 
 
 async def test_quarantined_units_run_again_when_asked_to() -> None:
     codes = iter([1, 1, 0])
-    async with House(lambda _: Run(exit_code=next(codes))) as house:
-        house.add("night", 1, max_attempts=2)
-        await house.run(HOUR)
-        assert house.states() == {"night/u0": "quarantined"}
+    async with EngineHarness(lambda _: Run(exit_code=next(codes))) as harness:
+        harness.add("night", 1, max_attempts=2)
+        await harness.run(HOUR)
+        assert harness.states() == {"night/u0": "quarantined"}
 
-        house.store.retry_units("night")
-        await house.run(HOUR)
+        harness.store.retry_units("night")
+        await harness.run(HOUR)
 
-        assert house.states() == {"night/u0": "done"}
-        assert house.unit("night/u0").counters == Counters(tries=1)
+        assert harness.states() == {"night/u0": "done"}
+        assert harness.unit("night/u0").counters == Counters(tries=1)
 
 
 async def test_a_campaign_added_while_it_runs_is_taken_up() -> None:
-    async with House() as house:
-        await house.run(10.0)
+    async with EngineHarness() as harness:
+        await harness.run(10.0)
 
-        house.add("late", 2)
-        await house.run(120.0)
+        harness.add("late", 2)
+        await harness.run(120.0)
 
-        assert house.store.counts() == {"late": UnitCounts(done=2)}
+        assert harness.store.counts() == {"late": UnitCounts(done=2)}
 
 
 async def test_one_campaign_that_cannot_be_placed_does_not_hold_up_the_others(logged: list[str]) -> None:
-    async with House(limits={"anthropic/*/opus-*": 1}) as house:
-        house.add("nowhere", 2, accounts=("nobody",))
-        house.add_claude("which-model", 2, model=None)
-        house.add("fine", 2)
+    async with EngineHarness(limits={"anthropic/*/opus-*": 1}) as harness:
+        harness.add("nowhere", 2, accounts=("nobody",))
+        harness.add_claude("which-model", 2, model=None)
+        harness.add("fine", 2)
 
-        await house.run(120.0)
+        await harness.run(120.0)
 
-        assert house.store.counts()["fine"] == UnitCounts(done=2)
-        assert house.store.counts()["nowhere"] == UnitCounts(todo=2)
-        assert house.store.counts()["which-model"] == UnitCounts(todo=2)
+        assert harness.store.counts()["fine"] == UnitCounts(done=2)
+        assert harness.store.counts()["nowhere"] == UnitCounts(todo=2)
+        assert harness.store.counts()["which-model"] == UnitCounts(todo=2)
         assert logged == []
 
 
 async def test_a_command_that_cannot_be_understood_is_told_and_passed_over(logged: list[str]) -> None:
-    async with House() as house:
-        house.send("slot_request", slot={"id": "x"})
-        house.send("slot_report", "nonsense//", signal={"type": "Succeeded"})
-        house.send("limit", "sessions", limit=0)
-        house.send("limit", "sessions", limit="many")
-        house.send("from-a-later-version", "sessions", depth=3)
-        house.add("night", 2)
-        await house.run(120.0)
+    async with EngineHarness() as harness:
+        harness.send("slot_request", slot={"id": "x"})
+        harness.send("slot_report", "nonsense//", signal={"type": "Succeeded"})
+        harness.send("limit", "sessions", limit=0)
+        harness.send("limit", "sessions", limit="many")
+        harness.send("from-a-later-version", "sessions", depth=3)
+        harness.add("night", 2)
+        await harness.run(120.0)
 
-        assert house.store.counts() == {"night": UnitCounts(done=2)}
+        assert harness.store.counts() == {"night": UnitCounts(done=2)}
         assert len(logged) == 3
         assert all("could not be carried out" in line for line in logged)
 
@@ -269,21 +269,21 @@ async def test_a_command_that_cannot_be_understood_is_told_and_passed_over(logge
 
 
 async def test_a_real_failure_is_charged_backed_off_and_in_the_end_quarantined() -> None:
-    async with House(lambda _: Run(stdout="line one\n", stderr="it broke\n", exit_code=3)) as house:
-        house.add("night", 1, max_attempts=3)
+    async with EngineHarness(lambda _: Run(stdout="line one\n", stderr="it broke\n", exit_code=3)) as harness:
+        harness.add("night", 1, max_attempts=3)
 
-        await house.run(0.0)
-        first = house.unit("night/u0")
+        await harness.run(0.0)
+        first = harness.unit("night/u0")
         assert (first.state, first.counters, first.resume_at) == ("todo", Counters(failures=1, tries=1), NOW + 5.0)
 
-        await house.run(5.0)
-        assert house.unit("night/u0").resume_at == NOW + 5.0 + 30.0
+        await harness.run(5.0)
+        assert harness.unit("night/u0").resume_at == NOW + 5.0 + 30.0
 
-        await house.run(HOUR)
-        last = house.unit("night/u0")
+        await harness.run(HOUR)
+        last = harness.unit("night/u0")
         assert (last.state, last.counters) == ("quarantined", Counters(failures=3, tries=3))
         assert (last.exit_code, last.reason) == (3, "exit code 3: it broke")
-        assert [event.name for event in house.events("unit.failed", "unit.quarantined")] == [
+        assert [event.name for event in harness.events("unit.failed", "unit.quarantined")] == [
             "unit.failed",
             "unit.failed",
             "unit.quarantined",
@@ -292,70 +292,70 @@ async def test_a_real_failure_is_charged_backed_off_and_in_the_end_quarantined()
 
 async def test_exit_75_means_try_later_and_costs_no_attempt() -> None:
     codes = iter([75, 75, 0])
-    async with House(lambda _: Run(exit_code=next(codes))) as house:
-        house.add("night", 1)
+    async with EngineHarness(lambda _: Run(exit_code=next(codes))) as harness:
+        harness.add("night", 1)
 
-        await house.run(0.0)
-        assert house.unit("night/u0").resume_at == NOW + 60.0
-        await house.run(60.0)
-        assert house.unit("night/u0").resume_at == NOW + 60.0 + 120.0
+        await harness.run(0.0)
+        assert harness.unit("night/u0").resume_at == NOW + 60.0
+        await harness.run(60.0)
+        assert harness.unit("night/u0").resume_at == NOW + 60.0 + 120.0
 
-        await house.run(120.0)
-        assert house.unit("night/u0").state == "done"
-        assert house.unit("night/u0").counters == Counters(tries=3, refusals=2)
+        await harness.run(120.0)
+        assert harness.unit("night/u0").state == "done"
+        assert harness.unit("night/u0").counters == Counters(tries=3, refusals=2)
 
 
 async def test_an_agent_that_cannot_be_started_is_a_failure_with_its_reason() -> None:
-    async with House(lambda _: Run(not_started="no such program: claud")) as house:
-        house.add("night", 1, max_attempts=1)
+    async with EngineHarness(lambda _: Run(not_started="no such program: claud")) as harness:
+        harness.add("night", 1, max_attempts=1)
 
-        await house.run(1.0)
+        await harness.run(1.0)
 
-        assert (house.unit("night/u0").state, house.unit("night/u0").reason) == (
+        assert (harness.unit("night/u0").state, harness.unit("night/u0").reason) == (
             "quarantined",
             "no such program: claud",
         )
 
 
 async def test_a_command_line_that_cannot_be_made_fails_its_own_unit_only() -> None:
-    async with House() as house:
-        house.add("night", [UnitSpec(id="bad", prompt="a\0b"), UnitSpec(id="good", prompt="ok")], max_attempts=1)
+    async with EngineHarness() as harness:
+        harness.add("night", [UnitSpec(id="bad", prompt="a\0b"), UnitSpec(id="good", prompt="ok")], max_attempts=1)
 
-        await house.run(120.0)
+        await harness.run(120.0)
 
-        assert house.states() == {"night/bad": "quarantined", "night/good": "done"}
-        assert house.unit("night/bad").reason == "the prompt has a NUL character at position 1"
-        assert house.scope("sessions").in_flight == 0
+        assert harness.states() == {"night/bad": "quarantined", "night/good": "done"}
+        assert harness.unit("night/bad").reason == "the prompt has a NUL character at position 1"
+        assert harness.scope("sessions").in_flight == 0
 
 
 async def test_a_unit_that_takes_too_long_has_failed() -> None:
-    async with House(lambda _: Run(seconds=HOUR)) as house:
-        house.add("night", 1, timeout=600.0, max_attempts=1)
+    async with EngineHarness(lambda _: Run(seconds=HOUR)) as harness:
+        harness.add("night", 1, timeout=600.0, max_attempts=1)
 
-        await house.run(601.0)
+        await harness.run(601.0)
 
-        assert (house.unit("night/u0").state, house.unit("night/u0").reason) == (
+        assert (harness.unit("night/u0").state, harness.unit("night/u0").reason) == (
             "quarantined",
             "took longer than its 600 s",
         )
 
 
 async def test_lost_sessions_go_back_without_an_attempt_but_not_for_ever() -> None:
-    async with House(lambda _: Run(seconds=HOUR)) as house:
-        house.add("night", 1)
-        await house.run(1.0)
+    async with EngineHarness(lambda _: Run(seconds=HOUR)) as harness:
+        harness.add("night", 1)
+        await harness.run(1.0)
 
-        house.executor.reboot()
-        await house.run(1.0)
-        assert (house.unit("night/u0").state, house.unit("night/u0").counters) == (
+        harness.executor.reboot()
+        await harness.run(1.0)
+        assert (harness.unit("night/u0").state, harness.unit("night/u0").counters) == (
             "running",
             Counters(tries=2, losses=1),
         )
 
         for _ in range(9):
-            house.executor.reboot()
-            await house.run(601.0)
-        assert (house.unit("night/u0").state, house.unit("night/u0").counters) == (
+            harness.executor.reboot()
+            await harness.run(601.0)
+        assert (harness.unit("night/u0").state, harness.unit("night/u0").counters) == (
             "held",
             Counters(tries=10, losses=10),
         )
@@ -365,33 +365,33 @@ async def test_lost_sessions_go_back_without_an_attempt_but_not_for_ever() -> No
 
 
 async def test_a_second_engine_on_the_same_store_is_refused_and_changes_nothing() -> None:
-    async with House() as house:
-        house.add("night", 1)
-        await house.run(1.0)
-        before = house.store.events()
+    async with EngineHarness() as harness:
+        harness.add("night", 1)
+        await harness.run(1.0)
+        before = harness.store.events()
 
         with pytest.raises(EngineBusy, match="another engine runs this home"):
-            await house.new_engine().run()
+            await harness.new_engine().run()
 
-        assert house.store.events() == before
-        await house.run(120.0)
-        assert house.states() == {"night/u0": "done"}
+        assert harness.store.events() == before
+        await harness.run(120.0)
+        assert harness.states() == {"night/u0": "done"}
 
 
 async def test_an_engine_that_lost_the_lead_stops_and_writes_nothing_more() -> None:
     store = Watched()
-    house = House(lambda _: Run(seconds=HOUR), store=store)
-    house.add("night", 1)
-    await house.run(1.0)
+    harness = EngineHarness(lambda _: Run(seconds=HOUR), store=store)
+    harness.add("night", 1)
+    await harness.run(1.0)
     store.resign("engine1")
-    assert store.lead("engine9", until=NOW + 9 * HOUR, now=house.clock.now())
+    assert store.lead("engine9", until=NOW + 9 * HOUR, now=harness.clock.now())
     store.calls.clear()
 
     with pytest.raises(EngineBusy, match="another engine has taken the lead"):
-        await house.run(60.0)
+        await harness.run(60.0)
 
     assert store.calls.keys() & WRITES <= {"lead"}
-    assert house.executor.stopped == []
+    assert harness.executor.stopped == []
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["refused", "stored, but the answer was lost"])
@@ -399,21 +399,21 @@ async def test_a_store_that_fails_once_at_any_call_costs_nothing(logged: list[st
     """Every call of a whole night fails once: nothing is lost, done twice or charged, and no slot leaks."""
     for nth in range(1, 1000):
         store = Failing(nth, is_stored=is_stored)
-        async with House(store=store, pool=2, heartbeat=60.0) as house:
-            house.add("night", 4)
+        async with EngineHarness(store=store, pool=2, heartbeat=60.0) as harness:
+            harness.add("night", 4)
             store.is_armed = True
-            at_the_start = await fails_to_start(house)
+            at_the_start = await fails_to_start(harness)
             store.is_armed = False
-            house.add("late", 1)
+            harness.add("late", 1)
             store.is_armed = True
-            await house.run(400.0)
+            await harness.run(400.0)
             store.is_armed = False
 
             units = ["night/u0", "night/u1", "night/u2", "night/u3", "late/u0"]
-            assert (nth, house.states()) == (nth, dict.fromkeys(units, "done"))
-            assert (nth, Counter(house.launched())) == (nth, Counter(units))
-            assert house.failures() == 0
-            assert house.scope("sessions").in_flight == 0
+            assert (nth, harness.states()) == (nth, dict.fromkeys(units, "done"))
+            assert (nth, Counter(harness.launched())) == (nth, Counter(units))
+            assert harness.failures() == 0
+            assert harness.scope("sessions").in_flight == 0
         if store.has_failed:
             assert (nth, logged) == (nth, [] if at_the_start else ["a pass failed; the next one runs"])
             logged.clear()
@@ -423,12 +423,12 @@ async def test_a_store_that_fails_once_at_any_call_costs_nothing(logged: list[st
     raise AssertionError("the night never ended")
 
 
-async def fails_to_start(house: House) -> bool:
+async def fails_to_start(harness: EngineHarness) -> bool:
     """An engine that cannot even start says so to the person, who starts it again."""
     try:
-        await house.run(0.0)
+        await harness.run(0.0)
     except StoreBusy:
-        house.start_over()
+        harness.start_over()
         return True
     return False
 

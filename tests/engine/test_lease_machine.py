@@ -26,7 +26,7 @@ from paceline.core import Deferred
 from paceline.engine.external_slots.leases import KEPT_PLACE_SECONDS, CallerGone, SlotRequest
 from paceline.errors import CapacityError, SlotLost, UnknownName
 from paceline.store import Lease, SqliteStore, StoredSlot
-from paceline.testing.engine_harness import House
+from paceline.testing.engine_harness import EngineHarness
 
 LIMIT = 2
 MEMORY_DISK = Path("/dev/shm")  # no power is lost here, so the disk need not be waited for
@@ -38,10 +38,10 @@ numbers = st.integers(0, 5)
 class Call:
     """A client that waits, and the key it has."""
 
-    def __init__(self, house: House, key: str | None, wait: float) -> None:
+    def __init__(self, harness: EngineHarness, key: str | None, wait: float) -> None:
         self.key = key
         self.hung_up = asyncio.Event()
-        self.task = asyncio.create_task(house.engine.leases.take(asked(key, wait), hung_up=self.hung_up.wait))
+        self.task = asyncio.create_task(harness.engine.leases.take(asked(key, wait), hung_up=self.hung_up.wait))
 
 
 def asked(key: str | None, wait: float) -> SlotRequest:
@@ -66,12 +66,12 @@ class LeaseMachine(RuleBasedStateMachine):
         self.last_token = 0
         self.places_kept_until = 0.0
 
-        async def start() -> House:
-            house = House(limits={"acme": LIMIT}, store=self.store)
-            await house.run(0.0)
-            return house
+        async def start() -> EngineHarness:
+            harness = EngineHarness(limits={"acme": LIMIT}, store=self.store)
+            await harness.run(0.0)
+            return harness
 
-        self.house = self.loop.run_until_complete(start())
+        self.harness = self.loop.run_until_complete(start())
 
     def do(self, step: Coroutine[Any, Any, None]) -> None:
         """One step, and all that follows from it."""
@@ -79,8 +79,8 @@ class LeaseMachine(RuleBasedStateMachine):
 
     async def _settled(self, step: Coroutine[Any, Any, None]) -> None:
         await step
-        await self.house.clock.advance(0.0)
-        now = self.house.clock.now()
+        await self.harness.clock.advance(0.0)
+        now = self.harness.clock.now()
         for call in [call for call in self.calls if call.task.done()]:
             self.calls.remove(call)
             with contextlib.suppress(CallerGone, CapacityError):
@@ -91,12 +91,12 @@ class LeaseMachine(RuleBasedStateMachine):
         """What a client hears."""
         if isinstance(answer, Deferred):
             if key is not None:
-                self.places_kept_until = self.house.clock.now() + KEPT_PLACE_SECONDS
+                self.places_kept_until = self.harness.clock.now() + KEPT_PLACE_SECONDS
             return
         of_key = [slot.id for slot in self.held.values() if key is not None and lease_of(slot).key == key]
         assert of_key in ([], [answer.id])
         if answer.id not in self.held:
-            assert lease_of(answer).token > self.last_token or answer.granted_at != self.house.clock.now()
+            assert lease_of(answer).token > self.last_token or answer.granted_at != self.harness.clock.now()
         self.last_token = max(self.last_token, lease_of(answer).token)
         self.held[answer.id] = answer
 
@@ -105,7 +105,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @rule(key=keys)
     def take(self, key: str | None) -> None:
         async def step() -> None:
-            self.told(await self.house.engine.leases.take(asked(key, 0.0)), key)
+            self.told(await self.harness.engine.leases.take(asked(key, 0.0)), key)
 
         if not any(call.key == key for call in self.calls if key is not None):
             self.do(step())
@@ -114,7 +114,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @rule(key=keys, wait=st.sampled_from([2.0, 3.0, 300.0]))
     def wait(self, key: str | None, wait: float) -> None:
         async def step() -> None:
-            self.calls.append(Call(self.house, key, wait))
+            self.calls.append(Call(self.harness, key, wait))
 
         self.do(step())
 
@@ -137,7 +137,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def renew(self, which: int) -> None:
         async def step() -> None:
             slot_id = list(self.held)[which % len(self.held)]
-            self.held[slot_id] = await self.house.engine.leases.renew(slot_id)
+            self.held[slot_id] = await self.harness.engine.leases.renew(slot_id)
 
         self.do(step())
 
@@ -146,11 +146,11 @@ class LeaseMachine(RuleBasedStateMachine):
     def release(self, which: int) -> None:
         async def step() -> None:
             slot_id = list(self.held)[which % len(self.held)]
-            assert await self.house.engine.leases.release(slot_id)
+            assert await self.harness.engine.leases.release(slot_id)
             del self.held[slot_id]
-            assert not await self.house.engine.leases.release(slot_id)
+            assert not await self.harness.engine.leases.release(slot_id)
             with pytest.raises((UnknownName, SlotLost)):
-                await self.house.engine.leases.renew(slot_id)
+                await self.harness.engine.leases.renew(slot_id)
 
         self.do(step())
 
@@ -158,17 +158,17 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.5, 3.0, 4.0, 19.0, 61.0]))
     def time_passes(self, seconds: float) -> None:
-        self.do(self.house.clock.advance(seconds))
+        self.do(self.harness.clock.advance(seconds))
 
     @rule(is_crash=st.booleans(), seconds_away=st.sampled_from([0.0, 10.0, 45.0]))
     def restart(self, is_crash: bool, seconds_away: float) -> None:
         async def step() -> None:
-            now = self.house.clock.now()
+            now = self.harness.clock.now()
             if now <= self.places_kept_until:  # what came for a client that was away is then a lease like any other
                 self.places_kept_until = now + max(TTLS.values())
-            await (self.house.crash() if is_crash else self.house.stop())
-            await self.house.clock.advance(seconds_away)
-            await self.house.run(0.0)
+            await (self.harness.crash() if is_crash else self.harness.stop())
+            await self.harness.clock.advance(seconds_away)
+            await self.harness.run(0.0)
 
         self.do(step())
 
@@ -176,32 +176,32 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @invariant()
     def is_right(self) -> None:
-        status = self.house.scope("acme")
+        status = self.harness.scope("acme")
         stored = {slot.id: slot for slot in self.store.slots()}
         assert status.in_flight == len(stored) <= LIMIT
         assert self.held.items() <= stored.items()
-        if self.house.clock.now() > self.places_kept_until:  # else a slot may wait for a client to come back
+        if self.harness.clock.now() > self.places_kept_until:  # else a slot may wait for a client to come back
             assert stored == self.held
             assert status.queued == len({call.key or id(call) for call in self.calls})
         assert not status.queued or status.in_flight == LIMIT
 
     def teardown(self) -> None:
-        if not hasattr(self, "house"):
+        if not hasattr(self, "harness"):
             return
 
         async def leave() -> None:
             for call in self.calls:
                 call.hung_up.set()
             for slot_id in list(self.held):
-                await self.house.engine.leases.release(slot_id)
-            await self.house.clock.advance(KEPT_PLACE_SECONDS + 1.0)
+                await self.harness.engine.leases.release(slot_id)
+            await self.harness.clock.advance(KEPT_PLACE_SECONDS + 1.0)
             await asyncio.gather(*(call.task for call in self.calls), return_exceptions=True)
             for slot in self.store.slots():  # those that came as their callers were leaving
                 assert slot.id not in self.held
-            await self.house.clock.advance(max(TTLS.values()))
-            status = self.house.scope("acme")
+            await self.harness.clock.advance(max(TTLS.values()))
+            status = self.harness.scope("acme")
             assert (status.in_flight, status.queued, self.store.slots()) == (0, 0, [])
-            await self.house.stop()
+            await self.harness.stop()
 
         self.loop.run_until_complete(leave())
         self.loop.close()

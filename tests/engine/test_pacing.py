@@ -4,7 +4,7 @@ import pytest
 from tests.engine.metered import LENGTH, MeteredAccount, metered_house
 
 from paceline.store import MemoryStore
-from paceline.testing.engine_harness import HOUR, House
+from paceline.testing.engine_harness import HOUR, EngineHarness
 
 HOLDS = 8 * HOUR
 PERIODS = 4
@@ -12,20 +12,22 @@ ENDING = 0.999
 MAX_1 = "anthropic/max-1"
 
 
-async def live(account: MeteredAccount, *, strategy: str, reserve: float = 0.0, restarts: bool = False) -> House:
+async def live(
+    account: MeteredAccount, *, strategy: str, reserve: float = 0.0, restarts: bool = False
+) -> EngineHarness:
     """Four periods of a campaign that could use each up within an hour and a half."""
-    async with metered_house(account, pool=6, reserves={MAX_1: reserve} if reserve else {}) as house:
-        house.add_claude("night", 600, strategy=strategy)
+    async with metered_house(account, pool=6, reserves={MAX_1: reserve} if reserve else {}) as harness:
+        harness.add_claude("night", 600, strategy=strategy)
         for _ in range(PERIODS):
-            await house.run(LENGTH - HOUR)
+            await harness.run(LENGTH - HOUR)
             if restarts:
-                await house.stop()
-            await house.run(HOUR)
-        return house
+                await harness.stop()
+            await harness.run(HOUR)
+        return harness
 
 
-def done(house: House) -> int:
-    return house.store.counts()["night"].done
+def done(harness: EngineHarness) -> int:
+    return harness.store.counts()["night"].done
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2], ids=["equal", "heavy-tailed-1", "heavy-tailed-2"])
@@ -48,11 +50,11 @@ async def test_the_reserve_is_untouched_from_the_second_period_on_and_no_more_th
 ) -> None:
     account = MeteredAccount(HOLDS, seed=seed)
 
-    house = await live(account, strategy=strategy, reserve=0.25)
+    harness = await live(account, strategy=strategy, reserve=0.25)
 
     for period in (1, 2, 3):
         assert 0.73 < account.used_at(period, ENDING) < 0.76
-    assert house.failures() == 0
+    assert harness.failures() == 0
 
 
 async def test_tokens_that_the_agent_tells_are_what_counts_where_the_provider_counts_them() -> None:
@@ -84,19 +86,19 @@ async def test_what_was_learnt_survives_restarts_in_every_period() -> None:
 
 async def test_a_session_that_reaches_the_reserve_is_parked_with_its_conversation_and_says_why() -> None:
     account = MeteredAccount(HOLDS, minutes=120.0)
-    async with metered_house(account, pool=6, reserves={MAX_1: 0.25}) as house:
-        house.add_claude("night", 100)
+    async with metered_house(account, pool=6, reserves={MAX_1: 0.25}) as harness:
+        harness.add_claude("night", 100)
 
-        await house.run(LENGTH + 2 * HOUR)
+        await harness.run(LENGTH + 2 * HOUR)
 
-        parked = [unit for unit in house.store.units(state="todo").units if unit.resume_at is not None]
+        parked = [unit for unit in harness.store.units(state="todo").units if unit.resume_at is not None]
         assert {unit.reason for unit in parked} == {"the rest of the 5h window is kept in reserve"}
         (resume_at,) = {unit.resume_at for unit in parked}
         assert resume_at == pytest.approx(account.openings[1] + LENGTH, abs=60.0)
         assert all(unit.conversation_id is not None and unit.counters.failures == 0 for unit in parked)
-        assert house.scope(MAX_1).windows[0].state == "open"  # nobody has met a closed one
-        await house.run(LENGTH)
-        assert done(house) > 0
+        assert harness.scope(MAX_1).windows[0].state == "open"  # nobody has met a closed one
+        await harness.run(LENGTH)
+        assert done(harness) > 0
 
 
 class NotingStore(MemoryStore):
@@ -113,11 +115,11 @@ class NotingStore(MemoryStore):
 
 async def test_a_line_that_is_reached_a_little_later_at_every_look_is_not_stored_at_every_look() -> None:
     store = NotingStore()
-    async with metered_house(MeteredAccount(HOLDS), pool=6, heartbeat=5.0, store=store) as house:
-        house.add_claude("night", 600, strategy="spread")
-        await house.run(LENGTH + HOUR)
+    async with metered_house(MeteredAccount(HOLDS), pool=6, heartbeat=5.0, store=store) as harness:
+        harness.add_claude("night", 600, strategy="spread")
+        await harness.run(LENGTH + HOUR)
         store.saved.clear()
 
-        await house.run(1200.0)
+        await harness.run(1200.0)
 
         assert 0 < store.saved.count("why") < 60  # of 240 passes

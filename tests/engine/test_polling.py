@@ -5,33 +5,33 @@ from itertools import pairwise
 from tests.engine.test_engine_limits import MINUTE, works
 
 from paceline.core.signals import Usage
-from paceline.testing.engine_harness import House
+from paceline.testing.engine_harness import EngineHarness
 
 
 class Provider:
     """Counts two sessions of someone else on the same account, and allows three."""
 
     def __init__(self) -> None:
-        self.house: House | None = None
+        self.harness: EngineHarness | None = None
         self.asked = 0
 
     async def count(self) -> Usage:
-        assert self.house is not None
+        assert self.harness is not None
         self.asked += 1
-        return Usage(concurrent_sessions=2 + len(self.house.running()), limit=3)
+        return Usage(concurrent_sessions=2 + len(self.harness.running()), limit=3)
 
 
 async def test_while_units_wait_the_provider_is_asked_and_no_more_start_than_its_count_leaves() -> None:
     provider = Provider()
-    async with House(works, pool=8, heartbeat=1.0, usage={"anthropic": provider.count}) as house:
-        provider.house = house
-        house.add_claude("night", 3)
+    async with EngineHarness(works, pool=8, heartbeat=1.0, usage={"anthropic": provider.count}) as harness:
+        provider.harness = harness
+        harness.add_claude("night", 3)
 
-        await house.run(10 * MINUTE)
+        await harness.run(10 * MINUTE)
 
-        starts = [event.at for event in house.events("unit.started")]
+        starts = [event.at for event in harness.events("unit.started")]
         assert [later - earlier >= MINUTE for earlier, later in pairwise(starts)] == [True, True]
-        assert house.scope("anthropic").platform == 3
+        assert harness.scope("anthropic").platform == 3
         assert provider.asked > 60
 
 
@@ -39,9 +39,9 @@ async def test_a_source_that_fails_is_unknown_and_holds_nothing_up_for_good() ->
     async def broken() -> Usage:
         raise OSError("no route")
 
-    async with House(works, heartbeat=1.0, limits={"anthropic": 1}, usage={"anthropic": broken}) as house:
-        house.add_claude("night", 3)
+    async with EngineHarness(works, heartbeat=1.0, limits={"anthropic": 1}, usage={"anthropic": broken}) as harness:
+        harness.add_claude("night", 3)
 
-        await house.run(10 * MINUTE)
+        await harness.run(10 * MINUTE)
 
-        assert sorted(house.states().values()) == ["done"] * 3
+        assert sorted(harness.states().values()) == ["done"] * 3

@@ -11,7 +11,7 @@ from paceline.core.values.verdicts import Effect, Verdict
 from paceline.errors import InvalidInput
 from paceline.testing import World
 from paceline.testing.world import Figures
-from paceline.testing.world.checked_governor import BrokenPromise, WatchedGovernor
+from paceline.testing.world.checked_governor import BrokenPromise, CheckedGovernor
 
 SEEDS_PER_CHUNK = 50
 SUITE_SEEDS = 2_000
@@ -187,9 +187,9 @@ def test_a_governor_that_breaks_a_promise_is_found_out(fault: type[Faulty], monk
     assert "\n" not in line
 
 
-def watched(**settings: object) -> WatchedGovernor:
+def watched(**settings: object) -> CheckedGovernor:
     chosen = msgspec.convert({"limits": {"umans": 1}, **settings}, GovernorSettings)
-    return WatchedGovernor(Governor(chosen, now=0.0), chosen, 0.0)
+    return CheckedGovernor(Governor(chosen, now=0.0), chosen, 0.0)
 
 
 def run(ticket_id: str) -> Ticket:
@@ -200,27 +200,27 @@ def grant(ticket_id: str, now: float = 0.0, token: int = 10**9) -> Granted:
     return Granted(ticket_id, token, now, 0.0, now + 300.0)
 
 
-def enter_anyway(book: WatchedGovernor, ticket_id: str) -> None:
+def enter_anyway(book: CheckedGovernor, ticket_id: str) -> None:
     """As if the governor had let it in."""
     book._enter(run(ticket_id), grant(ticket_id, book.wall, book.books.last_token + 1), waited=0.0)
 
 
-def over_the_limit(book: WatchedGovernor) -> None:
+def over_the_limit(book: CheckedGovernor) -> None:
     book.request(run("a"))
     enter_anyway(book, "b")
 
 
-def in_a_pause(book: WatchedGovernor) -> None:
+def in_a_pause(book: CheckedGovernor) -> None:
     book.report("umans", RateLimited(retry_after=5.0))
     enter_anyway(book, "a")
 
 
-def in_a_closed_window(book: WatchedGovernor) -> None:
+def in_a_closed_window(book: CheckedGovernor) -> None:
     book.report("umans", QuotaClosed(resets_at=1000.0, source="field"))
     enter_anyway(book, "a")
 
 
-def beside_the_canary(book: WatchedGovernor) -> None:
+def beside_the_canary(book: CheckedGovernor) -> None:
     book.set_limit("umans", None)
     book.report("umans", QuotaClosed(resets_at=1000.0, source="field"))
     book.request(run("canary"))
@@ -228,13 +228,13 @@ def beside_the_canary(book: WatchedGovernor) -> None:
     enter_anyway(book, "a")
 
 
-def with_an_old_token(book: WatchedGovernor) -> None:
+def with_an_old_token(book: CheckedGovernor) -> None:
     book.set_limit("umans", None)
     book.request(run("a"))
     book._enter(run("b"), grant("b", token=book.books.last_token), waited=0.0)
 
 
-def past_the_gate(_: WatchedGovernor) -> None:
+def past_the_gate(_: CheckedGovernor) -> None:
     book = watched(usage_scopes=("umans",))
     book.request(run("a"))
     book.request(run("b"))
@@ -253,7 +253,7 @@ def past_the_gate(_: WatchedGovernor) -> None:
         (past_the_gate, "b granted in umans: the reading 1 and 0 grants since leave nothing of 1"),
     ],
 )
-def test_each_checker_says_what_was_broken(trouble: Callable[[WatchedGovernor], None], told: str) -> None:
+def test_each_checker_says_what_was_broken(trouble: Callable[[CheckedGovernor], None], told: str) -> None:
     with pytest.raises(BrokenPromise) as caught:
         trouble(watched())
     assert str(caught.value) == told

@@ -21,7 +21,7 @@ from paceline.engine.settings import EngineSettings
 from paceline.events import Event
 from paceline.executors import Handle, Launch
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS
-from paceline.simulation import agent_transcripts as claude_says
+from paceline.simulation import agent_transcripts as transcripts
 from paceline.simulation.clock import VirtualClock, VirtualTimer
 from paceline.simulation.executor import Run, ScriptedExecutor
 from paceline.store import Campaign, MemoryStore, UnitSpec
@@ -126,11 +126,11 @@ class _Account:
     def _refusal(self, session: str) -> str | None:
         """By the one that stays shut for longest."""
         last = max((each for each in self._windows if each.is_spent), key=lambda each: each.resets_at, default=None)
-        return None if last is None else claude_says.rejected(last.resets_at, session, last.claude_name)
+        return None if last is None else transcripts.rejected(last.resets_at, session, last.claude_name)
 
     def _told(self, session: str) -> str:
         return "".join(
-            claude_says.warned(each.used / each.size.session_seconds, each.resets_at, session, each.claude_name)
+            transcripts.warned(each.used / each.size.session_seconds, each.resets_at, session, each.claude_name)
             for each in self._windows
         )
 
@@ -266,7 +266,7 @@ class Simulation:
         unit = self._store.unit(launch.env["PACELINE_UNIT"])
         assert unit is not None
         session, seconds = unit.conversation_id or unit.id, self._sessions.left[unit.id]
-        says = claude_says.init(session)
+        says = transcripts.init(session)
         account = self._accounts.get(unit.account or "")
         if account is not None:
             told, may_go_on = account.start(launch.attempt_id, seconds, session)
@@ -274,8 +274,8 @@ class Simulation:
             if not may_go_on:
                 return Run(stdout=says, exit_code=1, seconds=1.0)
         self._sessions.begin(launch.attempt_id, unit.id, account)
-        says += claude_says.answer(session)
-        return Run(stdout=says, later=((seconds, claude_says.done(session)),), seconds=seconds)
+        says += transcripts.answer(session)
+        return Run(stdout=says, later=((seconds, transcripts.done(session)),), seconds=seconds)
 
     def _is_over(self, campaign: str) -> bool:
         counts = self._store.counts()[campaign]

@@ -1,4 +1,4 @@
-"""House: an engine in virtual time over a store, scripted sessions and accounts, with crashes and restarts."""
+"""EngineHarness: an engine in virtual time over a store, scripted sessions and accounts, with crashes and restarts."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +30,7 @@ def well(_: Launch) -> Run:
     return Run(seconds=60.0)
 
 
-class House:
+class EngineHarness:
     """A store, an executor and a clock, with one engine after another on top of them."""
 
     def __init__(
@@ -133,7 +133,7 @@ class House:
         self.store.resign(f"engine{self.starts}")
         self.engine = self.new_engine()
 
-    async def __aenter__(self) -> "House":
+    async def __aenter__(self) -> "EngineHarness":
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from paceline.simulation import agent_transcripts as claude_says
+from paceline.simulation import agent_transcripts as transcripts
 from paceline.simulation.executor import Run
 
 HOUR = 3600.0
@@ -91,22 +91,22 @@ class SimulatedAccount:
         window = _spell_at(self._moods.closed, now)
         if window is not None:
             self.refused += 1
-            return _ended_by_window(session, window, after=0.0, says=claude_says.init(session))
+            return _ended_by_window(session, window, after=0.0, says=transcripts.init(session))
         if (trouble := self._trouble(session, live, now)) is not None:
             self.refused += 1
             return trouble
         self._starts.append(now)
-        begun = claude_says.init(session) + claude_says.answer(session)
+        begun = transcripts.init(session) + transcripts.answer(session)
         closing = next((spell for spell in self._moods.closed if now < spell.begins < now + seconds), None)
         if closing is not None:
             return _ended_by_window(session, closing, after=closing.begins - now, says=begun)
         self._ends.append(now + seconds)
-        return Run(stdout=begun, later=((seconds, claude_says.done(session)),), seconds=seconds)
+        return Run(stdout=begun, later=((seconds, transcripts.done(session)),), seconds=seconds)
 
     def _trouble(self, session: str, live: int, now: float) -> Run | None:
         moods = self._moods
         if _spell_at(moods.overloads, now) is not None:
-            says = claude_says.init(session) + claude_says.retry(5.0, nth=10, status=529, session=session)
+            says = transcripts.init(session) + transcripts.retry(5.0, nth=10, status=529, session=session)
             return Run(stdout=says, exit_code=1, seconds=1.0)
         lagging = sum(end <= now < end + moods.lag for end in self._ends)
         foreign = sum(spell.begins <= now < spell.ends for spell in moods.foreign)
@@ -116,7 +116,7 @@ class SimulatedAccount:
         if not (is_full or is_burst or now < self._penalty_until):
             return None
         self._penalty_until = max(self._penalty_until, now + moods.penalty)
-        says = claude_says.init(session) + claude_says.retry(2.0, nth=10, session=session)
+        says = transcripts.init(session) + transcripts.retry(2.0, nth=10, session=session)
         return Run(stdout=says, exit_code=1, seconds=1.0)
 
 
@@ -125,5 +125,5 @@ def _spell_at(spells: Sequence[Spell], now: float) -> Spell | None:
 
 
 def _ended_by_window(session: str, window: Spell, *, after: float, says: str) -> Run:
-    told = claude_says.limit_without_a_time() if window.told is None else claude_says.rejected(window.told, session)
+    told = transcripts.limit_without_a_time() if window.told is None else transcripts.rejected(window.told, session)
     return Run(stdout=says, later=((after, told),), exit_code=1, seconds=after + NOTICE_SECONDS)

@@ -23,7 +23,7 @@ class BrokenPromise(AssertionError):
     """What the governor did, against what was promised."""
 
 
-class WatchedGovernor:
+class CheckedGovernor:
     """The same verbs as a Governor; effects are collected after every call.
 
     `is_calm` says that only configured limits and cooldowns will bind: who could enter is then plain

@@ -17,7 +17,7 @@ from paceline.engine.dispatcher import split_line
 from paceline.executors import Launch
 from paceline.simulation.executor import Run
 from paceline.store import Campaign, Unit, UnitCounts
-from paceline.testing.engine_harness import NOW, House
+from paceline.testing.engine_harness import NOW, EngineHarness
 from paceline.testing.world.accounts import HOUR, LONGEST_SESSION, SimulatedAccount, calm_moods, draw_moods
 from paceline.testing.world.scenario import WorldScenario
 
@@ -47,7 +47,7 @@ class FleetFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fleet:
-    """A house, a dice, and the promises."""
+    """A harness, a dice, and the promises."""
 
     def __init__(self, dice: random.Random, scenario: WorldScenario) -> None:
         self._dice = dice
@@ -62,7 +62,7 @@ class Fleet:
         for name in names:
             self._limits[f"anthropic/{name}"] = dice.randint(1, 4)
         self._was_limits = dict(self._limits)
-        self.house = House(
+        self.harness = EngineHarness(
             self._script,
             pool=self._limits["sessions"],
             limits={scope: limit for scope, limit in self._limits.items() if scope != "sessions"},
@@ -85,9 +85,9 @@ class Fleet:
         logger = logging.getLogger("paceline.engine")
         logger.addHandler(self._errors)
         try:
-            async with self.house:
+            async with self.harness:
                 self._add_campaigns()
-                await self.house.run(HEARTBEAT)
+                await self.harness.run(HEARTBEAT)
                 while self.step < self.scenario.steps:
                     self.step += 1
                     await self._disturb()
@@ -103,11 +103,11 @@ class Fleet:
             priority = self._dice.randrange(self.scenario.priorities)
             units = self._dice.randint(5, 20)
             if self._dice.random() < 0.3:
-                self.house.add(f"tasks-{n}", units, priority=priority, max_attempts=4, **self._draw_pace())
+                self.harness.add(f"tasks-{n}", units, priority=priority, max_attempts=4, **self._draw_pace())
             else:
                 accounts = tuple(self._dice.sample(sorted(self._accounts), self._dice.randint(1, len(self._accounts))))
                 settings = {"accounts": accounts, "model": self._dice.choice(MODELS), **self._draw_pace()}
-                self.house.add_claude(f"talks-{n}", units, priority=priority, **settings)
+                self.harness.add_claude(f"talks-{n}", units, priority=priority, **settings)
 
     def _draw_pace(self) -> dict[str, object]:
         if not self.scenario.pacing:
@@ -118,50 +118,50 @@ class Fleet:
 
     async def _disturb(self) -> None:
         """One thing that people, machines and providers do, and some time."""
-        dice, house, scenario = self._dice, self.house, self.scenario
+        dice, harness, scenario = self._dice, self.harness, self.scenario
         match dice.randrange(8):
             case 0 | 1 if scenario.restarts:
                 await self._end_engine(dice.choice(("stop", "crash", "reboot")))
             case 2 if scenario.restarts:
-                for attempt in house.executor.live()[:1]:
-                    house.executor.lose(attempt)
+                for attempt in harness.executor.live()[:1]:
+                    harness.executor.lose(attempt)
             case 3 if scenario.settings:
                 scope = dice.choice(sorted(self._limits))
                 self._limits[scope] = dice.randint(1, MOST_POOL)
-                house.send("limit", scope, limit=self._limits[scope])
+                harness.send("limit", scope, limit=self._limits[scope])
             case 4 if scenario.settings:
-                campaign = dice.choice(house.store.campaigns())
-                house.change(campaign.name, state=dice.choice(("paused", "active")))
+                campaign = dice.choice(harness.store.campaigns())
+                harness.change(campaign.name, state=dice.choice(("paused", "active")))
             case 5 if scenario.clock_steps:
-                house.clock.step(dice.choice((600.0, HOUR)))
-                house.engine.wake()
-        await house.run(dice.uniform(SHORTEST_STEP, LONGEST_STEP))
+                harness.clock.step(dice.choice((600.0, HOUR)))
+                harness.engine.wake()
+        await harness.run(dice.uniform(SHORTEST_STEP, LONGEST_STEP))
 
     async def _end_engine(self, how: str) -> None:
         self._crashes += 1
         if how == "stop":
-            await self.house.stop()
+            await self.harness.stop()
             return
-        await self.house.crash()
+        await self.harness.crash()
         if how == "reboot":
-            self.house.executor.reboot()
+            self.harness.executor.reboot()
 
     async def _drain(self) -> None:
         """People resume what they paused, and the providers are well again."""
         self._is_calm = True
-        for campaign in self.house.store.campaigns():
+        for campaign in self.harness.store.campaigns():
             if campaign.state == "paused":
-                self.house.change(campaign.name, state="active")
+                self.harness.change(campaign.name, state="active")
         for _ in range(DRAIN_HOURS):
-            await self.house.run(HOUR)
-            if self.house.engine.is_idle():
+            await self.harness.run(HOUR)
+            if self.harness.engine.is_idle():
                 return
 
     # -- what sessions do ------------------------------------------------------------------------------
 
     def _script(self, launch: Launch) -> Run:
         """What the next session does; every launch is held against the promises first."""
-        unit = self.house.unit(launch.env["PACELINE_UNIT"])
+        unit = self.harness.unit(launch.env["PACELINE_UNIT"])
         campaign = self._campaign(unit)
         scopes = self._scopes(unit, campaign)
         self._check_launch(unit, scopes)
@@ -175,13 +175,13 @@ class Fleet:
         account = unit.account or ""
         session = unit.conversation_id or f"talk-{unit.counters.tries}-{unit.spec.id}"
         live = sum(f"anthropic/{account}" in self._scopes_of[attempt] for attempt in self._live()) - 1
-        return self._accounts[account].run(session, seconds, live, self.house.clock.now())
+        return self._accounts[account].run(session, seconds, live, self.harness.clock.now())
 
     def _live(self) -> list[str]:
-        return [attempt for attempt in self.house.executor.live() if attempt in self._scopes_of]
+        return [attempt for attempt in self.harness.executor.live() if attempt in self._scopes_of]
 
     def _campaign(self, unit: Unit) -> Campaign:
-        return next(campaign for campaign in self.house.store.campaigns() if campaign.name == unit.campaign)
+        return next(campaign for campaign in self.harness.store.campaigns() if campaign.name == unit.campaign)
 
     def _scopes(self, unit: Unit, campaign: Campaign) -> tuple[str, ...]:
         path = path_scopes(f"anthropic/{unit.account}/{campaign.model}") if campaign.agent != "command" else ()
@@ -200,10 +200,10 @@ class Fleet:
 
     def _check_waits(self) -> None:
         """Every unit that waits can say why, and somebody looks at it again."""
-        now = self.house.clock.now()
-        why = self.house.engine.why_lines()
-        for campaign in self.house.store.campaigns():
-            counts = self.house.store.counts().get(campaign.name, UnitCounts())
+        now = self.harness.clock.now()
+        why = self.harness.engine.why_lines()
+        for campaign in self.harness.store.campaigns():
+            counts = self.harness.store.counts().get(campaign.name, UnitCounts())
             reasons = [reason for line, reason in why.items() if split_line(line)[0] == campaign.name]
             if campaign.state == "active" and counts.todo > counts.parked:
                 assert reasons, f"{counts.todo - counts.parked} units of {campaign.name} wait and nothing says why"
@@ -212,7 +212,7 @@ class Fleet:
                 since = now - HEARTBEAT if reason.reason == "pacing" else now  # a pace is worked out at each pass
                 has_time = reason.retry_at is not None and since <= reason.retry_at < now + LONGEST_WAIT
                 assert has_time or reason.reason not in TIMED_REASONS, f"{campaign.name}: {reason} has no end"
-        for unit in self.house.store.units(state="todo", limit=10_000).units:
+        for unit in self.harness.store.units(state="todo", limit=10_000).units:
             if unit.resume_at is not None:
                 overdue, far = now - unit.resume_at, unit.resume_at - now
                 assert overdue <= HEARTBEAT, f"{unit.id} should have gone on {overdue:.0f} s ago"
@@ -221,32 +221,32 @@ class Fleet:
 
     def _check_end(self) -> None:
         """Nothing was lost, nobody was charged for what was not their fault, and nothing is left behind."""
-        units = self.house.store.units(limit=10_000).units
+        units = self.harness.store.units(limit=10_000).units
         stuck = {unit.id: (unit.state, unit.reason) for unit in units if unit.state not in ("done", "quarantined")}
         assert not stuck, f"after {DRAIN_HOURS} calm hours these have not come to an end: {stuck}"
         for unit in units:
             charged, failed = unit.counters.failures, self._failed[unit.id]
             assert charged <= failed, f"{unit.id} was charged {charged} attempts and failed {failed} times"
             assert unit.state == "done" or failed, f"{unit.id} is quarantined and never failed"
-        twice = [unit for unit, count in Counter(e.unit for e in self.house.events("unit.done")).items() if count > 1]
+        twice = [unit for unit, count in Counter(e.unit for e in self.harness.events("unit.done")).items() if count > 1]
         assert not twice, f"done more than once: {twice}"
-        assert not self.house.executor.live(), "sessions run that nobody waits for"
-        assert not self.house.executor.unarchived(), "results were never stored"
-        assert self.house.scope("sessions").in_flight == 0, "places are held by nobody"
+        assert not self.harness.executor.live(), "sessions run that nobody waits for"
+        assert not self.harness.executor.unarchived(), "results were never stored"
+        assert self.harness.scope("sessions").in_flight == 0, "places are held by nobody"
         assert not self._errors.told, f"the engine complained: {self._errors.told[0]}"
 
     def figures(self) -> FleetFigures:
-        units = self.house.store.units(limit=10_000).units
+        units = self.harness.store.units(limit=10_000).units
         states = Counter(unit.state for unit in units)
         return FleetFigures(
             units=len(units),
             done=states["done"],
             quarantined=states["quarantined"],
-            launches=len(self.house.executor.started),
+            launches=len(self.harness.executor.started),
             refused=sum(account.refused for account in self._accounts.values()),
             parks=sum(unit.counters.parks for unit in units),
             crashes=self._crashes,
-            seconds=self.house.clock.now() - NOW,
+            seconds=self.harness.clock.now() - NOW,
         )
 
 

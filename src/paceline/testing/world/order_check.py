@@ -15,7 +15,7 @@ from paceline.testing.world.ledger_check import Waiting, group_of, line_of
 from paceline.testing.world.reason_check import lacks_room, may_be_kept
 
 if TYPE_CHECKING:
-    from paceline.testing.world.checked_governor import WatchedGovernor
+    from paceline.testing.world.checked_governor import CheckedGovernor
 
 RELATIVE_SLACK = 1e-6
 LOOK_EVERY = 4
@@ -26,7 +26,7 @@ class OrderCheck:
     """`accounts` is each group's (accrued slot-seconds, live slots) and `claims` the tickets that places are
     kept for, as the governor's snapshot had them before a release; None where it was not looked at."""
 
-    def __init__(self, watched: "WatchedGovernor") -> None:
+    def __init__(self, watched: "CheckedGovernor") -> None:
         self._watched = watched
         self._releases = 0
         self.accounts: dict[str, Account] | None = None

@@ -9,13 +9,13 @@ from paceline.testing.world.gates import SLACK
 from paceline.testing.world.ledger_check import Waiting
 
 if TYPE_CHECKING:
-    from paceline.testing.world.checked_governor import WatchedGovernor
+    from paceline.testing.world.checked_governor import CheckedGovernor
 
 REASONS = frozenset(get_args(Reason))
 HELPED_BY_TIME = frozenset({"paused", "cooldown", "usage_gate", "window_closed", "pacing", "reserve"})
 
 
-def check_reason(watched: "WatchedGovernor", waiting: Waiting, why: Deferred) -> None:
+def check_reason(watched: "CheckedGovernor", waiting: Waiting, why: Deferred) -> None:
     """The reason is one of the contract's, about one of the ticket's scopes, backed by what can be seen."""
     ticket = waiting.ticket
     if why.ticket_id != ticket.id or why.reason not in REASONS or not why.detail:
@@ -30,7 +30,7 @@ def check_reason(watched: "WatchedGovernor", waiting: Waiting, why: Deferred) ->
         watched.fail(f"{ticket.id} waits because of {why.reason} in {why.scope} ({why.detail}), which is not so")
 
 
-def _has_prospect(watched: "WatchedGovernor", why: Deferred) -> bool:
+def _has_prospect(watched: "CheckedGovernor", why: Deferred) -> bool:
     """Someone will look again, and no later than was said; a usage answer may come at any time."""
     wakeup = watched.governor.next_wakeup()
     if wakeup is None or why.retry_at is None or why.reason == "usage_gate":
@@ -38,7 +38,7 @@ def _has_prospect(watched: "WatchedGovernor", why: Deferred) -> bool:
     return math.isfinite(why.retry_at) and wakeup <= why.retry_at + SLACK
 
 
-def _is_backed(watched: "WatchedGovernor", waiting: Waiting, why: Deferred) -> bool:
+def _is_backed(watched: "CheckedGovernor", waiting: Waiting, why: Deferred) -> bool:
     status = watched.governor.status(why.scope, now=watched.wall)
     match why.reason:
         case "limit" | "platform_limit":
@@ -60,7 +60,7 @@ def _is_backed(watched: "WatchedGovernor", waiting: Waiting, why: Deferred) -> b
             return True
 
 
-def lacks_room(watched: "WatchedGovernor", waiting: Waiting, scope: str) -> bool:
+def lacks_room(watched: "CheckedGovernor", waiting: Waiting, scope: str) -> bool:
     """Whether the scope is full for this ticket; a run in its session's place waits only if the session is too much."""
     limit = watched.limit_of(scope)
     if limit is None:
@@ -71,7 +71,7 @@ def lacks_room(watched: "WatchedGovernor", waiting: Waiting, scope: str) -> bool
     return occupied >= limit or occupied + watched.cooling_in(scope) >= limit
 
 
-def may_be_kept(watched: "WatchedGovernor", waiting: Waiting) -> bool:
+def may_be_kept(watched: "CheckedGovernor", waiting: Waiting) -> bool:
     """Whether a place may be kept for someone else: a ticket in a common scope that has waited beyond `ageing`."""
     overdue_since = watched.elapsed - watched.settings.ageing + SLACK
     return any(

@@ -21,7 +21,7 @@ from paceline.core.signals import (
     Succeeded,
     Usage,
 )
-from paceline.testing.world.checked_governor import WatchedGovernor
+from paceline.testing.world.checked_governor import CheckedGovernor
 from paceline.testing.world.fleet import Fleet, FleetFigures
 from paceline.testing.world.restart_twins import TwinGovernors, restart
 from paceline.testing.world.scenario import PATHS, WorldScenario, draw_scenario, draw_settings
@@ -142,7 +142,7 @@ class Life:
         governor = Governor(settings, now=START)
         if scenario.twins:
             governor = TwinGovernors(governor, START).as_governor()
-        self.watched = WatchedGovernor(governor, settings, START, is_calm=scenario.is_calm)
+        self.watched = CheckedGovernor(governor, settings, START, is_calm=scenario.is_calm)
         self._paths = PATHS[: scenario.paths]
         self._silent: set[str] = set()
         self._asked = self._reports = self._polls = self._restarts = self._released = 0
