@@ -1,9 +1,8 @@
-"""Where time comes from. Everything that waits or stamps takes a Clock, so that tests can jump.
+"""The source of time. Everything that waits, or that stamps a time, takes a Clock, so that tests can skip time.
 
-Wall time (Unix seconds) is what Paceline reckons in: quota windows are wall-clock things, and a
-laptop that slept must find its waits over. `SystemClock` therefore never sleeps longer than
-`LONGEST_NAP_SECONDS` in one go: it wakes, looks at the wall clock and sleeps on. A clock that was
-set back makes no wait longer: timers keep what was left of them.
+Paceline counts in wall time (Unix seconds): quota windows follow the wall clock, and a laptop that was suspended must
+find its waits over. `SystemClock` therefore never sleeps longer than `LONGEST_NAP_SECONDS` at once. It wakes, reads the
+wall clock, and sleeps again if needed. Setting the clock back makes no wait longer: a timer keeps its remaining time.
 """
 
 import asyncio
@@ -12,31 +11,36 @@ from collections.abc import Callable
 from typing import Protocol
 
 LONGEST_NAP_SECONDS = 30.0
+"""How late a wait can end after a suspend, against two wake-ups a minute for every timer."""
 SET_BACK_SECONDS = 1.0
+"""A smaller step back is ordinary clock correction, and moves no timer."""
 
 
 class TimerHandle(Protocol):
-    """What `call_at` returns."""
+    """A pending call of `Clock.call_at`."""
 
     def cancel(self) -> None:
-        """Forget the call; does nothing once it was made."""
+        """Cancel the call. No-op after it was made."""
 
 
 class Clock(Protocol):
-    """A wall clock that can also wake."""
+    """A wall clock with timers."""
 
     def now(self) -> float:
-        """Wall time in Unix seconds."""
+        """Return the wall time in Unix seconds."""
 
     def call_at(self, when: float, callback: Callable[[], object]) -> TimerHandle:
-        """Call back on the running loop once `now() >= when`; sooner if the clock was set back, so look again."""
+        """Call back on the running loop once `now() >= when`.
+
+        If the clock was set back, the call may come sooner: callers check the time again.
+        """
 
     async def sleep(self, seconds: float) -> None:
         """Return once `seconds` of wall time have passed."""
 
 
 class SystemClock:
-    """The real one."""
+    """The clock of the operating system."""
 
     now = staticmethod(time.time)
 
@@ -67,9 +71,9 @@ class _WallTimer:
         now = time.time()
         self._armed_at = now - self._loop.time()
         left = max(0.0, self._when - now)
-        return self._loop.call_later(min(left, LONGEST_NAP_SECONDS), self._look)
+        return self._loop.call_later(min(left, LONGEST_NAP_SECONDS), self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = time.time()
         stepped = now - self._loop.time() - self._armed_at
         if stepped < -SET_BACK_SECONDS:

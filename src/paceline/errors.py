@@ -8,8 +8,8 @@
      │   └─ SlotLost             the lease was not renewed in time
      ├─ EngineBusy               another engine runs this home
      ├─ DaemonError              the daemon refused a client's call, or failed
-     │   └─ DaemonUnreachable    no daemon answers, or it cannot do it just now
-     ├─ StoreError               the store cannot do it; what was committed is safe
+     │   └─ DaemonUnreachable    no daemon answers, or it cannot serve the call now
+     ├─ StoreError               the store cannot do this; what was committed is safe
      │   ├─ StoreBusy            another process holds it; try again
      │   ├─ StoreFull            no room left on the disk
      │   ├─ StoreDamaged         the database is not readable as one
@@ -19,19 +19,19 @@
      │   └─ SpoolError           the spool cannot be written
      └─ InvalidInput             the caller must change the call; nothing was changed
          ├─ InvalidLimit         a limit that is not a whole number >= 1, or none
-         ├─ InvalidDuration      a cooldown, pause or time-out that is no such thing
+         ├─ InvalidDuration      a cooldown, pause or time-out that is not a duration
          ├─ InvalidScope         a malformed scope name
-         │   └─ UnresolvedModel  caps per model exist here and the ticket names no model
+         │   └─ UnresolvedModel  the account has caps per model, and the ticket names no model
          ├─ TicketConflict       an id that is already in use for something else
-         ├─ UnknownName          no campaign, unit, account or agent of this name
-         ├─ IllegalStep          a unit's state does not allow this
-         ├─ MistakesFound        a file with mistakes: all of them, each with its place
+         ├─ UnknownName          no campaign, unit, account or agent has this name
+         ├─ IllegalStep          the state of a unit does not allow this
+         ├─ MistakesFound        a file with mistakes: all of them, each with its location
          │   ├─ InvalidSettings  in paceline.toml, a PACELINE_* variable or a flag
-         │   └─ InvalidPlan      in a plan file or in what it takes its units from
-         └─ InvalidSnapshot      a snapshot this version cannot read
+         │   └─ InvalidPlan      in a plan file, or in a file that its units come from
+         └─ InvalidSnapshot      a snapshot that this version cannot read
 
-Errors of other libraries are turned into these at the border. Data from outside (a usage source,
-a header, an agent's output) never raises: what cannot be read is *unknown*.
+Errors of other libraries are converted to these where they enter. Data from outside (a usage source, a header, an
+agent's output) never raises: data that cannot be read counts as *unknown*.
 """
 
 from typing import TYPE_CHECKING, ClassVar
@@ -41,29 +41,29 @@ if TYPE_CHECKING:
 
 
 class PacelineError(Exception):
-    """Base of all of them."""
+    """The base of every error that Paceline raises on purpose."""
 
 
 class CapacityError(PacelineError):
-    """There is no room now, or the room that was given is gone."""
+    """There is no capacity now, or a granted slot is gone."""
 
     code: ClassVar[str] = "capacity"
 
 
 class MaxSessionsExceeded(CapacityError):
-    """No slot for another session; `str(error)` says what holds it."""
+    """No slot for another session; `str(error)` names the gate that refused it."""
 
     code = "max_sessions_exceeded"
 
 
 class MaxRunsExceeded(CapacityError):
-    """No slot for another run; `str(error)` says what holds it."""
+    """No slot for another run; `str(error)` names the gate that refused it."""
 
     code = "max_runs_exceeded"
 
 
 class SlotTimeout(CapacityError):
-    """The wait for a slot ran out; `deferred` is what held it in the end."""
+    """The wait for a slot ran out; `deferred` is the last refusal."""
 
     code = "slot_timeout"
 
@@ -73,37 +73,37 @@ class SlotTimeout(CapacityError):
 
 
 class SlotLost(CapacityError):
-    """The lease ran out: the place is, or soon will be, someone else's."""
+    """The lease ran out: another ticket has the place, or will have it soon."""
 
     code = "slot_lost"
 
 
 class EngineBusy(PacelineError):
-    """Another engine runs this home."""
+    """Another engine uses this home folder."""
 
 
 class DaemonError(PacelineError):
-    """The daemon refused the call, or failed; the message says which daemon, and why."""
+    """The daemon refused the call, or failed; the message names the daemon and the reason."""
 
 
 class DaemonUnreachable(DaemonError):
-    """No daemon answers at this address, or the one that does cannot do it just now; try again."""
+    """No daemon answers at this address, or it cannot serve the call now; try again."""
 
 
 class StoreError(PacelineError):
-    """The store cannot do what was asked; nothing that was committed is lost."""
+    """The store cannot carry out the verb; nothing that was committed is lost."""
 
 
 class StoreBusy(StoreError):
-    """Another process holds the database; try again."""
+    """Another process has locked the database; try again."""
 
 
 class StoreFull(StoreError):
-    """No room left on the disk: free some and go on."""
+    """The disk is full: free some space and continue."""
 
 
 class StoreDamaged(StoreError):
-    """The file is not a database Paceline can read; the message names it."""
+    """The file is not a database that Paceline can read; the message names it."""
 
 
 class StoreTooNew(StoreError):
@@ -111,19 +111,19 @@ class StoreTooNew(StoreError):
 
 
 class ExecutorError(PacelineError):
-    """A session cannot be started; nothing was."""
+    """A session cannot be started, and none was."""
 
 
 class AttemptInUse(ExecutorError):
-    """An attempt runs once: this one is running, or has been."""
+    """An attempt runs once, and this one was started before."""
 
 
 class SpoolError(ExecutorError):
-    """The spool cannot be written; the message says where and why."""
+    """The spool cannot be written; the message names the folder and the reason."""
 
 
 class InvalidInput(PacelineError, ValueError):
-    """The value cannot be used; the message names it and says what would do."""
+    """The value cannot be used; the message names it and what is expected."""
 
 
 class InvalidLimit(InvalidInput):
@@ -139,7 +139,7 @@ class InvalidScope(InvalidInput):
 
 
 class UnresolvedModel(InvalidScope):
-    """Caps per model exist for this account, so a ticket must say which model it is for."""
+    """The account has caps per model, so a ticket must name its model."""
 
 
 class TicketConflict(InvalidInput):
@@ -147,7 +147,7 @@ class TicketConflict(InvalidInput):
 
 
 class UnknownName(InvalidInput):
-    """There is nothing of this name; the message says what there is."""
+    """Nothing has this name; the message lists the known names."""
 
 
 class IllegalStep(InvalidInput):
@@ -155,7 +155,7 @@ class IllegalStep(InvalidInput):
 
 
 class MistakesFound(InvalidInput):
-    """Everything that is wrong, so that one round of mending is enough; `mistakes` has a line for each."""
+    """Every mistake at once, so that one round of fixes is enough; `mistakes` has one line for each."""
 
     def __init__(self, *mistakes: str) -> None:
         super().__init__(*mistakes)
@@ -174,4 +174,4 @@ class InvalidPlan(MistakesFound):
 
 
 class InvalidSnapshot(InvalidInput):
-    """The snapshot is not one that this version can restore."""
+    """This version cannot restore the snapshot."""

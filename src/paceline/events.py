@@ -1,7 +1,7 @@
 """Every event name with its fields, in one list. Logs, metrics, streams and tables read it.
 
-The Governor tells what happened to scopes, windows and leases. That a slot was granted, deferred or
-released is the answer its caller gets: the limiter tells that, and the engine tells what became of units.
+The Governor emits the events of scopes, windows and leases. The limiter emits those of slots, because the Governor
+answers its caller directly. The engine emits the events of units.
 """
 
 from typing import Final
@@ -47,9 +47,10 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "control.slot_release": ("id",),
     "control.slot_report": ("signal",),
 }
-TRY_STARTS: Final = frozenset({"unit.started", "unit.resumed"})
-TRY_ENDS: Final = frozenset(name for name in FIELDS if name.startswith("unit.")) - TRY_STARTS
-"""A try of a unit begins with one of these events and ends with one of those."""
+ATTEMPT_STARTS: Final = frozenset({"unit.started", "unit.resumed"})
+"""An attempt begins with one of these events."""
+ATTEMPT_ENDS: Final = frozenset(name for name in FIELDS if name.startswith("unit.")) - ATTEMPT_STARTS
+"""An attempt ends with one of these events."""
 
 
 class Event(msgspec.Struct, frozen=True, tag=True):

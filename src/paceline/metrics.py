@@ -1,7 +1,7 @@
-"""What is counted and timed while Paceline works: plain numbers that every layer may add to and `/metrics` shows.
+"""Counters and histograms that every layer adds to and `/metrics` exposes.
 
-Nothing here knows how they are shown. An observation costs a fraction of a microsecond, so that the gateway can
-afford several for each request. Names of scopes come from outside: only so many are told apart.
+Here: plain numbers. Never here: an output format. One observation costs a fraction of a microsecond, because the
+gateway makes several for each request. Scope names come from outside, so the number of distinct names is bounded.
 """
 
 import time
@@ -13,9 +13,11 @@ from paceline.core.signals import RateLimited, Signal
 from paceline.core.values.scopes import canonical_scope, scope_reached
 
 MOST_NAMES: Final = 500
+"""Distinct names per counter: bounds memory and the size of a scrape, far above what one home uses."""
 OTHER: Final = "other"
-"""Stands for all names beyond the first so many."""
+"""The label of all names beyond the first `MOST_NAMES`."""
 
+# Bounds in seconds, from well below the usual value to well above the worst. Every bound is one more line in a scrape.
 WAIT_BOUNDS: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0)
 PASS_BOUNDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 UNIT_BOUNDS: Final = (1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 2 * 3600.0, 5 * 3600.0, 12 * 3600.0)
@@ -24,7 +26,7 @@ OVERHEAD_BOUNDS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005
 
 
 class Histogram:
-    """How many observations fell at or under each bound, and their sum. The last count is for all above."""
+    """Counts of observations by bound, and their sum. Each count includes its bound; the last one has no bound."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -38,7 +40,7 @@ class Histogram:
         self.total += seconds
 
     def time(self, call: Callable[[], object]) -> None:
-        """Make the call and observe how long it took, however it ended."""
+        """Make the call and observe how long it took, also if it raises."""
         began = time.perf_counter()
         try:
             call()
@@ -51,7 +53,7 @@ class Histogram:
 
 
 class LabelledCounter:
-    """A count for each combination of labels. The first is a name from outside; the others come from fixed sets."""
+    """A count for each combination of labels. The first label comes from outside; the others are from fixed sets."""
 
     __slots__ = ("_names", "labels", "values")
 
@@ -61,7 +63,7 @@ class LabelledCounter:
         self._names: set[str] = set()
 
     def add(self, *labels: str, by: int = 1) -> None:
-        """Names that come when there is no place left for more are counted together."""
+        """Add to one count. Names beyond the first `MOST_NAMES` are counted together as `OTHER`."""
         if labels in self.values:
             self.values[labels] += by
             return
@@ -74,7 +76,7 @@ class LabelledCounter:
 
 
 class MetricsRegistry:
-    """All that is counted in one process, from its start on. One for the engine, the API and the gateway.
+    """All metrics of one process since its start. Engine, API and gateway share one registry.
 
     metrics.granted(waited)
     metrics.gateway_ttfb_seconds.observe(seconds)
@@ -91,23 +93,23 @@ class MetricsRegistry:
         self.platform_limits = LabelledCounter("scope")
         self.limit_changes = LabelledCounter("scope", "direction")
         self.tokens = LabelledCounter("scope", "direction")
-        """`input` and `output`, or `total` where they are not told apart."""
+        """Direction: `input` and `output`, or `total` if the provider reports only a sum."""
         self.gateway_request_seconds = Histogram(REQUEST_BOUNDS)
-        """From the request's first byte in to the response's last byte out."""
+        """From the first byte of the request to the last byte of the response."""
         self.gateway_wait_seconds = Histogram(WAIT_BOUNDS)
-        """Of that, the wait for a slot."""
+        """The part of a request that waits for a slot."""
         self.gateway_ttfb_seconds = Histogram(REQUEST_BOUNDS)
-        """From the request sent upstream to the first byte of the answer."""
+        """From sending the request upstream to the first byte of the response."""
         self.gateway_overhead_seconds = Histogram(OVERHEAD_BOUNDS)
-        """What the gateway itself took: neither waiting for a slot nor for the upstream or the client."""
+        """Time spent in the gateway itself: without waits for a slot, the upstream or the client."""
         self.gateway_retries = LabelledCounter("scope", "cause")
 
     def granted(self, waited: float) -> None:
-        """A session, an HTTP slot or a gateway request got its slot after so many seconds in line."""
+        """Count a grant to a session, an HTTP slot or a gateway request, and its wait in seconds."""
         self.grants += 1
         self.wait_seconds.observe(waited)
 
     def reported(self, scope: str, signal: Signal) -> None:
-        """What somebody was told by a provider; only refusals for going too fast are counted, each of them."""
+        """Count a signal of a provider. Only rate limits are counted, every one of them."""
         if isinstance(signal, RateLimited):
             self.rate_limited.add(scope_reached(canonical_scope(scope), signal.reach))

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Span, Status, StatusCode, set_span_in_context
 from opentelemetry.util.types import AttributeValue
 
-from paceline.events import TRY_ENDS, TRY_STARTS, Event
+from paceline.events import ATTEMPT_ENDS, ATTEMPT_STARTS, Event
 from paceline.store import StoredEvent
 
 PREFIX = "paceline."
@@ -56,10 +56,10 @@ class Traces:
             event = stored.event
             if event.unit is None:
                 continue
-            if event.name in TRY_STARTS:
+            if event.name in ATTEMPT_STARTS:
                 self._start(event, event.unit)
             elif (life := self._lives.get(event.unit)) is not None:
-                if event.name in TRY_ENDS:
+                if event.name in ATTEMPT_ENDS:
                     self._end(event, event.unit, life)
                 else:
                     (life.attempt or life.unit).add_event(event.name, _scalars(event), _nanoseconds(event.at))

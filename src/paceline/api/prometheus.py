@@ -14,7 +14,7 @@ from paceline.agents.account import Account
 from paceline.core import ScopeStatus
 from paceline.core.values.scopes import canonical_model
 from paceline.engine.engine import Engine
-from paceline.events import TRY_ENDS, TRY_STARTS
+from paceline.events import ATTEMPT_ENDS, ATTEMPT_STARTS
 from paceline.metrics import MOST_NAMES, OTHER, Histogram, LabelledCounter, MetricsRegistry
 from paceline.store import Campaign, StoredEvent
 from paceline.views.timeline import new_limit
@@ -53,9 +53,9 @@ class Metrics:
         """Count what new events tell."""
         for stored in events:
             event = stored.event
-            if event.name in TRY_STARTS:
+            if event.name in ATTEMPT_STARTS:
                 self._started[event.unit or ""] = event.at
-            elif event.name in TRY_ENDS:
+            elif event.name in ATTEMPT_ENDS:
                 started_at = self._started.pop(event.unit or "", None)
                 if started_at is not None:
                     self._metrics.unit_seconds.observe(max(0.0, event.at - started_at))

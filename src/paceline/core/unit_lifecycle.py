@@ -64,7 +64,7 @@ Ending = Literal["succeeded", "failed", "parked", "refused", "lost", "try_later"
 REFUSED_SECONDS = (30.0, 60.0, 120.0, 300.0, 600.0)
 """Pauses after the first, second, ... refusal: the first is the usual pause of a scope after a 429."""
 FAILED_SECONDS = (5.0, 30.0, 120.0, 600.0)
-"""Pauses after a failure: short at first, because most failures do not come from a provider in trouble."""
+"""Pauses after the first, second, ... failure: short at first, because the provider did not refuse anything."""
 LOST_AGAIN_SECONDS = (5.0, 30.0, 120.0, 600.0)
 """Pauses after the second, third, ... loss. There is none after the first."""
 TRY_LATER_SECONDS = (60.0, 120.0, 300.0, 600.0)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from paceline.core.gates.quota_window import LENGTH_SECONDS
-from paceline.events import TRY_ENDS, TRY_STARTS, Event
+from paceline.events import ATTEMPT_ENDS, ATTEMPT_STARTS, Event
 from paceline.store import Store
 
 PAGE = 5_000
@@ -81,11 +81,11 @@ def read_history(store: Store, *, campaign: str | None = None) -> History:
     closings: dict[tuple[str, str], list[_Closing]] = {}
     for event in _events(store):
         unit = event.unit or ""
-        if event.name in TRY_STARTS:
+        if event.name in ATTEMPT_STARTS:
             started[unit] = event
             running[unit] = _Try(_account_of(event.scope or ""), event.at)
             tries.append(running[unit])
-        elif event.name in TRY_ENDS and unit in started:
+        elif event.name in ATTEMPT_ENDS and unit in started:
             begun = started.pop(unit)
             running.pop(unit).ended = event.at
             seconds[unit] = seconds.get(unit, 0.0) + max(0.0, event.at - begun.at)

@@ -1,4 +1,4 @@
-"""What must survive: one interface (`interface.py`), several implementations."""
+"""The store: what must survive a crash. One interface (`interface.py`), several implementations."""
 
 from paceline.store.interface import Added as Added
 from paceline.store.interface import Campaign as Campaign

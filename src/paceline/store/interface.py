@@ -1,7 +1,8 @@
-"""What must survive, as verbs. Every verb is one transaction: all of it is stored, or none of it.
+"""The interface of a store: its verbs, and the values they take and return.
 
-Implementations decide nothing: which unit may run, and what becomes of it, comes from the core.
-They are synchronous and used from one thread at a time; several verbs are one transaction in `together`.
+Every verb is one transaction: it is stored whole, or not at all. `together` makes several verbs one transaction.
+Implementations are synchronous and are used from one thread at a time. Never here, and not in an implementation:
+deciding which unit may run and what becomes of it. That comes from the core.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -18,7 +19,7 @@ CampaignState = Literal["active", "paused", "cancelled"]
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch and how it is to be run. Names as in plan files; times in seconds."""
+    """A batch of units and how to run it. Fields are named as in plan files; times are in seconds."""
 
     name: str
     priority: int = 0
@@ -36,7 +37,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of work as the plan names it. `id` is unique in its campaign."""
+    """One piece of work as the plan describes it. `id` is unique in its campaign."""
 
     id: str
     prompt: str = ""
@@ -45,7 +46,7 @@ class UnitSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored unit. `id` is `campaign/unit`; `fence` grows with every claim, and a transition must carry it."""
+    """A stored unit. `id` is `campaign/unit`. `fence` grows with every claim; to record an outcome you need it."""
 
     id: str
     campaign: str
@@ -66,7 +67,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
-    """What adding a plan did; `changed` units differ from the stored ones and were left, or `updated`."""
+    """The result of adding a plan. Units that differ from the stored ones are `updated`, or else `changed` and kept."""
 
     added: int = 0
     unchanged: int = 0
@@ -75,9 +76,10 @@ class Added(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One ended try to store. `conversation_id` is the conversation to resume, None to start afresh.
+    """The outcome of one attempt, ready to store.
 
-    Without `account` it is the one that the try was claimed for.
+    The next attempt resumes `conversation_id`, or starts a new conversation if it is None. Without an `account` the
+    unit keeps the account that the attempt was claimed for.
     """
 
     unit_id: str
@@ -88,7 +90,7 @@ class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many units of a campaign are in each state; parked ones are among the todo."""
+    """The number of units of a campaign in each state. Parked units are also counted as `todo`."""
 
     todo: int = 0
     running: int = 0
@@ -100,21 +102,21 @@ class UnitCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredEvent(msgspec.Struct, frozen=True):
-    """An event and its place in the stream."""
+    """An event and its position in the stream."""
 
     id: int
     event: Event
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Some units without their prompts, and the cursor that continues after them (None at the end)."""
+    """A part of a list of units, without prompts. `cursor` continues after them; it is None at the end."""
 
     units: tuple[Unit, ...]
     cursor: str | None = None
 
 
 class ProcessId(msgspec.Struct, frozen=True):
-    """One process of one machine for ever: a pid alone is used again."""
+    """A process that no later process can be mistaken for. A pid alone is reused."""
 
     pid: int
     start_ticks: int
@@ -122,9 +124,9 @@ class ProcessId(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a holder that is known by nothing but its calls has of its slot: a number and a time.
+    """The lease of a slot whose holder is known only by its calls: a fencing token and an expiry.
 
-    `key` is the caller's own name for its request: asked again with it, it is told of the same slot.
+    `key` is the caller's own name for its request. A repeated request with the same key returns the same slot.
     """
 
     token: int
@@ -136,8 +138,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class StoredSlot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A slot of a program that the engine did not start, or its wait for one (`granted_at` is None).
 
-    It is held by a process of this machine (`holder`), or by whoever renews its `lease`. `waiting` says what
-    stands against it. `parent` is the ticket of the session that it belongs to.
+    Its holder is a process of this machine (`holder`), or the client that renews `lease`. `waiting` is the refusal
+    while it waits. `parent` is the ticket of the session that it belongs to.
     """
 
     id: str
@@ -153,89 +155,88 @@ class StoredSlot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Store(Protocol):
-    """The contract. `paceline.testing.store_contract` has the suite that every implementation passes."""
+    """The verbs of a store. Every implementation passes the suite in `paceline.testing.store_contract`."""
 
     def together(self) -> AbstractContextManager[None]:
-        """What is written in the block is one transaction: where it raises, none of it is stored."""
+        """Make all writes in the block one transaction. If the block raises, none of them is stored."""
 
     # campaigns
     def add_campaign(
         self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
     ) -> Added:
-        """Add a campaign, or more units to it, and `events` with them. Idempotent by unit id; done units stay done.
+        """Add a campaign, or more units to it, together with `events`. Idempotent by unit id; done units stay done.
 
-        Units that differ from the stored ones are named and left, unless `update` (never those that
-        run or are done). The campaign's own settings are replaced; its state and age are kept.
-        `InvalidInput`, and nothing is stored, for a name that cannot be one, the same unit twice, or
-        text that is not Unicode.
+        Units that differ from the stored ones are listed and kept. With `update` they are replaced, except those that
+        run or are done. The campaign's settings are replaced; its state and age are kept. Raise `InvalidInput` and
+        store nothing if the name is not valid, a unit comes twice, or text is not Unicode.
         """
 
     def add_campaign_in_steps(
         self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
     ) -> Generator[None, None, Added]:
-        """The same a few milliseconds at a time, so that whoever shares the thread has its turn in between.
+        """Add a campaign as `add_campaign` does, in steps of a few milliseconds, so that others can use the thread.
 
-        Nothing of it is to be seen before the last step, which returns what was done; none of it where that never
-        comes. `StoreBusy` where another process comes between.
+        Nothing is visible before the last step, which returns the result. If it is never reached, nothing is stored.
+        Raise `StoreBusy` if another process adds to the campaign meanwhile.
         """
 
     def campaigns(self) -> list[Campaign]:
-        """In the order they were added."""
+        """Return all campaigns in the order they were added."""
 
     def set_campaign(self, campaign: Campaign) -> None:
-        """Replace its settings and state; `UnknownName` if there is none."""
+        """Replace the settings and the state of a campaign. Raise `UnknownName` if there is none of this name."""
 
     def delete_campaign(self, name: str) -> None:
-        """With all its units; refused (`IllegalStep`) while one of them runs."""
+        """Delete a campaign and all its units. Raise `IllegalStep` while one of them runs."""
 
     def counts(self) -> dict[str, UnitCounts]:
-        """Per campaign, at a cost that does not grow with the number of units."""
+        """Return the counts of each campaign. The cost does not grow with the number of units."""
 
-    # the life of a unit
+    # the life cycle of units
     def claim_units(
         self, campaign: str, account: str, limit: int, *, attempt_ids: Sequence[str], lease_until: float, now: float
     ) -> list[Unit]:
-        """Up to `limit` units that may run on the account now become `running`, in order.
+        """Move up to `limit` units of the campaign that may run on the account from `todo` to `running`.
 
-        Those whose conversation lives on the account first, then in plan order; parked ones only once
-        `wake_units` has woken them; never one whose conversation lives elsewhere. `attempt_ids` are the
-        names of the attempt folders, one each. A claim counts as a try. The cost is flat in the number of
-        units. A claim whose answer was lost shows in `running_units`, and its lease runs out.
+        Units whose conversation lives on the account come first, then the others in plan order. A unit whose
+        conversation lives on another account is never claimed, and a parked one only after `wake_units` woke it.
+        Each unit gets one of `attempt_ids`, and the claim counts as an attempt. The cost does not grow with the number
+        of units. If the result of a claim is lost, the units show in `running_units` and their leases run out.
         """
 
     def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
-        """Store how tries ended, all in one transaction. False for one whose fence is stale: it changes nothing.
+        """Store the outcomes of attempts in one transaction. Return False for each whose fence is stale.
 
-        Idempotent: what is stored already, and is still so, is answered with True again.
+        A stale outcome changes nothing. Recording an outcome again returns True as long as it is still current.
         """
 
     def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
-        """Extend leases; the ids whose fence is stale come back."""
+        """Extend the leases of running units. Return the ids whose fence is stale."""
 
     def wake_units(self, *, now: float, limit: int = 10_000) -> int:
-        """Parked units whose time has come may be claimed again, the earliest first.
+        """Make parked units claimable whose time has come, the earliest first. Return how many.
 
-        How many were woken; when it is `limit`, more may be due: a million at once would hold up the pass.
+        If it returns `limit`, more may be due: waking a million units at once would hold up the pass.
         """
 
     def wake_account(self, account: str, *, limit: int = 10_000) -> int:
-        """Units parked on the account may be claimed now, for its window has reopened; how many, up to `limit`."""
+        """Make up to `limit` units claimable that are parked on the account, whose window reopened. Return how many."""
 
     def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
-        """Those of them that are todo wait for a person; how many."""
+        """Move the given `todo` units to `held`. Return how many moved."""
 
     def retry_units(self, campaign: str) -> int:
-        """Held and quarantined units of the campaign become todo, with their counters at zero; how many."""
+        """Move held and quarantined units of the campaign to `todo` and reset their counters. Return how many moved."""
 
     def cancel_units(self, campaign: str, *, now: float) -> list[str]:
-        """All that are not done; the ids of those that ran, for the engine to end."""
+        """Cancel every unit of the campaign that is not done. Return the ids that were running."""
 
     def forget_conversation(self, unit_id: str) -> None:
-        """The next try starts afresh, on any account."""
+        """Let the next attempt of the unit start a new conversation, on any account."""
 
-    # looking in
+    # reading units
     def unit(self, unit_id: str) -> Unit | None:
-        """All of it, with its prompt."""
+        """Return the unit with its prompt, or None."""
 
     def units(
         self,
@@ -245,51 +246,54 @@ class Store(Protocol):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
-        """By campaign in the order they were added, then in plan order; without prompts, which may be 1 MB each."""
+        """Return one page of units without prompts, which may be 1 MB each.
+
+        The order is by campaign as they were added, then as in the plan.
+        """
 
     def running_units(self) -> list[Unit]:
-        """All of them in the order of `units`, without prompts."""
+        """Return all running units in the order of `units`, without prompts."""
 
     def next_resume_at(self) -> float | None:
-        """When the first parked unit is due."""
+        """Return when the first parked unit is due."""
 
     def claimable(self) -> dict[tuple[str, str | None], int]:
-        """How many units could be claimed now, by campaign and the account their conversation is bound to."""
+        """Count the claimable units by campaign and by the account that their conversation is bound to."""
 
-    # the engine's own
+    # the engine's own records
     def append_events(self, events: Sequence[Event]) -> int:
-        """The id of the last one; ids are never used again."""
+        """Append events. Return the id of the last one. Ids are never reused."""
 
     def events(self, *, after: int = 0, limit: int = 1000, unit: str | None = None) -> list[StoredEvent]:
-        """Those with an id above `after`, oldest first."""
+        """Return events with an id above `after`, oldest first."""
 
     def trim_events(self, *, keep: int) -> None:
-        """Forget all but the last `keep`."""
+        """Delete all events but the last `keep`."""
 
     def save_slots(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
-        """Slots of programs outside: add or replace the `kept`, then forget those whose ids are in `dropped`.
+        """Add or replace the slots in `kept`, then delete the slots whose ids are in `dropped`, in one transaction.
 
-        All in one transaction. Ids that are not known are forgotten already. `InvalidInput` for text that is not
-        Unicode. Where nothing is kept, a loss of power may bring back what was dropped: its lease runs out by itself.
+        Unknown ids in `dropped` are ignored. Raise `InvalidInput` for text that is not Unicode. If `kept` is empty, a
+        loss of power may bring back dropped slots; their leases run out by themselves.
         """
 
     def slots(self) -> list[StoredSlot]:
-        """All of them, in the order in which they were first saved."""
+        """Return all slots in the order they were first saved."""
 
     def slot(self, slot_id: str) -> StoredSlot | None:
-        """One of them."""
+        """Return the slot with this id, or None."""
 
     def save_state(self, key: str, value: bytes) -> None:
-        """Replace what is kept under the key."""
+        """Save a value under the key, in place of an earlier one."""
 
     def load_state(self, key: str) -> bytes | None:
-        """What was kept under the key."""
+        """Return the value saved under the key, or None."""
 
     def lead(self, owner: str, *, until: float, now: float) -> bool:
-        """Become or stay the one engine that decides; false while another one's lease runs."""
+        """Take or keep the lead among engines. Return False while another engine's lease runs."""
 
     def resign(self, owner: str) -> None:
-        """Stop leading, if it is this owner that leads."""
+        """Give up the lead, if this owner has it."""
 
     def close(self) -> None:
-        """Let go of files; closing twice is harmless."""
+        """Close files. Closing twice is harmless."""

@@ -1,4 +1,4 @@
-"""The SQLite schema and its history: one entry per version, never changed once released, only added to.
+"""The SQLite schema and its history: one entry per version. A released entry never changes.
 
 `user_version` is the number of entries that were applied. `application_id` marks the file as Paceline's.
 """
@@ -18,11 +18,11 @@ Migration = tuple[str, ...]
 #
 # Prompts may be 1 MB and have a table of their own: claims, counts and lists never step over them.
 #
-# Two partial indexes hold what may be claimed, one what is parked. A unit leaves them when it is claimed, so
-# that a claim looks at nothing else, whatever the number of units that are done or wait.
+# Two partial indexes hold the claimable units, and one the parked units. A unit leaves them when it is claimed, so a
+# claim reads nothing else, however many units are done or wait.
 #
-# `tallies` is kept by triggers, so that no verb can forget to count. Its account is the one that a
-# conversation is bound to, '' for none, and is told apart only for what may be claimed.
+# Triggers keep `tallies`, so that no verb can forget to count. Its account is the one that a conversation is bound
+# to, or '' for none. It is filled in only for claimable units.
 VERSION_1: Final[Migration] = (
     """CREATE TABLE campaigns (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -92,8 +92,8 @@ VERSION_1: Final[Migration] = (
     "CREATE TABLE leader (seat INTEGER PRIMARY KEY CHECK (seat = 1), owner TEXT NOT NULL, until REAL NOT NULL)",
 )
 
-# Slots of programs outside, each in a row of its own: thousands of leases come and go every second. Rows are in the
-# order of first saving. Before, all of them were one value of `states`, under `outside`.
+# Slots of other programs, one row each: thousands of leases come and go every second. Rows are in the order they were
+# first saved. Version 1 kept all of them in one value of `states`, under `outside`.
 VERSION_2: Final[Migration] = (
     "CREATE TABLE slots (id TEXT PRIMARY KEY, body BLOB NOT NULL)",
     """INSERT INTO slots
@@ -103,9 +103,9 @@ VERSION_2: Final[Migration] = (
     "DELETE FROM states WHERE key = 'outside'",
 )
 
-# A long plan is added by many short transactions. From `first_key` on, what there is of its campaign is not there yet;
-# a campaign that is new has no row in `campaigns` until all of it is. So units are counted when they become visible,
-# not one by one as they come.
+# A long plan is imported in many short transactions. The units of its campaign are hidden from `first_key` on, and a
+# new campaign has no row in `campaigns` until its import is complete. So units are counted when they become visible,
+# not one by one.
 VERSION_3: Final[Migration] = (
     """CREATE TABLE arrivals (
         number INTEGER PRIMARY KEY,
@@ -121,10 +121,10 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (VERSION_1, VERSION_2, VERSION_3)
 
 
 def missing(connection: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> Sequence[Migration]:
-    """What the file lacks, in order. Raises for a file that is not to be touched."""
+    """Return the migrations that the file lacks, in order. Raise if the file must not be touched."""
     version = _number(connection, "user_version")
     if _number(connection, "application_id") != APPLICATION_ID and not _is_empty(connection):
-        raise StoreDamaged(f"{path} is a database of another program; name another file")
+        raise StoreDamaged(f"{path} is a database of another program; choose another file")
     if version > len(migrations):
         raise StoreTooNew(
             f"{path} was written by a newer Paceline (schema {version}, this one knows {len(migrations)}): upgrade"
@@ -133,7 +133,7 @@ def missing(connection: sqlite3.Connection, path: str, migrations: Sequence[Migr
 
 
 def migrate(connection: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> None:
-    """Apply what the file lacks, inside the caller's transaction."""
+    """Apply the missing migrations inside the caller's transaction."""
     for statements in missing(connection, path, migrations):
         for statement in statements:
             connection.execute(statement)

@@ -1,4 +1,4 @@
-"""Between rows of the SQLite schema and the values of the interface. No statement is run here."""
+"""Conversion between rows of the SQLite schema and values of the interface. No statement is run here."""
 
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ UNIT_COLUMNS: Final = (
 
 
 def unit_from(row: Row, campaign: str, prompt: str) -> Unit:
-    """The unit of a row of `UNIT_COLUMNS`."""
+    """Return the unit of a row of `UNIT_COLUMNS`."""
     key, name, cwd, output, state, *rest = row
     failures, tries, parks, windows_spent, refusals, losses = rest[:6]
     resume_at, reason, account, conversation_id, attempt_id, fence, *times = rest[6:]
@@ -45,7 +45,7 @@ def unit_from(row: Row, campaign: str, prompt: str) -> Unit:
 
 
 def outcome_row(record: OutcomeRecord, address: tuple[int | None, str], now: float) -> Row:
-    """The parameters of the statement that settles a try."""
+    """Return the parameters of the statement that records an outcome."""
     transition = record.transition
     return (
         transition.state,
@@ -62,13 +62,13 @@ def outcome_row(record: OutcomeRecord, address: tuple[int | None, str], now: flo
 
 
 def is_stored_already(row: Row, record: OutcomeRecord) -> bool:
-    """Whether the row of fence, state and counters is what the transition left: then it is a repetition."""
+    """Return whether the row of fence, state and counters is what this record left: then it is a repetition."""
     transition = record.transition
     return row == (record.fence, transition.state, *msgspec.structs.astuple(transition.counters))
 
 
 def campaign_from(body: bytes) -> Campaign:
-    """What `msgspec.json.encode` wrote."""
+    """Decode a stored campaign."""
     return _CAMPAIGNS.decode(body)
 
 

@@ -1,4 +1,7 @@
-"""What every implementation agrees on: names, keys, order, what is refused. Never anything about storage."""
+"""Rules that every implementation shares: ids, keys, order, and which values are refused.
+
+Never here: anything about storage.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, get_args
@@ -11,53 +14,54 @@ from paceline.events import Event
 from paceline.store.interface import Campaign, OutcomeRecord, StoredSlot, Unit, UnitCounts, UnitSpec
 
 POSITION_BITS: Final = 40
+"""Splits a 63-bit key: 2^40 units in each campaign, and 2^23 campaigns."""
 
 UnitPhase = Literal["todo", "parked", "running", "done", "quarantined", "held", "cancelled"]
-
+"""The state of a unit, with parked units apart from those that may be claimed."""
 
 UNIT_PHASES: Final[tuple[UnitPhase, ...]] = get_args(UnitPhase)
 
 
 def unit_id(campaign: str, name: str) -> str:
-    """`campaign/unit`. The unit's own name may hold slashes, so the campaign's may not."""
+    """Return `campaign/unit`. The unit's own name may contain slashes, so a campaign's name may not."""
     return f"{campaign}/{name}"
 
 
 def split_unit_id(identifier: str) -> tuple[str, str]:
-    """The campaign and the unit's own name."""
+    """Return the campaign and the unit's own name."""
     campaign, _, name = identifier.partition("/")
     return campaign, name
 
 
 def unit_key(campaign_number: int, position: int) -> int:
-    """One integer that sorts units as people see them: by campaign in order of adding, then in plan order."""
+    """Return an integer that sorts units by campaign as they were added, then in plan order."""
     return campaign_number << POSITION_BITS | position
 
 
 def position_of(key: int) -> int:
-    """The place in the plan, from a unit's key."""
+    """Return the position in the plan from a unit's key."""
     return key & ((1 << POSITION_BITS) - 1)
 
 
 def number_of(key: int) -> int:
-    """The campaign's number, from a unit's key."""
+    """Return the campaign's number from a unit's key."""
     return key >> POSITION_BITS
 
 
 def phase_of(state: UnitState, resume_at: float | None) -> UnitPhase:
-    """The state, with parked told apart from what may be claimed."""
+    """Return the phase of a unit in this state."""
     return "parked" if state == "todo" and resume_at is not None else state
 
 
 def unit_counts(tally: Mapping[str, int]) -> UnitCounts:
-    """What people see of a tally by phase: parked units are among the todo."""
+    """Return the counts from a tally by phase. Parked units are also counted as `todo`."""
     counts = {phase: tally.get(phase, 0) for phase in UNIT_PHASES}
     counts["todo"] += counts["parked"]
     return UnitCounts(**counts)
 
 
 def claimed(unit: Unit, account: str, attempt_id: str, lease_until: float, now: float) -> Unit:
-    """A todo unit after a claim: running, one try more, with nothing left of how the last one ended."""
+    """Return the unit as it is after a claim: running, one attempt more, without the end of the last attempt."""
     counters = unit.counters
     return msgspec.structs.replace(
         unit,
@@ -75,30 +79,30 @@ def claimed(unit: Unit, account: str, attempt_id: str, lease_until: float, now: 
 
 
 def key_after(cursor: str | None) -> int:
-    """Where a page begins: after this key."""
+    """Return the key after which a page begins."""
     if cursor is None:
         return -1
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-        raise InvalidInput(f"{cursor!r} is no cursor: use the one that came with the page before")
+        raise InvalidInput(f"{cursor!r} is not a cursor: use the one that came with the page before")
     return int(cursor)
 
 
 def check_limit(limit: int) -> None:
-    """A page has at least one entry."""
+    """Raise `InvalidInput` unless a page has room for an entry."""
     if limit < 1:
-        raise InvalidInput(f"a limit of {limit} gives no page: use 1 or more")
+        raise InvalidInput(f"a limit of {limit} is too small: use 1 or more")
 
 
 def check_attempt_ids(limit: int, attempts: int) -> None:
-    """Every claimed unit needs a folder of its own."""
+    """Raise `InvalidInput` unless every claimed unit gets an attempt id of its own."""
     if not 0 <= limit <= attempts:
-        raise InvalidInput(f"{limit} units cannot be claimed with the names of {attempts} attempts")
+        raise InvalidInput(f"{limit} units cannot be claimed with {attempts} attempt ids")
 
 
 def check_campaign(campaign: Campaign) -> None:
-    """Its name can be one, and all of it can be stored."""
+    """Raise `InvalidInput` if the campaign's name is not valid or its text cannot be stored."""
     if not campaign.name or "/" in campaign.name:
-        raise InvalidInput(f"{campaign.name!r} cannot name a campaign: it must be without a slash, and not empty")
+        raise InvalidInput(f"{campaign.name!r} cannot name a campaign: use a name without a slash that is not empty")
     try:
         msgspec.json.encode(campaign)
     except UnicodeEncodeError:
@@ -106,7 +110,7 @@ def check_campaign(campaign: Campaign) -> None:
 
 
 def checked_specs(specs: Iterable[UnitSpec]) -> Iterable[UnitSpec]:
-    """The same, one by one; raises at the first that cannot be stored."""
+    """Yield the same units one by one. Raise `InvalidInput` at the first that cannot be stored."""
     seen: set[str] = set()
     for spec in specs:
         if not spec.id:
@@ -121,20 +125,20 @@ def checked_specs(specs: Iterable[UnitSpec]) -> Iterable[UnitSpec]:
 
 
 def check_outcomes(records: Iterable[OutcomeRecord]) -> None:
-    """Each is a step that a running unit can take; `IllegalStep` otherwise."""
+    """Raise `IllegalStep` unless a running unit can take every step."""
     for each in records:
         if next_state("running", each.transition.step) != each.transition.state:
             raise InvalidInput(f"{each.transition.step} does not make {each.unit_id} {each.transition.state}")
 
 
 def unknown_campaign(name: str, known: Iterable[str]) -> UnknownName:
-    """The error that says what there is."""
+    """Return an error that lists the known campaigns."""
     names = ", ".join(sorted(known)) or "none yet"
     return UnknownName(f"there is no campaign {name!r}; there are: {names}")
 
 
 def is_unicode(text: str) -> bool:
-    """Whether it can be written as UTF-8; halves of surrogate pairs cannot."""
+    """Return whether the text can be encoded as UTF-8. Lone surrogates cannot."""
     if text.isascii():
         return True
     try:
@@ -145,12 +149,12 @@ def is_unicode(text: str) -> bool:
 
 
 def storable_text(text: str | None) -> str | None:
-    """Text from an agent may hold half a character; a try's end is stored all the same."""
+    """Replace what UTF-8 cannot encode: an agent may print half a character, and its outcome must be stored."""
     return text if text is None or is_unicode(text) else text.encode(errors="replace").decode()
 
 
 def encode_event(event: Event) -> bytes:
-    """As JSON: what comes back has lists for tuples, and nothing that another process could still change."""
+    """Encode as JSON. Decoding returns lists in place of tuples."""
     try:
         return msgspec.json.encode(event)
     except UnicodeEncodeError:
@@ -158,12 +162,12 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_event(encoded: bytes) -> Event:
-    """What `encode_event` wrote."""
+    """Decode what `encode_event` returned."""
     return _EVENTS.decode(encoded)
 
 
 def encode_slot(slot: StoredSlot) -> bytes:
-    """As JSON; refused if it holds half a character, for a slot is found again by its text."""
+    """Encode as JSON. Raise `InvalidInput` for text that is not Unicode: a slot is found by its text."""
     try:
         return msgspec.json.encode(slot)
     except UnicodeEncodeError:
@@ -171,7 +175,7 @@ def encode_slot(slot: StoredSlot) -> bytes:
 
 
 def decode_slot(encoded: bytes) -> StoredSlot:
-    """What `encode_slot` wrote."""
+    """Decode what `encode_slot` returned."""
     return _SLOTS.decode(encoded)
 
 

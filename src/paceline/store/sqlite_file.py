@@ -1,6 +1,6 @@
-"""The one connection to a SQLite file: how it is opened, its transactions, and its errors in Paceline's words.
+"""The connection to a SQLite file: opening it, transactions, and errors.
 
-No verb of the store lives here, and no other module sees an error of `sqlite3`.
+Here: every error of `sqlite3` becomes a `StoreError`; no other module sees one. Never here: a verb of the store.
 """
 
 import errno
@@ -17,8 +17,11 @@ from paceline.store.migrations import Migration, migrate, missing
 USUAL: Final = "FULL"
 """Every commit waits for the disk."""
 CACHE_KIB: Final = 16_384
+"""Eight times the default of SQLite, so that the indexes of a large campaign stay in memory."""
 OPENING_RETRY_SECONDS: Final = 0.005
+"""Short, because another process holds this lock only while it creates the file."""
 LARGEST_IDLE_JOURNAL_BYTES: Final = 64 << 20
+"""Gives disk space back after a very long plan was imported."""
 
 _BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -26,15 +29,15 @@ _FULL_EXTENDED: Final = {sqlite3.SQLITE_IOERR_SHMSIZE}  # no room for the index 
 
 
 class SqliteFile:
-    """One connection, one transaction at a time."""
+    """One connection with one transaction at a time."""
 
     def __init__(self, path: str, *, busy_seconds: float, migrations: Sequence[Migration]) -> None:
         self.path = path
         self._busy_seconds = busy_seconds
         self._is_joint = False
         _create_private(path)
-        with self._in_our_words():
-            # Another thread may use it later, one at a time: the engine keeps the store off its loop.
+        with self._translated_errors():
+            # One thread at a time, but not always the same: the engine may use the store outside its loop.
             self._connection = sqlite3.connect(
                 path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
             )
@@ -45,10 +48,10 @@ class SqliteFile:
             raise
 
     def _open(self, migrations: Sequence[Migration]) -> None:
-        # Before anything is written, and of one moment: another process may be making the same file.
+        # One transaction, before anything is written: another process may be creating the same file.
         with self.reading() as connection:
             is_old = bool(missing(connection, self.path, migrations))
-        with self._in_our_words():
+        with self._translated_errors():
             self._use_journal()
             self._connection.execute(f"PRAGMA synchronous = {USUAL}")
             self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -58,7 +61,7 @@ class SqliteFile:
                 migrate(connection, self.path, migrations)
 
     def _use_journal(self) -> None:
-        """SQLite waits for no lock here, and others may be opening the same new file: so it is waited for by hand."""
+        """Switch to WAL. SQLite does not wait for a lock here, so retry while others open the same new file."""
         give_up_at = time.monotonic() + self._busy_seconds
         while True:
             try:
@@ -70,23 +73,23 @@ class SqliteFile:
             time.sleep(OPENING_RETRY_SECONDS)
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A transaction that is committed at the end of the block, and undone if anything is raised in it."""
+        """Begin a transaction that commits at the end of the block, and rolls back if the block raises."""
         return self._transaction("BEGIN IMMEDIATE")
 
     def writing_without_wait(self) -> AbstractContextManager[sqlite3.Connection]:
-        """The same, but it is not waited for the disk: `kill -9` loses nothing of it, a loss of power may.
+        """Begin a transaction whose commit does not wait for the disk.
 
-        The next transaction that is waited for takes it along.
+        It survives `kill -9`; a loss of power may undo it. The next commit that waits takes it along.
         """
         return self._transaction("BEGIN IMMEDIATE", synchronous="NORMAL")
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Everything read in the block is of one moment; writers are not held up."""
+        """Begin a transaction that reads one consistent state. It does not block writers."""
         return self._transaction("BEGIN")
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A transaction that those in the block are parts of."""
+        """Begin a transaction that all transactions in the block become part of."""
         with self.writing():
             self._is_joint = True
             try:
@@ -95,14 +98,14 @@ class SqliteFile:
                 self._is_joint = False
 
     def close(self) -> None:
-        """Harmless when repeated."""
-        with self._in_our_words():
+        """Close the connection. Closing twice is harmless."""
+        with self._translated_errors():
             self._connection.close()
 
     @contextmanager
     def _transaction(self, begin: str, *, synchronous: str = USUAL) -> Iterator[sqlite3.Connection]:
         connection = self._connection
-        with self._in_our_words():
+        with self._translated_errors():
             if self._is_joint:
                 yield connection
                 return
@@ -113,7 +116,7 @@ class SqliteFile:
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
-                if connection.in_transaction:  # SQLite has undone it already when the disk is full
+                if connection.in_transaction:  # SQLite has rolled back already if the disk is full
                     connection.execute("ROLLBACK")
                 raise
             finally:
@@ -121,7 +124,7 @@ class SqliteFile:
                     connection.execute(f"PRAGMA synchronous = {USUAL}")
 
     @contextmanager
-    def _in_our_words(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
@@ -133,20 +136,22 @@ class SqliteFile:
         extended: int = getattr(error, "sqlite_errorcode", 0)
         code = extended & 0xFF
         if code in _BUSY:
-            return StoreBusy(f"another process is writing to {self.path}, for {self._busy_seconds:g} s or more")
+            return StoreBusy(
+                f"another process is writing to {self.path}, and has been for {self._busy_seconds:g} s or more"
+            )
         if code == sqlite3.SQLITE_FULL or extended in _FULL_EXTENDED:
-            return StoreFull(f"no room left for {self.path}: free some; nothing that was stored is lost")
+            return StoreFull(f"no disk space left for {self.path}: free some; nothing that was stored is lost")
         if code in _DAMAGED:
-            return StoreDamaged(f"{self.path} is damaged or no database ({error}): restore it from a backup")
+            return StoreDamaged(f"{self.path} is damaged or not a database ({error}): restore it from a backup")
         return StoreError(f"{self.path}: {error}")
 
 
 def _create_private(path: str) -> None:
-    """Prompts are nobody else's business; SQLite gives its journal the same mode as the file."""
+    """Create the file readable by its owner only: prompts are private. SQLite gives its journal the same mode."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        return  # and it stays unopened here: to close it would drop the locks of other connections in this process
+        return  # not opened here: closing it would drop the locks of other connections in this process
     except OSError as error:
         kind = StoreFull if error.errno == errno.ENOSPC else StoreError
-        raise kind(f"{path} cannot be made: {error.strerror}") from error
+        raise kind(f"cannot create {path}: {error.strerror}") from error

@@ -1,9 +1,9 @@
-"""How a plan gets into a SQLite file: new units are added, stored ones compared.
+"""The import of a plan into a SQLite file: new units are added, known ones compared.
 
-A long plan comes in by many short transactions, so that nobody who writes to the file waits for long. Until the last of
-them its units are *arriving*: their keys are those that they will have, and `arrivals` says from which key on nothing
-of a campaign is there yet (`hidden_spans`). The last one makes all of them visible at once. What a process that was
-killed has left is swept away by the next one that adds to the campaign, or an hour later by any.
+A long plan is imported in many short transactions, so that other writers never wait for long. Until the last of them
+its units are stored but hidden: they have their final keys, and the table `arrivals` names the first hidden key of the
+campaign. The last transaction makes all of them visible at once. Leftovers of a killed import are deleted by the next
+import of that campaign, or by any import after an hour.
 """
 
 import contextlib
@@ -25,23 +25,25 @@ from paceline.store.sqlite_keys import campaign_span
 from paceline.store.sqlite_records import insert_events
 
 SPECS_AT_ONCE: Final = 250
-"""About 5 ms. Below the least number of parameters that a SQLite is built for."""
+"""Units in one transaction: about 5 ms of work, and fewer than the parameters that every SQLite build accepts."""
 SWEPT_AT_ONCE: Final = 1_000
+"""Leftover units deleted in one transaction: short enough for other writers."""
 FORGOTTEN_SECONDS: Final = 3600.0
+"""An import older than this was killed: no import takes an hour."""
 
 _INSERT_UNIT: Final = "INSERT INTO units (key, campaign, name, cwd, output) VALUES (?, ?, ?, ?, ?)"
 _SAVE_PROMPT: Final = "INSERT INTO prompts VALUES (?, ?) ON CONFLICT DO UPDATE SET prompt = excluded.prompt"
 
 
 class StoredSpec(msgspec.Struct, frozen=True):
-    """A unit as an earlier plan named it."""
+    """A unit as an earlier plan described it."""
 
     key: int
     spec: UnitSpec
 
 
 class PlanImport:
-    """One plan on its way in."""
+    """One import of a plan."""
 
     def __init__(
         self, file: SqliteFile, campaign: Campaign, *, update: bool, now: float, events: Sequence[Event] = ()
@@ -54,14 +56,14 @@ class PlanImport:
         self._token = secrets.token_hex(8)
         self._number = 0
         self._before: Campaign | None = None
-        """The campaign as it was when this began, if there was one."""
+        """The campaign as it was when the import began, if it was stored."""
         self._first_key = 0
         self._next_key = 0
         self._unchanged = 0
         self._changes: list[tuple[StoredSpec, UnitSpec]] = []
 
     def steps(self, specs: Iterable[UnitSpec]) -> Generator[None, None, Added]:
-        """A short transaction for each step; what adding did comes with the last one."""
+        """Run one short transaction per step. The last one returns the result."""
         yield from self._sweep_leftovers()
         try:
             chunks = _chunks(specs)
@@ -76,18 +78,18 @@ class PlanImport:
                 chunk = following
                 yield
         except Exception:
-            with contextlib.suppress(StoreError):  # what cannot be swept now is swept by the next one
+            with contextlib.suppress(StoreError):  # the next import deletes what cannot be deleted now
                 yield from self._sweep(self._token)
             raise
 
     def _transaction(self, *, is_last: bool) -> contextlib.AbstractContextManager[sqlite3.Connection]:
-        """The last one is waited for, and takes the others along to the disk."""
+        """Wait for the disk only in the last transaction: it takes the earlier ones along."""
         return self._file.writing() if is_last else self._file.writing_without_wait()
 
-    # -- the place of the plan -----------------------------------------------------------------------
+    # -- begin and end -------------------------------------------------------------------------------
 
     def _own(self, connection: sqlite3.Connection) -> None:
-        """The end of the campaign is ours, and has been since we began."""
+        """Begin, or check that no other import has taken over since."""
         if not self._number:
             self._begin(connection)
         elif not connection.execute("SELECT 1 FROM arrivals WHERE token = ?", (self._token,)).fetchone():
@@ -96,7 +98,7 @@ class PlanImport:
     def _begin(self, connection: sqlite3.Connection) -> None:
         name = self._campaign.name
         if connection.execute("SELECT 1 FROM arrivals WHERE name = ?", (name,)).fetchone():
-            raise StoreBusy(f"another process adds units to {name} just now; add them again")
+            raise StoreBusy(f"another process is adding units to {name}; try again")
         row = connection.execute("SELECT number, next_position, body FROM campaigns WHERE name = ?", (name,)).fetchone()
         if row is None:
             number, position = _reserved_number(connection), 0
@@ -110,7 +112,7 @@ class PlanImport:
         self._number = number
 
     def _publish(self, connection: sqlite3.Connection) -> Added:
-        """All of it is there from now on."""
+        """Make all units visible."""
         self._save_campaign(connection)
         added = self._next_key - self._first_key
         connection.execute(
@@ -175,7 +177,7 @@ class PlanImport:
         self._next_key += len(specs)
 
     def _apply_changes(self, connection: sqlite3.Connection) -> tuple[list[str], list[str]]:
-        """Those that were left and those that were replaced: never one that runs or is done by now."""
+        """Return the ids that were kept and those that were replaced. Units that run or are done are kept."""
         changed: list[str] = []
         updated: list[str] = []
         for stored, spec in self._changes:
@@ -192,10 +194,10 @@ class PlanImport:
             connection.execute(_SAVE_PROMPT, (stored.key, spec.prompt))
         return bool(replaced.rowcount)
 
-    # -- what was left behind ------------------------------------------------------------------------
+    # -- leftovers -----------------------------------------------------------------------------------
 
     def _sweep_leftovers(self) -> Iterator[None]:
-        """Of a process that was killed, or that we come before: it is told so by its next step."""
+        """Delete leftovers of killed or superseded imports. A superseded import fails at its next step."""
         with self._file.reading() as connection:
             found = connection.execute(
                 "SELECT token FROM arrivals WHERE name = ? OR began_at < ?",
@@ -216,7 +218,7 @@ class PlanImport:
 
 
 def _sweep_some(connection: sqlite3.Connection, token: str) -> bool:
-    """Whether nothing is left of it."""
+    """Delete some leftovers of one import. Return whether none is left."""
     row = connection.execute("SELECT number, first_key FROM arrivals WHERE token = ?", (token,)).fetchone()
     if row is None:
         return True
@@ -231,7 +233,7 @@ def _sweep_some(connection: sqlite3.Connection, token: str) -> bool:
 
 
 def _reserved_number(connection: sqlite3.Connection) -> int:
-    """One that no other campaign gets, for one that is not there yet."""
+    """Return a number for a new campaign that no other campaign can get."""
     number = connection.execute("INSERT INTO campaigns (name, body) VALUES ('', '')").lastrowid or 0
     connection.execute("DELETE FROM campaigns WHERE number = ?", (number,))
     return number

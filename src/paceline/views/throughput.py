@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from paceline.events import TRY_STARTS
+from paceline.events import ATTEMPT_STARTS
 from paceline.store import Store
 
 HOUR = 3600.0
@@ -50,7 +50,7 @@ class Pace:
         if name == DONE:
             self._done.append((at, campaign))
             self._counts[campaign] += 1
-        elif name in TRY_STARTS:
+        elif name in ATTEMPT_STARTS:
             self._started.setdefault(campaign, at)
 
     def rate(self, campaign: str, left: int, now: float) -> Rate:

@@ -15,7 +15,7 @@ import msgspec
 
 from paceline.core import ScopeStatus
 from paceline.core.values.scopes import SESSIONS, is_provider_scope
-from paceline.events import TRY_ENDS, TRY_STARTS, Event
+from paceline.events import ATTEMPT_ENDS, ATTEMPT_STARTS, Event
 from paceline.store import Store, StoredEvent, Unit
 
 LONGEST_HOURS: Final = 24
@@ -172,9 +172,9 @@ class Timeline:
     def take(self, events: Sequence[StoredEvent]) -> None:
         for stored in events:
             event = stored.event
-            if event.name in TRY_STARTS:
+            if event.name in ATTEMPT_STARTS:
                 self._start(event)
-            elif event.name in TRY_ENDS:
+            elif event.name in ATTEMPT_ENDS:
                 self._end(event.unit or "", event.at, event.name.removeprefix("unit."))
             elif event.scope is not None:
                 self._mark(event, event.scope)
