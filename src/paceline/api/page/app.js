@@ -5,11 +5,11 @@ import { makeCampaigns } from "./campaigns.js";
 import { makeCapacity } from "./capacity.js";
 import { setText, show } from "./dom.js";
 import { makeEvents } from "./events.js";
-import { follow } from "./live.js";
-import { makeStrip } from "./strip.js";
-import { announce } from "./telling.js";
+import { follow } from "./connection.js";
+import { makeStrip } from "./engine_strip.js";
+import { announce } from "./notices.js";
 import { makeTimeline } from "./timeline.js";
-import { makeUnitPanel } from "./unit.js";
+import { makeUnitPanel } from "./unit_panel.js";
 import { makeUnits } from "./units.js";
 
 const CONNECTIONS = { live: "live", reconnecting: "reconnecting", refused: "not signed in", connecting: "connecting" };

@@ -1,11 +1,11 @@
 // A card for each campaign: how far it is, what holds it, and its handles.
 
 import { actionButton, el, icon, keyed, setAttribute, setIcon, setText, show } from "./dom.js";
-import { emptyState } from "./empty.js";
-import { send } from "./net.js";
-import { segments } from "./segments.js";
-import { announce, attempt, confirmed } from "./telling.js";
-import { clockTime, count, counted, STATES, until } from "./words.js";
+import { emptyState } from "./empty_state.js";
+import { send } from "./requests.js";
+import { segments } from "./state_bar.js";
+import { announce, attempt, confirmed } from "./notices.js";
+import { clockTime, count, counted, STATES, until } from "./format.js";
 
 export function makeCampaigns(root, { refetch, showUnits }) {
   const list = el("div", { class: "cards" });

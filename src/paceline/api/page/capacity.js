@@ -1,12 +1,12 @@
 // A row for each provider, account and model: how full it is, what holds it back, where that belief comes from.
 
 import { actionButton, el, icon, keyed, partsOf, setAttribute, setText, show } from "./dom.js";
-import { emptyState } from "./empty.js";
-import { numberField } from "./field.js";
-import { send } from "./net.js";
-import { announce, attempt, confirmed } from "./telling.js";
-import { byLength, windowRow } from "./windows.js";
-import { count, countdown, counted, NOTHING, now } from "./words.js";
+import { emptyState } from "./empty_state.js";
+import { numberField } from "./number_field.js";
+import { send } from "./requests.js";
+import { announce, attempt, confirmed } from "./notices.js";
+import { byLength, windowRow } from "./quota_windows.js";
+import { count, countdown, counted, NOTHING, now } from "./format.js";
 
 const MOST_DOTS = 24;
 const POOL = "sessions"; // in the engine strip

@@ -1,8 +1,8 @@
 // In flight against the effective limit of one scope, drawn by uPlot.
 
 import { el, setAttribute } from "./dom.js";
-import { PIXELS } from "./lanes.js";
-import { clockSeconds, clockTime, now } from "./words.js";
+import { PIXELS } from "./session_bars.js";
+import { clockSeconds, clockTime, now } from "./format.js";
 
 const HEIGHT = 150;
 const Plot = () => window.uPlot;

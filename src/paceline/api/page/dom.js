@@ -1,7 +1,7 @@
 // Elements, made and patched by hand. Text goes in as text only: what an agent printed can never become an element, nor
 // make the text beside it read as something else.
 
-import { visible } from "./words.js";
+import { visible } from "./format.js";
 
 const READ_BY_PEOPLE = new Set(["aria-label", "title", "placeholder"]);
 const SVG = "http://www.w3.org/2000/svg";

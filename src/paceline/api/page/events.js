@@ -1,8 +1,8 @@
 // What happened, as it happens: the newest on top, filterable, standing still while it is being read.
 
 import { el, keyed, setText, show } from "./dom.js";
-import { emptyState } from "./empty.js";
-import { clockSeconds, span, wholeMoment } from "./words.js";
+import { emptyState } from "./empty_state.js";
+import { clockSeconds, span, wholeMoment } from "./format.js";
 
 const MOST_KEPT = 500;
 const KINDS = ["unit", "scope", "window", "account", "slot", "engine", "control"];

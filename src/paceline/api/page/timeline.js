@@ -3,11 +3,11 @@
 
 import { makeChart } from "./chart.js";
 import { el, keyed, setText, show } from "./dom.js";
-import { emptyState } from "./empty.js";
-import { makeLanes } from "./lanes.js";
-import { get } from "./net.js";
-import { paced } from "./paced.js";
-import { counted } from "./words.js";
+import { emptyState } from "./empty_state.js";
+import { makeLanes } from "./session_bars.js";
+import { get } from "./requests.js";
+import { paced } from "./throttle.js";
+import { counted } from "./format.js";
 
 const RANGES = [1, 6, 24];
 const REFETCH_MS = 3000;

@@ -1,11 +1,11 @@
 // Units, a page at a time. However many there are, only rows in sight are elements, and only pages near them are kept.
 
 import { el, icon, setAttribute, setIcon, setText, show } from "./dom.js";
-import { emptyState } from "./empty.js";
-import { get } from "./net.js";
-import { paced } from "./paced.js";
+import { emptyState } from "./empty_state.js";
+import { get } from "./requests.js";
+import { paced } from "./throttle.js";
 import { Pages } from "./pages.js";
-import { ago, clockTime, count, counted, phaseOf, until } from "./words.js";
+import { ago, clockTime, count, counted, phaseOf, until } from "./format.js";
 
 const PAGE = 100;
 const [ROW, CARD] = [34, 62];

@@ -1,7 +1,7 @@
 // A bar of units, one segment for each state. The numbers stand beside it, so the bar itself is only a picture.
 
 import { el, setAttribute } from "./dom.js";
-import { counted, STATES } from "./words.js";
+import { counted, STATES } from "./format.js";
 
 export function segments(name) {
   const parts = Object.fromEntries(STATES.map((state) => [state, el("i", { class: `segment ${state}` })]));

@@ -1,11 +1,11 @@
 // The engine strip: what the fleet does at a glance, and the two handles that move all of it: Pool and pause.
 
 import { el, icon, onAction, setAttribute, setIcon, setText, show } from "./dom.js";
-import { numberField } from "./field.js";
-import { send } from "./net.js";
-import { segments } from "./segments.js";
-import { announce, attempt } from "./telling.js";
-import { clockTime, count, countdown, NOTHING, now, until } from "./words.js";
+import { numberField } from "./number_field.js";
+import { send } from "./requests.js";
+import { segments } from "./state_bar.js";
+import { announce, attempt } from "./notices.js";
+import { clockTime, count, countdown, NOTHING, now, until } from "./format.js";
 
 export function makeStrip(root, refetch) {
   const pool = numberField({

@@ -99,7 +99,7 @@ async def test_the_page_can_be_neither_framed_nor_run_other_scripts(daemon: Daem
 
 async def test_a_time_beyond_the_calendar_is_a_word_and_no_error(daemon: Daemon, page: Page) -> None:
     await page.goto(page_of(daemon))
-    ask = "import('/assets/words.js').then(w => [w.clockTime, w.clockSeconds, w.wholeMoment].map(said => said(1e18)))"
+    ask = "import('/assets/format.js').then(w => [w.clockTime, w.clockSeconds, w.wholeMoment].map(said => said(1e18)))"
 
     assert await page.evaluate(ask) == ["never", "never", "never"]
 

@@ -1,9 +1,9 @@
 // One unit in a panel at the side: what holds it, what it has been through, its last screen, its output, its prompt.
 
 import { el, icon, keyed, partsOf, setAttribute, setIcon, setText, show } from "./dom.js";
-import { get } from "./net.js";
-import { paced } from "./paced.js";
-import { ago, clockSeconds, clockTime, count, NOTHING, now, phaseOf, span, until, wholeMoment } from "./words.js";
+import { get } from "./requests.js";
+import { paced } from "./throttle.js";
+import { ago, clockSeconds, clockTime, count, NOTHING, now, phaseOf, span, until, wholeMoment } from "./format.js";
 
 const TABS = [
   ["screen", "Last screen"],

@@ -1,7 +1,7 @@
 // Sessions as bars on a canvas, packed into as few lanes as they need, one group for each account.
 
 import { el, setAttribute, setText, show } from "./dom.js";
-import { clockSeconds, clockTime, counted, now, span, visible } from "./words.js";
+import { clockSeconds, clockTime, counted, now, span, visible } from "./format.js";
 
 export const PIXELS = 600; // about how many a time line is wide: what moves by less need not be drawn
 

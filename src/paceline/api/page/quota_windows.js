@@ -1,7 +1,7 @@
 // A quota window of a scope: how much of it is used, when it is believed to reset, and how far that belief is trusted.
 
 import { el, setAttribute, setText } from "./dom.js";
-import { ago, clockTime, countdown, now, percent, wholeMoment } from "./words.js";
+import { ago, clockTime, countdown, now, percent, wholeMoment } from "./format.js";
 
 const NAMES = { "5h": "5 hours", daily: "day", weekly: "week", monthly: "month" };
 const STATES = { open: "open", closed: "spent", probing: "canary is out", wave: "reopening" };

@@ -1,8 +1,8 @@
 // The live connection: one event stream, and one overview that is fetched anew when something happened.
 
-import { get } from "./net.js";
-import { paced } from "./paced.js";
-import { learnServerTime } from "./words.js";
+import { get } from "./requests.js";
+import { paced } from "./throttle.js";
+import { learnServerTime } from "./format.js";
 
 const REFETCH_MS = 500;
 const RETRY_MS = 2000;
