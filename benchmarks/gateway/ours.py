@@ -1,4 +1,4 @@
-"""Our gateway as a process of its own, with the limiter, the learning and the measures it has in production."""
+"""Our gateway in its own process, with the limiter, the signals and the metrics it has in production."""
 
 import asyncio
 import sys
@@ -8,13 +8,13 @@ import uvloop
 
 from paceline import Limiter
 from paceline.clock import SystemClock
-from paceline.gateway import Gateway, front_door
+from paceline.gateway import Gateway, RequestAccess, make_server_protocol
 from paceline.metrics import MetricsRegistry
 from paceline.settings import AccountSettings
 
 
 async def nothing(scope: object, receive: object, send: object) -> None:
-    """No API is served here."""
+    """Serve no API."""
 
 
 async def serve(base_url: str, token: str) -> None:
@@ -22,14 +22,18 @@ async def serve(base_url: str, token: str) -> None:
     account = AccountSettings(name="work", provider="openai", kind="metered", base_url=base_url, key_env="KEY")
     gateway = Gateway(
         Limiter(max_parallel_runs=None, limits={"openai/*/*": 5000}, clock=clock),
-        [account],
-        environ={"KEY": "sk-benchmark"},
-        token=token,
+        RequestAccess([account], token=token, environ={"KEY": "sk-benchmark"}),
         clock=clock,
         metrics=MetricsRegistry(),
     )
     config = uvicorn.Config(
-        nothing, http=front_door(gateway), loop="none", lifespan="off", log_level="error", port=0, backlog=2048
+        nothing,
+        http=make_server_protocol(gateway),
+        loop="none",
+        lifespan="off",
+        log_level="error",
+        port=0,
+        backlog=2048,
     )
     config.load()
     server = uvicorn.Server(config)

@@ -13,7 +13,7 @@ from tests.api.conftest import Daemon, RunDaemon
 from tests.client.conftest import SETTINGS
 
 from paceline import Client, DaemonError, DaemonUnreachable, Deferred, SlotLost, SlotTimeout
-from paceline.client import slot_wait as waiting
+from paceline.client import slot_wait
 from paceline.core.signals import RateLimited
 from paceline.errors import InvalidInput
 from paceline.store import Lease
@@ -86,14 +86,14 @@ async def test_a_holder_renews_by_hand(client: Client, daemon: Daemon) -> None:
 async def test_a_long_wait_is_many_calls_in_one_place(
     client: Client, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(slot_wait, "POLL_SECONDS", 0.05)
     held = await client.acquire(SCOPE)
     first = asyncio.create_task(client.acquire(SCOPE))
     await daemon.until(lambda: queued(daemon) == 1)
-    monkeypatch.setattr(waiting, "POLL_SECONDS", 30.0)
+    monkeypatch.setattr(slot_wait, "POLL_SECONDS", 30.0)
     second = asyncio.create_task(client.acquire(SCOPE))
     await daemon.until(lambda: queued(daemon) == 2)
-    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(slot_wait, "POLL_SECONDS", 0.05)
     polls = counted_polls(daemon)
     await daemon.until(lambda: len(polls) >= 3)
 
@@ -180,7 +180,7 @@ async def test_a_body_outlives_the_daemon(run_daemon: RunDaemon, caplog: pytest.
         await block.__aexit__(None, None, None)
 
     assert not slot.released
-    assert caplog.messages[-1] == f"{slot!r} is left to its lease, which runs out by itself"
+    assert caplog.messages[-1] == f"{slot!r} was not released; its lease will expire"
     await client.aclose()
 
 
@@ -232,7 +232,7 @@ async def test_another_server_is_no_daemon() -> None:
     await site.start()
     try:
         async with Client(f"http://127.0.0.1:{port}", "x" * 32) as client:
-            with pytest.raises(DaemonError, match="not as a Paceline daemon does"):
+            with pytest.raises(DaemonError, match="not as a Paceline daemon: "):
                 await client.acquire(SCOPE)
     finally:
         await runner.cleanup()

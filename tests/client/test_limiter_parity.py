@@ -244,7 +244,7 @@ async def test_the_pool_is_told(face: Face) -> None:
 async def test_a_block_holds_one_slot_at_a_time(face: Face) -> None:
     block = face.limiter.slot(SCOPE)
     async with block:
-        with pytest.raises(RuntimeError, match="again"):
+        with pytest.raises(RuntimeError, match=r"this slot\(...\) is in use"):
             await block.__aenter__()
     async with block:
         assert await face.counted() == (1, 0)

@@ -11,7 +11,7 @@ import uvicorn
 
 from paceline import Limiter
 from paceline.clock import Clock, SystemClock
-from paceline.gateway import Gateway, Timeouts, front_door
+from paceline.gateway import Gateway, RequestAccess, Timeouts, make_server_protocol
 from paceline.metrics import MetricsRegistry
 from paceline.settings import AccountSettings
 
@@ -42,8 +42,8 @@ def account(base_url: str, name: str = "work", provider: str = "anthropic", **fi
     return AccountSettings(name=name, provider=provider, base_url=base_url, **fields)
 
 
-class GatewayHouse:
-    """`async with GatewayHouse(account(url)) as house:` serves on `house.port` until the block ends."""
+class GatewayHarness:
+    """`async with GatewayHarness(account(url)) as harness:` serves on `harness.port` until the block ends."""
 
     def __init__(
         self,
@@ -67,17 +67,14 @@ class GatewayHouse:
     async def __aenter__(self) -> Self:
         self.gateway = Gateway(
             self.limiter,
-            self.accounts,
-            environ=self._environ,
-            token=TOKEN,
+            RequestAccess(self.accounts, token=TOKEN, environ=self._environ, hosts=self._hosts),
             clock=self.clock,
             metrics=self.metrics,
-            hosts=self._hosts,
             timeouts=self._timeouts,
         )
         config = uvicorn.Config(
             application,
-            http=front_door(self.gateway, most_connections=self._most_connections),
+            http=make_server_protocol(self.gateway, most_connections=self._most_connections),
             loop="none",
             lifespan="off",
             log_config=None,

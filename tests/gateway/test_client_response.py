@@ -4,8 +4,8 @@ import asyncio
 
 from tests.gateway.gateway_harness import until
 
-from paceline.gateway.client_response import Answer
-from paceline.gateway.upstream_pool import AnswerHead
+from paceline.gateway.client_response import ClientResponse
+from paceline.gateway.upstream_pool import ResponseHead
 
 
 async def test_an_answer_to_a_client_that_has_just_left_goes_nowhere() -> None:
@@ -19,10 +19,10 @@ async def test_an_answer_to_a_client_that_has_just_left_goes_nowhere() -> None:
     server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
     async with server:
         transport, _ = await loop.create_connection(Client, *server.sockets[0].getsockname())
-        answer = Answer(transport, is_for_head=False, is_old=False, keep_alive=True)
+        answer = ClientResponse(transport, is_for_head=False, is_old=False, keep_alive=True)
         transport.abort()
         await until(lambda: left == [None])
-        answer.begin(AnswerHead(200, b"OK", [], []), b"")
+        answer.begin(ResponseHead(200, b"OK", [], []), b"")
         answer.write(b"too late")
         answer.flush()
         answer.end([])

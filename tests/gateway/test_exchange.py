@@ -6,7 +6,7 @@ import gzip
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.gateway.gateway_harness import KEY, GatewayHouse, account, until
+from tests.gateway.gateway_harness import KEY, GatewayHarness, account, until
 from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
 
 CALL = b'{"model": "claude-opus-4-6", "messages": []}'
@@ -17,12 +17,12 @@ async def exchanged(request: bytes, answer: bytes, *, is_for_head: bool = False)
     seen: list[Message] = []
     async with (
         RawUpstream(answering(answer, seen)) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(request)
         got = await client.read_message(is_for_head=is_for_head)
-        assert house.in_flight == 0
+        assert harness.in_flight == 0
     return seen[0], got
 
 
@@ -115,8 +115,8 @@ async def test_an_answer_that_ends_with_its_connection_is_whole() -> None:
 
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post())
         got = await client.read_message()
@@ -136,8 +136,8 @@ async def test_head_gets_the_length_and_no_body_and_its_connection_goes_on() -> 
     key = b"x-api-key: paceline-token-1\r\n"
     async with (
         RawUpstream(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", seen)) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         answers = []
         for _ in range(2):
@@ -162,8 +162,8 @@ async def test_a_client_that_asks_before_it_sends_its_body_is_told_to_go_on() ->
     head = post(CALL, b"Expect: 100-continue")[: -len(CALL)]
     async with (
         RawUpstream(answering(ok(), seen)) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(head)
         told = await client.reader.readuntil(b"\r\n\r\n")
@@ -188,8 +188,8 @@ async def test_a_body_in_chunks_goes_on_in_chunks() -> None:
 async def test_one_upstream_connection_serves_many_requests() -> None:
     async with (
         RawUpstream(answering(ok())) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         for _ in range(20):
             client.send(post())
@@ -201,8 +201,8 @@ async def test_one_upstream_connection_serves_many_requests() -> None:
 async def test_an_upstream_that_closes_after_each_answer_is_connected_anew() -> None:
     async with (
         RawUpstream(answering(ok(b"{}", b"Connection: close"))) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         for _ in range(3):
             client.send(post())
@@ -215,8 +215,8 @@ async def test_an_old_client_gets_an_answer_that_ends_with_its_connection() -> N
     answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
     async with (
         RawUpstream(answering(answer)) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post().replace(b"HTTP/1.1", b"HTTP/1.0"))
         got = await client.read_message()
@@ -238,15 +238,15 @@ async def test_a_stream_is_passed_on_piece_by_piece_without_waiting_for_more() -
 
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post())
         await client.read_head()
         for number in range(5):
             assert b"data: %d" % number in await client.reader.readuntil(b"\n\n\n")
             go_on.set()
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 0)
 
 
 chunkings = st.lists(st.integers(1, 5000), min_size=1, max_size=12)
@@ -281,8 +281,8 @@ async def test_bodies_of_any_size_and_chunking_are_the_same_on_the_other_side(
 
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         await _send_in_pieces(client, request, cuts)
         got = await client.read_message()

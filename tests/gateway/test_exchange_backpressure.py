@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.gateway.gateway_harness import GatewayHouse, account, until
+from tests.gateway.gateway_harness import GatewayHarness, account, until
 from tests.gateway.raw_http import RawUpstream, Wire, connect, ok, post
 
 from paceline import Limiter
@@ -45,8 +45,8 @@ async def test_a_client_that_does_not_read_holds_the_upstream_back() -> None:
 
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port, receive_buffer=4096) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port, receive_buffer=4096) as client,
     ):
         client.send(post())
         await until(lambda: sent[0] > 0)
@@ -77,8 +77,8 @@ async def test_an_upstream_that_does_not_read_holds_the_client_back(body: bytes)
 
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         sending = asyncio.create_task(_send_counted(client, post(body), sent))
         await until(lambda: sent[0] > 0)
@@ -89,7 +89,7 @@ async def test_an_upstream_that_does_not_read_holds_the_client_back(body: bytes)
         await sending
 
     assert held_at < SYSTEM_BUFFERS
-    assert (got.status, house.in_flight) == (200, 0)
+    assert (got.status, harness.in_flight) == (200, 0)
 
 
 async def test_a_body_that_waits_for_a_slot_is_not_read_to_its_end() -> None:
@@ -103,8 +103,8 @@ async def test_a_body_that_waits_for_a_slot_is_not_read_to_its_end() -> None:
     body = b'{"model": "opus", "x": "%b"}' % LONG_TEXT
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url), limiter=limiter) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url), limiter=limiter) as harness,
+        await connect(harness.port) as client,
     ):
         slot = await limiter.acquire("anthropic/work/opus")
         sending = asyncio.create_task(_send_counted(client, post(body), sent))
@@ -123,15 +123,15 @@ async def test_of_a_body_whose_model_stands_in_the_path_little_is_kept_while_it_
     limiter = Limiter(limits={"google/work": 1})
     path = b"/gateway/work/v1beta/models/gemini-2.5-pro:generateContent"
     async with (
-        GatewayHouse(account("http://127.0.0.1:9", provider="google"), limiter=limiter) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account("http://127.0.0.1:9", provider="google"), limiter=limiter) as harness,
+        await connect(harness.port) as client,
     ):
         await limiter.acquire("google/work/gemini-2.5-pro")
         client.send(post(b'{"x": "%b"}' % LONG_TEXT, path=path))
-        await until(lambda: any(exchange.upload.size for exchange in house.gateway.live))
-        (waiting,) = house.gateway.live
-        await stands_still(lambda: waiting.upload.size)
-        kept = waiting.upload.size
+        await until(lambda: any(exchange.request_body.size for exchange in harness.gateway.live))
+        (waiting,) = harness.gateway.live
+        await stands_still(lambda: waiting.request_body.size)
+        kept = waiting.request_body.size
 
     assert kept < MEGABYTE
 
@@ -163,8 +163,8 @@ async def test_a_hundred_megabytes_up_and_down_cost_no_memory() -> None:
     head = b"POST /gateway/work/v1/files HTTP/1.1\r\nHost: x\r\nx-api-key: paceline-token-1\r\n"
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         before = most = resident_bytes()
         client.send(head + b"Content-Length: %d\r\n\r\n" % (pieces * len(PIECE)))

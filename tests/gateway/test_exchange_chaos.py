@@ -6,7 +6,7 @@ import random
 import re
 
 import pytest
-from tests.gateway.gateway_harness import GatewayHouse, account, until
+from tests.gateway.gateway_harness import GatewayHarness, account, until
 from tests.gateway.raw_http import Message, RawUpstream, Wire, connect, post
 
 from paceline import Limiter
@@ -124,14 +124,14 @@ async def wild_run(requests: int, seed: int) -> None:
     limiter = Limiter(limits={"anthropic/work": 8}, headroom="off")
     async with (
         RawUpstream(WildUpstream(seed).handle) as upstream,
-        GatewayHouse(account(upstream.url), limiter=limiter) as house,
+        GatewayHarness(account(upstream.url), limiter=limiter) as harness,
     ):
-        clients = [WildClient(house.port, seed * 1000 + index) for index in range(CLIENTS)]
+        clients = [WildClient(harness.port, seed * 1000 + index) for index in range(CLIENTS)]
         numbers = list(range(requests))
         await asyncio.gather(*(client.run(numbers[index::CLIENTS]) for index, client in enumerate(clients)))
-        await until(lambda: not house.gateway.live and not house.gateway.connections)
+        await until(lambda: not harness.gateway.live and not harness.gateway.connections)
 
-        assert house.in_flight == 0
+        assert harness.in_flight == 0
         status = limiter.scope_status("anthropic/work")
         assert status is not None
         assert (status.in_flight, status.queued) == (0, 0)

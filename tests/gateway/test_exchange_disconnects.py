@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.gateway.gateway_harness import GatewayHouse, account, until
+from tests.gateway.gateway_harness import GatewayHarness, account, until
 from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
 
 from paceline import Limiter
@@ -23,8 +23,8 @@ ANSWERS = {
 ENDINGS: dict[str, Callable[[Wire], None]] = {"close": Wire.close, "reset": Wire.reset}
 
 
-def is_quiet(house: GatewayHouse) -> bool:
-    return house.in_flight == 0 and not house.gateway.live
+def is_quiet(harness: GatewayHarness) -> bool:
+    return harness.in_flight == 0 and not harness.gateway.live
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -41,14 +41,14 @@ async def test_a_client_that_leaves_after_any_byte_of_its_request_leaves_nothing
                 whole.append(request)
                 wire.send(ok())
 
-    async with RawUpstream(handle) as upstream, GatewayHouse(account(upstream.url)) as house:
+    async with RawUpstream(handle) as upstream, GatewayHarness(account(upstream.url)) as harness:
         for cut in range(len(request_bytes)):
-            client = await connect(house.port)
+            client = await connect(harness.port)
             client.send(request_bytes[:cut])
             await client.writer.drain()
             ENDINGS[ending](client)
-            await until(lambda: is_quiet(house))
-        await until(lambda: not house.gateway.connections and is_quiet(house))
+            await until(lambda: is_quiet(harness))
+        await until(lambda: not harness.gateway.connections and is_quiet(harness))
 
     assert whole == []
 
@@ -68,16 +68,16 @@ async def test_an_upstream_that_leaves_after_any_byte_of_its_answer_is_never_tak
         await wire.writer.drain()
         ENDINGS[ending](wire)
 
-    async with RawUpstream(handle) as upstream, GatewayHouse(account(upstream.url)) as house:
+    async with RawUpstream(handle) as upstream, GatewayHarness(account(upstream.url)) as harness:
         for cut in range(len(answer_bytes)):
-            async with await connect(house.port) as client:
+            async with await connect(harness.port) as client:
                 client.send(REQUEST)
                 try:
                     got = await client.read_message()
                 except (asyncio.IncompleteReadError, ConnectionError):
                     got = Message(first_line=b"", headers=[], is_whole=False)  # as good as no answer
                 assert not got.is_whole or (cut < head_size and got.status == 502), (cut, got)
-            await until(lambda: is_quiet(house))
+            await until(lambda: is_quiet(harness))
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -96,13 +96,13 @@ async def test_a_client_that_leaves_after_any_byte_of_the_answer_hangs_up_the_up
         assert await wire.until_closed() == b""
         hung_up += 1
 
-    async with RawUpstream(handle) as upstream, GatewayHouse(account(upstream.url)) as house:
+    async with RawUpstream(handle) as upstream, GatewayHarness(account(upstream.url)) as harness:
         for cut in range(len(answer_bytes)):  # noqa: B007 - the upstream uses it
-            client = await connect(house.port)
+            client = await connect(harness.port)
             client.send(REQUEST)
             await until(lambda: answered == hung_up + 1)
             ENDINGS[ending](client)
-            await until(lambda: answered == hung_up and is_quiet(house))
+            await until(lambda: answered == hung_up and is_quiet(harness))
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -110,10 +110,10 @@ async def test_a_client_that_leaves_the_line_is_taken_out_at_once(ending: str) -
     limiter = Limiter(limits={"anthropic/work": 1})
     async with (
         RawUpstream(answering(ok())) as upstream,
-        GatewayHouse(account(upstream.url), limiter=limiter) as house,
+        GatewayHarness(account(upstream.url), limiter=limiter) as harness,
     ):
         slot = await limiter.acquire("anthropic/work/opus-4-6")
-        clients = [await connect(house.port) for _ in range(3)]
+        clients = [await connect(harness.port) for _ in range(3)]
         for client in clients:
             client.send(REQUEST)
         await until(lambda: queued(limiter) == 3)
@@ -125,7 +125,7 @@ async def test_a_client_that_leaves_the_line_is_taken_out_at_once(ending: str) -
         for client in (clients[0], clients[2]):
             client.close()
         assert [got.status for got in answers] == [200, 200]
-        assert (queued(limiter), house.in_flight, upstream.connections) == (0, 0, 1)
+        assert (queued(limiter), harness.in_flight, upstream.connections) == (0, 0, 1)
 
 
 async def test_a_client_that_leaves_the_line_while_its_body_is_not_read_is_noticed() -> None:
@@ -133,28 +133,28 @@ async def test_a_client_that_leaves_the_line_while_its_body_is_not_read_is_notic
     big = b'{"model": "claude-opus-4-6", "x": "' + b"x" * 30_000_000
     async with (
         RawUpstream(answering(ok())) as upstream,
-        GatewayHouse(account(upstream.url), limiter=limiter) as house,
+        GatewayHarness(account(upstream.url), limiter=limiter) as harness,
     ):
         slot = await limiter.acquire("anthropic/work/opus-4-6")
-        client = await connect(house.port)
+        client = await connect(harness.port)
         client.send(post(big))
         await until(lambda: queued(limiter) == 1)
         client.reset()
         await until(lambda: queued(limiter) == 0)
         slot.release()
 
-        assert (house.in_flight, upstream.connections) == (0, 0)
+        assert (harness.in_flight, upstream.connections) == (0, 0)
 
 
 async def test_a_client_that_leaves_while_the_upstream_is_being_connected_leaves_no_connection() -> None:
     """Nobody accepts: the connection stays half open until it is given up."""
-    async with RawUpstream(answering(ok())) as upstream, GatewayHouse(account(upstream.url)) as house:
+    async with RawUpstream(answering(ok())) as upstream, GatewayHarness(account(upstream.url)) as harness:
         for _ in range(20):
-            client = await connect(house.port)
+            client = await connect(harness.port)
             client.send(REQUEST)
             await client.writer.drain()
             client.reset()
-        await until(lambda: not house.gateway.connections and is_quiet(house))
+        await until(lambda: not harness.gateway.connections and is_quiet(harness))
 
 
 def queued(limiter: Limiter) -> int:

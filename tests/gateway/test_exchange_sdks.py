@@ -7,7 +7,7 @@ from anthropic import AsyncAnthropic
 from google import genai
 from google.genai import types as genai_types
 from openai import AsyncOpenAI
-from tests.gateway.gateway_harness import KEY, TOKEN, GatewayHouse, account
+from tests.gateway.gateway_harness import KEY, TOKEN, GatewayHarness, account
 from tests.gateway.raw_http import RawUpstream, Wire, ok
 
 from paceline import Limiter
@@ -27,8 +27,8 @@ def accounts_at(url: str) -> tuple[AccountSettings, ...]:
 class Bench:
     """A provider, the gateway before it, and a client of each SDK."""
 
-    def __init__(self, house: GatewayHouse) -> None:
-        url = f"{house.url}/gateway"
+    def __init__(self, harness: GatewayHarness) -> None:
+        url = f"{harness.url}/gateway"
         self.anthropic = AsyncAnthropic(api_key=TOKEN, base_url=f"{url}/claude", max_retries=0)
         self.openai = AsyncOpenAI(api_key=TOKEN, base_url=f"{url}/gpt/v1", max_retries=0)
         self.google = genai.Client(api_key=TOKEN, http_options=genai_types.HttpOptions(base_url=f"{url}/gem"))
@@ -105,30 +105,30 @@ ASKING = {
 @pytest.mark.parametrize("way", ASKING)
 async def test_an_sdk_works_through_the_gateway_with_the_token_as_its_key(way: str) -> None:
     ask, scope = ASKING[way]
-    async with FakeProvider() as provider, GatewayHouse(*accounts_at(provider.url)) as house:
-        bench = Bench(house)
+    async with FakeProvider() as provider, GatewayHarness(*accounts_at(provider.url)) as harness:
+        bench = Bench(harness)
         answer = await ask(bench)
         await bench.close()
 
         assert answer == ANSWER
         assert [(record.key, record.ending) for record in provider.requests] == [(KEY, "served")]
-        assert house.in_flight == 0
-        assert sum(house.metrics.tokens.values.values()) > 0
-        assert {labels[0] for labels in house.metrics.tokens.values} == {scope}
+        assert harness.in_flight == 0
+        assert sum(harness.metrics.tokens.values.values()) > 0
+        assert {labels[0] for labels in harness.metrics.tokens.values} == {scope}
 
 
 @pytest.mark.parametrize("way", ASKING)
 async def test_an_sdk_does_not_see_a_429_that_the_gateway_waited_out(way: str) -> None:
     ask, _ = ASKING[way]
     scenario = Scenario(script=(Step(error="429_retry_after", retry_after=0.1),))
-    async with FakeProvider(scenario) as provider, GatewayHouse(*accounts_at(provider.url)) as house:
-        bench = Bench(house)
+    async with FakeProvider(scenario) as provider, GatewayHarness(*accounts_at(provider.url)) as harness:
+        bench = Bench(harness)
         answer = await ask(bench)
         await bench.close()
 
         assert answer == ANSWER
         assert [record.status for record in provider.requests] == [429, 200]
-        assert house.in_flight == 0
+        assert harness.in_flight == 0
 
 
 async def test_an_sdk_tries_again_by_itself_where_the_upstream_broke() -> None:
@@ -139,18 +139,18 @@ async def test_an_sdk_tries_again_by_itself_where_the_upstream_broke() -> None:
         else:
             wire.send(ok(b'{"id": "1", "choices": [{"message": {"content": "at last"}}]}'))
 
-    async with RawUpstream(handle) as upstream, GatewayHouse(*accounts_at(upstream.url)) as house:
-        bench = Bench(house)
+    async with RawUpstream(handle) as upstream, GatewayHarness(*accounts_at(upstream.url)) as harness:
+        bench = Bench(harness)
         bench.openai.max_retries = 1
         answer = await ask_openai_chat(bench)
         await bench.close()
 
-        assert (answer, upstream.connections, house.in_flight) == ("at last", 2, 0)
+        assert (answer, upstream.connections, harness.in_flight) == ("at last", 2, 0)
 
 
 async def test_an_upstream_that_stays_away_is_the_sdks_own_error_for_servers() -> None:
-    async with GatewayHouse(*accounts_at("http://127.0.0.1:9")) as house:
-        bench = Bench(house)
+    async with GatewayHarness(*accounts_at("http://127.0.0.1:9")) as harness:
+        bench = Bench(harness)
         with pytest.raises(anthropic.InternalServerError, match="no connection"):
             await ask_anthropic(bench)
         with pytest.raises(openai.InternalServerError, match="no connection"):
@@ -163,8 +163,8 @@ async def test_an_upstream_that_stays_away_is_the_sdks_own_error_for_servers() -
 async def test_each_sdk_raises_its_own_error_when_the_wait_runs_out() -> None:
     limiter = Limiter(limits={"anthropic": 1, "openai": 1, "google": 1})
     wait = {"x-paceline-max-wait": "0.05"}
-    async with FakeProvider() as provider, GatewayHouse(*accounts_at(provider.url), limiter=limiter) as house:
-        bench = Bench(house)
+    async with FakeProvider() as provider, GatewayHarness(*accounts_at(provider.url), limiter=limiter) as harness:
+        bench = Bench(harness)
         for provider_name in ("anthropic", "openai", "google"):
             await limiter.acquire(provider_name)
         with pytest.raises(anthropic.RateLimitError, match="at its limit"):

@@ -5,7 +5,7 @@ import json
 
 import httpx
 import pytest
-from tests.gateway.gateway_harness import TOKEN, GatewayHouse, account, until
+from tests.gateway.gateway_harness import TOKEN, GatewayHarness, account, until
 
 from paceline import Limiter, Rate
 from paceline.core.values.scopes import SESSIONS
@@ -28,11 +28,11 @@ async def test_a_call_of_a_session_uses_the_sessions_own_place(path: str, header
     limiter.acquire_session("s1", scope="anthropic/work")
     async with (
         FakeProvider() as provider,
-        GatewayHouse(account(provider.url), limiter=limiter) as house,
+        GatewayHarness(account(provider.url), limiter=limiter) as harness,
         httpx.AsyncClient() as client,
     ):
-        own = await post(client, f"{house.url}/gateway/work{path}", **headers)
-        other = await post(client, f"{house.url}/gateway/work", **{"x-paceline-max-wait": "0.05"})
+        own = await post(client, f"{harness.url}/gateway/work{path}", **headers)
+        other = await post(client, f"{harness.url}/gateway/work", **{"x-paceline-max-wait": "0.05"})
 
         assert (own.status_code, other.status_code) == (200, 429)
         assert own.headers["x-paceline-scope"] == "anthropic/work/opus-4-6"
@@ -44,10 +44,10 @@ async def test_a_second_call_of_the_session_takes_a_place_of_its_own() -> None:
     scenario = Scenario(latency=0.2)
     async with (
         FakeProvider(scenario) as provider,
-        GatewayHouse(account(provider.url), limiter=limiter) as house,
+        GatewayHarness(account(provider.url), limiter=limiter) as harness,
         httpx.AsyncClient() as client,
     ):
-        calls = [asyncio.create_task(post(client, f"{house.url}/gateway/work/~s1")) for _ in range(3)]
+        calls = [asyncio.create_task(post(client, f"{harness.url}/gateway/work/~s1")) for _ in range(3)]
         await until(lambda: provider.in_flight == 2)
         status = limiter.scope_status("anthropic/work")
         assert status is not None
@@ -64,10 +64,10 @@ async def test_a_second_call_of_the_session_takes_a_place_of_its_own() -> None:
 async def test_a_session_in_the_path_must_be_a_name(name: str) -> None:
     async with (
         FakeProvider() as provider,
-        GatewayHouse(account(provider.url)) as house,
+        GatewayHarness(account(provider.url)) as harness,
         httpx.AsyncClient() as client,
     ):
-        answer = await post(client, f"{house.url}/gateway/work/~{name}")
+        answer = await post(client, f"{harness.url}/gateway/work/~{name}")
 
         assert (answer.status_code, answer.json()["type"], provider.requests) == (400, "error", [])
 
@@ -76,13 +76,13 @@ async def test_calls_are_held_to_the_tokens_of_a_minute_by_what_they_ask_for() -
     limiter = Limiter(rates={"anthropic/work": Rate(tpm=1000)})
     async with (
         FakeProvider() as provider,
-        GatewayHouse(account(provider.url), limiter=limiter) as house,
+        GatewayHarness(account(provider.url), limiter=limiter) as harness,
         httpx.AsyncClient() as client,
     ):
         held = await limiter.acquire("anthropic/work", tokens=900)
         big = {**CALL, "max_tokens": 500}
         refused = await client.post(
-            f"{house.url}/gateway/work/v1/messages",
+            f"{harness.url}/gateway/work/v1/messages",
             content=json.dumps(big),
             headers={"x-api-key": TOKEN, "x-paceline-max-wait": "0.05"},
         )
@@ -91,4 +91,4 @@ async def test_calls_are_held_to_the_tokens_of_a_minute_by_what_they_ask_for() -
         assert refused.status_code == 429
         assert "has used 900 tokens in the last minute (tpm 1,000)" in refused.json()["error"]["message"]
         assert 50 <= int(refused.headers["retry-after"]) <= 60
-        assert (await post(client, f"{house.url}/gateway/work")).status_code == 200
+        assert (await post(client, f"{harness.url}/gateway/work")).status_code == 200

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from tests.gateway.gateway_harness import PATIENCE_SECONDS, GatewayHouse, account, until
+from tests.gateway.gateway_harness import PATIENCE_SECONDS, GatewayHarness, account, until
 from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
 
 from paceline import Limiter
@@ -45,8 +45,8 @@ async def test_a_request_waits_until_a_slot_is_free_and_is_told_how_long_it_did(
     at = Waiting()
     async with (
         RawUpstream(answering(ok())) as upstream,
-        GatewayHouse(account(upstream.url), limiter=at.limiter, clock=at.clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url), limiter=at.limiter, clock=at.clock) as harness,
+        await connect(harness.port) as client,
     ):
         slot = await at.limiter.acquire(SCOPE)
         client.send(post())
@@ -57,7 +57,7 @@ async def test_a_request_waits_until_a_slot_is_free_and_is_told_how_long_it_did(
         got = await client.read_message()
 
     assert (got.status, got.header(b"x-paceline-waited-ms")) == (200, b"2500")
-    assert (house.metrics.grants, house.metrics.gateway_wait_seconds.total) == (1, 2.5)
+    assert (harness.metrics.grants, harness.metrics.gateway_wait_seconds.total) == (1, 2.5)
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ async def test_when_the_wait_runs_out_the_client_is_told_in_its_providers_words(
     at = Waiting()
     async with (
         RawUpstream(answering(ok())) as upstream,
-        GatewayHouse(account(upstream.url), limiter=at.limiter, clock=at.clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url), limiter=at.limiter, clock=at.clock) as harness,
+        await connect(harness.port) as client,
     ):
         await at.limiter.acquire(SCOPE)
         client.send(post(b'{"model": "opus-4-6"}', b"x-paceline-max-wait: 60", path=b"/gateway/work" + path))
@@ -91,7 +91,7 @@ async def test_when_the_wait_runs_out_the_client_is_told_in_its_providers_words(
     body["error"].pop("details", None)
     assert (got.status, body) == (429, shape)
     assert "no slot within 60 s: anthropic/work at its limit (1/1)" in message
-    assert "(limit; place 1 in line)" in message
+    assert "(limit; position 1 in the queue)" in message
     assert int(got.header(b"retry-after") or 0) >= 1
     assert (got.header(b"x-paceline-scope"), got.header(b"x-paceline-waited-ms")) == (SCOPE.encode(), b"60000")
     assert (again, upstream.connections) == (0, 0)
@@ -101,8 +101,8 @@ async def test_without_max_wait_it_is_ten_minutes() -> None:
     at = Waiting()
     async with (
         RawUpstream(answering(ok())) as upstream,
-        GatewayHouse(account(upstream.url), limiter=at.limiter, clock=at.clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url), limiter=at.limiter, clock=at.clock) as harness,
+        await connect(harness.port) as client,
     ):
         await at.limiter.acquire(SCOPE)
         client.send(post())
@@ -118,8 +118,8 @@ async def test_session_and_priority_are_those_of_the_headers() -> None:
     at.limiter.acquire_session("s1")
     async with (
         RawUpstream(answering(ok())) as upstream,
-        GatewayHouse(account(upstream.url), limiter=at.limiter, clock=at.clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url), limiter=at.limiter, clock=at.clock) as harness,
+        await connect(harness.port) as client,
     ):
         slot = await at.limiter.acquire(SCOPE)
         client.send(post(CALL, b"x-paceline-priority: -3", b"X-Paceline-Session: s1"))
@@ -141,20 +141,20 @@ async def test_what_the_upstream_refuses_is_sent_again_after_the_pause_and_nobod
     scenario = Scenario(script=(Step(error=error, times=2, retry_after=7.0),))
     async with (
         FakeProvider(scenario, clock=clock) as provider,
-        GatewayHouse(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post(body))
         answer = asyncio.create_task(client.read_message())
-        await until(lambda: len(provider.requests) == 1 and queued(house.limiter) == 1)
-        assert house.in_flight == 0
+        await until(lambda: len(provider.requests) == 1 and queued(harness.limiter) == 1)
+        assert harness.in_flight == 0
         await pass_time_until(clock, answer.done)
         got = answer.result()
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 0)
 
     assert (got.status, got.is_whole, len(provider.requests)) == (200, True, 3)
     assert int(got.header(b"x-paceline-waited-ms") or 0) >= 10_000
-    assert sum(house.metrics.gateway_retries.values.values()) == 2
+    assert sum(harness.metrics.gateway_retries.values.values()) == 2
 
 
 async def test_retry_after_is_obeyed() -> None:
@@ -162,11 +162,11 @@ async def test_retry_after_is_obeyed() -> None:
     scenario = Scenario(script=(Step(error="429_retry_after", retry_after=7.0),))
     async with (
         FakeProvider(scenario, clock=clock) as provider,
-        GatewayHouse(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post(CALL))
-        await until(lambda: queued(house.limiter) == 1)
+        await until(lambda: queued(harness.limiter) == 1)
         await clock.advance(6.9)
         assert len(provider.requests) == 1
         await clock.advance(0.2)
@@ -180,30 +180,30 @@ async def test_other_errors_pass_at_once(error: str) -> None:
     clock = VirtualClock(START)
     async with (
         FakeProvider(Scenario(script=(Step(error=error),)), clock=clock) as provider,
-        GatewayHouse(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post(CALL))
         got = await client.read_message()
 
         assert got.status == provider.requests[0].status
         assert got.status >= 400
-        assert (len(provider.requests), house.in_flight) == (1, 0)
+        assert (len(provider.requests), harness.in_flight) == (1, 0)
 
 
 async def test_an_unpaid_account_is_held_and_later_requests_are_told_so_at_once() -> None:
     clock = VirtualClock(START)
     async with (
         FakeProvider(Scenario(script=(Step(error="402"),)), clock=clock) as provider,
-        GatewayHouse(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post(CALL))
         await client.read_message()
         client.send(post(CALL))
         got = await client.read_message()
 
-    assert (got.status, len(provider.requests), house.in_flight) == (403, 1, 0)
+    assert (got.status, len(provider.requests), harness.in_flight) == (403, 1, 0)
 
 
 async def test_a_clients_own_bad_key_does_not_hold_the_account() -> None:
@@ -211,8 +211,8 @@ async def test_a_clients_own_bad_key_does_not_hold_the_account() -> None:
     own = b"x-paceline-token: paceline-token-1"
     async with (
         FakeProvider(Scenario(keys=("sk-account-key",)), clock=clock) as provider,
-        GatewayHouse(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post(CALL, own, key=b"x-api-key: sk-wrong"))
         wrong = await client.read_message()
@@ -227,8 +227,8 @@ async def test_a_wait_longer_than_the_client_would_stay_is_passed_on_at_once() -
     scenario = Scenario(script=(Step(error="429_unified", resets_in=7200.0),))
     async with (
         FakeProvider(scenario, clock=clock) as provider,
-        GatewayHouse(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post(CALL))
         got = await client.read_message()
@@ -243,15 +243,15 @@ async def test_when_the_wait_runs_out_after_a_refusal_the_refusal_is_passed_on()
     scenario = Scenario(script=(Step(error="529", times=None),))
     async with (
         FakeProvider(scenario, clock=clock) as provider,
-        GatewayHouse(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post(CALL, b"x-paceline-max-wait: 20"))
         answer = asyncio.create_task(client.read_message())
         await pass_time_until(clock, answer.done)
         got = answer.result()
 
-    assert (got.status, b"overloaded_error" in got.body, house.in_flight) == (529, True, 0)
+    assert (got.status, b"overloaded_error" in got.body, harness.in_flight) == (529, True, 0)
     assert got.header(b"x-paceline-waited-ms") == b"20000"
     assert len(provider.requests) >= 2
 
@@ -269,12 +269,12 @@ async def test_a_refusal_to_a_body_too_long_to_keep_is_passed_on() -> None:
     body = b'{"model": "opus-4-6", "x": "' + b"x" * 8_000_000 + b'"}'
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post(body))
         got = await client.read_message()
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 0)
 
     assert (got.status, got.body, upstream.connections) == (429, b"{}", 1)
 
@@ -284,8 +284,8 @@ async def test_a_refusal_too_long_to_be_kept_is_passed_on_whole() -> None:
     refusal = b"HTTP/1.1 429 Slow\r\nRetry-After: 1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
     async with (
         RawUpstream(answering(refusal)) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post())
         got = await client.read_message()
@@ -297,8 +297,8 @@ async def test_a_refusal_without_a_body_leaves_nothing_behind_on_the_connection(
     refusal = b"HTTP/1.1 429 No\r\nx-should-retry: false\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     async with (
         RawUpstream(answering(refusal)) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post(b"", path=b"/gateway/work/v1/files") * 2)
         got = [await client.read_message(), await client.read_message()]
@@ -320,12 +320,12 @@ async def test_after_the_first_byte_nothing_is_ever_sent_again() -> None:
 
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url), limiter=Limiter(clock=clock), clock=clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url), limiter=Limiter(clock=clock), clock=clock) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post(CALL))
         got = await client.read_message()
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 0)
 
     assert (got.status, got.body, got.is_whole, seen) == (200, b"half", False, 1)
 
@@ -345,8 +345,8 @@ async def test_a_used_connection_that_dies_is_replaced_only_for_what_may_be_done
     request = post().replace(b"POST", method)
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(request)
         first = await client.read_message()
@@ -366,23 +366,23 @@ async def test_a_connection_that_the_upstream_closed_while_idle_is_not_used() ->
 
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         for _ in range(5):
             client.send(post())
             assert (await client.read_message()).status == 200
-            await until(lambda: not any(pool._idle for pool in house.gateway._pools.values()))
+            await until(lambda: not any(pool._idle for pool in harness.gateway._pools.values()))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://no..host"])
 async def test_an_upstream_that_is_not_there_is_a_502(url: str) -> None:
-    async with GatewayHouse(account(url)) as house, await connect(house.port) as client:
+    async with GatewayHarness(account(url)) as harness, await connect(harness.port) as client:
         client.send(post())
         got = await client.read_message()
 
-    assert (got.status, house.in_flight) == (502, 0)
-    assert b'"type":"api_error","message":"the upstream gave no whole answer: no connection' in got.body
+    assert (got.status, harness.in_flight) == (502, 0)
+    assert b'"type":"api_error","message":"the upstream sent no complete response: no connection' in got.body
 
 
 async def test_a_fleet_of_64_against_a_cap_of_8_with_accounting_lag_sees_no_429() -> None:
@@ -399,13 +399,13 @@ async def test_a_fleet_of_64_against_a_cap_of_8_with_accounting_lag_sees_no_429(
 
     async with (
         FakeProvider(scenario, clock=clock) as provider,
-        GatewayHouse(account(provider.url), limiter=limiter, clock=clock) as house,
+        GatewayHarness(account(provider.url), limiter=limiter, clock=clock) as harness,
     ):
-        fleet = [asyncio.create_task(client_of_the_fleet(house.port)) for _ in range(64)]
+        fleet = [asyncio.create_task(client_of_the_fleet(harness.port)) for _ in range(64)]
         await pass_time_until(clock, lambda: all(task.done() for task in fleet))
         await asyncio.gather(*fleet)
 
-        assert house.in_flight == 0
+        assert harness.in_flight == 0
     assert statuses == [200] * 192
     assert provider.peak_concurrency <= 8
 
@@ -413,8 +413,8 @@ async def test_a_fleet_of_64_against_a_cap_of_8_with_accounting_lag_sees_no_429(
 async def test_a_client_in_line_when_the_daemon_stops_is_told_to_come_back() -> None:
     limiter = Limiter(limits={"anthropic": 1})
     async with (
-        GatewayHouse(account("http://127.0.0.1:9"), limiter=limiter) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account("http://127.0.0.1:9"), limiter=limiter) as harness,
+        await connect(harness.port) as client,
     ):
         await limiter.acquire("anthropic")
         client.send(post(CALL))

@@ -1,7 +1,7 @@
 """Who is let in, as whom, and where a request can go: nowhere but to the account's own upstream."""
 
 import pytest
-from tests.gateway.gateway_harness import KEY, TOKEN, GatewayHouse, account
+from tests.gateway.gateway_harness import KEY, TOKEN, GatewayHarness, account
 from tests.gateway.raw_http import Message, RawUpstream, answering, connect, ok
 
 from paceline.agents.account import gateway_key
@@ -28,12 +28,12 @@ async def asked(
     lines = b"".join(b"%b\r\n" % line for line in (b"Host: paceline:7433", *headers))
     async with (
         RawUpstream(answering(ok(), seen)) as upstream,
-        GatewayHouse(account(upstream.url + "/base", **fields), hosts=hosts, environ=environ) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url + "/base", **fields), hosts=hosts, environ=environ) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(b"%b %b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (method, target, lines, len(body), body))
         got = await client.read_message()
-        assert house.in_flight == 0
+        assert harness.in_flight == 0
     for request in seen:
         assert TOKEN.encode() not in request.first_line + repr(request.headers).encode()
     return got, seen[0] if seen else None
@@ -115,7 +115,9 @@ async def test_without_the_token_nobody_is_let_in(headers: tuple[bytes, ...]) ->
     got, seen = await asked(*headers)
 
     assert (got.status, seen) == (401, None)
-    assert got.body.startswith(b'{"type":"error","error":{"type":"authentication_error","message":"the gateway wants')
+    assert got.body.startswith(
+        b'{"type":"error","error":{"type":"authentication_error","message":"the gateway requires'
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,7 +201,7 @@ async def test_an_unknown_account_is_told_the_known_ones() -> None:
     got, seen = await asked(b"x-api-key: " + TOKEN.encode(), target=b"/gateway/wrok/v1/messages")
 
     assert (got.status, seen) == (404, None)
-    assert b"there is no account 'wrok' for the gateway; there is: work" in got.body
+    assert b"the gateway has no account 'wrok'; its accounts are: work" in got.body
 
 
 @pytest.mark.parametrize(
@@ -332,7 +334,7 @@ async def test_no_header_steers_where_a_request_goes(header: bytes) -> None:
 
 async def test_an_account_of_an_unknown_provider_without_a_base_url_is_no_way_out() -> None:
     nowhere = AccountSettings(name="lab", provider="mylab", kind="metered", key_env="WORK_KEY")
-    async with GatewayHouse(nowhere) as house, await connect(house.port) as client:
+    async with GatewayHarness(nowhere) as harness, await connect(harness.port) as client:
         client.send(b"GET /gateway/lab/v1 HTTP/1.1\r\nHost: x\r\nx-api-key: %b\r\n\r\n" % TOKEN.encode())
         got = await client.read_message()
 

@@ -7,12 +7,12 @@ import zlib
 from collections.abc import Callable
 
 import pytest
-from tests.gateway.gateway_harness import GatewayHouse, account, until
+from tests.gateway.gateway_harness import GatewayHarness, account, until
 from tests.gateway.raw_http import RawUpstream, Wire, answering, connect, ok, post
 
 from paceline import Limiter
 from paceline.core.signals import QuotaClosed
-from paceline.gateway.decompression import MOST_AT_ONCE, Unpacker
+from paceline.gateway.decompression import MOST_AT_ONCE, Decompressor
 from paceline.testing import VirtualClock
 
 START = 1_700_000_000.0
@@ -41,17 +41,17 @@ def chunked(body: bytes, kind: bytes, *headers: bytes) -> bytes:
 
 
 async def tokens_of(answer: bytes) -> int:
-    """What the measures say after one call with this answer."""
+    """What the metrics say after one call with this answer."""
     async with (
         RawUpstream(answering(answer)) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post())
         got = await client.read_message()
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 0)
         assert got.is_whole
-        return house.metrics.tokens.values.get((SCOPE, "total"), 0)
+        return harness.metrics.tokens.values.get((SCOPE, "total"), 0)
 
 
 @pytest.mark.parametrize(
@@ -77,21 +77,21 @@ async def test_tokens_that_cannot_be_read_are_unknown_and_no_error(answer: bytes
 
 
 def test_an_answer_that_unpacks_to_an_absurd_size_is_read_no_further() -> None:
-    unpacker = Unpacker()
+    decompressor = Decompressor()
     bomb = zlib.compress(b"\0" * (8 * MOST_AT_ONCE))
 
-    assert len(unpacker.feed(bomb)) == MOST_AT_ONCE
-    assert unpacker.feed(b"more") == b""
+    assert len(decompressor.feed(bomb)) == MOST_AT_ONCE
+    assert decompressor.feed(b"more") == b""
 
 
 def test_what_follows_the_end_of_a_compressed_answer_is_not_kept() -> None:
-    unpacker = Unpacker()
+    decompressor = Decompressor()
     tail = bytes(MOST_AT_ONCE)
-    assert unpacker.feed(zlib.compress(b"answer")) == b"answer"
+    assert decompressor.feed(zlib.compress(b"answer")) == b"answer"
 
     tracemalloc.start()
     try:
-        assert unpacker.feed(tail) == b""
+        assert decompressor.feed(tail) == b""
         assert tracemalloc.get_traced_memory()[1] < MOST_AT_ONCE
     finally:
         tracemalloc.stop()
@@ -107,8 +107,8 @@ async def test_a_refusal_is_understood_by_its_words_compressed_or_not(is_packed:
     answer = b"HTTP/1.1 400 Bad Request\r\n%bContent-Length: %d\r\n\r\n%b" % (coding, len(sent), sent)
     async with (
         RawUpstream(answering(answer)) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post())
         got = await client.read_message()
@@ -127,8 +127,8 @@ async def test_a_budget_in_the_headers_holds_the_next_request_back_before_a_429_
     )
     async with (
         RawUpstream(answering(ok(b"{}", *headers))) as upstream,
-        GatewayHouse(account(upstream.url), limiter=limiter, clock=clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url), limiter=limiter, clock=clock) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post())
         await client.read_message()
@@ -148,12 +148,12 @@ async def test_an_error_inside_a_stream_is_learnt_from() -> None:
     events = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n'
     async with (
         RawUpstream(answering(chunked(events, b"text/event-stream"))) as upstream,
-        GatewayHouse(account(upstream.url), limiter=limiter, clock=clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url), limiter=limiter, clock=clock) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post())
         got = await client.read_message()
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 0)
         paused = [status.scope for status in limiter.statuses() if status.paused]
 
     assert (got.status, got.body) == (200, events)
@@ -173,12 +173,12 @@ async def test_a_refusal_whose_body_breaks_off_is_learnt_from(answered: bytes) -
 
     async with (
         RawUpstream(break_off) as upstream,
-        GatewayHouse(account(upstream.url), limiter=limiter, clock=clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url), limiter=limiter, clock=clock) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post())
         got = await client.read_message()
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 0)
 
     status = limiter.scope_status(SCOPE)
     assert status is not None
@@ -208,11 +208,11 @@ async def test_a_canary_reopens_the_window_with_the_head_of_its_answer_not_at_th
 
     async with (
         RawUpstream(begin) as upstream,
-        GatewayHouse(account(upstream.url), limiter=limiter, clock=clock) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url), limiter=limiter, clock=clock) as harness,
+        await connect(harness.port) as client,
     ):
         assert windows() == ["closed"]
         client.send(post())
         await client.read_head()
 
-        assert (house.in_flight, windows()) == (1, ["wave"])
+        assert (harness.in_flight, windows()) == (1, ["wave"])

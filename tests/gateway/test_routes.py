@@ -4,13 +4,13 @@ import tracemalloc
 
 from tests.gateway.gateway_harness import account
 
-from paceline.gateway.routes import MOST_WAYS, Routes
+from paceline.gateway.routes import MOST_ROUTES, Routes
 
 
 def test_a_path_that_is_asked_for_often_is_followed_once() -> None:
     routes = Routes([account("http://127.0.0.1:9")])
 
-    assert routes.follow(b"/gateway/work/v1/messages") is routes.follow(b"/gateway/work/v1/messages")
+    assert routes.resolve(b"/gateway/work/v1/messages") is routes.resolve(b"/gateway/work/v1/messages")
 
 
 def test_long_paths_are_followed_and_not_kept() -> None:
@@ -19,7 +19,7 @@ def test_long_paths_are_followed_and_not_kept() -> None:
     try:
         for number in range(100):
             path = b"/v1/%d/" % number + b"x" * 50_000
-            assert routes.follow(b"/gateway/work" + path).path == path
+            assert routes.resolve(b"/gateway/work" + path).path == path
         assert tracemalloc.get_traced_memory()[0] < 1_000_000
     finally:
         tracemalloc.stop()
@@ -28,7 +28,7 @@ def test_long_paths_are_followed_and_not_kept() -> None:
 def test_of_many_short_paths_a_bounded_number_is_kept() -> None:
     routes = Routes([account("http://127.0.0.1:9")])
 
-    for number in range(2 * MOST_WAYS):
-        routes.follow(b"/gateway/work/v1/%d" % number)
+    for number in range(2 * MOST_ROUTES):
+        routes.resolve(b"/gateway/work/v1/%d" % number)
 
-    assert len(routes._known) <= MOST_WAYS
+    assert len(routes._cache) <= MOST_ROUTES

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import uvicorn
-from tests.gateway.gateway_harness import GatewayHouse, account, until
+from tests.gateway.gateway_harness import GatewayHarness, account, until
 from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -15,7 +15,7 @@ from paceline import Limiter
 from paceline.gateway import Timeouts
 
 GET_API = b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n"
-QUICK = Timeouts(head=0.2, body_idle=0.2, first_byte=0.2, upstream_idle=0.2, pooled=0.2, look=0.02)
+QUICK = Timeouts(head=0.2, body_idle=0.2, first_byte=0.2, upstream_idle=0.2, pooled=0.2, check_interval=0.02)
 
 
 async def slow_ok(wire: Wire) -> None:
@@ -29,8 +29,8 @@ async def slow_ok(wire: Wire) -> None:
 async def test_the_api_and_the_gateway_take_turns_on_one_connection() -> None:
     async with (
         RawUpstream(slow_ok) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         bodies = []
         for number in range(3):
@@ -57,12 +57,12 @@ async def test_requests_sent_all_at_once_are_answered_in_their_order() -> None:
     ]
     async with (
         RawUpstream(slow_ok) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(b"".join(requests))
         answers = [await client.read_message() for _ in requests]
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 0)
 
     assert [got.status for got in answers] == [200, 200, 200, 200, 200, 401, 200]
     assert [got.body for got in answers if got.status == 200] == [
@@ -82,19 +82,19 @@ async def test_a_client_that_leaves_with_requests_still_in_line_leaves_no_slot()
         await wire.read_message()
         await hang.wait()
 
-    async with RawUpstream(handle) as upstream, GatewayHouse(account(upstream.url)) as house:
-        client = await connect(house.port)
+    async with RawUpstream(handle) as upstream, GatewayHarness(account(upstream.url)) as harness:
+        client = await connect(harness.port)
         client.send(post() * 5)
         await until(lambda: upstream.connections == 1)
         client.reset()
-        await until(lambda: house.in_flight == 0 and not house.gateway.live)
+        await until(lambda: harness.in_flight == 0 and not harness.gateway.live)
 
 
 async def test_a_client_that_asked_to_close_is_closed_after_its_answer() -> None:
     async with (
         RawUpstream(answering(ok())) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post(b'{"model": "opus"}', b"Connection: close"))
         got = await client.read_message()
@@ -106,40 +106,40 @@ async def test_a_client_that_asked_to_close_is_closed_after_its_answer() -> None
 @pytest.mark.parametrize("sent", [b"", b"POST /gate", b"POST /gateway/work/v1/messages HTTP/1.1\r\nX-A: b"])
 async def test_a_client_that_never_finishes_its_head_is_let_go(sent: bytes) -> None:
     async with (
-        GatewayHouse(account("http://127.0.0.1:9"), timeouts=QUICK) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account("http://127.0.0.1:9"), timeouts=QUICK) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(sent)
         said = await client.until_closed()
-        await until(lambda: not house.gateway.connections)
+        await until(lambda: not harness.gateway.connections)
 
     assert said.startswith(b"HTTP/1.1 408 ")
 
 
 async def test_a_client_that_drips_its_head_is_let_go_all_the_same() -> None:
     async with (
-        GatewayHouse(account("http://127.0.0.1:9"), timeouts=QUICK) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account("http://127.0.0.1:9"), timeouts=QUICK) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(b"GET /gateway/work HTTP/1.1\r\n")
         dripping = asyncio.create_task(_drip(client))
         said = await client.until_closed()
         dripping.cancel()
-        await until(lambda: not house.gateway.connections)
+        await until(lambda: not harness.gateway.connections)
 
     assert said == b"" or said.startswith(b"HTTP/1.1 408 ")  # what it sent meanwhile may reset the connection first
 
 
 async def test_who_comes_while_too_many_are_connected_is_hung_up_on_and_may_come_later() -> None:
-    async with GatewayHouse(account("http://127.0.0.1:9"), most_connections=2) as house:
-        async with await connect(house.port) as first, await connect(house.port) as second:
+    async with GatewayHarness(account("http://127.0.0.1:9"), most_connections=2) as harness:
+        async with await connect(harness.port) as first, await connect(harness.port) as second:
             for served in (first, second):
                 served.send(GET_API)
                 assert (await served.read_message()).status == 200
-            async with await connect(house.port) as third:
+            async with await connect(harness.port) as third:
                 assert await third.until_closed() == b""
-        await until(lambda: not house.gateway.connections)
-        async with await connect(house.port) as later:
+        await until(lambda: not harness.gateway.connections)
+        async with await connect(harness.port) as later:
             later.send(GET_API)
             assert (await later.read_message()).status == 200
 
@@ -156,16 +156,16 @@ async def test_a_client_that_never_finishes_its_body_is_told_and_let_go(sent: by
     head = request[: request.index(b"\r\n\r\n") + 4]
     async with (
         RawUpstream(answering(ok())) as upstream,
-        GatewayHouse(account(upstream.url), timeouts=QUICK) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url), timeouts=QUICK) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(head + sent)
         got = await client.read_message()
         await client.until_closed()
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 0)
 
     assert (got.status, got.header(b"connection")) == (408, b"close")
-    assert b"nothing more of the body for 0.2 s" in got.body
+    assert b"no more of the body came for 0.2 s" in got.body
 
 
 async def test_a_client_whose_body_was_not_read_while_it_waited_is_not_blamed_for_it() -> None:
@@ -173,12 +173,14 @@ async def test_a_client_whose_body_was_not_read_while_it_waited_is_not_blamed_fo
     body = b'{"model": "opus", "x": "' + b"x" * 10_000_000 + b'"}'
     async with (
         RawUpstream(slow_ok) as upstream,
-        GatewayHouse(account(upstream.url), limiter=limiter, timeouts=Timeouts(body_idle=0.3, look=0.02)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(
+            account(upstream.url), limiter=limiter, timeouts=Timeouts(body_idle=0.3, check_interval=0.02)
+        ) as harness,
+        await connect(harness.port) as client,
     ):
         slot = await limiter.acquire("anthropic/work/opus")
         client.send(post(body))
-        await until(lambda: any(exchange.upload.size for exchange in house.gateway.live))
+        await until(lambda: any(exchange.request_body.size for exchange in harness.gateway.live))
         await asyncio.sleep(1.0)  # nothing can be waited for: nothing happens
         slot.release()
         got = await client.read_message()
@@ -188,7 +190,7 @@ async def test_a_client_whose_body_was_not_read_while_it_waited_is_not_blamed_fo
 
 @pytest.mark.parametrize("ending", [b"\r\n", b""])
 async def test_a_head_without_end_is_refused(ending: bytes) -> None:
-    async with GatewayHouse(account("http://127.0.0.1:9")) as house, await connect(house.port) as client:
+    async with GatewayHarness(account("http://127.0.0.1:9")) as harness, await connect(harness.port) as client:
         client.send(b"GET /gateway/work HTTP/1.1\r\nX-A: ")
         for _ in range(200):
             if not client.writer.transport.is_closing():
@@ -203,8 +205,8 @@ async def test_a_long_body_before_the_beginning_of_the_next_head_does_not_count_
     long = post(b"x" * 200_000, path=b"/gateway/work/v1/files")
     async with (
         RawUpstream(answering(ok())) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(long + post()[:20])
         first = await client.read_message()
@@ -227,10 +229,10 @@ async def test_a_long_body_before_the_beginning_of_the_next_head_does_not_count_
     ],
 )
 async def test_what_is_not_http_is_refused(nonsense: bytes) -> None:
-    async with GatewayHouse(account("http://127.0.0.1:9")) as house, await connect(house.port) as client:
+    async with GatewayHarness(account("http://127.0.0.1:9")) as harness, await connect(harness.port) as client:
         client.send(nonsense)
         said = await client.until_closed()
-        await until(lambda: not house.gateway.connections)
+        await until(lambda: not harness.gateway.connections)
 
     assert said.startswith(b"HTTP/1.1 400 ")
 
@@ -239,14 +241,14 @@ async def test_a_body_that_stops_being_http_is_refused_in_the_providers_words() 
     head = b"POST /gateway/work/v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: paceline-token-1\r\n"
     async with (
         RawUpstream(answering(ok())) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(head + b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"mod\r\n')
-        await until(lambda: len(house.gateway.live) == 1)
+        await until(lambda: len(harness.gateway.live) == 1)
         client.send(b"nonsense\r\n")
         got = await client.read_message()
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 0)
 
     assert (got.status, got.body[:24]) == (400, b'{"type":"error","error":')
 
@@ -260,15 +262,15 @@ async def test_a_body_that_stops_being_http_never_spoils_an_answer_that_has_begu
     head = b"POST /gateway/work/v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: paceline-token-1\r\n"
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(head + b'Transfer-Encoding: chunked\r\n\r\n11\r\n{"model": "opus"}\r\n')
         answer = await client.read_head()
         assert await client.reader.readexactly(4) == b"half"
         client.send(b"nonsense\r\n")
         rest = await client.until_closed()
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 0)
 
     assert (answer.status, rest) == (200, b"")
 
@@ -277,8 +279,8 @@ async def test_a_transfer_coding_that_is_not_known_is_refused() -> None:
     head = b"POST /gateway/work/v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: paceline-token-1\r\n"
     async with (
         RawUpstream(answering(ok())) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(head + b"Transfer-Encoding: gzip, chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n")
         got = await client.read_message()
@@ -293,8 +295,8 @@ async def test_an_upgrade_is_ignored_and_the_request_is_served_as_it_is(cut: int
     seen: list[Message] = []
     async with (
         RawUpstream(answering(ok(), seen)) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(h2c[:cut])
         if cut is not None:
@@ -312,7 +314,7 @@ async def test_an_upgrade_is_ignored_and_the_request_is_served_as_it_is(cut: int
 
 async def test_an_upgrade_is_ignored_by_the_api_too() -> None:
     asked = b"POST /api HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 4\r\n\r\nbody"
-    async with GatewayHouse(account("http://127.0.0.1:9")) as house, await connect(house.port) as client:
+    async with GatewayHarness(account("http://127.0.0.1:9")) as harness, await connect(harness.port) as client:
         client.send(asked + GET_API)
         bodies = [(await client.read_message()).body for _ in range(2)]
 
@@ -330,8 +332,8 @@ async def test_an_upgrade_is_ignored_by_the_api_too() -> None:
 async def test_methods_of_no_use_here_are_not_allowed(asked: bytes) -> None:
     async with (
         RawUpstream(answering(ok())) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(asked)
         got = await client.read_message()
@@ -365,27 +367,27 @@ async def test_a_head_of_an_answer_without_end_is_a_502(answer: bytes, in_one_re
 
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post())
         got = await client.read_message()
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 0)
 
     assert (got.status, got.body[:24]) == (502, b'{"type":"error","error":')
-    assert b"the headers of its answer have more than 64 KiB" in got.body
+    assert b"the headers of its response have more than 64 KiB" in got.body
 
 
 async def test_trailers_without_end_cut_the_answer_off() -> None:
     answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" + b"X-T: 1\r\n" * 20_000 + b"\r\n"
     async with (
         RawUpstream(answering(answer)) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post())
         got = await client.read_message()
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 0)
 
     assert (got.status, got.body, got.is_whole) == (200, b"{}", False)
 
@@ -397,15 +399,18 @@ async def test_an_upstream_that_never_answers_is_a_504() -> None:
 
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url), timeouts=QUICK) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url), timeouts=QUICK) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post())
         got = await client.read_message()
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 0)
 
     assert got.status == 504
-    assert b'"type":"timeout_error","message":"the upstream gave no whole answer: no answer within 0.2 s' in got.body
+    assert (
+        b'"type":"timeout_error","message":"the upstream sent no complete response: no response within 0.2 s'
+        in got.body
+    )
 
 
 async def test_an_upstream_that_stops_in_the_middle_is_cut_off() -> None:
@@ -416,12 +421,12 @@ async def test_an_upstream_that_stops_in_the_middle_is_cut_off() -> None:
 
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url), timeouts=QUICK) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url), timeouts=QUICK) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post())
         got = await client.read_message()
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 0)
 
     assert (got.status, got.body, got.is_whole) == (200, b"half", False)
 
@@ -436,12 +441,12 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off() -> None:
 
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url), timeouts=QUICK) as house,
-        await connect(house.port, receive_buffer=4096) as client,
+        GatewayHarness(account(upstream.url), timeouts=QUICK) as harness,
+        await connect(harness.port, receive_buffer=4096) as client,
     ):
         client.send(post())
-        await until(lambda: house.in_flight == 1)
-        await until(lambda: house.in_flight == 0)
+        await until(lambda: harness.in_flight == 1)
+        await until(lambda: harness.in_flight == 0)
 
 
 async def test_upstream_connections_that_nobody_uses_are_closed() -> None:
@@ -455,8 +460,8 @@ async def test_upstream_connections_that_nobody_uses_are_closed() -> None:
 
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url), timeouts=QUICK) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url), timeouts=QUICK) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post())
         await client.read_message()
@@ -479,20 +484,20 @@ async def test_upstream_connections_that_nobody_uses_are_closed() -> None:
 async def test_an_answer_that_is_not_http_is_a_502(answer: bytes) -> None:
     async with (
         RawUpstream(answering(answer)) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post())
         got = await client.read_message()
 
-        assert (got.status, house.in_flight) == (502, 0)
+        assert (got.status, harness.in_flight) == (502, 0)
 
 
 async def test_bytes_after_the_end_of_an_answer_reach_nobody() -> None:
     async with (
         RawUpstream(answering(ok(b"[]") + ok(b'"not yours"'))) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         for _ in range(3):
             client.send(post())
@@ -511,8 +516,8 @@ async def test_an_answer_before_the_body_was_sent_is_passed_on_and_the_rest_is_s
     body = b'{"model": "opus", "x": "' + b"x" * 2_000_000 + b'"}'
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         request = post(body)
         client.send(request[:1000])
@@ -535,12 +540,12 @@ async def test_a_server_that_stops_tells_its_clients_to_close() -> None:
 
     async with (
         RawUpstream(handle) as upstream,
-        GatewayHouse(account(upstream.url)) as house,
-        await connect(house.port) as client,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
     ):
         client.send(post())
-        await until(lambda: house.in_flight == 1)
-        for connection in list(house.gateway.connections):
+        await until(lambda: harness.in_flight == 1)
+        for connection in list(harness.gateway.connections):
             assert isinstance(connection, httptools_impl.HttpToolsProtocol)
             connection.shutdown()
         go_on.set()
@@ -567,7 +572,7 @@ def test_uvicorn_still_has_the_parts_that_the_door_is_hung_on() -> None:
 async def test_a_client_that_still_sends_its_body_reads_why_it_was_refused() -> None:
     """A connection closed at once would be reset under the client, and the answer lost."""
     body = b'{"model": "opus", "x": "' + b"x" * 20_000_000 + b'"}'
-    async with GatewayHouse(account("http://127.0.0.1:9")) as house, await connect(house.port) as client:
+    async with GatewayHarness(account("http://127.0.0.1:9")) as harness, await connect(harness.port) as client:
         client.send(post(body, key=b"x-api-key: wrong"))
         await client.writer.drain()
         got = await client.read_message()

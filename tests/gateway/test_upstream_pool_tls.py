@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.gateway.gateway_harness import GatewayHouse, account, until
+from tests.gateway.gateway_harness import GatewayHarness, account, until
 from tests.gateway.raw_http import LOOPBACK, Wire, connect, ok, post
 
 BODY = bytes(range(256)) * 4000
@@ -50,21 +50,21 @@ def url_of(server: asyncio.Server) -> str:
 async def test_bodies_pass_over_tls(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     server = await serve(certificate)
-    async with server, GatewayHouse(account(url_of(server))) as house, await connect(house.port) as client:
+    async with server, GatewayHarness(account(url_of(server))) as harness, await connect(harness.port) as client:
         for _ in range(3):
             client.send(post(BODY))
             got = await client.read_message()
             assert (got.status, got.body) == (200, BODY)
         client.send(post(BODY))
         client.reset()
-        await until(lambda: house.in_flight == 0 and not house.gateway.live)
+        await until(lambda: harness.in_flight == 0 and not harness.gateway.live)
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused(certificate: Path) -> None:
     server = await serve(certificate)
-    async with server, GatewayHouse(account(url_of(server))) as house, await connect(house.port) as client:
+    async with server, GatewayHarness(account(url_of(server))) as harness, await connect(harness.port) as client:
         client.send(post())
         got = await client.read_message()
 
-        assert (got.status, house.in_flight) == (502, 0)
+        assert (got.status, harness.in_flight) == (502, 0)
         assert b"certificate" in got.body

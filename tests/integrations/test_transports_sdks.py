@@ -12,7 +12,7 @@ from paceline import Limiter
 from paceline.core.signals import BillingStop, RateLimited, Signal, Succeeded
 from paceline.errors import InvalidInput
 from paceline.integrations.httpx2 import SlotTransport, SyncSlotTransport
-from paceline.testing import FakeProvider
+from paceline.testing import FakeProvider, VirtualClock
 from paceline.testing.provider import Scenario
 
 from .sdk_clients import SDKS, SYNC_SDKS, Sdk, SyncSdk, connected
@@ -157,14 +157,14 @@ async def test_a_task_that_is_cancelled_in_mid_stream_leaves_no_slot(sdk: Sdk) -
 
 @EACH
 async def test_a_task_that_is_cancelled_while_it_waits_leaves_the_line(sdk: Sdk) -> None:
-    in_line = asyncio.Event()
+    queued = asyncio.Event()
     limiter = Limiter(
-        limits={account(sdk): 1}, on_event=lambda event: in_line.set() if event.name == "slot.deferred" else None
+        limits={account(sdk): 1}, on_event=lambda event: queued.set() if event.name == "slot.deferred" else None
     )
     held = await limiter.acquire(account(sdk))
     async with FakeProvider() as provider, connected(sdk, provider.url, SlotTransport(limiter, account(sdk))) as client:
         asking = asyncio.ensure_future(sdk.ask(client, sdk.model))
-        await in_line.wait()
+        await queued.wait()
 
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
@@ -389,13 +389,18 @@ def test_a_blocking_stream_that_is_left_early_gives_its_slot_back() -> None:
 
 
 async def test_what_others_learnt_holds_for_the_sdk_too() -> None:
-    limiter = Limiter()
+    clock, queued = VirtualClock(1_700_000_000.0), asyncio.Event()
+    limiter = Limiter(clock=clock, on_event=lambda event: queued.set() if event.name == "slot.deferred" else None)
     sdk = SDKS[0]
     async with FakeProvider() as provider, connected(sdk, provider.url, SlotTransport(limiter, account(sdk))) as client:
-        limiter.report(account(sdk), RateLimited(retry_after=0.4))
-        response = await client.messages.with_raw_response.create(
+        limiter.report(account(sdk), RateLimited(retry_after=400.0))
+        request = client.messages.with_raw_response.create(
             model=sdk.model, max_tokens=9, messages=[{"role": "user", "content": "hi"}]
         )
+        asking = asyncio.create_task(request)
+        await queued.wait()
+        await clock.advance(500.0)
+        response = await asking
 
-    assert int(response.headers["x-paceline-waited-ms"]) > 100
+    assert 400_000 <= int(response.headers["x-paceline-waited-ms"]) <= 500_000
     assert response.headers["x-paceline-scope"] == f"{account(sdk)}/claude-opus-4-6"

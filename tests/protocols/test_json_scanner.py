@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.protocols.json_scanner import MemberScanner
-from paceline.protocols.request_reader import CallReader
+from paceline.protocols.request_reader import RequestReader
 
 WANTED = frozenset({"model", "usage"})
 KEYS = st.sampled_from(["model", "usage", "messages", "mod\\el", 'mo"del', "", "modèle", "stream"])
@@ -97,7 +97,7 @@ def test_the_model_is_the_one_at_the_top() -> None:
     body = (
         b'\xef\xbb\xbf { "messages" : [ {"model": "nested \\" , \\"model\\": 1"} ] ,\n "mod\\u0065l" : "top" , "x": 1'
     )
-    reader = CallReader()
+    reader = RequestReader()
 
     enough = reader.feed(body)
 
@@ -106,12 +106,12 @@ def test_the_model_is_the_one_at_the_top() -> None:
 
 def test_says_when_there_is_no_model_to_wait_for() -> None:
     for body in (b"{}", b"[]", b"not json", b'{"model": 5}', b'{"model": ""}', b"--boundary\r\n", b"\xff\xfe{\x00"):
-        reader = CallReader()
+        reader = RequestReader()
         assert (body, reader.feed(body), reader.model) == (body, True, None)
 
 
 def test_waits_on_while_the_model_may_still_come() -> None:
-    reader = CallReader()
+    reader = RequestReader()
 
     assert [reader.feed(part) for part in (b"", b" ", b'{"messages": ["', b'a"], "mo', b'del": "m', b'"')] == [
         False, False, False, False, False, True,
@@ -130,7 +130,7 @@ def test_tokens_are_the_body_and_the_answer_as_long_as_it_may_become() -> None:
         (b'{"model": "m", "max_tokens": "many"}', 0),
         (b'{"model": "m", "max_tokens": true}', 0),
     ):
-        reader = CallReader()
+        reader = RequestReader()
         reader.feed(body)
         assert (body, reader.tokens()) == (body, limit + len(body) // 4)
         assert reader.tokens(4000) == limit + 1000

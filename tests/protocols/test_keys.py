@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from paceline.protocols import PresentedKey, key_place, login_refusal, presented_key, with_key
-from paceline.protocols.keys import Place
+from paceline.protocols import PresentedKey, key_position, login_refusal, presented_key, with_key
+from paceline.protocols.keys import KeyPosition
 
 
 @pytest.mark.parametrize(
@@ -43,24 +43,24 @@ def test_the_accounts_key_takes_the_place_of_every_key_the_client_sent() -> None
     assert with_key([], b"/v1?a=1&key=t&b=2", b"re&l", "query") == ([], b"/v1?a=1&key=re%26l&b=2")
 
 
-@pytest.mark.parametrize("place", ["x-api-key", "authorization", "query"])
-def test_a_server_that_wants_no_key_gets_none(place: Place) -> None:
+@pytest.mark.parametrize("position", ["x-api-key", "authorization", "query"])
+def test_a_server_that_wants_no_key_gets_none(position: KeyPosition) -> None:
     headers = [(b"accept", b"*/*"), (b"authorization", b"Bearer t")]
 
-    assert with_key(headers, b"/v1?key=t", b"", place) == ([(b"accept", b"*/*")], b"/v1")
+    assert with_key(headers, b"/v1?key=t", b"", position) == ([(b"accept", b"*/*")], b"/v1")
 
 
 def test_each_provider_gets_its_key_where_it_wants_it() -> None:
     assert [
-        key_place("anthropic", "anthropic", "authorization"),
-        key_place("anthropic", "openai", "x-api-key"),
-        key_place("gemini", "gemini", "query"),
-        key_place("google", "openai", "authorization"),
-        key_place("openai", "openai", "x-api-key"),
-        key_place("azure-openai", "openai"),
-        key_place("openrouter", "anthropic", "authorization"),
-        key_place("zai", "anthropic", "x-api-key"),
-        key_place("vllm", "openai", "x-api-key"),
+        key_position("anthropic", "anthropic", "authorization"),
+        key_position("anthropic", "openai", "x-api-key"),
+        key_position("gemini", "gemini", "query"),
+        key_position("google", "openai", "authorization"),
+        key_position("openai", "openai", "x-api-key"),
+        key_position("azure-openai", "openai"),
+        key_position("openrouter", "anthropic", "authorization"),
+        key_position("zai", "anthropic", "x-api-key"),
+        key_position("vllm", "openai", "x-api-key"),
     ] == [
         "x-api-key",
         "authorization",

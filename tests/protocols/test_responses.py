@@ -14,12 +14,13 @@ from paceline.core.signals import (
     Succeeded,
 )
 from paceline.protocols import (
-    answer_reader,
     earliest_retry,
-    is_counted,
-    may_send_again,
+    is_idempotent,
+    response_reader,
+    should_retry,
     signals_at_end,
     signals_of,
+    takes_slot,
     with_pause,
 )
 
@@ -52,39 +53,47 @@ def test_odd_bytes_in_headers_and_body_are_no_error() -> None:
     assert signals_of("x", 404, [(b"\xff", b"\xfe"), (b"retry-after", b"\x00")], b"\xff" * 100_000, seen_at=NOW) == []
 
 
-POST = ("POST", [(b"content-type", b"application/json")])
 LIMITED = [RateLimited(retry_after=2.0)]
 
 
+def retried(status: int, *signals: Signal, headers: tuple[tuple[bytes, bytes], ...] = (), within: float = 60.0) -> bool:
+    return should_retry(signals, status, headers, now=NOW, deadline=NOW + within)
+
+
 @pytest.mark.parametrize("status", [429, 503, 529])
-def test_what_was_refused_is_sent_again(status: int) -> None:
-    assert may_send_again(*POST, status=status)
+def test_a_refused_request_is_sent_again(status: int) -> None:
+    assert retried(status)
 
 
 @pytest.mark.parametrize("status", [200, 302, 400, 401, 403, 404, 408, 409, 500, 502, 504])
-def test_what_may_have_been_done_is_not_done_twice(status: int) -> None:
-    assert not may_send_again(*POST, status=status)
+def test_a_request_that_may_have_been_processed_is_not_sent_again(status: int) -> None:
+    assert not retried(status)
 
 
 @pytest.mark.parametrize("signal", [BillingStop(), AuthFailed()])
-def test_what_waiting_does_not_mend_passes_through_at_once(signal: Signal) -> None:
-    assert not may_send_again(*POST, status=429, signals=[signal, *LIMITED])
+def test_an_error_that_waiting_does_not_fix_is_forwarded_at_once(signal: Signal) -> None:
+    assert not retried(429, signal, *LIMITED)
 
 
-def test_a_refusal_with_another_status_is_believed_unless_the_server_broke() -> None:
-    assert may_send_again(*POST, status=423, signals=LIMITED)
-    assert not may_send_again(*POST, status=500, signals=LIMITED)
+def test_a_rate_limit_with_another_client_status_is_retried_but_a_server_error_is_not() -> None:
+    assert retried(423, *LIMITED)
+    assert not retried(500, *LIMITED)
 
 
-def test_a_provider_that_says_do_not_retry_is_obeyed() -> None:
-    assert not may_send_again(*POST, status=429, headers=[(b"x-should-retry", b"false")])
-    assert may_send_again(*POST, status=429, headers=[(b"x-should-retry", b"true")])
+def test_a_provider_that_forbids_a_retry_is_obeyed() -> None:
+    assert not retried(429, headers=((b"x-should-retry", b"false"),))
+    assert retried(429, headers=((b"x-should-retry", b"true"),))
 
 
-def test_without_an_answer_only_what_does_no_harm_twice() -> None:
-    assert not may_send_again(*POST, status=None)
-    assert may_send_again("GET", [], status=None)
-    assert may_send_again("POST", [(b"idempotency-key", b"1")], status=None)
+def test_a_retry_time_after_the_deadline_is_not_waited_for() -> None:
+    assert retried(429, RateLimited(retry_after=60.0), within=60.0)
+    assert not retried(429, RateLimited(retry_after=61.0), within=60.0)
+
+
+def test_without_a_response_only_idempotent_requests_are_sent_again() -> None:
+    assert not is_idempotent("POST", [(b"content-type", b"application/json")])
+    assert is_idempotent("GET", [])
+    assert is_idempotent("POST", [(b"idempotency-key", b"1")])
 
 
 def test_the_earliest_retry_is_the_latest_that_any_signal_names() -> None:
@@ -96,7 +105,7 @@ def test_the_earliest_retry_is_the_latest_that_any_signal_names() -> None:
 def test_at_its_end_an_answer_says_how_much_it_used_or_what_ended_it() -> None:
     def at_end(status: int, body: bytes) -> list[Signal]:
         headers = [(b"content-type", b"text/event-stream")]
-        reader = answer_reader(headers)
+        reader = response_reader(headers)
         assert reader is not None
         reader.feed(body)
         return signals_at_end("anthropic-api", status, headers, error=body, reader=reader, seen_at=NOW)
@@ -122,5 +131,5 @@ def test_what_makes_a_model_work_takes_a_slot() -> None:
     counted = ["/v1/messages", "/v1/responses", "/v1beta/models/m:generateContent", "/v1/chat/completions"]
     free = ["/v1/messages/count_tokens", "/v1beta/models/m:countTokens", "/v1/files", "/v1/messages/batches/b/cancel"]
 
-    assert [path for path in counted + free if is_counted("POST", path)] == counted
-    assert not is_counted("GET", "/v1/models")
+    assert [path for path in counted + free if takes_slot("POST", path)] == counted
+    assert not takes_slot("GET", "/v1/models")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.protocols import answer_reader
-from paceline.protocols.usage import LONGEST_EVENT, AnswerReader, EventReader
+from paceline.protocols import response_reader
+from paceline.protocols.usage import LONGEST_EVENT, EventReader, ResponseReader
 
 JSON = [(b"content-type", b"application/json; charset=utf-8")]
 SSE = [(b"content-type", b"text/event-stream")]
@@ -52,7 +52,7 @@ STREAMS = [
 ]
 
 
-def read(reader: AnswerReader | None, chunks: Iterable[bytes]) -> AnswerReader:
+def read(reader: ResponseReader | None, chunks: Iterable[bytes]) -> ResponseReader:
     assert reader is not None
     for chunk in chunks:
         reader.feed(chunk)
@@ -61,8 +61,8 @@ def read(reader: AnswerReader | None, chunks: Iterable[bytes]) -> AnswerReader:
 
 @pytest.mark.parametrize(("stream", "tokens"), STREAMS)
 def test_tokens_of_a_stream_however_it_is_cut(stream: bytes, tokens: int) -> None:
-    whole = read(answer_reader(SSE), [stream])
-    in_bytes = read(answer_reader(SSE), [stream[at : at + 1] for at in range(len(stream))])
+    whole = read(response_reader(SSE), [stream])
+    in_bytes = read(response_reader(SSE), [stream[at : at + 1] for at in range(len(stream))])
 
     assert (whole.tokens, whole.error) == (in_bytes.tokens, in_bytes.error) == (tokens, None)
 
@@ -85,8 +85,8 @@ def test_tokens_of_a_stream_however_it_is_cut(stream: bytes, tokens: int) -> Non
 def test_tokens_of_a_body(body: object, tokens: int | None) -> None:
     data = json.dumps(body).encode()
 
-    assert read(answer_reader(JSON), [data]).tokens == tokens
-    assert read(answer_reader(JSON), [data[at : at + 3] for at in range(0, len(data), 3)]).tokens == tokens
+    assert read(response_reader(JSON), [data]).tokens == tokens
+    assert read(response_reader(JSON), [data[at : at + 3] for at in range(0, len(data), 3)]).tokens == tokens
 
 
 @pytest.mark.parametrize(
@@ -98,38 +98,38 @@ def test_tokens_of_a_body(body: object, tokens: int | None) -> None:
     ],
 )
 def test_an_error_within_a_stream_is_kept_for_detect(stream: bytes) -> None:
-    reader = read(answer_reader(SSE), [ANTHROPIC_STREAM[:200], stream[:20], stream[20:]])
+    reader = read(response_reader(SSE), [ANTHROPIC_STREAM[:200], stream[:20], stream[20:]])
 
     assert reader.error == stream.split(b"data: ")[1].strip()
 
 
 def test_compressed_and_other_answers_are_unknown() -> None:
-    assert answer_reader([*JSON, (b"content-encoding", b"gzip")]) is None
-    assert answer_reader([*SSE, (b"content-encoding", b"br")]) is None
-    assert answer_reader([(b"content-type", b"audio/mpeg")]) is None
-    assert answer_reader([]) is None
-    assert answer_reader([*JSON, (b"content-encoding", b"identity")]) is not None
+    assert response_reader([*JSON, (b"content-encoding", b"gzip")]) is None
+    assert response_reader([*SSE, (b"content-encoding", b"br")]) is None
+    assert response_reader([(b"content-type", b"audio/mpeg")]) is None
+    assert response_reader([]) is None
+    assert response_reader([*JSON, (b"content-encoding", b"identity")]) is not None
 
 
 def test_bytes_that_are_not_what_the_headers_said_are_unknown() -> None:
     data = gzip.compress(ANTHROPIC_STREAM)
 
-    assert read(answer_reader(JSON), [data]).tokens is None
-    assert read(answer_reader(SSE), [data]).tokens is None
+    assert read(response_reader(JSON), [data]).tokens is None
+    assert read(response_reader(SSE), [data]).tokens is None
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6))
 def test_survives_any_bytes(chunks: list[bytes]) -> None:
     for headers in (JSON, SSE):
-        read(answer_reader(headers), [b'data: {"usage": {', *chunks, b"\n", b'data: {"error":"', *chunks, b"\n"])
-        read(answer_reader(headers), [b'{"usage": {', *chunks])
+        read(response_reader(headers), [b'data: {"usage": {', *chunks, b"\n", b'data: {"error":"', *chunks, b"\n"])
+        read(response_reader(headers), [b'{"usage": {', *chunks])
 
 
 def test_deep_nesting_is_unknown_and_no_crash() -> None:
     deep = b"[" * 100_000
 
-    assert read(answer_reader(SSE), [b'data: {"usage": {}, "x": ' + deep + b"\n"]).tokens is None
-    assert read(answer_reader(JSON), [b'{"usage": ' + deep]).tokens is None
+    assert read(response_reader(SSE), [b'data: {"usage": {}, "x": ' + deep + b"\n"]).tokens is None
+    assert read(response_reader(JSON), [b'{"usage": ' + deep]).tokens is None
 
 
 def test_a_line_without_end_is_not_kept_and_the_next_is_read() -> None:

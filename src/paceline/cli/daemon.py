@@ -28,7 +28,7 @@ from paceline.cli.wiring import Home, leading_engine
 from paceline.client.daemon_calls import URL_FILE
 from paceline.engine.engine import Engine
 from paceline.engine.governor_state import save_governor
-from paceline.gateway import Gateway, front_door
+from paceline.gateway import Gateway, RequestAccess, make_server_protocol
 from paceline.plans.preflight import check_stored
 
 FILES_WANTED = 65_536
@@ -65,15 +65,15 @@ async def _run(
     )
     app = create_app(site, tokens=tokens, host=host)
     gateway = _gateway(home, engine, tokens, host, port)
-    door = front_door(gateway, most_connections=_open_files() // 2)
+    protocol = make_server_protocol(gateway, most_connections=_open_files() // 2)
     hurry = asyncio.Event()
 
     def stop() -> None:
         engine.stop()
-        gateway.stop_taking(home.settings.api.drain)
+        gateway.stop_accepting(home.settings.api.drain)
 
     with on_stop_signals(_stop_handler(stop, hurry)), _url_file(home, server_url(host, port)):
-        async with serve(app, host, listening=listening, http=door) as served:
+        async with serve(app, host, listening=listening, http=protocol) as served:
             gc.collect()
             gc.freeze()  # these objects stay; a full collection over them blocked the loop for 0.1 s
             _print_ready(served, tokens, as_json=as_json)
@@ -90,15 +90,10 @@ def _gateway(home: Home, engine: Engine, tokens: Tokens, host: str, port: int) -
     """Return the gateway. It listens on the same port, in front of the application, and uses the engine's limits."""
     own = [f"{name}:{port}" for name in (host, "127.0.0.1", "localhost", "[::1]")]
     others = [name for each in home.settings.api.hosts for name in (each, f"{each}:{port}")]
-    return Gateway(
-        engine.limiter,
-        home.settings.accounts.values(),
-        environ=home.environ,
-        token=tokens.full,
-        clock=engine.clock,
-        metrics=engine.metrics,
-        hosts=None if host in ALL_INTERFACES else frozenset((*own, *others)),  # then not all its addresses are known
-    )
+    # A server on all addresses has more names than are known here.
+    hosts = None if host in ALL_INTERFACES else frozenset((*own, *others))
+    access = RequestAccess(home.settings.accounts.values(), token=tokens.full, environ=home.environ, hosts=hosts)
+    return Gateway(engine.limiter, access, clock=engine.clock, metrics=engine.metrics)
 
 
 def _open_files() -> int:
@@ -117,7 +112,7 @@ async def _finish_calls(gateway: Gateway, hurry: asyncio.Event, seconds: float) 
     if (calls := len(gateway.live)) and seconds:
         what = "a running call" if calls == 1 else f"{calls} running calls"
         sys.stderr.write(f"Waiting for {what}, up to {seconds:g} s; Ctrl-C again stops now.\n")
-    await gateway.finish(hurry)
+    await gateway.drain(hurry)
 
 
 def _stop_handler(stop: Callable[[], object], hurry: asyncio.Event) -> Callable[[signal.Signals], None]:

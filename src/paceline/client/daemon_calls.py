@@ -1,6 +1,6 @@
-"""The daemon over the wire: calls, answers as values, and what went wrong as errors of Paceline's own.
+"""HTTP calls to the daemon: responses as values, and failures as Paceline's own errors.
 
-Never here: slots, or how long anybody waits.
+Never here: slots, or how long a caller waits.
 """
 
 import os
@@ -27,24 +27,29 @@ from paceline.errors import (
 
 DEFAULT_URL = "http://127.0.0.1:7433"
 URL_FILE = "url"
-"""In the home while a daemon runs: where programs on this machine reach it."""
-ANSWER_SECONDS = 10.0
+"""The file in the home with the address of the running daemon, for programs on this machine."""
+RESPONSE_SECONDS = 10.0
+"""The longest time for a response, besides the time that a call asks to wait. A healthy daemon takes milliseconds."""
 UNAVAILABLE = (502, 503, 504)
 CONFLICT = 409
-CLOSED_TO_US = (401, 403, 421)
+NOT_AUTHORIZED = (401, 403, 421)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 Type = TypeVar("Type")
 Json = dict[str, Any]
 
 
-class SlotAnswer(msgspec.Struct, frozen=True):
+class SlotReply(msgspec.Struct, frozen=True):
+    """The daemon's grant."""
+
     id: str
     scope: str
     token: int
     expires_at: float
 
 
-class DeferredAnswer(msgspec.Struct, frozen=True):
+class DeferredReply(msgspec.Struct, frozen=True):
+    """The daemon's reason why there is no slot now."""
+
     reason: Reason
     scope: str
     detail: str
@@ -52,13 +57,15 @@ class DeferredAnswer(msgspec.Struct, frozen=True):
     position: int | None
 
 
-class ProblemAnswer(msgspec.Struct, frozen=True):
+class ProblemReply(msgspec.Struct, frozen=True):
+    """The body of an error response."""
+
     error: str
     detail: str = ""
 
 
-class Wire:
-    """The connections to one daemon."""
+class DaemonConnection:
+    """The HTTP connections to one daemon."""
 
     def __init__(self, url: str | None, token: str | None) -> None:
         self.url = url or own_url(os.environ)
@@ -68,57 +75,57 @@ class Wire:
             self._http = httpx.AsyncClient(
                 base_url=self.url,
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
-                trust_env=False,  # a proxy of the machine is none for the daemon beside us
+                trust_env=False,  # a proxy in the environment is not meant for a local daemon
             )
         except httpx.InvalidURL as error:
-            raise InvalidInput(f"url {self.url!r:.80} is none: {error}") from None
+            raise InvalidInput(f"url {self.url!r:.80} is not a valid URL: {error}") from None
 
     async def aclose(self) -> None:
         self._is_closed = True
         await self._http.aclose()
 
     async def send(
-        self, method: str, path: str, body: Mapping[str, object] | None = None, *, within: float = ANSWER_SECONDS
+        self, method: str, path: str, body: Mapping[str, object] | None = None, *, within: float = RESPONSE_SECONDS
     ) -> httpx.Response:
-        """Any answer that says something about the call; `DaemonError` for all others."""
+        """Return a response that is about the call itself. Raises `DaemonError` for all others."""
         if self._is_closed:
             raise CapacityError("the client is closed")
         self._token = self._token or own_token(self.url, os.environ)
         headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
         content = None if body is None else msgspec.json.encode(body)
-        timeout = httpx.Timeout(ANSWER_SECONDS, read=within)
+        timeout = httpx.Timeout(RESPONSE_SECONDS, read=within)
         try:
-            answer = await self._http.request(method, path, content=content, headers=headers, timeout=timeout)
+            response = await self._http.request(method, path, content=content, headers=headers, timeout=timeout)
         except httpx.TransportError as error:
             if self._is_closed:
                 raise CapacityError("the client was closed while this call waited") from None
-            told = str(error) or type(error).__name__
+            detail = str(error) or type(error).__name__
             raise DaemonUnreachable(
-                f"no daemon answers at {self.url} ({told}); start one with `paceline up`"
+                f"no daemon answers at {self.url} ({detail}); start one with `paceline up`"
             ) from error
-        if answer.status_code in UNAVAILABLE:
-            raise DaemonUnreachable(f"the daemon at {self.url} cannot do it now: {problem_of(answer)}")
-        if answer.status_code in CLOSED_TO_US or answer.status_code >= 500:
-            raise refusal(answer)
-        return answer
+        if response.status_code in UNAVAILABLE:
+            raise DaemonUnreachable(f"the daemon at {self.url} is not available now: {text_of_problem(response)}")
+        if response.status_code in NOT_AUTHORIZED or response.status_code >= 500:
+            raise error_of(response)
+        return response
 
 
 def own_url(environ: Mapping[str, str]) -> str:
-    """PACELINE_URL, or where the daemon of the home says that it is."""
+    """Return PACELINE_URL, or the address that the daemon of the home has written."""
     if url := environ.get("PACELINE_URL"):
         return url
     try:
         return (_home(environ) / URL_FILE).read_text().strip() or DEFAULT_URL
-    except (OSError, InvalidInput):  # none runs, or there is no home: who asks is told so
+    except (OSError, InvalidInput):  # no daemon or no home: the first call fails with that
         return DEFAULT_URL
 
 
 def own_token(url: str, environ: Mapping[str, str]) -> str:
-    """PACELINE_TOKEN, or that of the home, which is for the daemon of this machine only."""
+    """Return PACELINE_TOKEN, or the token of the home, which is sent only to a daemon on this machine."""
     if token := environ.get("PACELINE_TOKEN"):
         return token
     if httpx.URL(url).host not in LOOPBACK:
-        raise InvalidInput(f"the token of the daemon at {url} is not known: give token=, or set PACELINE_TOKEN")
+        raise InvalidInput(f"the token of the daemon at {url} is unknown: pass token=, or set PACELINE_TOKEN")
     path = _home(environ) / "token"
     try:
         return path.read_text().strip()
@@ -130,51 +137,52 @@ def own_token(url: str, environ: Mapping[str, str]) -> str:
 
 
 def _home(environ: Mapping[str, str]) -> Path:
-    from paceline.settings.environment import home_folder  # only here: it is slow to import
+    from paceline.settings.environment import home_folder  # imported here because it is slow
 
     return home_folder(Path.cwd(), environ)
 
 
 def scope_path(scope: str) -> str:
-    """A scope or pattern as part of a path; its slashes may stay."""
+    """Return a scope or pattern as part of a URL path. Its slashes may stay."""
     return quote(ScopePattern(scope).text)
 
 
 def signal_body(signal: Signal) -> dict[str, object]:
     kind = next((kind for kind, each in KINDS.items() if type(signal) is each), None)
     if kind is None:
-        raise InvalidInput(f"a signal of paceline.core.signals is wanted; got {signal!r:.80}")
+        raise InvalidInput(f"expected a signal of paceline.core.signals; got {signal!r:.80}")
     fields = {name: value for name, value in msgspec.structs.asdict(signal).items() if value is not None}
     fields.pop("ticket", None)
     return fields | {"kind": kind}
 
 
-def problem_of(answer: httpx.Response) -> str:
-    """What the daemon says is wrong."""
+def text_of_problem(response: httpx.Response) -> str:
+    """Return the daemon's description of an error."""
     try:
-        problem = msgspec.json.decode(answer.content, type=ProblemAnswer)
+        problem = msgspec.json.decode(response.content, type=ProblemReply)
     except msgspec.DecodeError:
-        return f"{answer.status_code} without a word"
+        return f"status {response.status_code} without a description"
     return problem.detail or problem.error
 
 
-def read(answer: httpx.Response, kind: type[Type]) -> Type:
-    """The answer as a value, or the error that it tells of."""
-    if not answer.is_success and answer.status_code != CONFLICT:
-        raise refusal(answer)
+def decode_reply(response: httpx.Response, kind: type[Type]) -> Type:
+    """Return the response as a value, or raise the error that it reports."""
+    if not response.is_success and response.status_code != CONFLICT:
+        raise error_of(response)
     try:
-        return msgspec.json.decode(answer.content, type=kind)
+        return msgspec.json.decode(response.content, type=kind)
     except msgspec.DecodeError as error:
-        raise DaemonError(f"{answer.url} answers, but not as a Paceline daemon does: {error}") from None
+        raise DaemonError(f"{response.url} answered, but not as a Paceline daemon: {error}") from None
 
 
-def refusal(answer: httpx.Response) -> PacelineError:
-    detail = problem_of(answer)
-    match answer.status_code:
+def error_of(response: httpx.Response) -> PacelineError:
+    """Return the error of an unsuccessful response."""
+    detail = text_of_problem(response)
+    match response.status_code:
         case 400:
             return InvalidInput(detail)
         case 404:
             return UnknownName(detail)
         case 422:
             return TicketConflict(detail)
-    return DaemonError(f"{answer.url} refused ({answer.status_code}): {detail}")
+    return DaemonError(f"{response.url} refused ({response.status_code}): {detail}")

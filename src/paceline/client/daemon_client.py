@@ -1,10 +1,10 @@
-"""Slots of the daemon (`paceline up`), over HTTP, with the face of the Limiter. Every call is awaited.
+"""Slots of the daemon (`paceline up`), over HTTP, with the interface of the Limiter. Every call is awaited.
 
     async with Client() as client, client.slot("anthropic/max-1/opus-4-6", session="s1") as slot:
         ...
         await slot.rate_limited(retry_after=12.0)
 
-All programs that ask one daemon share every limit with each other, with its units and with the gateway.
+All programs that use one daemon share every limit with each other, with its units and with the gateway.
 """
 
 import secrets
@@ -13,17 +13,17 @@ from urllib.parse import quote
 import msgspec
 
 from paceline.client.daemon_calls import (
-    ANSWER_SECONDS,
-    DeferredAnswer,
+    RESPONSE_SECONDS,
+    DaemonConnection,
+    DeferredReply,
     Json,
-    SlotAnswer,
-    Wire,
-    read,
+    SlotReply,
+    decode_reply,
     scope_path,
     signal_body,
 )
 from paceline.client.slot import ClientSlot, ClientSlotContext
-from paceline.client.slot_wait import Wait
+from paceline.client.slot_wait import SlotWait
 from paceline.clock import Clock, SystemClock
 from paceline.core import Deferred, ScopeStatus
 from paceline.core.signals import RateLimited, Signal
@@ -35,10 +35,11 @@ from paceline.limiter.status import LimiterStatus, limiter_status
 
 
 class Client:
-    """The daemon's slots, limits and what it knows of scopes.
+    """A client for the daemon's slots, limits and scopes.
 
-    `url` is PACELINE_URL or where the daemon of the home is, `token` PACELINE_TOKEN or the one of the home. A slot
-    lasts `ttl` seconds from its last renewal. A wait outlasts a daemon that is away for up to `patience` seconds.
+    `url` defaults to PACELINE_URL, else to the running daemon of the home. `token` defaults to PACELINE_TOKEN, else
+    to the home's. A slot lasts `ttl` seconds from its last renewal. A wait survives a daemon that is away for up to
+    `patience` seconds.
     """
 
     def __init__(
@@ -53,11 +54,11 @@ class Client:
         self._ttl = check_seconds(ttl, "ttl", above_zero=True)
         self._patience = check_seconds(patience, "patience")
         self._clock = SystemClock() if clock is None else clock
-        self._wire = Wire(url, token)
+        self._daemon = DaemonConnection(url, token)
 
     @property
     def url(self) -> str:
-        return self._wire.url
+        return self._daemon.url
 
     @property
     def clock(self) -> Clock:
@@ -70,8 +71,8 @@ class Client:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Hang up: who waits gets CapacityError. Slots that are held last until their leases run out."""
-        await self._wire.aclose()
+        """Close the client. Pending waits raise CapacityError. Slots still in use last until their leases expire."""
+        await self._daemon.aclose()
 
     # -- slots -------------------------------------------------------------------------------------
 
@@ -85,7 +86,7 @@ class Client:
         timeout: float | None = None,
         on_queued: OnQueued = None,
     ) -> ClientSlotContext:
-        """`async with` a slot: it waits its turn, is kept while the body runs, and always comes back."""
+        """Return a context manager: it waits for a slot, renews it while the block runs, and always releases it."""
         return ClientSlotContext(
             lambda: self.acquire(
                 scope, session=session, priority=priority, since=since, timeout=timeout, on_queued=on_queued
@@ -102,14 +103,14 @@ class Client:
         timeout: float | None = None,
         on_queued: OnQueued = None,
     ) -> ClientSlot:
-        """Wait for a slot. The holder releases it, and renews it within `ttl` seconds."""
+        """Wait for a slot. The caller must renew it within `ttl` seconds, and release it."""
         if timeout is not None:
             check_seconds(timeout, "timeout")
         if on_queued is not None:
             check_callable(on_queued, "on_queued")
         began = self._clock.now()
         body = self._request(scope, session, priority, since, began)
-        wait = Wait(
+        wait = SlotWait(
             lambda seconds: self._take(body, session, began, seconds),
             clock=self._clock,
             timeout=timeout,
@@ -120,14 +121,14 @@ class Client:
     async def try_acquire(
         self, scope: str, *, session: str | None = None, priority: int = 0, since: float | None = None
     ) -> ClientSlot | Deferred:
-        """A slot now, or what stands against it."""
+        """Return a slot, or the reason why there is none now."""
         began = self._clock.now()
         return await self._take(self._request(scope, session, priority, since, began), session, began, 0.0)
 
     def _request(
         self, scope: str, session: str | None, priority: int, since: float | None, began: float
     ) -> dict[str, object]:
-        """A wait that goes on at a daemon that was started anew counts from when it began."""
+        """Build the body of a slot request. `since` keeps the rank of a wait that outlives a daemon's restart."""
         path_scopes(scope)
         if session is not None:
             check_name(session, "session")
@@ -148,77 +149,79 @@ class Client:
         self, body: dict[str, object], session: str | None, began: float, wait: float
     ) -> ClientSlot | Deferred:
         sent = self._clock.now()
-        answer = await self._wire.send("POST", "/v1/slots", body | {"wait": wait}, within=wait + ANSWER_SECONDS)
-        if answer.status_code == 409:
-            why = read(answer, DeferredAnswer)
-            return Deferred("", why.reason, why.scope, why.detail, why.retry_at, why.position)
-        granted = read(answer, SlotAnswer)
-        return ClientSlot(self._wire, self._clock, granted, session=session, ttl=self._ttl, began=began, sent=sent)
+        response = await self._daemon.send("POST", "/v1/slots", body | {"wait": wait}, within=wait + RESPONSE_SECONDS)
+        if response.status_code == 409:
+            deferred = decode_reply(response, DeferredReply)
+            return Deferred("", deferred.reason, deferred.scope, deferred.detail, deferred.retry_at, deferred.position)
+        granted = decode_reply(response, SlotReply)
+        return ClientSlot(self._daemon, self._clock, granted, session=session, ttl=self._ttl, began=began, sent=sent)
 
-    # -- limits and what is learnt -----------------------------------------------------------------
+    # -- limits and signals ------------------------------------------------------------------------
 
     async def set_limit(self, scope: str, limit: int | None) -> None:
-        """Set a limit by hand, for a scope or a pattern; what was learnt there is forgotten."""
+        """Set the configured limit of a scope or a pattern. What was learnt there is forgotten."""
         if check_limit(limit) is None:
             await self.remove_limit(scope)
         else:
-            read(await self._wire.send("PUT", f"/concurrency/limits/{scope_path(scope)}", {"limit": limit}), Json)
+            decode_reply(
+                await self._daemon.send("PUT", f"/concurrency/limits/{scope_path(scope)}", {"limit": limit}), Json
+            )
 
     async def get_limit(self, scope: str) -> int | None:
-        """The configured limit."""
-        answer = await self._wire.send("GET", f"/concurrency/limits/{scope_path(scope)}")
-        return None if answer.status_code == 404 else int(read(answer, Json)["limit"])
+        """Return the configured limit."""
+        response = await self._daemon.send("GET", f"/concurrency/limits/{scope_path(scope)}")
+        return None if response.status_code == 404 else int(decode_reply(response, Json)["limit"])
 
     async def remove_limit(self, scope: str) -> None:
-        """Unlimited from now on; live slots stay counted, a pause stays."""
-        answer = await self._wire.send("DELETE", f"/concurrency/limits/{scope_path(scope)}")
-        if answer.status_code != 404:
-            read(answer, Json)
+        """Remove the configured limit. Live slots stay counted, and a pause stays."""
+        response = await self._daemon.send("DELETE", f"/concurrency/limits/{scope_path(scope)}")
+        if response.status_code != 404:
+            decode_reply(response, Json)
 
     async def restore_limit(self, scope: str) -> None:
-        """Back to the configured limit: forget what was learnt."""
-        read(await self._wire.send("POST", f"/concurrency/restore/{scope_path(scope)}"), Json)
+        """Return to the configured limit: forget what was learnt."""
+        decode_reply(await self._daemon.send("POST", f"/concurrency/restore/{scope_path(scope)}"), Json)
 
     async def limits(self) -> dict[str, int]:
-        """Every configured limit by scope or pattern; the global pool is in `status`."""
-        limits = read(await self._wire.send("GET", "/concurrency/limits"), Json)["limits"]
+        """Return every configured limit by scope or pattern. The global pool is in `status`."""
+        limits = decode_reply(await self._daemon.send("GET", "/concurrency/limits"), Json)["limits"]
         return {each["providerId"]: each["limit"] for each in limits if each["providerId"] not in (SESSIONS, RUNS)}
 
     async def set_cooldown(self, scope: str, cooldown: float) -> None:
-        """How long a released slot still counts in the scope, in seconds, to the millisecond."""
+        """Set how long a released slot still counts in the scope, in seconds, rounded to milliseconds."""
         milliseconds = round(check_seconds(cooldown, "cooldown") * 1000)
         path = f"/concurrency/cooldown/{scope_path(scope)}"
-        read(await self._wire.send("PUT", path, {"cooldownMs": milliseconds}), Json)
+        decode_reply(await self._daemon.send("PUT", path, {"cooldownMs": milliseconds}), Json)
 
     async def get_cooldown(self, scope: str) -> float | None:
-        """In seconds; None where the daemon knows nothing of the scope."""
-        answer = await self._wire.send("GET", f"/concurrency/cooldown/{scope_path(scope)}")
-        return None if answer.status_code == 404 else float(read(answer, Json)["cooldownMs"]) / 1000
+        """Return the cooldown in seconds, None if the daemon does not know the scope."""
+        response = await self._daemon.send("GET", f"/concurrency/cooldown/{scope_path(scope)}")
+        return None if response.status_code == 404 else float(decode_reply(response, Json)["cooldownMs"]) / 1000
 
     async def report(self, scope: str, signal: Signal) -> None:
-        """Tell what was learnt about a scope: any signal of `paceline.core.signals`."""
+        """Report a signal of `paceline.core.signals` about a scope."""
         body = signal_body(signal) | {"scope": canonical_scope(scope)}
-        read(await self._wire.send("POST", "/v1/signals", body), Json)
+        decode_reply(await self._daemon.send("POST", "/v1/signals", body), Json)
 
     async def report_rate_limit(self, scope: str, retry_after: float | None = None) -> None:
         await self.report(scope, RateLimited(retry_after=retry_after))
 
-    # -- looking in --------------------------------------------------------------------------------
+    # -- status ------------------------------------------------------------------------------------
 
     async def scope_status(self, scope: str) -> ScopeStatus | None:
-        """One scope, or None if nothing was ever set, asked or learnt there."""
+        """Return the status of one scope, None if nothing was ever set, requested or learnt there."""
         return next(iter(await self._scopes(canonical_scope(scope))), None)
 
     async def statuses(self) -> list[ScopeStatus]:
-        """Every scope of which something is known."""
+        """Return the status of every known scope."""
         return await self._scopes()
 
     async def status(self) -> LimiterStatus:
-        """The global pool."""
+        """Return the status of the global pool."""
         sessions, runs = await self._scopes(SESSIONS, RUNS)
         return limiter_status(sessions, runs)
 
     async def _scopes(self, *names: str) -> list[ScopeStatus]:
         query = "&".join(f"scope={quote(name, safe='')}" for name in names)
-        answer = read(await self._wire.send("GET", f"/v1/scopes?{query}"), Json)
-        return msgspec.convert(answer["scopes"], list[ScopeStatus])
+        response = decode_reply(await self._daemon.send("GET", f"/v1/scopes?{query}"), Json)
+        return msgspec.convert(response["scopes"], list[ScopeStatus])

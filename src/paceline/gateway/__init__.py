@@ -1,20 +1,25 @@
-"""The gateway: a reverse proxy for LLM APIs that lets every request wait for a slot instead of failing with 429.
+"""The gateway: a reverse proxy for LLM APIs in which every request waits for a slot instead of failing with 429.
 
-    door       one port for the API and the gateway
-    entry      who asks, and what of the request goes on
-    routes     to which account and address a path leads
-    exchange   one request from its head to the end of its answer
-    upload     the client's body on its way to the upstream
-    attempt    one try at the upstream
-    answer     the answer on its way to the client
-    upstream   connections to the upstreams
-    learning   what answers teach the Governor
-    unpacking  reading along with compressed answers
+    server_protocol   one port for the API and the gateway
+    request_access    authentication, and the request as it is forwarded
+    routes            the account and the upstream address of a path
+    exchange          one request, from its head to the end of its response
+    request_times     what an exchange measures
+    request_body      the client's body on its way upstream
+    upstream_call     one call to the upstream
+    client_response   the response on its way to the client
+    upstream_pool     connections to the upstreams
+    response_signals  signals in responses, reported to the slot
+    decompression     reading compressed responses in passing
+    http_heads        headers and chunks as bytes
+    socket_probes     dead peers, noticed by the operating system
+    service           what all exchanges share: limiter, pools, timer, shutdown
 
-Bodies and streams pass byte for byte, as they come, in both directions; nothing is read faster than it goes on.
+Bodies and streams pass byte for byte, as they come, in both directions. Nothing is read faster than it is forwarded.
 """
 
-from paceline.gateway.server_protocol import front_door
+from paceline.gateway.request_access import RequestAccess
+from paceline.gateway.server_protocol import make_server_protocol
 from paceline.gateway.service import Gateway, Timeouts
 
-__all__ = ["Gateway", "Timeouts", "front_door"]
+__all__ = ["Gateway", "RequestAccess", "Timeouts", "make_server_protocol"]

@@ -1,4 +1,4 @@
-"""The answer on its way to the client: its head once, its body as it comes, framed for the client's own HTTP.
+"""The response on its way to the client: its head once, its body as it comes, framed for the client's HTTP version.
 
 Here: how bytes are written to the client. Never here: where they come from.
 """
@@ -6,14 +6,14 @@ Here: how bytes are written to the client. Never here: where they come from.
 import asyncio
 
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, chunk, last_chunk, named_by_connection
-from paceline.gateway.upstream_pool import AnswerHead
+from paceline.gateway.upstream_pool import ResponseHead
 
 BODILESS_STATUSES = frozenset({204, 304})
 _OURS = b"x-paceline-"
 
 
-class Answer:
-    """One answer to one request."""
+class ClientResponse:
+    """The response to one request."""
 
     __slots__ = ("_has_body", "_is_chunked", "_is_for_head", "_is_old", "_out", "_transport", "has_begun", "keep_alive")
 
@@ -23,16 +23,16 @@ class Answer:
         self._transport = transport
         self._is_for_head = is_for_head
         self._is_old = is_old
-        """HTTP/1.0: knows no chunks."""
+        """HTTP/1.0, which has no chunks."""
         self._has_body = True
         self._is_chunked = False
         self._out: list[bytes] = []
 
-    def begin(self, head: AnswerHead, own_headers: bytes) -> None:
-        """Take over the upstream's head, with headers of our own; what speaks of its connection stays behind."""
+    def begin(self, head: ResponseHead, own_headers: bytes) -> None:
+        """Write the upstream's head without its hop-by-hop headers, and add our own headers."""
         self.has_begun = True
         self._has_body = not self._is_for_head and head.status not in BODILESS_STATUSES
-        headers, has_length = _passed_on(head)
+        headers, has_length = _forwarded(head)
         self._out.append(b"HTTP/1.1 %d %b\r\n%b%b" % (head.status, head.reason, headers, own_headers))
         if self._has_body and not has_length:
             self._is_chunked = not self._is_old
@@ -42,11 +42,11 @@ class Answer:
         self._out.append(b"\r\n" if self.keep_alive else b"Connection: close\r\n\r\n")
 
     def write(self, data: bytes) -> None:
-        if self._has_body and data:  # a chunk of nothing would be the last
+        if self._has_body and data:  # an empty chunk would end the body
             self._out.append(chunk(data) if self._is_chunked else data)
 
     def flush(self) -> None:
-        if self._out and not self._transport.is_closing():  # a client that left in this very moment takes nothing
+        if self._out and not self._transport.is_closing():  # the client may have left just now
             self._transport.write(self._out[0] if len(self._out) == 1 else b"".join(self._out))
             self._out = []
 
@@ -56,16 +56,16 @@ class Answer:
         self.flush()
 
     def cut_off(self) -> None:
-        """No more will come, and the client must be able to see that this was not all."""
+        """Close the connection so that the client can see that the body is incomplete."""
         if self._is_old:
-            self._transport.abort()  # an orderly end would look like the end of the body
+            self._transport.abort()  # an orderly close would look like the end of the body
         else:
             self.flush()
             self._transport.close()
 
 
-def _passed_on(head: AnswerHead) -> tuple[bytes, bool]:
-    """The lines of the headers that go on, and whether one of them tells the body's length."""
+def _forwarded(head: ResponseHead) -> tuple[bytes, bool]:
+    """Return the lines of the headers that are forwarded, and whether one of them is the body's length."""
     named: frozenset[bytes] = frozenset()
     for name, value in head.lowered:
         if name == b"connection":

@@ -1,8 +1,8 @@
-"""The gateway's own answer, instead of the upstream's."""
+"""The error with which the gateway answers a request itself, instead of the upstream."""
 
 
-class Refused(Exception):
-    """`code` is Paceline's word for it; the sentence is for the client."""
+class GatewayError(Exception):
+    """An error response of the gateway. `code` is Paceline's name for it; the message is for the client."""
 
     def __init__(self, status: int, code: str, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)

@@ -1,44 +1,43 @@
-"""One request from its head to the end of its answer: the gate, the line for a slot, the tries.
+"""One request from its head to the end of its response: access, the wait for a slot, the calls to the upstream.
 
-To uvicorn an exchange is a request-response cycle like any other: it is started in its turn, told when its client has
-left, and calls back when the answer is complete. So the API and the gateway share a port and its connections.
+To uvicorn an exchange is a request-response cycle like any other. uvicorn starts it in its turn and informs it when
+its client has left; the exchange calls back when the response is complete. So the API and the gateway can share a
+port and its connections.
 """
 
 import asyncio
-from collections.abc import Awaitable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
-from paceline.core.signals import Overloaded, Signal
+from paceline.core.signals import Overloaded
 from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
-from paceline.gateway.client_response import Answer
-from paceline.gateway.errors import Refused
+from paceline.gateway.client_response import ClientResponse
+from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import lowered
-from paceline.gateway.request_access import ALLOWED_METHODS, Call, RequestHead
-from paceline.gateway.request_body import KEPT_BYTES, WAITING_BYTES, Upload
+from paceline.gateway.request_access import ALLOWED_METHODS, RequestHead, UpstreamRequest
+from paceline.gateway.request_body import KEPT_BYTES, WAITING_BYTES, RequestBody
+from paceline.gateway.request_times import RequestTimes
 from paceline.gateway.response_signals import ensure_pause
 from paceline.gateway.socket_probes import has_hung_up
-from paceline.gateway.upstream_call import Attempt
-from paceline.gateway.upstream_pool import AnswerHead, UpstreamBroke, UpstreamConnection
+from paceline.gateway.upstream_call import UpstreamCall
+from paceline.gateway.upstream_pool import ResponseHead, UpstreamConnection, UpstreamError
 from paceline.limiter.slot import Slot
 from paceline.protocols import (
-    CallReader,
-    OwnAnswer,
-    answer_when_held,
-    answer_when_out_of_time,
-    earliest_retry,
+    OwnResponse,
+    RequestReader,
     error_body,
     error_headers,
-    may_send_again,
+    is_idempotent,
+    response_when_held,
+    response_when_timed_out,
     scope_of,
+    should_retry,
 )
 
 if TYPE_CHECKING:
     from paceline.gateway.service import Gateway
-
-Value = TypeVar("Value")
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -54,7 +53,7 @@ class ClientFlow(Protocol):
     def resume_reading(self) -> None: ...
 
 
-class Client(Protocol):
+class ClientConnection(Protocol):
     """The client's connection."""
 
     transport: asyncio.Transport
@@ -68,298 +67,276 @@ class Client(Protocol):
 
 
 class _NoEvent:
-    """uvicorn wakes its own cycles by an event; an exchange needs no waking."""
+    """A stand-in for the event with which uvicorn wakes its own cycles. An exchange is not woken that way."""
 
     def set(self) -> None: ...
 
 
 class Exchange:
-    """uvicorn knows `response_complete`, `disconnected`, `keep_alive`, `message_event` and `run_asgi` of it."""
+    """A request and its response.
+
+    uvicorn uses its `response_complete`, `disconnected`, `keep_alive`, `message_event` and `run_asgi`.
+    """
 
     message_event = _NoEvent()
 
     def __init__(
-        self, gateway: "Gateway", client: Client, head: RequestHead, *, is_old: bool, keep_alive: bool
+        self, gateway: "Gateway", client: ClientConnection, head: RequestHead, *, is_old: bool, keep_alive: bool
     ) -> None:
         self.response_complete = False
         self.disconnected = False
-        self.upload = Upload(client.flow)
-        self.answer = Answer(client.transport, is_for_head=head.method == "HEAD", is_old=is_old, keep_alive=keep_alive)
+        self.request_body = RequestBody(client.flow)
+        self.response = ClientResponse(
+            client.transport, is_for_head=head.method == "HEAD", is_old=is_old, keep_alive=keep_alive
+        )
         self._gateway = gateway
         self._client = client
         self._head = head
-        self._fault: Refused | None = None
+        self._error: GatewayError | None = None
         self._task: asyncio.Task[None] | None = None
-        self._attempt: Attempt | None = None
+        self._call: UpstreamCall | None = None
         self._scope = ""
-        self._waited = 0.0
-        """For a slot, in all."""
-        self._arrived_at = gateway.loop.time()
-        self._spent_elsewhere = 0.0
-        """Of the time since then, what was spent waiting: for the body, a slot, a connection."""
+        self._times = RequestTimes(gateway.loop.time, gateway.metrics)
 
     @property
     def keep_alive(self) -> bool:
-        return self.answer.keep_alive
+        return self.response.keep_alive
 
     @keep_alive.setter
     def keep_alive(self, value: bool) -> None:
-        self.answer.keep_alive = value  # the server stops
+        self.response.keep_alive = value  # uvicorn clears it when the server stops
 
-    # -- what the client's connection tells --------------------------------------------------------
+    # -- called by the client's connection ---------------------------------------------------------
 
     def client_left(self) -> None:
-        """Whatever is going on is not wanted any more: leave the line, or hang up on the upstream."""
+        """Stop whatever is in progress: leave the queue, or abort the call to the upstream."""
         self.disconnected = True
         if self._task is not None and not self.response_complete:
             self._task.cancel()
 
-    def refuse(self, fault: Refused) -> None:
-        """The client did something for which the exchange ends, in whatever state it is."""
-        self._fault = fault
+    def fail(self, error: GatewayError) -> None:
+        """End the exchange in whatever state it is, because of something that the client did."""
+        self._error = error
         if self._task is not None and not self.response_complete:
             self._task.cancel()
 
     def client_paused(self, is_paused: bool) -> None:
-        if self._attempt is not None:
-            self._attempt.pause(is_paused)
+        if self._call is not None:
+            self._call.pause(is_paused)
 
     def check_time(self, now: float) -> None:
-        """Looked at every so often: an upstream that hangs, and a client that left while it was not being read."""
+        """End a call that hangs, and notice a client that left while it was not being read."""
         limits = self._gateway.timeouts
-        if self._attempt is not None:
-            self._attempt.check_time(now, first_byte_seconds=limits.first_byte, idle_seconds=limits.upstream_idle)
+        if self._call is not None:
+            self._call.check_time(now, first_byte_seconds=limits.first_byte, idle_seconds=limits.upstream_idle)
         if self._client.flow.read_paused and has_hung_up(self._client.transport):
             self._client.transport.abort()
 
-    # -- the course of things ----------------------------------------------------------------------
+    # -- the steps of an exchange ------------------------------------------------------------------
 
     async def run_asgi(self, app: object) -> None:
-        """Serve the request. The name is uvicorn's; its application has no part in it."""
+        """Serve the request. uvicorn calls this by name; its application `app` is not used."""
         if self.disconnected:
             return
         self._task = asyncio.current_task()
         self._client.serving = self
         self._gateway.live.add(self)
         try:
-            if self._fault is not None:
-                raise self._fault
+            if self._error is not None:
+                raise self._error
             await self._serve()
-        except Refused as refused:
-            self._refuse(refused)
-        except UpstreamBroke as broke:
-            self._tell_broken(broke)
+        except GatewayError as error:
+            self._respond_with(error)
+        except UpstreamError as error:
+            self._respond_to_failure(error)
         except asyncio.CancelledError:
-            if self._fault is None or self.disconnected or self.answer.has_begun:
+            if self._error is None or self.disconnected or self.response.has_begun:
                 raise
-            self._refuse(self._fault)
+            self._respond_with(self._error)
         finally:
-            self._gateway.ended(self)
+            self._gateway.exchange_ended(self)
             self._client.serving = None
             if not self.response_complete:
                 self._client.transport.abort()
 
     async def _serve(self) -> None:
         if self._gateway.is_stopping:
-            raise Refused(503, "stopping", "the daemon is stopping", retry_after=self._gateway.back_in)
-        call = self._gateway.gate.admit(self._head)
-        if call.expects_continue:
+            message, seconds = "the daemon is stopping", self._gateway.restart_seconds
+            raise GatewayError(503, "stopping", message, retry_after=seconds)
+        request = self._gateway.access.authorize(self._head)
+        if request.expects_continue:
             self._client.transport.write(CONTINUE)
-        account = call.way.account
-        if call.is_counted:
-            asked = await self._read_call(call)
-            self.upload.most_waiting = WAITING_BYTES
-            self._scope = canonical_scope(scope_of(account.provider, account.name, call.way.model or asked.model))
-            await self._take_turns(call, asked.tokens(self._body_bytes(call)))
+        account = request.route.account
+        if request.takes_slot:
+            reader = await self._read_request(request)
+            self.request_body.most_waiting = WAITING_BYTES
+            model = request.route.model or reader.model
+            self._scope = canonical_scope(scope_of(account.provider, account.name, model))
+            await self._call_until_accepted(request, reader.tokens(self._body_bytes(request)))
         else:
             self._scope = canonical_scope(account.scope)
-            self._finish(await self._try(call, None))
+            self._finish(await self._call_upstream(request, None))
 
-    async def _read_call(self, call: Call) -> CallReader:
-        """Read as much of the body as it takes. Where no model comes, the request counts without one."""
-        upload, reader, seen = self.upload, CallReader(), 0
+    async def _read_request(self, request: UpstreamRequest) -> RequestReader:
+        """Read the body until its model is known. A request without a model is counted without one."""
+        body, reader, seen = self.request_body, RequestReader(), 0
         while True:
-            for piece in upload.pieces[seen:]:
+            for piece in body.pieces[seen:]:
                 seen += 1
                 if reader.feed(piece):
                     return reader
-            if call.way.model is not None or upload.is_complete or upload.size >= KEPT_BYTES:
+            if request.route.model is not None or body.is_complete or body.size >= KEPT_BYTES:
                 return reader
-            await self._elsewhere(upload.more())
+            await self._times.elsewhere(body.more())
 
-    def _body_bytes(self, call: Call) -> int | None:
-        """How long the body is, where that is known before it is all there."""
-        if self.upload.is_complete:
-            return self.upload.size
-        told = [value for name, value in call.headers if name.lower() == b"content-length"]
-        return int(told[0]) if told and told[0].isdigit() else None
+    def _body_bytes(self, request: UpstreamRequest) -> int | None:
+        """Return the size of the body, None if it is not known yet."""
+        if self.request_body.is_complete:
+            return self.request_body.size
+        lengths = [value for name, value in request.headers if name.lower() == b"content-length"]
+        return int(lengths[0]) if lengths and lengths[0].isdigit() else None
 
-    async def _take_turns(self, call: Call, tokens: int) -> None:
-        """Wait for a slot and try; what was refused and is safe to send again waits in the same line once more."""
+    async def _call_until_accepted(self, request: UpstreamRequest, tokens: int) -> None:
+        """Wait for a slot and call the upstream. After a refusal that is safe to retry, wait in the queue again."""
         gateway = self._gateway
         arrived = gateway.clock.now()
-        deadline = arrived + (gateway.timeouts.max_wait if call.max_wait is None else call.max_wait)
-        refused: Attempt | None = None
+        deadline = arrived + (gateway.timeouts.max_wait if request.max_wait is None else request.max_wait)
+        refused: UpstreamCall | None = None
         while True:
             joined_at = gateway.clock.now()
-            in_line = gateway.limiter.slot(
+            waiting = gateway.limiter.slot(
                 self._scope,
-                session=call.session,
-                priority=call.priority,
+                session=request.session,
+                priority=request.priority,
                 since=arrived,
                 tokens=tokens,
                 timeout=max(0.0, deadline - joined_at),
-                on_queued=_joined_line,
+                on_queued=_reject_if_held,
             )
             try:
-                async with in_line as slot:
-                    refused = await self._try_in_slot(call, slot, deadline)
+                async with waiting as slot:
+                    refused = await self._call_in_slot(request, slot, deadline)
             except SlotTimeout as timeout:
                 now = gateway.clock.now()
-                self._waited += now - joined_at
+                self._times.waited += now - joined_at
                 if refused is None:
-                    raise _refusal(answer_when_out_of_time(str(timeout), timeout.deferred, now)) from None
+                    raise _gateway_error(response_when_timed_out(str(timeout), timeout.deferred, now)) from None
                 self._finish(refused)
             except InvalidInput as error:
-                raise Refused(400, "invalid_request", str(error)) from None
+                raise GatewayError(400, "invalid_request", str(error)) from None
             except CapacityError as error:
-                raise Refused(503, "stopping", str(error), retry_after=gateway.back_in) from None
+                raise GatewayError(503, "stopping", str(error), retry_after=gateway.restart_seconds) from None
             if refused is None or self.response_complete:
                 return
 
-    async def _try_in_slot(self, call: Call, slot: Slot, deadline: float) -> Attempt | None:
-        """The attempt, where it is to be made again."""
+    async def _call_in_slot(self, request: UpstreamRequest, slot: Slot, deadline: float) -> UpstreamCall | None:
+        """Call the upstream once. Returns the call if it is to be repeated, None if the client has the response."""
         gateway = self._gateway
-        self._waited += slot.waited
-        self._spent_elsewhere += slot.waited
-        gateway.metrics.granted(slot.waited)
+        self._times.slot_granted(slot.waited)
         try:
-            attempt = await self._try(call, slot)
+            call = await self._call_upstream(request, slot)
         except BaseException:
-            slot.abandon()  # an upstream that cannot be reached, or a client that left, is no success
+            slot.abandon()  # an unreachable upstream, or a client that left, is no success
             raise
-        signals = gateway.learning.from_end(call, slot, attempt)
-        if not attempt.is_held_back or not self._may_send_again(call, attempt, signals, deadline):
-            self._finish(attempt)
+        signals = gateway.reporter.report_end(request, slot, call)
+        assert call.head is not None
+        status, headers, now = call.head.status, call.head.lowered, gateway.clock.now()
+        if not call.is_held_back or not should_retry(signals, status, headers, now=now, deadline=deadline):
+            self._finish(call)
             return None
         ensure_pause(slot, signals)
         is_overload = any(isinstance(signal, Overloaded) for signal in signals)
         gateway.metrics.gateway_retries.add(self._scope, "overloaded" if is_overload else "rate_limited")
-        return attempt
+        return call
 
-    def _may_send_again(self, call: Call, attempt: Attempt, signals: list[Signal], deadline: float) -> bool:
-        """Never what may have been done, and never in vain: not where the provider names a time too late."""
-        assert attempt.head is not None
-        head, now = attempt.head, self._gateway.clock.now()
-        if (not_before := earliest_retry(signals, now)) is not None and not_before > deadline:
-            return False
-        return may_send_again(
-            call.method, lowered(call.headers), status=head.status, headers=head.lowered, signals=signals
-        )
-
-    async def _try(self, call: Call, slot: Slot | None) -> Attempt:
-        """Send it and see it through. A connection that was used before may turn out to be dead; a new one may not."""
-        pool = self._gateway.pool(call.way.origin)
+    async def _call_upstream(self, request: UpstreamRequest, slot: Slot | None) -> UpstreamCall:
+        """Send the request and forward its response. If a pooled connection turns out to be dead, use a new one."""
+        pool = self._gateway.pool(request.route.origin)
         connection = pool.take()
         if connection is not None:
             try:
-                return await self._send(call, slot, connection)
-            except UpstreamBroke as broke:
-                is_safe = may_send_again(call.method, lowered(call.headers), status=None)
-                if broke.is_answered or broke.is_timeout or not is_safe or not self.upload.is_kept:
+                return await self._send(request, slot, connection)
+            except UpstreamError as error:
+                is_safe = is_idempotent(request.method, lowered(request.headers))
+                if error.has_response or error.is_timeout or not is_safe or not self.request_body.is_kept:
                     raise
                 self._gateway.metrics.gateway_retries.add(self._scope, "stale_connection")
-        return await self._send(call, slot, await self._elsewhere(pool.connect()))
+        return await self._send(request, slot, await self._times.elsewhere(pool.connect()))
 
-    async def _send(self, call: Call, slot: Slot | None, connection: UpstreamConnection) -> Attempt:
-        learning = self._gateway.learning
+    async def _send(self, request: UpstreamRequest, slot: Slot | None, connection: UpstreamConnection) -> UpstreamCall:
+        reporter = self._gateway.reporter
 
-        def on_head(head: AnswerHead) -> None:
+        def on_head(head: ResponseHead) -> None:
             if slot is not None:
-                learning.from_head(call, slot, head)
+                reporter.report_head(request, slot, head)
 
-        attempt = self._attempt = Attempt(call, self.upload, self.answer, self._own_headers(), on_head)
+        call = UpstreamCall(request, self.request_body, self.response, self._own_headers(), on_head)
+        self._call = call
         try:
-            attempt.send(connection)
+            call.send(connection)
             if self._client.flow.write_paused:
-                attempt.pause(True)
-            broke = await attempt.over
+                call.pause(True)
+            error = await call.over
         finally:
-            attempt.give_up()
-            self._attempt = None
-        if broke is not None:
-            if slot is not None and attempt.head is not None:
-                learning.from_broken(call, slot, attempt.head)
-            raise broke
-        self._measure_try(attempt)
-        return attempt
+            call.give_up()
+            self._call = None
+        if error is not None:
+            if slot is not None and call.head is not None:
+                reporter.report_broken(request, slot, call.head)
+            raise error
+        self._times.call_ended(call)
+        return call
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def _finish(self, attempt: Attempt) -> None:
-        """The client has the whole answer; one that was held back is passed on now."""
-        if attempt.is_held_back:
-            attempt.pass_on(self._own_headers())
-            self.answer.end([])
+    def _finish(self, call: UpstreamCall) -> None:
+        """Complete the exchange with the response of this call, which may have been held back until now."""
+        if call.is_held_back:
+            call.forward_held_back(self._own_headers())
+            self.response.end([])
         self._complete()
 
-    def _refuse(self, refused: Refused) -> None:
-        """An answer of the gateway's own, in the provider's words."""
-        family = self._gateway.gate.family(self._head)
-        body = error_body(family, refused.status, refused.code, str(refused))
-        headers = [*error_headers(refused.status, refused.retry_after), (b"content-length", b"%d" % len(body))]
-        if refused.status == HTTPStatus.METHOD_NOT_ALLOWED:
+    def _respond_with(self, error: GatewayError) -> None:
+        """Send an error response of the gateway, in the shape of the provider's protocol."""
+        family = self._gateway.access.family(self._head)
+        body = error_body(family, error.status, error.code, str(error))
+        headers = [*error_headers(error.status, error.retry_after), (b"content-length", b"%d" % len(body))]
+        if error.status == HTTPStatus.METHOD_NOT_ALLOWED:
             headers.append((b"allow", ALLOWED_METHODS))
-        if not self.upload.is_complete:  # the client may never send the rest
-            self.answer.keep_alive = False
-        self.answer.begin(
-            AnswerHead(refused.status, HTTPStatus(refused.status).phrase.encode(), headers, headers),
+        if not self.request_body.is_complete:  # the client may never send the rest
+            self.response.keep_alive = False
+        self.response.begin(
+            ResponseHead(error.status, HTTPStatus(error.status).phrase.encode(), headers, headers),
             self._own_headers(),
         )
-        self.answer.write(body)
-        self.answer.end([])
+        self.response.write(body)
+        self.response.end([])
         self._complete()
 
-    def _tell_broken(self, broke: UpstreamBroke) -> None:
-        if self.answer.has_begun:
-            self.answer.cut_off()
+    def _respond_to_failure(self, error: UpstreamError) -> None:
+        if self.response.has_begun:
+            self.response.cut_off()
             self.response_complete = True
             return
-        status, code = (504, "upstream_timeout") if broke.is_timeout else (502, "upstream_failed")
-        self._refuse(Refused(status, code, f"the upstream gave no whole answer: {broke}"))
+        status, code = (504, "upstream_timeout") if error.is_timeout else (502, "upstream_failed")
+        self._respond_with(GatewayError(status, code, f"the upstream sent no complete response: {error}"))
 
     def _complete(self) -> None:
         self.response_complete = True
-        metrics = self._gateway.metrics
-        metrics.gateway_request_seconds.observe(self._gateway.loop.time() - self._arrived_at)
-        metrics.gateway_wait_seconds.observe(self._waited)
-        if not self.answer.keep_alive and self.upload.is_complete:
-            self._client.transport.close()  # else once the body is there: a client that still sends reads nothing
+        self._times.request_ended()
+        if not self.response.keep_alive and self.request_body.is_complete:
+            self._client.transport.close()  # else after the body: a client that is still sending does not read
         self._client.on_response_complete()
 
     def _own_headers(self) -> bytes:
-        scope, waited = self._scope.encode(), round(self._waited * 1000)
+        scope, waited = self._scope.encode(), round(self._times.waited * 1000)
         return b"x-paceline-scope: %b\r\nx-paceline-waited-ms: %d\r\n" % (scope, waited)
 
-    async def _elsewhere(self, waiting: Awaitable[Value]) -> Value:
-        """Time spent in here is not the gateway's own."""
-        began_at = self._gateway.loop.time()
-        try:
-            return await waiting
-        finally:
-            self._spent_elsewhere += self._gateway.loop.time() - began_at
 
-    def _measure_try(self, attempt: Attempt) -> None:
-        metrics = self._gateway.metrics
-        metrics.gateway_ttfb_seconds.observe(attempt.began_at - attempt.sent_at)
-        metrics.gateway_overhead_seconds.observe(max(0.0, attempt.sent_at - self._arrived_at - self._spent_elsewhere))
-        self._spent_elsewhere += self._gateway.loop.time() - attempt.sent_at
+def _reject_if_held(deferred: Deferred) -> None:
+    if (response := response_when_held(deferred)) is not None:
+        raise _gateway_error(response)
 
 
-def _joined_line(deferred: Deferred) -> None:
-    if (answer := answer_when_held(deferred)) is not None:
-        raise _refusal(answer)
-
-
-def _refusal(answer: OwnAnswer) -> Refused:
-    return Refused(answer.status, answer.code, answer.message, retry_after=answer.retry_after)
+def _gateway_error(response: OwnResponse) -> GatewayError:
+    return GatewayError(response.status, response.code, response.message, retry_after=response.retry_after)

@@ -19,7 +19,7 @@ HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-"""They speak of one connection. `Trailer` is not among them: an answer's trailers are passed on."""
+"""Headers that concern one connection only. `Trailer` is not among them: trailers of a response are forwarded."""
 
 LAST_CHUNK = b"0\r\n\r\n"
 _END_TO_END = frozenset({b"content-length", b"content-type", b"content-encoding"})
@@ -39,12 +39,12 @@ def last_chunk(trailers: list[Header]) -> bytes:
 
 
 def lowered(headers: Iterable[Header]) -> list[Header]:
-    """The same with names in lower case, to look things up in."""
+    """Return the headers with their names in lower case, for lookups."""
     return [(name.lower(), value) for name, value in headers]
 
 
 def named_by_connection(value: bytes) -> frozenset[bytes]:
-    """The headers that `Connection` declares to be of this hop only; never those by which the body is read."""
+    """Return the headers that `Connection` declares hop-by-hop, except those needed to read the body."""
     value = value.lower()
     if value in _USUAL:
         return frozenset()

@@ -1,7 +1,7 @@
-"""At the gate: who asks, for which account, and what of the request goes on.
+"""Access to the gateway: authentication, the account, and the request as it is forwarded.
 
-Here: everything that is decided from a request's head alone. What comes out is a `Call`, or a `Refused` with the
-sentence for the client. Never here: sockets, waiting, bodies.
+Here: everything that is decided from a request's head alone. The result is an `UpstreamRequest`, or a `GatewayError`
+with the message for the client. Never here: sockets, waiting, bodies.
 """
 
 import hmac
@@ -12,56 +12,56 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from paceline.agents.account import gateway_key
-from paceline.gateway.errors import Refused
+from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_by_connection
-from paceline.gateway.routes import Routes, Way, account_name, session_name
-from paceline.protocols import Family, key_place, login_refusal, presented_key, with_key
-from paceline.protocols.keys import Place, PresentedKey
+from paceline.gateway.routes import Route, Routes, account_name, check_session_name
+from paceline.protocols import Family, key_position, login_refusal, presented_key, with_key
+from paceline.protocols.keys import KeyPosition, PresentedKey
 from paceline.settings import AccountSettings
 
 LONGEST_MAX_WAIT_SECONDS = 86400.0
+"""A day. No client keeps a connection open longer; a larger number is a mistake, such as milliseconds."""
 ALLOWED_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _OURS = b"x-paceline-"
 _KEY_HEADERS = frozenset({b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key"})
 _READ_HERE = frozenset({b"host", b"origin", b"sec-fetch-site", b"expect"})
-_NOT_PASSED = frozenset({b"host", b"expect"})
-_LOOKED_AT = _KEY_HEADERS | _READ_HERE | HOP_BY_HOP
+_NOT_FORWARDED = frozenset({b"host", b"expect"})
+_SPECIAL = _KEY_HEADERS | _READ_HERE | HOP_BY_HOP
 
 
 class RequestHead(msgspec.Struct, gc=False):
-    """A request as it was asked."""
+    """The head of a request as the client sent it."""
 
     method: str
     target: bytes
     headers: list[Header]
 
 
-class Call(msgspec.Struct, gc=False, kw_only=True):
-    """A request that may go on: what to send and whose it is."""
+class UpstreamRequest(msgspec.Struct, gc=False, kw_only=True):
+    """An accepted request: what is sent upstream, for which account, and how it waits."""
 
-    way: Way
+    route: Route
     method: str
     head: bytes
-    """What is sent before the body."""
+    """The bytes sent before the body."""
     headers: list[Header]
-    """Those of them that came from the client."""
+    """The headers in it that came from the client."""
     has_own_key: bool
-    """The client pays with a key of its own; what its provider says of that key says nothing of the account's."""
+    """Whether the client pays with its own key. Errors about that key then say nothing about the account's."""
     is_chunked: bool
     expects_continue: bool
-    """The client sends its body only once it is told to go on."""
+    """Whether the client sends its body only after `100 Continue`."""
     session: str | None = None
     priority: int = 0
     max_wait: float | None = None
 
     @property
-    def is_counted(self) -> bool:
-        """Whether it takes a slot."""
-        return self.method == "POST" and self.way.is_model_call
+    def takes_slot(self) -> bool:
+        return self.method == "POST" and self.route.is_model_call
 
 
-class Gate:
-    """Checks what comes in against the accounts, the token and the names this server is known by."""
+class RequestAccess:
+    """The check of every request against the accounts, the token and this server's host names."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Gate:
         *,
         token: str,
         environ: Mapping[str, str],
-        hosts: frozenset[str] | None,
+        hosts: frozenset[str] | None = None,
     ) -> None:
         accounts = list(accounts)
         self._routes = Routes(accounts)
@@ -79,76 +79,77 @@ class Gate:
         self._hosts = None if hosts is None else {host.lower().encode() for host in hosts}
 
     def family(self, head: RequestHead) -> Family:
-        """In whose words the client expects its errors."""
+        """Return the protocol in which the client expects its errors."""
         return self._routes.family(head.target.partition(b"?")[0])
 
-    def admit(self, head: RequestHead) -> Call:
-        """The request as it goes on, or `Refused`."""
-        if head.method == "TRACE":  # it would show what the gateway puts in
-            raise Refused(405, "method_not_allowed", "TRACE is not served by the gateway")
-        told = _SortedHeaders(head.headers)
-        self._check_origin(told.read)
-        presented = _presented(told.keys, head.target)
+    def authorize(self, head: RequestHead) -> UpstreamRequest:
+        """Return the request to forward. Raises `GatewayError`."""
+        if head.method == "TRACE":  # its response would contain the account's key
+            raise GatewayError(405, "method_not_allowed", "TRACE is not served by the gateway")
+        sorted_headers = _SortedHeaders(head.headers)
+        self._check_origin(sorted_headers.read)
+        presented = _presented(sorted_headers.keys, head.target)
         path, mark, query = head.target.partition(b"?")
         tokens = self._tokens_for(path)
-        place = _check_token(tokens, told.ours, presented)
-        way = self._routes.follow(path)
-        target = way.path + mark + query
-        if place is None:
-            _check_logins(presented, way.account.provider)
-            key_headers = told.raw_keys
+        position = _check_token(tokens, sorted_headers.ours, presented)
+        route = self._routes.resolve(path)
+        target = route.path + mark + query
+        if position is None:
+            _check_logins(presented, route.account.provider)
+            key_headers = sorted_headers.raw_keys
         else:
-            wanted = key_place(way.account.provider, way.family, place)
-            key_headers, target = with_key(told.keys, target, self._key(way.account), wanted)
-        call = Call(
-            way=way,
+            wanted = key_position(route.account.provider, route.family, position)
+            key_headers, target = with_key(sorted_headers.keys, target, self._key(route.account), wanted)
+        request = UpstreamRequest(
+            route=route,
             method=head.method,
-            head=_head_bytes(head.method, target, way.origin.authority, told, key_headers),
-            headers=told.passed,
-            has_own_key=place is None,
-            is_chunked=told.is_chunked,
-            expects_continue=told.read.get(b"expect", b"").lower() == b"100-continue",
-            session=way.session,
+            head=_head_bytes(head.method, target, route.origin.authority, sorted_headers, key_headers),
+            headers=sorted_headers.forwarded,
+            has_own_key=position is None,
+            is_chunked=sorted_headers.is_chunked,
+            expects_continue=sorted_headers.read.get(b"expect", b"").lower() == b"100-continue",
+            session=route.session,
         )
-        if any(token in call.head for token in tokens):
-            raise Refused(400, "stray_token", "Paceline's token stands where it would be sent on: leave it out there")
-        if told.ours:
-            call.session = _session(told.ours) or way.session
-            call.priority = _priority(told.ours)
-            call.max_wait = _max_wait(told.ours)
-        return call
+        if any(token in request.head for token in tokens):
+            message = "the token appears in a part of the request that is forwarded upstream; remove it there"
+            raise GatewayError(400, "stray_token", message)
+        if ours := sorted_headers.ours:
+            request.session = _session(ours) or route.session
+            request.priority = _priority(ours)
+            request.max_wait = _max_wait(ours)
+        return request
 
     def _check_origin(self, read: dict[bytes, bytes]) -> None:
-        """No web page may spend money, not even one that knows the token."""
+        """Reject requests of web pages. No page may spend money, not even one that knows the token."""
         host = read.get(b"host", b"").lower()
         if self._hosts is not None and host not in self._hosts:
-            raise Refused(403, "wrong_host", "this server is not known by the name in the Host header")
+            raise GatewayError(403, "wrong_host", "the Host header does not name this server")
         origin = read.get(b"origin", b"").lower()
         is_own_page = origin.partition(b"://")[2] == host
         if (origin and not is_own_page) or read.get(b"sec-fetch-site", b"").lower() == b"cross-site":
-            raise Refused(403, "web_page", "requests from web pages are not served by the gateway")
+            raise GatewayError(403, "web_page", "requests from web pages are not served by the gateway")
 
     def _tokens_for(self, path: bytes) -> tuple[bytes, ...]:
-        """What lets a request in: the daemon's token, and the one that sessions of the account are given."""
+        """Return the accepted tokens: the daemon's, and the one that sessions of the account get."""
         own = self._account_keys.get(account_name(path))
         return (self._token,) if own is None else (self._token, own)
 
     def _key(self, account: AccountSettings) -> bytes:
         key = self._environ.get(account.key_env or "", "").strip()
         if account.key_env is not None and not key:
-            raise Refused(401, "no_key", f"{account.name} takes its key from {account.key_env}, which is not set")
-        if (sentence := login_refusal(key.encode(), account.provider)) is not None:
-            raise Refused(403, "subscription", f"{account.key_env}: {sentence}")
+            raise GatewayError(401, "no_key", f"{account.name} takes its key from {account.key_env}, which is not set")
+        if (message := login_refusal(key.encode(), account.provider)) is not None:
+            raise GatewayError(403, "subscription", f"{account.key_env}: {message}")
         return key.encode()
 
 
 class _SortedHeaders:
-    """The headers of a request, apart by what becomes of them."""
+    """The headers of a request, sorted by what the gateway does with them."""
 
-    __slots__ = ("is_chunked", "keys", "ours", "passed", "raw_keys", "read")
+    __slots__ = ("forwarded", "is_chunked", "keys", "ours", "raw_keys", "read")
 
     def __init__(self, headers: list[Header]) -> None:
-        self.passed: list[Header] = []
+        self.forwarded: list[Header] = []
         self.keys: list[Header] = []
         self.raw_keys: list[Header] = []
         self.ours: dict[bytes, bytes] = {}
@@ -157,8 +158,8 @@ class _SortedHeaders:
         named: frozenset[bytes] = frozenset()
         for header in headers:
             name = header[0].lower()
-            if name not in _LOOKED_AT and not name.startswith(_OURS):
-                self.passed.append(header)
+            if name not in _SPECIAL and not name.startswith(_OURS):
+                self.forwarded.append(header)
             elif name in _KEY_HEADERS:
                 self.keys.append((name, header[1]))
                 self.raw_keys.append(header)
@@ -168,46 +169,50 @@ class _SortedHeaders:
                 self.is_chunked = _is_chunked(header[1])
             elif name in _READ_HERE:
                 self.read[name] = header[1].strip()
-                if name not in _NOT_PASSED:
-                    self.passed.append(header)
+                if name not in _NOT_FORWARDED:
+                    self.forwarded.append(header)
             elif name not in HOP_BY_HOP:
                 self.ours[name] = header[1].strip()
         if named:
-            self.passed = [header for header in self.passed if header[0].lower() not in named]
+            self.forwarded = [header for header in self.forwarded if header[0].lower() not in named]
 
 
-def _check_token(tokens: tuple[bytes, ...], ours: dict[bytes, bytes], presented: list[PresentedKey]) -> Place | None:
-    """Where one stands in place of a key; None: beside a key of the client's own. Nowhere: `Refused`."""
+def _check_token(
+    tokens: tuple[bytes, ...], ours: dict[bytes, bytes], presented: list[PresentedKey]
+) -> KeyPosition | None:
+    """Return the key position that holds a token, None if `x-paceline-token` does. Raises `GatewayError` if none."""
     for token in tokens:
         for key in presented:
             if hmac.compare_digest(key.value, token):
-                return key.place
+                return key.position
         if hmac.compare_digest(ours.get(b"x-paceline-token", b""), token):
             return None
-    raise Refused(
+    raise GatewayError(
         401,
         "invalid_token",
-        "the gateway wants Paceline's token (`paceline token`) in place of the API key, "
+        "the gateway requires Paceline's token (`paceline token`) in place of the API key, "
         "or in x-paceline-token beside a key of your own",
     )
 
 
 def _is_chunked(transfer_encoding: bytes) -> bool:
     if transfer_encoding.strip().lower() != b"chunked":
-        raise Refused(400, "bad_header", "transfer-encoding must be chunked, and nothing else")
+        raise GatewayError(400, "bad_header", "transfer-encoding must be chunked, and nothing else")
     return True
 
 
-def _head_bytes(method: str, target: bytes, authority: bytes, told: _SortedHeaders, keys: list[Header]) -> bytes:
-    framing = b"Transfer-Encoding: chunked\r\n" if told.is_chunked else b""
-    passed = header_lines(told.passed)
+def _head_bytes(
+    method: str, target: bytes, authority: bytes, sorted_headers: _SortedHeaders, keys: list[Header]
+) -> bytes:
+    framing = b"Transfer-Encoding: chunked\r\n" if sorted_headers.is_chunked else b""
+    forwarded = header_lines(sorted_headers.forwarded)
     return b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%b%b\r\n" % (
-        method.encode(), target, authority, passed, header_lines(keys), framing,
+        method.encode(), target, authority, forwarded, header_lines(keys), framing,
     )  # fmt: skip
 
 
 def _presented(keys: list[Header], target: bytes) -> list[PresentedKey]:
-    """What stands in each of the places for a key."""
+    """Return the keys in all key positions of the request."""
     found = [presented_key([header]) for header in keys]
     if b"key=" in target:
         found.append(presented_key((), target))
@@ -215,17 +220,17 @@ def _presented(keys: list[Header], target: bytes) -> list[PresentedKey]:
 
 
 def _check_logins(presented: list[PresentedKey], provider: str) -> None:
-    """No key of any place may be a person's login."""
+    """Raise `GatewayError` if a key in any position is the login of a subscription."""
     for key in presented:
-        if (sentence := login_refusal(key.value, provider)) is not None:
-            raise Refused(403, "subscription", sentence)
+        if (message := login_refusal(key.value, provider)) is not None:
+            raise GatewayError(403, "subscription", message)
 
 
 def _session(ours: dict[bytes, bytes]) -> str | None:
     value = ours.get(b"x-paceline-session")
     if value is None:
         return None
-    return session_name(value.decode("latin-1"), "x-paceline-session")
+    return check_session_name(value.decode("latin-1"), "x-paceline-session")
 
 
 def _priority(ours: dict[bytes, bytes]) -> int:
@@ -233,7 +238,7 @@ def _priority(ours: dict[bytes, bytes]) -> int:
     if value is None:
         return 0
     if re.fullmatch(rb"[+-]?\d{1,4}", value) is None:
-        raise Refused(400, "bad_header", "x-paceline-priority must be a whole number, such as 0, 5 or -1")
+        raise GatewayError(400, "bad_header", "x-paceline-priority must be a whole number, such as 0, 5 or -1")
     return int(value)
 
 
@@ -246,5 +251,5 @@ def _max_wait(ours: dict[bytes, bytes]) -> float | None:
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds <= LONGEST_MAX_WAIT_SECONDS:
-        raise Refused(400, "bad_header", "x-paceline-max-wait must be a number of seconds from 0 to 86400")
+        raise GatewayError(400, "bad_header", "x-paceline-max-wait must be a number of seconds from 0 to 86400")
     return seconds

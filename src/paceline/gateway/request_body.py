@@ -1,4 +1,4 @@
-"""The body of a request on its way: read no faster than it can go on, and kept as long as it may be sent again."""
+"""The body of a request: read no faster than it is sent upstream, and kept while it may have to be sent again."""
 
 import asyncio
 from typing import Protocol
@@ -6,12 +6,13 @@ from typing import Protocol
 from paceline.gateway.upstream_pool import UpstreamConnection
 
 KEPT_BYTES = 4 * 2**20
-"""So much of a body is kept to be sent again, and looked through for its model. A longer one is passed on once."""
+"""Bytes of a body that are kept for a retry and searched for the model. A longer body can be sent only once. It
+bounds the memory of one request; a long conversation without images is smaller."""
 WAITING_BYTES = 65_536
-"""A body that waits for a slot is read no further than this, or than its model was looked for."""
+"""Bytes read of a body that waits for a slot, unless more were needed to find its model. Thousands can wait."""
 
 
-class Flow(Protocol):
+class ReadFlow(Protocol):
     """The reading side of the client's connection."""
 
     def pause_reading(self) -> None: ...
@@ -19,68 +20,68 @@ class Flow(Protocol):
     def resume_reading(self) -> None: ...
 
 
-class Upload:
-    """What the client sends, as far as it came."""
+class RequestBody:
+    """The part of the body that has arrived so far."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: ReadFlow) -> None:
         self.pieces: list[bytes] = []
         self.size = 0
         self.is_complete = False
         self.is_kept = True
-        """Whether `pieces` is all that came."""
+        """Whether `pieces` holds everything that has arrived."""
         self.most_waiting = KEPT_BYTES
         self._flow = flow
-        self._to: UpstreamConnection | None = None
-        self._news: asyncio.Future[None] | None = None
+        self._connection: UpstreamConnection | None = None
+        self._arrival: asyncio.Future[None] | None = None
 
     def receive(self, data: bytes) -> None:
         self.size += len(data)
         if self.is_kept:
             self.pieces.append(data)
-        if self._to is not None:
-            self._to.send_body(data)
-            self._forget_if_long()
+        if self._connection is not None:
+            self._connection.send_body(data)
+            self._drop_if_long()
         elif self.size >= self.most_waiting:
             self._flow.pause_reading()
-        self._tell()
+        self._wake()
 
     def end(self) -> None:
         self.is_complete = True
-        if self._to is not None:
-            self._to.end_body()
-        self._tell()
+        if self._connection is not None:
+            self._connection.end_body()
+        self._wake()
 
     def attach(self, connection: UpstreamConnection) -> None:
-        """All that came has gone to this connection; what comes goes there too."""
-        self._to = connection
-        self._forget_if_long()
+        """Forward later pieces to this connection, which has been sent everything up to now."""
+        self._connection = connection
+        self._drop_if_long()
         if self.is_complete:
             connection.end_body()
 
     def detach(self) -> None:
-        """What comes from now on waits again."""
-        self._to = None
+        """Stop forwarding. Later pieces wait for the next connection."""
+        self._connection = None
 
     def pause(self, is_paused: bool) -> None:
-        """The upstream takes no more for now, or takes more again."""
+        """Stop or resume reading from the client, because the upstream takes no more or takes more again."""
         if is_paused:
             self._flow.pause_reading()
         else:
             self._flow.resume_reading()
 
     async def more(self) -> None:
-        """Return once there is more of the body, or no more to come."""
-        self._news = asyncio.get_running_loop().create_future()
+        """Wait until more of the body has arrived, or its end."""
+        self._arrival = asyncio.get_running_loop().create_future()
         try:
-            await self._news
+            await self._arrival
         finally:
-            self._news = None
+            self._arrival = None
 
-    def _forget_if_long(self) -> None:
+    def _drop_if_long(self) -> None:
         if self.size > KEPT_BYTES and self.is_kept:
             self.is_kept = False
             self.pieces = []
 
-    def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+    def _wake(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)

@@ -1,4 +1,4 @@
-"""Where a path leads: to which account, to which address at its upstream, and what kind of request that makes it.
+"""Routes: the account, the upstream address and the kind of request that a path of the gateway means.
 
 Only the accounts' own upstreams can be reached, and nothing outside their base paths.
 """
@@ -9,9 +9,9 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from paceline.gateway.errors import Refused
+from paceline.gateway.errors import GatewayError
 from paceline.gateway.upstream_pool import Origin, parse_base_url
-from paceline.protocols import Family, detect_name, family_of, is_counted, model_in_path
+from paceline.protocols import Family, detect_name, family_of, model_in_path, takes_slot
 from paceline.settings import AccountSettings
 
 PREFIX = b"/gateway/"
@@ -21,40 +21,42 @@ USUAL_BASE_URLS = {
     "google": "https://generativelanguage.googleapis.com",
     "gemini": "https://generativelanguage.googleapis.com",
 }
-"""For accounts that name none."""
-MOST_WAYS = 4096
-LONGEST_KEPT_PATH = 512
-"""A longer one is followed anew each time: what is kept has a bound in bytes too."""
+"""For accounts without a `base_url`."""
+MOST_ROUTES = 4096
+"""Routes in the cache. Clients use few paths; the bound stops a client that invents them from filling the memory."""
+LONGEST_CACHED_PATH = 512
+"""Longer paths are resolved each time, so that the cache is bounded in bytes too."""
 LONGEST_SESSION_NAME = 200
+"""Enough for any id that an agent uses: a UUID has 36 characters."""
 SESSION_MARK = b"~"
-"""Clients that have a base URL but no headers of their own name their session in the path."""
+"""Clients that can set a base URL but no headers name their session in the path."""
 _DOT_SEGMENT = re.compile(rb"(?:^|[/\\]|%2f|%5c)(?:\.|%2e){1,2}(?:[/\\;]|%2f|%5c|$)", re.I)
-"""Also as servers read it that decode a path, or cut its parameters off, before they resolve it."""
+"""Covers servers that decode a path, or cut off its parameters, before they resolve it."""
 _SUBSCRIPTION = (
     "{name} is a subscription, and the gateway takes API keys only: "
     "use the vendor's own CLI through `paceline run` or `paceline exec`"
 )
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """A path of the gateway, followed to its end."""
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """The meaning of one path of the gateway."""
 
     account: AccountSettings
     origin: Origin
     path: bytes
-    """At the upstream."""
+    """The path at the upstream."""
     family: Family
     detect_name: str
     is_model_call: bool
-    """Of a POST; those to other paths take no slot."""
+    """Whether a POST to this path takes a slot."""
     model: str | None
-    """As far as the path names it."""
+    """The model, if the path names it."""
     session: str | None
-    """The session whose run it is, where the path names one."""
+    """The session that the request belongs to, if the path names one."""
 
 
 class Routes:
-    """The accounts of one gateway."""
+    """The routes to the accounts of one gateway."""
 
     def __init__(self, accounts: Iterable[AccountSettings]) -> None:
         self._accounts = {account.name: account for account in accounts}
@@ -62,63 +64,63 @@ class Routes:
         for account in self._accounts.values():
             if (url := account.base_url or USUAL_BASE_URLS.get(account.provider)) is not None:
                 self._origins[account.name] = parse_base_url(url)
-        self._known: dict[bytes, Way] = {}
+        self._cache: dict[bytes, Route] = {}
 
-    def follow(self, path: bytes) -> Way:
-        """The way of a path that begins with `PREFIX`, without its query; `Refused` where it leads nowhere."""
-        way = self._known.get(path)
-        if way is None:
-            way = self._explore(path)
-            if len(path) <= LONGEST_KEPT_PATH:
-                if len(self._known) >= MOST_WAYS:
-                    self._known.clear()
-                self._known[path] = way
-        return way
+    def resolve(self, path: bytes) -> Route:
+        """Return the route of a path that begins with `PREFIX`, without its query. Raises `GatewayError` if none."""
+        route = self._cache.get(path)
+        if route is None:
+            route = self._build(path)
+            if len(path) <= LONGEST_CACHED_PATH:
+                if len(self._cache) >= MOST_ROUTES:
+                    self._cache.clear()
+                self._cache[path] = route
+        return route
 
     def family(self, path: bytes) -> Family:
-        """In whose words a client expects the errors of a path, wherever it leads."""
+        """Return the protocol in which a client of this path expects its errors, even if there is no such route."""
         name, _, rest = _split(path)
         account = self._accounts.get(name)
         return family_of("" if account is None else account.provider, rest.decode("latin-1"))
 
-    def _explore(self, path: bytes) -> Way:
+    def _build(self, path: bytes) -> Route:
         name, session, rest = _split(path)
         account, origin = self._account(name)
         if _DOT_SEGMENT.search(rest) or b"#" in rest:
-            raise Refused(400, "bad_path", "the path must have no . or .. parts and no fragment")
+            raise GatewayError(400, "bad_path", "the path must have no . or .. parts and no fragment")
         text = rest.decode("latin-1")
-        return Way(
+        return Route(
             account=account,
             origin=origin,
             path=origin.base_path + rest or b"/",
             family=family_of(account.provider, text),
             detect_name=detect_name(account.provider),
-            is_model_call=is_counted("POST", text),
+            is_model_call=takes_slot("POST", text),
             model=model_in_path(text),
-            session=None if session is None else session_name(session, "the session in the path"),
+            session=None if session is None else check_session_name(session, "the session in the path"),
         )
 
     def _account(self, name: str) -> tuple[AccountSettings, Origin]:
         account = self._accounts.get(name)
         if account is None:
             known = ", ".join(sorted(self._accounts)) or "none"
-            raise Refused(
-                404, "unknown_account", f"there is no account {name!r:.80} for the gateway; there is: {known}"
+            raise GatewayError(
+                404, "unknown_account", f"the gateway has no account {name!r:.80}; its accounts are: {known}"
             )
         if account.kind == "subscription":
-            raise Refused(403, "subscription", _SUBSCRIPTION.format(name=name))
+            raise GatewayError(403, "subscription", _SUBSCRIPTION.format(name=name))
         if name not in self._origins:
-            raise Refused(404, "no_base_url", f"{name} has no base_url in paceline.toml")
+            raise GatewayError(404, "no_base_url", f"{name} has no base_url in paceline.toml; add one")
         return account, self._origins[name]
 
 
 def account_name(path: bytes) -> str:
-    """The account that a path names, whether or not there is one."""
+    """Return the account name in a path, whether or not the account exists."""
     return path[len(PREFIX) :].partition(b"/")[0].decode("latin-1")
 
 
 def _split(path: bytes) -> tuple[str, str | None, bytes]:
-    """The account's name, the session's where one follows (`/~SESSION`), and the rest from its slash on."""
+    """Return the account name, the session name if one follows (`/~SESSION`), and the rest from its slash on."""
     _, slash, rest = path[len(PREFIX) :].partition(b"/")
     session = None
     if rest.startswith(SESSION_MARK):
@@ -127,7 +129,8 @@ def _split(path: bytes) -> tuple[str, str | None, bytes]:
     return account_name(path), session, slash + rest
 
 
-def session_name(text: str, where: str) -> str:
+def check_session_name(text: str, where: str) -> str:
+    """Return the name if it is valid. Raises `GatewayError` with `where` in its message otherwise."""
     if not 1 <= len(text) <= LONGEST_SESSION_NAME or not text.isprintable():
-        raise Refused(400, "bad_session", f"{where} must be a name of 1 to {LONGEST_SESSION_NAME} characters")
+        raise GatewayError(400, "bad_session", f"{where} must be a name of 1 to {LONGEST_SESSION_NAME} characters")
     return text

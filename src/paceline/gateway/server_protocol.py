@@ -1,7 +1,7 @@
-"""The front door: one port for the API and the gateway, also on one connection.
+"""The server's protocol: one port for the API and the gateway, also on one connection.
 
-uvicorn's protocol reads every request; those under `/gateway/` become exchanges of the gateway, all others go on to
-uvicorn's application. Here too: time-outs and bounds on what a client sends, which uvicorn does not have.
+uvicorn's protocol reads every request. Requests under `/gateway/` become exchanges of the gateway, all others go to
+uvicorn's application. Here too: time-outs and size limits for clients, which uvicorn does not have.
 """
 
 import asyncio
@@ -12,16 +12,18 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from paceline.gateway.errors import Refused
+from paceline.gateway.errors import GatewayError
 from paceline.gateway.exchange import Exchange
 from paceline.gateway.http_heads import Header, header_lines
 from paceline.gateway.request_access import ALLOWED_METHODS, RequestHead
 from paceline.gateway.routes import PREFIX
 from paceline.gateway.service import Gateway
-from paceline.gateway.socket_probes import keep_probing
+from paceline.gateway.socket_probes import enable_keepalive
 
 LARGEST_HEAD_BYTES = 65_536
+"""Bytes in the head of a request. Real heads have a few KiB; without a bound a client could fill the memory."""
 MOST_CONNECTIONS = 20_000
+"""Open client connections. Far above any fleet on one machine, and well below what memory allows."""
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 NOT_ALLOWED = (
     b"HTTP/1.1 405 Method Not Allowed\r\nallow: %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % ALLOWED_METHODS
@@ -29,13 +31,13 @@ NOT_ALLOWED = (
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
-def front_door(gateway: Gateway, *, most_connections: int = MOST_CONNECTIONS) -> type[HttpToolsProtocol]:
-    """The protocol for `uvicorn.Config(http=...)`. Who comes while that many are connected is hung up on."""
-    return type("FrontDoor", (FrontDoor,), {"gateway": gateway, "most_connections": most_connections})
+def make_server_protocol(gateway: Gateway, *, most_connections: int = MOST_CONNECTIONS) -> type[HttpToolsProtocol]:
+    """Return the class for `uvicorn.Config(http=...)`. Connections beyond `most_connections` are aborted."""
+    return type("GatewayProtocol", (ServerProtocol,), {"gateway": gateway, "most_connections": most_connections})
 
 
-class FrontDoor(HttpToolsProtocol):
-    """One client's connection."""
+class ServerProtocol(HttpToolsProtocol):
+    """The connection of one client."""
 
     gateway: ClassVar[Gateway]
     most_connections: ClassVar[int]
@@ -53,13 +55,13 @@ class FrontDoor(HttpToolsProtocol):
         self._raw_headers: list[Header] = []
         self._head_bytes = 0
         self._head_since: float | None = None
-        """Since when the client has owed the rest of a head."""
+        """When the client began to owe the rest of a head."""
         self._body_since: float | None = None
-        """Since when it has owed the next piece of a body."""
+        """When the client began to owe the next piece of a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        keep_probing(transport)
+        enable_keepalive(transport)
         self._head_since = self._now()
         if len(self.gateway.connections) < self.most_connections:
             self.gateway.connections.add(self)
@@ -82,21 +84,21 @@ class FrontDoor(HttpToolsProtocol):
         if self.serving is not None:
             self.serving.client_paused(False)
 
-    # -- bounds ------------------------------------------------------------------------------------
+    # -- limits ------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         before, owed_body = self.cycle, self._body_since is not None
         self._feed(data)
         if self._head_since is not None:
-            if self.cycle is before and not owed_body:  # else a head begins somewhere in it, behind another request
+            if self.cycle is before and not owed_body:  # else the head begins behind another request in `data`
                 self._head_bytes += len(data)
             if self._head_bytes > LARGEST_HEAD_BYTES:
-                self._turn_away(TOO_LARGE)
+                self._reject(TOO_LARGE)
         elif self._body_since is not None:
             self._body_since = self._now()
 
     def _feed(self, data: bytes) -> None:
-        """As uvicorn does, but for upgrades, after which its parser takes a body for another protocol."""
+        """Parse as uvicorn does, except for upgrades: after one, its parser would not read a body."""
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
@@ -106,50 +108,51 @@ class FrontDoor(HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """A server may: the request is read again as if it had not asked. CONNECT leaves nothing else to ask for."""
+        """Parse the request again without its upgrade, as HTTP allows. CONNECT has no other meaning: reject it."""
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         if method == b"CONNECT":
-            self._turn_away(NOT_ALLOWED)
+            self._reject(NOT_ALLOWED)
             return
         kept = [header for header in self._raw_headers if header[0].lower() != b"upgrade"]
         self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own parser
         self._feed(b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self.url, version, header_lines(kept), rest))
 
     def check_time(self, now: float) -> None:
-        """A client that dawdles over its head or its body is let go."""
+        """End the connection of a client that is too slow with its head or its body."""
         limits = self.gateway.timeouts
-        if self.flow.read_paused:  # it could not if it would: its time begins anew
+        if self.flow.read_paused:  # the client cannot send: its time starts again
             self._head_since = self._head_since and now
             self._body_since = self._body_since and now
             return
         if self._head_since is not None and now - self._head_since > limits.head:
-            self._turn_away(TOO_SLOW)
+            self._reject(TOO_SLOW)
         if self._body_since is not None and now - self._body_since > limits.body_idle:
             self._body_since = None
             cycle: object = self.cycle
             if self.serving is None:
                 self.transport.abort()
             elif self.serving is cycle:
-                self.serving.refuse(Refused(408, "slow_body", f"nothing more of the body for {limits.body_idle:g} s"))
+                message = f"no more of the body came for {limits.body_idle:g} s"
+                self.serving.fail(GatewayError(408, "slow_body", message))
 
-    def _turn_away(self, answer: bytes) -> None:
-        """Only between requests: nothing of another answer can be in the way."""
+    def _reject(self, response: bytes) -> None:
+        """Close the connection, with this response only if no other response is in progress."""
         self._head_since = None
         if self.serving is None and (self.cycle is None or self.cycle.response_complete):
-            self.transport.write(answer)
+            self.transport.write(response)
         self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """uvicorn's answer to what is not HTTP; never into the middle of another."""
+        """Reject what is not HTTP, but never write into the middle of another response."""
         if self.serving is not None:
-            self.serving.refuse(Refused(400, "bad_request", "the rest of this request is not HTTP"))
+            self.serving.fail(GatewayError(400, "bad_request", "the rest of this request is not HTTP"))
         elif self.cycle is not None and self.cycle.response_complete and not self.cycle.keep_alive:
-            self.transport.close()  # it was told before
+            self.transport.close()  # the last response has announced it
         else:
             super().send_400_response(msg)
 
-    # -- what the parser tells ---------------------------------------------------------------------
+    # -- called by the parser ----------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -158,12 +161,12 @@ class FrontDoor(HttpToolsProtocol):
         self._head_since = self._now()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._head_since is not None:  # else a trailer, of which neither side makes anything
+        if self._head_since is not None:  # else a trailer, which neither side uses
             self._raw_headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
-            return  # it is read again, without that
+            return  # the request is parsed again without the upgrade
         self._head_since = None
         self._body_since = self._now()
         if self.url.startswith(PREFIX):
@@ -178,7 +181,7 @@ class FrontDoor(HttpToolsProtocol):
         if not isinstance(cycle, Exchange):
             super().on_body(body)
         elif not cycle.response_complete:
-            cycle.upload.receive(body)
+            cycle.request_body.receive(body)
 
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():
@@ -188,12 +191,12 @@ class FrontDoor(HttpToolsProtocol):
         if not isinstance(cycle, Exchange):
             super().on_message_complete()
             return
-        cycle.upload.end()
+        cycle.request_body.end()
         if cycle.response_complete and not cycle.keep_alive:
-            self.transport.close()  # refused before its body was there: now the client has had time to read that
+            self.transport.close()  # rejected before its body was complete: now the client has read the response
 
     def _begin_exchange(self) -> None:
-        """As uvicorn begins a cycle of its own: at once, or after those that came before on this connection."""
+        """Start an exchange as uvicorn starts its own cycles: at once, or after earlier ones on this connection."""
         parser = self.parser
         exchange = Exchange(
             self.gateway,

@@ -1,141 +1,140 @@
-"""The gateway: the accounts that can be reached, the limiter they share, and the one timer that looks after all."""
+"""The running gateway: what all exchanges share, the one timer for all time-outs, and the shutdown.
+
+Here: the limiter, the connection pools, the set of live exchanges. Never here: the course of one request.
+"""
 
 import asyncio
-from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import msgspec
 
 from paceline.clock import Clock
 from paceline.gateway.exchange import Exchange
-from paceline.gateway.request_access import Gate
-from paceline.gateway.response_signals import Learning
-from paceline.gateway.upstream_pool import Origin, Pool
+from paceline.gateway.request_access import RequestAccess
+from paceline.gateway.response_signals import SignalReporter
+from paceline.gateway.upstream_pool import Origin, UpstreamPool
 from paceline.limiter import Limiter
 from paceline.metrics import MetricsRegistry
-from paceline.settings import AccountSettings
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """How long each thing may take, in seconds."""
+    """The longest time for each step, in seconds."""
 
     max_wait: float = 600.0
-    """In line for a slot, where the client says nothing else."""
+    """For a slot, unless the client names another time. As long as the usual time-out of the SDKs."""
     connect: float = 10.0
+    """To open an upstream connection. A healthy provider needs well under a second."""
     first_byte: float = 600.0
-    """From the last byte sent upstream to the first of its answer. Models think long."""
+    """From the last byte sent upstream to the first byte of the response. Models can think for minutes."""
     upstream_idle: float = 300.0
-    """Between two pieces of an answer, whichever side does not move."""
+    """Between two pieces of a response, whichever side does not move."""
     head: float = 20.0
-    """For a client to send the whole head of a request."""
+    """For a client to send the whole head of a request. A slow client must not hold a connection forever."""
     body_idle: float = 60.0
     """Between two pieces of a client's body."""
     pooled: float = 30.0
-    """An upstream connection that nobody uses."""
-    look: float = 1.0
-    """How often all of these are looked at."""
+    """For an unused upstream connection. Servers often close theirs after a minute: we close first."""
+    check_interval: float = 1.0
+    """Between two checks of all these limits. It is how late a time-out may be noticed."""
 
 
 RESTART_SECONDS = 10.0
-"""How long a daemon that was only restarted is away."""
+"""The usual length of a daemon restart. Clients that retry sooner meet a closed port."""
 
 
-class Watched(Protocol):
-    """What the timer looks at."""
+class TimeChecked(Protocol):
+    """Something with time-outs of its own: an exchange or a client's connection."""
 
     def check_time(self, now: float) -> None: ...
 
 
 class Gateway:
-    """Made on the loop it serves on. `limiter` may be any: the engine's, or one of its own."""
+    """The gateway on one event loop, the one it is created on. `limiter` may belong to an engine or stand alone."""
 
     def __init__(
         self,
         limiter: Limiter,
-        accounts: Iterable[AccountSettings],
+        access: RequestAccess,
         *,
-        environ: Mapping[str, str],
-        token: str,
         clock: Clock,
         metrics: MetricsRegistry,
-        hosts: frozenset[str] | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
         self.limiter = limiter
+        self.access = access
         self.clock = clock
         self.metrics = metrics
         self.timeouts = timeouts or Timeouts()
         self.loop = asyncio.get_running_loop()
-        self.learning = Learning(clock, metrics)
+        self.reporter = SignalReporter(clock, metrics)
         self.live: set[Exchange] = set()
-        """What is being served."""
-        self.connections: set[Watched] = set()
-        self.gate = Gate(accounts, token=token, environ=environ, hosts=hosts)
-        self._pools: dict[Origin, Pool] = {}
+        """The exchanges that are being served."""
+        self.connections: set[TimeChecked] = set()
+        self._pools: dict[Origin, UpstreamPool] = {}
         self._stops_at: float | None = None
-        self._quiet = asyncio.Event()
-        """Nobody is being served any more, and no more calls are taken."""
-        self._timer = self.loop.call_later(self.timeouts.look, self._look)
+        self._drained = asyncio.Event()
+        """Set once the gateway stops and its last exchange has ended."""
+        self._timer = self.loop.call_later(self.timeouts.check_interval, self._check_time)
 
-    def pool(self, origin: Origin) -> Pool:
-        """The connections to an upstream; accounts of the same one share them."""
+    def pool(self, origin: Origin) -> UpstreamPool:
+        """Return the connections to an upstream. Accounts with the same origin share them."""
         pool = self._pools.get(origin)
         if pool is None:
             timeouts = self.timeouts
-            pool = Pool(origin, connect_seconds=timeouts.connect, idle_seconds=timeouts.pooled)
+            pool = UpstreamPool(origin, connect_seconds=timeouts.connect, idle_seconds=timeouts.pooled)
             self._pools[origin] = pool
         return pool
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- shutdown ----------------------------------------------------------------------------------
 
     @property
     def is_stopping(self) -> bool:
         return self._stops_at is not None
 
     @property
-    def back_in(self) -> float:
-        """When a client that is turned away now may find a daemon that serves it, in seconds."""
+    def restart_seconds(self) -> float:
+        """The time after which a client that is rejected now may find a running daemon."""
         left = 0.0 if self._stops_at is None else self._stops_at - self.loop.time()
         return max(0.0, left) + RESTART_SECONDS
 
-    def stop_taking(self, seconds: float) -> None:
-        """No more calls; those that run may go on for so long."""
+    def stop_accepting(self, seconds: float) -> None:
+        """Reject new requests. Those being served may continue for `seconds`."""
         if self._stops_at is None:
             self._stops_at = self.loop.time() + seconds
-            self._tell_if_quiet()
+            self._note_if_drained()
 
-    def ended(self, exchange: Exchange) -> None:
+    def exchange_ended(self, exchange: Exchange) -> None:
         self.live.discard(exchange)
-        self._tell_if_quiet()
+        self._note_if_drained()
 
-    async def finish(self, hurry: asyncio.Event) -> None:
-        """Until those that run have come to their end, their time is over, or somebody is in a hurry."""
+    async def drain(self, hurry: asyncio.Event) -> None:
+        """Wait until every exchange has ended, their time is over, or `hurry` is set."""
         assert self._stops_at is not None
-        over = [asyncio.ensure_future(event.wait()) for event in (self._quiet, hurry)]
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._drained, hurry)]
         try:
             await asyncio.wait(
-                over, timeout=max(0.0, self._stops_at - self.loop.time()), return_when=asyncio.FIRST_COMPLETED
+                waits, timeout=max(0.0, self._stops_at - self.loop.time()), return_when=asyncio.FIRST_COMPLETED
             )
         finally:
-            for each in over:
+            for each in waits:
                 each.cancel()
 
-    def _tell_if_quiet(self) -> None:
+    def _note_if_drained(self) -> None:
         if self._stops_at is not None and not self.live:
-            self._quiet.set()
+            self._drained.set()
 
     def close(self) -> None:
-        """Hang up on everyone: clients that wait or are being served, and upstreams."""
+        """End every exchange, waiting or being served, and close all upstream connections."""
         self._timer.cancel()
         for exchange in list(self.live):
             exchange.client_left()
         for pool in self._pools.values():
             pool.close()
 
-    def _look(self) -> None:
+    def _check_time(self) -> None:
         now = self.loop.time()
-        for watched in [*self.live, *self.connections]:
-            watched.check_time(now)
+        for each in [*self.live, *self.connections]:
+            each.check_time(now)
         for pool in self._pools.values():
             pool.drop_idle(now)
-        self._timer = self.loop.call_later(self.timeouts.look, self._look)
+        self._timer = self.loop.call_later(self.timeouts.check_interval, self._check_time)

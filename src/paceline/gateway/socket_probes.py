@@ -1,16 +1,17 @@
-"""What the gateway asks of the operating system about a connection."""
+"""Probes of a connection by the operating system: keep-alive packets, and a peer that closed its side."""
 
 import asyncio
 import select
 import socket
 
 PROBE_AFTER_SECONDS = 60
+"""Silence before the first probe. Shorter than the idle time-out of common routers, which is some minutes."""
 _PEER_HUNG_UP = getattr(select, "POLLRDHUP", 0)
-"""Only Linux tells this of a connection that is not being read."""
+"""Only Linux reports this event for a connection that is not being read."""
 
 
-def keep_probing(transport: asyncio.BaseTransport) -> None:
-    """Let the system probe a silent connection: a peer that vanished is noticed, and a router on the way keeps it."""
+def enable_keepalive(transport: asyncio.BaseTransport) -> None:
+    """Probe the connection while it is silent. That detects a vanished peer, and keeps routers from dropping it."""
     connection = transport.get_extra_info("socket")
     if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
         return
@@ -20,7 +21,7 @@ def keep_probing(transport: asyncio.BaseTransport) -> None:
 
 
 def has_hung_up(transport: asyncio.BaseTransport) -> bool:
-    """Whether the peer of a connection that is not being read has left. The loop does not look at those."""
+    """Return whether the peer has left, for a connection that is not being read. The loop does not poll those."""
     connection = transport.get_extra_info("socket")
     if connection is None or not _PEER_HUNG_UP or connection.fileno() < 0:
         return False

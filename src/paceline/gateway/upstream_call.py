@@ -1,136 +1,136 @@
-"""One try at the upstream: the request sent once, its answer passed on, or held back because it may be tried again.
+"""One call to the upstream: the request sent once, its response forwarded, or held back because a retry is possible.
 
-Here: what is seen of an answer while it passes. Never here: slots, waiting, or the decision to try again.
+Here: what is read of a response while it passes. Never here: slots, waiting, or the decision to retry.
 """
 
 import asyncio
 from collections.abc import Callable
 
-from paceline.gateway.client_response import Answer
-from paceline.gateway.decompression import Unpacker, unpacker_for, without_coding
+from paceline.gateway.client_response import ClientResponse
+from paceline.gateway.decompression import Decompressor, decompressor_for, without_coding
 from paceline.gateway.http_heads import Header
-from paceline.gateway.request_access import Call
-from paceline.gateway.request_body import Upload
-from paceline.gateway.upstream_pool import AnswerHead, UpstreamBroke, UpstreamConnection
-from paceline.protocols import AnswerReader, answer_reader
+from paceline.gateway.request_access import UpstreamRequest
+from paceline.gateway.request_body import RequestBody
+from paceline.gateway.upstream_pool import ResponseHead, UpstreamConnection, UpstreamError
+from paceline.protocols import ResponseReader, response_reader
 from paceline.protocols.responses import LONGEST_ERROR
 
 HELD_BACK_STATUSES = frozenset({429, 503, 529})
-"""An answer with one of these is looked at whole before the client sees any of it."""
+"""A response with one of these is read whole before the client sees any of it."""
 
 
-class Attempt:
-    """Receives one answer. `over` is done when it has ended, with `UpstreamBroke` as its value where it broke."""
+class UpstreamCall:
+    """The receiver of one response. `over` completes when it ends, with an `UpstreamError` as its value if it broke."""
 
     def __init__(
         self,
-        call: Call,
-        upload: Upload,
-        answer: Answer,
+        request: UpstreamRequest,
+        body: RequestBody,
+        response: ClientResponse,
         own_headers: bytes,
-        on_head: Callable[[AnswerHead], object],
+        on_head: Callable[[ResponseHead], object],
     ) -> None:
-        self.over: asyncio.Future[UpstreamBroke | None] = asyncio.get_running_loop().create_future()
-        self.head: AnswerHead | None = None
-        self.reader: AnswerReader | None = None
+        self.over: asyncio.Future[UpstreamError | None] = asyncio.get_running_loop().create_future()
+        self.head: ResponseHead | None = None
+        self.reader: ResponseReader | None = None
         self.is_held_back = False
         self.sent_at = self.began_at = 0.0
         """On the loop's clock."""
-        self._call = call
-        self._upload = upload
-        self._answer = answer
+        self._request = request
+        self._body = body
+        self._response = response
         self._own_headers = own_headers
         self._on_head = on_head
         self._connection: UpstreamConnection | None = None
-        """While it is ours."""
-        self._unpacker: Unpacker | None = None
+        """None as soon as the response has ended: the pool may then lend the connection to another call."""
+        self._decompressor: Decompressor | None = None
         self._error: list[bytes] = []
         self._error_bytes = 0
 
     @property
     def error_text(self) -> bytes:
-        """The beginning of an answer that is an error, unpacked."""
+        """The beginning of an error response, decompressed."""
         body = b"".join(self._error)
-        unpacker = None if self.head is None else unpacker_for(self.head.lowered)
-        return body if unpacker is None else unpacker.feed(body)
+        decompressor = None if self.head is None else decompressor_for(self.head.lowered)
+        return body if decompressor is None else decompressor.feed(body)
 
     def send(self, connection: UpstreamConnection) -> None:
-        """Send all that there is of the request; the rest follows as it comes."""
-        call, upload = self._call, self._upload
+        """Send the request with all of its body that has arrived. The rest follows as it comes."""
+        request, body = self._request, self._body
         self._connection = connection
-        upload.pause(False)  # before anything is sent: an upstream that takes no more pauses it again
-        is_head = call.method == "HEAD"
-        connection.send(self, call.head, upload.pieces, is_head=is_head, is_chunked=call.is_chunked)
+        body.pause(False)  # before anything is sent: a slow upstream pauses it again
+        is_head = request.method == "HEAD"
+        connection.send(self, request.head, body.pieces, is_head=is_head, is_chunked=request.is_chunked)
         self.sent_at = connection.moved_at
-        upload.attach(connection)
+        body.attach(connection)
 
     def give_up(self) -> None:
-        """Nobody wants the answer any more."""
-        self._upload.detach()
+        """Abort the call: nobody needs the response any more."""
+        self._body.detach()
         if self._connection is not None:
             self._connection.abort()
 
     def check_time(self, now: float, *, first_byte_seconds: float, idle_seconds: float) -> None:
-        """Break off what has not moved for too long."""
+        """Fail the call if nothing has moved for too long."""
         limit = first_byte_seconds if self.head is None else idle_seconds
         if self._connection is not None and now - self._connection.moved_at > limit:
-            what = "no answer" if self.head is None else "nothing more of the answer"
-            self._connection.break_off(f"{what} within {limit:g} s", is_timeout=True)
+            what = "no response" if self.head is None else "no more of the response"
+            self._connection.fail(f"{what} within {limit:g} s", is_timeout=True)
 
     def pause(self, is_paused: bool) -> None:
-        """The client takes no more for now, or takes more again."""
+        """Stop or resume reading the response, because the client takes no more or takes more again."""
         if self._connection is not None:
-            self._connection.pause_answer(is_paused)
+            self._connection.pause_response(is_paused)
 
-    def pass_on(self, own_headers: bytes) -> None:
-        """Let the client have what was held back."""
+    def forward_held_back(self, own_headers: bytes) -> None:
+        """Send the response that was held back to the client."""
         assert self.head is not None
         self.is_held_back = False
-        self._answer.begin(self.head, own_headers)
-        self._answer.write(b"".join(self._error))
+        self._response.begin(self.head, own_headers)
+        self._response.write(b"".join(self._error))
 
-    # -- what the connection tells -----------------------------------------------------------------
+    # -- called by the connection --------------------------------------------------------------------
 
-    def answer_began(self, head: AnswerHead) -> None:
+    def response_began(self, head: ResponseHead) -> None:
         self.head = head
         self.began_at = asyncio.get_running_loop().time()
         self._on_head(head)
         if head.status < 400:
-            self._unpacker = unpacker_for(head.lowered)
-            self.reader = answer_reader(head.lowered if self._unpacker is None else without_coding(head.lowered))
-        if head.status in HELD_BACK_STATUSES and self._upload.is_kept:
+            self._decompressor = decompressor_for(head.lowered)
+            self.reader = response_reader(head.lowered if self._decompressor is None else without_coding(head.lowered))
+        if head.status in HELD_BACK_STATUSES and self._body.is_kept:
             self.is_held_back = True
         else:
-            self._answer.begin(head, self._own_headers)
+            self._response.begin(head, self._own_headers)
 
-    def answer_body(self, data: bytes) -> None:
+    def response_data(self, data: bytes) -> None:
         if self.reader is not None:
-            self.reader.feed(data if self._unpacker is None else self._unpacker.feed(data))
+            self.reader.feed(data if self._decompressor is None else self._decompressor.feed(data))
         elif self.head is not None and self.head.status >= 400 and self._error_bytes < LONGEST_ERROR:
             self._error.append(data)
             self._error_bytes += len(data)
             if self.is_held_back:
                 if self._error_bytes >= LONGEST_ERROR:
-                    self.pass_on(self._own_headers)  # too long to be kept
+                    self.forward_held_back(self._own_headers)  # too long to be kept
                 return
-        self._answer.write(data)
+        self._response.write(data)
 
-    def answer_flushed(self) -> None:
-        self._answer.flush()
+    def response_flushed(self) -> None:
+        self._response.flush()
 
-    def answer_ended(self, trailers: list[Header]) -> None:
+    def response_ended(self, trailers: list[Header]) -> None:
         if not self.is_held_back:
-            self._answer.end(trailers)
+            self._response.end(trailers)
         self._end(None)
 
-    def answer_broke(self, error: UpstreamBroke) -> None:
+    def response_failed(self, error: UpstreamError) -> None:
         self._end(error)
 
-    def upload_paused(self, is_paused: bool) -> None:
-        self._upload.pause(is_paused)
+    def body_paused(self, is_paused: bool) -> None:
+        self._body.pause(is_paused)
 
-    def _end(self, outcome: UpstreamBroke | None) -> None:
-        self._upload.detach()
-        self._connection = None  # it is no longer ours
+    def _end(self, error: UpstreamError | None) -> None:
+        self._body.detach()
+        self._connection = None
         if not self.over.done():
-            self.over.set_result(outcome)
+            self.over.set_result(error)

@@ -1,7 +1,7 @@
-"""Connections to one upstream: opened, spoken over by one request at a time, kept for the next, dropped when idle.
+"""Connections to one upstream: opened, used by one request at a time, kept for the next, closed when idle.
 
-Here: TCP, TLS, the parsing of answers, and what is known when a connection breaks. Never here: what an answer means,
-or whether a request is sent again.
+Here: TCP, TLS, the parsing of responses, and what is known when a connection breaks. Never here: what a response
+means, or whether a request is sent again.
 """
 
 import asyncio
@@ -15,34 +15,35 @@ import msgspec
 
 from paceline.errors import InvalidInput
 from paceline.gateway.http_heads import Header, chunk, last_chunk, lowered
-from paceline.gateway.socket_probes import keep_probing
+from paceline.gateway.socket_probes import enable_keepalive
 
 log = logging.getLogger("paceline.gateway")
 
 HTTP_PORT, HTTPS_PORT = 80, 443
 LARGEST_HEAD_BYTES = 65_536
-"""Of an answer; for its trailers the same."""
+"""Bytes in the head of a response, and again in its trailers. Real heads have a few KiB; the rest is an attack or a
+broken server."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the requests of an account go, and nowhere else."""
+    """The one place to which the requests of an account go."""
 
     host: str
     port: int
     is_tls: bool
     authority: bytes
-    """What the Host header says."""
+    """The value of the Host header."""
     base_path: bytes
-    """In front of every path; no slash at its end."""
+    """The prefix of every path, without a slash at its end."""
 
 
 def parse_base_url(url: str) -> Origin:
-    """The origin of a `base_url`, or `InvalidInput`."""
+    """Return the origin of a `base_url`. Raises `InvalidInput`."""
     parts = urlsplit(url)
     try:
         port = parts.port
     except ValueError:
-        raise InvalidInput(f"base_url {url!r:.200} has a port that is none") from None
+        raise InvalidInput(f"base_url {url!r:.200} has an invalid port") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise InvalidInput(f"base_url {url!r:.200} must be http://HOST or https://HOST, without a login")
     if parts.query or parts.fragment or not url.isascii():
@@ -57,46 +58,46 @@ def parse_base_url(url: str) -> Origin:
     )
 
 
-class AnswerHead(msgspec.Struct, gc=False):
-    """Status line and headers of an answer, as they came."""
+class ResponseHead(msgspec.Struct, gc=False):
+    """Status line and headers of a response, as they came."""
 
     status: int
     reason: bytes
     headers: list[Header]
     lowered: list[Header]
-    """The same headers, their names in lower case."""
+    """The same headers with their names in lower case."""
 
 
-class UpstreamBroke(Exception):
-    """The connection ended, or spoke nonsense, before the answer was whole."""
+class UpstreamError(Exception):
+    """The connection ended, or sent something that is not HTTP, before the response was complete."""
 
-    def __init__(self, detail: str, *, is_answered: bool = False, is_timeout: bool = False) -> None:
+    def __init__(self, detail: str, *, has_response: bool = False, is_timeout: bool = False) -> None:
         super().__init__(detail)
-        self.is_answered = is_answered
-        """Whether any byte of an answer came."""
+        self.has_response = has_response
+        """Whether any byte of a response came."""
         self.is_timeout = is_timeout
 
 
 class Receiver(Protocol):
-    """Who is told of the answer, in this order; `answer_flushed` after each piece that the network brought."""
+    """The receiver of a response. Calls come in this order; `response_flushed` after each read from the network."""
 
-    def answer_began(self, head: AnswerHead) -> None: ...
+    def response_began(self, head: ResponseHead) -> None: ...
 
-    def answer_body(self, data: bytes) -> None: ...
+    def response_data(self, data: bytes) -> None: ...
 
-    def answer_flushed(self) -> None: ...
+    def response_flushed(self) -> None: ...
 
-    def answer_ended(self, trailers: list[Header]) -> None: ...
+    def response_ended(self, trailers: list[Header]) -> None: ...
 
-    def answer_broke(self, error: UpstreamBroke) -> None: ...
+    def response_failed(self, error: UpstreamError) -> None: ...
 
-    def upload_paused(self, is_paused: bool) -> None: ...
+    def body_paused(self, is_paused: bool) -> None: ...
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """One connection; one request at a time."""
+    """One connection, for one request at a time."""
 
-    def __init__(self, pool: "Pool") -> None:
+    def __init__(self, pool: "UpstreamPool") -> None:
         self._pool = pool
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -104,23 +105,23 @@ class UpstreamConnection(asyncio.Protocol):
         self._is_reading_paused = False
         self.moved_at = 0.0
         """When the last byte came or went, on the loop's clock."""
-        self._start(is_head=False)
+        self._reset(is_head=False)
 
-    def _start(self, *, is_head: bool) -> None:
+    def _reset(self, *, is_head: bool) -> None:
         self._is_head = is_head
         self._is_sent = False
-        self._is_chunked_upload = False
-        self._head: AnswerHead | None = None
+        self._is_chunked_body = False
+        self._head: ResponseHead | None = None
         self._reason = b""
         self._headers: list[Header] = []
         self._trailers: list[Header] = []
         self._headless_bytes = 0
-        """What came without making a head whole."""
+        """Bytes received before the head was complete."""
         self._trailer_bytes = 0
-        self._has_answered = False
+        self._has_response = False
         self._has_length = False
         self._is_reusable = False
-        self._is_whole = False
+        self._is_complete = False
 
     # -- sending -------------------------------------------------------------------------------
 
@@ -129,11 +130,11 @@ class UpstreamConnection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def send(self, receiver: Receiver, head: bytes, body: list[bytes], *, is_head: bool, is_chunked: bool) -> None:
-        """Begin a request; as much of its body as is there goes out with the head."""
+        """Begin a request. The part of its body that is there goes out with the head."""
         assert self._transport is not None
-        self._start(is_head=is_head)
+        self._reset(is_head=is_head)
         self._receiver = receiver
-        self._is_chunked_upload = is_chunked
+        self._is_chunked_body = is_chunked
         self.moved_at = self._pool.loop.time()
         pieces = [chunk(piece) for piece in body] if is_chunked else body
         self._transport.write(b"".join([head, *pieces]))
@@ -141,31 +142,31 @@ class UpstreamConnection(asyncio.Protocol):
     def send_body(self, data: bytes) -> None:
         if self._transport is not None and self._receiver is not None:
             self.moved_at = self._pool.loop.time()
-            self._transport.write(chunk(data) if self._is_chunked_upload else data)
+            self._transport.write(chunk(data) if self._is_chunked_body else data)
 
     def end_body(self) -> None:
-        """The request is whole; only then may the connection be used again."""
+        """Mark the request as complete. The connection is not reused before that."""
         self._is_sent = True
-        if self._is_chunked_upload and self._transport is not None and self._receiver is not None:
+        if self._is_chunked_body and self._transport is not None and self._receiver is not None:
             self._transport.write(last_chunk([]))
 
     def abort(self) -> None:
-        """Nobody wants the answer any more: end the connection at once, so that the provider sees it."""
+        """Close the connection at once, so that the provider notices that nobody needs the response."""
         self._receiver = None
         self._pool.forget(self)
         if self._transport is not None:
             self._transport.abort()
 
-    def break_off(self, detail: str, *, is_timeout: bool = False) -> None:
-        """Give the request up and tell its receiver."""
+    def fail(self, detail: str, *, is_timeout: bool = False) -> None:
+        """Abort the request and report the error to its receiver."""
         receiver = self._receiver
         self.abort()
         if receiver is not None:
-            error = UpstreamBroke(detail, is_answered=self._has_answered, is_timeout=is_timeout)
-            receiver.answer_broke(error)
+            error = UpstreamError(detail, has_response=self._has_response, is_timeout=is_timeout)
+            receiver.response_failed(error)
 
-    def pause_answer(self, is_paused: bool) -> None:
-        """Read no more of the answer until the client has taken what is there."""
+    def pause_response(self, is_paused: bool) -> None:
+        """Stop reading the response until the client has taken what is there, or resume."""
         if self._transport is None or self._transport.is_closing() or is_paused == self._is_reading_paused:
             return
         self._is_reading_paused = is_paused
@@ -175,72 +176,72 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             self._transport.resume_reading()
 
-    # -- what the transport tells ----------------------------------------------------------------
+    # -- called by the transport -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not its instances
-        keep_probing(transport)
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are not instances of it
+        enable_keepalive(transport)
 
     def data_received(self, data: bytes) -> None:
         receiver = self._receiver
         if receiver is None:
-            self.abort()  # nobody asked
+            self.abort()  # there is no request
             return
         self.moved_at = self._pool.loop.time()
-        self._has_answered = True
+        self._has_response = True
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if isinstance(error, httptools.HttpParserCallbackError):
-                log.exception("an answer could not be passed on")  # a mistake of ours
+                log.exception("Internal error while a response was forwarded")
             self._is_reusable = False
-            if not self._is_whole:
-                self.break_off(f"its answer is not HTTP ({type(error).__name__})")
+            if not self._is_complete:
+                self.fail(f"its response is not HTTP ({type(error).__name__})")
                 return
         if self._receiver is None:
-            return  # broken off
+            return  # a callback has failed the request
         if self._head is None:
             self._headless_bytes += len(data)
             self._check_size(self._headless_bytes)
-        if self._is_whole:
+        if self._is_complete:
             self._end(receiver)
         else:
-            receiver.answer_flushed()
+            receiver.response_flushed()
 
     def eof_received(self) -> None:
-        """Half-closed is closed."""
+        """Let the transport close: a half-closed connection is of no use."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.forget(self)
         receiver = self._receiver
         if receiver is not None and self._head is not None and not self._has_length and exc is None:
             self._is_reusable = False
-            self._end(receiver)  # an answer without a length ends with its connection
+            self._end(receiver)  # a response without a length ends with its connection
         else:
-            self.break_off("the connection was closed" if exc is None else f"the connection broke: {exc}")
+            self.fail("the connection was closed" if exc is None else f"the connection broke: {exc}")
 
     def pause_writing(self) -> None:
         if self._receiver is not None:
-            self._receiver.upload_paused(True)
+            self._receiver.body_paused(True)
 
     def resume_writing(self) -> None:
         if self._receiver is not None:
-            self._receiver.upload_paused(False)
+            self._receiver.body_paused(False)
 
     def _end(self, receiver: Receiver) -> None:
         self._receiver = None
         if self._is_head:
             self._parser = httptools.HttpResponseParser(self)  # the old one waits for a body that never comes
         if self._is_reusable and self._is_sent and self.is_usable:
-            self.pause_answer(False)
+            self.pause_response(False)
             self._pool.put(self)
         else:
             self._pool.forget(self)
             if self._transport is not None:
                 self._transport.close()
-        receiver.answer_ended(self._trailers)
+        receiver.response_ended(self._trailers)
 
-    # -- what the parser tells -------------------------------------------------------------------
+    # -- called by the parser --------------------------------------------------------------------
 
     def on_status(self, reason: bytes) -> None:
         self._reason += reason
@@ -248,19 +249,19 @@ class UpstreamConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head is None:
             self._headers.append((name, value))
-        elif not self._is_whole:
+        elif not self._is_complete:
             self._trailers.append((name, value))
             self._trailer_bytes += len(name) + len(value)
             self._check_size(self._trailer_bytes)
 
     def _check_size(self, size: int) -> None:
         if size > LARGEST_HEAD_BYTES:
-            self.break_off(f"the headers of its answer have more than {LARGEST_HEAD_BYTES // 1024} KiB")
+            self.fail(f"the headers of its response have more than {LARGEST_HEAD_BYTES // 1024} KiB")
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if self._is_whole or self._receiver is None:
-            self._is_reusable = False  # a second answer to one request
+        if self._is_complete or self._receiver is None:
+            self._is_reusable = False  # a second response to one request
             return
         if status < 200:
             return
@@ -271,21 +272,21 @@ class UpstreamConnection(asyncio.Protocol):
         lower = lowered(self._headers)
         coding = b"".join([value.lower() for name, value in lower if name == b"transfer-encoding"])
         if coding not in (b"", b"chunked"):
-            self.break_off("its answer is in a transfer coding that is not known here")
+            self.fail("its response has a transfer coding other than chunked")
             return
         self._has_length = bool(coding) or self._is_head or status in (204, 304) or _has_content_length(lower)
-        self._head = AnswerHead(status, self._reason, self._headers, lower)
-        self._is_whole = self._is_head
-        self._receiver.answer_began(self._head)
+        self._head = ResponseHead(status, self._reason, self._headers, lower)
+        self._is_complete = self._is_head
+        self._receiver.response_began(self._head)
 
     def on_body(self, body: bytes) -> None:
-        if self._receiver is not None and not self._is_whole:
-            self._receiver.answer_body(body)
+        if self._receiver is not None and not self._is_complete:
+            self._receiver.response_data(body)
 
     def on_message_complete(self) -> None:
         if self._head is not None:
-            self._is_whole = True
-        else:  # an informational answer; the real one follows
+            self._is_complete = True
+        else:  # an informational response; the real one follows
             self._reason, self._headers = b"", []
 
 
@@ -293,8 +294,8 @@ def _has_content_length(headers: list[Header]) -> bool:
     return any(name == b"content-length" for name, _ in headers)
 
 
-class Pool:
-    """The connections to one origin. The one used last is used first, so that the others can go."""
+class UpstreamPool:
+    """The connections to one origin. The one used last is used first, so that the others become idle and close."""
 
     def __init__(self, origin: Origin, *, connect_seconds: float, idle_seconds: float) -> None:
         self.origin = origin
@@ -305,7 +306,7 @@ class Pool:
         self._tls = _tls_context() if origin.is_tls else None
 
     def take(self) -> UpstreamConnection | None:
-        """An open connection that nobody uses."""
+        """Return an open connection that is not in use, or None."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable:
@@ -313,7 +314,7 @@ class Pool:
         return None
 
     async def connect(self) -> UpstreamConnection:
-        """A new connection; `UpstreamBroke` where there is none to be had."""
+        """Open a new connection. Raises `UpstreamError`."""
         connection = UpstreamConnection(self)
         origin = self.origin
         try:
@@ -321,13 +322,13 @@ class Pool:
                 await self.loop.create_connection(lambda: connection, origin.host, origin.port, ssl=self._tls)
         except TimeoutError:
             connection.abort()
-            raise UpstreamBroke(f"no connection within {self._connect_seconds:g} s", is_timeout=True) from None
+            raise UpstreamError(f"no connection within {self._connect_seconds:g} s", is_timeout=True) from None
         except UnicodeError:
-            raise UpstreamBroke(f"no connection: {origin.host!r:.80} is not the name of a host") from None
+            raise UpstreamError(f"no connection: {origin.host!r:.80} is not a valid host name") from None
         except OSError as error:
-            raise UpstreamBroke(f"no connection: {error.strerror or error}") from None
+            raise UpstreamError(f"no connection: {error.strerror or error}") from None
         except BaseException:
-            connection.abort()  # opened in the very moment in which nobody wanted it any more
+            connection.abort()  # it may have opened at the moment of the cancellation
             raise
         return connection
 
@@ -339,7 +340,7 @@ class Pool:
             self._idle.remove(connection)
 
     def drop_idle(self, now: float) -> None:
-        """Close what nobody has used for a while, before the other side does it under a request."""
+        """Close connections that were idle for long, before the other side closes them during a request."""
         while self._idle and now - self._idle[0].moved_at > self._idle_seconds:
             self._idle[0].abort()
 

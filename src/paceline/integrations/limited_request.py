@@ -1,6 +1,6 @@
-"""One request on its way through the gate: what it asks for, how long it may wait, what its answers mean.
+"""One request that waits for a slot: what it asks for, how long it may wait, what its responses mean.
 
-Here: all that the blocking and the asyncio transport have in common. Never here: waiting or sending.
+Here: everything that the blocking and the asyncio transport share. Never here: waiting or sending.
 """
 
 import sys
@@ -15,39 +15,38 @@ from paceline.core.values.validation import check_name, check_seconds
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import InvalidInput, SlotTimeout
 from paceline.protocols import (
-    AnswerReader,
-    CallReader,
     Family,
-    OwnAnswer,
-    answer_when_held,
-    answer_when_out_of_time,
+    OwnResponse,
+    RequestReader,
+    ResponseReader,
     detect_name,
-    earliest_retry,
     error_body,
     error_headers,
     family_of,
-    is_counted,
     login_refusal,
-    may_send_again,
     model_in_path,
     presented_key,
+    response_when_held,
+    response_when_timed_out,
     scope_of,
+    should_retry,
     signals_at_end,
     signals_of,
     signals_of_broken,
+    takes_slot,
     with_pause,
 )
 
 Request = Any
-"""A request or an answer of httpx or of httpx2: two libraries with one shape."""
+"""A request of httpx or of httpx2: two libraries with the same interface."""
 Response = Any
 Header = tuple[bytes, bytes]
 
 _LIBRARIES = ("httpx", "httpx2")
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Whose requests these are and how they wait; checked when the transport is made."""
+class TransportSettings(msgspec.Struct, frozen=True):
+    """The account of a transport's requests and how they wait, validated when the transport is created."""
 
     provider: str
     account: str
@@ -56,8 +55,10 @@ class Place(msgspec.Struct, frozen=True):
     priority: int
 
 
-def place_of(account: str, provider: str | None, max_wait: float, session: str | None, priority: int) -> Place:
-    """`account` is `provider/account`, or the account alone with `provider` beside it."""
+def transport_settings(
+    account: str, provider: str | None, max_wait: float, session: str | None, priority: int
+) -> TransportSettings:
+    """Validate the arguments. `account` is `provider/account`, or the account alone if `provider` is given."""
     path = check_name(account, "account") if provider is None else f"{provider}/{account}"
     if len(path_scopes(path)) != 2:
         raise InvalidInput(
@@ -69,120 +70,116 @@ def place_of(account: str, provider: str | None, max_wait: float, session: str |
     if session is not None:
         check_name(session, "session")
     provider, name = path.split("/")
-    return Place(provider, name, check_seconds(max_wait, "max_wait"), session, priority)
+    return TransportSettings(provider, name, check_seconds(max_wait, "max_wait"), session, priority)
 
 
 class HeldError(Exception):
-    """The account waits for a person, and the request need not."""
+    """The account is held until a person acts, so waiting is useless."""
 
-    def __init__(self, answer: OwnAnswer) -> None:
-        super().__init__(answer.message)
-        self.answer = answer
-
-
-def refuse_held(deferred: Deferred) -> None:
-    """To be called when a request joins the line."""
-    if (answer := answer_when_held(deferred)) is not None:
-        raise HeldError(answer)
+    def __init__(self, response: OwnResponse) -> None:
+        super().__init__(response.message)
+        self.response = response
 
 
-class Course:
-    """The course of one request. `now` is always the limiter's own time."""
+def raise_if_held(deferred: Deferred) -> None:
+    """Raise `HeldError` when a request joins the queue of a held account."""
+    if (response := response_when_held(deferred)) is not None:
+        raise HeldError(response)
 
-    def __init__(self, place: Place, request: Request, now: float) -> None:
-        self.place = place
+
+class LimitedRequest:
+    """One request on its way. `now` is always the limiter's own time."""
+
+    def __init__(self, settings: TransportSettings, request: Request, now: float) -> None:
+        self.settings = settings
         self.library = library_of(request)
         self.since = now
-        self.deadline = now + place.max_wait
+        self.deadline = now + settings.max_wait
         self.path = request.url.path
-        self.is_counted = is_counted(request.method, self.path)
+        self.takes_slot = takes_slot(request.method, self.path)
         self.refused: Response | None = None
-        """The last answer of the provider that was not passed on."""
-        self._method: str = request.method
-        self._headers = lowered(request.headers)
+        """The last error response of the provider."""
+        self._headers = lowered_headers(request.headers)
         self._target: bytes = request.url.raw_path
-        self._family: Family = family_of(place.provider, self.path)
-        self._name = detect_name(place.provider)
+        self._family: Family = family_of(settings.provider, self.path)
+        self._name = detect_name(settings.provider)
         body = self._body_of(request)
         self._can_repeat = body is not None
-        call = CallReader()
-        call.feed(body or b"")
-        self.tokens = call.tokens()
-        self.scope = scope_of(place.provider, place.account, model_in_path(self.path) or call.model)
+        reader = RequestReader()
+        reader.feed(body or b"")
+        self.tokens = reader.tokens()
+        self.scope = scope_of(settings.provider, settings.account, model_in_path(self.path) or reader.model)
 
     # -- before it is sent ---------------------------------------------------------------------------
 
     def login_refused(self) -> Response | None:
-        """The answer to a request with a subscription's login: it belongs to the vendor's own CLI."""
+        """Return the response to a request with a subscription's login, which belongs to the vendor's own CLI."""
         key = presented_key(self._headers, self._target)
-        sentence = None if key is None else login_refusal(key.value, self.place.provider)
-        return None if sentence is None else self.own_answer(OwnAnswer(403, "subscription", sentence))
+        message = None if key is None else login_refusal(key.value, self.settings.provider)
+        return None if message is None else self.own_response(OwnResponse(403, "subscription", message))
 
     def seconds_left(self, now: float) -> float:
         return max(0.0, self.deadline - now)
 
-    def ran_out(self, error: SlotTimeout, now: float) -> Response:
-        """The answer when the wait for a slot has run out: the provider's own refusal, where there was one."""
+    def timed_out(self, error: SlotTimeout, now: float) -> Response:
+        """Return the response after the wait for a slot ran out: the provider's own refusal, if there was one."""
         if self.refused is not None:
             return self.refused
-        return self.own_answer(answer_when_out_of_time(str(error), error.deferred, now))
+        return self.own_response(response_when_timed_out(str(error), error.deferred, now))
 
     # -- after ---------------------------------------------------------------------------------------
 
-    def at_head(self, response: Response, waited: float, now: float) -> list[Signal]:
-        """What the head of a success says is left."""
+    def signals_at_head(self, response: Response, waited: float, now: float) -> list[Signal]:
+        """Add Paceline's headers to a success, and return the signals in its head: the remaining budget."""
         response.headers["x-paceline-scope"] = self.scope
         response.headers["x-paceline-waited-ms"] = str(round(waited * 1000))
-        return signals_of(self._name, response.status_code, lowered(response.headers), b"", seen_at=now)
+        return signals_of(self._name, response.status_code, lowered_headers(response.headers), b"", seen_at=now)
 
-    def broken_off(self, response: Response, now: float) -> list[Signal]:
-        """What an error says whose body did not come: its status and its headers did."""
-        return signals_of_broken(self._name, response.status_code, lowered(response.headers), seen_at=now)
+    def signals_of_broken(self, response: Response, now: float) -> list[Signal]:
+        """Return the signals of an error whose status and headers came, but not its body."""
+        return signals_of_broken(self._name, response.status_code, lowered_headers(response.headers), seen_at=now)
 
-    def at_end(self, status: int, headers: list[Header], reader: AnswerReader | None, now: float) -> list[Signal]:
-        """What a success says once it has been read to its end, or as far as was wanted."""
+    def signals_at_end(
+        self, status: int, headers: list[Header], reader: ResponseReader | None, now: float
+    ) -> list[Signal]:
+        """Return the signals of a success that was read to its end, or as far as the client wanted."""
         return signals_at_end(self._name, status, headers, error=b"", reader=reader, seen_at=now)
 
     def judge(self, response: Response, now: float) -> tuple[list[Signal], bool]:
-        """What an error says, and whether its request is to be sent again."""
-        status, headers = response.status_code, lowered(response.headers)
+        """Return the signals of an error response, and whether its request is to be sent again."""
+        status, headers = response.status_code, lowered_headers(response.headers)
         signals = signals_of(self._name, status, headers, response.content, seen_at=now)
-        not_before = earliest_retry(signals, now)
-        is_again = (
-            self._can_repeat
-            and (not_before is None or not_before <= self.deadline)
-            and may_send_again(self._method, self._headers, status=status, headers=headers, signals=signals)
-        )
+        is_retried = self._can_repeat and should_retry(signals, status, headers, now=now, deadline=self.deadline)
         self.refused = response
-        return (with_pause(signals) if is_again else signals), is_again
+        return (with_pause(signals) if is_retried else signals), is_retried
 
-    def whole(self, response: Response, body: bytes) -> Response:
-        """The answer with its body, as it came, in hand."""
+    def with_body(self, response: Response, body: bytes) -> Response:
+        """Return the response with its whole body, as it came."""
         kept = [header for header in response.headers.raw if header[0].lower() != b"transfer-encoding"]
         return self.library.Response(response.status_code, headers=kept, content=body, extensions=response.extensions)
 
     def _body_of(self, request: Request) -> bytes | None:
-        """The body, where it is at hand and can be sent again; None for one that is streamed."""
+        """Return the body if it can be sent again, None if it is streamed."""
         try:
             body: bytes = request.content
         except self.library.RequestNotRead:
             return None
         return body
 
-    def own_answer(self, answer: OwnAnswer) -> Response:
-        """In the words of the provider, so that its SDK raises what it would raise for the provider's own."""
-        body = error_body(self._family, answer.status, answer.code, answer.message)
-        headers = error_headers(answer.status, answer.retry_after)
-        return self.library.Response(answer.status, headers=headers, content=body)
+    def own_response(self, response: OwnResponse) -> Response:
+        """Return a response in the provider's shape, so that its SDK raises the matching exception."""
+        body = error_body(self._family, response.status, response.code, response.message)
+        headers = error_headers(response.status, response.retry_after)
+        return self.library.Response(response.status, headers=headers, content=body)
 
 
 def library_of(request: Request) -> ModuleType:
-    """httpx or httpx2, whichever made the request: its answer must be of the same."""
+    """Return httpx or httpx2, whichever made the request: its response must come from the same library."""
     for kind in type(request).__mro__:
         if (name := kind.__module__.partition(".")[0]) in _LIBRARIES:
             return sys.modules[name]
-    raise InvalidInput(f"SlotTransport carries requests of httpx and httpx2; got {type(request)!r:.80}")
+    raise InvalidInput(f"SlotTransport takes requests of httpx and httpx2; got {type(request)!r:.80}")
 
 
-def lowered(headers: Any) -> list[Header]:
+def lowered_headers(headers: Any) -> list[Header]:
     return [(name.lower(), value) for name, value in headers.raw]

@@ -1,7 +1,7 @@
-"""The gate under a client: a transport that waits for a slot, sends, learns, and gives the slot back exactly once.
+"""Transports for httpx and httpx2 that wait for a slot, send, report signals, and release the slot exactly once.
 
-Here: the two courses of events, asyncio and blocking, for httpx and httpx2 alike. What anything means is decided in
-`course.py` and below.
+Here: the two ways to wait and to send, asyncio and blocking. Their loops have the same steps, but one awaits each of
+them. Never here: what anything means; `limited_request.py` and `paceline.protocols` decide that for both.
 """
 
 import asyncio
@@ -17,23 +17,33 @@ from typing import Any
 from paceline.client import Client
 from paceline.core.signals import Signal
 from paceline.errors import DaemonError, InvalidInput, SlotLost, SlotTimeout
-from paceline.integrations.limited_request import Course, HeldError, Request, Response, lowered, place_of, refuse_held
+from paceline.integrations.limited_request import (
+    HeldError,
+    LimitedRequest,
+    Request,
+    Response,
+    lowered_headers,
+    raise_if_held,
+    transport_settings,
+)
 from paceline.limiter import Limiter
 from paceline.limiter.threads import ThreadSlot
-from paceline.protocols import AnswerReader, answer_reader
+from paceline.protocols import ResponseReader, response_reader
 
 log = logging.getLogger("paceline.integrations")
 
 DEFAULT_MAX_WAIT = 600.0
+"""Seconds. The same as the gateway's, and as long as the usual time-out of the SDKs."""
 KEPT_CONNECTIONS = 100
+"""Idle connections to keep. The slots bound how many are busy, so this only trades memory for new connections."""
 
 
-class AsyncGate:
-    """What `SlotTransport` does. A base class of httpx or httpx2 stands beside it."""
+class AsyncSlots:
+    """The work of `SlotTransport`, which adds a base class of httpx or httpx2."""
 
     def __init__(
         self,
-        gate: Limiter | Client,
+        limiter: Limiter | Client,
         account: str,
         *,
         provider: str | None = None,
@@ -42,141 +52,141 @@ class AsyncGate:
         session: str | None = None,
         priority: int = 0,
     ) -> None:
-        if not isinstance(gate, Limiter | Client):
-            raise InvalidInput(f"SlotTransport takes a Limiter or a Client first; got {gate!r:.80}")
-        self._gate = gate
-        self._now = gate.clock.now
-        self._place = place_of(account, provider, max_wait, session, priority)
+        if not isinstance(limiter, Limiter | Client):
+            raise InvalidInput(f"SlotTransport takes a Limiter or a Client first; got {limiter!r:.80}")
+        self._limiter = limiter
+        self._now = limiter.clock.now
+        self._settings = transport_settings(account, provider, max_wait, session, priority)
         self._inner = transport
 
     async def handle_async_request(self, request: Any) -> Any:
-        course = Course(self._place, request, self._now())
+        limited = LimitedRequest(self._settings, request, self._now())
         if self._inner is None:
-            self._inner = course.library.AsyncHTTPTransport(limits=_limits(course.library))
-        if (refused := course.login_refused()) is not None:
+            self._inner = limited.library.AsyncHTTPTransport(limits=_connection_limits(limited.library))
+        if (refused := limited.login_refused()) is not None:
             return refused
-        if not course.is_counted:
+        if not limited.takes_slot:
             return await self._inner.handle_async_request(request)
         while True:
-            visit = self._slot(course)
+            context = self._slot(limited)
             try:
-                slot = await visit.__aenter__()
+                slot = await context.__aenter__()
             except SlotTimeout as error:
-                return course.ran_out(error, self._now())
+                return limited.timed_out(error, self._now())
             except HeldError as error:
-                return course.own_answer(error.answer)
-            ending, response = _AsyncEnding(visit, slot), None
+                return limited.own_response(error.response)
+            holder, response = _AsyncSlotHolder(context, slot), None
             try:
                 response = await self._inner.handle_async_request(request)
                 if response.status_code < 400:
-                    await ending.report(course.at_head(response, slot.waited, self._now()))
-                    response.stream = self._counted(course, response, ending)
+                    await holder.report(limited.signals_at_head(response, slot.waited, self._now()))
+                    response.stream = self._counted(limited, response, holder)
                     return response
-                whole = course.whole(response, await self._read_error(course, response, ending))
-                signals, is_again = course.judge(whole, self._now())
-                await ending.report(signals)
+                whole = limited.with_body(response, await self._read_error(limited, response, holder))
+                signals, is_retried = limited.judge(whole, self._now())
+                await holder.report(signals)
             except BaseException:
                 try:
                     if response is not None:
                         await response.aclose()
                 finally:
-                    await ending.abandon()
+                    await holder.abandon()
                 raise
-            await ending.close()
-            if not is_again:
+            await holder.release()
+            if not is_retried:
                 return whole
 
-    async def _read_error(self, course: Course, response: Response, ending: "_AsyncEnding") -> bytes:
+    async def _read_error(self, limited: LimitedRequest, response: Response, holder: "_AsyncSlotHolder") -> bytes:
         try:
             return await _read(response)
         except Exception:
-            await ending.report(course.broken_off(response, self._now()))
+            await holder.report(limited.signals_of_broken(response, self._now()))
             raise
 
-    def _slot(self, course: Course) -> Any:
+    def _slot(self, limited: LimitedRequest) -> Any:
         options: dict[str, Any] = {
-            "session": self._place.session,
-            "priority": self._place.priority,
-            "since": course.since,
-            "timeout": course.seconds_left(self._now()),
-            "on_queued": refuse_held,
+            "session": self._settings.session,
+            "priority": self._settings.priority,
+            "since": limited.since,
+            "timeout": limited.seconds_left(self._now()),
+            "on_queued": raise_if_held,
         }
-        if isinstance(self._gate, Limiter):  # the daemon is not told what a call expects to use
-            options["tokens"] = course.tokens
-        return self._gate.slot(course.scope, **options)
+        if isinstance(self._limiter, Limiter):  # the daemon's API takes no expected tokens
+            options["tokens"] = limited.tokens
+        return self._limiter.slot(limited.scope, **options)
 
-    def _counted(self, course: Course, response: Response, ending: "_AsyncEnding") -> Any:
-        headers = lowered(response.headers)
-        reader = answer_reader(headers)
-        at_end = functools.partial(course.at_end, response.status_code, headers, reader)
-        return _async_stream(course.library)(response.stream, reader, ending, lambda: at_end(self._now()))
+    def _counted(self, limited: LimitedRequest, response: Response, holder: "_AsyncSlotHolder") -> Any:
+        headers = lowered_headers(response.headers)
+        reader = response_reader(headers)
+        at_end = functools.partial(limited.signals_at_end, response.status_code, headers, reader)
+        return _async_stream(limited.library)(response.stream, reader, holder, lambda: at_end(self._now()))
 
     async def aclose(self) -> None:
         if self._inner is not None:
             await self._inner.aclose()
 
 
-class _AsyncEnding:
-    """The end of a slot, which comes once, whoever is the first to find that it has."""
+class _AsyncSlotHolder:
+    """A slot that is released exactly once, whichever caller is first."""
 
-    def __init__(self, visit: Any, slot: Any) -> None:
-        self._visit = visit
+    def __init__(self, context: Any, slot: Any) -> None:
+        self._context = context
         self._slot = slot
-        self._is_over = False
+        self._is_released = False
         self._loop = asyncio.get_running_loop()
 
     async def report(self, signals: Iterable[Signal]) -> None:
-        """A daemon that is away just then must not cost the program an answer that it has."""
+        """Report the signals. If the daemon is away, log that: the program must still get its response."""
         for signal in signals:
             try:
-                told: Awaitable[None] | None = self._slot.report(signal)
-                if inspect.isawaitable(told):
-                    await told
+                reported: Awaitable[None] | None = self._slot.report(signal)
+                if inspect.isawaitable(reported):
+                    await reported
             except (DaemonError, SlotLost) as error:
-                log.warning("%r could not be told %s: %s", self._slot, type(signal).__name__, error)
+                log.warning("%s was not reported for %r: %s", type(signal).__name__, self._slot, error)
 
     async def finish(self, at_end: Callable[[], list[Signal]]) -> None:
-        """It went well, as far as it was wanted."""
-        if not self._is_over:
+        """Report the signals of a success and release the slot."""
+        if not self._is_released:
             try:
                 await self.report(at_end())
             finally:
-                await self.close()
+                await self.release()
 
-    async def close(self) -> None:
-        if not self._is_over:
-            self._is_over = True
-            await self._visit.__aexit__(None, None, None)
+    async def release(self) -> None:
+        if not self._is_released:
+            self._is_released = True
+            await self._context.__aexit__(None, None, None)
 
     async def abandon(self) -> None:
-        """The call broke: how it went at the provider is not known, least of all that it went well."""
-        if self._is_over:
+        """Release the slot of a call that broke. Its outcome at the provider is unknown, so it is no success."""
+        if self._is_released:
             return
-        self._is_over = True
+        self._is_released = True
         try:
-            told: Awaitable[None] | None = self._slot.abandon()
-            if inspect.isawaitable(told):
-                await told
+            abandoned: Awaitable[None] | None = self._slot.abandon()
+            if inspect.isawaitable(abandoned):
+                await abandoned
         except DaemonError as error:
-            log.warning("%r could not be given back yet: %s", self._slot, error)
+            log.warning("%r could not be released yet: %s", self._slot, error)
         finally:
-            await self._visit.__aexit__(None, None, None)
+            await self._context.__aexit__(None, None, None)
 
     def drop(self) -> None:
-        """The answer was dropped without being closed; called by the garbage collector, on any thread."""
-        if not self._is_over and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self.close()))
+        """Release the slot of a response that was never closed. The garbage collector calls this on any thread."""
+        if not self._is_released and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self.release()))
 
 
 class _AsyncStream:
-    """The bytes of an answer as they come, read in passing; the slot ends with them."""
+    """The bytes of a response as they come, read in passing. Its end releases the slot."""
 
-    def __init__(self, inner: Any, reader: AnswerReader | None, ending: _AsyncEnding, at_end: Any) -> None:
+    def __init__(self, inner: Any, reader: ResponseReader | None, holder: _AsyncSlotHolder, at_end: Any) -> None:
         self._inner = inner
         self._reader = reader
-        self._ending = ending
+        self._holder = holder
         self._at_end = at_end
-        weakref.finalize(self, ending.drop).atexit = False
+        weakref.finalize(self, holder.drop).atexit = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -184,23 +194,23 @@ class _AsyncStream:
                 if self._reader is not None:
                     self._reader.feed(chunk)
                 yield chunk
-            await self._ending.finish(self._at_end)
+            await self._holder.finish(self._at_end)
         except Exception:
-            await self._ending.abandon()
+            await self._holder.abandon()
             raise
         finally:
-            await self._ending.close()
+            await self._holder.release()
 
     async def aclose(self) -> None:
-        """Also before its end, by who has read enough: what came until then went well."""
+        """Close the stream, possibly before its end. What came until then counts as a success."""
         try:
             await self._inner.aclose()
         finally:
-            await self._ending.finish(self._at_end)
+            await self._holder.finish(self._at_end)
 
 
-class SyncGate:
-    """What `SyncSlotTransport` does: the same, blocking the thread that asks."""
+class SyncSlots:
+    """The work of `SyncSlotTransport`: the same, blocking the calling thread."""
 
     def __init__(
         self,
@@ -217,98 +227,100 @@ class SyncGate:
             raise InvalidInput(f"SyncSlotTransport takes a Limiter first; got {limiter!r:.80}")
         self._limiter = limiter
         self._now = limiter.clock.now
-        self._place = place_of(account, provider, max_wait, session, priority)
+        self._settings = transport_settings(account, provider, max_wait, session, priority)
         self._inner = transport
 
     def handle_request(self, request: Request) -> Response:
-        course = Course(self._place, request, self._now())
+        limited = LimitedRequest(self._settings, request, self._now())
         if self._inner is None:
-            self._inner = course.library.HTTPTransport(limits=_limits(course.library))
-        if (refused := course.login_refused()) is not None:
+            self._inner = limited.library.HTTPTransport(limits=_connection_limits(limited.library))
+        if (refused := limited.login_refused()) is not None:
             return refused
-        if not course.is_counted:
+        if not limited.takes_slot:
             return self._inner.handle_request(request)
         while True:
-            with ExitStack() as visit:
+            with ExitStack() as context:
                 try:
-                    slot = visit.enter_context(self._slot(course))
+                    slot = context.enter_context(self._slot(limited))
                 except SlotTimeout as error:
-                    return course.ran_out(error, self._now())
+                    return limited.timed_out(error, self._now())
                 except HeldError as error:
-                    return course.own_answer(error.answer)
+                    return limited.own_response(error.response)
                 try:
                     response = self._inner.handle_request(request)
                     if response.status_code < 400:
-                        _report(slot, course.at_head(response, slot.waited, self._now()))
-                        response.stream = self._counted(course, response, _SyncEnding(visit.pop_all(), slot))
+                        _report(slot, limited.signals_at_head(response, slot.waited, self._now()))
+                        response.stream = self._counted(limited, response, _SyncSlotHolder(context.pop_all(), slot))
                         return response
-                    whole = course.whole(response, self._read_error(course, response, slot))
-                    signals, is_again = course.judge(whole, self._now())
+                    whole = limited.with_body(response, self._read_error(limited, response, slot))
+                    signals, is_retried = limited.judge(whole, self._now())
                     _report(slot, signals)
                 except BaseException:
                     slot.abandon()
                     raise
-            if not is_again:
+            if not is_retried:
                 return whole
 
-    def _read_error(self, course: Course, response: Response, slot: ThreadSlot) -> bytes:
+    def _read_error(self, limited: LimitedRequest, response: Response, slot: ThreadSlot) -> bytes:
         try:
             return _read_blocking(response)
         except Exception:
-            _report(slot, course.broken_off(response, self._now()))
+            _report(slot, limited.signals_of_broken(response, self._now()))
             raise
 
-    def _slot(self, course: Course) -> AbstractContextManager[ThreadSlot]:
+    def _slot(self, limited: LimitedRequest) -> AbstractContextManager[ThreadSlot]:
         return self._limiter.from_thread.slot(
-            course.scope,
-            session=self._place.session,
-            priority=self._place.priority,
-            since=course.since,
-            tokens=course.tokens,
-            timeout=course.seconds_left(self._now()),
-            on_queued=refuse_held,
+            limited.scope,
+            session=self._settings.session,
+            priority=self._settings.priority,
+            since=limited.since,
+            tokens=limited.tokens,
+            timeout=limited.seconds_left(self._now()),
+            on_queued=raise_if_held,
         )
 
-    def _counted(self, course: Course, response: Response, ending: "_SyncEnding") -> Any:
-        headers = lowered(response.headers)
-        reader = answer_reader(headers)
-        at_end = functools.partial(course.at_end, response.status_code, headers, reader)
-        return _sync_stream(course.library)(response.stream, reader, ending, lambda: at_end(self._now()))
+    def _counted(self, limited: LimitedRequest, response: Response, holder: "_SyncSlotHolder") -> Any:
+        headers = lowered_headers(response.headers)
+        reader = response_reader(headers)
+        at_end = functools.partial(limited.signals_at_end, response.status_code, headers, reader)
+        return _sync_stream(limited.library)(response.stream, reader, holder, lambda: at_end(self._now()))
 
     def close(self) -> None:
         if self._inner is not None:
             self._inner.close()
 
 
-class _SyncEnding:
-    def __init__(self, visit: ExitStack, slot: ThreadSlot) -> None:
-        self._visit = visit
+class _SyncSlotHolder:
+    """A slot that is released exactly once, as `_AsyncSlotHolder`."""
+
+    def __init__(self, context: ExitStack, slot: ThreadSlot) -> None:
+        self._context = context
         self._slot = slot
-        self._is_over = False
+        self._is_released = False
 
     def finish(self, at_end: Callable[[], list[Signal]]) -> None:
-        if not self._is_over:
+        if not self._is_released:
             try:
                 _report(self._slot, at_end())
             finally:
-                self.close()
+                self.release()
 
-    def close(self) -> None:
-        self._is_over = True
-        self._visit.close()  # once or more often
+    def release(self) -> None:
+        self._is_released = True
+        self._context.close()  # no effect when repeated
 
     def abandon(self) -> None:
-        self._slot.abandon()  # nothing where it was given back before
-        self.close()
+        self._slot.abandon()  # no effect on a released slot
+        self.release()
 
 
 class _SyncStream:
-    """As `_AsyncStream`. One that is dropped without being closed takes its visit along, which then ends by itself."""
+    """As `_AsyncStream`. If it is dropped without being closed, its holder and context are collected with it."""
 
-    def __init__(self, inner: Any, reader: AnswerReader | None, ending: _SyncEnding, at_end: Any) -> None:
+    def __init__(self, inner: Any, reader: ResponseReader | None, holder: _SyncSlotHolder, at_end: Any) -> None:
         self._inner = inner
         self._reader = reader
-        self._ending = ending
+        self._holder = holder
         self._at_end = at_end
 
     def __iter__(self) -> Iterator[bytes]:
@@ -317,18 +329,18 @@ class _SyncStream:
                 if self._reader is not None:
                     self._reader.feed(chunk)
                 yield chunk
-            self._ending.finish(self._at_end)
+            self._holder.finish(self._at_end)
         except Exception:
-            self._ending.abandon()
+            self._holder.abandon()
             raise
         finally:
-            self._ending.close()
+            self._holder.release()
 
     def close(self) -> None:
         try:
             self._inner.close()
         finally:
-            self._ending.finish(self._at_end)
+            self._holder.finish(self._at_end)
 
 
 def _report(slot: ThreadSlot, signals: Iterable[Signal]) -> None:
@@ -337,7 +349,7 @@ def _report(slot: ThreadSlot, signals: Iterable[Signal]) -> None:
 
 
 async def _read(response: Response) -> bytes:
-    """The body as it came, and the connection given back."""
+    """Return the body as it came, and close the response."""
     try:
         return b"".join([chunk async for chunk in response.stream])
     finally:
@@ -351,14 +363,14 @@ def _read_blocking(response: Response) -> bytes:
         response.close()
 
 
-def _limits(library: ModuleType) -> Any:
-    """The slots bound how many run at once; connections need no second bound."""
+def _connection_limits(library: ModuleType) -> Any:
+    """Return connection limits without a maximum: the slots already bound how many run at once."""
     return library.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS)
 
 
 @functools.cache
 def _async_stream(library: ModuleType) -> type[_AsyncStream]:
-    """Each library takes only streams of its own kind."""
+    """Return the stream class for a library, which accepts only subclasses of its own base class."""
     return type("SlotStream", (_AsyncStream, library.AsyncByteStream), {})
 
 

@@ -1,60 +1,62 @@
 """PURE: what the protocols of LLM APIs look like on the wire. No I/O, no asyncio, no clock.
 
-    families    which protocol a request speaks, its model in the URL, its scope
-    keys        where a key stands, and what is a login and no key
-    members     chosen members of a JSON document, while it passes by
-    calls       the model and the tokens a request asks for
-    answers     the signals of an answer; whether to send again
-    usage       the tokens an answer has used
-    errors      errors as the provider would write them
+    families        the protocol of a request, the model in its URL, its scope
+    keys            where a key is in a request, and which keys are logins of a subscription
+    json_scanner    chosen members of a JSON document, found while it passes
+    request_reader  the model and the tokens that a request asks for
+    responses       the signals in a response, and whether to retry
+    usage           the tokens that a response has used
+    errors          errors in the shape of the provider
 
-The gateway and `paceline.integrations` carry requests by these; neither decides any of it itself.
+The gateway and `paceline.integrations` forward requests; what a request or a response means is decided here.
 """
 
 from paceline.protocols.errors import (
-    OwnAnswer,
-    answer_when_held,
-    answer_when_out_of_time,
+    OwnResponse,
     error_body,
     error_headers,
+    response_when_held,
+    response_when_timed_out,
 )
-from paceline.protocols.families import Family, detect_name, family_of, is_counted, model_in_path, scope_of
-from paceline.protocols.keys import PresentedKey, key_place, login_refusal, presented_key, with_key
-from paceline.protocols.request_reader import CallReader
+from paceline.protocols.families import Family, detect_name, family_of, model_in_path, scope_of, takes_slot
+from paceline.protocols.keys import PresentedKey, key_position, login_refusal, presented_key, with_key
+from paceline.protocols.request_reader import RequestReader
 from paceline.protocols.responses import (
     earliest_retry,
-    may_send_again,
+    is_idempotent,
+    should_retry,
     signals_at_end,
     signals_of,
     signals_of_broken,
     with_pause,
 )
-from paceline.protocols.usage import AnswerReader, answer_reader
+from paceline.protocols.usage import ResponseReader, response_reader
 
 __all__ = [
-    "AnswerReader",
-    "CallReader",
     "Family",
-    "OwnAnswer",
+    "OwnResponse",
     "PresentedKey",
-    "answer_reader",
-    "answer_when_held",
-    "answer_when_out_of_time",
+    "RequestReader",
+    "ResponseReader",
     "detect_name",
     "earliest_retry",
     "error_body",
     "error_headers",
     "family_of",
-    "is_counted",
-    "key_place",
+    "is_idempotent",
+    "key_position",
     "login_refusal",
-    "may_send_again",
     "model_in_path",
     "presented_key",
+    "response_reader",
+    "response_when_held",
+    "response_when_timed_out",
     "scope_of",
+    "should_retry",
     "signals_at_end",
     "signals_of",
     "signals_of_broken",
+    "takes_slot",
     "with_key",
     "with_pause",
 ]

@@ -1,6 +1,6 @@
-"""Errors in the provider's own shape, so that a client's SDK raises what it would raise for the provider's own.
+"""Errors in the provider's own shape, so that a client's SDK raises the same exception as for the provider itself.
 
-Here: bodies and headers of answers that Paceline gives itself. Never here: when to give them.
+Here: bodies and headers of error responses that Paceline sends itself. Never here: when to send them.
 """
 
 import math
@@ -11,8 +11,8 @@ from paceline.core.values.verdicts import Deferred
 from paceline.protocols.families import Family
 
 JSON_TYPE = b"application/json"
-GIVEN_RETRY_SECONDS = 30.0
-"""What a client whose wait ran out is told where no time is known."""
+DEFAULT_RETRY_SECONDS = 30.0
+"""`Retry-After` for a client whose wait ran out when no better time is known. Most pauses are shorter."""
 FIRST_SERVER_ERROR = 500
 
 _ANTHROPIC_TYPES = {
@@ -42,8 +42,8 @@ _GEMINI_STATUSES = {
 }
 
 
-class OwnAnswer(msgspec.Struct, frozen=True):
-    """What a client is told in place of the provider's answer."""
+class OwnResponse(msgspec.Struct, frozen=True):
+    """A response that Paceline sends instead of the provider."""
 
     status: int
     code: str
@@ -51,22 +51,22 @@ class OwnAnswer(msgspec.Struct, frozen=True):
     retry_after: float | None = None
 
 
-def answer_when_held(deferred: Deferred) -> OwnAnswer | None:
-    """No wait mends an account that a person has to see to; None where waiting may help."""
-    return OwnAnswer(403, "held", deferred.detail) if deferred.reason == "held" else None
+def response_when_held(deferred: Deferred) -> OwnResponse | None:
+    """Return the response for a held account, which only a person can release. None if waiting may help."""
+    return OwnResponse(403, "held", deferred.detail) if deferred.reason == "held" else None
 
 
-def answer_when_out_of_time(message: str, deferred: Deferred | None, now: float) -> OwnAnswer:
-    """The wait for a slot ran out; `deferred` is what held it in the end."""
+def response_when_timed_out(message: str, deferred: Deferred | None, now: float) -> OwnResponse:
+    """Return the response after a wait for a slot ran out. `deferred` is the last reason for the wait."""
     if deferred is None:
-        return OwnAnswer(429, "wait_ran_out", message, GIVEN_RETRY_SECONDS)
-    retry_after = GIVEN_RETRY_SECONDS if deferred.retry_at is None else deferred.retry_at - now
-    place = "" if deferred.position is None else f"; place {deferred.position} in line"
-    return OwnAnswer(429, deferred.reason, f"{message} ({deferred.reason}{place})", retry_after)
+        return OwnResponse(429, "wait_ran_out", message, DEFAULT_RETRY_SECONDS)
+    retry_after = DEFAULT_RETRY_SECONDS if deferred.retry_at is None else deferred.retry_at - now
+    position = "" if deferred.position is None else f"; position {deferred.position} in the queue"
+    return OwnResponse(429, deferred.reason, f"{message} ({deferred.reason}{position})", retry_after)
 
 
 def error_body(family: Family, status: int, code: str, message: str) -> bytes:
-    """The body of an error answer. `code` is Paceline's own word for it, where the shape has room for one."""
+    """Return the body of an error response. `code` is Paceline's name for the error; some shapes omit it."""
     match family:
         case "anthropic":
             kind = _ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
@@ -82,11 +82,11 @@ def error_body(family: Family, status: int, code: str, message: str) -> bytes:
 
 
 def error_headers(status: int, retry_after: float | None = None) -> list[tuple[bytes, bytes]]:
-    """The headers that go with it.
+    """Return the headers of an error response.
 
-    The SDKs are told not to try again by themselves where that is in vain: Paceline has waited as long as it was asked
-    to, and what a client would add to that is a second wait in the same line. An upstream that cannot be reached, or
-    a daemon that stops, may be back in a moment: there they do what they would do without Paceline.
+    SDKs are asked not to retry errors below 500: Paceline has waited as long as the client wanted, and a retry would
+    only be a second wait in the same queue. An unreachable upstream or a stopping daemon (500 and above) may be back
+    in a moment. There the SDKs retry as they would without Paceline.
     """
     headers = [(b"content-type", JSON_TYPE)]
     if status < FIRST_SERVER_ERROR:

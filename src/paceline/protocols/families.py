@@ -1,6 +1,6 @@
-"""Which protocol a request speaks, where it names its model, and which scope it is counted in.
+"""The protocol of a request, the model in its URL, and the scope it is counted in.
 
-Here: what a provider's name and a path tell. Never here: bodies, keys or answers.
+Here: what follows from a provider's name and a path. Never here: bodies, keys or responses.
 """
 
 import re
@@ -9,10 +9,10 @@ from typing import Literal
 from urllib.parse import unquote
 
 Family = Literal["anthropic", "openai", "gemini"]
-"""How a protocol spells keys, errors and usage. `openai` is Chat Completions, Responses and all that took them over."""
+"""A way to write keys, errors and usage. `openai` is Chat Completions, Responses and every API that copies them."""
 
 UNNAMED_MODEL = "unnamed"
-"""The model of requests that name none, so that caps per model can be told to hold for them or not."""
+"""The model of requests that name none, so that a limit can include or exclude them."""
 
 _FAMILY_OF_PROVIDER: dict[str, Family] = {
     "anthropic": "anthropic",
@@ -38,12 +38,13 @@ _OPENAI_PATH = re.compile(r"/(?:chat/completions|completions|responses(?:/.*)?|e
 _GEMINI_PATH = re.compile(r"/(?:models|tunedModels)/[^/]+:\w+$")
 _UNCOUNTED_PATH = re.compile(r"(?:/count_tokens|:countTokens|/files|/uploads|/batches)(?:/|$)")
 _MODEL_IN_PATH = re.compile(r"/(?:models|tunedModels|deployments)/([^/:]+(?::[^/:]+)*?)(?::\w+$|/|$)")
-_NO_NAME = re.compile(r"[^A-Za-z0-9._:@+~-]")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._:@+~-]")
 _LONGEST_MODEL = 120
+"""Characters of a model in a scope. Real names are shorter; a client may send anything."""
 
 
 def family_of(provider: str, path: str = "") -> Family:
-    """The protocol of a request: what its path says, else what the provider is known for."""
+    """Return the protocol of a request, from its path or else from its provider."""
     if _ANTHROPIC_PATH.search(path):
         return "anthropic"
     if _OPENAI_PATH.search(path):
@@ -53,29 +54,29 @@ def family_of(provider: str, path: str = "") -> Family:
     return _FAMILY_OF_PROVIDER.get(provider, "openai")
 
 
-def is_counted(method: str, path: str) -> bool:
-    """Whether a request takes a slot: what makes a model work does, what lists, counts or stores does not."""
+def takes_slot(method: str, path: str) -> bool:
+    """Return whether a request makes a model work. Lists, token counts, files and batches need no slot."""
     return method.upper() == "POST" and _UNCOUNTED_PATH.search(path) is None
 
 
 def home_family(provider: str) -> Family | None:
-    """The protocol a provider is known for; None for one that is not known."""
+    """Return the native protocol of a provider, None if the provider is unknown."""
     return "openai" if provider == "openai" else _FAMILY_OF_PROVIDER.get(provider)
 
 
 def detect_name(provider: str) -> str:
-    """The name by which `detect` knows the HTTP answers of this provider; one it does not know is read as any other."""
+    """Return the name under which `detect` knows the HTTP API of this provider; else the name itself."""
     return _NAME_IN_DETECT.get(provider, provider)
 
 
 def model_in_path(path: str) -> str | None:
-    """The model that a URL names, as Gemini's (`/models/MODEL:generateContent`) and Azure's do."""
+    """Return the model in a URL, as Gemini (`/models/MODEL:generateContent`) and Azure write it, or None."""
     found = _MODEL_IN_PATH.search(path)
     return unquote(found[1]) if found is not None else None
 
 
 @lru_cache(maxsize=4096)
 def scope_of(provider: str, account: str, model: str | None) -> str:
-    """The scope a request is counted in; a model's odd spelling is no reason to refuse it."""
-    name = _NO_NAME.sub("-", (model or "").rsplit("/", 1)[-1])[:_LONGEST_MODEL].lstrip("._:@+~-")
+    """Return the scope a request is counted in. Characters that a scope cannot have become dashes."""
+    name = _NOT_IN_NAMES.sub("-", (model or "").rsplit("/", 1)[-1])[:_LONGEST_MODEL].lstrip("._:@+~-")
     return f"{provider}/{account}/{name or UNNAMED_MODEL}"

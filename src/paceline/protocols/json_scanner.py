@@ -1,6 +1,6 @@
-"""Chosen members of a JSON object, found while its bytes pass by: nothing is parsed that nobody asked for.
+"""Chosen members of a JSON object, found while its bytes pass. Nothing else in it is parsed.
 
-Here: a scanner that takes chunks cut anywhere, keeps no more than the members it looks for, and never raises.
+Here: a scanner that takes chunks cut anywhere, keeps only the wanted members, and never raises.
 Never here: what a member means.
 """
 
@@ -20,31 +20,31 @@ State = Literal["start", "object", "key", "colon", "value", "scalar", "comma"]
 
 
 class MemberScanner:
-    """Finds the members `names` of an object, or of each object in an array: `found` has them as raw JSON.
+    """A scanner for the members `names` of an object, or of each object in an array. `found` has them as raw JSON.
 
-    Of a member that comes twice the last counts, as it does for every common parser. One whose value is longer
-    than `longest` bytes is passed over.
+    If a member comes twice, the last one counts, as for every common parser. A value longer than `longest` bytes is
+    skipped.
     """
 
     def __init__(self, names: frozenset[str], *, longest: int = 8192) -> None:
         self.found: dict[str, bytes] = {}
         self.ended = False
-        """There is nothing more to find: the last bracket is closed, or the bytes are no such JSON."""
+        """Whether the scan is over: the last bracket is closed, or the bytes are not JSON."""
         self._names = names
         self._longest = longest
         self._state: State = "start"
         self._is_array = False
         self._depth = 0
-        """How many brackets are open inside the value that is being passed."""
+        """Open brackets inside the current value."""
         self._in_string = False
         self._is_escaped = False
         self._is_whole = False
-        """The key or value that was begun has ended with the last byte."""
+        """Whether the current key or value ended with the last byte."""
         self._key = ""
         self._kept: bytearray | None = None
 
     def feed(self, chunk: bytes) -> None:
-        """Look through the next bytes."""
+        """Scan the next bytes."""
         position = 0
         if self._state == "start":
             if self._read_whole(chunk):
@@ -57,10 +57,10 @@ class MemberScanner:
                 self._keep(chunk[start:position])
             if self._is_whole:
                 self._is_whole = False
-                self._settle()
+                self._end_token()
 
     def _read_whole(self, chunk: bytes) -> bool:
-        """The everyday case, made cheap: all of the document came at once. It gives what the scan would."""
+        """Parse a document that came in one chunk, with the same result as the scan. Returns whether it did."""
         members = _members(chunk, self._names) if chunk.endswith(b"}") else None
         if members is None:
             return False
@@ -69,7 +69,7 @@ class MemberScanner:
         return True
 
     def _step(self, chunk: bytes, position: int) -> int:
-        """Pass as many bytes as belong together."""
+        """Skip or keep the bytes that belong together. Returns the new position."""
         if self._in_string:
             return self._pass_string(chunk, position)
         if self._depth:
@@ -91,7 +91,7 @@ class MemberScanner:
         position = _end(_IN_STRING, chunk, position)
         if position == len(chunk):
             return position
-        self._is_escaped = chunk[position : position + 1] == b"\\"  # as the last byte of the chunk
+        self._is_escaped = chunk[position : position + 1] == b"\\"  # the backslash is the last byte of the chunk
         self._in_string = self._is_escaped
         self._is_whole = not self._in_string and not self._depth
         return position + 1
@@ -109,7 +109,7 @@ class MemberScanner:
         return position + 1
 
     def _begin(self, byte: bytes) -> None:
-        """What may come next, by the first byte of it; anything else is no JSON, and the search is over."""
+        """Start the next token by its first byte. Anything unexpected is not JSON and ends the scan."""
         match self._state, byte:
             case "key", b'"':
                 self._kept, self._in_string = bytearray(), True
@@ -147,8 +147,8 @@ class MemberScanner:
         if len(self._kept) > self._longest:
             self._kept = None
 
-    def _settle(self) -> None:
-        """A key or a value has ended."""
+    def _end_token(self) -> None:
+        """Store the key or the value that has just ended."""
         raw, self._kept = self._kept, None
         if self._state == "key":
             self._key, self._state = _text(bytes(raw or b"")) or "", "colon"
@@ -160,13 +160,13 @@ class MemberScanner:
 
 @lru_cache(maxsize=16)
 def _decoder(names: frozenset[str]) -> msgspec.json.Decoder[msgspec.Struct]:
-    """Reads these members of an object as raw JSON and passes over all others."""
+    """Return a decoder that reads these members of an object as raw JSON and skips all others."""
     fields = [(name, msgspec.Raw, msgspec.Raw()) for name in sorted(names)]
     return msgspec.json.Decoder(msgspec.defstruct("Members", fields))
 
 
 def _members(document: bytes, names: frozenset[str]) -> dict[str, bytes] | None:
-    """The members of a whole object, or None where it is none."""
+    """Return the members of a whole object, None if the bytes are not one."""
     try:
         found = _decoder(names).decode(document)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -181,7 +181,7 @@ def _end(pattern: re.Pattern[bytes], chunk: bytes, position: int) -> int:
 
 
 def _text(raw: bytes) -> str | None:
-    """A JSON string's text, or None where it is none."""
+    """Return the text of a JSON string, None if the bytes are not one."""
     try:
         return msgspec.json.decode(raw, type=str)
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -1,7 +1,7 @@
-"""Where a request carries its key, and which keys may not go this way.
+"""The key in a request: its position, its replacement, and keys that are logins of a subscription.
 
-Here: reading the key a client presents, putting in the account's, telling a subscription's token from a key.
-Never here: which key is right, or whether a client is let in.
+Here: reading the key that a client presents, inserting the account's key, recognising a subscription's login.
+Never here: which key is right, or whether a client may enter.
 
 Header names are bytes in lower case.
 """
@@ -18,9 +18,9 @@ import msgspec
 from paceline.protocols.families import Family, home_family
 
 Headers = Iterable[tuple[bytes, bytes]]
-Place = Literal["x-api-key", "authorization", "x-goog-api-key", "api-key", "query"]
+KeyPosition = Literal["x-api-key", "authorization", "x-goog-api-key", "api-key", "query"]
 
-_HEADER_PLACES: dict[bytes, Place] = {
+_HEADER_POSITIONS: dict[bytes, KeyPosition] = {
     b"x-api-key": "x-api-key",
     b"x-goog-api-key": "x-goog-api-key",
     b"api-key": "api-key",
@@ -28,7 +28,7 @@ _HEADER_PLACES: dict[bytes, Place] = {
 }
 _BEARER = re.compile(rb"bearer[ \t]+(\S+)[ \t]*", re.I)
 _QUERY_KEY = re.compile(rb"(?<=[?&])key=([^&#]*)")
-_PLACE_OF_FAMILY: dict[Family, Place] = {
+_POSITION_OF_FAMILY: dict[Family, KeyPosition] = {
     "anthropic": "x-api-key",
     "openai": "authorization",
     "gemini": "x-goog-api-key",
@@ -42,51 +42,53 @@ class PresentedKey(msgspec.Struct, frozen=True):
     """A key as a client sent it."""
 
     value: bytes
-    place: Place
+    position: KeyPosition
 
 
 def presented_key(headers: Headers, target: bytes = b"") -> PresentedKey | None:
-    """The key in the API-key position of any of the protocols; `target` is the path with its query."""
-    found: dict[Place, bytes] = {}
+    """Return the key in the API-key position of any protocol. `target` is the path with its query."""
+    found: dict[KeyPosition, bytes] = {}
     for name, value in headers:
-        place = _HEADER_PLACES.get(name)
-        if place == "authorization":
+        position = _HEADER_POSITIONS.get(name)
+        if position == "authorization":
             bearer = _BEARER.fullmatch(value)
             value = bearer[1] if bearer is not None else b""
-        if place is not None and value.strip():
-            found.setdefault(place, value.strip())
-    for place in _HEADER_PLACES.values():
-        if place in found:
-            return PresentedKey(found[place], place)
+        if position is not None and value.strip():
+            found.setdefault(position, value.strip())
+    for position in _HEADER_POSITIONS.values():
+        if position in found:
+            return PresentedKey(found[position], position)
     in_query = _QUERY_KEY.search(target)
     value = unquote_to_bytes(in_query[1]) if in_query is not None else b""
     return PresentedKey(value, "query") if value else None
 
 
-def key_place(provider: str, family: Family, presented: Place = "authorization") -> Place:
-    """Where the provider wants its key: as its protocol says; elsewhere where the client had put one."""
+def key_position(provider: str, family: Family, presented: KeyPosition = "authorization") -> KeyPosition:
+    """Return where the provider expects its key: by its protocol, or for unknown providers where the client put it."""
     if provider in ("azure", "azure-openai"):
         return "api-key"
     if home_family(provider) is not None or family == "openai":
-        return _PLACE_OF_FAMILY[family]
+        return _POSITION_OF_FAMILY[family]
     return presented
 
 
-def with_key(headers: Headers, target: bytes, key: bytes, place: Place) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """The headers and target with this key in its place and no other key anywhere; without a key, with none."""
-    kept = [(name, value) for name, value in headers if name not in _HEADER_PLACES]
+def with_key(
+    headers: Headers, target: bytes, key: bytes, position: KeyPosition
+) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Return headers and target with this key as the only one. An empty key leaves none."""
+    kept = [(name, value) for name, value in headers if name not in _HEADER_POSITIONS]
     if not key:
         return kept, without_query_key(target)
-    if place == "query":
+    if position == "query":
         replaced, count = _QUERY_KEY.subn(b"key=" + quote_from_bytes(key).encode(), target, count=1)
         return kept, replaced if count else target
-    value = b"Bearer " + key if place == "authorization" else key
-    kept.append((place.encode(), value))
+    value = b"Bearer " + key if position == "authorization" else key
+    kept.append((position.encode(), value))
     return kept, without_query_key(target)
 
 
 def without_query_key(target: bytes) -> bytes:
-    """The target without `key=`, byte for byte the same otherwise."""
+    """Return the target without `key=`, otherwise byte for byte the same."""
     if b"key=" not in target:
         return target
     path, mark, query = target.partition(b"?")
@@ -95,7 +97,7 @@ def without_query_key(target: bytes) -> bytes:
 
 
 def login_refusal(key: bytes, provider: str) -> str | None:
-    """Why this key may not go through the gateway: it is a person's login and no API key. None where it may."""
+    """Return why this key is refused: it is the login of a subscription, not an API key. None if it is accepted."""
     if not _is_login(key, provider):
         return None
     return (
@@ -108,7 +110,7 @@ def _is_login(key: bytes, provider: str) -> bool:
     if key.startswith(_LOGIN_PREFIXES):
         return True
     if key.startswith(_GOOGLE_LOGIN):
-        return provider != "vertex"  # there it is how a service account signs in
+        return provider != "vertex"  # Vertex service accounts sign in with it
     return key.startswith(b"eyJ") and key.count(b".") == 2 and (provider == "openai" or _is_chatgpt(key))
 
 

@@ -1,4 +1,4 @@
-"""What a request asks for: its model and how many tokens, read from a body that is passed on unchanged.
+"""The model and the tokens that a request asks for, read from a body that is forwarded unchanged.
 
 Here: the few members that admission needs. Never here: the rest of the body.
 """
@@ -12,25 +12,26 @@ from paceline.protocols.json_scanner import MemberScanner
 Value = TypeVar("Value")
 
 BYTES_PER_TOKEN = 4
-"""English text and code; close enough to hold a request back, and corrected by what the answer says."""
+"""For English text and code. Good enough to delay a request; the response then reports the real number."""
 LARGEST_TOKENS = 100_000_000
+"""Tokens of one request. Larger numbers are nonsense from a client and are ignored or cut to this."""
 
 _NAMES = frozenset({"model", "max_tokens", "max_completion_tokens", "max_output_tokens", "generationConfig"})
-_ANSWER_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+_RESPONSE_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 
 
-class CallReader:
-    """Reads a request's body as it comes in; `model` is None until it is known."""
+class RequestReader:
+    """A reader of a request's body as it comes in. `model` is None until it is known."""
 
     def __init__(self) -> None:
         self.model: str | None = None
         self.max_tokens: int | None = None
-        """How long the answer may become, as far as it stood in what was read."""
+        """The longest response that the request allows, if the part read so far contains it."""
         self._scanner = MemberScanner(_NAMES)
         self._body_bytes = 0
 
     def feed(self, chunk: bytes) -> bool:
-        """Read on; whether that is enough: the model is known, or will not be."""
+        """Read the next bytes. Returns whether that is enough: the model is known, or there is none."""
         self._body_bytes += len(chunk)
         if not self._scanner.ended:
             self._scanner.feed(chunk)
@@ -38,7 +39,7 @@ class CallReader:
         return self.model is not None or self._scanner.ended
 
     def tokens(self, body_bytes: int | None = None) -> int:
-        """What the call is expected to use at most: its body, and an answer as long as it may become."""
+        """Return the most tokens the request can use: its body, and the longest response it allows."""
         size = self._body_bytes if body_bytes is None else body_bytes
         return min(size // BYTES_PER_TOKEN + (self.max_tokens or 0), LARGEST_TOKENS)
 
@@ -47,7 +48,7 @@ class CallReader:
         if not found:
             return
         self.model = _decoded(found.get("model"), str) or None
-        for name in _ANSWER_LIMITS:
+        for name in _RESPONSE_LIMITS:
             if name in found:
                 self.max_tokens = _count(_decoded(found[name], int))
         if (settings := _decoded(found.get("generationConfig"), _GeminiSettings)) is not None:

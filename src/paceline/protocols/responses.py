@@ -1,6 +1,7 @@
-"""What an HTTP answer means, and whether its request may be sent again.
+"""The meaning of an HTTP response, and whether its request is sent again.
 
-Here: the one place where that is decided, for every shell that carries requests. Never here: waiting or sending.
+Here: the one place where that is decided, for the gateway and for both transports of `paceline.integrations`.
+Never here: waiting or sending.
 
 Header names are bytes in lower case.
 """
@@ -18,20 +19,20 @@ from paceline.core.signals import (
     Succeeded,
 )
 from paceline.detect import Observation, detect
-from paceline.protocols.usage import AnswerReader
+from paceline.protocols.usage import ResponseReader
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 LONGEST_ERROR = 65_536
-"""How much of an error's body is worth reading."""
+"""Bytes of an error's body that are read. The reason is always near its beginning."""
 _REFUSED_STATUSES = frozenset({429, 503, 529})
-"""The provider says by the status alone that it has not begun."""
+"""With these statuses the provider has not begun to process the request."""
 _IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 _IDEMPOTENCY_KEYS = frozenset({b"idempotency-key", b"x-idempotency-key"})
 
 
 def signals_of(name: str, status: int, headers: Headers, body: bytes, *, seen_at: float) -> list[Signal]:
-    """The signals of an answer; `name` is the provider's in `detect`. Of a success only the headers are looked at."""
+    """Return the signals in a response. `name` is the provider in `detect`. Of a success only headers are read."""
     if status < 400:
         headers = [(key, value) for key, value in headers if b"ratelimit" in key or key.startswith(b"x-codex-")]
         body = b""
@@ -43,11 +44,11 @@ def signals_of(name: str, status: int, headers: Headers, body: bytes, *, seen_at
 
 
 def signals_at_end(
-    name: str, status: int, headers: Headers, *, error: bytes, reader: AnswerReader | None, seen_at: float
+    name: str, status: int, headers: Headers, *, error: bytes, reader: ResponseReader | None, seen_at: float
 ) -> list[Signal]:
-    """What an answer says once it is over: what it was refused for, or that it went well and how much it used.
+    """Return the signals of a complete response: the reason of a refusal, or a success and its tokens.
 
-    `error` is the body of an answer that is none; `reader` has read the body of one that is.
+    `error` is the body of an error response; `reader` has read the body of a success.
     """
     if status >= 400:
         return signals_of(name, status, headers, error, seen_at=seen_at)
@@ -57,12 +58,12 @@ def signals_at_end(
 
 
 def signals_of_broken(name: str, status: int, headers: Headers, *, seen_at: float) -> list[Signal]:
-    """What an answer says whose body broke off: a refusal is one by its status. Nobody is called for half an error."""
+    """Return the signals of a response whose body broke off. Only a refusal is certain without its body."""
     return signals_of(name, status, headers, b"", seen_at=seen_at) if status in _REFUSED_STATUSES else []
 
 
 def with_pause(signals: Sequence[Signal]) -> list[Signal]:
-    """The signals of a refusal that is to be sent again, with one that makes it wait: at once it is refused again."""
+    """Return the signals, with an `Overloaded` if none of them pauses: a retry without a pause is refused again."""
     is_paused = any(
         isinstance(signal, RateLimited | Overloaded | QuotaClosed)
         or (isinstance(signal, PlatformLimit) and bool(signal.retry_after))
@@ -71,22 +72,17 @@ def with_pause(signals: Sequence[Signal]) -> list[Signal]:
     return [*signals] if is_paused else [*signals, Overloaded()]
 
 
-def may_send_again(
-    method: str,
-    request_headers: Headers,
-    *,
-    status: int | None,
-    headers: Headers = (),
-    signals: Sequence[Signal] = (),
-) -> bool:
-    """Whether sending the request once more cannot do its work twice, and may help.
+def should_retry(signals: Sequence[Signal], status: int, headers: Headers, *, now: float, deadline: float) -> bool:
+    """Return whether to send the request of this response again, by the `deadline`.
 
-    `status` is None where no answer came: the provider may have carried the request out.
+    Retry only if the provider cannot have processed the request, if a retry can help, and if the provider names no
+    time after the deadline.
     """
-    if status is None:
-        return _is_idempotent(method, request_headers)
+    not_before = earliest_retry(signals, now)
+    if not_before is not None and not_before > deadline:
+        return False
     if any(isinstance(signal, BillingStop | AuthFailed) for signal in signals):
-        return False  # waiting mends neither
+        return False  # waiting fixes neither
     if any(name == b"x-should-retry" and value.strip().lower() == b"false" for name, value in headers):
         return False
     if status in _REFUSED_STATUSES:
@@ -94,13 +90,13 @@ def may_send_again(
     return 400 <= status < 500 and any(isinstance(signal, RateLimited | PlatformLimit) for signal in signals)
 
 
-def _is_idempotent(method: str, request_headers: Headers) -> bool:
-    """Whether doing it twice is doing it once: by its method, or because the provider is told to see to it."""
+def is_idempotent(method: str, request_headers: Headers) -> bool:
+    """Return whether a request without a response may be sent again: the provider may have processed it already."""
     return method.upper() in _IDEMPOTENT_METHODS or any(name in _IDEMPOTENCY_KEYS for name, _ in request_headers)
 
 
 def earliest_retry(signals: Sequence[Signal], now: float) -> float | None:
-    """Before this, sending again is sure to be refused; None where the provider named no time."""
+    """Return the time before which a retry is certain to be refused, None if the provider names no time."""
     times = [_not_before(signal, now) for signal in signals]
     return max((at for at in times if at is not None), default=None)
 

@@ -1,9 +1,9 @@
-"""How many tokens an answer has used, and the error it may end with, read while its bytes pass by.
+"""The tokens that a response has used, and the error it may end with, read while its bytes pass.
 
-Here: the usage fields of each protocol, in a body or in a stream of events. An answer that is compressed, or of
-another kind, is *unknown* and never an error. Never here: changing a byte.
+Here: the usage fields of each protocol, in a body or in a stream of events. A response that is compressed, or of
+another type, is *unknown* and never an error. Never here: changing a byte.
 
-Cache reads are left out where they are told apart: they count towards no limit.
+Cache reads are left out where the protocol reports them separately: they count towards no limit.
 """
 
 import re
@@ -15,27 +15,28 @@ import msgspec
 from paceline.protocols.json_scanner import MemberScanner
 
 LONGEST_EVENT = 1_000_000
-"""A longer line of a stream is passed over."""
+"""Bytes of one line in a stream. Longer lines are skipped: usage and errors are short."""
 LARGEST_TOKENS = 1_000_000_000
+"""Larger numbers are nonsense and are ignored."""
 
 Value = TypeVar("Value")
-_NOTHING = msgspec.Raw()
-_NEWS = re.compile(rb'"(?:usage|usageMetadata|error)"\s*+:\s*+[{"]')
+_ABSENT = msgspec.Raw()
+_USAGE_OR_ERROR = re.compile(rb'"(?:usage|usageMetadata|error)"\s*+:\s*+[{"]')
 _MEMBERS = frozenset({"usage", "usageMetadata", "error"})
 
 
-class AnswerReader(Protocol):
-    """Reads an answer; `tokens` and `error` are None until they are known."""
+class ResponseReader(Protocol):
+    """A reader of a response. `tokens` and `error` are None until they are known."""
 
     tokens: int | None
     error: bytes | None
-    """The event or member that says the answer failed after it had begun."""
+    """The event or member with an error that ended the response after it had begun."""
 
     def feed(self, chunk: bytes) -> None: ...
 
 
-def answer_reader(headers: Iterable[tuple[bytes, bytes]]) -> AnswerReader | None:
-    """A reader for an answer with these headers (names in lower case), or None where nothing can be read."""
+def response_reader(headers: Iterable[tuple[bytes, bytes]]) -> ResponseReader | None:
+    """Return a reader for a response with these headers (names in lower case), None if it cannot be read."""
     kind = b""
     for name, value in headers:
         if name == b"content-type":
@@ -48,12 +49,12 @@ def answer_reader(headers: Iterable[tuple[bytes, bytes]]) -> AnswerReader | None
 
 
 class EventReader:
-    """A stream of server-sent events: only those that hold usage or an error are parsed."""
+    """The reader of server-sent events. Only events with usage or an error are parsed."""
 
     def __init__(self) -> None:
         self.tokens: int | None = None
         self.error: bytes | None = None
-        self._usage = Usage()
+        self._usage = TokenUsage()
         self._begun: list[bytes] = []
         self._begun_bytes = 0
 
@@ -61,7 +62,7 @@ class EventReader:
         cut = chunk.rfind(b"\n") + 1
         if cut:
             block = self._with_begun(chunk[:cut])
-            if _NEWS.search(block) is not None:
+            if _USAGE_OR_ERROR.search(block) is not None:
                 self._read_lines(block)
             chunk = chunk[cut:]
         if chunk:
@@ -71,7 +72,7 @@ class EventReader:
                 self._begun.clear()
 
     def _with_begun(self, block: bytes) -> bytes:
-        """Whole lines, with the beginning of the first; without that line where it is too long."""
+        """Put the kept beginning in front of the first line. A first line that is too long is removed."""
         if not self._begun_bytes:
             return block
         is_kept = self._begun_bytes <= LONGEST_EVENT
@@ -82,7 +83,7 @@ class EventReader:
 
     def _read_lines(self, block: bytes) -> None:
         for line in block.split(b"\n"):
-            if line.startswith(b"data:") and _NEWS.search(line) is not None:
+            if line.startswith(b"data:") and _USAGE_OR_ERROR.search(line) is not None:
                 self._read_event(line[5:].strip())
 
     def _read_event(self, data: bytes) -> None:
@@ -101,7 +102,7 @@ class EventReader:
 
 
 class BodyReader:
-    """One JSON document."""
+    """The reader of one JSON document."""
 
     def __init__(self) -> None:
         self.tokens: int | None = None
@@ -119,8 +120,8 @@ class BodyReader:
                 self.tokens = usage.total
 
 
-class Usage(msgspec.Struct, frozen=True):
-    """Usage as the protocols spell it; each uses some of the fields."""
+class TokenUsage(msgspec.Struct, frozen=True):
+    """Usage in the spellings of all protocols. Each protocol uses some of the fields."""
 
     input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
@@ -133,22 +134,22 @@ class Usage(msgspec.Struct, frozen=True):
     candidatesTokenCount: int | None = None  # noqa: N815
     thoughtsTokenCount: int | None = None  # noqa: N815
 
-    def over(self, before: "Usage") -> "Usage":
-        """Each field as it was told last: Anthropic counts the prompt in the first event and the answer in the last."""
-        told = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
-        return msgspec.structs.replace(before, **told)
+    def over(self, before: "TokenUsage") -> "TokenUsage":
+        """Return `before` with the fields of this one: Anthropic counts the prompt first and the response last."""
+        known = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return msgspec.structs.replace(before, **known)
 
     @property
     def total(self) -> int | None:
-        """The sum of the parts where cache reads are told apart, else the protocol's own total or its parts."""
-        for parts in _WAYS_TO_COUNT:
+        """The sum of the parts if cache reads are separate, else the protocol's own total or parts."""
+        for parts in _TOTALS:
             known = [value for name in parts if _is_count(value := getattr(self, name))]
             if known:
                 return sum(known)
         return None
 
 
-_WAYS_TO_COUNT = (
+_TOTALS = (
     ("input_tokens", "cache_creation_input_tokens", "output_tokens"),
     ("total_tokens",),
     ("prompt_tokens", "completion_tokens"),
@@ -158,22 +159,22 @@ _WAYS_TO_COUNT = (
 
 
 class _Holder(msgspec.Struct):
-    """What may hold usage; what cannot be read of it is left out, and the rest is read."""
+    """An object that may contain usage. Members that cannot be read are ignored."""
 
-    usage: msgspec.Raw = _NOTHING
-    usageMetadata: msgspec.Raw = _NOTHING  # noqa: N815 - Google's spelling
-    error: msgspec.Raw = _NOTHING
+    usage: msgspec.Raw = _ABSENT
+    usageMetadata: msgspec.Raw = _ABSENT  # noqa: N815 - Google's spelling
+    error: msgspec.Raw = _ABSENT
 
 
 class _Event(_Holder):
-    message: msgspec.Raw = _NOTHING
-    response: msgspec.Raw = _NOTHING
-    x_groq: msgspec.Raw = _NOTHING
+    message: msgspec.Raw = _ABSENT
+    response: msgspec.Raw = _ABSENT
+    x_groq: msgspec.Raw = _ABSENT
 
 
 _EVENT = msgspec.json.Decoder(_Event)
 _HOLDER = msgspec.json.Decoder(_Holder)
-_USAGE = msgspec.json.Decoder(Usage)
+_USAGE = msgspec.json.Decoder(TokenUsage)
 
 
 def _decoded(raw: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Value]) -> Value | None:
@@ -190,5 +191,5 @@ def _is_count(value: int | None) -> TypeGuard[int]:
 
 
 def _is_error(raw: bytes | msgspec.Raw) -> bool:
-    """Many answers have an `error` that is null."""
+    """Return whether it is an error. Many responses have an `error` that is null."""
     return bytes(raw)[:1] in (b"{", b'"')
