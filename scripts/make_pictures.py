@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from paceline.cli.demo.scenario import Plan, Stage, staged
+from paceline.cli.demo.scenario import Demo, DemoPlan, open_demo
 from paceline.cli.demo.view import WIDEST, screen
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "demo.svg"
@@ -23,21 +23,21 @@ SECONDS_AFTER_THE_CLOSING = 2.5
 
 
 async def main() -> None:
-    async with staged(Plan()) as stage:
-        playing = asyncio.create_task(stage.run())
-        await stage.provider.until(lambda: stage.provider.rate_limited > 1)  # the first one is only a short wait
+    async with open_demo(DemoPlan()) as demo:
+        playing = asyncio.create_task(demo.run())
+        await demo.provider.until(lambda: demo.provider.rate_limited > 1)  # the first one is only a short wait
         await asyncio.sleep(SECONDS_AFTER_THE_CLOSING)
         PICTURE.parent.mkdir(parents=True, exist_ok=True)
-        PICTURE.write_text(picture(stage), encoding="utf-8")
+        PICTURE.write_text(picture(demo), encoding="utf-8")
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)
     print(f"wrote {PICTURE.name}")
 
 
-def picture(stage: Stage) -> str:
-    stage.url = stage.url.partition("token=")[0] + "token=…"  # it is nobody's by then, but looks like a secret
+def picture(demo: Demo) -> str:
+    demo.url = demo.url.partition("token=")[0] + "token=…"  # it is nobody's by then, but looks like a secret
     console = Console(record=True, width=WIDEST, file=io.StringIO(), force_terminal=True)
-    console.print(screen(stage, time.time(), WIDEST, HEIGHT))
+    console.print(screen(demo, time.time(), WIDEST, HEIGHT))
     svg = console.export_svg(title="make demo", unique_id="demo")
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)  # a picture must not call home for its letters
 

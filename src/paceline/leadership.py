@@ -1,7 +1,7 @@
-"""Who leads a home on this machine: a locked file that names its owner.
+"""Leadership of a home on this machine: a locked file that names its owner.
 
-The lock ends with its process, however that ends, so a leader that was killed is replaced at once; the lease in the
-store is what other machines go by. Never here: anything a leader does.
+The kernel releases the lock when the process ends, in whatever way. So a killed leader is replaced at once. Other
+machines go by the lease in the store. Never here: what a leader does.
 """
 
 import fcntl
@@ -19,11 +19,11 @@ from paceline.errors import StoreError
 ENGINE = "engine.lock"
 """Held by the engine."""
 HOST = "host.lock"
-"""Held by an `exec` that answers for slots while no engine runs."""
+"""Held by an `exec` that hands out slots while no engine runs."""
 
 
 class Leader(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in the file."""
+    """The content of the lock file."""
 
     owner: str
     pid: int
@@ -31,13 +31,13 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_owner() -> str:
-    """A name that was never used: attempts are named after it."""
+    """Return a name that was never used before: attempt ids contain it."""
     host = re.sub(r"[^A-Za-z0-9]+", "-", socket.gethostname()).strip("-")[:40] or "host"
     return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-class LeadLock:
-    """One of the two locks of a home."""
+class LeaderLock:
+    """One of the two locks of a home. `previous` is the last holder before `take`, if it did not release."""
 
     def __init__(self, home: Path, name: str) -> None:
         self.previous: Leader | None = None
@@ -45,7 +45,7 @@ class LeadLock:
         self._fd: int | None = None
 
     def take(self, leader: Leader) -> bool:
-        """False while another process has it. `previous` is then who had it before."""
+        """Take the lock and write the leader into the file. Returns False while another process holds it."""
         fd = self._open()
         if not _lock(fd):
             os.close(fd)
@@ -62,16 +62,16 @@ class LeadLock:
             self._fd = None
 
     def holder(self) -> Leader | None:
-        """Who holds it now."""
-        leader, is_held = self._look()
+        """Return the present holder."""
+        leader, is_held = self._inspect()
         return leader if is_held else None
 
     def left_behind(self) -> Leader | None:
-        """Who held it last and is gone."""
-        leader, is_held = self._look()
+        """Return the last holder if it is gone."""
+        leader, is_held = self._inspect()
         return None if is_held else leader
 
-    def _look(self) -> tuple[Leader | None, bool]:
+    def _inspect(self) -> tuple[Leader | None, bool]:
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -90,7 +90,7 @@ class LeadLock:
 
 
 def _lock(fd: int) -> bool:
-    """Tried a few times: someone who only looks holds it for a moment too."""
+    """Lock the file. Tries a few times, because a process that only inspects it holds it for a moment, too."""
     for nap in (0.0, 0.01, 0.02, 0.05, 0.1):
         time.sleep(nap)
         try:

@@ -1,4 +1,4 @@
-"""Events as lines for people and as JSON. One sentence each; the numbers in it are the event's fields."""
+"""Events as lines for people and as JSON. The numbers in a line are the fields of the event."""
 
 from zoneinfo import ZoneInfo
 
@@ -20,7 +20,7 @@ STYLES = {
 }
 
 SHORT = 1000.0
-"""Numbers below it are told in three digits: waits and shares, and no clock of ours is finer."""
+"""Smaller numbers are shown with three digits: they are waits and ratios, which are never more precise."""
 
 
 def style_of(event: Event) -> str:
@@ -28,7 +28,10 @@ def style_of(event: Event) -> str:
 
 
 def line_of(event: Event, zone: ZoneInfo) -> str:
-    """`03:00:12 parked docs/a: the quota window is spent, until 05:00:00 (in 2 h 00 min)`"""
+    """Return an event as one line.
+
+    `03:00:12 parked docs/a: the quota window is spent, again at 05:00:00 (in 2 h 00 min)`
+    """
     subject = (event.unit if event.name.startswith("unit.") else event.scope) or ""
     what = event.name.replace("unit.", "").replace(".", " ").replace("_", " ")
     detail = _detail(event, zone)

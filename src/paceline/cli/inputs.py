@@ -1,6 +1,6 @@
-"""What comes in from outside: files and pipes of any size, times, zones, headers. Bounded, and checked once.
+"""Input from outside: files and pipes of any size, times, zones, headers. Bounded, and checked once.
 
-Wrong values end in `typer.BadParameter`, which names the option and exits with 2. Nothing here is understood.
+Wrong values raise `typer.BadParameter`, which names the option and exits with 2. Never here: what the input means.
 """
 
 import os
@@ -16,14 +16,14 @@ import typer
 
 CHUNK_BYTES = 64 * 1024
 KEPT_BYTES = 128 * 1024
-"""Of a huge text so much is kept from each end: a limit stands at the beginning of an error or at the end of a log."""
+"""Kept from each end of a huge text: a limit is at the start of an error message or at the end of a log."""
 LARGEST_TIME = 253402300800.0  # the year 10000
 STDIN = "-"
 
 
 @contextmanager
 def opened(source: str) -> Iterator[BinaryIO]:
-    """A file by its name, or standard input for `-`."""
+    """Open a file by its name, or standard input for `-`."""
     if source == STDIN:
         yield sys.stdin.buffer
         return
@@ -35,7 +35,7 @@ def opened(source: str) -> Iterator[BinaryIO]:
 
 
 def read_ends(source: str) -> tuple[bytes, int]:
-    """The beginning and the end of a text of any size, and how many bytes between them were left out."""
+    """Return the start and the end of a text of any size, and how many bytes between them were left out."""
     head, tail, total = b"", b"", 0
     with opened(source) as file:
         for chunk in chunks_of(file):
@@ -50,7 +50,7 @@ def read_ends(source: str) -> tuple[bytes, int]:
 
 
 def _without_last_line(head: bytes) -> bytes:
-    """Whole lines only: half a secret is not recognised as one."""
+    """Keep whole lines only: half a secret would not be recognised as one."""
     return head[: head.rfind(b"\n")] if b"\n" in head else b""
 
 
@@ -64,7 +64,7 @@ def chunks_of(file: BinaryIO) -> Iterator[bytes]:
 
 
 def parse_time(text: str | None, *, default: float) -> float:
-    """Unix seconds, or an ISO 8601 date and time (UTC where it names no zone)."""
+    """Parse Unix seconds, or an ISO 8601 date and time (UTC if it has no zone)."""
     if text is None:
         return default
     try:
@@ -72,7 +72,7 @@ def parse_time(text: str | None, *, default: float) -> float:
     except ValueError:
         at = _parse_iso(text)
     if not 0 <= at < LARGEST_TIME:
-        raise typer.BadParameter(f"{text!r} is no time between 1970 and 9999", param_hint="--seen-at")
+        raise typer.BadParameter(f"{text!r} is not a time between 1970 and 9999", param_hint="--seen-at")
     return at
 
 
@@ -80,23 +80,23 @@ def _parse_iso(text: str) -> float:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        hint = "give Unix seconds or ISO 8601, such as 2026-11-15T12:00:00Z"
-        raise typer.BadParameter(f"{text!r} is no time; {hint}", param_hint="--seen-at") from error
+        hint = "use Unix seconds or ISO 8601, such as 2026-11-15T12:00:00Z"
+        raise typer.BadParameter(f"{text!r} is not a time; {hint}", param_hint="--seen-at") from error
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def parse_zone(name: str | None) -> ZoneInfo:
-    """A zone by its name; this machine's where none is given."""
+    """Return the zone with this name, or the zone of this machine."""
     if name is None:
         return local_zone()
     zone = _zone(name)
     if zone is None:
-        raise typer.BadParameter(f"no time zone is called {name!r}; try Europe/Paris or UTC", param_hint="--tz")
+        raise typer.BadParameter(f"there is no time zone {name!r}; try Europe/Paris or UTC", param_hint="--tz")
     return zone
 
 
 def local_zone() -> ZoneInfo:
-    """The zone of this machine: `TZ`, else where /etc/localtime points, else UTC."""
+    """Return the zone of this machine: `TZ`, else the target of /etc/localtime, else UTC."""
     _, _, linked = os.path.realpath("/etc/localtime").partition("zoneinfo/")
     names = (os.environ.get("TZ", "").removeprefix(":"), linked)
     return next((zone for name in names if name and (zone := _zone(name))), ZoneInfo("UTC"))
@@ -105,16 +105,16 @@ def local_zone() -> ZoneInfo:
 def _zone(name: str) -> ZoneInfo | None:
     try:
         return ZoneInfo(name)
-    except (ValueError, OSError, LookupError):  # a name that is no zone shows as any of these
+    except (ValueError, OSError, LookupError):  # an unknown name raises any of these
         return None
 
 
 def parse_headers(lines: list[str]) -> dict[str, str]:
-    """`name: value`, as curl prints and takes them."""
+    """Parse lines of the form `name: value`, as curl prints them."""
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name.strip():
-            raise typer.BadParameter(f"{line!r} is no header; write it as 'name: value'", param_hint="--header")
+            raise typer.BadParameter(f"{line!r} is not a header; write it as 'name: value'", param_hint="--header")
         headers[name.strip().lower()] = value.strip()
     return headers

@@ -1,7 +1,4 @@
-"""How commands speak: consoles, JSON, text from outside made harmless, and errors as exit codes.
-
-No command lives here, and nothing is looked up.
-"""
+"""The output of commands: consoles, tables, JSON, harmless text, and errors as exit codes."""
 
 import os
 import sys
@@ -24,7 +21,7 @@ INTERRUPTED: Final = 130
 
 
 class PacelineGroup(TyperGroup):
-    """The command tree, with errors that Paceline raises on purpose told in a few words instead of a traceback."""
+    """The command tree. Errors that Paceline raises on purpose are printed as one sentence, without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -33,7 +30,7 @@ class PacelineGroup(TyperGroup):
             Console(stderr=True, highlight=False).print(Text(f"Error: {printable(str(error))}"), soft_wrap=True)
             raise typer.Exit(exit_code_of(error)) from error
         except BrokenPipeError:
-            # Whoever read us has left, as `head` does. What is still buffered must not complain at the exit.
+            # The reader has gone, as `head` does. What is still buffered must not fail at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(NOT_ALL_DONE) from None
 
@@ -45,7 +42,7 @@ def exit_code_of(error: PacelineError) -> int:
 
 
 def out() -> Console:
-    """Where answers go. Nothing that looks like markup or a number is dressed up."""
+    """Return the console for answers. It leaves markup and numbers as they are."""
     return Console(highlight=False, markup=False, soft_wrap=True)
 
 
@@ -54,25 +51,25 @@ def say(message: str, style: str = "") -> None:
 
 
 def one_line(text: str | None, longest: int = 200) -> str:
-    """The same in a single line of a table."""
+    """Return text as a single line for a table, cut at `longest` characters."""
     line = " ".join(printable(text or "").split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def print_value(value: object) -> None:
-    """JSON for programs."""
+    """Print JSON for programs."""
     encoded = msgspec.json.encode(value)
     sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
 
 
 def print_line(value: object) -> None:
-    """One JSON value in one line, at once: for streams."""
+    """Print one JSON value on one line and flush, for streams."""
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
     sys.stdout.flush()
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    """A table without a frame, that reads well in a pipe too."""
+    """Return a table without a frame, which also reads well in a pipe."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
@@ -80,7 +77,7 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
 
 
 def print_table(made: Table) -> None:
-    """As wide as it needs in a pipe; folded at the edge of a terminal."""
+    """Print a table: folded at the edge of a terminal, as wide as needed in a pipe."""
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=max(console.width, 250))

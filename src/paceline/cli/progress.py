@@ -1,4 +1,4 @@
-"""What a person sees while `run` runs: one live screen on a terminal, plain lines otherwise. Looks only, never acts."""
+"""What a person sees during `run`: a live screen on a terminal, plain lines otherwise. Reads only, never acts."""
 
 import time
 from collections import deque
@@ -22,18 +22,20 @@ from paceline.events import Event
 from paceline.store import Campaign, Unit, UnitCounts
 
 REFRESH_SECONDS = 0.5
+"""Fast enough to feel live, and a small load on the store."""
 RUNNING_ROWS = 8
 PARKED_ROWS = 4
 WAIT_ROWS = 4
 NEWS_ROWS = 6
-PARKED_LOOKED_AT = 200
+PARKED_READ = 200
+"""Units read for the parked section; it shows only the soonest groups."""
 BAR_CELLS = 24
-UNTOLD = ("slot.", "control.")
-"""Too many, or said by the person who looks."""
+HIDDEN_EVENTS = ("slot.", "control.")
+"""Slots come by the thousand, and control events are the person's own commands."""
 
 
 class View(Protocol):
-    """Shown from before the first pass to after the last."""
+    """A display that lasts from before the first pass of the engine to after the last."""
 
     def start(self) -> None: ...
 
@@ -43,7 +45,7 @@ class View(Protocol):
 
 
 class News:
-    """Events as they come, without those that nobody wants to read."""
+    """New events since the last call, without the hidden ones."""
 
     def __init__(self, home: Home, after: int) -> None:
         self._home = home
@@ -53,7 +55,7 @@ class News:
         stored = self._home.store.events(after=self._seen)
         if stored:
             self._seen = stored[-1].id
-        return [each.event for each in stored if not each.event.name.startswith(UNTOLD)]
+        return [each.event for each in stored if not each.event.name.startswith(HIDDEN_EVENTS)]
 
 
 def read_waits(home: Home) -> dict[str, Deferred]:
@@ -62,7 +64,7 @@ def read_waits(home: Home) -> dict[str, Deferred]:
 
 
 class SilentView:
-    """For --json: the figures at the end are all there is."""
+    """The view of --json: it shows nothing; the figures are printed at the end."""
 
     def start(self) -> None: ...
 
@@ -72,36 +74,36 @@ class SilentView:
 
 
 class PlainView:
-    """One line for each thing that happens, for pipes, logs and CI."""
+    """The view for pipes, logs and CI: one line per event."""
 
     def __init__(self, home: Home, after: int, warning: LastWarning) -> None:
         self._home = home
         self._news = News(home, after)
         self._console = Console(highlight=False, markup=False, soft_wrap=True)
         self._warning = warning
-        self._told: dict[str, tuple[str, str]] = {}
+        self._printed: dict[str, tuple[str, str]] = {}
 
     def start(self) -> None: ...
 
     def refresh(self) -> None:
         for event in self._news.take():
             self._print(event_text.line_of(event, self._home.zone))
-        self._tell_waits()
+        self._print_waits()
         if self._warning.text is not None:
             self._print(one_line(self._warning.text, 400))
             self._warning.text = None
 
     def stop(self) -> None: ...
 
-    def _tell_waits(self) -> None:
-        """Once for each new reason, not for each second of it."""
+    def _print_waits(self) -> None:
+        """Print each wait once per reason, not once per refresh."""
         now = time.time()
         waits = read_waits(self._home)
         for line, why in waits.items():
-            if self._told.get(line) != (why.reason, why.scope) and why.reason != "queue_order":
+            if self._printed.get(line) != (why.reason, why.scope) and why.reason != "queue_order":
                 at = clock_time(now, self._home.zone)
                 self._print(f"{at} waits {line.strip()}: {wait_words(why, now)}")
-        self._told = {line: (why.reason, why.scope) for line, why in waits.items()}
+        self._printed = {line: (why.reason, why.scope) for line, why in waits.items()}
 
     def _print(self, line: str) -> None:
         self._console.print(Text(line))
@@ -113,7 +115,7 @@ def wait_words(why: Deferred, now: float) -> str:
 
 
 class LiveView:
-    """One screen: campaigns, what runs, what is parked until when, what waits and why, what happened last."""
+    """The view on a terminal: campaigns, running and parked units, what waits and why, and the last events."""
 
     def __init__(self, home: Home, name: str, after: int, warning: LastWarning) -> None:
         self._home = home
@@ -152,8 +154,8 @@ class LiveView:
         return Group(*parts)
 
     def _parked_lines(self, now: float) -> list[str]:
-        """By reason, soonest first."""
-        page = self._home.store.units(state="todo", limit=PARKED_LOOKED_AT)
+        """Return parked units grouped by campaign and reason, the soonest first."""
+        page = self._home.store.units(state="todo", limit=PARKED_READ)
         groups: dict[tuple[str, str], list[float]] = {}
         for unit in page.units:
             if unit.resume_at is not None:

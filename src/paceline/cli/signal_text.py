@@ -1,4 +1,4 @@
-"""Signals in plain words, for people. The same facts as their fields, and nothing more."""
+"""Signals as text for people: the facts of their fields, and nothing more."""
 
 from zoneinfo import ZoneInfo
 
@@ -25,12 +25,12 @@ TITLES: dict[type[Signal], str] = {
 }
 ADVICE: dict[type[Signal], str] = {
     QuotaClosed: "parks the work until the reset, then one canary goes first",
-    RateLimited: "pauses the scope, then goes on; repeated refusals lower its limit or its pace",
-    Overloaded: "pauses with a growing backoff; limits stay as they are",
-    PlatformLimit: "takes it as the limit of the scope and probes upward later",
-    BillingStop: "holds the account until a person has seen to it",
-    AuthFailed: "holds the account until a person has seen to it",
-    Budget: "slows down before the refusal comes",
+    RateLimited: "pauses the scope, then resumes; repeated refusals lower its limit or its pace",
+    Overloaded: "pauses with a growing backoff; limits stay unchanged",
+    PlatformLimit: "uses it as the limit of the scope and probes upward later",
+    BillingStop: "holds the account until a person has fixed the cause",
+    AuthFailed: "holds the account until a person has fixed the cause",
+    Budget: "slows down before the provider refuses",
 }
 SOURCES = {
     "field": "a structured field",
@@ -38,7 +38,7 @@ SOURCES = {
     "text": "a sentence",
     "backoff": "the client's own backoff",
 }
-REACHES = {"model": "this model only", "account": "the whole account", "provider": "the provider, everybody"}
+REACHES = {"model": "this model only", "account": "the whole account", "provider": "the whole provider"}
 WINDOWS = {"5h": "5 hours", "daily": "a day", "weekly": "a week", "monthly": "a month"}
 
 
@@ -47,11 +47,11 @@ def title_of(signal: Signal) -> str:
 
 
 def rows_of(signal: Signal, *, seen_at: float, zone: ZoneInfo) -> list[tuple[str, str]]:
-    """What is known, as names and values; what is not known is not mentioned, except for when it ends."""
+    """Return what is known, as names and values. Only a missing end is mentioned although it is unknown."""
     rows = [*_own_rows(signal, seen_at, zone)]
     if signal.reach is not None:
         rows.append(("reach", REACHES[signal.reach]))
-    source = SOURCES.get(signal.source or "", "an unnamed place")
+    source = SOURCES.get(signal.source or "", "an unknown source")
     rows.append(("confidence", f"{signal.confidence:.0%}, read from {source}"))
     if type(signal) in ADVICE:
         rows.append(("Paceline", ADVICE[type(signal)]))
@@ -61,7 +61,7 @@ def rows_of(signal: Signal, *, seen_at: float, zone: ZoneInfo) -> list[tuple[str
 def _own_rows(signal: Signal, seen_at: float, zone: ZoneInfo) -> list[tuple[str, str]]:
     match signal:
         case QuotaClosed():
-            resets = "not said; probed with backoff" if signal.resets_at is None else ""
+            resets = "not stated; probed with backoff" if signal.resets_at is None else ""
             window = [("window", WINDOWS.get(signal.window, signal.window))] if signal.window else []
             return [*window, ("resets", resets or moment(signal.resets_at or 0.0, seen_at, zone))]
         case RateLimited():
@@ -75,7 +75,7 @@ def _own_rows(signal: Signal, seen_at: float, zone: ZoneInfo) -> list[tuple[str,
             known = [("limit", signal.limit), ("in use", signal.in_use)]
             return [(name, str(value)) for name, value in known if value is not None]
         case BillingStop() | AuthFailed():
-            return [("words", signal.detail)] if signal.detail else []
+            return [("message", signal.detail)] if signal.detail else []
         case Budget():
             return _budget_rows(signal, seen_at, zone)
     return []
@@ -103,5 +103,5 @@ def _budget_rows(signal: Budget, seen_at: float, zone: ZoneInfo) -> list[tuple[s
 
 def _retry(retry_after: float | None, seen_at: float, zone: ZoneInfo) -> str:
     if retry_after is None:
-        return "not said"
+        return "not stated"
     return moment(seen_at + retry_after, seen_at, zone)

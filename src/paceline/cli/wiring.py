@@ -1,6 +1,6 @@
 """The composition root: from the environment and paceline.toml to a home with its store, executor and engine.
 
-Which implementation is used is decided here and nowhere else. Never here: what a command does with it.
+Here: the choice of every implementation. Never here: what a command does with it.
 """
 
 import contextlib
@@ -19,17 +19,17 @@ from paceline.engine.settings import EngineSettings
 from paceline.errors import EngineBusy, InvalidSettings, StoreError
 from paceline.executors.spool import Spool
 from paceline.executors.terminal import TerminalExecutor
-from paceline.leadership import ENGINE, HOST, Leader, LeadLock, new_owner
+from paceline.leadership import ENGINE, HOST, Leader, LeaderLock, new_owner
 from paceline.limiter.usage_polling import UsageSource, usage_at
 from paceline.settings import Settings, governor_settings, load_settings
 from paceline.store import Campaign, SqliteStore, Store
 
 STEP_BACK_SECONDS = 3.0
-"""An `exec` that answers for slots looks for an engine more often than this, and makes room for it."""
+"""An `exec` that hands out slots checks for an engine more often than this, and then releases its lock."""
 
 
 class Home:
-    """The folder of state and what is open in it."""
+    """The folder with all state of Paceline (`PACELINE_HOME`), its settings and its open store."""
 
     def __init__(self, settings: Settings, store: Store, environ: Mapping[str, str]) -> None:
         self.settings = settings
@@ -51,11 +51,11 @@ class Home:
     def executor(self) -> TerminalExecutor:
         return TerminalExecutor(self.spool_root)
 
-    def lock(self, name: str) -> LeadLock:
-        return LeadLock(self.path, name)
+    def lock(self, name: str) -> LeaderLock:
+        return LeaderLock(self.path, name)
 
     def engine_leader(self) -> Leader | None:
-        """The engine that runs this home on this machine."""
+        """Return the engine that runs this home on this machine, if there is one."""
         return self.lock(ENGINE).holder()
 
     def offline_state(self, now: float, extra: Iterable[Campaign] = ()) -> OfflineState:
@@ -65,13 +65,15 @@ class Home:
 
 @contextlib.contextmanager
 def open_home(environ: Mapping[str, str] | None = None, start: Path | None = None) -> Iterator[Home]:
-    """The home that the environment names, made where there is none yet."""
+    """Open the home that the environment names; it is created if there is none."""
     environ = os.environ if environ is None else environ
     settings = load_settings(start or Path.cwd(), environ)
     make_private(settings.home)
     path = settings.sqlite_path
     if path is None:
-        raise InvalidSettings(f"{settings.store_url.partition(':')[0]} is no store of this version; use sqlite:///PATH")
+        raise InvalidSettings(
+            f"{settings.store_url.partition(':')[0]} is not a store of this version; use sqlite:///PATH"
+        )
     if path.parent != settings.home:
         make_private(path.parent)
     store = SqliteStore(path)
@@ -82,11 +84,11 @@ def open_home(environ: Mapping[str, str] | None = None, start: Path | None = Non
 
 
 def make_private(folder: Path) -> None:
-    """Prompts and output are nobody else's business."""
+    """Create a folder that only its owner can read: it holds prompts and output."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"cannot make {folder}: {error.strerror}; set PACELINE_HOME to a folder of yours") from error
+        raise StoreError(f"cannot create {folder}: {error.strerror}; set PACELINE_HOME to a folder of yours") from error
 
 
 def engine_settings(settings: Settings, zone: ZoneInfo) -> EngineSettings:
@@ -102,7 +104,7 @@ def engine_settings(settings: Settings, zone: ZoneInfo) -> EngineSettings:
 
 
 def usage_sources(settings: Settings, environ: Mapping[str, str]) -> dict[str, UsageSource]:
-    """Providers that tell their own count, asked with the key of their first account that has one."""
+    """Return the providers that report their usage, each with the key of its first account that has one."""
     sources = {}
     for name, provider in settings.providers.items():
         if provider.usage_url is not None:
@@ -114,7 +116,7 @@ def usage_sources(settings: Settings, environ: Mapping[str, str]) -> dict[str, U
 
 @contextlib.contextmanager
 def leading_engine(home: Home) -> Iterator[Engine]:
-    """An engine that nobody else on this machine stands in the way of; `EngineBusy` if one runs already."""
+    """Take the leadership of the home and yield its engine. Raises `EngineBusy` if another engine runs it."""
     owner = new_owner()
     lock = home.lock(ENGINE)
     if not lock.take(Leader(owner=owner, pid=os.getpid(), since=time.time())):
@@ -141,7 +143,7 @@ def leading_engine(home: Home) -> Iterator[Engine]:
 
 
 def _wait_for_host(home: Home) -> None:
-    """An `exec` that leads steps back when it sees the engine's lock; one that was killed has left its lease."""
+    """Wait until an `exec` that hands out slots has stepped back. If it was killed, end its lease."""
     host = home.lock(HOST)
     give_up_at = time.monotonic() + STEP_BACK_SECONDS
     while host.holder() is not None and time.monotonic() < give_up_at:
@@ -150,6 +152,6 @@ def _wait_for_host(home: Home) -> None:
 
 
 def resign(store: Store, gone: Leader | None) -> None:
-    """A leader that was killed on this machine has left its lease behind: nobody need wait for its end."""
+    """End the lease of a leader that was killed on this machine, so that nobody waits for it to expire."""
     if gone is not None:
         store.resign(gone.owner)

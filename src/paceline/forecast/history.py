@@ -1,6 +1,6 @@
-"""What the stored events tell of past work: how long units took, and how much a quota window held.
+"""Past work as the stored events show it: how long units took, and how much a quota window held.
 
-Values from the store only. Never here: a guess; what is not known is told as such.
+Here: values from the store. Never here: a guess about what is not known.
 """
 
 import math
@@ -13,12 +13,15 @@ from paceline.events import ATTEMPT_ENDS, ATTEMPT_STARTS, Event
 from paceline.store import Store
 
 PAGE = 5_000
+"""Events per read: a history of a million needs few reads."""
 SHORTEST_WINDOW = 60.0
+"""Length assumed for a window of unknown name that closed right after its first use."""
 LAST_PERIODS = 3
+"""Periods of a window that count: enough for a middle one, and recent enough for the present plan."""
 
 
 class WindowHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """What one window of an account held: so many seconds of sessions, and how long from its opening to its reset."""
+    """What one window of an account held: seconds of sessions, and its length from opening to reset."""
 
     scope: str
     name: str
@@ -27,7 +30,7 @@ class WindowHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """A unit that was done: where, and how many seconds of sessions it took in all its tries."""
+    """A done unit: where it ran, and how many seconds of sessions all its attempts took."""
 
     unit: str
     scope: str
@@ -40,7 +43,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     windows: tuple[WindowHistory, ...] = ()
 
     def durations(self, scopes: tuple[str, ...]) -> tuple[tuple[float, ...], str]:
-        """How long units took on one of these paths, else with the same model, else at all; and which it was."""
+        """Return how long units took on one of these paths, else with the same model, else anywhere; and where."""
         models = {scope.rpartition("/")[2] for scope in scopes}
         for where, these in (
             (", ".join(scopes), [unit for unit in self.units if unit.scope in scopes]),
@@ -52,12 +55,12 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         return (), ""
 
     def windows_of(self, scope: str) -> tuple[WindowHistory, ...]:
-        """Of each window of the account what a period held."""
+        """Return what a period of each window of the account held."""
         return tuple(window for window in self.windows if window.scope == scope)
 
 
-class _Try(msgspec.Struct):
-    """A session on an account; one that has not ended is counted up to the closing that is looked at."""
+class _Attempt(msgspec.Struct):
+    """A session on an account. One that has not ended counts up to the closing in question."""
 
     account: str
     began: float
@@ -68,23 +71,23 @@ class _Closing(msgspec.Struct, frozen=True):
     at: float
     resets_at: float
     last_reset: float
-    """Of the period before, as far as it is known; where the name of the window does not tell how long it is."""
+    """Reset of the period before, if known. It is the opening of a window whose name does not say its length."""
 
 
 def read_history(store: Store, *, campaign: str | None = None) -> History:
-    """From all events that are kept; of one campaign if it is named."""
+    """Read the history from all kept events. With `campaign`, only units of that campaign count."""
     started: dict[str, Event] = {}
-    running: dict[str, _Try] = {}
+    running: dict[str, _Attempt] = {}
     seconds: dict[str, float] = {}
-    tries: list[_Try] = []
+    attempts: list[_Attempt] = []
     units: list[UnitHistory] = []
     closings: dict[tuple[str, str], list[_Closing]] = {}
     for event in _events(store):
         unit = event.unit or ""
         if event.name in ATTEMPT_STARTS:
             started[unit] = event
-            running[unit] = _Try(_account_of(event.scope or ""), event.at)
-            tries.append(running[unit])
+            running[unit] = _Attempt(_account_of(event.scope or ""), event.at)
+            attempts.append(running[unit])
         elif event.name in ATTEMPT_ENDS and unit in started:
             begun = started.pop(unit)
             running.pop(unit).ended = event.at
@@ -95,36 +98,36 @@ def read_history(store: Store, *, campaign: str | None = None) -> History:
                 )
         elif event.name == "window.closed":
             _note_closing(event, closings)
-    return History(units=tuple(units), windows=tuple(_spent(closings, tries)))
+    return History(units=tuple(units), windows=tuple(_spent(closings, attempts)))
 
 
 def _note_closing(event: Event, closings: dict[tuple[str, str], list[_Closing]]) -> None:
-    """The last periods of each window; a canary that is refused tells the same one again."""
+    """Add the closing of a window, unless a refused canary repeats a known one."""
     resets_at, name = event.fields.get("resets_at"), str(event.fields.get("window"))
     if not isinstance(resets_at, float) or resets_at > event.at + LENGTH_SECONDS.get(name, math.inf):
-        return  # not told, or told wrong: no window is open for longer than it is long
+        return  # unknown, or wrong: no reset is further away than the length of its window
     known = closings.setdefault((_account_of(event.scope or ""), name), [])
     last_reset = known[-1].resets_at if known else -math.inf
     if event.at >= last_reset:
         known.append(_Closing(event.at, resets_at, last_reset))
 
 
-def _spent(closings: Mapping[tuple[str, str], list[_Closing]], tries: list[_Try]) -> Iterator[WindowHistory]:
-    """The middle one of the last periods, so that one in which you were at work too does not rule."""
+def _spent(closings: Mapping[tuple[str, str], list[_Closing]], attempts: list[_Attempt]) -> Iterator[WindowHistory]:
+    """Return the middle one of the last periods, so that a period with use from elsewhere does not decide."""
     for (account, name), known in closings.items():
-        held = [_held(account, name, closing, tries) for closing in known[-LAST_PERIODS:]]
+        held = [_held(account, name, closing, attempts) for closing in known[-LAST_PERIODS:]]
         by_size = sorted((each for each in held if each is not None), key=lambda each: each.session_seconds)
         if by_size:
             yield by_size[len(by_size) // 2]
 
 
-def _held(account: str, name: str, closing: _Closing, tries: list[_Try]) -> WindowHistory | None:
-    """What was used from its opening to its closing, by those who ran then."""
+def _held(account: str, name: str, closing: _Closing, attempts: list[_Attempt]) -> WindowHistory | None:
+    """Return what sessions used between the opening and the closing of a window."""
     length = LENGTH_SECONDS.get(name)
     opened_at = closing.last_reset if length is None else closing.resets_at - length
     used = [
         (max(each.began, opened_at), min(each.ended, closing.at))
-        for each in tries
+        for each in attempts
         if each.account == account and each.ended > opened_at and each.began < closing.at
     ]
     held = sum(max(0.0, end - begin) for begin, end in used)

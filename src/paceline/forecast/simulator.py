@@ -1,6 +1,6 @@
-"""One future of a plan: the engine that production runs, over a memory store, with sessions that take as long as known.
+"""One simulated run of a plan: the real engine over a memory store, with sessions of known durations.
 
-Never here: what Paceline does with a limit; that is the engine's own code.
+Never here: how Paceline reacts to a limit; that is the engine's own code.
 """
 
 import asyncio
@@ -27,29 +27,32 @@ from paceline.simulation.executor import Run, ScriptedExecutor
 from paceline.store import Campaign, MemoryStore, UnitSpec
 
 HEARTBEAT_SECONDS = 1800.0
-"""Whatever happens wakes the engine at its own time; passes in which nothing does would be most of a long wait."""
+"""Every event wakes the engine at its own time, so passes in between would only cost time."""
 LEASE_SECONDS = 3 * HEARTBEAT_SECONDS
 LONGEST_DAYS = 31
+"""A forecast beyond a month says nothing useful."""
 NOTICE_SECONDS = 5.0
+"""How long an agent takes to end after it has met a spent window."""
 EPSILON_SECONDS = 0.01
-TOLD_SHARE = 0.05
-"""Sessions that run tell of every further twentieth of a window that is used."""
+"""Less than this is left of a window by rounding only."""
+REPORTED_SHARE = 0.05
+"""Sessions report their window after each further twentieth of it."""
 CLAUDE_WINDOWS = {"weekly": "seven_day"}
 
 
 Closing = tuple[str, float, float | None]
-"""Scope, when it closes, and the reset."""
+"""Scope, time of closing, and reset."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """A campaign and how long each of its units will take."""
+    """A campaign and the duration of each of its units."""
 
     campaign: Campaign
     seconds: tuple[float, ...]
 
 
 class WindowSize(msgspec.Struct, frozen=True, kw_only=True):
-    """What a quota window of an account holds, and what is used of the period that is open now, until its reset."""
+    """What a quota window of an account holds, and what is used of its open period."""
 
     name: str
     session_seconds: float
@@ -59,17 +62,17 @@ class WindowSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimulatedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """How it would go. `finished_at` is None where it does not end within a month."""
+    """The result of one run. `finished_at` is None if it does not finish within a month."""
 
     finished_at: float | None
     parks: int
     closings: tuple[Closing, ...]
     busy: float
-    """The share of the pool that was used, to the end."""
+    """The share of the pool that was in use, until the end."""
 
 
 class _Window:
-    """How much of one window is used in the period that is open."""
+    """One window, and how much of its open period is used."""
 
     def __init__(self, size: WindowSize) -> None:
         self.size = size
@@ -88,14 +91,14 @@ class _Window:
     def claude_name(self) -> str:
         return CLAUDE_WINDOWS.get(self.size.name, "five_hour")
 
-    def open_anew(self, now: float) -> None:
-        """The first use after a reset begins the next period."""
+    def open_next(self, now: float) -> None:
+        """Open the next period if the reset has passed: the first use after it does that."""
         if now >= self.resets_at:
             self.resets_at, self.used = now + self.size.length, 0.0
 
 
 class _Account:
-    """A simulated account: counts the seconds of sessions in its windows, tells of it, ends them at its end."""
+    """A simulated account: it counts seconds of sessions in its windows, reports their use, and ends sessions."""
 
     def __init__(self, sizes: Sequence[WindowSize], clock: VirtualClock, sessions: "_Sessions") -> None:
         self._windows = [_Window(size) for size in sizes]
@@ -107,65 +110,65 @@ class _Account:
         self._timer: VirtualTimer | None = None
 
     def start(self, attempt: str, seconds: float, session: str) -> tuple[str, bool]:
-        """A session begins: what is told of the windows, and whether it may go on."""
+        """Start a session. Returns what the account prints about its windows, and whether the session may go on."""
         self._count()
         for window in self._windows:
-            window.open_anew(self._clock.now())
+            window.open_next(self._clock.now())
         if (refusal := self._refusal(session)) is not None:
             return refusal, False
         self._ends[attempt] = self._clock.now() + seconds
-        self._look_later()
+        self._check_later()
         self._names[attempt] = session
-        return self._told(session), True
+        return self._reports(session), True
 
     def end(self, attempt: str) -> None:
-        """It was ended before its time."""
+        """Forget a session that was ended early."""
         self._count()
         self._ends.pop(attempt, None)
 
     def _refusal(self, session: str) -> str | None:
-        """By the one that stays shut for longest."""
+        """Return the refusal of the spent window with the latest reset."""
         last = max((each for each in self._windows if each.is_spent), key=lambda each: each.resets_at, default=None)
         return None if last is None else transcripts.rejected(last.resets_at, session, last.claude_name)
 
-    def _told(self, session: str) -> str:
+    def _reports(self, session: str) -> str:
         return "".join(
             transcripts.warned(each.used / each.size.session_seconds, each.resets_at, session, each.claude_name)
             for each in self._windows
         )
 
-    def _look_later(self) -> None:
-        """When the next share of one will be used, or all of it, if those who run go on."""
+    def _check_later(self) -> None:
+        """Schedule a check for when the running sessions will have used the next share of a window, or all of it."""
         if self._timer is not None:
             self._timer.cancel()
-        soonest = min(min(each.left, each.size.session_seconds * TOLD_SHARE) for each in self._windows)
-        self._timer = self._clock.call_at(self._clock.now() + soonest / len(self._ends), self._look)
+        soonest = min(min(each.left, each.size.session_seconds * REPORTED_SHARE) for each in self._windows)
+        self._timer = self._clock.call_at(self._clock.now() + soonest / len(self._ends), self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._count()
         for attempt in list(self._ends):
             if (refusal := self._refusal(self._names[attempt])) is not None:
                 self._sessions.refuse(attempt, refusal)
         if self._ends:
-            teller = next(iter(self._ends))
-            self._sessions.tell(teller, self._told(self._names[teller]))
-            self._look_later()
+            reporter = next(iter(self._ends))
+            self._sessions.report(reporter, self._reports(self._names[reporter]))
+            self._check_later()
 
     def _count(self) -> None:
-        """A window whose reset comes while sessions run goes on with its next period."""
+        """Add the use since the last call. A reset that has come meanwhile opens the next period."""
         now = self._clock.now()
         for window in self._windows:
             since = self._counted_at
             if self._ends and since < window.resets_at <= now:
                 since = window.resets_at
-                window.open_anew(since)
+                window.open_next(since)
             window.used += sum(max(0.0, min(now, end) - since) for end in self._ends.values())
         self._ends = {attempt: end for attempt, end in self._ends.items() if end > now}
         self._counted_at = now
 
 
 class _Sessions(ScriptedExecutor):
-    """The sessions of all units: each goes on where it was ended."""
+    """The sessions of all units. A unit that was ended early continues where it was."""
 
     def __init__(self, script: Callable[[Launch], Run], clock: VirtualClock, on_news: Callable[[], object]) -> None:
         super().__init__(script, clock, remember=False)
@@ -177,29 +180,29 @@ class _Sessions(ScriptedExecutor):
     def begin(self, attempt: str, unit: str, account: "_Account | None") -> None:
         self._begun[attempt] = unit, self._now(), account
 
-    def tell(self, attempt: str, says: str) -> None:
+    def report(self, attempt: str, says: str) -> None:
         self.say(attempt, says)
         self._on_news()
 
     def refuse(self, attempt: str, says: str) -> None:
-        """A window is spent under it."""
+        """End a session whose window is spent."""
         self._keep(attempt)
         self.cut(attempt, says, after=NOTICE_SECONDS)
 
     def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
-        """The engine ends it, for a reserve or because another was refused."""
+        """End a session for the engine: for a reserve, or because another session was refused."""
         self._keep(handle.attempt_id)
         super().stop(handle, grace)
 
     def still_to_do(self) -> float:
-        """Of all units, those that run included."""
+        """Return the seconds that are left of all units, with those that are running."""
         return sum(self.left.values())
 
     def done(self, unit: str) -> None:
         self.left.pop(unit, None)
 
     def _keep(self, attempt: str) -> None:
-        """What it has done is kept, once."""
+        """Keep what a unit has done, once."""
         unit, began, account = self._begun.pop(attempt, ("", 0.0, None))
         if unit:
             self.left[unit] = max(1.0, self.left[unit] - (self._now() - began))
@@ -208,7 +211,7 @@ class _Sessions(ScriptedExecutor):
 
 
 class Simulation:
-    """One play of it."""
+    """One run of the given work."""
 
     def __init__(
         self,
@@ -224,7 +227,7 @@ class Simulation:
         self._clock = VirtualClock(now)
         self._store = MemoryStore()
         self._store.save_state(GOVERNOR_STATE, msgspec.json.encode(snapshot))
-        self._dice = random.Random(seed)
+        self._random = random.Random(seed)
         self._sessions = _Sessions(self._script, self._clock, lambda: self._engine.wake())
         for work in works:
             self._add(work)
@@ -236,13 +239,13 @@ class Simulation:
             store=self._store,
             executor=self._sessions,
             clock=self._clock,
-            agents=lambda name: load_agent("claude"),  # whoever runs, its limits are told in words that are understood
+            agents=lambda name: load_agent("claude"),  # every simulated session prints as Claude Code does
             environ=dict.fromkeys(_key_names(settings.accounts), "x"),
             owner="forecast",
         )
 
     async def run(self, campaign: str) -> SimulatedRun:
-        """Until the campaign is done."""
+        """Run until the campaign is done, or for a month."""
         began = self._clock.now()
         engine = asyncio.create_task(self._engine.run())
         for _ in range(LONGEST_DAYS * 24):
@@ -251,13 +254,13 @@ class Simulation:
                 break
         self._engine.stop()
         await engine
-        return self._told(campaign, began)
+        return self._result(campaign, began)
 
     def _add(self, work: Work) -> None:
         durations = list(work.seconds)
-        self._dice.shuffle(durations)
+        self._random.shuffle(durations)
         specs = [UnitSpec(id=f"{n:06d}", prompt="x") for n in range(len(durations))]
-        campaign = msgspec.structs.replace(work.campaign, timeout=None)  # what is known was done in time
+        campaign = msgspec.structs.replace(work.campaign, timeout=None)  # known durations were within the timeout
         self._store.add_campaign(campaign, specs, update=False, now=self._clock.now())
         for spec, seconds in zip(specs, durations, strict=True):
             self._sessions.left[f"{campaign.name}/{spec.id}"] = seconds
@@ -269,8 +272,8 @@ class Simulation:
         says = transcripts.init(session)
         account = self._accounts.get(unit.account or "")
         if account is not None:
-            told, may_go_on = account.start(launch.attempt_id, seconds, session)
-            says += told
+            reports, may_go_on = account.start(launch.attempt_id, seconds, session)
+            says += reports
             if not may_go_on:
                 return Run(stdout=says, exit_code=1, seconds=1.0)
         self._sessions.begin(launch.attempt_id, unit.id, account)
@@ -281,7 +284,7 @@ class Simulation:
         counts = self._store.counts()[campaign]
         return counts.todo + counts.running == 0
 
-    def _told(self, campaign: str, began: float) -> SimulatedRun:
+    def _result(self, campaign: str, began: float) -> SimulatedRun:
         ends, parks, after = [began], 0, 0
         closings: list[Closing] = []
         while page := self._store.events(after=after):
@@ -312,7 +315,7 @@ def _closing(event: Event) -> Closing:
 
 
 def _once_each(closings: Iterable[Closing]) -> tuple[Closing, ...]:
-    """Every session that was refused tells of it, and every canary that went too early."""
+    """Return each closing once: every refused session repeats it, and every canary that came too early."""
     first: dict[tuple[str, float | None], Closing] = {}
     for scope, at, resets_at in closings:
         first.setdefault((scope, resets_at), (scope, at, resets_at))

@@ -1,1 +1,1 @@
-"""Removal of secrets from text."""
+"""Removal of secrets from text: `redactor` does it, `secret_shapes` has the patterns."""

@@ -1,8 +1,8 @@
-"""Takes out of a text what must not leave the machine, and counts what it took. Pure: text in, text out.
+"""The redactor: it removes from a text what must not leave the machine, and counts it. Pure: text in, text out.
 
-Two nets. The first knows names and shapes: keys by their prefixes, `password=...`, e-mail addresses, home folders,
-hosts. The second knows nothing: whatever is long and does not read like words is taken for a secret. What tells
-a limit is kept: sentences, model names, error codes, header names, times.
+It works in two passes. The first knows names and shapes: keys by their prefixes, `password=...`, e-mail addresses, home
+folders, hosts. The second assumes nothing: everything that is long and does not read like words is taken for a secret.
+What describes a limit is kept: sentences, model names, error codes, header names, times.
 """
 
 import re
@@ -11,27 +11,27 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from paceline.redaction.secret_shapes import SHAPES, Put
+from paceline.redaction.secret_shapes import SHAPES, Replacement
 
 SHORTEST_KNOWN = 4
-"""A value shorter than this would be found inside ordinary words."""
+"""A shorter value would match inside ordinary words."""
 KNOWN = "name or key of this machine"
 
 _ANSI = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)?|\x1b[ -/]{0,4}[0-~]")
-_UNSEEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
+_INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 _ESCAPED = re.compile(r"\\{1,4}u00([2-7][0-9a-fA-F])")
 _PERCENT = re.compile(r"%(40|3[aA]|2[fFbBdDeE])")
 
 
 class Redacted(msgspec.Struct, frozen=True):
-    """A text without its secrets, and how many of each kind were taken out."""
+    """A text without its secrets, and how many of each kind were removed."""
 
     text: str
     counts: dict[str, int]
 
 
 class Redactor:
-    """Redacts texts, knowing some values by heart: user and host name, keys of the environment."""
+    """A remover of secrets. `known` values are removed whatever they look like: user and host name, keys."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         values = sorted({value for value in known if len(value) >= SHORTEST_KNOWN}, key=len, reverse=True)
@@ -44,26 +44,26 @@ class Redactor:
             clean, found = self._known.subn("<known>", clean)
             counts[KNOWN] += found
         for shape in SHAPES:
-            clean = shape.pattern.sub(_counting(shape.kind, shape.put, counts), clean)
+            clean = shape.pattern.sub(_counting(shape.kind, shape.replacement, counts), clean)
         return Redacted(clean, {kind: count for kind, count in counts.items() if count})
 
 
 def readable(text: str) -> str:
-    """Without colours, control characters and the escapes behind which an address or a key could hide."""
-    plain = _UNSEEN.sub("", _ANSI.sub("", text))
+    """Remove colours and control characters, and decode escapes that could hide an address or a key."""
+    plain = _INVISIBLE.sub("", _ANSI.sub("", text))
     plain = _ESCAPED.sub(_unescaped, plain)
     return _PERCENT.sub(lambda found: chr(int(found[1], 16)), plain)
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    """Quotes and backslashes stay escaped, or the JSON around them would break."""
+    """Decode one escape. Quotes and backslashes stay escaped, or the JSON around them would break."""
     letter = chr(int(found[1], 16))
     return found[0] if letter in '"\\\x7f' else letter
 
 
-def _counting(kind: str, put: Put, counts: Counter[str]) -> Callable[[re.Match[str]], str]:
+def _counting(kind: str, replacement_of: Replacement, counts: Counter[str]) -> Callable[[re.Match[str]], str]:
     def replace(found: re.Match[str]) -> str:
-        replacement = put(found)
+        replacement = replacement_of(found)
         if replacement is None or replacement == found[0]:
             return found[0]
         counts[kind] += 1

@@ -1,6 +1,6 @@
-"""What secrets look like: one entry for each shape, tried in order. Data only; `redact.py` uses it.
+"""The shapes of secrets: one entry for each, tried in order. Data only; `redactor` uses it.
 
-Every repetition is bounded, so that no text makes this slow.
+Every repetition is bounded, so that no text makes matching slow.
 """
 
 import re
@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import msgspec
 
-Put = Callable[[re.Match[str]], str | None]
-"""What to put in the place of a match; None leaves it as it is."""
+Replacement = Callable[[re.Match[str]], str | None]
+"""Returns the text that replaces a match; None leaves the match unchanged."""
 
 PUBLIC_HOSTS = frozenset(
     [
@@ -48,11 +48,15 @@ PUBLIC_HOSTS = frozenset(
     ]
 )
 EPOCHS = ((10**9, 4 * 10**9), (10**12, 4 * 10**12))
-"""Unix times in seconds and milliseconds: a reset is often told like this, so such numbers stay."""
+"""Unix times in seconds and milliseconds. Resets are often written like this, so such numbers stay."""
 SHORTEST_OPAQUE = 12
+"""Shorter runs of letters are ordinary words and names."""
 SHORTEST_PATCHWORK = 16
+"""Shorter runs of mixed pieces are versions and model names."""
 LONGEST_WORD = 20
+"""No word of a message is longer."""
 LONGEST_MIXED = 4
+"""Short mixes of letters and digits are units and versions: `16k`, `v2`."""
 
 _JOINERS = re.compile(r"[_\-./=:+~%]")
 _PIECES = re.compile(r"[A-Za-z]+|\d+")
@@ -63,11 +67,11 @@ _TIME = re.compile(r"(?:\d{1,6}(?:\.\d{1,9})?(?:ms|[dhms])){1,5}\.?|\d{8}T\d{4,6
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """One kind of secret: where it is found, and what is put in its place."""
+    """One kind of secret: its pattern, and what replaces a match."""
 
     kind: str
     pattern: re.Pattern[str]
-    put: Put
+    replacement: Replacement
 
 
 def is_epoch(digits: str) -> bool:
@@ -79,20 +83,20 @@ def is_public(host: str) -> bool:
     return any(".".join(labels[first:]) in PUBLIC_HOSTS for first in range(len(labels) - 1))
 
 
-# -- what is put in ------------------------------------------------------------------------------------
+# -- replacements --------------------------------------------------------------------------------------
 
 
-def always(placeholder: str) -> Put:
+def always(placeholder: str) -> Replacement:
     return lambda _found: placeholder
 
 
 def after_name(found: re.Match[str]) -> str | None:
-    """The name stays, its value goes. What an earlier shape has taken already is not counted twice."""
+    """Keep the name and remove its value. A value that an earlier shape replaced is not counted twice."""
     return None if found["value"].strip("\\\"'").startswith("<") else f"{found['name']}<secret>"
 
 
 def address(found: re.Match[str]) -> str:
-    """A public provider's address keeps its host and path; of any other only stays that it was one."""
+    """Keep host and path of a public provider. Any other address becomes a placeholder."""
     if found["user"] or not is_public(found["host"]):
         return f"{found['scheme']}<host>"
     query = "?<query>" if found["query"] else ""
@@ -104,7 +108,7 @@ def private_host(found: re.Match[str]) -> str | None:
 
 
 def network_address(found: re.Match[str]) -> str | None:
-    """Loopback and a clock time (`12:30:45`) tell nothing about anybody."""
+    """Keep loopback and clock times (`12:30:45`): they identify nobody."""
     is_clock = re.fullmatch(r"\d{1,2}:\d\d:\d\d", found[0])
     return None if found[0].startswith("127.") or is_clock else "<host>"
 
@@ -114,17 +118,17 @@ def opaque(found: re.Match[str]) -> str | None:
 
 
 def long_number(found: re.Match[str]) -> str | None:
-    """Dates and Unix times have many digits too; a number without such a shape is someone's."""
+    """Keep dates and Unix times. Any other long number may identify somebody."""
     digits = re.sub(r"\D", "", found[0])
     is_date = re.match(r"\(?(?:19|20)\d\d-\d\d-\d\d", found[0])
     return None if len(digits) < 10 or is_date or (found[0].isdigit() and is_epoch(digits)) else "<number>"
 
 
-# -- what does not read like words ----------------------------------------------------------------------
+# -- text that does not read like words -----------------------------------------------------------------
 
 
 def is_opaque(token: str) -> bool:
-    """Whether a run of letters, digits and joiners is more likely an id or a key than something that was said."""
+    """Whether a run of letters, digits and joiners is more likely an id or a key than words."""
     if _TIME.fullmatch(token):
         return False
     return _is_patchwork(token) or any(_is_opaque_part(part) for part in _JOINERS.split(token))
@@ -137,19 +141,19 @@ def _is_opaque_part(part: str) -> bool:
         return len(part) > 8 and not is_epoch(part)
     if part.isalpha():
         return len(part) >= SHORTEST_OPAQUE and _are_opaque_letters(part)
-    # `resets3pm` and `16k` are words with a number; `a8f3e91c` is none.
+    # `resets3pm` and `16k` are words with a number; `a8f3e91c` is not.
     return (len(part) >= 8 and len(_PIECES.findall(part)) > 2) or len(part) > 16
 
 
 def _are_opaque_letters(letters: str) -> bool:
-    """Long names are made of humps (`PerProjectPerModel`); random letters change case all the time."""
+    """Whether letters look random. Names consist of humps (`PerProjectPerModel`); random letters change case often."""
     humps = _HUMPS.findall(letters)
     short = sum(len(hump) <= 2 for hump in humps)
     return short >= 2 or len(letters) < 3.2 * len(humps) or any(len(hump) > LONGEST_WORD for hump in humps)
 
 
 def _is_patchwork(token: str) -> bool:
-    """Many odd pieces: an id, or a key with joiners in it."""
+    """Whether the token consists of many short mixed pieces, as ids and keys with joiners do."""
     if len(token) < SHORTEST_PATCHWORK:
         return False
     short_humps = sum(len(hump) <= 2 for hump in _HUMPS.findall(token))
@@ -160,7 +164,7 @@ def _is_patchwork(token: str) -> bool:
 
 _TO_SPACE = r"[^\s\"'<>`\\]"
 _WRAPPED = r"(?:[ \t│|]{0,8}\r?\n[ \t│|]{0,8}(?=[\w\-]{0,200}\d)[\w\-+/=]{3,400})?"
-"""A key that a terminal has wrapped goes on at the beginning of the next line."""
+"""A key that a terminal has wrapped continues at the start of the next line."""
 _SECRET_NAME = (
     r"(?:api[_\-. ]?key|secret|passw(?:or)?d|passphrase|pwd|credentials?|private[_\-. ]?key|cookie|authori[sz]ation"
     r"|(?:access|auth|refresh|id|session|bearer|oauth|csrf)[_\-. ]?token|(?<![a-z])token(?!s)|client[_\-. ]?id"
@@ -185,7 +189,7 @@ _PLAIN_TLD = (
     r"|xyz|site|online|cluster|svc|eu|uk|de|fr|nl|pl|ch|cn|jp|kr|ru|br|ca|au|se|fi|dk|cz"
 )
 _WORDY_TLD = r"in|at|it|no|me|be|us|is|so|to|co|es"
-"""Words as well: only after two labels, or "limit.in" would be a host."""
+"""These are words, too: they count only after two labels, or "limit.in" would be a host."""
 _LABEL = r"[A-Za-z0-9_][\w\-]{0,62}\."
 _IDS = (
     r"req|msg|org|user|acct|account|sess|session|conv|chatcmpl|resp|run|thread|asst|call|toolu|gen|proj|project|trace|ray"
@@ -199,7 +203,7 @@ SHAPES: tuple[Shape, ...] = (
         always("<private key>"),
     ),
     Shape(
-        "secret",  # a header's value is all of its line
+        "secret",  # the value of a header is the rest of its line
         re.compile(
             r"(?P<name>\b(?:proxy-)?(?:authorization|(?:set-)?cookie)2?"
             + _IS

@@ -1,4 +1,4 @@
-"""`paceline doctor`: what is wrong is named with how to mend it, and the exit code says so."""
+"""`paceline doctor`: what is wrong is named with how to fix it, and the exit code says so."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def test_a_subscription_without_its_cli_and_login_is_wrong(place: Place) -> None
 
     assert "npm install -g @anthropic-ai/claude-code" in said
     assert "log in once: mkdir -p" in said
-    assert "2 to mend." in said
+    assert "2 to fix." in said
 
 
 def test_a_login_and_a_cli_make_it_well_and_the_key_is_told_of(
@@ -64,7 +64,7 @@ def test_a_login_and_a_cli_make_it_well_and_the_key_is_told_of(
 
     said = place.give("doctor").stdout
 
-    assert "ANTHROPIC_API_KEY is set here; it is taken away from sessions of max-1" in said
+    assert "ANTHROPIC_API_KEY is set here; sessions of max-1 do not get it" in said
     assert "sk-secret" not in said
 
 
@@ -88,4 +88,4 @@ def test_a_home_that_cannot_be_made_is_told(place: Place, monkeypatch: pytest.Mo
     monkeypatch.setenv("PACELINE_HOME", str(blocked / "home"))
 
     assert "set PACELINE_HOME to a folder of yours" in place.give("doctor", code=1).stdout
-    assert "cannot make" in place.give("list", code=1).stderr
+    assert "cannot create" in place.give("list", code=1).stderr

@@ -1,4 +1,4 @@
-"""`doctor`: what is installed, which agent CLIs and accounts work, what is wrong and how to mend it."""
+"""`doctor`: what is installed, which agent CLIs and accounts work, what is wrong and how to fix it."""
 
 import os
 import platform
@@ -26,7 +26,9 @@ from paceline.plans.preflight import INSTALL, account_troubles, login_troubles
 from paceline.settings import Settings, load_settings
 
 LEAST_FREE_BYTES = 1 << 30
+"""A night of sessions writes less output than this."""
 VERSION_SECONDS = 10.0
+"""Some agent CLIs start a whole runtime to print their version."""
 OLDEST_PYTHON = (3, 11)
 AGENT_OF_PROVIDER = {
     "anthropic": "claude",
@@ -39,7 +41,7 @@ MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "wrong": ("BAD ", 
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at. `mend` says what to do about it."""
+    """The result of one check. `mend` is how to fix it; JSON has it under this name."""
 
     what: str
     verdict: Literal["ok", "note", "wrong"]
@@ -64,9 +66,9 @@ def _print(findings: list[Finding]) -> None:
         mark, style = MARKS[finding.verdict]
         console.print(Text.assemble((mark, style), f" {finding.what:<16}", one_line(finding.detail, 300)))
         if finding.mend is not None:
-            console.print(Text.assemble(" " * 21, ("mend: ", "bold"), one_line(finding.mend, 300)))
+            console.print(Text.assemble(" " * 21, ("fix: ", "bold"), one_line(finding.mend, 300)))
     wrong = sum(finding.verdict == "wrong" for finding in findings)
-    end = "Nothing is wrong." if not wrong else f"{wrong} to mend."
+    end = "Nothing is wrong." if not wrong else f"{wrong} to fix."
     console.print(Text(end, style="bold green" if not wrong else "bold red"))
 
 
@@ -92,7 +94,7 @@ def _python() -> Finding:
     is_old = sys.version_info < OLDEST_PYTHON
     detail = f"{platform.python_version()}, paceline {version('paceline')}, {platform.system()} {platform.release()}"
     if not sys.platform.startswith("linux"):
-        mend = "run it on Linux, or in a Linux container: sessions are supervised with what only Linux has"
+        mend = "run it on Linux, or in a Linux container: the supervision of sessions needs Linux"
         return Finding(what="system", verdict="wrong", detail=detail, mend=mend)
     return Finding(what="python", verdict="wrong" if is_old else "ok", detail=detail)
 
@@ -109,7 +111,7 @@ def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterat
         with open_home(environ, start) as home:
             home.spool()
             leader = home.engine_leader()
-            home.store.append_events([])  # a transaction that writes nothing, but would fail where nothing can be
+            home.store.append_events([])  # an empty transaction: it fails if the store cannot be written
     except PacelineError as error:
         yield Finding(what="home", verdict="wrong", detail=str(error), mend="set PACELINE_HOME to a folder of yours")
         return
@@ -119,7 +121,7 @@ def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterat
     detail = f"{free / (1 << 30):.1f} GB free"
     if free < LEAST_FREE_BYTES:
         yield Finding(
-            what="disk", verdict="wrong", detail=detail, mend="free some, or set PACELINE_HOME to another disk"
+            what="disk", verdict="wrong", detail=detail, mend="free some space, or set PACELINE_HOME to another disk"
         )
     else:
         yield Finding(what="disk", verdict="ok", detail=detail)
@@ -162,8 +164,8 @@ def _version_of(path: str, environ: Mapping[str, str]) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return "does not answer to --version"
-    return one_line(done.stdout.decode(errors="replace").strip().partition("\n")[0], 60) or "says no version"
+        return "does not answer --version"
+    return one_line(done.stdout.decode(errors="replace").strip().partition("\n")[0], 60) or "version unknown"
 
 
 def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -174,10 +176,10 @@ def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Findin
             detail, _, mend = trouble.partition("; ")
             yield Finding(what=what, verdict="wrong", detail=detail, mend=mend or f"set {account.key_env}")
         if not troubles:
-            kept = f", the last {account.reserve:.0%} of every window is yours" if account.reserve else ""
+            kept = f", the last {account.reserve:.0%} of every window is reserved for you" if account.reserve else ""
             yield Finding(what=what, verdict="ok", detail=f"{account.kind} of {account.provider}{kept}")
         if account.kind == "subscription":
             names = sorted(metered_variables(load_agent("command"), account.account) & environ.keys())
             if names:
-                detail = f"{', '.join(names)} is set here; it is taken away from sessions of {account.name}"
-                yield Finding(what=what, verdict="note", detail=f"{detail}, so that they are never billed by the token")
+                detail = f"{', '.join(names)} is set here; sessions of {account.name} do not get it"
+                yield Finding(what=what, verdict="note", detail=f"{detail}, so that they are never billed per token")

@@ -19,11 +19,13 @@ from paceline.plans.plan_file import Plan
 from paceline.store import Campaign, Unit, UnitCounts
 
 MOST_NAMED = 20
+"""More ids scroll the summary off the screen."""
 MOST_ROUNDS = 1000
+"""A guard against a loop without end; a pass grants as many as there is room for."""
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """`starts` are unit ids in the order they would go; `waits` what holds the others, by account."""
+    """`starts` are unit ids in the order in which they would start; `waits` is what holds the others, by account."""
 
     campaign: str
     units: int
@@ -55,7 +57,7 @@ def make_preview(home: Home, plan: Plan, now: float) -> Preview:
     offline = home.offline_state(now, extra=[_as_stored(home, plan)])
     running = sum(unit is not None and unit.state == "running" for unit in states)
     counts = home.store.counts() | {campaign.name: UnitCounts(todo=len(fresh), running=running)}
-    known = {each.name for each in home.store.campaigns()}  # of a new one nothing is known: it goes flat out
+    known = {each.name for each in home.store.campaigns()}  # the pace of a new campaign is not known yet
     dated = [each for each in offline.campaigns.values() if each.name in known]
     Deadlines(home.store, offline.governor, offline.lines).set_paces(dated, now, counts)
     granted = _dispatch(home, offline, campaign.name, len(fresh), now)
@@ -80,7 +82,7 @@ def _stored_units(home: Home, name: str) -> list[Unit]:
 
 
 def _as_stored(home: Home, plan: Plan) -> Campaign:
-    """Adding a plan again keeps its campaign paused."""
+    """Return the campaign in its stored state: adding a plan again does not resume a paused campaign."""
     states = {campaign.name: campaign.state for campaign in home.store.campaigns()}
     return msgspec.structs.replace(plan.campaign, state=states.get(plan.campaign.name, "active"))
 
@@ -94,7 +96,7 @@ def _is_parked(unit: Unit, now: float) -> bool:
 
 
 def _dispatch(home: Home, offline: OfflineState, name: str, units: int, now: float) -> Counter[str]:
-    """Pass after pass on the thrown-away Governor, until nothing more is granted."""
+    """Grant on the temporary Governor, pass after pass, until nothing more is granted. Returns counts by account."""
     claimable = dict(home.store.claimable())
     bound = sum(count for (campaign, account), count in claimable.items() if campaign == name and account is not None)
     claimable[name, None] = max(0, units - bound)

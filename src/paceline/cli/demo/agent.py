@@ -2,9 +2,9 @@
 
     agent.py PROMPT [--resume ID]
 
-Nothing of Paceline is in here, and nothing but the standard library: to the engine it is one more agent CLI. Its
-conversation is on disk after every answer, so that a later run can go on with it. It waits out a short 429 by itself
-and gives up where a quota window is spent, as the real ones do.
+It imports nothing of Paceline, and only the standard library: for the engine it is one more agent CLI. It saves its
+conversation after every answer, so that a later session can continue it. It waits out a short 429 by itself and gives
+up when a quota window is spent, as the real ones do.
 """
 
 import http.client
@@ -20,14 +20,16 @@ Json = dict[str, Any]
 MODEL = "claude-opus-4-6"
 UNIFIED = "anthropic-ratelimit-unified"
 MOST_RETRIES = 2
+"""A short 429 is over by then; a session that fails more often gives up, as the real ones do."""
 PATIENCE_SECONDS = 30.0
+"""A local server that does not answer within this time is gone."""
 OK, TOO_MANY_REQUESTS = 200, 429
 
 
 def main(arguments: list[str]) -> int:
     prompt, session_id = arguments[0], arguments[2] if arguments[1:2] == ["--resume"] else os.urandom(8).hex()
     conversation = Conversation(os.environ["CLAUDE_CONFIG_DIR"], session_id)
-    say("system", session_id, subtype="init", apiKeySource="none", model=MODEL)
+    print_event("system", session_id, subtype="init", apiKeySource="none", model=MODEL)
     steps = int(os.environ["DEMO_STEPS"])
     while conversation.answers < steps:
         question = f"Step {conversation.answers + 1} of {steps}: {prompt}"
@@ -40,7 +42,7 @@ def main(arguments: list[str]) -> int:
 
 
 class Conversation:
-    """What was said, kept in a file."""
+    """The messages of a conversation, saved in a file."""
 
     def __init__(self, folder: str, session_id: str) -> None:
         self._path = os.path.join(folder, f"{session_id}.json")
@@ -61,7 +63,7 @@ class Conversation:
 
 
 def ask(messages: list[Json], session_id: str) -> str | None:
-    """The answer, or None once there is nothing to be had for now."""
+    """Return the answer, or None if the provider refuses for now."""
     for attempt in range(1, MOST_RETRIES + 2):
         status, headers, body = post(messages, session_id)
         if status == OK:
@@ -69,14 +71,14 @@ def ask(messages: list[Json], session_id: str) -> str | None:
             answered(session_id, headers, body)
             return text
         if headers.get(f"{UNIFIED}-status") == "rejected":
-            tell_window(session_id, headers, "rejected")
+            print_window(session_id, headers, "rejected")
             result(session_id, "You've hit your session limit", status)
             return None
         if status != TOO_MANY_REQUESTS or attempt > MOST_RETRIES:
             break
         delay = float(headers.get("retry-after", "1"))
         retry = {"attempt": attempt, "max_retries": MOST_RETRIES, "retry_delay_ms": delay * 1000}
-        say("system", session_id, subtype="api_retry", error_status=status, error="rate_limit", **retry)
+        print_event("system", session_id, subtype="api_retry", error_status=status, error="rate_limit", **retry)
         time.sleep(delay)
     result(session_id, f"API Error: {status} {body}", status)
     return None
@@ -94,20 +96,20 @@ def post(messages: list[Json], session_id: str) -> tuple[int, dict[str, str], Js
         }
         connection.request("POST", "/v1/messages", body, headers)
         response = connection.getresponse()
-        told = {name.lower(): value for name, value in response.getheaders()}
-        return response.status, told, json.loads(response.read())
+        received = {name.lower(): value for name, value in response.getheaders()}
+        return response.status, received, json.loads(response.read())
     finally:
         connection.close()
 
 
 def answered(session_id: str, headers: dict[str, str], body: Json) -> None:
-    say("assistant", session_id, message=body)
+    print_event("assistant", session_id, message=body)
     status = headers.get(f"{UNIFIED}-status")
     if status is not None:
-        tell_window(session_id, headers, status)
+        print_window(session_id, headers, status)
 
 
-def tell_window(session_id: str, headers: dict[str, str], status: str) -> None:
+def print_window(session_id: str, headers: dict[str, str], status: str) -> None:
     info = {
         "status": status,
         "resetsAt": int(headers[f"{UNIFIED}-reset"]),
@@ -115,15 +117,15 @@ def tell_window(session_id: str, headers: dict[str, str], status: str) -> None:
         "utilization": float(headers[f"{UNIFIED}-5h-utilization"]),
         "isUsingOverage": False,
     }
-    say("rate_limit_event", session_id, rate_limit_info=info)
+    print_event("rate_limit_event", session_id, rate_limit_info=info)
 
 
 def result(session_id: str, text: str, error_status: int | None = None) -> None:
     failed = error_status is not None
-    say("result", session_id, subtype="success", is_error=failed, api_error_status=error_status, result=text)
+    print_event("result", session_id, subtype="success", is_error=failed, api_error_status=error_status, result=text)
 
 
-def say(kind: str, session_id: str, **fields: object) -> None:
+def print_event(kind: str, session_id: str, **fields: object) -> None:
     print(json.dumps({"type": kind, "session_id": session_id, **fields}), flush=True)
 
 

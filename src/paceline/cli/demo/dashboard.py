@@ -1,4 +1,4 @@
-"""The dashboard of the demo: the same server as `paceline up` has, on a free port, for as long as the demo runs."""
+"""The dashboard of the demo: the server of `paceline up` on a free port, while the demo runs."""
 
 import os
 import time
@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 
 @asynccontextmanager
 async def dashboard(engine: Engine, settings: Settings, spool: Spool) -> AsyncIterator[str]:
-    """The address that opens it."""
+    """Serve the dashboard, and yield the address that opens it."""
     engine.start()
     tokens = load_tokens(settings.home)
     site = Site(

@@ -1,6 +1,7 @@
-"""What the demo knows of its units: where each one is and what happened last. Counts only.
+"""The progress of the demo: the state of each unit, and what happened last.
 
-Fed with the engine's events in the order they were stored; read by the live view and the summary. No I/O, no clock.
+It is made from the engine's events in the order they were stored. The live view and the summary read it. No I/O, no
+clock.
 """
 
 from collections import deque
@@ -11,11 +12,13 @@ import msgspec
 
 from paceline.events import Event
 
-PieceState = Literal["waiting", "running", "parked", "done", "stuck"]
+UnitPhase = Literal["waiting", "running", "parked", "done", "stuck"]
 Tone = Literal["good", "bad", "news"]
 KEPT_LINES = 200
+"""More than a demo produces in its minute."""
 SAME_NEWS_SECONDS = 1.5
-STATES: dict[str, PieceState] = {
+"""Sessions that meet the same closed window end within this time of each other."""
+STATES: dict[str, UnitPhase] = {
     "unit.started": "running",
     "unit.resumed": "running",
     "unit.parked": "parked",
@@ -27,41 +30,41 @@ STATES: dict[str, PieceState] = {
 }
 
 
-class Piece(msgspec.Struct, eq=False):
-    """One unit. `since` is when its session began, `resume_at` when a parked one may go on."""
+class UnitProgress(msgspec.Struct, eq=False):
+    """One unit. `since` is the start of its session, `resume_at` when a parked unit may resume."""
 
     id: str
-    state: PieceState = "waiting"
+    state: UnitPhase = "waiting"
     since: float = 0.0
     resume_at: float | None = None
     goes_on: bool = False
-    """Whether its session goes on with the conversation of an earlier one."""
+    """Whether its session continues the conversation of an earlier one."""
 
-    def state_at(self, now: float) -> PieceState:
-        """A parked unit whose time has come only waits for its turn."""
+    def state_at(self, now: float) -> UnitPhase:
+        """Return its state. A parked unit whose time has come waits for its turn."""
         is_due = self.state == "parked" and self.resume_at is not None and self.resume_at <= now
         return "waiting" if is_due else self.state
 
 
-class Batch(msgspec.Struct, eq=False):
-    """One campaign. `contested` counts the sessions it was given while the other one could have used them."""
+class CampaignProgress(msgspec.Struct, eq=False):
+    """One campaign. `contested` counts the sessions it got while the other campaign had work waiting, too."""
 
     name: str
     priority: int
-    pieces: dict[str, Piece]
+    units: dict[str, UnitProgress]
     contested: int = 0
     done_at: float | None = None
 
     @property
     def done(self) -> int:
-        return sum(piece.state == "done" for piece in self.pieces.values())
+        return sum(unit.state == "done" for unit in self.units.values())
 
     def waits(self, now: float) -> bool:
-        return any(piece.state_at(now) == "waiting" for piece in self.pieces.values())
+        return any(unit.state_at(now) == "waiting" for unit in self.units.values())
 
 
-class Line(msgspec.Struct, frozen=True):
-    """One thing that happened, `at` seconds after the start. A later line has a larger `number`."""
+class NewsLine(msgspec.Struct, frozen=True):
+    """One thing that happened, `at` seconds after the start. Later lines have larger numbers."""
 
     number: int
     at: float
@@ -69,46 +72,46 @@ class Line(msgspec.Struct, frozen=True):
     text: str
 
 
-class Ledger:
-    """The whole of it."""
+class DemoProgress:
+    """The state of the whole demo."""
 
-    def __init__(self, batches: list[Batch], started_at: float) -> None:
-        self.batches = batches
+    def __init__(self, campaigns: list[CampaignProgress], started_at: float) -> None:
+        self.campaigns = campaigns
         self.started_at = started_at
-        self.lines: deque[Line] = deque(maxlen=KEPT_LINES)
+        self.lines: deque[NewsLine] = deque(maxlen=KEPT_LINES)
         self.resumed = 0
         self.reopenings = 0
         self.window: Literal["open", "closed", "probed"] = "open"
         self.peak_sessions = 0
-        self._said = 0
+        self._numbered = 0
         self._parking: _Parking | None = None
 
     @property
-    def pieces(self) -> Iterator[Piece]:
-        return (piece for batch in self.batches for piece in batch.pieces.values())
+    def units(self) -> Iterator[UnitProgress]:
+        return (unit for campaign in self.campaigns for unit in campaign.units.values())
 
     @property
     def total(self) -> int:
-        return sum(len(batch.pieces) for batch in self.batches)
+        return sum(len(campaign.units) for campaign in self.campaigns)
 
     @property
     def done(self) -> int:
-        return sum(batch.done for batch in self.batches)
+        return sum(campaign.done for campaign in self.campaigns)
 
-    def in_state(self, state: PieceState, now: float) -> list[Piece]:
-        return [piece for piece in self.pieces if piece.state_at(now) == state]
+    def in_state(self, state: UnitPhase, now: float) -> list[UnitProgress]:
+        return [unit for unit in self.units if unit.state_at(now) == state]
 
-    def hear(self, event: Event) -> None:
-        """Take note of an event of the engine."""
+    def record(self, event: Event) -> None:
+        """Update the progress with an event of the engine."""
         if event.unit is not None and event.name in STATES:
-            self._hear_unit(event, *event.unit.split("/", 1))
+            self._record_unit(event, *event.unit.split("/", 1))
         is_known = event.name == "window.closed" and self.window == "closed"
-        self._hear_window(event)
+        self._record_window(event)
         sentence = sentence_of(event)
         if sentence is not None and not is_known:
             self._add_line(event.at, *sentence)
 
-    def _hear_window(self, event: Event) -> None:
+    def _record_window(self, event: Event) -> None:
         match event.name:
             case "window.closed":
                 self.window = "closed"
@@ -118,31 +121,31 @@ class Ledger:
                 self.window = "open"
                 self.reopenings += 1
 
-    def _hear_unit(self, event: Event, campaign: str, unit: str) -> None:
-        batch = next(batch for batch in self.batches if batch.name == campaign)
-        piece = batch.pieces[unit]
+    def _record_unit(self, event: Event, campaign_name: str, unit_name: str) -> None:
+        campaign = next(campaign for campaign in self.campaigns if campaign.name == campaign_name)
+        unit = campaign.units[unit_name]
         state = STATES[event.name]
         if state == "running":
-            batch.contested += all(other.waits(event.at) for other in self.batches)
-            piece.since, piece.goes_on = event.at, event.fields["session_id"] is not None
-            self.resumed += piece.goes_on
-        piece.state = state
+            campaign.contested += all(other.waits(event.at) for other in self.campaigns)
+            unit.since, unit.goes_on = event.at, event.fields["session_id"] is not None
+            self.resumed += unit.goes_on
+        unit.state = state
         resume_at = event.fields.get("resume_at")
-        piece.resume_at = _number(resume_at) if resume_at is not None else None
+        unit.resume_at = _number(resume_at) if resume_at is not None else None
         if state == "parked":
-            self._hear_parked(event, piece)
-        if batch.done == len(batch.pieces):
-            batch.done_at = event.at - self.started_at
-            self._add_line(event.at, "good", f"{campaign} is done: {batch.done} units")
-        self.peak_sessions = max(self.peak_sessions, sum(piece.state == "running" for piece in self.pieces))
+            self._record_parked(event, unit)
+        if campaign.done == len(campaign.units):
+            campaign.done_at = event.at - self.started_at
+            self._add_line(event.at, "good", f"{campaign.name} is done: {campaign.done} units")
+        self.peak_sessions = max(self.peak_sessions, sum(unit.state == "running" for unit in self.units))
 
-    def _hear_parked(self, event: Event, piece: Piece) -> None:
-        """Units that are parked one after the other for the same reason are one piece of news."""
+    def _record_parked(self, event: Event, unit: UnitProgress) -> None:
+        """Show units that park one after the other for the same reason as one line."""
         reason = str(event.fields["reason"])
         before = self._parking
-        units = [piece.id]
+        units = [unit.id]
         if before is not None and before.reason == reason and event.at - before.at < SAME_NEWS_SECONDS:
-            units = [*before.units, piece.id]
+            units = [*before.units, unit.id]
             self.lines.remove(before.line)
         what = units[0] if len(units) == 1 else f"now {len(units)} units"
         wait = _left(event.fields["resume_at"], event.at)
@@ -150,25 +153,25 @@ class Ledger:
         self._parking = _Parking(reason, event.at, units, self.lines[-1])
 
     def _add_line(self, at: float, tone: Tone, text: str) -> None:
-        self._said += 1
-        self.lines.append(Line(self._said, max(0.0, at - self.started_at), tone, text))
+        self._numbered += 1
+        self.lines.append(NewsLine(self._numbered, max(0.0, at - self.started_at), tone, text))
 
-    def untold(self, last_told: int) -> list[Line]:
-        """The lines that are newer than the one with this number."""
-        return [line for line in self.lines if line.number > last_told]
+    def newer_than(self, number: int) -> list[NewsLine]:
+        """Return the lines that came after the one with this number."""
+        return [line for line in self.lines if line.number > number]
 
 
 class _Parking(msgspec.Struct, frozen=True):
-    """The last news of parked units."""
+    """The last line about parked units."""
 
     reason: str
     at: float
     units: list[str]
-    line: Line
+    line: NewsLine
 
 
 def sentence_of(event: Event) -> tuple[Tone, str] | None:
-    """What happened to the account, in words; None for what comes with every unit."""
+    """Return an event of the account as a sentence, or None for events that every unit has."""
     fields = event.fields
     match event.name:
         case "scope.limit_reduced":

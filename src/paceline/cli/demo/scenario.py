@@ -1,7 +1,7 @@
-"""What happens in the demo: a fake provider on loopback, two campaigns in a home of their own, one engine.
+"""The scenario of the demo: a fake provider on loopback, two campaigns in a temporary home, one engine.
 
-All of it is the real thing in small: HTTP, a SQLite store, supervised processes, output that is read as it comes.
-Only time is short: a five-hour window lasts seconds.
+Everything is real, but small: HTTP, a SQLite store, supervised processes, output that is read as it is printed. Only
+time is short: a five-hour window lasts seconds.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import msgspec
 
 from paceline.agents import AgentProfile
 from paceline.cli.demo.dashboard import dashboard
-from paceline.cli.demo.progress import Batch, Ledger, Piece
+from paceline.cli.demo.progress import CampaignProgress, DemoProgress, UnitProgress
 from paceline.cli.inputs import local_zone
 from paceline.cli.wiring import engine_settings
 from paceline.clock import SystemClock
@@ -34,43 +34,45 @@ from paceline.store import Campaign, SqliteStore, Store, Unit, UnitSpec
 PROVIDER, ACCOUNT, AGENT = "anthropic", "max-1", "demo"
 SCOPE = f"{PROVIDER}/{ACCOUNT}"
 CAMPAIGNS = {"review": 1, "docs": 0}
-"""Their priorities: one level up is twice the share."""
+"""Their priorities: one level more is twice the share."""
 MODULES = (
     "auth", "billing", "cart", "catalog", "email", "export", "invoice", "login", "orders", "pricing", "search", "users",
 )  # fmt: skip
 EXTENTS = ("", " and its tests", " for a reader in a hurry", " in one sentence", " and of all that calls it")
-"""Tasks, and so answers, differ in length: sessions that all end in one moment would be a special case."""
+"""Suffixes of the prompts. Answers differ in length with them, so that sessions do not all end at the same moment."""
 TOO_LONG_SECONDS = 120.0
-"""A demo that has not ended by then never will."""
+"""Several times the length of a demo: one that runs longer hangs."""
 HEARTBEAT_SECONDS = 0.2
+"""Much shorter than in a real home, like all times of the demo."""
 GRACE_SECONDS = 2.0
+"""How long interrupted sessions may take to end before they are killed."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of the story. Times are seconds."""
+class DemoPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of the demo. Times are seconds."""
 
     units: int = len(MODULES)
     """Per campaign."""
     steps: int = 5
-    """Requests that a unit makes, one after the other, in one conversation."""
+    """Requests of a unit, one after the other, in one conversation."""
     sessions: int = 8
     latency: float = 0.2
     words_per_second: float = 24.0
     busy_after: int = 30
-    """After so many requests a conversation in progress meets a 429."""
+    """After this many requests a conversation meets a 429."""
     busy_seconds: float = 2.0
     window_requests: int = 62
     window_seconds: float = 20.0
 
 
-class Stage:
-    """One performance. `ledger` and `provider` are there to be looked at while it runs, and the page at `url`."""
+class Demo:
+    """One run of the demo. `progress` and `provider` can be read while it runs; `url` opens the dashboard."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: DemoPlan,
         provider: FakeProvider,
-        ledger: Ledger,
+        progress: DemoProgress,
         store: Store,
         engine: Engine,
         settings: GovernorSettings,
@@ -79,56 +81,56 @@ class Stage:
         self.plan = plan
         self.url = url
         self.provider = provider
-        self.ledger = ledger
+        self.progress = progress
         self._store = store
         self._engine = engine
         self._settings = settings
-        self._heard = 0
+        self._last_event = 0
 
     async def run(self) -> None:
-        """Until every unit is done."""
+        """Run until every unit is done. Raises TimeoutError if that takes too long."""
         async with asyncio.timeout(TOO_LONG_SECONDS):
             await self._engine.run(until_idle=True)
 
-    def look(self) -> ScopeStatus:
-        """Catch up with the engine by what it stored, as any other process could."""
-        news = self._store.events(after=self._heard)
+    def refresh(self) -> ScopeStatus:
+        """Read the events that the engine has stored since the last call, and return the state of the account."""
+        news = self._store.events(after=self._last_event)
         if news:
-            self._heard = news[-1].id
-        # Of one moment the reason is told before what follows from it.
+            self._last_event = news[-1].id
+        # At the same moment, events of the account come before those of units: they are the reason.
         for event in sorted((stored.event for stored in news), key=lambda event: (event.at, event.unit is not None)):
-            self.ledger.hear(event)
+            self.progress.record(event)
         now = time.time()
         status = load_governor(self._store, self._settings, now).status(SCOPE, now=now)
         assert status is not None
         return status
 
     def units(self) -> tuple[Unit, ...]:
-        """What the store says of them."""
+        """Return all units, as stored."""
         return self._store.units(limit=self.plan.units * len(CAMPAIGNS)).units
 
 
 @asynccontextmanager
-async def staged(plan: Plan) -> AsyncIterator[Stage]:
-    """The provider, the home and the engine, ready to start; afterwards all is gone, processes and files."""
+async def open_demo(plan: DemoPlan) -> AsyncIterator[Demo]:
+    """Set up the provider, the home and the engine. On exit all processes and files are removed."""
     async with FakeProvider(scenario_of(plan)) as provider:
         with tempfile.TemporaryDirectory(prefix="paceline-demo-") as folder:
             home = Path(folder)
             settings = _settings(plan, provider, home)
             store, executor = SqliteStore(home / "paceline.db"), ProcessExecutor(str(home / "spool"))
             try:
-                ledger = Ledger(_add_campaigns(store, plan, home), time.time())
+                progress = DemoProgress(_add_campaigns(store, plan, home), time.time())
                 engine = _engine(settings, store, executor)
                 async with dashboard(engine, settings, executor.spool) as url:
-                    yield Stage(plan, provider, ledger, store, engine, governor_settings(settings), url)
+                    yield Demo(plan, provider, progress, store, engine, governor_settings(settings), url)
             finally:
                 await _end_sessions(store, executor)
                 executor.close()
                 store.close()
 
 
-def scenario_of(plan: Plan) -> Scenario:
-    # `late`: headers tell the reset in whole seconds, so a window that opened on the dot would refuse the canary.
+def scenario_of(plan: DemoPlan) -> Scenario:
+    # `late`: headers have the reset in whole seconds, so a window that opens exactly then would refuse the canary.
     window = Window(name="5h", seconds=plan.window_seconds, requests=plan.window_requests, late=-1.0)
     return Scenario(
         latency=plan.latency,
@@ -141,10 +143,10 @@ def scenario_of(plan: Plan) -> Scenario:
     )
 
 
-def _add_campaigns(store: Store, plan: Plan, home: Path) -> list[Batch]:
-    """The higher one first."""
+def _add_campaigns(store: Store, plan: DemoPlan, home: Path) -> list[CampaignProgress]:
+    """Store the campaigns, the one with the higher priority first."""
     (home / "work").mkdir()
-    batches = []
+    campaigns = []
     for name, priority in CAMPAIGNS.items():
         specs = [
             UnitSpec(id=module, prompt=f"{name} of {module}.py{extent}", cwd=str(home / "work"))
@@ -152,12 +154,14 @@ def _add_campaigns(store: Store, plan: Plan, home: Path) -> list[Batch]:
         ]
         campaign = Campaign(name=name, priority=priority, agent=AGENT, accounts=(ACCOUNT,))
         store.add_campaign(campaign, specs, update=False, now=time.time())
-        batches.append(Batch(name, priority, {spec.id: Piece(f"{name}/{spec.id}") for spec in specs}))
-    return batches
+        campaigns.append(
+            CampaignProgress(name, priority, {spec.id: UnitProgress(f"{name}/{spec.id}") for spec in specs})
+        )
+    return campaigns
 
 
-def _settings(plan: Plan, provider: FakeProvider, home: Path) -> Settings:
-    """What a paceline.toml would say."""
+def _settings(plan: DemoPlan, provider: FakeProvider, home: Path) -> Settings:
+    """Return the settings that a paceline.toml would have."""
     conversations = home / "conversations"
     conversations.mkdir()
     env = {
@@ -190,7 +194,7 @@ def _engine(settings: Settings, store: Store, executor: ProcessExecutor) -> Engi
 
 
 def _profile() -> AgentProfile:
-    """How the built-in agent is started and resumed. It speaks Claude Code's language."""
+    """Return how the agent of the demo is started and resumed. It prints what Claude Code prints."""
     program = (sys.executable, "-I", "-S", str(Path(__file__).with_name("agent.py")))
     return AgentProfile(
         name=AGENT,
@@ -202,7 +206,7 @@ def _profile() -> AgentProfile:
 
 
 async def _end_sessions(store: Store, executor: ProcessExecutor) -> None:
-    """Sessions outlive their engine by design; those of a demo that was broken off must not."""
+    """End the sessions of an interrupted demo. Sessions outlive their engine by design; these must not."""
     attempts = [unit.attempt_id for unit in store.running_units() if unit.attempt_id is not None]
     live = [handle for attempt in attempts if (handle := executor.adopt(attempt)) is not None]
     for handle in live:

@@ -1,4 +1,4 @@
-"""Runs the demo and shows it: live on a terminal, as plain lines anywhere else."""
+"""The demo as a person sees it: live on a terminal, as plain lines anywhere else."""
 
 import asyncio
 import signal
@@ -9,21 +9,23 @@ import msgspec
 from rich.console import Console
 from rich.live import Live
 
-from paceline.cli.demo.scenario import Plan, Stage, staged
-from paceline.cli.demo.summary import Figures, figures, rows, summary_table
+from paceline.cli.demo.scenario import Demo, DemoPlan, open_demo
+from paceline.cli.demo.summary import DemoFigures, figures, rows, summary_table
 from paceline.cli.demo.view import screen, state_line
 
 FRAMES_PER_SECOND = 8
+"""Smooth enough for a countdown, and cheap to draw."""
 SECONDS_PER_PLAIN_LINE = 2.0
+"""Enough to follow the demo in a log, without filling it."""
 INTERRUPTED_EXIT_CODE = 130
-PLAN = Plan()
+PLAN = DemoPlan()
 
 
 def show_demo(*, as_json: bool) -> int:
-    """The whole performance; the exit code says whether every unit was done."""
+    """Run the demo and show it. Returns the exit code: 0 if every unit was done."""
     console = Console(quiet=as_json)
     try:
-        found = asyncio.run(_perform_until_told(console, PLAN))
+        found = asyncio.run(_play_until_signal(console, PLAN))
     except TimeoutError:
         print("paceline: the demo did not end in time; please report this", file=sys.stderr)
         return 1
@@ -34,71 +36,71 @@ def show_demo(*, as_json: bool) -> int:
     return 1 if found.lost else 0
 
 
-async def _perform_until_told(console: Console, plan: Plan) -> Figures:
-    """A closed terminal or a TERM ends it as Ctrl-C does: no session of it may be left running."""
-    performing = asyncio.ensure_future(perform(console, plan))
+async def _play_until_signal(console: Console, plan: DemoPlan) -> DemoFigures:
+    """Run the demo. A closed terminal or SIGTERM ends it as Ctrl-C does, so that no session is left running."""
+    playing = asyncio.ensure_future(play(console, plan))
     for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, performing.cancel)
-    return await performing
+        asyncio.get_running_loop().add_signal_handler(number, playing.cancel)
+    return await playing
 
 
-async def perform(console: Console, plan: Plan) -> Figures:
-    """Play it, show it, sum it up. Raises TimeoutError if it hangs, which would be a fault of ours."""
-    async with staged(plan) as stage:
-        showing = asyncio.create_task(_show(console, stage))
+async def play(console: Console, plan: DemoPlan) -> DemoFigures:
+    """Run the demo, show it, and print the figures. Raises TimeoutError if it hangs, which would be a bug."""
+    async with open_demo(plan) as demo:
+        showing = asyncio.create_task(_show(console, demo))
         try:
-            await stage.run()
+            await demo.run()
         finally:
             showing.cancel()
             await asyncio.gather(showing, return_exceptions=True)
-        stage.look()
-        found = figures(stage, time.time())
+        demo.refresh()
+        found = figures(demo, time.time())
     if console.is_terminal:
         console.print(summary_table(found))
     else:
         for name, value in rows(found):
-            _say(console, f"{name:<16} {value}")
+            _print_line(console, f"{name:<16} {value}")
     return found
 
 
-async def _show(console: Console, stage: Stage) -> None:
+async def _show(console: Console, demo: Demo) -> None:
     if console.is_terminal:
-        await _show_live(console, stage)
+        await _show_live(console, demo)
     else:
-        await _show_lines(console, stage)
+        await _show_lines(console, demo)
 
 
-async def _show_live(console: Console, stage: Stage) -> None:
+async def _show_live(console: Console, demo: Demo) -> None:
     with Live(console=console, auto_refresh=False) as live:
         try:
             while True:
-                live.update(screen(stage, time.time(), *console.size), refresh=True)
+                live.update(screen(demo, time.time(), *console.size), refresh=True)
                 await asyncio.sleep(1 / FRAMES_PER_SECOND)
         finally:
-            live.update(screen(stage, time.time(), *console.size), refresh=True)
+            live.update(screen(demo, time.time(), *console.size), refresh=True)
 
 
-async def _show_lines(console: Console, stage: Stage) -> None:
-    told = 0
-    _say(console, f"The dashboard, for as long as this runs: {stage.url}")
+async def _show_lines(console: Console, demo: Demo) -> None:
+    shown = 0
+    _print_line(console, f"The dashboard, while the demo runs: {demo.url}")
     try:
         while True:
-            state = state_line(stage, time.time())
-            told = _tell_news(console, stage, told)
-            _say(console, state)
+            state = state_line(demo, time.time())
+            shown = _print_news(console, demo, shown)
+            _print_line(console, state)
             await asyncio.sleep(SECONDS_PER_PLAIN_LINE)
     finally:
-        stage.look()
-        _tell_news(console, stage, told)
+        demo.refresh()
+        _print_news(console, demo, shown)
 
 
-def _tell_news(console: Console, stage: Stage, told: int) -> int:
-    for line in stage.ledger.untold(told):
-        _say(console, f"{line.at:5.1f} s  {line.text}")
-        told = line.number
-    return told
+def _print_news(console: Console, demo: Demo, shown: int) -> int:
+    for line in demo.progress.newer_than(shown):
+        _print_line(console, f"{line.at:5.1f} s  {line.text}")
+        shown = line.number
+    return shown
 
 
-def _say(console: Console, text: str) -> None:
-    """One whole line, also where the output is a file of no width at all."""
+def _print_line(console: Console, text: str) -> None:
+    """Print one line, never wrapped: a file has no width."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,14 +1,14 @@
-"""What came of the demo: figures, and the table and lines that show them."""
+"""The result of the demo: its figures, and how they are shown."""
 
 import msgspec
 from rich.table import Table
 
-from paceline.cli.demo.progress import Batch
-from paceline.cli.demo.scenario import Stage
+from paceline.cli.demo.progress import CampaignProgress
+from paceline.cli.demo.scenario import Demo
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the contested sessions that a campaign was given, and the part its priority stands for."""
+    """The share of the contested sessions that a campaign got, and the share that its priority entitles it to."""
 
     campaign: str
     priority: int
@@ -17,22 +17,22 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     done_at: float | None
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is counted. Times are seconds."""
+class DemoFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is counted. Times are seconds."""
 
     units: int
     done: int
     attempts: int
-    """Charged ones: only a real failure of the work counts."""
+    """Charged attempts: only a real failure of the work counts."""
     sessions: int
     parked: int
     resumed: int
-    """Sessions that went on with a conversation."""
+    """Sessions that continued a conversation."""
     conversations: int
-    """As the provider saw them: as many as units, so none was begun twice."""
+    """As the provider saw them. As many as units: none was started twice."""
     steps: int
     answers: int
-    """As many as steps: none was asked for twice."""
+    """As many as steps: no step was asked twice."""
     refusals: int
     reopenings: int
     peak_sessions: int
@@ -44,52 +44,52 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         return self.units - self.done
 
 
-def figures(stage: Stage, now: float) -> Figures:
-    """From the store and the provider's own journal, not from what was shown."""
-    ledger, units = stage.ledger, stage.units()
-    served = [request for request in stage.provider.requests if request.ending == "served"]
-    return Figures(
-        units=ledger.total,
+def figures(demo: Demo, now: float) -> DemoFigures:
+    """Return the figures, from the store and the journal of the provider."""
+    progress, units = demo.progress, demo.units()
+    served = [request for request in demo.provider.requests if request.ending == "served"]
+    return DemoFigures(
+        units=progress.total,
         done=sum(unit.state == "done" for unit in units),
         attempts=sum(unit.counters.failures for unit in units),
         sessions=sum(unit.counters.tries for unit in units),
         parked=sum(unit.counters.parks for unit in units),
-        resumed=ledger.resumed,
+        resumed=progress.resumed,
         conversations=len({request.session for request in served}),
-        steps=ledger.total * stage.plan.steps,
+        steps=progress.total * demo.plan.steps,
         answers=len(served),
-        refusals=stage.provider.rate_limited,
-        reopenings=ledger.reopenings,
-        peak_sessions=ledger.peak_sessions,
-        shares=shares(ledger.batches),
-        seconds=now - ledger.started_at,
+        refusals=demo.provider.rate_limited,
+        reopenings=progress.reopenings,
+        peak_sessions=progress.peak_sessions,
+        shares=shares(progress.campaigns),
+        seconds=now - progress.started_at,
     )
 
 
-def shares(batches: list[Batch]) -> tuple[Share, ...]:
-    """A level of priority is worth twice the one below."""
-    given = max(1, sum(batch.contested for batch in batches))
-    weights = sum(2.0**batch.priority for batch in batches)
+def shares(campaigns: list[CampaignProgress]) -> tuple[Share, ...]:
+    """Return the shares. Each level of priority is worth twice the one below."""
+    given = max(1, sum(campaign.contested for campaign in campaigns))
+    weights = sum(2.0**campaign.priority for campaign in campaigns)
     return tuple(
         Share(
-            campaign=batch.name,
-            priority=batch.priority,
-            got=batch.contested / given,
-            due=2.0**batch.priority / weights,
-            done_at=batch.done_at,
+            campaign=campaign.name,
+            priority=campaign.priority,
+            got=campaign.contested / given,
+            due=2.0**campaign.priority / weights,
+            done_at=campaign.done_at,
         )
-        for batch in batches
+        for campaign in campaigns
     )
 
 
-def rows(found: Figures) -> list[tuple[str, str]]:
-    """The summary as names and values."""
+def rows(found: DemoFigures) -> list[tuple[str, str]]:
+    """Return the summary as names and values."""
     return [
-        ("units done", f"{found.done} of {found.units}, {found.lost or 'none'} lost"),
-        ("attempts charged", f"{found.attempts}: being refused is no failure"),
+        ("units done", f"{found.done} of {found.units}, {found.lost} lost"),
+        ("attempts charged", f"{found.attempts}; rate-limit refusals are not counted as failed attempts"),
         ("429s met", str(found.refusals)),
         ("quota window", f"closed and reopened by a canary {found.reopenings} time{'s' * (found.reopenings != 1)}"),
-        ("parked", f"{found.parked} times; {found.resumed} sessions went on with their conversation"),
+        ("parked", f"{found.parked} times; {found.resumed} sessions continued their conversation"),
         ("answers", f"{found.answers} for {found.steps} steps of work, in {found.conversations} conversations"),
         ("sessions", f"{found.sessions}, never more than {found.peak_sessions} at once"),
         *((f"share of {share.campaign}", _share_words(share)) for share in found.shares),
@@ -102,7 +102,7 @@ def _share_words(share: Share) -> str:
     return f"{share.got:.0%} while both had work (due {share.due:.0%}){done}"
 
 
-def summary_table(found: Figures) -> Table:
+def summary_table(found: DemoFigures) -> Table:
     table = Table(title="What the engine did", title_justify="left", show_header=False, title_style="bold")
     table.add_column(style="dim")
     table.add_column()
