@@ -2,6 +2,7 @@
 
 import pytest
 from tests.detect.held_out import family_reports, judge
+from tests.detect.readings import NOW, answer_signals
 from tests.detect.sample_files import MORE_MESSAGES
 from tests.detect.scoring import (
     Sample,
@@ -13,6 +14,7 @@ from tests.detect.scoring import (
     times_of,
 )
 
+from paceline.core.signals import Overloaded, QuotaClosed
 from paceline.detect import explain
 from paceline.detect.providers import KNOWN
 from paceline.detect.rules import pattern
@@ -78,3 +80,27 @@ def test_the_readings_of_further_messages_get_no_worse() -> None:
     assert kinds >= LEAST_KINDS
     assert resets >= LEAST_RESETS
     assert false_alarms <= MOST_FALSE_ALARMS
+
+
+def test_an_answer_of_200_that_mentions_limits_is_no_limit() -> None:
+    body = '{"choices":[{"message":{"content":"Rate limit exceeded. Please try again in 20s."}}]}'
+    assert answer_signals(200, text=body) == []
+
+
+def test_a_banner_that_a_proxy_passed_on_as_an_answer_is_one() -> None:
+    body = '{"content":[{"type":"text","text":"You\'ve hit your limit · resets 3pm (UTC)"}],"stop_reason":"end_turn"}'
+    quota = answer_signals(200, text=body)[0]
+    assert isinstance(quota, QuotaClosed)
+    assert quota.resets_at == NOW + 2800
+
+
+def test_an_error_that_a_proxy_passed_on_as_an_answer_is_one() -> None:
+    said = "Error: request failed (429): Your quota will reset after 2h0m0s."
+    quota = answer_signals(200, text=f'{{"choices":[{{"message":{{"content":"{said}"}}}}]}}')[0]
+    assert isinstance(quota, QuotaClosed)
+    assert quota.resets_at == NOW + 7200
+
+
+def test_an_error_inside_of_a_200_stream_is_one() -> None:
+    body = 'event: error\ndata: {"error":{"type":"overloaded_error","message":"Overloaded"}}'
+    assert isinstance(answer_signals(200, text=body)[0], Overloaded)

@@ -27,13 +27,6 @@ _BEFORE_ESCAPE = re.compile(r"(?=\x1b)")
 _BORDER = re.compile(r"^[\s│┃║|╭╮╰╯┌┐└┘├┤─━═╌]++|[\s│┃║|╭╮╰╯┌┐└┘├┤─━═╌]++$")
 
 
-def render_screen(data: bytes, columns: int = COLUMNS, rows: int = ROWS) -> list[str]:
-    """The rows that a terminal of this size shows after these bytes, without trailing blanks."""
-    screen = BoundedScreen(columns, rows)
-    screen.feed(data)
-    return screen.display()
-
-
 class BoundedScreen:
     """A terminal that takes any bytes whatever, in bounded memory."""
 
