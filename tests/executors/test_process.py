@@ -207,7 +207,7 @@ async def test_a_command_line_that_is_too_long_was_never_started(executor: Proce
     handle = executor.start(sandbox.launch("a1", "echo", "x" * 1_000_000))
 
     assert handle.state().phase == "not_started"
-    assert "give long input by stdin" in handle.state().message
+    assert "pass long input on stdin" in handle.state().message
     assert executor.take_ended() == [handle]
 
 
@@ -227,7 +227,7 @@ def test_a_name_that_is_no_folder_is_refused(name: str, executor: ProcessExecuto
 def test_a_spool_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(SpoolError, match="cannot make the spool folder"):
+    with pytest.raises(SpoolError, match="cannot create the spool folder"):
         ProcessExecutor(str(tmp_path / "file" / "spool"))
 
 

@@ -1,5 +1,5 @@
-"""How a session is run: one interface, several ways."""
+"""Executors: ways to run a session, behind one interface (`interface.py`)."""
 
-from paceline.executors.interface import Cause, Executor, Handle, Launch, Phase, SessionState, Stray
+from paceline.executors.interface import Cause, Executor, Handle, Launch, Orphan, SessionPhase, SessionState
 
-__all__ = ["Cause", "Executor", "Handle", "Launch", "Phase", "SessionState", "Stray"]
+__all__ = ["Cause", "Executor", "Handle", "Launch", "Orphan", "SessionPhase", "SessionState"]

@@ -1,7 +1,6 @@
-"""Running a command with its output passed on as it comes and read on the way: in pipes, or in a terminal of its own.
+"""A runner for one command that forwards its output and lets the caller read it: in pipes, or in a terminal.
 
-A command that finds a terminal where it was given one keeps its colours, its width and its questions. Never here:
-what the output means.
+In a terminal of its own a command keeps its colours, its width and its prompts. Never here: the meaning of the output.
 """
 
 import contextlib
@@ -21,18 +20,23 @@ from paceline.detect.stream import Channel
 from paceline.executors.supervisor import die_with
 
 OnOutput = Callable[[Channel, bytes], None]
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
+"""How often `meanwhile` runs while the command prints nothing."""
 PIECE_BYTES = 1 << 16
 NOT_STARTED = 126
+"""The exit code that shells use for a command that cannot be executed."""
 
 
 def run_in_pipes(
     command: tuple[str, ...], env: dict[str, str], on_output: OnOutput, meanwhile: Callable[[], None]
 ) -> int:
-    """The exit code, as a shell would tell it. However we end, the command ends with us: its slot is given on."""
+    """Run the command and return its exit code as a shell reports it.
+
+    The command is killed if this process ends for any reason, because its slot is then released.
+    """
     us = os.getpid()
     with (
-        _ignored(signal.SIGINT),  # Ctrl-C is the command's to answer
+        _ignored(signal.SIGINT),  # Ctrl-C is meant for the command
         subprocess.Popen(
             command,
             env=env,
@@ -43,14 +47,14 @@ def run_in_pipes(
     ):
         before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         try:
-            _pass_on(process, on_output, meanwhile)
+            _forward(process, on_output, meanwhile)
             code = process.wait()
         finally:
             signal.signal(signal.SIGTERM, before)
     return 128 - code if code < 0 else code
 
 
-def _pass_on(process: "subprocess.Popen[bytes]", on_output: OnOutput, meanwhile: Callable[[], None]) -> None:
+def _forward(process: "subprocess.Popen[bytes]", on_output: OnOutput, meanwhile: Callable[[], None]) -> None:
     assert process.stdout is not None
     assert process.stderr is not None
     targets: dict[int, tuple[Channel, IO[bytes]]] = {
@@ -61,7 +65,7 @@ def _pass_on(process: "subprocess.Popen[bytes]", on_output: OnOutput, meanwhile:
         for pipe in targets:
             selector.register(pipe, selectors.EVENT_READ)
         while selector.get_map():
-            ready = selector.select(LOOK_SECONDS)
+            ready = selector.select(POLL_SECONDS)
             for key, _ in ready:
                 piece = os.read(key.fd, PIECE_BYTES)
                 if not piece:
@@ -73,13 +77,13 @@ def _pass_on(process: "subprocess.Popen[bytes]", on_output: OnOutput, meanwhile:
                 on_output(channel, piece)
             meanwhile()
             if not ready and process.poll() is not None:
-                return  # what it left running in the background holds the pipes, but is not waited for
+                return  # a background process of the command may hold the pipes open; do not wait for it
 
 
 def run_in_terminal(
     command: tuple[str, ...], env: dict[str, str], on_output: OnOutput, meanwhile: Callable[[], None]
 ) -> int:
-    """The same in a terminal of its own, connected to this one key by key."""
+    """Run the command in a terminal of its own that is connected to ours. Return its exit code."""
     pid, master = pty.fork()
     if pid == 0:
         try:
@@ -87,7 +91,7 @@ def run_in_terminal(
         finally:
             os._exit(NOT_STARTED)
     try:
-        with _ignored(signal.SIGINT), _as_wide_as_ours(master), _raw(sys.stdin.fileno()):
+        with _ignored(signal.SIGINT), _same_size_as_ours(master), _raw(sys.stdin.fileno()):
             _connect(master, on_output, meanwhile)
     finally:
         os.close(master)
@@ -99,10 +103,10 @@ def _connect(master: int, on_output: OnOutput, meanwhile: Callable[[], None]) ->
         selector.register(master, selectors.EVENT_READ)
         selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
         while True:
-            for key, _ in selector.select(LOOK_SECONDS):
+            for key, _ in selector.select(POLL_SECONDS):
                 try:
                     piece = os.read(key.fd, PIECE_BYTES)
-                except OSError:  # Linux tells the end of a terminal so
+                except OSError:  # on Linux this is the end of a terminal
                     return
                 if key.fd != master:
                     os.write(master, piece)
@@ -130,7 +134,7 @@ def _ignored(number: signal.Signals) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _raw(fd: int) -> Iterator[None]:
-    """Every key goes to the command, Ctrl-C too."""
+    """Send every key to the command, also Ctrl-C."""
     before = termios.tcgetattr(fd)
     tty.setraw(fd)
     try:
@@ -140,7 +144,7 @@ def _raw(fd: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _as_wide_as_ours(master: int) -> Iterator[None]:
+def _same_size_as_ours(master: int) -> Iterator[None]:
     def fit(*_: object) -> None:
         size = fcntl.ioctl(sys.stdout.fileno(), termios.TIOCGWINSZ, b"\0" * 8)
         fcntl.ioctl(master, termios.TIOCSWINSZ, size)

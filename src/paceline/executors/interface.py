@@ -1,14 +1,14 @@
-"""What the engine asks of a way to run sessions, and what it gets back.
+"""The interface of an executor: two protocols and their values.
 
-Here: values and two protocols. Never here: a process, a file, or what becomes of a unit.
+Here: what the engine needs to run sessions. Never here: a process, a file, or what becomes of a unit.
 
-An executor serves one event loop and hundreds of sessions without a thread or a task for each. Output is
-looked for once per heartbeat (`Handle.read_new`: a `stat` where there is nothing new). Ends do not wait for
-the heartbeat: `Executor.wait_ended` sleeps on one epoll that holds a pidfd of every supervisor. A pidfd needs no
-parenthood, so it works the same for sessions that an earlier engine started; it fires for a supervisor that was
-killed as well as for one that ended, where a message (a fifo, a socket) would never be sent; and it cannot
-mean another process than the one it was opened for. Where none can be had (too many open files), the heartbeat
-finds the end by the lock.
+An executor serves one event loop and hundreds of sessions, without a thread or a task for each. The engine polls for
+output once per heartbeat (`Handle.read_new`), which costs one `stat` while there is nothing new. Ends do not wait for
+the heartbeat: `Executor.wait_ended` waits on one epoll that holds a pidfd of every supervisor.
+
+Why a pidfd: it needs no parent-child relation, so it also works for sessions that an earlier engine started. It fires
+for a supervisor that was killed, which could not send a message over a fifo or a socket. It can never refer to another
+process. If none is available (too many open files), the heartbeat finds the end by the lock.
 """
 
 from collections.abc import Collection
@@ -18,16 +18,17 @@ import msgspec
 
 from paceline.detect.stream import Channel
 
-Phase = Literal["running", "ended", "not_started", "lost"]
-"""`not_started`: the agent never ran. `lost`: it is gone, and nobody was there to see how it ended."""
+SessionPhase = Literal["running", "ended", "not_started", "lost"]
+"""`not_started`: the agent never ran. `lost`: the agent is gone, and nobody recorded how it ended."""
 Cause = Literal["exit", "stopped", "terminated", "timed_out", "stalled"]
-"""Why it ended: by itself, by `stop`, by a TERM that the engine did not ask for (a shutdown), or for being late."""
+"""Why it ended: by itself, by `stop`, by a TERM that the engine did not send (a shutdown), or at a limit of time."""
 
 DEFAULT_GRACE_SECONDS = 10.0
+"""Enough for an agent CLI to save its conversation after TERM."""
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """One session to start. The attempt's name is used once, ever."""
+    """One session to start. An attempt id is used only once."""
 
     attempt_id: str
     argv: tuple[str, ...]
@@ -36,17 +37,17 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     stdin: bytes = b""
     timeout: float | None = None
     stall: float | None = None
-    """No output and next to no CPU for so many seconds is the end of it."""
+    """The session is ended after this many seconds without output and almost without CPU time."""
     grace: float = DEFAULT_GRACE_SECONDS
-    """How long TERM may take at a time-out or a stall before KILL."""
+    """Seconds between TERM and KILL at a time-out or a stall."""
     terminal: bool = False
-    """Whether it needs a terminal, for an agent that has no headless mode; `stdin` is then typed at the start."""
+    """Run it in a terminal, for an agent without a headless mode. `stdin` is then typed at the start."""
 
 
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a session. Times are wall time; what is not known is None."""
+    """What is known of a session. Times are wall time; unknown fields are None."""
 
-    phase: Phase
+    phase: SessionPhase
     pid: int | None = None
     exit_code: int | None = None
     signal: int | None = None
@@ -59,37 +60,37 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it runs any more."""
+        """Return whether the session has ended in any way."""
         return self.phase != "running"
 
     @property
     def shell_code(self) -> int | None:
-        """The exit code as a shell would tell it: 128 + N for signal N."""
+        """Return the exit code as a shell reports it: 128 + N for signal N."""
         return 128 + self.signal if self.signal is not None else self.exit_code
 
 
 class Handle(Protocol):
-    """One session, live or over."""
+    """One session, live or ended."""
 
     @property
     def attempt_id(self) -> str: ...
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """The channels it writes to."""
+        """Return the channels that the session writes to."""
 
     def state(self) -> SessionState:
-        """What it does now; cheap enough for every heartbeat."""
+        """Return the current state. Cheap enough for every heartbeat."""
 
     def read_new(self, channel: Channel) -> bytes:
-        """The output since the last call, a bounded piece at a time; empty when there is nothing new.
+        """Return a bounded piece of the output since the last call; empty if there is none.
 
-        A new handle reads from the beginning. Output that was dropped is told by a line in its place.
+        A new handle reads from the beginning. A line stands in place of output that was dropped.
         """
 
 
-class Stray(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that ran and was nobody's, and what was done about it."""
+class Orphan(msgspec.Struct, frozen=True, kw_only=True):
+    """A session or processes that no unit owns, and what was done about them."""
 
     attempt_id: str
     pids: tuple[int, ...]
@@ -100,28 +101,28 @@ class Executor(Protocol):
     """A way to run sessions."""
 
     def start(self, launch: Launch) -> Handle:
-        """Starts it. What keeps the agent from running is told by the handle's state, `not_started`.
+        """Start a session. If the agent cannot run, the state of the handle becomes `not_started`.
 
-        `AttemptInUse` if the attempt was started before; `SpoolError` if nothing can be written.
+        Raise `AttemptInUse` if the attempt was started before, and `SpoolError` if the spool cannot be written.
         """
 
     def adopt(self, attempt_id: str) -> Handle | None:
-        """The session of this attempt, live or over, whoever started it. None: it never began."""
+        """Return the session of this attempt, live or ended, whoever started it; None if it never began."""
 
     def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
-        """TERM to the agent's group, and KILL after `grace` seconds. Does not wait; may be called again."""
+        """Send TERM to the agent's group, and KILL after `grace` seconds. Does not wait; may be called again."""
 
     def kill(self, handle: Handle) -> None:
-        """The last resort, for a supervisor that does not answer: the session is over when this returns, and lost."""
+        """Kill a session whose supervisor does not respond. When this returns, the session is `lost`."""
 
     async def wait_ended(self, timeout: float) -> list[Handle]:
-        """Those that ended, as soon as one has; an empty list when the time is over."""
+        """Return ended sessions as soon as there is one, or an empty list after `timeout` seconds."""
 
-    def sweep(self, keep: Collection[str]) -> list[Stray]:
-        """Stops live sessions of attempts not in `keep`, and kills what dead supervisors left behind."""
+    def sweep(self, keep: Collection[str]) -> list[Orphan]:
+        """Stop live sessions of attempts not in `keep`, and kill processes that dead supervisors left behind."""
 
     def archive(self, handle: Handle, *, keep_output: bool = True) -> None:
-        """The engine has stored the result: the attempt leaves the ones to look after at a restart."""
+        """Put the attempt away after its outcome was stored: the next engine need not examine it."""
 
     def close(self) -> None:
-        """Lets go of everything; sessions go on."""
+        """Release all resources. Sessions continue."""

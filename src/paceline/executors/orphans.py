@@ -5,9 +5,9 @@ itself.
 
 The kernel kills the agent together with its supervisor, but not the agent's children. A process belongs to the session
 if it carries the session's mark, which every process of the session inherits in its environment. The process group of
-the agent is no proof by itself: once the agent is gone, its number can come to mean a group of somebody else. It is
-proof as long as the agent itself, or a process with the mark, is in that group, because the kernel does not give a
-number to anybody else while its group exists.
+the agent is no proof by itself: once the agent is gone, another group can get its number. It is
+proof as long as the agent itself, or a process with the mark, is in that group, because the kernel does not
+reuse a number while its group exists.
 """
 
 import os
@@ -18,12 +18,13 @@ from paceline.executors.proc_table import all_processes, boot_id, contents, star
 from paceline.executors.spool import Status
 
 MARK_VARIABLE = "PACELINE_SPOOL"
-"""Names the attempt's folder in the environment of all that run in it."""
+"""Names the attempt's folder in the environment of every process of its session."""
 _DEATH_SECONDS = 2.0
+"""How long to wait for a killed process to be gone; one in uninterruptible sleep is not waited for longer."""
 
 
 def kill_leftovers(folder: str, status: Status | None) -> tuple[int, ...]:
-    """Kills what is left of the session, until a look finds nothing more; the pids."""
+    """Kill leftovers of the session until none is found. Return their pids."""
     killed: dict[int, None] = {}
     while found := [pid for pid in find_leftovers(folder, status) if pid not in killed]:
         for pid, ticks in ((pid, start_ticks(pid)) for pid in found):
@@ -68,7 +69,7 @@ def _environment(pid: int) -> list[bytes]:
 
 
 def _kill_one(pid: int, ticks: int) -> None:
-    """Through a pidfd, so that it cannot hit a process that has taken over the number meanwhile."""
+    """Kill through a pidfd, so that it cannot hit a process that got the same number meanwhile."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -83,7 +84,7 @@ def _kill_one(pid: int, ticks: int) -> None:
 
 
 def kill_and_wait(pidfd: int) -> None:
-    """KILL, and a moment for it to take effect."""
+    """Send KILL and wait a moment for the process to end."""
     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)

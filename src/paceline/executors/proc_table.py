@@ -1,6 +1,6 @@
-"""What the machine tells of processes: who is whose child, how much CPU they used, and which one a pid means.
+"""The process table of the machine: parents, CPU time, and the identity of a pid.
 
-Here: the standard library only, as the supervisor imports this. Never here: starting or ending any of them.
+Here: the standard library only, because the supervisor imports this. Never here: starting or ending a process.
 """
 
 import os
@@ -13,7 +13,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def cpu_of_descendants() -> float:
-    """Seconds of CPU that our living descendants have used, with what they have waited for."""
+    """Return the CPU seconds of our live descendants, including those of their reaped children."""
     used: dict[int, int] = {}
     below: dict[int, list[int]] = {}
     for pid, fields in all_processes():
@@ -28,7 +28,7 @@ def cpu_of_descendants() -> float:
 
 
 def all_processes() -> list[tuple[int, list[bytes]]]:
-    """Every process with the fields of its `stat` after the name: state, parent, group, session, ..."""
+    """Return every process with the fields of its `stat` after the name: state, parent, group, session, ..."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -46,7 +46,7 @@ def stat_fields(pid: int) -> list[bytes]:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When it started, in clock ticks since boot: with the pid and the boot id, that names one process for ever."""
+    """Return the start time in clock ticks since boot. With pid and boot id it identifies one process uniquely."""
     fields = stat_fields(pid)
     return int(fields[19]) if fields else None
 

@@ -1,7 +1,7 @@
 """Sessions as processes, each under its own supervisor (supervisor.py) with its folder in the spool (spool.py).
 
-Here: starting supervisors, finding them again, and telling what became of them. Never here: anything that must
-go on while the engine is away.
+Here: starting supervisors, adopting them, and their state. Never here: anything that must continue while no engine
+runs.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from collections.abc import Collection
 from paceline.detect.stream import Channel
 from paceline.errors import ExecutorError, InvalidInput, SpoolError
 from paceline.executors import supervisor
-from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Handle, Launch, SessionState, Stray
+from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Handle, Launch, Orphan, SessionState
 from paceline.executors.orphans import MARK_VARIABLE, kill_and_wait, kill_leftovers
 from paceline.executors.proc_table import boot_id, start_ticks
 from paceline.executors.spool import (
@@ -26,7 +26,7 @@ from paceline.executors.spool import (
     Spool,
     Status,
     is_locked,
-    last_words,
+    last_log_line,
     read_status,
     request_stop,
     take_lock,
@@ -34,11 +34,11 @@ from paceline.executors.spool import (
 )
 from paceline.executors.spool_writer import Value, write_status
 
-_ARGUMENTS_TOO_LONG = "the command line and the environment are too long for the system; give long input by stdin"
+_ARGUMENTS_TOO_LONG = "the command line and the environment are too long for the system; pass long input on stdin"
 
 
 class ProcessHandle:
-    """One session. `state` trusts the lock and the pidfd; a pid from the disk is only ever checked against them."""
+    """One session. `state` trusts the lock and the pidfd; a pid from the disk is only checked against them."""
 
     channels: tuple[Channel, ...] = ("stdout", "stderr")
 
@@ -54,7 +54,7 @@ class ProcessHandle:
         self.pidfd = None if child_pid is None else _open_pidfd(child_pid)
 
     def state(self) -> SessionState:
-        """What it does now. Once it is over the answer stays."""
+        """Return the current state. It no longer changes after the end."""
         if self._over is None:
             if self.is_alive():
                 return self._running()
@@ -62,24 +62,24 @@ class ProcessHandle:
         return self._over
 
     def read_new(self, channel: Channel) -> bytes:
-        """The next piece of output."""
+        """Return the next piece of output."""
         return self._readers[channel].read()
 
     def is_alive(self) -> bool:
-        """Whether its supervisor lives."""
+        """Return whether the supervisor is alive."""
         if self.pidfd is None:
             self._attach()
         return is_locked(self.folder) if self.pidfd is None else not _has_exited(self.pidfd)
 
     def _attach(self) -> None:
-        """Gets hold of a supervisor that another engine started, once it has written who it is."""
+        """Open a pidfd of a supervisor that another engine started, once it has written its pid."""
         status = self._running_status()
         if status is None or status.supervisor_pid is None or status.boot_id != boot_id():
             return
         pidfd = _open_pidfd(status.supervisor_pid)
         if pidfd is None:
             return
-        # Checked after opening: whoever has the number now and began at that moment is the one it was written by.
+        # Checked after opening: a process with this number and this start time is the one that wrote the status.
         if start_ticks(status.supervisor_pid) != status.supervisor_ticks:
             os.close(pidfd)
             return
@@ -88,7 +88,7 @@ class ProcessHandle:
             self._signal_supervisor(signal.SIGTERM)
 
     def request_stop(self, grace: float) -> None:
-        """Asks the supervisor to end the agent."""
+        """Ask the supervisor to end the agent."""
         if self.state().is_over:
             return
         self._stop_grace = grace
@@ -96,7 +96,7 @@ class ProcessHandle:
         self._signal_supervisor(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kills the supervisor, and with it the agent."""
+        """Kill the supervisor, and the agent with it."""
         if self.is_alive() and self.pidfd is not None:
             with contextlib.suppress(ProcessLookupError):
                 kill_and_wait(self.pidfd)
@@ -108,7 +108,7 @@ class ProcessHandle:
                 signal.pidfd_send_signal(self.pidfd, number)
 
     def _conclude(self) -> SessionState:
-        """How it ended. Whatever has no final status is lost, and what is left of it is killed."""
+        """Return the final state. A session without a final status is lost, and its leftovers are killed."""
         if self._child_pid is not None:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._child_pid, os.WNOHANG)
@@ -118,8 +118,8 @@ class ProcessHandle:
             return _lost(self.folder, status)
         return _ended(status)
 
-    def let_go(self) -> None:
-        """Closes what is open."""
+    def release(self) -> None:
+        """Close the pidfd."""
         if self.pidfd is not None:
             os.close(self.pidfd)
             self.pidfd = None
@@ -137,7 +137,7 @@ class ProcessHandle:
 
 
 class ProcessExecutor:
-    """Runs agents as supervised processes over one spool folder."""
+    """An executor that runs agents as supervised processes over one spool folder."""
 
     def __init__(self, spool_root: str) -> None:
         self.spool = Spool(spool_root)
@@ -147,7 +147,7 @@ class ProcessExecutor:
         self._epoll = select.epoll()
 
     def start(self, launch: Launch) -> ProcessHandle:
-        """Starts a session, in about a millisecond; the agent itself starts while the caller goes on."""
+        """Start a session. This takes about a millisecond; the agent itself starts in the background."""
         _check(launch)
         folder = self.spool.create(launch.attempt_id)
         try:
@@ -155,10 +155,10 @@ class ProcessExecutor:
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise SpoolError(f"cannot write to the spool {folder}: {error.strerror}") from error
-        return self._take_up(self.handle_type(folder)(launch.attempt_id, folder, pid))
+        return self._keep(self.handle_type(folder)(launch.attempt_id, folder, pid))
 
     def adopt(self, attempt_id: str) -> ProcessHandle | None:
-        """The session of this attempt, if it was ever begun."""
+        """Return the session of this attempt, if it ever began."""
         known = self._handles.get(attempt_id)
         if known is not None:
             return known
@@ -166,18 +166,18 @@ class ProcessExecutor:
         if folder is None:
             return None
         handle = self.handle_type(folder)(attempt_id, folder)
-        return handle if handle.state().is_over else self._take_up(handle)
+        return handle if handle.state().is_over else self._keep(handle)
 
     def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
-        """TERM to the agent's group, and KILL after the grace."""
+        """Send TERM to the agent's group, and KILL after the grace."""
         _own(handle).request_stop(grace)
 
     def kill(self, handle: Handle) -> None:
-        """Kills supervisor and agent at once."""
+        """Kill supervisor and agent at once."""
         _own(handle).kill()
 
     async def wait_ended(self, timeout: float) -> list[Handle]:
-        """Those that ended, as soon as there are any."""
+        """Return ended sessions as soon as there are any, or an empty list after `timeout` seconds."""
         self._watch_unwatched()
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
@@ -191,15 +191,15 @@ class ProcessExecutor:
         return self.take_ended()
 
     def take_ended(self) -> list[Handle]:
-        """Those that ended since the last call, without waiting."""
+        """Return the sessions that ended since the last call, without waiting."""
         events = self._epoll.poll(0, max(1, len(self._watched)))
         ended = [self._watched[fd] for fd, _ in events]
         unwatched = (handle for handle in self._handles.values() if handle.pidfd not in self._watched)
         ended += [handle for handle in unwatched if handle.state().is_over]
         return [handle for handle in ended if not self._forget(handle)]
 
-    def sweep(self, keep: Collection[str]) -> list[Stray]:
-        """Ends what is nobody's, and settles what has ended and was nobody's."""
+    def sweep(self, keep: Collection[str]) -> list[Orphan]:
+        """Stop sessions that no unit owns, and archive those of them that have ended."""
         strays = []
         for attempt_id in self.spool.unarchived():
             if attempt_id in keep or attempt_id in self._handles:
@@ -211,27 +211,27 @@ class ProcessExecutor:
             if not state.is_over:
                 self._strays.add(attempt_id)
                 handle.request_stop(DEFAULT_GRACE_SECONDS)
-                strays.append(Stray(attempt_id=attempt_id, pids=_pids(state), action="stopped"))
+                strays.append(Orphan(attempt_id=attempt_id, pids=_pids(state), action="stopped"))
                 continue
             if handle.killed:
-                strays.append(Stray(attempt_id=attempt_id, pids=handle.killed, action="killed"))
+                strays.append(Orphan(attempt_id=attempt_id, pids=handle.killed, action="killed"))
             self.archive(handle)
         return strays
 
     def archive(self, handle: Handle, *, keep_output: bool = True) -> None:
-        """Moves the attempt out of the way of the next restart."""
+        """Move the attempt to the archive, so that the next engine need not examine it."""
         self.spool.archive(handle.attempt_id, keep_output=keep_output)
 
     def close(self) -> None:
-        """Lets go of all sessions; they go on."""
+        """Release all sessions; they continue."""
         for handle in self._handles.values():
-            handle.let_go()
+            handle.release()
         self._handles.clear()
         self._watched.clear()
         self._epoll.close()
 
     def options(self, launch: Launch, folder: str) -> list[str]:
-        """What the supervisor is told."""
+        """Return the options of the supervisor."""
         given = {"folder": folder, "cwd": os.path.abspath(launch.cwd), "grace": str(launch.grace)}
         if launch.timeout is not None:
             given["timeout"] = str(launch.timeout)
@@ -242,13 +242,13 @@ class ProcessExecutor:
         return [f"{key}={value}" for key, value in given.items()]
 
     def handle_type(self, folder: str) -> type[ProcessHandle]:
-        """What kind of session lives in the folder."""
+        """Return the type of handle for the session in the folder."""
         return ProcessHandle
 
-    # --- within ----------------------------------------------------------------------------------------------
+    # --- internals -------------------------------------------------------------------------------------------
 
     def _start_supervisor(self, launch: Launch, folder: str) -> int | None:
-        """The supervisor's pid; None if the system refuses such a command line."""
+        """Return the supervisor's pid; None if the system refuses a command line of this size."""
         lock = take_lock(folder)
         try:
             if launch.stdin:
@@ -263,7 +263,7 @@ class ProcessExecutor:
         finally:
             os.close(lock)
 
-    def _take_up(self, handle: ProcessHandle) -> ProcessHandle:
+    def _keep(self, handle: ProcessHandle) -> ProcessHandle:
         self._handles[handle.attempt_id] = handle
         self._watch(handle)
         return handle
@@ -274,16 +274,16 @@ class ProcessExecutor:
             self._epoll.register(handle.pidfd, select.EPOLLIN)
 
     def _watch_unwatched(self) -> None:
-        """Those that could not be taken hold of when they were adopted."""
+        """Watch sessions whose supervisor could not be watched when they were adopted."""
         if len(self._watched) < len(self._handles):
             for handle in self._handles.values():
                 self._watch(handle)
 
     def _forget(self, handle: ProcessHandle) -> bool:
-        """Done with a session that is over; whether it was nobody's, so that nobody has to hear of it."""
+        """Forget an ended session. Return whether no unit owns it, so that it is not reported."""
         handle.state()
         self._watched.pop(self._handles.pop(handle.attempt_id).pidfd or -1, None)
-        handle.let_go()  # closing it takes it out of the epoll
+        handle.release()  # closing it takes it out of the epoll
         if handle.attempt_id not in self._strays:
             return False
         self._strays.discard(handle.attempt_id)
@@ -292,9 +292,9 @@ class ProcessExecutor:
 
 
 def _spawn(options: list[str], launch: Launch, folder: str, lock: int) -> int:
-    """A supervisor in a session of its own, with the lock and nothing else of ours.
+    """Start a supervisor in a session of its own that inherits only the lock.
 
-    `posix_spawn` costs the same however big the engine is. TERM is blocked until the supervisor is ready for it.
+    `posix_spawn` costs the same however large the engine is. TERM is blocked until the supervisor is ready.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     files = [
@@ -316,12 +316,12 @@ def _spawn(options: list[str], launch: Launch, folder: str, lock: int) -> int:
 
 
 def _check(launch: Launch) -> None:
-    """What the system could only refuse without saying why."""
+    """Raise `InvalidInput` for what the system would refuse without a reason."""
     if not launch.argv or not launch.argv[0]:
-        raise InvalidInput("there is no command to run")
+        raise InvalidInput("the command is empty; name a program to run")
     texts = (*launch.argv, launch.cwd, *launch.env, *launch.env.values())
     if any("\0" in text for text in texts):
-        raise InvalidInput("a NUL character cannot stand in a command line, an environment or a path")
+        raise InvalidInput("a command line, an environment or a path must not contain a NUL character; remove it")
 
 
 def _own(handle: Handle) -> ProcessHandle:
@@ -366,6 +366,6 @@ def _lost(folder: str, status: Status | None) -> SessionState:
     if status is not None and status.boot_id != boot_id():
         message = "the machine was restarted while it ran"
     else:
-        message = last_words(folder) or "its supervisor was killed"
+        message = last_log_line(folder) or "its supervisor was killed"
     pid, started_at = (None, None) if status is None else (status.pid, status.started_at)
     return SessionState(phase="lost", pid=pid, started_at=started_at, message=message)

@@ -1,15 +1,15 @@
-"""The spool: one folder for each attempt, and how the engine reads what a supervisor has written there.
+"""The spool: one folder for each attempt, written by its supervisor and read by the engine.
 
-    spool/ATTEMPT/             an attempt that the engine has not settled yet
+    spool/ATTEMPT/             an attempt whose outcome is not stored yet
         lock                   held by the supervisor for its whole life
-        stdin                  the agent's input, where there is any
-        stdout stderr          what it printed; `stdout.4194304` goes on at that offset (`screen`: in a terminal)
+        stdin                  the agent's input, if there is any
+        stdout stderr          what it printed; `stdout.4194304` continues at that offset (`screen`: in a terminal)
         status.json            `running`, `ended` or `not_started`, with pids, times and usage
-        stop                   the engine asks for the end; the seconds of grace
+        stop                   written by the engine to end the session; holds the seconds of grace
         supervisor.log         empty unless the supervisor itself failed
-    spool/.settled/ATTEMPT/    an attempt whose result is stored; kept for its output
+    spool/.settled/ATTEMPT/    the archive: an attempt whose outcome is stored, kept for its output
 
-Here: names, locks, and reading. Never here: a process.
+Here: names, locks and reading. Never here: a process.
 """
 
 import contextlib
@@ -22,18 +22,19 @@ import msgspec
 
 from paceline.detect.stream import Channel
 from paceline.errors import AttemptInUse, InvalidInput, SpoolError
-from paceline.executors.interface import Cause, Phase
+from paceline.executors.interface import Cause, SessionPhase
 from paceline.executors.spool_writer import SEGMENT_BYTES, STATUS
 
 PIECE_BYTES = 1 << 20
+"""The most that one read returns: bounds memory and the time of a pass."""
 _ATTEMPT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
 _ARCHIVE = ".settled"
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervisor last wrote. Unknown fields are those of another version."""
+    """The last status that a supervisor wrote. Unknown fields of other versions are ignored."""
 
-    phase: Phase
+    phase: SessionPhase
     boot_id: str
     started_at: float
     supervisor_pid: int | None = None
@@ -62,12 +63,12 @@ class Spool:
         try:
             os.makedirs(os.path.join(self.root, _ARCHIVE), mode=0o700, exist_ok=True)
         except OSError as error:
-            raise SpoolError(f"cannot make the spool folder {self.root}: {error.strerror}") from error
+            raise SpoolError(f"cannot create the spool folder {self.root}: {error.strerror}") from error
 
     def create(self, attempt_id: str) -> str:
-        """A new folder for an attempt that has never been started."""
+        """Create the folder of an attempt that was never started."""
         if not _ATTEMPT.fullmatch(attempt_id):
-            raise InvalidInput(f"not a name for an attempt: {attempt_id!r}; letters, digits, '.', '_' and '-' will do")
+            raise InvalidInput(f"not a valid attempt id: {attempt_id!r}; use letters, digits, '.', '_' and '-'")
         folder = os.path.join(self.root, attempt_id)
         try:
             if os.path.lexists(self._archived(attempt_id)):
@@ -81,18 +82,18 @@ class Spool:
         return folder
 
     def folder(self, attempt_id: str) -> str | None:
-        """Where the attempt is, settled or not; None if there is no such attempt."""
+        """Return the folder of the attempt, archived or not; None if there is none."""
         for folder in (os.path.join(self.root, attempt_id), self._archived(attempt_id)):
             if _ATTEMPT.fullmatch(attempt_id) and os.path.isdir(folder):
                 return folder
         return None
 
     def unarchived(self) -> list[str]:
-        """The attempts whose result has not been stored."""
+        """Return the attempts whose outcome is not stored."""
         return sorted(name for name in os.listdir(self.root) if _ATTEMPT.fullmatch(name))
 
     def archive(self, attempt_id: str, *, keep_output: bool) -> None:
-        """Moves the attempt away from those to look after; does nothing the second time."""
+        """Move the attempt to the archive, or delete it. No-op the second time."""
         folder = os.path.join(self.root, attempt_id)
         if not keep_output:
             shutil.rmtree(folder, ignore_errors=True)
@@ -104,7 +105,7 @@ class Spool:
 
 
 class OutputReader:
-    """Reads one recording from its beginning, as it grows."""
+    """A reader of one recording, from its beginning and while it grows."""
 
     def __init__(self, folder: str, channel: Channel) -> None:
         self._folder = folder
@@ -113,14 +114,14 @@ class OutputReader:
         self._path = os.path.join(folder, channel)
 
     def read(self) -> bytes:
-        """The next piece; a line tells of output that was dropped. Costs one `stat` while there is nothing new."""
+        """Return the next piece. A line stands in place of dropped output. Costs one `stat` if there is nothing new."""
         try:
             if os.stat(self._path).st_size > self._position - self._start:
                 return self._read_piece()
         except FileNotFoundError:
-            return self._go_on()
+            return self._read_next_file()
         is_complete = self._position - self._start >= SEGMENT_BYTES
-        return self._go_on() if is_complete else b""
+        return self._read_next_file() if is_complete else b""
 
     def _read_piece(self) -> bytes:
         with open(self._path, "rb", buffering=0) as file:
@@ -129,8 +130,8 @@ class OutputReader:
         self._position += len(data)
         return data
 
-    def _go_on(self) -> bytes:
-        """The file is at its end, or has been dropped: on to the next that is there."""
+    def _read_next_file(self) -> bytes:
+        """Continue with the next file of the recording: this one is complete or was dropped."""
         following = min((start for start in self._starts() if start >= self._position and start > 0), default=None)
         if following is None:
             return b""
@@ -144,7 +145,7 @@ class OutputReader:
 
 
 def read_tail(folder: str, channel: Channel, most: int) -> bytes:
-    """The last bytes of a recording, without reading what comes before them."""
+    """Return the last bytes of a recording without reading the rest."""
     later = sorted(_later_starts(folder, channel), reverse=True)
     data = b""
     for name in (*(f"{channel}.{start}" for start in later), channel):
@@ -158,7 +159,7 @@ def read_tail(folder: str, channel: Channel, most: int) -> bytes:
 
 
 def _later_starts(folder: str, channel: Channel) -> list[int]:
-    """The offsets that the files of a recording after its first one begin at."""
+    """Return the offsets at which the later files of a recording begin."""
     prefix = channel + "."
     try:
         names = os.listdir(folder)
@@ -169,12 +170,12 @@ def _later_starts(folder: str, channel: Channel) -> list[int]:
 
 
 def dropped_line(count: int) -> bytes:
-    """The line that stands for output that was not kept."""
+    """Return the line that stands in place of dropped output."""
     return f"\n[paceline: {count} bytes of output were dropped here]\n".encode()
 
 
 def read_status(folder: str) -> Status | None:
-    """The last status; None if there is none that can be read."""
+    """Return the last status; None if there is none or it cannot be read."""
     try:
         with open(os.path.join(folder, STATUS), "rb") as file:
             return _decode_status(file.read())
@@ -183,14 +184,14 @@ def read_status(folder: str) -> Status | None:
 
 
 def write_input(folder: str, data: bytes) -> None:
-    """The agent's standard input; it may hold what is nobody else's business."""
+    """Write the agent's standard input, readable by its owner only: it may contain secrets."""
     fd = os.open(os.path.join(folder, "stdin"), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
         file.write(data)
 
 
 def request_stop(folder: str, grace: float) -> None:
-    """Tells the supervisor that it is the engine that wants the end, and how long it may take."""
+    """Mark the coming TERM as a stop by the engine, with its seconds of grace."""
     fresh = os.path.join(folder, "stop.tmp")
     with open(fresh, "w") as file:
         file.write(f"{grace}\n")
@@ -198,7 +199,7 @@ def request_stop(folder: str, grace: float) -> None:
 
 
 def take_lock(folder: str) -> int:
-    """An open file that holds the attempt's lock; to be handed to the supervisor."""
+    """Return an open file that holds the attempt's lock, for the supervisor to inherit."""
     fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -209,7 +210,7 @@ def take_lock(folder: str) -> int:
 
 
 def is_locked(folder: str) -> bool:
-    """Whether a supervisor lives here. The lock ends with the process that holds it, however it ends."""
+    """Return whether a supervisor is alive here. The lock ends with the process that holds it."""
     try:
         fd = os.open(os.path.join(folder, "lock"), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -223,8 +224,8 @@ def is_locked(folder: str) -> bool:
     return False
 
 
-def last_words(folder: str) -> str:
-    """The last line of a supervisor that failed itself."""
+def last_log_line(folder: str) -> str:
+    """Return the last line that a failed supervisor logged."""
     try:
         with open(os.path.join(folder, "supervisor.log"), encoding="utf-8", errors="replace") as file:
             lines = file.read(1 << 16).strip().splitlines()

@@ -1,42 +1,43 @@
-"""How a supervisor writes its folder: outputs in bounded files, and a status that is whole or not there.
+"""The writing side of the spool: outputs in bounded files, and a status that is replaced atomically.
 
-Here: the standard library only, as the supervisor imports this. Never here: reading any of it (spool.py).
+Here: the standard library only, because the supervisor imports this. Never here: reading (spool.py).
 """
 
 import os
 
 STATUS = "status.json"
 SEGMENT_BYTES = 4 << 20
-"""A part of the format: whoever reads a recording knows by it that a file is complete."""
+"""Part of the format: a reader knows by this size that a file is complete."""
 LAST_SEGMENTS = 7
+"""With the first one, 32 MB for each output: the beginning and the end of a long output are what people need."""
 
 Value = str | int | float | None
 
 
 class Recording:
-    """One output in files of bounded size, each named by the offset it begins at: the first and the last few stay."""
+    """One output in files of bounded size, named by their first offset. The first and the last few are kept."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.trouble = ""
+        self.error = ""
         self.received_bytes = 0
         self._size = 0
         self._starts = [0]
         self._fd = _create(name)
 
     def write(self, data: bytes) -> None:
-        """A full disk must not end the agent: what cannot be recorded is dropped, and the status says so."""
+        """Record output. A full disk must not end the agent: the output is dropped, and the status says so."""
         self.received_bytes += len(data)
         try:
             self._write(data)
         except OSError as error:
-            self.trouble = f"{self.name}: {error.strerror}"
+            self.error = f"{self.name}: {error.strerror}"
 
     def close(self) -> None:
         try:
             os.fsync(self._fd)
         except OSError as error:
-            self.trouble = f"{self.name}: {error.strerror}"
+            self.error = f"{self.name}: {error.strerror}"
         os.close(self._fd)
 
     def _write(self, data: bytes) -> None:
@@ -59,7 +60,7 @@ class Recording:
 
 
 def write_status(status: dict[str, Value], *, folder: str = ".", sync: bool = True) -> None:
-    """Whole or not at all: a new file takes the place of the old one."""
+    """Replace the status file atomically."""
     fresh = os.path.join(folder, "status.tmp")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     os.write(fd, (json_of(status) + "\n").encode())
@@ -78,7 +79,7 @@ def _sync_folder(folder: str) -> None:
 
 
 def json_of(status: dict[str, Value]) -> str:
-    """The json module costs more time and memory than the rest of this file."""
+    """Encode a flat object as JSON. Importing the json module would cost more than the rest of this file."""
     return "{" + ", ".join(f'"{key}": {_json_value(value)}' for key, value in status.items()) + "}"
 
 

@@ -1,15 +1,14 @@
-"""The small process that stands beside one agent, and outlives the engine.
+"""The supervisor: a small process that runs one agent and outlives the engine.
 
-It holds the lock of its attempt folder for its whole life, starts the agent, records what the agent prints
-and how it ended, and ends it on request, at its time-out or when it stalls. Every other process learns of
-the session through the folder and the lock alone.
+It holds the lock of its attempt folder for its whole life. It starts the agent, records its output and its end, and
+ends it on request, at its time-out or when it stalls. Other processes see the session only through the folder and the
+lock.
 
-Here: the standard library and two small modules of this folder, because there is one such process for each
-session (`BOOTSTRAP` imports them without the packages around them). Never here: any other import of Paceline, or
-the meaning of what the agent prints.
+Here: the standard library and two small modules of this folder, because every session has such a process (`BOOTSTRAP`
+imports them without the packages around them). Never here: any other import of Paceline, or the meaning of the output.
 
-It is started with the lock as file descriptor 3, the agent's environment as its own (so that no secret is
-ever written down) and `key=value ... -- command line` as arguments.
+It is started with the lock as file descriptor 3, the agent's environment as its own (so that no secret is written to
+disk) and `key=value ... -- command line` as arguments.
 """
 
 import ctypes
@@ -35,21 +34,23 @@ for name, path in ("paceline", ""), ("paceline.executors", sys.argv.pop(1)):
 from paceline.executors.supervisor import main
 main()
 """
-"""The program: with empty packages in place of the real ones, whose imports would cost 60 MB and half a second."""
+"""The program. Empty packages replace the real ones, whose imports would cost 60 MB and half a second."""
 READ_BYTES = 1 << 16
+"""The size of a pipe's buffer on Linux."""
 LEFTOVER_SECONDS = 0.5
-"""What an agent leaves behind has so long to end itself after TERM."""
+"""How long processes that an agent left behind may take to end after TERM."""
 UNKILLABLE_SECONDS = 5.0
-"""A process in uninterruptible sleep cannot be waited for; the session ends without it."""
+"""After this time the session ends without processes in uninterruptible sleep: they cannot be killed."""
 IDLE_CPU_SHARE = 0.01
-"""An agent that waits for nothing at all still has timers; below this share of a core it does nothing."""
+"""Below this share of a core an agent counts as idle: even a CLI that only waits has timers."""
 DRAIN_BYTES = 8 << 20
+"""The most that is read from one pipe after the end: far more than a pipe holds, but bounded."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LIBC = ctypes.CDLL(None)
 
 
 class Options:
-    """What the engine asked for."""
+    """The options that the engine passed."""
 
     def __init__(self, arguments: list[str]) -> None:
         split = arguments.index("--")
@@ -62,14 +63,14 @@ class Options:
         self.stall = float(given.get("stall", "inf"))
         self.rows = int(given.get("rows", "0"))
         self.columns = int(given.get("columns", "0"))
-        # An isolated Python may set LC_CTYPE by itself; the agent gets what was meant for it.
+        # An isolated Python may set LC_CTYPE itself; the agent gets the value that the engine passed.
         self.env = {name: value for name, value in os.environ.items() if name != "LC_CTYPE"}
         if "lc_ctype" in given:
             self.env["LC_CTYPE"] = given["lc_ctype"]
 
 
 class Agent:
-    """The child process and our ends of its channels."""
+    """The agent's process and our ends of its channels."""
 
     def __init__(self, pid: int, outputs: dict[int, Recording], terminal: int | None = None) -> None:
         self.pid = pid
@@ -79,11 +80,11 @@ class Agent:
 
 
 class NotStarted(Exception):
-    """The agent never ran; the message says why."""
+    """The agent never ran; the message is the reason."""
 
 
 class Supervisor:
-    """One session from its start to its status on disk."""
+    """One session, from its start to its final status on disk."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -109,7 +110,7 @@ class Supervisor:
             return
         self.recordings = list(self.agent.outputs.values())
         self.quiet = QuietTime(self.options.stall)
-        # Not synced: it is of no use after a power failure, and the agent's first output must not wait for a disk.
+        # Not synced: after a power failure it is useless, and the agent's first output must not wait for the disk.
         write_status(self.status("running"), sync=False)
         self.watch_outputs()
         while not self.has_ended:
@@ -119,7 +120,7 @@ class Supervisor:
     # --- while it runs ---------------------------------------------------------------------------------------
 
     def watch_signals(self) -> None:
-        """SIGTERM came blocked from the engine, so that a stop cannot hit a supervisor that is not ready for it."""
+        """Install handlers, then unblock TERM: the engine blocked it so that a stop cannot come too early."""
         signal.set_wakeup_fd(self.signal_fd, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self.on_term)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -137,14 +138,14 @@ class Supervisor:
             self.poller.register(fd, select.POLLIN)
         if self.agent.terminal is not None:
             self.typed = contents("stdin") if os.path.exists("stdin") else b""
-            # Opened for both directions, it never comes to an end when a writer leaves.
+            # Opened for both directions, so that it does not report an end of file when a writer leaves.
             self.keys_fd = os.open("keys", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             self.poller.register(self.keys_fd, select.POLLIN)
             self.await_room_for_keys()
 
     def turn(self) -> None:
-        """Waits for something to happen, and does what is due."""
-        due = min(self.kill_at, self.timeout_at, self.quiet.look_at)
+        """Wait for an event, and do what is due."""
+        due = min(self.kill_at, self.timeout_at, self.quiet.check_at)
         wait = None if due == float("inf") else max(0.0, due - time.monotonic()) * 1000 + 1
         for fd, event in self.poller.poll(wait):
             self.serve(fd, event)
@@ -175,13 +176,13 @@ class Supervisor:
             self.pump(fd)
 
     def pump(self, fd: int) -> bool:
-        """Records what there is on one output; false once nothing is left."""
+        """Record what one output has. Return False if nothing is left."""
         try:
             data = os.read(fd, READ_BYTES)
         except BlockingIOError:
             return False
         except OSError:
-            data = b""  # a terminal whose last user has gone answers with an error
+            data = b""  # a terminal whose last user has gone reports an error
         if data:
             self.agent.outputs[fd].write(data)
             return True
@@ -207,7 +208,7 @@ class Supervisor:
         self.await_room_for_keys()
 
     def reap(self) -> None:
-        """Orphans of the agent come to us. The agent itself is left a zombie, which keeps its group's number taken."""
+        """Reap orphans of the agent. The agent itself stays a zombie, so that nobody gets the number of its group."""
         while True:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None:
@@ -218,7 +219,7 @@ class Supervisor:
             os.waitpid(ended.si_pid, 0)
 
     def end_agent(self, cause: str, grace: float) -> None:
-        """TERM to the group, and KILL once the grace is over. The first cause stays; a shorter grace wins."""
+        """Send TERM to the group, and KILL after the grace. The first cause is kept; a shorter grace wins."""
         if self.cause == "exit":
             self.cause = cause
         self.kill_at = min(self.kill_at, time.monotonic() + grace)
@@ -234,7 +235,7 @@ class Supervisor:
     # --- its end ---------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """The rest of the group goes first, then the agent's number is given back, then every other descendant."""
+        """End the group, then reap the agent, then end all other descendants, then write the final status."""
         ended_at = time.time()
         self.signal_group(signal.SIGTERM)
         _, code = os.waitpid(self.agent.pid, 0)
@@ -252,12 +253,12 @@ class Supervisor:
                 ended_at=ended_at,
                 max_rss_bytes=used.ru_maxrss * 1024,
                 cpu_seconds=round(used.ru_utime + used.ru_stime, 6),
-                message="; ".join(filter(None, (recording.trouble for recording in self.recordings))),
+                message="; ".join(filter(None, (recording.error for recording in self.recordings))),
             )
         )
 
     def drain(self) -> None:
-        """What is still in the pipes. Nobody is left to write, but somebody unkillable might: there is a bound."""
+        """Record what is still in the pipes, up to a bound: an unkillable process might still write."""
         for fd in list(self.agent.outputs):
             for _ in range(DRAIN_BYTES // READ_BYTES):
                 if not self.pump(fd):
@@ -280,21 +281,21 @@ class Supervisor:
 
 
 class QuietTime:
-    """Whether the agent has stalled: no output for `stall` seconds, and next to no CPU in the second half of them.
+    """Detection of a stall: no output for `stall` seconds, and almost no CPU time in the second half of them.
 
-    The CPU of a tree costs a walk through all processes, so it is looked at only when the output has been quiet.
+    Reading the CPU time of a process tree means reading all processes, so it is read only after a quiet half.
     """
 
     def __init__(self, stall: float) -> None:
         self.half = stall / 2
-        self.look_at = time.monotonic() + self.half
+        self.check_at = time.monotonic() + self.half
         self.seen_bytes = 0
         self.seen_cpu: float | None = None
 
     def is_over(self, now: float, recordings: list[Recording]) -> bool:
-        if now < self.look_at:
+        if now < self.check_at:
             return False
-        self.look_at = now + self.half
+        self.check_at = now + self.half
         received = sum(recording.received_bytes for recording in recordings)
         before, self.seen_cpu = self.seen_cpu, None
         if received != self.seen_bytes:
@@ -303,7 +304,7 @@ class QuietTime:
         self.seen_cpu = cpu_of_descendants()
         if before is None or abs(self.seen_cpu - before) > self.half * IDLE_CPU_SHARE:
             return False
-        self.look_at = float("inf")
+        self.check_at = float("inf")
         return True
 
 
@@ -311,7 +312,7 @@ class QuietTime:
 
 
 def start_on_pipes(options: Options) -> Agent:
-    """The agent reads the file `stdin` and writes to two pipes."""
+    """Start the agent with the file `stdin` as input and two pipes as outputs."""
     stdin = os.open("stdin" if os.path.exists("stdin") else os.devnull, os.O_RDONLY)
     (out_read, out_write), (err_read, err_write) = os.pipe(), os.pipe()
     outputs = {out_read: Recording("stdout"), err_read: Recording("stderr")}
@@ -322,7 +323,7 @@ def start_on_pipes(options: Options) -> Agent:
 
 
 def start_in_terminal(options: Options) -> Agent:
-    """The agent has a terminal of its own; what is written there is recorded as it comes."""
+    """Start the agent in a terminal of its own, and record every byte written to it."""
     if not os.path.exists("keys"):
         os.mkfifo("keys", 0o600)
     master, slave = os.openpty()
@@ -335,7 +336,7 @@ def start_in_terminal(options: Options) -> Agent:
 
 
 def fork_agent(options: Options, channels: tuple[int, int, int]) -> int:
-    """Forks and runs the agent; `NotStarted` with the reason if it cannot be run."""
+    """Fork and run the agent. Raise `NotStarted` with the reason if it cannot run."""
     report_read, report_write = os.pipe()
     parent = os.getpid()
     pid = os.fork()
@@ -343,7 +344,7 @@ def fork_agent(options: Options, channels: tuple[int, int, int]) -> int:
         become_agent(options, channels, parent, report_write)
     os.close(report_write)
     reason = b""
-    while piece := os.read(report_read, 4096):  # ends at exec, which closes the other side
+    while piece := os.read(report_read, 4096):  # ends at exec, which closes the other end
         reason += piece
     os.close(report_read)
     if reason:
@@ -353,14 +354,14 @@ def fork_agent(options: Options, channels: tuple[int, int, int]) -> int:
 
 
 def die_with(parent: int) -> None:
-    """In a child: be killed when the parent ends, however it ends."""
+    """In a child: let the kernel kill this process when its parent ends for any reason."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(127)  # it died before it could take us with it
+        os._exit(127)  # the parent ended before the kernel was asked
 
 
 def become_agent(options: Options, channels: tuple[int, int, int], parent: int, report_fd: int) -> None:
-    """In the child: turns into the agent, or tells the parent why not."""
+    """In the child: become the agent, or send the reason to the parent."""
     doing = "cannot prepare the process"
     try:
         os.setsid()
@@ -387,7 +388,7 @@ def become_agent(options: Options, channels: tuple[int, int, int], parent: int, 
 
 
 def end_descendants() -> None:
-    """Ends what the agent left behind. As their parents die, all of them become our children."""
+    """End all processes that the agent left behind. As their parents end, they become our children."""
     begun = time.monotonic()
     asked: set[int] = set()
     while has_children():
@@ -404,7 +405,7 @@ def end_descendants() -> None:
 
 
 def signal_one(pid: int, number: int) -> None:
-    """A child that runs as somebody else may be beyond our reach; it must not take the session's result with it."""
+    """Send a signal. A child of another user may be out of reach, which must not cost the session's result."""
     try:
         os.kill(pid, number)
     except PermissionError:
@@ -412,7 +413,7 @@ def signal_one(pid: int, number: int) -> None:
 
 
 def has_children() -> bool:
-    """Reaps those that have ended; whether any are left."""
+    """Reap ended children. Return whether any are left."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -422,7 +423,7 @@ def has_children() -> bool:
 
 
 def stop_request(grace: float) -> tuple[bool, float]:
-    """Whether the engine asked for the end, and how long the agent may take; else it was the machine or a person."""
+    """Return whether the engine requested the stop, and the grace. Otherwise a person or a shutdown sent TERM."""
     try:
         return True, float(contents("stop"))
     except FileNotFoundError:
@@ -432,7 +433,7 @@ def stop_request(grace: float) -> tuple[bool, float]:
 
 
 def main() -> None:
-    """Takes the lock (it is handed over locked, so this cannot fail unless it is misused), then runs the session."""
+    """Take the lock, which is inherited locked, and run the session."""
     fcntl.flock(LOCK_FD, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.set_inheritable(LOCK_FD, False)
     os.closerange(LOCK_FD + 1, os.sysconf("SC_OPEN_MAX"))

@@ -1,7 +1,7 @@
 """Sessions in a terminal, for agents that have no headless mode.
 
-Here: what a terminal adds to a supervised process: a size, a screen and a keyboard. The terminal itself lives
-in the supervisor, so it survives the engine as the agent does. Never here: the meaning of what stands on the screen.
+Here: what a terminal adds to a supervised process: a size, a screen and a keyboard. The supervisor owns the terminal,
+so it survives the engine as the agent does. Never here: the meaning of the screen's content.
 """
 
 import contextlib
@@ -17,29 +17,29 @@ from paceline.executors.spool import OutputReader, read_status
 LAST_SCREEN = "screen.txt"
 TERMINAL_MARK = "terminal"
 _KEYS_BYTES = 512
-"""A piece of typing that a pipe takes whole or not at all, on every system."""
+"""A write of this size to a pipe is atomic on every POSIX system."""
 
 
 class TerminalHandle(ProcessHandle):
-    """One session in a terminal. `read_new("screen")` gives the raw bytes; `screen` draws them."""
+    """One session in a terminal. `read_new("screen")` returns the raw bytes; `screen` renders them."""
 
     channels: tuple[Channel, ...] = ("screen",)
 
     def __init__(self, attempt_id: str, folder: str, child_pid: int | None = None) -> None:
         super().__init__(attempt_id, folder, child_pid)
-        self._drawing: BoundedScreen | None = None
-        self._to_draw = OutputReader(folder, "screen")
+        self._renderer: BoundedScreen | None = None
+        self._unrendered = OutputReader(folder, "screen")
 
     def screen(self) -> list[str]:
-        """What stands on the screen now, row by row. Costs nothing until somebody looks."""
-        if self._drawing is None:
-            self._drawing = BoundedScreen(*_size(self.folder))
-        while piece := self._to_draw.read():
-            self._drawing.feed(piece)
-        return self._drawing.display()
+        """Return the rows of the screen. Rendering starts with the first call."""
+        if self._renderer is None:
+            self._renderer = BoundedScreen(*_size(self.folder))
+        while piece := self._unrendered.read():
+            self._renderer.feed(piece)
+        return self._renderer.display()
 
     def send_keys(self, keys: str) -> bool:
-        """Types into the terminal; false when nobody is there to read it any more, or it reads nothing at all."""
+        """Type into the terminal. Return False if its session has ended or does not read."""
         try:
             fd = os.open(os.path.join(self.folder, "keys"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
@@ -57,7 +57,7 @@ class TerminalHandle(ProcessHandle):
         return True
 
     def _conclude(self) -> SessionState:
-        """Keeps the last screen as text beside the recording."""
+        """Save the last screen as text beside the recording."""
         state = super()._conclude()
         text = "\n".join(self.screen()).rstrip() + "\n"
         with contextlib.suppress(OSError), open(os.path.join(self.folder, LAST_SCREEN), "w", encoding="utf-8") as file:
@@ -66,19 +66,19 @@ class TerminalHandle(ProcessHandle):
 
 
 class TerminalExecutor(ProcessExecutor):
-    """Runs agents as they need it: as plain processes, or in terminals of one size (`Launch.terminal`)."""
+    """An executor for plain processes, and for terminals of one size (`Launch.terminal`)."""
 
     def __init__(self, spool_root: str, *, rows: int = ROWS, columns: int = COLUMNS) -> None:
         super().__init__(spool_root)
         self._rows, self._columns = rows, columns
 
     def options(self, launch: Launch, folder: str) -> list[str]:
-        """A supervisor that is told a size makes a terminal."""
+        """Add the size for a session in a terminal: a supervisor with a size creates one."""
         plain = super().options(launch, folder)
         if not launch.terminal:
             return plain
         with open(os.path.join(folder, TERMINAL_MARK), "w"):
-            pass  # before the supervisor starts, so that whoever adopts the session knows what it is
+            pass  # before the supervisor starts, so that any engine that adopts the session knows its type
         return [f"rows={self._rows}", f"columns={self._columns}", *plain]
 
     def handle_type(self, folder: str) -> type[ProcessHandle]:
@@ -86,6 +86,6 @@ class TerminalExecutor(ProcessExecutor):
 
 
 def _size(folder: str) -> tuple[int, int]:
-    """Columns and rows, as the supervisor wrote them down: an engine that adopts the session need not know them."""
+    """Return columns and rows as the supervisor recorded them: an engine that adopts the session does not know them."""
     status = read_status(folder)
     return (COLUMNS, ROWS) if status is None else (status.columns or COLUMNS, status.rows or ROWS)

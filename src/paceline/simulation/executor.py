@@ -15,7 +15,15 @@ import msgspec
 from paceline.clock import Clock
 from paceline.detect.stream import Channel
 from paceline.errors import AttemptInUse
-from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Cause, Handle, Launch, Phase, SessionState, Stray
+from paceline.executors.interface import (
+    DEFAULT_GRACE_SECONDS,
+    Cause,
+    Handle,
+    Launch,
+    Orphan,
+    SessionPhase,
+    SessionState,
+)
 
 TERMINATED = 15
 
@@ -50,7 +58,7 @@ class _Session:
         self.run = run
         self.started_at = now
         self.ends_at = now + run.seconds
-        self.phase: Phase = "not_started" if run.not_started else "ended"
+        self.phase: SessionPhase = "not_started" if run.not_started else "ended"
         self.cause: Cause = "exit"
         self.has_acted = False
         self.is_archived = False
@@ -172,13 +180,13 @@ class ScriptedExecutor:
                 timer.cancel()
         return ended
 
-    def sweep(self, keep: Collection[str]) -> list[Stray]:
+    def sweep(self, keep: Collection[str]) -> list[Orphan]:
         strays = []
         for attempt in self.unarchived():
             if attempt not in keep:
                 if attempt in self.live():
                     self.stop(ScriptedHandle(self._sessions[attempt], self._clock))
-                    strays.append(Stray(attempt_id=attempt, pids=(1,), action="stopped"))
+                    strays.append(Orphan(attempt_id=attempt, pids=(1,), action="stopped"))
                 self._sessions[attempt].is_archived = True
         return strays
 
