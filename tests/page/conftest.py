@@ -1,4 +1,7 @@
-"""A real browser on the page of a real daemon. In no test may the console complain, or a request go anywhere else."""
+"""Fixtures: a real browser on the page of a real daemon.
+
+Every test fails if the console shows an error or a request goes to another server.
+"""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -13,12 +16,12 @@ from tests.api.conftest import Daemon, RunDaemon
 from tests.api.conftest import run_daemon as run_daemon
 
 PATIENCE_MILLISECONDS = 15_000
-expect.set_options(timeout=PATIENCE_MILLISECONDS)  # on a busy machine everything takes its time
+expect.set_options(timeout=PATIENCE_MILLISECONDS)  # generous, for a busy machine
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """One for all tests of this worker."""
+    """Start one browser for all tests of this worker."""
     async with async_playwright() as playwright:
         path = shutil.which("chromium") or shutil.which("chromium-browser")
         browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
@@ -32,7 +35,7 @@ class MakeDaemon(Protocol):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def make_daemon(run_daemon: RunDaemon) -> AsyncIterator[MakeDaemon]:
-    """A daemon with these settings, until the page is closed."""
+    """Return a function that starts a daemon, which runs until the page is closed."""
     async with AsyncExitStack() as stack:
 
         async def make(toml: str = "") -> Daemon:
@@ -46,15 +49,15 @@ async def daemon(make_daemon: MakeDaemon) -> Daemon:
     return await make_daemon()
 
 
-class Watch:
-    """What a page did that it should not have done."""
+class PageMonitor:
+    """Record of what a page must not do: console errors, dialogs, requests to other servers."""
 
     def __init__(self) -> None:
         self.complaints: list[str] = []
         self.origins: set[str] = set()
         self.dialogs: list[str] = []
         self.may_fail: str | None = None
-        """Part of the addresses that may answer with an error in this test: the browser tells of each."""
+        """Part of the addresses that may fail in this test; the browser logs an error for each."""
 
     def follow(self, page: Page) -> None:
         page.on("console", self._on_console)
@@ -69,13 +72,13 @@ class Watch:
 
 
 @pytest.fixture
-def watch() -> Watch:
-    return Watch()
+def monitor() -> PageMonitor:
+    return PageMonitor()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def context(browser: Browser, make_daemon: MakeDaemon) -> AsyncIterator[BrowserContext]:
-    """Closed before the daemon is: a server that is gone is no fault of the page."""
+    """Open a browser context and close it before the daemon stops, because requests to a stopped server fail."""
     context = await browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     context.set_default_timeout(PATIENCE_MILLISECONDS)
     yield context
@@ -83,11 +86,11 @@ async def context(browser: Browser, make_daemon: MakeDaemon) -> AsyncIterator[Br
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def page(context: BrowserContext, watch: Watch) -> AsyncIterator[Page]:
-    """A blank page that is being watched."""
+async def page(context: BrowserContext, monitor: PageMonitor) -> AsyncIterator[Page]:
+    """Open a blank page, and check what the monitor recorded when the test is over."""
     page = await context.new_page()
-    watch.follow(page)
+    monitor.follow(page)
     yield page
     at = urlsplit(page.url).netloc
     await page.close()
-    assert (watch.complaints, watch.dialogs, watch.origins - {at}) == ([], [], set())
+    assert (monitor.complaints, monitor.dialogs, monitor.origins - {at}) == ([], [], set())

@@ -1,4 +1,4 @@
-"""What the tests of the page do to a daemon, and `paceline up` as a process of its own for those that end one."""
+"""Helpers that act on a daemon, and `paceline up` as a separate process for tests that restart it."""
 
 import os
 import re
@@ -12,30 +12,30 @@ from tests.api.conftest import Daemon
 from paceline.core import ScopeStatus
 
 PATIENCE_SECONDS = 20.0
-WAITS_FOR_A_FILE = "while [ ! -e go-{id} ]; do sleep 0.05; done"
+WAIT_FOR_FILE = "while [ ! -e go-{id} ]; do sleep 0.05; done"
 URL = re.compile(r"http://127\.0\.0\.1:(\d+)/\?token=\S+")
 
 
-def let_go(daemon: Daemon, *units: str) -> None:
-    """Units that wait for a file go on."""
+def finish_units(daemon: Daemon, *units: str) -> None:
+    """Create the files that these units wait for, so that they end."""
     for unit in units:
         (daemon.home.path.parent / f"go-{unit}").touch()
 
 
-def page_of(daemon: Daemon) -> str:
-    """The address that `paceline up` prints."""
+def page_address(daemon: Daemon) -> str:
+    """Return the address that `paceline up` prints."""
     return f"{daemon.url}/?token={daemon.tokens.full}"
 
 
 def status_of(daemon: Daemon, scope: str) -> ScopeStatus:
-    """What the Governor says of it."""
+    """Return the status of a scope from the engine's limiter."""
     status = daemon.engine.limiter.scope_status(scope)
     assert status is not None
     return status
 
 
 class UpProcess:
-    """`paceline up`; started again, it is on the same port."""
+    """A process of `paceline up` that keeps its port when it is started again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,19 +46,19 @@ class UpProcess:
     def start(self) -> None:
         self._process = self._command("up", "--port", str(self._port))
         assert self._process.stdout is not None
-        said = []
+        printed = []
         for line in self._process.stdout:
-            said.append(line)
+            printed.append(line)
             if found := URL.search(line):
                 self.page, self._port = found[0], int(found[1])
                 return
-        raise AssertionError(f"paceline up said no address: {''.join(said)}")
+        raise AssertionError(f"paceline up printed no address: {''.join(printed)}")
 
-    def give(self, *argv: str) -> None:
-        """Another command in the same home."""
+    def run(self, *argv: str) -> None:
+        """Run another command in the same home."""
         command = self._command(*argv)
-        said, _ = command.communicate(timeout=PATIENCE_SECONDS)
-        assert command.returncode == 0, said
+        printed, _ = command.communicate(timeout=PATIENCE_SECONDS)
+        assert command.returncode == 0, printed
 
     def _command(self, *argv: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(

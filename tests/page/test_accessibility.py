@@ -1,10 +1,10 @@
-"""For everybody: by keyboard alone, on a narrow screen, in the dark, with what a screen reader needs."""
+"""Accessibility: keyboard alone, narrow screens, dark mode, and names for screen readers."""
 
 import pytest
 from playwright.async_api import Browser, Page, expect
 from tests.api.conftest import Daemon
-from tests.page.conftest import Watch
-from tests.page.daemon import WAITS_FOR_A_FILE, page_of
+from tests.page.conftest import PageMonitor
+from tests.page.daemon import WAIT_FOR_FILE, page_address
 
 from paceline.core.signals import AuthFailed, PlatformLimit
 
@@ -15,11 +15,11 @@ LONG = "a-name-without-any-place-to-break-it-that-goes-on-and-on-and-on-and-on"
 
 @pytest.mark.parametrize("width", [360, 820, 1280, 2560])
 async def test_nothing_is_wider_than_the_screen(daemon: Daemon, page: Page, width: int) -> None:
-    daemon.add(LONG, f"echo {LONG}; {WAITS_FOR_A_FILE}", LONG, f"{LONG}-2", max_sessions=1)
+    daemon.add(LONG, f"echo {LONG}; {WAIT_FOR_FILE}", LONG, f"{LONG}-2", max_sessions=1)
     daemon.engine.limiter.report("anthropic/max-1", AuthFailed(detail=LONG * 3))
     daemon.engine.limiter.report("anthropic/max-1/opus-4-6", PlatformLimit(limit=3))
     await page.set_viewport_size({"width": width, "height": 800})
-    await page.goto(page_of(daemon))
+    await page.goto(page_address(daemon))
     await expect(page.locator("[data-figure='running']").first).to_have_text("1")
     await expect(page.locator("#units .link").first).to_be_visible()
 
@@ -32,7 +32,7 @@ async def test_nothing_is_wider_than_the_screen(daemon: Daemon, page: Page, widt
 
 
 async def _overflowing(page: Page) -> list[str]:
-    """What sticks out of the window on the right."""
+    """Return the elements that extend beyond the right edge of the window."""
     found: list[str] = await page.evaluate(
         """() => {
             const width = document.documentElement.clientWidth;
@@ -51,15 +51,15 @@ async def _overflowing(page: Page) -> list[str]:
     return found
 
 
-async def test_everything_is_done_by_keyboard(daemon: Daemon, page: Page) -> None:
-    daemon.add("docs", WAITS_FOR_A_FILE, "a", "b", "c", max_sessions=1)
-    await page.goto(page_of(daemon))
+async def test_everything_works_by_keyboard(daemon: Daemon, page: Page) -> None:
+    daemon.add("docs", WAIT_FOR_FILE, "a", "b", "c", max_sessions=1)
+    await page.goto(page_address(daemon))
     await expect(page.locator("#units .link").first).to_be_visible()
 
     await page.keyboard.press("Tab")
     await expect(page.get_by_text("Skip to campaigns")).to_be_focused()
     await _tab_to(page, "Pause engine")
-    await _tab_to(page, "Pool: sessions at once")
+    await _tab_to(page, "Pool: concurrent sessions")
     await page.keyboard.press("ArrowUp")
     await page.keyboard.press("Enter")
     await expect(page.locator("[data-figure='pool.use']")).to_have_text("1 of 5 running")
@@ -80,7 +80,7 @@ async def test_everything_is_done_by_keyboard(daemon: Daemon, page: Page) -> Non
 
 
 async def _tab_to(page: Page, name: str) -> None:
-    """With Tab alone; what has the focus can be seen to have it."""
+    """Press Tab until the named control has the focus, and check that the focus is visible."""
     for _ in range(80):
         focused = await page.evaluate(
             "() => [document.activeElement.ariaLabel || document.activeElement.textContent.trim(), "
@@ -90,15 +90,15 @@ async def _tab_to(page: Page, name: str) -> None:
             assert focused[1] != "none"
             return
         await page.keyboard.press("Tab")
-    raise AssertionError(f"Tab never came to {name!r}")
+    raise AssertionError(f"Tab never reached {name!r}")
 
 
-async def test_it_has_landmarks_and_every_control_a_name(daemon: Daemon, page: Page) -> None:
-    daemon.add("docs", WAITS_FOR_A_FILE, "a")
-    await page.goto(page_of(daemon))
+async def test_the_page_has_landmarks_and_every_control_has_a_name(daemon: Daemon, page: Page) -> None:
+    daemon.add("docs", WAIT_FOR_FILE, "a")
+    await page.goto(page_address(daemon))
     await expect(page.locator("#units .link").first).to_be_visible()
 
-    for name in ("Engine", "Campaigns", "Capacity", "Time line", "Units", "Events"):
+    for name in ("Engine", "Campaigns", "Capacity", "Timeline", "Units", "Events"):
         await expect(page.get_by_role("region", name=name, exact=True)).to_be_visible()
     await expect(page.get_by_role("main")).to_be_visible()
     nameless = await page.evaluate(
@@ -111,21 +111,23 @@ async def test_it_has_landmarks_and_every_control_a_name(daemon: Daemon, page: P
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_text_can_be_read_in_light_and_dark(browser: Browser, daemon: Daemon, watch: Watch, scheme: str) -> None:
-    daemon.add("docs", WAITS_FOR_A_FILE, "a", "b", max_sessions=1)
+async def test_text_has_enough_contrast_in_light_and_dark(
+    browser: Browser, daemon: Daemon, monitor: PageMonitor, scheme: str
+) -> None:
+    daemon.add("docs", WAIT_FOR_FILE, "a", "b", max_sessions=1)
     daemon.add("fails", "exit 1", "x", max_attempts=1)
     daemon.engine.limiter.report("anthropic/max-1", AuthFailed(detail="the login has expired"))
     context = await browser.new_context(color_scheme="dark" if scheme == "dark" else "light")
     page = await context.new_page()
-    watch.follow(page)
-    await page.goto(page_of(daemon))
+    monitor.follow(page)
+    await page.goto(page_address(daemon))
     await expect(page.locator("[data-figure='quarantined']").first).to_have_text("1")
 
     faint = await page.evaluate(CONTRAST)
     await context.close()
 
     assert faint == []
-    assert watch.complaints == []
+    assert monitor.complaints == []
 
 
 CONTRAST = """() => {

@@ -1,10 +1,10 @@
-"""The handles of the page: what is changed there takes effect in the engine, and nothing destructive goes unasked."""
+"""Controls of the page: changes take effect in the engine, and destructive actions ask first."""
 
 import pytest
 from playwright.async_api import Page, expect
 from tests.api.conftest import Daemon
-from tests.page.conftest import MakeDaemon, Watch
-from tests.page.daemon import WAITS_FOR_A_FILE, page_of, status_of
+from tests.page.conftest import MakeDaemon, PageMonitor
+from tests.page.daemon import WAIT_FOR_FILE, page_address, status_of
 
 from paceline.core.signals import AuthFailed, RateLimited
 
@@ -23,9 +23,9 @@ kind = "subscription"
 
 async def test_the_pool_is_changed_by_typing_a_number_and_enter(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon("[pool]\nsessions = 1\n")
-    daemon.add("docs", WAITS_FOR_A_FILE, "a", "b", "c", "d")
-    await page.goto(page_of(daemon))
-    pool = page.get_by_label("Pool: sessions at once", exact=True)
+    daemon.add("docs", WAIT_FOR_FILE, "a", "b", "c", "d")
+    await page.goto(page_address(daemon))
+    pool = page.get_by_label("Pool: concurrent sessions", exact=True)
     await expect(pool).to_have_value("1")
     await expect(page.locator("[data-figure='running']").first).to_have_text("1")
 
@@ -40,8 +40,8 @@ async def test_the_pool_is_changed_by_typing_a_number_and_enter(make_daemon: Mak
 
 async def test_the_pool_is_changed_with_its_buttons(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon("[pool]\nsessions = 2\n")
-    await page.goto(page_of(daemon))
-    await expect(page.get_by_label("Pool: sessions at once", exact=True)).to_have_value("2")
+    await page.goto(page_address(daemon))
+    await expect(page.get_by_label("Pool: concurrent sessions", exact=True)).to_have_value("2")
 
     await page.get_by_role("button", name="One more: Pool").click()
     await page.get_by_role("button", name="One more: Pool").click()
@@ -51,10 +51,10 @@ async def test_the_pool_is_changed_with_its_buttons(make_daemon: MakeDaemon, pag
     await expect(page.get_by_role("button", name="Apply: Pool")).to_be_hidden()
 
 
-async def test_what_is_being_typed_is_not_overwritten_by_news(make_daemon: MakeDaemon, page: Page) -> None:
+async def test_updates_do_not_overwrite_typed_input(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon("[pool]\nsessions = 2\n")
-    await page.goto(page_of(daemon))
-    pool = page.get_by_label("Pool: sessions at once", exact=True)
+    await page.goto(page_address(daemon))
+    pool = page.get_by_label("Pool: concurrent sessions", exact=True)
     await expect(pool).to_have_value("2")
     await pool.fill("17")
 
@@ -69,8 +69,8 @@ async def test_what_is_being_typed_is_not_overwritten_by_news(make_daemon: MakeD
 
 async def test_a_limit_that_was_reduced_after_a_429_is_restored(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon(ACCOUNT)
-    daemon.add("docs", WAITS_FOR_A_FILE, *"abcdefghi", accounts=("max-1",), model="sonnet-4-5")
-    await page.goto(page_of(daemon))
+    daemon.add("docs", WAIT_FOR_FILE, *"abcdefghi", accounts=("max-1",), model="sonnet-4-5")
+    await page.goto(page_address(daemon))
     scope = page.locator("[data-scope='anthropic/max-1']")
     await expect(scope.locator("[data-figure='in_flight']")).to_have_text("8/8")
     daemon.engine.limiter.report("anthropic/max-1", RateLimited(retry_after=1, cause="concurrency"))
@@ -84,9 +84,9 @@ async def test_a_limit_that_was_reduced_after_a_429_is_restored(make_daemon: Mak
     assert (status_of(daemon, "anthropic/max-1").limit, status_of(daemon, "anthropic/max-1").adaptive) == (8, None)
 
 
-async def test_a_held_account_says_why_and_is_restored(make_daemon: MakeDaemon, page: Page) -> None:
+async def test_a_held_account_shows_the_reason_and_is_restored(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon(ACCOUNT)
-    await page.goto(page_of(daemon))
+    await page.goto(page_address(daemon))
     daemon.engine.limiter.report("anthropic/max-1", AuthFailed(detail="the login has expired"))
     scope = page.locator("[data-scope='anthropic/max-1']")
     await expect(scope.get_by_text("the login has expired")).to_be_visible()
@@ -99,7 +99,7 @@ async def test_a_held_account_says_why_and_is_restored(make_daemon: MakeDaemon, 
 
 async def test_limits_and_cooldowns_are_edited_in_place(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon(ACCOUNT)
-    await page.goto(page_of(daemon))
+    await page.goto(page_address(daemon))
     limit = page.get_by_label("Limit of anthropic/max-1", exact=True)
     cooldown = page.get_by_label("Cooldown of anthropic/max-1 in milliseconds", exact=True)
     await expect(limit).to_have_value("8")
@@ -121,7 +121,7 @@ async def test_limits_and_cooldowns_are_edited_in_place(make_daemon: MakeDaemon,
 
 async def test_a_limit_is_removed_only_after_a_question(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon(ACCOUNT)
-    await page.goto(page_of(daemon))
+    await page.goto(page_address(daemon))
     limit = page.get_by_label("Limit of anthropic/max-1", exact=True)
     await expect(limit).to_have_value("8")
 
@@ -139,8 +139,8 @@ async def test_a_limit_is_removed_only_after_a_question(make_daemon: MakeDaemon,
 
 
 async def test_the_engine_is_paused_and_resumed(daemon: Daemon, page: Page) -> None:
-    daemon.add("docs", WAITS_FOR_A_FILE, "a", max_sessions=1)
-    await page.goto(page_of(daemon))
+    daemon.add("docs", WAIT_FOR_FILE, "a", max_sessions=1)
+    await page.goto(page_address(daemon))
     await expect(page.locator("#engine-state")).to_contain_text("leading")
 
     await page.get_by_role("button", name="Pause engine").click()
@@ -153,12 +153,12 @@ async def test_the_engine_is_paused_and_resumed(daemon: Daemon, page: Page) -> N
 
 
 async def test_a_campaign_is_paused_resumed_and_its_failed_units_retried(daemon: Daemon, page: Page) -> None:
-    daemon.add("docs", "test -e mended", "a", "b", max_attempts=1)
-    daemon.add("other", WAITS_FOR_A_FILE, "z")
-    await page.goto(page_of(daemon))
+    daemon.add("docs", "test -e repaired", "a", "b", max_attempts=1)
+    daemon.add("other", WAIT_FOR_FILE, "z")
+    await page.goto(page_address(daemon))
     card = page.locator("[data-campaign='docs']")
     await expect(card.locator("[data-figure='quarantined']")).to_have_text("2")
-    (daemon.home.path.parent / "mended").touch()
+    (daemon.home.path.parent / "repaired").touch()
 
     await card.get_by_role("button", name="Retry the failed units of docs").click()
 
@@ -172,12 +172,12 @@ async def test_a_campaign_is_paused_resumed_and_its_failed_units_retried(daemon:
 
 
 async def test_a_campaign_is_cancelled_only_after_a_question(daemon: Daemon, page: Page) -> None:
-    daemon.add("docs", WAITS_FOR_A_FILE, "a", "b", max_sessions=1)
-    await page.goto(page_of(daemon))
+    daemon.add("docs", WAIT_FOR_FILE, "a", "b", max_sessions=1)
+    await page.goto(page_address(daemon))
     cancel = page.get_by_role("button", name="Cancel docs")
     await cancel.click()
     dialog = page.get_by_role("dialog", name="Cancel docs?")
-    await expect(dialog).to_contain_text("2 units that are not done will never be run")
+    await expect(dialog).to_contain_text("2 units that are not done will never run")
     await expect(dialog.get_by_role("button", name="Keep it")).to_be_focused()
 
     await page.keyboard.press("Escape")
@@ -191,19 +191,21 @@ async def test_a_campaign_is_cancelled_only_after_a_question(daemon: Daemon, pag
     await expect(page.locator("#engine-state")).to_contain_text("leading")  # there is nothing to resume
 
 
-async def test_a_refused_action_is_told_in_the_words_of_the_server(daemon: Daemon, page: Page, watch: Watch) -> None:
-    watch.may_fail = "/pause"
-    daemon.add("docs", WAITS_FOR_A_FILE, "a")
-    await page.goto(page_of(daemon))
+async def test_a_refused_action_shows_the_message_of_the_server(
+    daemon: Daemon, page: Page, monitor: PageMonitor
+) -> None:
+    monitor.may_fail = "/pause"
+    daemon.add("docs", WAIT_FOR_FILE, "a")
+    await page.goto(page_address(daemon))
     pause = page.get_by_role("button", name="Pause docs")
     await expect(pause).to_be_visible()
     await page.route(
         "**/pause",
         lambda route: route.fulfill(
-            status=409, json={"error": "conflict", "detail": "docs is cancelled, which is for good"}
+            status=409, json={"error": "conflict", "detail": "docs is cancelled and cannot be paused"}
         ),
     )
 
     await pause.click()
 
-    await expect(page.get_by_role("alert").filter(has_text="docs is cancelled, which is for good")).to_be_visible()
+    await expect(page.get_by_role("alert").filter(has_text="docs is cancelled and cannot be paused")).to_be_visible()

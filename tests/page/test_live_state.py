@@ -1,4 +1,4 @@
-"""What the page shows, held against the store: while units run, park, resume, and while the server is away."""
+"""The page shows the state of the store: while units run, park and resume, and after the server was away."""
 
 import contextlib
 import re
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Locator, Page, expect
 from tests.api.conftest import Daemon
-from tests.page.conftest import MakeDaemon, Watch
-from tests.page.daemon import WAITS_FOR_A_FILE, UpProcess, let_go, page_of, status_of
+from tests.page.conftest import MakeDaemon, PageMonitor
+from tests.page.daemon import WAIT_FOR_FILE, UpProcess, finish_units, page_address, status_of
 
 from paceline.core.signals import Budget, RateLimited
 from paceline.views.safe_text import phase_of
@@ -47,7 +47,7 @@ async def strip_figures(page: Page) -> dict[str, str]:
 
 
 async def card_figures(page: Page, campaign: str) -> dict[str, int]:
-    """The counts that a card shows; a count of none is left out."""
+    """Return the counts on a card. A count of zero is not shown."""
     shown = page.locator(f"[data-campaign='{campaign}'] .counts [data-figure]")
     pairs = await shown.evaluate_all("nodes => nodes.map(node => [node.dataset.figure, node.textContent])")
     return {name: int(text.replace(",", "")) for name, text in pairs}
@@ -60,22 +60,22 @@ def stored_figures(daemon: Daemon, campaign: str) -> dict[str, int]:
     return {state: count for state, count in values.items() if count}
 
 
-async def test_every_number_is_that_of_the_store_while_units_run(make_daemon: MakeDaemon, page: Page) -> None:
+async def test_every_number_matches_the_store_while_units_run(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon(ACCOUNT)
-    daemon.add("docs", WAITS_FOR_A_FILE, *"abcdef", accounts=("max-1",), model="sonnet-4-5", priority=3)
+    daemon.add("docs", WAIT_FOR_FILE, *"abcdef", accounts=("max-1",), model="sonnet-4-5", priority=3)
     daemon.add(
         "tests",
-        f"{WAITS_FOR_A_FILE}; test {{id}} != v",
+        f"{WAIT_FOR_FILE}; test {{id}} != v",
         *"uvwxyz",
         accounts=("max-2",),
         model="sonnet-4-5",
         max_attempts=1,
         max_sessions=1,
     )
-    await page.goto(page_of(daemon))
+    await page.goto(page_address(daemon))
 
     for released in ("", "a", "uv", "bcd", "wx", "efyz"):
-        let_go(daemon, *released)
+        finish_units(daemon, *released)
         await daemon.until(lambda gone=released: _has_settled(daemon, gone))  # type: ignore[misc]
         running = len(daemon.store.running_units())
         await expect(page.locator("[data-figure='running']").first).to_have_text(str(running))
@@ -83,7 +83,7 @@ async def test_every_number_is_that_of_the_store_while_units_run(make_daemon: Ma
 
 
 def _has_settled(daemon: Daemon, gone: str) -> bool:
-    """Whether these have ended and the next have taken their places: two of docs and one of tests, while there are."""
+    """Return whether these units have ended and the next ones run: up to two of docs and one of tests."""
     units = {unit.spec.id: unit.state for unit in daemon.store.units().units}
     left = {name: counts.todo + counts.running for name, counts in daemon.store.counts().items()}
     may_run = min(2, left["docs"]) + min(1, left["tests"])
@@ -92,7 +92,7 @@ def _has_settled(daemon: Daemon, gone: str) -> bool:
 
 
 async def _expect_the_same(daemon: Daemon, page: Page) -> None:
-    """The world stands still until the next file is made; the page has to come to rest at the same numbers."""
+    """Compare the page with the store. Nothing changes until the next file is created, so both must agree."""
     counts = daemon.store.counts().values()
     totals = {
         "running": sum(each.running for each in counts),
@@ -123,9 +123,9 @@ async def _expect_the_same(daemon: Daemon, page: Page) -> None:
         await expect(row.locator("[data-figure='queued']")).to_have_text(str(status.queued))
 
 
-async def test_a_park_and_the_resume_by_itself_are_seen(make_daemon: MakeDaemon, page: Page) -> None:
+async def test_a_unit_is_shown_parked_and_then_resumed(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon(ACCOUNT)
-    await page.goto(page_of(daemon))
+    await page.goto(page_address(daemon))
     daemon.add("docs", SPENT_ONCE, "a", accounts=("max-1",), model="sonnet-4-5")
     card = page.locator("[data-campaign='docs']")
 
@@ -140,8 +140,8 @@ async def test_a_park_and_the_resume_by_itself_are_seen(make_daemon: MakeDaemon,
 
     await expect(card.locator("[data-figure='running']")).to_have_text("1")
     assert [unit.id for unit in daemon.store.running_units()] == ["docs/a"]
-    await expect(window).to_contain_text("canary is out")
-    let_go(daemon, "a")
+    await expect(window).to_contain_text("canary running")
+    finish_units(daemon, "a")
     await expect(card.locator("[data-figure='done']")).to_have_text("1")
     await expect(window).not_to_contain_text("spent")
     assert daemon.store.unit("docs/a").counters.failures == 0  # type: ignore[union-attr]
@@ -149,27 +149,27 @@ async def test_a_park_and_the_resume_by_itself_are_seen(make_daemon: MakeDaemon,
     await expect(events.filter(has_text="parked").first).to_contain_text("docs/a")
 
 
-async def test_a_restart_of_the_server_is_survived_and_the_picture_is_right_again(
-    page: Page, watch: Watch, tmp_path: Path
+async def test_the_page_recovers_after_a_restart_of_the_server(
+    page: Page, monitor: PageMonitor, tmp_path: Path
 ) -> None:
     up = UpProcess(tmp_path)
     (tmp_path / "plan.toml").write_text(
-        f'[campaign]\nname = "docs"\ncommand = ["sh", "-c", "{WAITS_FOR_A_FILE}"]\n'
+        f'[campaign]\nname = "docs"\ncommand = ["sh", "-c", "{WAIT_FOR_FILE}"]\n'
         '[[unit]]\nid = "a"\n[[unit]]\nid = "b"\n'
     )
     with contextlib.closing(up):
         up.start()
-        up.give("add", "plan.toml")
+        up.run("add", "plan.toml")
         await page.goto(up.page)
         card = page.locator("[data-campaign='docs']")
         await expect(card.locator("[data-figure='running']")).to_have_text("2")
         await expect(page.locator("#connection")).to_have_text("live")
-        watch.may_fail = "/v1/"
+        monitor.may_fail = "/v1/"
 
         up.stop()
         await expect(page.locator("#connection")).to_have_text("reconnecting")
         await expect(page.get_by_text("The server does not answer.")).to_be_visible()
-        assert await figure(card, "running") == "2"  # the last picture stays
+        assert await figure(card, "running") == "2"  # the last state stays visible
         (tmp_path / "go-a").touch()
         up.start()
 
@@ -185,12 +185,12 @@ async def test_a_restart_of_the_server_is_survived_and_the_picture_is_right_agai
 
 async def test_a_pause_after_a_429_counts_down(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon(ACCOUNT)
-    await page.goto(page_of(daemon))
+    await page.goto(page_address(daemon))
     daemon.engine.limiter.report("anthropic/max-1", RateLimited(retry_after=62.5))
 
     pause = page.locator("[data-scope='anthropic/max-1'] .paused")
 
-    await expect(pause).to_have_text(re.compile(r"paused after a refusal, goes on in (1:0[0-3]|0:5\d)"))
+    await expect(pause).to_have_text(re.compile(r"paused after a refusal, continues in (1:0[0-3]|0:5\d)"))
     seen = await pause.text_content()
     assert seen is not None
     await expect(pause).not_to_have_text(seen)
@@ -202,12 +202,10 @@ def _seconds_left(text: str | None) -> int:
     return 60 * int(minutes) + int(seconds)
 
 
-async def test_a_window_shows_its_use_its_reset_and_where_that_is_known_from(
-    make_daemon: MakeDaemon, page: Page
-) -> None:
+async def test_a_window_shows_its_usage_its_reset_and_the_source(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon(ACCOUNT)
     reading = Budget(window="5h", used_ratio=0.41, resets_at=time.time() + 3 * 3600, source="header")
-    await page.goto(page_of(daemon))
+    await page.goto(page_address(daemon))
     daemon.engine.limiter.report("anthropic/max-1", reading)
 
     window = page.locator("[data-scope='anthropic/max-1'] .window")
@@ -218,23 +216,23 @@ async def test_a_window_shows_its_use_its_reset_and_where_that_is_known_from(
     await expect(window).to_contain_text("resets ")
 
 
-async def test_an_empty_home_says_what_to_do_next(daemon: Daemon, page: Page) -> None:
-    await page.goto(page_of(daemon))
+async def test_an_empty_home_shows_what_to_do_next(daemon: Daemon, page: Page) -> None:
+    await page.goto(page_address(daemon))
 
     await expect(page.locator("#campaigns")).to_contain_text("paceline add plan.toml")
     await expect(page.locator("#campaigns")).to_contain_text("paceline demo")
     await expect(page.locator("#units")).to_contain_text("No units yet")
-    await expect(page.locator("#timeline")).to_contain_text("Nothing has run in these hours")
+    await expect(page.locator("#timeline")).to_contain_text("No sessions in these hours")
 
 
-async def test_events_are_filtered_and_stand_still_while_they_are_read(daemon: Daemon, page: Page) -> None:
-    daemon.add("docs", WAITS_FOR_A_FILE, "a", "b")
-    await page.goto(page_of(daemon))
+async def test_events_can_be_filtered_and_do_not_move_while_they_are_read(daemon: Daemon, page: Page) -> None:
+    daemon.add("docs", WAIT_FOR_FILE, "a", "b")
+    await page.goto(page_address(daemon))
     events = page.locator("#events .event")
     await expect(events.filter(has_text="started")).to_have_count(2)
 
     await page.locator("#events .event").first.hover()
-    let_go(daemon, "a")
+    finish_units(daemon, "a")
     await expect(page.get_by_role("button", name="new")).to_be_visible()
     assert await events.filter(has_text="done").count() == 0
     await page.get_by_role("button", name="new").click()

@@ -1,4 +1,4 @@
-"""The time line: sessions as bars with what happened to them, and in flight against the limit."""
+"""The timeline: sessions as bars with marks, and the chart of slots in flight and limit."""
 
 import re
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 from playwright.async_api import Page, expect
 from tests.page.conftest import MakeDaemon
-from tests.page.daemon import WAITS_FOR_A_FILE, let_go, page_of
+from tests.page.daemon import WAIT_FOR_FILE, finish_units, page_address
 
 from paceline.core.signals import QuotaClosed, RateLimited
 from paceline.events import Event
@@ -25,7 +25,7 @@ MINUTE = 60.0
 
 async def test_sessions_are_bars_that_open_their_unit(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon(ACCOUNT)
-    daemon.add("docs", WAITS_FOR_A_FILE, "a", state="paused")
+    daemon.add("docs", WAIT_FOR_FILE, "a", state="paused")
     ran_from, ran_to = time.time() - 50 * MINUTE, time.time() - 10 * MINUTE
     daemon.store.append_events(
         [
@@ -35,11 +35,11 @@ async def test_sessions_are_bars_that_open_their_unit(make_daemon: MakeDaemon, p
             Event("unit.done", ran_to, None, "docs/a", {"reason": "done"}),
         ]
     )
-    await page.goto(page_of(daemon))
-    bars = page.locator("#timeline .lanes canvas")
+    await page.goto(page_address(daemon))
+    bars = page.locator("#timeline .session-bars canvas")
     await expect(bars).to_have_attribute("aria-label", re.compile("1 session in the last 5[23] min, 0 429s, 0 closed"))
 
-    await _over_the_middle(page)
+    await _hover_first_bar(page)
     await expect(page.locator("#timeline .tip")).to_contain_text("docs/a: done after 40 min")
     await page.mouse.down()
     await page.mouse.up()
@@ -47,30 +47,30 @@ async def test_sessions_are_bars_that_open_their_unit(make_daemon: MakeDaemon, p
     await expect(page.get_by_role("dialog", name="docs/a")).to_be_visible()
 
 
-async def _over_the_middle(page: Page) -> None:
-    """Of the first lane: below the name of its account."""
-    box = await page.locator("#timeline .lanes canvas").bounding_box()
+async def _hover_first_bar(page: Page) -> None:
+    """Move the pointer to the middle of the first row, below the name of its account."""
+    box = await page.locator("#timeline .session-bars canvas").bounding_box()
     assert box is not None
     await page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 24)
 
 
-async def test_refusals_and_spent_windows_are_drawn_in(make_daemon: MakeDaemon, page: Page) -> None:
+async def test_refusals_and_spent_windows_are_marked(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon(ACCOUNT)
-    daemon.add("docs", WAITS_FOR_A_FILE, "a", accounts=("max-1",), model="sonnet-4-5")
+    daemon.add("docs", WAIT_FOR_FILE, "a", accounts=("max-1",), model="sonnet-4-5")
     await daemon.until(lambda: daemon.counts("docs").running == 1)
     daemon.engine.limiter.report("anthropic/max-1", RateLimited(retry_after=30.0))
     daemon.engine.limiter.report("anthropic/max-1", QuotaClosed(window="5h", resets_at=time.time() + 60 * MINUTE))
 
-    await page.goto(page_of(daemon))
+    await page.goto(page_address(daemon))
 
-    bars = page.locator("#timeline .lanes canvas")
+    bars = page.locator("#timeline .session-bars canvas")
     await expect(bars).to_have_attribute("aria-label", "1 session in the last 60 s, 1 429, 1 closed window")
 
 
 async def test_the_chart_shows_the_chosen_scope_and_a_reload_keeps_it(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon(ACCOUNT)
-    daemon.add("docs", WAITS_FOR_A_FILE, "a", "b", "c", accounts=("max-1",), model="sonnet-4-5")
-    await page.goto(page_of(daemon))
+    daemon.add("docs", WAIT_FOR_FILE, "a", "b", "c", accounts=("max-1",), model="sonnet-4-5")
+    await page.goto(page_address(daemon))
     chart = page.locator("#timeline .chart")
     await expect(chart).to_have_attribute("aria-label", "sessions: 2 in flight, limit 4")
 
@@ -81,5 +81,5 @@ async def test_the_chart_shows_the_chosen_scope_and_a_reload_keeps_it(make_daemo
 
     await expect(chart).to_have_attribute("aria-label", "anthropic/max-1: 2 in flight, limit 2")
     await expect(page.get_by_role("radio", name="24 h")).to_be_checked()
-    let_go(daemon, "a", "b", "c")
+    finish_units(daemon, "a", "b", "c")
     await expect(chart).to_have_attribute("aria-label", "anthropic/max-1: 0 in flight, limit 2")

@@ -1,4 +1,4 @@
-"""The table of units: as long as it likes, with few elements; each unit opens with all there is to know of it."""
+"""The table of units, which needs few elements however long it is, and the panel of one unit."""
 
 import re
 import time
@@ -6,8 +6,8 @@ import time
 import pytest
 from playwright.async_api import Page, expect
 from tests.api.conftest import Daemon
-from tests.page.conftest import MakeDaemon, Watch
-from tests.page.daemon import WAITS_FOR_A_FILE, let_go, page_of
+from tests.page.conftest import MakeDaemon, PageMonitor
+from tests.page.daemon import WAIT_FOR_FILE, finish_units, page_address
 
 from paceline.store import Campaign, UnitSpec
 
@@ -22,7 +22,7 @@ async def test_a_hundred_thousand_units_scroll_with_few_elements(make_daemon: Ma
     paused = Campaign(name="many", command=("true",), state="paused")
     specs = [UnitSpec(id=f"u{number:06d}") for number in range(MANY)]
     daemon.store.add_campaign(paused, specs, update=False, now=time.time())
-    await page.goto(page_of(daemon))
+    await page.goto(page_address(daemon))
     await expect(page.locator(".unit-foot")).to_have_text(re.compile(r"1–\d+ of 100,000 units"))
     before = await page.evaluate("document.querySelectorAll('*').length")
 
@@ -38,7 +38,7 @@ async def test_a_hundred_thousand_units_scroll_with_few_elements(make_daemon: Ma
 
 
 async def _scroll_to(page: Page, number: int) -> None:
-    """As a person does: down to the end of what is there, until it is there."""
+    """Scroll as a user does: to the end of the known rows, again and again, until the row is there."""
     while True:
         reached = await page.evaluate(
             """number => {
@@ -55,9 +55,9 @@ async def _scroll_to(page: Page, number: int) -> None:
 
 
 async def test_units_are_filtered_by_campaign_and_state_and_a_reload_keeps_it(daemon: Daemon, page: Page) -> None:
-    daemon.add("docs", WAITS_FOR_A_FILE, "a", "b", max_sessions=1)
+    daemon.add("docs", WAIT_FOR_FILE, "a", "b", max_sessions=1)
     daemon.add("other", "true", "x", "y")
-    await page.goto(page_of(daemon))
+    await page.goto(page_address(daemon))
     rows = page.locator("#units .unit-row:not(.blank) .link")
     await expect(rows).to_have_text(["docs/a", "docs/b", "other/x", "other/y"])
 
@@ -68,18 +68,18 @@ async def test_units_are_filtered_by_campaign_and_state_and_a_reload_keeps_it(da
     await page.reload()
     await expect(rows).to_have_text(["docs/b"])
 
-    let_go(daemon, "a")
+    finish_units(daemon, "a")
     await expect(page.locator("#units")).to_contain_text("No unit matches")
     await page.get_by_label("State", exact=True).select_option("running")
     await expect(rows).to_have_text(["docs/b"])
 
 
-async def test_a_unit_opens_with_its_why_its_output_and_its_prompt_and_a_reload_keeps_it_open(
+async def test_a_unit_opens_with_reason_output_and_prompt_and_a_reload_keeps_it_open(
     daemon: Daemon, page: Page
 ) -> None:
-    daemon.add("docs", f"echo out-of-{{id}}; echo err-of-{{id}} >&2; {WAITS_FOR_A_FILE}", "a", "b", max_sessions=1)
+    daemon.add("docs", f"echo out-of-{{id}}; echo err-of-{{id}} >&2; {WAIT_FOR_FILE}", "a", "b", max_sessions=1)
     await daemon.until(lambda: daemon.counts("docs").running == 1)
-    await page.goto(page_of(daemon))
+    await page.goto(page_address(daemon))
 
     await page.get_by_role("button", name="docs/a").first.click()
     panel = page.get_by_role("dialog", name="docs/a")
@@ -89,11 +89,11 @@ async def test_a_unit_opens_with_its_why_its_output_and_its_prompt_and_a_reload_
     await expect(panel.get_by_role("tabpanel")).to_contain_text("err-of-a")
     await panel.get_by_role("tab", name="Prompt").click()
     await expect(panel.locator(".text")).to_have_text("do a")
-    await expect(panel.locator("[data-fact='Tries'] dd")).to_have_text("1")
+    await expect(panel.locator("[data-fact='Attempts'] dd")).to_have_text("1")
 
     await page.reload()
     await expect(panel).to_be_visible()
-    let_go(daemon, "a")
+    finish_units(daemon, "a")
     await expect(panel.locator(".badge")).to_have_text("done")
     await expect(panel.locator("[data-fact='Exit code'] dd")).to_have_text("0")
     await page.keyboard.press("Escape")
@@ -101,18 +101,18 @@ async def test_a_unit_opens_with_its_why_its_output_and_its_prompt_and_a_reload_
     assert "unit=" not in page.url
 
 
-async def test_a_waiting_unit_says_what_holds_it(daemon: Daemon, page: Page) -> None:
-    daemon.add("docs", WAITS_FOR_A_FILE, "a", "b", max_sessions=1)
+async def test_a_waiting_unit_shows_why_it_waits(daemon: Daemon, page: Page) -> None:
+    daemon.add("docs", WAIT_FOR_FILE, "a", "b", max_sessions=1)
     await daemon.until(lambda: daemon.counts("docs").running == 1)
-    await page.goto(f"{page_of(daemon)}")
+    await page.goto(f"{page_address(daemon)}")
     await page.get_by_role("button", name="docs/b").first.click()
 
     await expect(page.get_by_role("dialog", name="docs/b")).to_contain_text("campaign:docs at its limit (1/1)")
 
 
-async def test_a_unit_that_is_not_there_is_told(daemon: Daemon, page: Page, watch: Watch) -> None:
-    watch.may_fail = "/v1/units/"
-    await page.goto(page_of(daemon))
+async def test_an_unknown_unit_shows_an_error(daemon: Daemon, page: Page, monitor: PageMonitor) -> None:
+    monitor.may_fail = "/v1/units/"
+    await page.goto(page_address(daemon))
     await page.goto(f"{daemon.url}/#unit=docs%2Fgone")
 
     await expect(page.get_by_role("dialog", name="docs/gone")).to_contain_text("there is no unit 'docs/gone'")

@@ -1,4 +1,4 @@
-"""Whatever agents print and plans are called stays text: no element, no request, no dialog comes of it."""
+"""Output of agents and names of plans stay text: they create no element, no request and no dialog."""
 
 import time
 import unicodedata
@@ -6,7 +6,7 @@ import unicodedata
 import pytest
 from playwright.async_api import Page, expect
 from tests.api.conftest import Daemon
-from tests.page.daemon import page_of
+from tests.page.daemon import page_address
 
 from paceline.core.signals import AuthFailed
 from paceline.engine import command_log as control
@@ -23,7 +23,7 @@ ATTACKS = (
     "<a href='javascript:window.hacked=1' id='attack'>click</a>",
 )
 ALL = " ".join(ATTACKS)
-TURNERS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+BIDI_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 SHORT = "<img src=x onerror=window.hacked=1>"
 PRINTS_AND_FAILS = "cat attack.txt; cat attack.txt >&2; exit 3"
 
@@ -36,8 +36,8 @@ async def test_attacks_in_names_prompts_output_and_reasons_stay_text(daemon: Dae
     daemon.store.add_campaign(fails, [UnitSpec(id=unit, prompt=ALL, cwd=str(folder))], update=False, now=time.time())
     control.send(daemon.store, "campaigns", now=time.time())
     daemon.engine.limiter.report("anthropic/max-1", AuthFailed(detail=ALL))
-    await page.goto(page_of(daemon))
-    elements = await _own_elements(page)
+    await page.goto(page_address(daemon))
+    elements = await _count_elements(page)
 
     await expect(page.locator("#campaigns h3").filter(has_text=campaign)).to_be_visible()
     await expect(page.locator("#capacity").get_by_text(ATTACKS[0])).to_be_visible()
@@ -57,18 +57,18 @@ async def test_attacks_in_names_prompts_output_and_reasons_stay_text(daemon: Dae
 
     assert await page.evaluate("window.hacked") is None
     assert await page.locator("#attack, img[src='x'], iframe, [onerror], [onload]").count() == 0
-    assert await _own_elements(page) == elements
+    assert await _count_elements(page) == elements
 
 
-async def test_characters_that_turn_the_order_of_others_are_shown_as_what_they_are(daemon: Daemon, page: Page) -> None:
-    """Else the id of one unit can be made to read like that of another."""
+async def test_characters_that_change_the_reading_order_are_escaped(daemon: Daemon, page: Page) -> None:
+    """Otherwise the id of one unit can look like that of another."""
     campaign, unit = "docs\u2067x", "a\u202egpj.exe\u2069\u200f"
     shown = r"docs\u2067x/a\u202egpj.exe\u2069\u200f"
     waits = Campaign(name=campaign, command=("sleep", "60"), max_sessions=1)
     folder = str(daemon.home.path.parent)
     daemon.store.add_campaign(waits, [UnitSpec(id=unit, prompt=unit, cwd=folder)], update=False, now=time.time())
     control.send(daemon.store, "campaigns", now=time.time())
-    await page.goto(page_of(daemon))
+    await page.goto(page_address(daemon))
 
     await expect(page.locator("#campaigns h3").first).to_have_text(r"docs\u2067x")
     await expect(page.get_by_label("Campaign", exact=True).locator("option")).to_have_text(
@@ -84,11 +84,13 @@ async def test_characters_that_turn_the_order_of_others_are_shown_as_what_they_a
     await expect(page.locator("#units .unit-row:not(.blank) .link")).to_have_text([shown])
 
     text = await page.evaluate("document.body.innerText")
-    assert [each for each in text if unicodedata.bidirectional(each) in TURNERS or each in "\u061c\u200e\u200f"] == []
+    assert [
+        each for each in text if unicodedata.bidirectional(each) in BIDI_CONTROLS or each in "\u061c\u200e\u200f"
+    ] == []
 
 
-async def test_the_page_can_be_neither_framed_nor_run_other_scripts(daemon: Daemon, page: Page) -> None:
-    answer = await page.goto(page_of(daemon))
+async def test_the_policy_forbids_frames_and_other_scripts(daemon: Daemon, page: Page) -> None:
+    answer = await page.goto(page_address(daemon))
 
     assert answer is not None
     policy = await answer.header_value("content-security-policy") or ""
@@ -97,15 +99,15 @@ async def test_the_page_can_be_neither_framed_nor_run_other_scripts(daemon: Daem
     assert rules["frame-ancestors"] == "'none'"
 
 
-async def test_a_time_beyond_the_calendar_is_a_word_and_no_error(daemon: Daemon, page: Page) -> None:
-    await page.goto(page_of(daemon))
-    ask = "import('/assets/format.js').then(w => [w.clockTime, w.clockSeconds, w.wholeMoment].map(said => said(1e18)))"
+async def test_a_time_outside_the_calendar_is_shown_as_never(daemon: Daemon, page: Page) -> None:
+    await page.goto(page_address(daemon))
+    ask = "import('/assets/format.js').then(f => [f.clockTime, f.clockSeconds, f.fullTime].map(format => format(1e18)))"
 
     assert await page.evaluate(ask) == ["never", "never", "never"]
 
 
-async def _own_elements(page: Page) -> tuple[int, int, int]:
-    """Of the kinds that could do harm."""
+async def _count_elements(page: Page) -> tuple[int, int, int]:
+    """Count the elements of the kinds that could do harm."""
     kinds = ("script", "style, link", "img, iframe, object, embed, base, meta")
     first, second, third = [await page.locator(kind).count() for kind in kinds]
     return first, second, third

@@ -1,4 +1,4 @@
-// What is chosen on the page, kept in the address after `#`: a reload, a bookmark and the back button bring it back.
+// The choices made on the page (filters, open unit), kept in the address after `#`. A reload or a bookmark restores them.
 
 const DEFAULTS = { campaign: "", state: "", unit: "", hours: 6, scope: "" };
 

@@ -1,12 +1,12 @@
-// The page: its sections, and one connection that feeds them all.
+// The page: creates the sections and feeds them from one connection.
 
 import { makeAddress } from "./address.js";
 import { makeCampaigns } from "./campaigns.js";
 import { makeCapacity } from "./capacity.js";
+import { connect } from "./connection.js";
 import { setText, show } from "./dom.js";
-import { makeEvents } from "./events.js";
-import { follow } from "./connection.js";
 import { makeStrip } from "./engine_strip.js";
+import { makeEvents } from "./events.js";
 import { announce } from "./notices.js";
 import { makeTimeline } from "./timeline.js";
 import { makeUnitPanel } from "./unit_panel.js";
@@ -14,11 +14,11 @@ import { makeUnits } from "./units.js";
 
 const CONNECTIONS = { live: "live", reconnecting: "reconnecting", refused: "not signed in", connecting: "connecting" };
 const REFUSED =
-  "This browser is not signed in to the server any more. Open the address that paceline up printed; " +
+  "This browser is no longer signed in. Open the address that paceline up printed; " +
   "paceline token --url prints it again.";
-const AWAY =
-  "The server does not answer. This is the last picture of it; it goes on by itself when the server is back.";
-const STALE_AFTER_MS = 1200; // a connection that comes back at once is not worth a word
+const UNREACHABLE =
+  "The server does not answer. You see its last known state; the page updates again when the server is back.";
+const STALE_AFTER_MS = 1200; // a short interruption is not worth a notice
 
 const byId = (id) => document.getElementById(id);
 const address = makeAddress();
@@ -34,7 +34,7 @@ const timeline = makeTimeline(byId("timeline"), { openUnit, state: address });
 const events = makeEvents(byId("events"), openUnit);
 
 let staleTimer = 0;
-const live = follow({
+const live = connect({
   onOverview(overview) {
     for (const section of [strip, campaigns, capacity, units]) section.update(overview);
     document.body.dataset.at = String(overview.at);
@@ -48,14 +48,14 @@ const live = follow({
   onConnection(state) {
     document.body.dataset.connection = state;
     setText(byId("connection").lastElementChild, CONNECTIONS[state]);
-    setText(byId("stale").lastElementChild, state === "refused" ? REFUSED : AWAY);
+    setText(byId("stale").lastElementChild, state === "refused" ? REFUSED : UNREACHABLE);
     clearTimeout(staleTimer);
     if (state === "live") show(byId("stale"), false);
     else staleTimer = setTimeout(() => show(byId("stale"), true), STALE_AFTER_MS);
   },
   onOtherStore: events.clear,
   onReopened() {
-    announce("Connected again.");
+    announce("Reconnected.");
     timeline.refetch();
     units.refresh();
     panel.refetch();

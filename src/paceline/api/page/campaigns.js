@@ -1,15 +1,15 @@
-// A card for each campaign: how far it is, what holds it, and its handles.
+// One card per campaign: its progress, why it waits, and its controls.
 
-import { actionButton, el, icon, keyed, setAttribute, setIcon, setText, show } from "./dom.js";
+import { actionButton, el, icon, setAttribute, setIcon, setText, show, syncChildren } from "./dom.js";
 import { emptyState } from "./empty_state.js";
+import { clockTime, count, plural, STATES, until } from "./format.js";
+import { announce, confirmAction, runAction } from "./notices.js";
 import { send } from "./requests.js";
-import { segments } from "./state_bar.js";
-import { announce, attempt, confirmed } from "./notices.js";
-import { clockTime, count, counted, STATES, until } from "./format.js";
+import { makeStateBar } from "./state_bar.js";
 
 export function makeCampaigns(root, { refetch, showUnits }) {
   const list = el("div", { class: "cards" });
-  const empty = emptyState("No campaigns yet", "Add one from another terminal; it starts at once.", [
+  const empty = emptyState("No campaigns yet", "Add one from a terminal; it starts at once.", [
     "paceline add plan.toml",
     "paceline demo",
   ]);
@@ -17,12 +17,12 @@ export function makeCampaigns(root, { refetch, showUnits }) {
   const aside = document.getElementById("campaigns-aside");
 
   return {
-    update(news) {
-      const { campaigns } = news;
+    update(overview) {
+      const { campaigns } = overview;
       show(empty, campaigns.length === 0);
-      setText(aside, campaigns.length ? counted(campaigns.length, "campaign") : "");
-      const shown = campaigns.map((each) => ({ ...each, waits: waitsOf(each.name, news.waits) }));
-      keyed(
+      setText(aside, campaigns.length ? plural(campaigns.length, "campaign") : "");
+      const shown = campaigns.map((each) => ({ ...each, waits: waitsOf(each.name, overview.waits) }));
+      syncChildren(
         list,
         shown,
         (each) => each.name,
@@ -35,7 +35,7 @@ export function makeCampaigns(root, { refetch, showUnits }) {
 function card({ name }, refetch, showUnits) {
   let last = null;
   const state = el("span", { class: "badge" });
-  const bar = segments("Units");
+  const bar = makeStateBar("Units");
   const counts = el("ul", { class: "counts" });
   const priority = el("span", { class: "fact", data: { figure: "priority" } });
   const sessions = el("span", { class: "fact", data: { figure: "sessions" } });
@@ -46,7 +46,7 @@ function card({ name }, refetch, showUnits) {
   const retry = actionButton(
     { ...small, icon: "retry", "aria-label": `Retry the failed units of ${name}` },
     "Retry",
-    () => act("retry", `${name}: its failed units are tried again.`),
+    () => act("retry", `Failed units of ${name} moved back to todo.`),
   );
   const pause = actionButton({ ...small, icon: "paused" }, "Pause", () =>
     act(last.state === "paused" ? "resume" : "pause"),
@@ -55,8 +55,8 @@ function card({ name }, refetch, showUnits) {
     { class: "button small quiet-danger", icon: "close", "aria-label": `Cancel ${name}` },
     "Cancel",
     async () => {
-      const isSure = await confirmed(`Cancel ${name}?`, cancelWords(last.units), "Cancel the campaign");
-      if (isSure) await act("cancel", `${name} is cancelled.`);
+      const isConfirmed = await confirmAction(`Cancel ${name}?`, cancelText(last.units), "Cancel the campaign");
+      if (isConfirmed) await act("cancel", `${name} is cancelled.`);
     },
   );
   const node = el(
@@ -77,7 +77,7 @@ function card({ name }, refetch, showUnits) {
   );
 
   async function act(verb, done) {
-    await attempt(() => send("POST", `/v1/campaigns/${encodeURIComponent(name)}/${verb}`), done);
+    await runAction(() => send("POST", `/v1/campaigns/${encodeURIComponent(name)}/${verb}`), done);
     refetch();
   }
 
@@ -90,20 +90,20 @@ function card({ name }, refetch, showUnits) {
     setAttribute(state, "data-state", shownState);
     bar.update(units);
     const present = STATES.filter((each) => units[each]).map((each) => [each, units[each]]);
-    keyed(
+    syncChildren(
       counts,
       present,
       ([each]) => each,
       ([each]) => countItem(each, () => showUnits(name, each)),
     );
     setText(priority, `priority ${campaign.priority}`);
-    setText(sessions, counted(campaign.running, "active session"));
-    setText(eta, etaWords(campaign));
+    setText(sessions, plural(campaign.running, "active session"));
+    setText(eta, etaText(campaign));
     setText(quota.lastChild, campaign.quota ?? "");
     show(quota, Boolean(campaign.quota));
-    const isHeldUp = campaign.state === "active" && units.waiting > 0 && campaign.waits.length > 0;
-    setText(waits, isHeldUp ? `waits: ${campaign.waits.join("; ")}` : "");
-    show(waits, isHeldUp);
+    const isBlocked = campaign.state === "active" && units.waiting > 0 && campaign.waits.length > 0;
+    setText(waits, isBlocked ? `waiting: ${campaign.waits.join("; ")}` : "");
+    show(waits, isBlocked);
     updateButtons(campaign);
   }
 
@@ -122,18 +122,18 @@ function card({ name }, refetch, showUnits) {
   return { node, update };
 }
 
-function cancelWords({ todo, running, held, quarantined }) {
+function cancelText({ todo, running, held, quarantined }) {
   const open = todo + running + held + quarantined;
-  const units = `${counted(open, "unit")} that ${open === 1 ? "is" : "are"} not done will never be run`;
-  return `${units}, and ${counted(running, "running session")} will be ended. This is for good.`;
+  const units = `${plural(open, "unit")} that ${open === 1 ? "is" : "are"} not done will never run`;
+  return `${units}, and ${plural(running, "running session")} will be ended. This cannot be undone.`;
 }
 
-function etaWords({ eta, finished }) {
+function etaText({ eta, finished }) {
   if (eta !== null) return `ETA ${clockTime(eta)}, ${until(eta)}`;
-  return finished ? "" : "ETA not known yet";
+  return finished ? "" : "ETA unknown";
 }
 
-/** What holds the lines of a campaign, one for each account it may run on; lines with the same reason are told once. */
+/** Return why the units of a campaign wait, one reason per account, without duplicates. */
 function waitsOf(campaign, waits) {
   return [...new Set(waits.filter((each) => each.campaign === campaign).map((each) => each.detail))];
 }

@@ -1,15 +1,15 @@
-// A row for each provider, account and model: how full it is, what holds it back, where that belief comes from.
+// One row per provider, account and model: its usage, what limits it, and the source of that belief.
 
-import { actionButton, el, icon, keyed, partsOf, setAttribute, setText, show } from "./dom.js";
+import { actionButton, el, icon, partsOf, setAttribute, setText, show, syncChildren } from "./dom.js";
 import { emptyState } from "./empty_state.js";
+import { count, countdown, NOTHING, now, plural } from "./format.js";
+import { announce, confirmAction, runAction } from "./notices.js";
 import { numberField } from "./number_field.js";
-import { send } from "./requests.js";
-import { announce, attempt, confirmed } from "./notices.js";
 import { byLength, windowRow } from "./quota_windows.js";
-import { count, countdown, counted, NOTHING, now } from "./format.js";
+import { send } from "./requests.js";
 
-const MOST_DOTS = 24;
-const POOL = "sessions"; // in the engine strip
+const MAX_DOTS = 24;
+const POOL = "sessions"; // shown in the engine strip
 const PROVIDERS = ["provider", "account", "model"];
 
 export function makeCapacity(root, { refetch }) {
@@ -29,13 +29,13 @@ export function makeCapacity(root, { refetch }) {
 
   return {
     update({ capacity }) {
-      const scopes = inTreeOrder(capacity.filter(isWorthARow));
+      const scopes = inTreeOrder(capacity.filter(hasRow));
       show(empty, scopes.length === 0);
       show(heading, scopes.length > 0);
       const held = scopes.filter((each) => each.held).length;
       const reduced = scopes.filter((each) => each.auto_reduced).length;
       setText(aside, [held ? `${held} held` : "", reduced ? `${reduced} reduced` : ""].filter(Boolean).join(", "));
-      keyed(
+      syncChildren(
         list,
         scopes,
         (each) => each.scope,
@@ -48,8 +48,8 @@ export function makeCapacity(root, { refetch }) {
   };
 }
 
-/** Every scope of a provider has a row; of the others, those that hold something back. */
-function isWorthARow(each) {
+/** Every scope of a provider has a row. Other scopes have one only if they limit something. */
+function hasRow(each) {
   if (each.scope === POOL) return false;
   return (
     PROVIDERS.includes(each.kind) ||
@@ -60,7 +60,7 @@ function isWorthARow(each) {
   );
 }
 
-/** A scope directly under the one it belongs to; what is no provider's comes last. */
+/** Sort each scope directly below its parent; scopes without a provider come last. */
 function inTreeOrder(scopes) {
   const isProvider = (each) => Number(PROVIDERS.includes(each.kind));
   const key = (each) => each.scope.split("/");
@@ -93,9 +93,9 @@ function scopeRow({ scope, kind }, refetch) {
   const effective = el("span", { class: "effective" });
   const queue = el("span", { class: "queue", data: { figure: "queued" } });
   const pause = el("p", { class: "line paused" }, icon("paused"), el("span"));
-  const restoring = { class: "button small", icon: "retry", "aria-label": `Restore ${scope}` };
-  const restore = actionButton(restoring, "Restore", () => back("is back at its configured limit"));
-  const lift = actionButton(restoring, "Restore", () => back("is in use again"));
+  const restoreProps = { class: "button small", icon: "retry", "aria-label": `Restore ${scope}` };
+  const restore = actionButton(restoreProps, "Restore", () => restoreScope("has its configured limit again"));
+  const lift = actionButton(restoreProps, "Restore", () => restoreScope("is no longer held"));
   const reduced = el("div", { class: "banner reduced" }, icon("warning"), el("span"), restore);
   const held = el("div", { class: "banner held" }, icon("held"), el("span"), lift);
   const windows = el("ul", { class: "windows" });
@@ -125,26 +125,26 @@ function scopeRow({ scope, kind }, refetch) {
 
   async function setLimit(value) {
     if (value !== null) {
-      return changed(() => send("PUT", address("limits"), { limit: value }), `The limit of ${scope} is ${value} now.`);
+      return change(() => send("PUT", address("limits"), { limit: value }), `Limit of ${scope} set to ${value}.`);
     }
-    const text = "All that waits there may enter, as far as other limits allow. What was learnt of it is forgotten.";
-    const isSure = await confirmed(`Remove the limit of ${scope}?`, text, "Remove the limit");
-    return isSure && changed(() => send("DELETE", address("limits")), `${scope} has no limit of its own now.`);
+    const text = "Waiting tickets may enter as far as other limits allow. What was learnt about this scope is discarded.";
+    const isConfirmed = await confirmAction(`Remove the limit of ${scope}?`, text, "Remove the limit");
+    return isConfirmed && change(() => send("DELETE", address("limits")), `Limit of ${scope} removed.`);
   }
 
   function setCooldown(value) {
-    const done = `The cooldown of ${scope} is ${value} ms now.`;
-    return changed(() => send("PUT", address("cooldown"), { cooldownMs: value }), done);
+    const done = `Cooldown of ${scope} set to ${value} ms.`;
+    return change(() => send("PUT", address("cooldown"), { cooldownMs: value }), done);
   }
 
-  function back(words) {
-    return changed(() => send("POST", address("restore")), `${scope} ${words}.`);
+  function restoreScope(result) {
+    return change(() => send("POST", address("restore")), `${scope} ${result}.`);
   }
 
-  async function changed(action, done) {
-    const isTaken = await attempt(action, done);
+  async function change(action, done) {
+    const isAccepted = await runAction(action, done);
     refetch();
-    return isTaken;
+    return isAccepted;
   }
 
   function update(status) {
@@ -157,19 +157,19 @@ function scopeRow({ scope, kind }, refetch) {
     setAttribute(
       dots.parentNode,
       "title",
-      status.cooling ? `${counted(status.cooling, "released slot")} still cooling down` : null,
+      status.cooling ? `${plural(status.cooling, "released slot")} in cooldown` : null,
     );
     limit.update(status.configured);
     setText(effective, status.limit === status.configured ? "" : `effective ${count(status.limit)}`);
     setText(queue, count(status.queued));
     node.classList.toggle("idle", used === 0 && !status.queued);
     cooldown.update(Math.round(status.cooldown * 1000));
-    const learnt = learntWords(status);
+    const learnt = learntText(status);
     setText(reduced.children[1], learnt);
     show(reduced, learnt !== "" && !status.held);
     setText(held.children[1], `held: ${status.held ?? ""}`);
     show(held, Boolean(status.held));
-    keyed(
+    syncChildren(
       windows,
       byLength(status.windows),
       (each) => each.name,
@@ -183,27 +183,27 @@ function scopeRow({ scope, kind }, refetch) {
     const until = last.paused_until;
     const isPaused = until !== null && until > now();
     show(pause, isPaused);
-    if (isPaused) setText(pause.lastChild, `paused after a refusal, goes on in ${countdown(until - now())}`);
+    if (isPaused) setText(pause.lastChild, `paused after a refusal, continues in ${countdown(until - now())}`);
     for (const part of partsOf(windows)) part.tick();
   }
 
   return { node, update, tick };
 }
 
-/** What was learnt and can be forgotten again. */
-function learntWords({ auto_reduced_from: from, adaptive, platform }) {
+/** Describe the learnt limit, which Restore discards. */
+function learntText({ auto_reduced_from: from, adaptive, platform }) {
   if (adaptive !== null) return `auto-reduced from ${count(from)} to ${count(adaptive)} after a 429`;
   return platform === null ? "" : `the provider’s own limit is ${count(platform)}`;
 }
 
-/** One dot for each place: taken, cooling, free; too many of them become a bar. */
+/** Draw one dot per place (taken, in cooldown, free), or a bar if there are too many. */
 function drawDots(node, { limit, in_flight: live, cooling }) {
   const places = Math.max(limit ?? 0, live + cooling);
   const key = `${places} ${live} ${cooling} ${limit}`;
   if (node.dataset.drawn === key) return;
   node.dataset.drawn = key;
-  node.classList.toggle("meter", places > MOST_DOTS);
-  if (places > MOST_DOTS) {
+  node.classList.toggle("meter", places > MAX_DOTS);
+  if (places > MAX_DOTS) {
     const bar = el("i", { class: "taken" });
     bar.style.width = `${(100 * live) / places}%`;
     node.replaceChildren(bar);

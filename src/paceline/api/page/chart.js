@@ -1,8 +1,8 @@
-// In flight against the effective limit of one scope, drawn by uPlot.
+// A chart of the slots in flight and the effective limit of one scope, drawn by uPlot.
 
 import { el, setAttribute } from "./dom.js";
-import { PIXELS } from "./session_bars.js";
 import { clockSeconds, clockTime, now } from "./format.js";
+import { PIXELS } from "./session_bars.js";
 
 const HEIGHT = 150;
 const Plot = () => window.uPlot;
@@ -50,7 +50,7 @@ export function makeChart() {
   };
 }
 
-/** Points of change as columns; the last value holds until now. */
+/** Return the points as columns. Each value applies until the next point, the last one until now. */
 function columns(points, from, to) {
   const inRange = points.filter((point) => point.at >= from);
   const before = points.filter((point) => point.at < from).at(-1);

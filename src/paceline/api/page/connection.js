@@ -1,42 +1,42 @@
-// The live connection: one event stream, and one overview that is fetched anew when something happened.
+// The live connection: one event stream, and one overview that is fetched again after every event.
 
+import { syncClock } from "./format.js";
 import { get } from "./requests.js";
-import { paced } from "./throttle.js";
-import { learnServerTime } from "./format.js";
+import { throttled } from "./throttle.js";
 
 const REFETCH_MS = 500;
 const RETRY_MS = 2000;
-const IDLE_REFETCH_MS = 4000; // countdowns run out without an event
+const IDLE_REFETCH_MS = 4000; // no event is emitted when a countdown ends
 const FIRST_EVENTS = 200;
 
 /**
- * Calls `onOverview(overview)`, `onEvent(event)`, `onConnection("live" | "reconnecting" | "refused")`, `onReopened()`
- * when the stream is there again after it was lost (what was missed may be anything), and `onOtherStore()` when the
- * server has begun another history since.
+ * Connect to the server and keep calling `onOverview(overview)`, `onEvent(event)` and
+ * `onConnection("live" | "reconnecting" | "refused")`. Call `onReopened()` when a lost stream is back, because any number
+ * of events may be missing, and `onOtherStore()` when the server has a new store since.
  */
-export function follow({ onOverview, onEvent, onConnection, onReopened, onOtherStore }) {
+export function connect({ onOverview, onEvent, onConnection, onReopened, onOtherStore }) {
   let stream = null;
   let lastId = null;
   let connection = null;
   let wasLost = false;
-  const refetch = paced(fetchOverview, REFETCH_MS);
+  const refetch = throttled(fetchOverview, REFETCH_MS);
 
-  function told(state) {
+  function setState(state) {
     if (state === connection) return;
     connection = state;
     onConnection(state);
   }
 
-  function lost(state) {
+  function onLost(state) {
     wasLost = true;
-    told(state);
+    setState(state);
     setTimeout(refetch, RETRY_MS);
   }
 
-  /** The server answers and tells what happens. */
-  function found() {
+  /** Report "live" once the overview was answered and the stream is open. */
+  function onFound() {
     if (stream?.readyState !== EventSource.OPEN) return;
-    told("live");
+    setState("live");
     if (wasLost) onReopened();
     wasLost = false;
   }
@@ -46,24 +46,24 @@ export function follow({ onOverview, onEvent, onConnection, onReopened, onOtherS
     try {
       overview = await get("/v1/overview");
     } catch (error) {
-      lost(error.status === 401 || error.status === 403 ? "refused" : "reconnecting");
+      onLost(error.status === 401 || error.status === 403 ? "refused" : "reconnecting");
       return;
     }
-    learnServerTime(overview.at);
+    syncClock(overview.at);
     onOverview(overview);
     openStream(overview.last_event_id);
-    found();
+    onFound();
   }
 
-  /** The browser comes back to a stream by itself, unless the server answered with an error. */
+  /** Open the stream unless it is open. The browser reconnects by itself, except after an error response. */
   function openStream(newest) {
     if (stream && stream.readyState !== EventSource.CLOSED) return;
     stream = new EventSource(`/v1/events?after=${lastId ?? Math.max(0, newest - FIRST_EVENTS)}`);
     stream.onopen = () => {
-      found();
+      onFound();
       refetch();
     };
-    stream.onerror = () => lost("reconnecting");
+    stream.onerror = () => onLost("reconnecting");
     stream.onmessage = (message) => {
       const event = JSON.parse(message.data);
       lastId = event.id;

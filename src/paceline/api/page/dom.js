@@ -1,12 +1,12 @@
-// Elements, made and patched by hand. Text goes in as text only: what an agent printed can never become an element, nor
-// make the text beside it read as something else.
+// Functions that create and patch DOM elements. Text is only ever inserted as text: output of an agent can never become
+// an element, nor change the reading order of the text beside it.
 
 import { visible } from "./format.js";
 
-const READ_BY_PEOPLE = new Set(["aria-label", "title", "placeholder"]);
+const TEXT_ATTRIBUTES = new Set(["aria-label", "title", "placeholder"]);
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element. `props`: `class`, `text`, `data` (an object), `on…` listeners, anything else is an attribute. */
+/** Create an element. `props`: `class`, `text`, `data` (an object), `on…` listeners, anything else is an attribute. */
 export function el(tag, props = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(props)) {
@@ -17,12 +17,12 @@ export function el(tag, props = {}, ...children) {
     else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, attributeOf(name, value));
   }
-  const there = children.filter((child) => child !== null && child !== undefined);
-  node.append(...there.map((child) => (typeof child === "string" ? visible(child) : child)));
+  const present = children.filter((child) => child !== null && child !== undefined);
+  node.append(...present.map((child) => (typeof child === "string" ? visible(child) : child)));
   return node;
 }
 
-/** A symbol of the sprite in index.html; it only repeats what the text beside it says. */
+/** Create a symbol from the sprite in index.html. It is hidden from screen readers: the text beside it has the meaning. */
 export function icon(name) {
   const svg = document.createElementNS(SVG, "svg");
   const use = document.createElementNS(SVG, "use");
@@ -38,7 +38,7 @@ export function setIcon(svg, name) {
   setAttribute(svg.firstChild, "href", `#i-${name}`);
 }
 
-/** Writing what is there already would make screen readers read it again and restart selections. */
+/** Set the text only if it differs: rewriting it would repeat it in screen readers and clear selections. */
 export function setText(node, text) {
   const wanted = visible(text ?? "");
   if (node.textContent !== wanted) node.textContent = wanted;
@@ -55,7 +55,7 @@ export function setAttribute(node, name, value) {
 
 function attributeOf(name, value) {
   if (value === true) return "";
-  return READ_BY_PEOPLE.has(name) ? visible(value) : String(value);
+  return TEXT_ATTRIBUTES.has(name) ? visible(value) : String(value);
 }
 
 export function show(node, isShown) {
@@ -63,11 +63,11 @@ export function show(node, isShown) {
 }
 
 /**
- * Keeps the children of `parent` in step with `items`: an item keeps its element for as long as its key lives, so that
- * focus, selection and what is being typed stay. `make(item)` returns `{node, update(item)}`.
+ * Make the children of `parent` match `items`. An item keeps its element as long as its key exists, so that focus,
+ * selection and typed input stay. `make(item)` returns `{node, update(item)}`.
  */
-export function keyed(parent, items, keyOf, make) {
-  const parts = (parent.keyedParts ??= new Map());
+export function syncChildren(parent, items, keyOf, make) {
+  const parts = (parent.syncedParts ??= new Map());
   const wanted = new Set(items.map(keyOf));
   for (const [key, part] of parts) {
     if (!wanted.has(key)) {
@@ -75,7 +75,7 @@ export function keyed(parent, items, keyOf, make) {
       parts.delete(key);
     }
   }
-  let place = parent.firstElementChild;
+  let next = parent.firstElementChild;
   for (const item of items) {
     const key = keyOf(item);
     let part = parts.get(key);
@@ -83,25 +83,25 @@ export function keyed(parent, items, keyOf, make) {
       part = make(item);
       parts.set(key, part);
     }
-    if (part.node === place) place = place.nextElementSibling;
-    else parent.insertBefore(part.node, place);
+    if (part.node === next) next = next.nextElementSibling;
+    else parent.insertBefore(part.node, next);
     part.update?.(item);
   }
 }
 
-/** What `keyed` has made for the children of `parent`. */
+/** Return the parts that `syncChildren` made for `parent`. */
 export function partsOf(parent) {
-  return parent.keyedParts?.values() ?? [];
+  return parent.syncedParts?.values() ?? [];
 }
 
-/** A button with a symbol, a label and an action. */
+/** Create a button with a symbol, a label and an action. */
 export function actionButton({ icon: symbol, ...props }, label, action) {
   const button = el("button", { type: "button", class: "button", ...props }, icon(symbol), el("span", { text: label }));
   onAction(button, action);
   return button;
 }
 
-/** The button cannot be pressed twice while its action is under way. */
+/** Run the action on each click, and ignore clicks while it is running. */
 export function onAction(button, action) {
   button.addEventListener("click", async () => {
     if (button.getAttribute("aria-busy") === "true") return;

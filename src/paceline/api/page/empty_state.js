@@ -1,4 +1,4 @@
-// What a section says while there is nothing in it: what to do next.
+// The text of an empty section: what the user can do next.
 
 import { el } from "./dom.js";
 

@@ -1,19 +1,19 @@
-// The engine strip: what the fleet does at a glance, and the two handles that move all of it: Pool and pause.
+// The engine strip: the figures of the whole fleet, and its two controls, pool and pause.
 
 import { el, icon, onAction, setAttribute, setIcon, setText, show } from "./dom.js";
+import { clockTime, count, countdown, NOTHING, now, until } from "./format.js";
+import { announce, runAction } from "./notices.js";
 import { numberField } from "./number_field.js";
 import { send } from "./requests.js";
-import { segments } from "./state_bar.js";
-import { announce, attempt } from "./notices.js";
-import { clockTime, count, countdown, NOTHING, now, until } from "./format.js";
+import { makeStateBar } from "./state_bar.js";
 
 export function makeStrip(root, refetch) {
   const pool = numberField({
-    label: "Pool: sessions at once",
+    label: "Pool: concurrent sessions",
     min: 1,
     stepper: true,
     apply: (sessions) =>
-      attempt(() => send("PUT", "/v1/pool", { sessions }), `The pool is ${sessions} now.`).finally(refetch),
+      runAction(() => send("PUT", "/v1/pool", { sessions }), `Pool set to ${sessions}.`).finally(refetch),
   });
   const poolNote = el("p", { class: "note", data: { figure: "pool.use" } });
   const tiles = {
@@ -25,7 +25,7 @@ export function makeStrip(root, refetch) {
     pace: tile("pace", "retry", "Throughput"),
     eta: tile("eta", "clock", "ETA"),
   };
-  const all = segments("All units");
+  const all = makeStateBar("All units");
   root.append(
     el(
       "div",
@@ -40,7 +40,7 @@ export function makeStrip(root, refetch) {
   let last = null;
 
   onAction(engineSwitch, async () => {
-    await attempt(() => send("POST", last.engine.state === "paused" ? "/v1/resume" : "/v1/pause"));
+    await runAction(() => send("POST", last.engine.state === "paused" ? "/v1/resume" : "/v1/pause"));
     refetch();
   });
 
@@ -81,7 +81,7 @@ export function makeStrip(root, refetch) {
     tiles.pace.set(count(last.throughput), "units per hour");
     tiles.eta.set(
       last.eta === null ? NOTHING : clockTime(last.eta),
-      last.eta === null ? "not known yet" : until(last.eta),
+      last.eta === null ? "unknown" : until(last.eta),
     );
   }
 

@@ -1,10 +1,10 @@
-// What happened, as it happens: the newest on top, filterable, standing still while it is being read.
+// The live list of events: newest first, with filters. It does not move while the user reads it.
 
-import { el, keyed, setText, show } from "./dom.js";
+import { el, setText, show, syncChildren } from "./dom.js";
 import { emptyState } from "./empty_state.js";
-import { clockSeconds, span, wholeMoment } from "./format.js";
+import { clockSeconds, duration, fullTime } from "./format.js";
 
-const MOST_KEPT = 500;
+const MAX_KEPT = 500;
 const KINDS = ["unit", "scope", "window", "account", "slot", "engine", "control"];
 const TONES = {
   "unit.done": "done",
@@ -44,14 +44,14 @@ export function makeEvents(root, openUnit) {
     hidden: true,
     onclick: () => flush(true),
   });
-  const empty = emptyState("Nothing has happened yet", "Every start, park, limit and order shows up here.");
+  const empty = emptyState("Nothing has happened yet", "Every start, park, limit change and command appears here.");
   root.querySelector(".controls").append(text, kind);
   body.append(held, empty, list);
   body.addEventListener("pointerleave", () => flush());
   list.addEventListener("focusout", () => flush());
   let frame = 0;
 
-  /** New lines would move what is under the pointer or selected. */
+  /** Return whether new lines would move text that the user points to or has selected. */
   function isBeingRead() {
     const selection = getSelection();
     const isSelected = selection && !selection.isCollapsed && list.contains(selection.anchorNode);
@@ -60,13 +60,13 @@ export function makeEvents(root, openUnit) {
 
   function add(event) {
     waiting.push(event);
-    if (waiting.length > MOST_KEPT) waiting.shift(); // a page that nobody looks at draws nothing
+    if (waiting.length > MAX_KEPT) waiting.shift(); // a hidden page draws nothing, so the list would grow
     if (!frame) frame = requestAnimationFrame(() => flush());
   }
 
-  function flush(isAsked = false) {
+  function flush(isForced = false) {
     frame = 0;
-    if (!isAsked && kept.length > 0 && isBeingRead()) {
+    if (!isForced && kept.length > 0 && isBeingRead()) {
       setText(held, `${waiting.length} new`);
       show(held, waiting.length > 0);
       return;
@@ -75,8 +75,8 @@ export function makeEvents(root, openUnit) {
     if (!waiting.length) return;
     kept.unshift(...waiting.reverse());
     waiting.length = 0;
-    kept.length = Math.min(kept.length, MOST_KEPT);
-    if (isAsked) list.scrollTop = 0;
+    kept.length = Math.min(kept.length, MAX_KEPT);
+    if (isForced) list.scrollTop = 0;
     draw();
   }
 
@@ -90,7 +90,7 @@ export function makeEvents(root, openUnit) {
     setText(empty.firstChild, kept.length ? "No event matches" : "Nothing has happened yet");
     show(empty, shown.length === 0);
     show(list, shown.length > 0);
-    keyed(
+    syncChildren(
       list,
       shown,
       (event) => event.id,
@@ -117,17 +117,17 @@ function row(event, openUnit) {
   return el(
     "li",
     { class: "event", data: { tone: TONES[event.name] ?? "" } },
-    el("time", { text: clockSeconds(event.at), title: wholeMoment(event.at) }),
+    el("time", { text: clockSeconds(event.at), title: fullTime(event.at) }),
     el("span", { class: "what", text: what }),
     el("span", { class: "rest" }, name, el("span", { class: "detail", text: detailOf(event) })),
   );
 }
 
-/** Without what stands beside it anyway; orders of people and programs are called that. */
+/** Return the event name without the part shown beside it. Commands of people and programs are labelled as such. */
 function whatOf(name) {
   return name
     .replace(/^(unit|scope)\./, "")
-    .replace(/^control\./, "order ")
+    .replace(/^control\./, "command ")
     .replace(/[._]/g, " ");
 }
 
@@ -135,7 +135,7 @@ function lineOf(event) {
   return `${event.name} ${event.unit ?? ""} ${event.scope ?? ""} ${detailOf(event)}`;
 }
 
-/** The event's own fields in words; what is not known is not mentioned. */
+/** Return the fields of the event as text, without null values. */
 function detailOf({ name, at, scope, fields }) {
   if (name === "unit.started" || name === "unit.resumed") return scope ? `on ${scope}` : "";
   if (name === "unit.done") return "";
@@ -152,7 +152,7 @@ function detailOf({ name, at, scope, fields }) {
     const isMoment = key.endsWith("_at") || key === "until";
     const shown =
       isMoment && typeof value === "number"
-        ? `${clockSeconds(value)} (${value > at ? `in ${span(value - at)}` : "past"})`
+        ? `${clockSeconds(value)} (${value > at ? `in ${duration(value - at)}` : "past"})`
         : printed(value);
     parts.push(`${key.replaceAll("_", " ")} ${shown}`);
   }

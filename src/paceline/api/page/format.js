@@ -1,4 +1,4 @@
-// Numbers and times as people read them. No DOM, no state but the difference between this clock and the server's.
+// Formats of numbers and times for people. No DOM. The only state is the offset between this clock and the server's.
 
 const COUNT = new Intl.NumberFormat("en");
 const TIME = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
@@ -7,25 +7,25 @@ const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", hour: "2-digit"
 const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 const WHOLE = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
 const A_DAY = 86400;
-const TURNERS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+const BIDI_CONTROLS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 export const NOTHING = "–";
 export const STATES = ["done", "running", "parked", "waiting", "quarantined", "held", "cancelled"];
 
-let ahead = 0;
+let clockOffset = 0;
 
-/** Countdowns follow the server's clock: the two machines need not agree. */
-export function learnServerTime(at) {
-  ahead = at - Date.now() / 1000;
+/** Set the clock offset: countdowns follow the server's clock. */
+export function syncClock(at) {
+  clockOffset = at - Date.now() / 1000;
 }
 
 export function now() {
-  return Date.now() / 1000 + ahead;
+  return Date.now() / 1000 + clockOffset;
 }
 
-/** Text whose order is the one it is read in: characters that turn the order of others are shown as what they are. */
+/** Escape characters that change the reading order, so that no name can look like another. */
 export function visible(text) {
-  return String(text).replace(TURNERS, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return String(text).replace(BIDI_CONTROLS, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 export function count(value) {
@@ -33,7 +33,7 @@ export function count(value) {
 }
 
 /** `1 unit`, `2 units` */
-export function counted(value, one, many = `${one}s`) {
+export function plural(value, one, many = `${one}s`) {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
 
@@ -41,33 +41,33 @@ export function percent(ratio) {
   return `${Math.round(ratio * 100)}%`;
 }
 
-/** `14:30`, `Mon 14:30`, `3 Dec, 14:30`: as much of it as tells it from now. */
+/** `14:30`, `Mon 14:30`, `3 Dec, 14:30`: the shortest form that is unambiguous now. */
 export function clockTime(at) {
   if (at === null || at === undefined) return NOTHING;
-  if (dateOf(at).toDateString() === new Date().toDateString()) return written(TIME, at);
-  return written(Math.abs(at - now()) < 6 * A_DAY ? DAY : DATE, at);
+  if (dateOf(at).toDateString() === new Date().toDateString()) return formatted(TIME, at);
+  return formatted(Math.abs(at - now()) < 6 * A_DAY ? DAY : DATE, at);
 }
 
 export function clockSeconds(at) {
-  return written(SECONDS, at);
+  return formatted(SECONDS, at);
 }
 
-export function wholeMoment(at) {
-  return at === null || at === undefined ? NOTHING : written(WHOLE, at);
+export function fullTime(at) {
+  return at === null || at === undefined ? NOTHING : formatted(WHOLE, at);
 }
 
 function dateOf(at) {
-  return new Date((at - ahead) * 1000);
+  return new Date((at - clockOffset) * 1000);
 }
 
-/** One time beyond the calendar must not keep the rest of the page from being shown. */
-function written(format, at) {
+/** Format a time, or return "never" for one outside the calendar, which would raise and stop the page. */
+function formatted(format, at) {
   const date = dateOf(at);
   return Number.isNaN(date.getTime()) ? "never" : format.format(date);
 }
 
-/** A length of time in one or two units: `12 s`, `4 min`, `2 h 05 min`, `3 d 4 h`. */
-export function span(seconds) {
+/** Format a duration in one or two units: `12 s`, `4 min`, `2 h 05 min`, `3 d 4 h`. */
+export function duration(seconds) {
   const left = Math.max(0, seconds);
   if (left < 9.95) return `${left < 0.95 ? left.toFixed(1) : Math.round(left)} s`;
   if (left < 99.5) return `${Math.round(left)} s`;
@@ -78,7 +78,7 @@ export function span(seconds) {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
-/** What is left, to the second: `0:23`, `12:05`, `1:02:03`; days above two. */
+/** Format the remaining time to the second: `0:23`, `12:05`, `1:02:03`; in days and hours from two days on. */
 export function countdown(seconds) {
   const left = Math.max(0, Math.ceil(seconds));
   if (left >= 2 * A_DAY) return `${Math.floor(left / A_DAY)} d ${Math.floor((left % A_DAY) / 3600)} h`;
@@ -89,14 +89,14 @@ export function countdown(seconds) {
 
 export function ago(at) {
   const seconds = now() - at;
-  return seconds < 1 ? "now" : `${span(seconds)} ago`;
+  return seconds < 1 ? "now" : `${duration(seconds)} ago`;
 }
 
 export function until(at) {
-  return at <= now() ? "due" : `in ${span(at - now())}`;
+  return at <= now() ? "due" : `in ${duration(at - now())}`;
 }
 
-/** The state as people see it: a parked unit is stored as a todo one with a time. */
+/** Return the displayed state: a stored `todo` unit is `parked` if it has a resume time, else `waiting`. */
 export function phaseOf(unit) {
   if (unit.state !== "todo") return unit.state;
   return unit.resume_at === null || unit.resume_at === undefined ? "waiting" : "parked";

@@ -1,12 +1,12 @@
-// What the page says by itself: toasts, announcements for screen readers, and the question before anything destructive.
+// Notices of the page: toasts, announcements for screen readers, and the question before a destructive action.
 
 import { el, icon, setText } from "./dom.js";
 
 const TOAST_SECONDS = 8;
-const MOST_TOASTS = 4;
+const MAX_TOASTS = 4;
 
 export function toast(text, kind = "info") {
-  const place = document.getElementById("toasts");
+  const container = document.getElementById("toasts");
   const close = el(
     "button",
     { type: "button", class: "plain", "aria-label": "Dismiss", onclick: () => node.remove() },
@@ -20,19 +20,19 @@ export function toast(text, kind = "info") {
     el("span", { text }),
     close,
   );
-  while (place.children.length >= MOST_TOASTS) place.firstElementChild.remove();
-  place.append(node);
+  while (container.children.length >= MAX_TOASTS) container.firstElementChild.remove();
+  container.append(node);
   const leave = () => (node.matches(":hover, :focus-within") ? setTimeout(leave, 1000) : node.remove());
   setTimeout(leave, TOAST_SECONDS * 1000);
 }
 
-/** Important changes, read out once; the page itself shows them where they belong. */
+/** Announce an important change to screen readers, once. The section itself shows it to everybody. */
 export function announce(text) {
   setText(document.getElementById("announcer"), text);
 }
 
-/** Runs an action and tells how it went; whether it went well. */
-export async function attempt(action, done) {
+/** Run an action and show its result as a toast. Returns whether it succeeded. */
+export async function runAction(action, done) {
   try {
     await action();
   } catch (error) {
@@ -43,8 +43,8 @@ export async function attempt(action, done) {
   return true;
 }
 
-/** True only if the person says so. The harmless answer has the focus. */
-export function confirmed(title, text, yes) {
+/** Ask the user and resolve to true only if they confirm. The harmless answer has the focus. */
+export function confirmAction(title, text, yes) {
   const dialog = document.getElementById("confirm");
   setText(document.getElementById("confirm-title"), title);
   setText(document.getElementById("confirm-text"), text);

@@ -1,10 +1,10 @@
-// A number that can be changed in place. What is being typed is never overwritten by news from the server.
+// A number that can be edited in place. Updates from the server never overwrite typed input.
 
 import { el, icon, setAttribute, show } from "./dom.js";
 
 /**
- * `apply(value)` gets a whole number, or null for an emptied field where `canBeEmpty`; it returns whether it was taken.
- * `stepper` puts − and + beside it.
+ * Create a number field. `apply(value)` gets a whole number, or null for an empty field if `canBeEmpty`. It returns
+ * whether the value was accepted. `stepper` adds − and + buttons.
  */
 export function numberField({ label, min, canBeEmpty = false, stepper = false, suffix = "", apply }) {
   let known = null;
@@ -60,9 +60,9 @@ export function numberField({ label, min, canBeEmpty = false, stepper = false, s
     const isChanged = input.value.trim() !== shown(known);
     node.classList.toggle("changed", isChanged);
     show(submit, isChanged);
-    const isWrong = isChanged && parsed() === undefined;
-    setAttribute(input, "aria-invalid", isWrong ? "true" : null);
-    submit.disabled = isWrong;
+    const isInvalid = isChanged && parsed() === undefined;
+    setAttribute(input, "aria-invalid", isInvalid ? "true" : null);
+    submit.disabled = isInvalid;
   }
 
   function reset() {
@@ -92,9 +92,9 @@ export function numberField({ label, min, canBeEmpty = false, stepper = false, s
   return {
     node,
     update(value) {
-      const isTouched = node.classList.contains("changed") || input.readOnly;
+      const isEdited = node.classList.contains("changed") || input.readOnly;
       known = value ?? null;
-      if (isTouched) refresh();
+      if (isEdited) refresh();
       else if (input.value !== shown(known)) reset();
     },
   };

@@ -1,23 +1,23 @@
-// A long list read through cursors. Pages may be of any length; those far from what is looked at are forgotten.
+// A long list that is read page by page with cursors. Pages may have any length; only those near the visible rows are kept.
 
 const KEPT_PAGES = 20;
 
 export class Pages {
   constructor(usualLength) {
     this.usualLength = usualLength;
-    this.cursors = [null]; // where page n begins; as many as are known
-    this.starts = [0]; // the number of its first row
-    this.items = new Map(); // page -> its rows
-    this.isWhole = false; // whether the last page is known
+    this.cursors = [null]; // cursor of each known page
+    this.starts = [0]; // first row number of each known page
+    this.items = new Map(); // page number -> its rows
+    this.isComplete = false; // true once the last page is known
   }
 
-  /** Rows that are known to be there; while there is more, room for one more page to scroll into. */
+  /** The number of known rows. While more exist, includes one more page, so that the user can scroll there. */
   get length() {
     const pages = this.cursors.length;
-    return this.isWhole ? this.starts[pages] : this.starts[pages - 1] + this.usualLength;
+    return this.isComplete ? this.starts[pages] : this.starts[pages - 1] + this.usualLength;
   }
 
-  /** The page that the row is on, or the last known one, which leads to it. */
+  /** Return the page of a row, or the last known page, from which reading continues. */
   pageOf(row) {
     let [low, high] = [0, this.cursors.length - 1];
     while (low < high) {
@@ -35,26 +35,26 @@ export class Pages {
 
   keep(page, items, cursor) {
     this.items.set(page, items);
-    const isMoved = (this.cursors[page + 1] ?? null) !== cursor;
-    if (isMoved) this.#cutAfter(page, cursor);
-    if (cursor === null) this.isWhole = true;
+    const hasMoved = (this.cursors[page + 1] ?? null) !== cursor;
+    if (hasMoved) this.#dropAfter(page, cursor);
+    if (cursor === null) this.isComplete = true;
     const next = this.starts[page] + items.length;
     const by = next - (this.starts[page + 1] ?? next);
     this.starts[page + 1] = next;
     for (let at = page + 2; by && at < this.starts.length; at += 1) this.starts[at] += by;
-    this.#forgetFarFrom(page);
+    this.#dropFarFrom(page);
   }
 
-  /** What came after has moved: it is read again when it comes into sight. */
-  #cutAfter(page, cursor) {
+  /** Drop all later pages, because their rows have moved. They are read again when they become visible. */
+  #dropAfter(page, cursor) {
     this.cursors.length = page + 1;
     this.starts.length = page + 1;
-    this.isWhole = false;
+    this.isComplete = false;
     if (cursor !== null) this.cursors.push(cursor);
     for (const each of [...this.items.keys()]) if (each > page) this.items.delete(each);
   }
 
-  #forgetFarFrom(near) {
+  #dropFarFrom(near) {
     const far = [...this.items.keys()].sort((a, b) => Math.abs(b - near) - Math.abs(a - near));
     while (this.items.size > KEPT_PAGES) this.items.delete(far.shift());
   }

@@ -1,13 +1,13 @@
-// A quota window of a scope: how much of it is used, when it is believed to reset, and how far that belief is trusted.
+// A quota window of a scope: its usage, the believed reset, and how certain that belief is.
 
 import { el, setAttribute, setText } from "./dom.js";
-import { ago, clockTime, countdown, now, percent, wholeMoment } from "./format.js";
+import { ago, clockTime, countdown, fullTime, now, percent } from "./format.js";
 
 const NAMES = { "5h": "5 hours", daily: "day", weekly: "week", monthly: "month" };
-const STATES = { open: "open", closed: "spent", probing: "canary is out", wave: "reopening" };
+const STATES = { open: "open", closed: "spent", probing: "canary running", wave: "reopening" };
 const SOURCES = { field: "a structured field", header: "a response header", text: "a sentence", backoff: "backoff" };
 
-/** The shortest first, as far as their lengths are known; the others after them. */
+/** Sort windows with a known length from shortest to longest; the others come last. */
 export function byLength(windows) {
   const lengths = Object.keys(NAMES);
   const place = (window) => (lengths.includes(window.name) ? lengths.indexOf(window.name) : lengths.length);
@@ -35,33 +35,33 @@ export function windowRow() {
 
   function update(window) {
     last = window;
-    const isShut = window.state !== "open";
-    const ratio = isShut && window.state === "closed" ? 1 : window.used_ratio;
+    const isClosed = window.state !== "open";
+    const ratio = isClosed && window.state === "closed" ? 1 : window.used_ratio;
     setText(name, NAMES[window.name] ?? window.name);
     setAttribute(node, "data-state", window.state);
     setText(state, STATES[window.state] ?? window.state);
     setAttribute(state, "data-state", window.state);
     fill.style.width = `${Math.min(100, Math.max(0, 100 * (ratio ?? 0)))}%`;
-    setAttribute(bar, "aria-label", ratio === null || ratio === undefined ? "use not known" : `${percent(ratio)} used`);
+    setAttribute(bar, "aria-label", ratio === null || ratio === undefined ? "usage unknown" : `${percent(ratio)} used`);
     setText(used, window.used_ratio === null || window.used_ratio === undefined ? "" : percent(window.used_ratio));
-    setAttribute(reset, "title", window.resets_at === null ? null : wholeMoment(window.resets_at));
+    setAttribute(reset, "title", window.resets_at === null ? null : fullTime(window.resets_at));
     tick();
   }
 
   function tick() {
     if (!last) return;
-    setText(reset, resetWords(last));
-    setText(belief, beliefWords(last));
+    setText(reset, resetText(last));
+    setText(belief, beliefText(last));
   }
 
   return { node, update, tick };
 }
 
-function resetWords(window) {
+function resetText(window) {
   const probe =
     window.state === "closed" && window.probe_at !== null && window.probe_at > now() ? window.probe_at : null;
   if (window.resets_at === null)
-    return probe === null ? "reset not known" : `reset not known, next canary in ${countdown(probe - now())}`;
+    return probe === null ? "reset unknown" : `reset unknown, next canary in ${countdown(probe - now())}`;
   const left = window.resets_at - now();
   const when =
     left > 0
@@ -71,7 +71,7 @@ function resetWords(window) {
   return isApart ? `${when}; next canary in ${countdown(probe - now())}` : when;
 }
 
-function beliefWords(window) {
+function beliefText(window) {
   const parts = [];
   if (window.source) parts.push(`from ${SOURCES[window.source] ?? window.source}`);
   if (window.seen_at !== null) parts.push(`seen ${ago(window.seen_at)}`);

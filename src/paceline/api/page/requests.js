@@ -1,7 +1,7 @@
-// Requests to the server this page came from, and to no other. A refusal becomes an Error with the server's own words.
+// Requests to the server of this page, and to no other. An error response becomes an Error with the server's message.
 
 export async function get(path, signal) {
-  return answerOf(await fetch(path, { headers: { accept: "application/json" }, signal }));
+  return parseResponse(await fetch(path, { headers: { accept: "application/json" }, signal }));
 }
 
 export async function send(method, path, body) {
@@ -10,10 +10,10 @@ export async function send(method, path, body) {
     options.headers["content-type"] = "application/json";
     options.body = JSON.stringify(body);
   }
-  return answerOf(await fetch(path, options));
+  return parseResponse(await fetch(path, options));
 }
 
-async function answerOf(response) {
+async function parseResponse(response) {
   const text = await response.text();
   let answer = null;
   try {
@@ -22,6 +22,6 @@ async function answerOf(response) {
     answer = null;
   }
   if (response.ok) return answer;
-  const words = answer?.detail || answer?.error || `the server answered ${response.status}`;
-  throw Object.assign(new Error(String(words)), { status: response.status });
+  const message = answer?.detail || answer?.error || `the server answered ${response.status}`;
+  throw Object.assign(new Error(String(message)), { status: response.status });
 }

@@ -1,13 +1,13 @@
-// Sessions as bars on a canvas, packed into as few lanes as they need, one group for each account.
+// Sessions as bars on a canvas, packed into as few rows as possible, one group per account.
 
 import { el, setAttribute, setText, show } from "./dom.js";
-import { clockSeconds, clockTime, counted, now, span, visible } from "./format.js";
+import { clockSeconds, clockTime, duration, now, plural, visible } from "./format.js";
 
-export const PIXELS = 600; // about how many a time line is wide: what moves by less need not be drawn
+export const PIXELS = 600; // approximate width of the timeline; changes below one pixel need no redraw
 
 const [LEFT, RIGHT, HEAD, AXIS] = [44, 20, 20, 22];
 const GAP = 12;
-const MOST_HEIGHT = 420;
+const MAX_HEIGHT = 420;
 const ENDED_ALPHA = 0.78;
 const STEPS = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600];
 const COLOURS = {
@@ -18,20 +18,20 @@ const COLOURS = {
   quarantined: "--failed",
   held: "--held",
 };
-const MARK_WORDS = {
+const MARK_LABELS = {
   rate_limited: "429",
   overloaded: "the provider is overloaded",
   window_closed: "window spent",
-  window_reopened: "window open again",
+  window_reopened: "window reopened",
   limit_step: "limit step",
   platform_limit: "the provider’s own limit",
   account_held: "account held",
 };
 
-export function makeLanes(openUnit) {
+export function makeSessionBars(openUnit) {
   const canvas = el("canvas", { role: "img" });
   const tip = el("p", { class: "tip", hidden: true });
-  const node = el("div", { class: "lanes" }, canvas, tip);
+  const node = el("div", { class: "session-bars" }, canvas, tip);
   let data = null;
   let seconds = 0;
   let groups = [];
@@ -56,7 +56,7 @@ export function makeLanes(openUnit) {
     canvas.classList.toggle("over-unit", Boolean(hit?.unit));
     show(tip, Boolean(hit));
     if (!hit) return;
-    setText(tip, hit.words);
+    setText(tip, hit.text);
     const width = tip.offsetWidth;
     tip.style.left = `${Math.max(0, Math.min(x + 12, node.clientWidth - width - 4))}px`;
     tip.style.top = `${y + 14}px`;
@@ -68,10 +68,10 @@ export function makeLanes(openUnit) {
     drawnAt = now();
     const colours = getComputedStyle(node);
     const colour = (name) => colours.getPropertyValue(name).trim();
-    const lanesInAll = groups.reduce((sum, group) => sum + group.lanes, 0);
-    const free = MOST_HEIGHT - AXIS - groups.length * (HEAD + GAP);
-    const pitch = Math.max(3, Math.min(12, Math.floor(free / Math.max(1, lanesInAll))));
-    const height = AXIS + groups.reduce((sum, group) => sum + HEAD + GAP + group.lanes * pitch, 0);
+    const totalRows = groups.reduce((sum, group) => sum + group.rowCount, 0);
+    const free = MAX_HEIGHT - AXIS - groups.length * (HEAD + GAP);
+    const pitch = Math.max(3, Math.min(12, Math.floor(free / Math.max(1, totalRows))));
+    const height = AXIS + groups.reduce((sum, group) => sum + HEAD + GAP + group.rowCount * pitch, 0);
     const ratio = window.devicePixelRatio || 1;
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
@@ -86,7 +86,7 @@ export function makeLanes(openUnit) {
     let top = 0;
     for (const group of groups) {
       drawGroup(pen, group, { top, pitch, atX, from, to, width, colour, hits });
-      top += HEAD + GAP + group.lanes * pitch;
+      top += HEAD + GAP + group.rowCount * pitch;
     }
   }
 
@@ -94,11 +94,11 @@ export function makeLanes(openUnit) {
     node,
     update(timeline, shownSeconds) {
       [data, seconds] = [timeline, shownSeconds];
-      groups = grouped(timeline);
+      groups = groupByAccount(timeline);
       const refusals = timeline.marks.filter((mark) => mark.kind === "rate_limited").length;
       const closings = timeline.marks.filter((mark) => mark.kind === "window_closed").length;
-      const sessions = `${counted(timeline.sessions.length, "session")} in the last ${span(seconds)}`;
-      const marks = `${counted(refusals, "429")}, ${counted(closings, "closed window")}`;
+      const sessions = `${plural(timeline.sessions.length, "session")} in the last ${duration(seconds)}`;
+      const marks = `${plural(refusals, "429")}, ${plural(closings, "closed window")}`;
       setAttribute(canvas, "aria-label", `${sessions}, ${marks}`);
       draw();
     },
@@ -108,18 +108,18 @@ export function makeLanes(openUnit) {
   };
 }
 
-/** Accounts with their sessions in lanes, and the marks of every scope above, at or below the account. */
-function grouped({ sessions, marks }) {
+/** Group sessions by account and pack them into rows. Add the marks of every scope above, at or below the account. */
+function groupByAccount({ sessions, marks }) {
   const groups = new Map();
   for (const session of [...sessions].sort((a, b) => a.started_at - b.started_at)) {
     const name = (session.scope ?? "").split("/").slice(0, 2).join("/") || session.account || "this machine";
-    if (!groups.has(name)) groups.set(name, { name, ends: [], bars: [], lanes: 0, marks: [], bands: [] });
+    if (!groups.has(name)) groups.set(name, { name, ends: [], bars: [], rowCount: 0, marks: [], bands: [] });
     const group = groups.get(name);
-    let lane = group.ends.findIndex((end) => end <= session.started_at);
-    if (lane < 0) lane = group.ends.length;
-    group.ends[lane] = session.ended_at ?? Infinity;
-    group.lanes = Math.max(group.lanes, lane + 1);
-    group.bars.push({ ...session, lane });
+    let row = group.ends.findIndex((end) => end <= session.started_at);
+    if (row < 0) row = group.ends.length;
+    group.ends[row] = session.ended_at ?? Infinity;
+    group.rowCount = Math.max(group.rowCount, row + 1);
+    group.bars.push({ ...session, row });
   }
   const found = [...groups.values()].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
   for (const group of found) {
@@ -134,7 +134,7 @@ function touches(scope, name) {
   return scope === name || name.startsWith(`${scope}/`) || scope.startsWith(`${name}/`);
 }
 
-/** From each closing to the reopening of the same scope; an open end goes up to now. */
+/** Return one band from each closing to the reopening of the same scope; without a reopening it ends now. */
 function bandsOf(marks) {
   const bands = [];
   const open = new Map();
@@ -171,30 +171,30 @@ function drawGrid(pen, { from, to, atX, width, height, colour }) {
 }
 
 function drawGroup(pen, group, { top, pitch, atX, from, to, width, colour, hits }) {
-  const lanesTop = top + HEAD;
-  const bottom = lanesTop + group.lanes * pitch;
+  const rowsTop = top + HEAD;
+  const bottom = rowsTop + group.rowCount * pitch;
   for (const band of group.bands) {
     if ((band.to ?? to) < from) continue;
     const [left, right] = [atX(band.from), Math.max(atX(band.from) + 2, atX(band.to ?? to))];
-    hatch(pen, left, lanesTop - 2, right - left, bottom - lanesTop + 4, colour("--parked"));
-    const end = band.to === null ? "still closed" : `open again at ${clockTime(band.to)}`;
-    const words = `${band.scope}: window spent at ${clockTime(band.from)}, ${end}; ${band.detail}`;
-    hits.push({ left, right, top: lanesTop - 2, bottom: bottom + 2, words });
+    hatch(pen, left, rowsTop - 2, right - left, bottom - rowsTop + 4, colour("--parked"));
+    const end = band.to === null ? "still closed" : `reopened at ${clockTime(band.to)}`;
+    const text = `${band.scope}: window spent at ${clockTime(band.from)}, ${end}; ${band.detail}`;
+    hits.push({ left, right, top: rowsTop - 2, bottom: bottom + 2, text });
   }
   for (const bar of group.bars) {
     if ((bar.ended_at ?? to) < from) continue;
     const kind = bar.ended_at === null ? "running" : bar.ending;
     const [left, right] = [atX(bar.started_at), Math.max(atX(bar.started_at) + 1.5, atX(bar.ended_at ?? to))];
-    const y = lanesTop + bar.lane * pitch;
+    const y = rowsTop + bar.row * pitch;
     pen.fillStyle = colour(COLOURS[kind] ?? "--waiting");
     pen.beginPath();
     pen.roundRect(left, y, right - left, Math.max(2, pitch - 2), Math.min(2.5, pitch / 4));
     pen.globalAlpha = kind === "running" ? 1 : ENDED_ALPHA;
     pen.fill();
     pen.globalAlpha = 1;
-    const lasted = `${bar.ended_at === null ? "for" : "after"} ${span((bar.ended_at ?? to) - bar.started_at)}`;
-    const words = `${bar.unit}: ${kind} ${lasted}, from ${clockSeconds(bar.started_at)}`;
-    hits.push({ left: left - 1, right: right + 1, top: y - 1, bottom: y + pitch, words, unit: bar.unit });
+    const lasted = `${bar.ended_at === null ? "for" : "after"} ${duration((bar.ended_at ?? to) - bar.started_at)}`;
+    const text = `${bar.unit}: ${kind} ${lasted}, from ${clockSeconds(bar.started_at)}`;
+    hits.push({ left: left - 1, right: right + 1, top: y - 1, bottom: y + pitch, text, unit: bar.unit });
   }
   pen.fillStyle = colour("--muted");
   pen.textAlign = "left";
@@ -202,14 +202,14 @@ function drawGroup(pen, group, { top, pitch, atX, from, to, width, colour, hits 
   pen.fillText(visible(group.name), 2, top + HEAD / 2, width / 2);
   for (const mark of group.marks) {
     if (mark.at < from) continue;
-    drawMark(pen, mark, { x: Math.round(atX(mark.at)) + 0.5, top: lanesTop, bottom, colour });
+    drawMark(pen, mark, { x: Math.round(atX(mark.at)) + 0.5, top: rowsTop, bottom, colour });
     const x = atX(mark.at);
-    const words = `${clockSeconds(mark.at)} ${mark.scope}: ${MARK_WORDS[mark.kind] ?? mark.kind}, ${mark.detail}`;
-    hits.push({ left: x - 5, right: x + 5, top: lanesTop - 12, bottom: bottom + 8, words });
+    const text = `${clockSeconds(mark.at)} ${mark.scope}: ${MARK_LABELS[mark.kind] ?? mark.kind}, ${mark.detail}`;
+    hits.push({ left: x - 5, right: x + 5, top: rowsTop - 12, bottom: bottom + 8, text });
   }
 }
 
-/** A stem through the lanes. Its shape tells what it is: a triangle a 429, a flag a hold, a square below a step. */
+/** Draw a stem through the rows. Its shape shows the kind: triangle for a 429, flag for a hold, square for a limit step. */
 function drawMark(pen, mark, { x, top, bottom, colour }) {
   const isRefusal = mark.kind === "rate_limited" || mark.kind === "overloaded";
   const isHeld = mark.kind === "account_held";

@@ -1,9 +1,9 @@
-// A bar of units, one segment for each state. The numbers stand beside it, so the bar itself is only a picture.
+// A bar of units with one segment per state. It is decorative: the numbers are beside it.
 
 import { el, setAttribute } from "./dom.js";
-import { counted, STATES } from "./format.js";
+import { plural, STATES } from "./format.js";
 
-export function segments(name) {
+export function makeStateBar(name) {
   const parts = Object.fromEntries(STATES.map((state) => [state, el("i", { class: `segment ${state}` })]));
   const node = el("div", { class: "segments", role: "img" }, ...Object.values(parts));
   return {
@@ -15,8 +15,8 @@ export function segments(name) {
         parts[state].style.flexBasis = `${share}%`;
         parts[state].classList.toggle("none", !counts[state]);
       }
-      const told = STATES.filter((state) => counts[state]).map((state) => `${counted(counts[state], state, state)}`);
-      setAttribute(node, "aria-label", `${name}: ${told.join(", ") || "none"}`);
+      const labels = STATES.filter((state) => counts[state]).map((state) => `${plural(counts[state], state, state)}`);
+      setAttribute(node, "aria-label", `${name}: ${labels.join(", ") || "none"}`);
     },
   };
 }

@@ -1,16 +1,16 @@
-// Work that is asked for more often than it should be done.
+// Throttling of work that is requested more often than it should run.
 
 /**
- * `ask()` has the work done soon: at most once in `everyMs`, never twice at once, not while nobody looks. Asked for
- * meanwhile, it is done once more afterwards. `ask.atOnce()` does not wait for its turn.
+ * Return a function that runs `work` soon: at most once per `everyMs`, never concurrently, and not while the page is
+ * hidden. A request during a run causes one more run afterwards. `.atOnce()` skips the interval.
  */
-export function paced(work, everyMs) {
+export function throttled(work, everyMs) {
   let isRunning = false;
   let isWanted = false;
   let timer = 0;
   let startedAt = -Infinity;
 
-  function ask() {
+  function request() {
     isWanted = true;
     if (isRunning || timer || document.hidden) return;
     timer = setTimeout(run, Math.max(0, startedAt + everyMs - performance.now()));
@@ -22,17 +22,17 @@ export function paced(work, everyMs) {
       await work();
     } finally {
       isRunning = false;
-      if (isWanted) ask();
+      if (isWanted) request();
     }
   }
 
-  ask.atOnce = () => {
+  request.atOnce = () => {
     clearTimeout(timer);
     [timer, startedAt] = [0, -Infinity];
-    ask();
+    request();
   };
   document.addEventListener("visibilitychange", () => {
-    if (isWanted && !document.hidden) ask();
+    if (isWanted && !document.hidden) request();
   });
-  return ask;
+  return request;
 }

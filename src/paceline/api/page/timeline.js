@@ -1,17 +1,17 @@
-// The time line: sessions as bars with what happened to them, and below it how full a scope was. Fetched apart from the
+// The timeline: sessions as bars with their marks, and below it a chart of one scope. It is fetched separately from the
 // overview, because it is larger and changes more slowly.
 
 import { makeChart } from "./chart.js";
-import { el, keyed, setText, show } from "./dom.js";
+import { el, setText, show, syncChildren } from "./dom.js";
 import { emptyState } from "./empty_state.js";
-import { makeLanes } from "./session_bars.js";
+import { plural } from "./format.js";
 import { get } from "./requests.js";
-import { paced } from "./throttle.js";
-import { counted } from "./format.js";
+import { makeSessionBars } from "./session_bars.js";
+import { throttled } from "./throttle.js";
 
 const RANGES = [1, 6, 24];
 const REFETCH_MS = 3000;
-const FEWEST_SECONDS = 60;
+const MIN_SECONDS = 60;
 const POOL = "sessions";
 const LEGEND = [
   ["running", "running"],
@@ -27,9 +27,9 @@ const LEGEND = [
 
 export function makeTimeline(root, { openUnit, state }) {
   const body = root.querySelector(".body");
-  const lanes = makeLanes(openUnit);
+  const bars = makeSessionBars(openUnit);
   const chart = makeChart();
-  const empty = emptyState("Nothing has run in these hours", "Sessions appear here as bars while they run.");
+  const empty = emptyState("No sessions in these hours", "Sessions appear here as bars while they run.");
   const picker = el("select", { "aria-label": "Scope of the chart", onchange: () => pick(picker.value) });
   const chartHead = el(
     "div",
@@ -38,11 +38,11 @@ export function makeTimeline(root, { openUnit, state }) {
     picker,
   );
   const cut = el("p", { class: "note", hidden: true });
-  body.append(empty, lanes.node, cut, legend(), chartHead, chart.node);
+  body.append(empty, bars.node, cut, legend(), chartHead, chart.node);
   root.querySelector(".controls").append(ranges());
 
   let data = null;
-  const refetch = paced(fetchTimeline, REFETCH_MS);
+  const refetch = throttled(fetchTimeline, REFETCH_MS);
 
   function ranges() {
     const name = "range";
@@ -75,7 +75,7 @@ export function makeTimeline(root, { openUnit, state }) {
     try {
       data = await get(`/v1/timeline?hours=${state.get("hours")}`);
     } catch {
-      return; // that the server is away is told elsewhere; the next event asks again
+      return; // app.js shows that the server is unreachable; the next event retries
     }
     draw();
   }
@@ -84,14 +84,14 @@ export function makeTimeline(root, { openUnit, state }) {
     if (!data) return;
     const hasSessions = data.sessions.length > 0;
     show(empty, !hasSessions);
-    show(lanes.node, hasSessions);
+    show(bars.node, hasSessions);
     const seconds = shownSeconds(data, state.get("hours"));
-    lanes.update(data, seconds);
+    bars.update(data, seconds);
     const leftOut = data.left_out.sessions;
     show(cut, leftOut > 0);
-    setText(cut, `${counted(leftOut, "shorter session")} of these hours left out.`);
+    setText(cut, `${plural(leftOut, "shorter session")} not shown.`);
     const scopes = data.series.map((each) => each.scope);
-    keyed(
+    syncChildren(
       picker,
       scopes,
       (scope) => scope,
@@ -107,16 +107,16 @@ export function makeTimeline(root, { openUnit, state }) {
   return {
     refetch,
     tick() {
-      lanes.tick();
+      bars.tick();
       chart.tick();
     },
   };
 }
 
-/** The hours that were asked for, or less where everything began later: the first minutes need not be a hairline. */
+/** Return the chosen range, or a shorter one if everything began later, so that the first minutes are not a hairline. */
 function shownSeconds({ to, sessions, marks }, hours) {
   const first = Math.min(to, ...sessions.map((each) => each.started_at), ...marks.map((each) => each.at));
-  return Math.min(hours * 3600, Math.max(FEWEST_SECONDS, (to - first) * 1.05));
+  return Math.min(hours * 3600, Math.max(MIN_SECONDS, (to - first) * 1.05));
 }
 
 function legend() {

@@ -1,9 +1,9 @@
-// One unit in a panel at the side: what holds it, what it has been through, its last screen, its output, its prompt.
+// The side panel of one unit: why it waits, its attempts, its last screen, its output and its prompt.
 
-import { el, icon, keyed, partsOf, setAttribute, setIcon, setText, show } from "./dom.js";
+import { el, icon, partsOf, setAttribute, setIcon, setText, show, syncChildren } from "./dom.js";
+import { ago, clockSeconds, clockTime, count, duration, fullTime, NOTHING, now, phaseOf, until } from "./format.js";
 import { get } from "./requests.js";
-import { paced } from "./throttle.js";
-import { ago, clockSeconds, clockTime, count, NOTHING, now, phaseOf, span, until, wholeMoment } from "./format.js";
+import { throttled } from "./throttle.js";
 
 const TABS = [
   ["screen", "Last screen"],
@@ -39,7 +39,7 @@ export function makeUnitPanel(dialog, address) {
   let unit = null;
   let why = null;
   let log = null;
-  const refetch = paced(fetchUnit, REFETCH_MS);
+  const refetch = throttled(fetchUnit, REFETCH_MS);
 
   for (const [name, label] of TABS) {
     const tab = el("button", {
@@ -84,18 +84,18 @@ export function makeUnitPanel(dialog, address) {
     const mine = id;
     if (!mine) return;
     const path = `/v1/units/${encodeURIComponent(mine)}`;
-    let trouble = "";
+    let problem = "";
     try {
       const found = await get(path);
       const reason = await get(`${path}/why`);
       const printed = found.attempt === null ? null : await get(`${path}/log`);
       if (mine === id) [unit, why, log] = [found, reason, printed];
     } catch (error) {
-      trouble = error.message;
+      problem = error.message;
     }
     if (mine !== id) return;
-    setText(banner.lastChild, trouble);
-    show(banner, trouble !== "");
+    setText(banner.lastChild, problem);
+    show(banner, problem !== "");
     draw();
   }
 
@@ -112,13 +112,13 @@ export function makeUnitPanel(dialog, address) {
     setIcon(symbol, phase);
     setText(word, phase);
     setAttribute(state, "data-state", phase);
-    keyed(
+    syncChildren(
       reasons,
       why ? [why, ...why.others].map((each, place) => ({ ...each, place })) : [],
       (each) => each.place,
       () => reasonItem(),
     );
-    keyed(
+    syncChildren(
       facts,
       unit ? factsOf(unit) : [],
       ([name]) => name,
@@ -139,8 +139,8 @@ export function makeUnitPanel(dialog, address) {
     if (isHistory) {
       show(text, false);
       show(note, !unit?.history.length);
-      setText(note, "Nothing has happened to it yet.");
-      keyed(
+      setText(note, "No events yet.");
+      syncChildren(
         history,
         unit ? [...unit.history].reverse() : [],
         (event) => event.id,
@@ -157,14 +157,14 @@ export function makeUnitPanel(dialog, address) {
     show(note, !shown || isCut);
     setText(
       note,
-      shown ? "Only the end of it is shown here; paceline logs prints all of it." : emptyWords(chosen, unit),
+      shown ? "Only the end is shown; paceline logs prints everything." : emptyText(chosen, unit),
     );
   }
 
   function tick() {
     if (!id || !unit) return;
     for (const part of partsOf(reasons)) part.tick();
-    keyed(
+    syncChildren(
       facts,
       factsOf(unit),
       ([name]) => name,
@@ -193,14 +193,14 @@ function textOf(name, unit, log) {
   return log?.[name] ?? "";
 }
 
-function emptyWords(name, unit) {
-  if (!unit) return "Reading…";
-  if (name === "prompt") return "It has no prompt.";
-  return unit.attempt ? "Nothing was printed here." : "It has not been started yet.";
+function emptyText(name, unit) {
+  if (!unit) return "Loading…";
+  if (name === "prompt") return "No prompt.";
+  return unit.attempt ? "No output." : "Not started yet.";
 }
 
 function reasonItem() {
-  const words = el("p", { class: "reason" });
+  const detail = el("p", { class: "reason" });
   const times = el("p", { class: "note" });
   const hint = el("p", { class: "hint" });
   let last = null;
@@ -214,11 +214,11 @@ function reasonItem() {
     setText(times, parts.filter(Boolean).join(" · "));
   };
   return {
-    node: el("li", {}, words, times, hint),
+    node: el("li", {}, detail, times, hint),
     tick,
     update(why) {
       last = why;
-      setText(words, why.detail);
+      setText(detail, why.detail);
       setText(hint, why.hint ?? "");
       show(hint, Boolean(why.hint));
       tick();
@@ -230,12 +230,12 @@ function factsOf(unit) {
   const ended =
     unit.ended_at !== null && (unit.started_at === null || unit.ended_at >= unit.started_at) ? unit.ended_at : null;
   return [
-    ["Attempts charged", count(unit.attempts)],
-    ["Tries", count(unit.tries)],
+    ["Charged attempts", count(unit.attempts)],
+    ["Attempts", count(unit.tries)],
     ["Parked", unit.parks === 1 ? "once" : `${count(unit.parks)} times`],
     ["Account", unit.account ?? NOTHING],
-    ["Started", unit.started_at === null ? NOTHING : clockTime(unit.started_at), wholeMoment(unit.started_at)],
-    ["Took", unit.started_at === null ? NOTHING : span((ended ?? now()) - unit.started_at)],
+    ["Started", unit.started_at === null ? NOTHING : clockTime(unit.started_at), fullTime(unit.started_at)],
+    ["Duration", unit.started_at === null ? NOTHING : duration((ended ?? now()) - unit.started_at)],
     ["Resumes", unit.resume_at === null ? NOTHING : `${clockTime(unit.resume_at)}, ${until(unit.resume_at)}`],
     ["Exit code", unit.exit_code ?? NOTHING],
     ["Conversation", unit.session_id ?? NOTHING],
@@ -259,13 +259,13 @@ function factItem(name) {
 function historyRow(event) {
   const what = event.name.replace(/^unit\./, "").replace(/[._]/g, " ");
   const { reason, resume_at: resumeAt } = event.fields;
-  const detail = [event.scope ? `on ${event.scope}` : "", reason, resumeAt ? `again at ${clockTime(resumeAt)}` : ""]
+  const detail = [event.scope ? `on ${event.scope}` : "", reason, resumeAt ? `resumes at ${clockTime(resumeAt)}` : ""]
     .filter(Boolean)
     .join(", ");
   return el(
     "li",
     { class: "event" },
-    el("time", { text: clockSeconds(event.at), title: wholeMoment(event.at) }),
+    el("time", { text: clockSeconds(event.at), title: fullTime(event.at) }),
     el("span", { class: "what", text: what }),
     el("span", { class: "rest", text: detail }),
   );

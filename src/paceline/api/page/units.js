@@ -1,17 +1,17 @@
-// Units, a page at a time. However many there are, only rows in sight are elements, and only pages near them are kept.
+// The table of units. Only visible rows are elements, and only pages near them are kept, however many units there are.
 
 import { el, icon, setAttribute, setIcon, setText, show } from "./dom.js";
 import { emptyState } from "./empty_state.js";
-import { get } from "./requests.js";
-import { paced } from "./throttle.js";
+import { ago, clockTime, count, phaseOf, plural, until } from "./format.js";
 import { Pages } from "./pages.js";
-import { ago, clockTime, count, counted, phaseOf, until } from "./format.js";
+import { get } from "./requests.js";
+import { throttled } from "./throttle.js";
 
 const PAGE = 100;
 const [ROW, CARD] = [34, 62];
 const COMPACT_BELOW = 560;
 const OVERSCAN = 6;
-const TAIL = 14;
+const TAIL_LENGTH = 14;
 const REFETCH_MS = 1000;
 const STATES = ["running", "waiting", "parked", "done", "quarantined", "held", "cancelled"];
 
@@ -45,7 +45,7 @@ export function makeUnits(root, { address, openUnit }) {
   let total = null;
   let isCompact = false;
   const loading = new Set();
-  const refresh = paced(reread, REFETCH_MS);
+  const refresh = throttled(reloadVisible, REFETCH_MS);
 
   view.addEventListener("scroll", draw, { passive: true });
   view.addEventListener("keydown", onKey);
@@ -90,11 +90,11 @@ export function makeUnits(root, { address, openUnit }) {
     } catch (error) {
       if (mine !== generation) return;
       loading.delete(page);
-      setText(foot, `The units could not be read: ${error.message}`);
+      setText(foot, `Cannot load the units: ${error.message}`);
     }
   }
 
-  function inSight() {
+  function visibleRows() {
     const height = rowHeight();
     const first = Math.max(0, Math.floor(view.scrollTop / height) - OVERSCAN);
     const last = Math.min(pages.length, Math.ceil((view.scrollTop + view.clientHeight) / height) + OVERSCAN);
@@ -104,7 +104,7 @@ export function makeUnits(root, { address, openUnit }) {
   function draw() {
     const height = rowHeight();
     rows.style.height = `${pages.length * height}px`;
-    const [first, last] = inSight();
+    const [first, last] = visibleRows();
     for (const page of pagesIn(first, last)) if (!pages.items.has(page)) load(page);
     const spare = [];
     for (const [number, part] of parts) {
@@ -124,16 +124,16 @@ export function makeUnits(root, { address, openUnit }) {
       part.update(pages.at(number));
     }
     for (const part of spare) part.node.remove();
-    const isEmpty = pages.isWhole && pages.length === 0;
+    const isEmpty = pages.isComplete && pages.length === 0;
     show(empty, isEmpty);
     show(view, !isEmpty);
     show(columns, !isEmpty);
-    if (isEmpty) tellEmpty();
+    if (isEmpty) showEmpty();
     setAttribute(view, "aria-rowcount", String(total ?? -1));
-    tellFoot();
+    showFoot();
   }
 
-  function tellEmpty() {
+  function showEmpty() {
     const isFiltered = address.get("campaign") || address.get("state");
     setText(empty.children[0], isFiltered ? "No unit matches" : "No units yet");
     setText(
@@ -149,16 +149,16 @@ export function makeUnits(root, { address, openUnit }) {
     return Array.from({ length: to - from + 1 }, (_, at) => from + at);
   }
 
-  function tellFoot() {
+  function showFoot() {
     if (!pages.items.size || pages.length === 0 || total === null) {
-      setText(foot, pages.items.size ? "" : "Reading…");
+      setText(foot, pages.items.size ? "" : "Loading…");
       return;
     }
     const height = rowHeight();
-    const all = Math.max(total, pages.isWhole ? pages.length : 0);
+    const all = Math.max(total, pages.isComplete ? pages.length : 0);
     const from = Math.floor(view.scrollTop / height) + 1;
     const to = Math.min(all, Math.floor((view.scrollTop + view.clientHeight) / height));
-    setText(foot, `${count(from)}–${count(Math.max(from, to))} of ${counted(all, "unit")}`);
+    setText(foot, `${count(from)}–${count(Math.max(from, to))} of ${plural(all, "unit")}`);
   }
 
   function onKey(event) {
@@ -174,18 +174,18 @@ export function makeUnits(root, { address, openUnit }) {
     parts.get(target)?.focus();
   }
 
-  /** Something happened to units: what is in sight is read again. */
-  async function reread() {
-    for (const page of pagesIn(...inSight())) await load(page);
+  /** Reload the visible pages after an event of a unit. */
+  async function reloadVisible() {
+    for (const page of pagesIn(...visibleRows())) await load(page);
   }
 
-  function update(news) {
-    const names = news.campaigns.map((each) => each.name);
-    keyedOptions(campaign, names);
+  function update(overview) {
+    const names = overview.campaigns.map((each) => each.name);
+    syncOptions(campaign, names);
     if (campaign.value !== address.get("campaign")) campaign.value = address.get("campaign");
-    total = totalOf(news, address.get("campaign"), address.get("state"));
-    tellFoot();
-    if (pages.isWhole && total > pages.length) refresh();
+    total = totalOf(overview, address.get("campaign"), address.get("state"));
+    showFoot();
+    if (pages.isComplete && total > pages.length) refresh();
   }
 
   restart();
@@ -217,7 +217,7 @@ function totalOf({ campaigns }, name, state) {
   return sum;
 }
 
-function keyedOptions(select, names) {
+function syncOptions(select, names) {
   const shown = [...select.options].slice(1).map((option) => option.value);
   if (shown.length === names.length && shown.every((name, at) => name === names[at])) return;
   select.replaceChildren(select.options[0], ...names.map((name) => el("option", { value: name, text: name })));
@@ -226,7 +226,7 @@ function keyedOptions(select, names) {
 function unitRow(openUnit) {
   let unit = null;
   const head = el("span", { class: "head" });
-  const tail = el("span", { class: "tail" }); // never cut off: it tells units apart
+  const tail = el("span", { class: "tail" }); // never truncated, because the end of the id distinguishes units
   const name = el("button", { type: "button", class: "link", onclick: () => unit && openUnit(unit.id) }, head, tail);
   const symbol = icon("waiting");
   const word = el("span");
@@ -247,16 +247,16 @@ function unitRow(openUnit) {
     if (!name.contains(event.target) && unit && getSelection().isCollapsed) openUnit(unit.id);
   });
 
-  function update(news) {
-    unit = news ?? null;
+  function update(latest) {
+    unit = latest ?? null;
     node.classList.toggle("blank", unit === null);
     if (unit === null) {
       for (const each of [head, tail, word, account, when, why]) setText(each, "");
       return;
     }
     const phase = phaseOf(unit);
-    setText(head, unit.id.slice(0, -TAIL));
-    setText(tail, unit.id.slice(-TAIL));
+    setText(head, unit.id.slice(0, -TAIL_LENGTH));
+    setText(tail, unit.id.slice(-TAIL_LENGTH));
     setAttribute(node, "data-state", phase);
     setAttribute(node, "data-unit", unit.id);
     setIcon(symbol, phase);
@@ -281,7 +281,7 @@ function whenOf(unit, phase) {
 }
 
 function whyOf(unit, phase) {
-  const tries = unit.attempts ? `${counted(unit.attempts, "attempt")} charged` : "";
+  const tries = unit.attempts ? `${plural(unit.attempts, "attempt")} charged` : "";
   const reason = phase === "done" || phase === "running" ? "" : (unit.reason ?? "");
   return [reason, tries].filter(Boolean).join("; ");
 }
