@@ -7,7 +7,7 @@ async with limiter.slot("anthropic/max-1/opus-4-6", session="s1") as slot:
 
 from paceline.client import Client, ClientSlot
 from paceline.core import Deferred, ScopeStatus
-from paceline.core.gates.rate_limit import Rate
+from paceline.core.values.rates import Rate
 from paceline.errors import (
     CapacityError,
     DaemonError,

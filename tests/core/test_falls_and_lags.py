@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.limits.adaptive_limit import Headroom
+from paceline.core.limits.adaptive_limit import AdaptiveLimit
 from paceline.core.signals import QuotaClosed, RateLimited, Succeeded, Usage
 from paceline.events import Event
 
@@ -81,19 +81,19 @@ def test_a_start_at_the_very_moment_of_a_release_teaches_a_lag_too() -> None:
 
 def test_where_a_cooldown_would_cost_more_than_a_place_one_is_kept_free() -> None:
     """Four releases a second: a cooldown of half a second costs two places."""
-    headroom = Headroom(limit=24, worked_at=24, failed_at=25, reduced_from=48)
+    headroom = AdaptiveLimit(limit=24, worked_at=24, failed_at=25, reduced_from=48)
     limits = []
     for number in range(40):
         now = number / 4
         headroom.on_release(now, was_full=True)
         if number % 20 == 19:
             limits.append(headroom.refuse_start(24, 23, 24, now))
-            headroom.unblamed = None  # as the next success does
+            headroom.lag.unblamed = None  # as the next success does
 
     assert limits == [23, 22]
     for number in range(40, 40_000):
         headroom.on_release(number / 4, was_full=True)
-    assert (headroom.limit, headroom.kept_free) == (24, 0)
+    assert (headroom.limit, headroom.lag.kept_free) == (24, 0)
 
 
 def test_a_second_refusal_in_a_row_takes_back_what_the_first_taught_of_the_lag() -> None:
@@ -106,9 +106,9 @@ def test_a_second_refusal_in_a_row_takes_back_what_the_first_taught_of_the_lag()
     fleet.end()
     fleet.start()
     fleet.wait(5.0)
-    headroom = fleet.governor.books.scopes[SCOPE].headroom
+    headroom = fleet.governor.ledger.scopes.by_name[SCOPE].adaptive
     assert headroom is not None
-    assert (fleet.limit, headroom.lag, headroom.kept_free) == (6, 0.0, 0)
+    assert (fleet.limit, headroom.lag.seconds, headroom.lag.kept_free) == (6, 0.0, 0)
 
 
 def test_the_more_was_lost_the_sooner_it_is_tried_again() -> None:
@@ -171,10 +171,10 @@ def test_a_window_whose_told_reset_is_senseless_is_looked_at_when_its_period_end
     for number, opens in enumerate((3600.0, None)):
         while True:
             name = f"canary-{number}-{len(sent)}"
-            governor.request(session(name), now=governor.books.now)
+            governor.request(session(name), now=governor.ledger.now)
             while not governor.is_held(name):
-                governor.advance(now=governor.next_wakeup() or governor.books.now)
-            now = governor.books.now
+                governor.advance(now=governor.next_wakeup() or governor.ledger.now)
+            now = governor.ledger.now
             sent.append(now)
             if now >= (opens or 21_600.0):
                 governor.report(SCOPE, Succeeded(ticket=name), now=now)
@@ -208,11 +208,11 @@ def test_a_refusal_that_is_put_down_to_a_lag_is_not_told_as_a_lower_limit() -> N
 def test_a_climb_that_ends_with_a_place_kept_free_is_told_as_a_step_back() -> None:
     fleet = Fleet(cap=6, configured=16)
     fleet.wait(100.0)
-    headroom = fleet.governor.books.scopes[SCOPE].headroom
+    headroom = fleet.governor.ledger.scopes.by_name[SCOPE].adaptive
     assert headroom is not None
-    headroom.worked_at, headroom.failed_at, headroom.kept_free = 5, 7, 1
+    headroom.worked_at, headroom.failed_at, headroom.lag.kept_free = 5, 7, 1
     headroom.limit, headroom.is_trying, headroom.climb_at, headroom.retry_at = 6, True, fleet.now, fleet.now + 900.0
-    fleet.governor.books.scopes[SCOPE].refresh()
+    fleet.governor.ledger.scopes.by_name[SCOPE].refresh()
     fleet.governor.collect()
     fleet.governor.report(SCOPE, Succeeded(ticket=fleet.live[0]), now=fleet.now)
     assert limit_events(fleet.governor, fleet.now) == [("scope.limit_reduced", 5, 6)]

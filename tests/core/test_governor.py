@@ -8,9 +8,9 @@ from paceline.events import Event
 def test_the_events_a_report_makes_name_its_origin():
     governor = Governor(GovernorSettings(limits={"anthropic": 4}), now=0.0)
     governor.report("anthropic", RateLimited(retry_after=5.0), now=1.0, origin="unit-7")
-    assert governor.has_effects
+    assert governor.agenda.effects
     assert {effect.unit for effect in governor.collect() if isinstance(effect, Event)} == {"unit-7"}
-    assert not governor.has_effects
+    assert not governor.agenda.effects
     governor.advance(now=6.0)
     governor.report("anthropic", RateLimited(retry_after=5.0), now=7.0)
     events = [effect for effect in governor.collect() if isinstance(effect, Event)]
@@ -22,7 +22,7 @@ def test_time_passing_before_a_report_is_not_its_origins_doing():
     governor = Governor(GovernorSettings(limits={"anthropic": 4}), now=0.0)
     governor.report("anthropic", RateLimited(retry_after=5.0), now=1.0, origin="unit-7")
     governor.collect()
-    assert governor.next_due == 6.0
+    assert governor.agenda.next_due == 6.0
     governor.report("openai", RateLimited(retry_after=5.0), now=6.0, origin="unit-8")
     units = {(event.name, event.unit) for event in governor.collect() if isinstance(event, Event)}
     assert ("scope.resumed", None) in units

@@ -3,7 +3,7 @@
 from itertools import count
 
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
-from paceline.core.gates.learned_rate import LearntRate
+from paceline.core.gates.learned_rate import LearnedRate
 from paceline.core.signals import Budget, RateLimited, Succeeded
 
 SCOPE = "umans"
@@ -14,7 +14,7 @@ def run(name: str) -> Ticket:
 
 
 def test_what_went_through_between_two_refusals_is_the_rate() -> None:
-    rate = LearntRate.first("requests", 30.0, 1.0, 0.0, now=0.0)
+    rate = LearnedRate.first("requests", 30.0, 1.0, 0.0, now=0.0)
     for second in range(120):
         rate.on_grant(run(f"r{second}"), float(second))
     rate.on_refused(120.0)
@@ -23,7 +23,7 @@ def test_what_went_through_between_two_refusals_is_the_rate() -> None:
 
 def test_a_guess_that_is_far_too_fast_is_halved_at_once_and_one_that_is_too_slow_soon_grows() -> None:
     """A burst passes whatever the rate is, so the first refusal says little of it."""
-    rate = LearntRate.first("requests", 30.0, 1.0, 0.0, now=0.0)
+    rate = LearnedRate.first("requests", 30.0, 1.0, 0.0, now=0.0)
     rate.on_refused(2.0)
     rate.on_refused(4.0)
     assert (rate.rate, rate.is_measured) == (7.5, False)
@@ -34,7 +34,7 @@ def test_a_guess_that_is_far_too_fast_is_halved_at_once_and_one_that_is_too_slow
 
 
 def test_a_night_in_which_nobody_ran_is_no_measure_of_the_rate() -> None:
-    rate = LearntRate.first("requests", 120.0, 60.0, 0.0, now=0.0)
+    rate = LearnedRate.first("requests", 120.0, 60.0, 0.0, now=0.0)
     for second in range(120):
         rate.on_grant(run(f"r{second}"), second / 2)
     rate.on_refused(60.0)

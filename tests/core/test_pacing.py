@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Snapshot, Ticket, WindowStatus
-from paceline.core.gates.quota_window import Line
-from paceline.core.gates.window_budget import Pace, paced_until, used_on_line
+from paceline.core.gates.deadline_cap import DeadlineCap
+from paceline.core.gates.window_budget import UsagePlan, budget_hold, planned_use
 from paceline.core.signals import Budget, QuotaClosed, Succeeded
 
 LENGTH = 18_000.0  # of a 5h window
@@ -21,29 +21,31 @@ times = st.floats(0.0, 2 * LENGTH)
 
 
 @st.composite
-def lines(draw: st.DrawFn) -> Line:
+def lines(draw: st.DrawFn) -> UsagePlan:
     begins_at, length = draw(times), draw(st.one_of(st.just(0.0), st.floats(60.0, LENGTH)))
     ends_at = begins_at + length * draw(st.floats(0.1, 1.0))
-    return Line(draw(shares), (begins_at, draw(shares)), ends_at, begins_at + length)
+    return UsagePlan(draw(shares), (begins_at, draw(shares)), ends_at, begins_at + length)
 
 
 @given(lines(), times, times, reserves)
 def test_the_line_only_rises_and_ends_where_the_reserve_begins(
-    line: Line, first: float, second: float, reserve: float
+    line: UsagePlan, first: float, second: float, reserve: float
 ) -> None:
     early, late = sorted((first, second))
 
-    assert used_on_line(line, early, reserve=reserve) <= used_on_line(line, late, reserve=reserve)
-    assert used_on_line(line, late, reserve=reserve) <= 1.0 - reserve
-    assert used_on_line(line, max(late, line.resets_at), reserve=reserve) == 1.0 - reserve
+    assert planned_use(line, early, reserve=reserve) <= planned_use(line, late, reserve=reserve)
+    assert planned_use(line, late, reserve=reserve) <= 1.0 - reserve
+    assert planned_use(line, max(late, line.resets_at), reserve=reserve) == 1.0 - reserve
 
 
 @given(lines(), times, reserves)
-def test_nobody_is_held_who_is_on_the_line_and_nobody_beyond_its_end(line: Line, now: float, reserve: float) -> None:
-    held = paced_until(line, now, reserve=reserve, spread=True)
+def test_nobody_is_held_who_is_on_the_line_and_nobody_beyond_its_end(
+    line: UsagePlan, now: float, reserve: float
+) -> None:
+    held = budget_hold(line, now, reserve=reserve, spread=True)
 
     is_in_reserve = reserve > 0 and line.used >= 1.0 - reserve
-    is_ahead = now < line.ends_at and line.used > used_on_line(line, now, reserve=reserve)
+    is_ahead = now < line.ends_at and line.used > planned_use(line, now, reserve=reserve)
     assert (held is not None) == (is_in_reserve or is_ahead)
     if held is not None:
         reason, until = held
@@ -52,16 +54,16 @@ def test_nobody_is_held_who_is_on_the_line_and_nobody_beyond_its_end(line: Line,
 
 
 @given(lines(), times, reserves)
-def test_whoever_was_held_is_on_the_line_when_it_was_told_to_be(line: Line, now: float, reserve: float) -> None:
-    held = paced_until(line, now, reserve=reserve, spread=True)
+def test_whoever_was_held_is_on_the_line_when_it_was_told_to_be(line: UsagePlan, now: float, reserve: float) -> None:
+    held = budget_hold(line, now, reserve=reserve, spread=True)
 
     if held is not None and held[0] == "pacing":
-        assert line.used <= used_on_line(line, held[1], reserve=reserve) + 1e-9 or held[1] == line.ends_at
+        assert line.used <= planned_use(line, held[1], reserve=reserve) + 1e-9 or held[1] == line.ends_at
 
 
 @given(lines(), times, reserves)
-def test_only_the_reserve_holds_those_who_rush(line: Line, now: float, reserve: float) -> None:
-    held = paced_until(line, now, reserve=reserve, spread=False)
+def test_only_the_reserve_holds_those_who_rush(line: UsagePlan, now: float, reserve: float) -> None:
+    held = budget_hold(line, now, reserve=reserve, spread=False)
 
     assert held == (("reserve", line.resets_at) if reserve > 0 and line.used >= 1.0 - reserve else None)
 
@@ -421,7 +423,7 @@ def test_resets_that_wobble_by_seconds_do_not_begin_the_line_anew() -> None:
 
 def test_a_pace_admits_so_many_at_once_and_says_why() -> None:
     governor = governor_with()
-    governor.set_pace("campaign:nightly", Pace(1, "one at a time is enough", 600.0), now=0.0)
+    governor.set_pace("campaign:nightly", DeadlineCap(1, "one at a time is enough", 600.0), now=0.0)
     scopes = ("sessions", "campaign:nightly")
     governor.request(Ticket("a", scopes), now=0.0)
 
@@ -436,7 +438,7 @@ def test_a_pace_admits_so_many_at_once_and_says_why() -> None:
 
 def test_who_waits_for_a_pace_claims_no_place_elsewhere() -> None:
     governor = governor_with(limits={"sessions": 2})
-    governor.set_pace("campaign:nightly", Pace(1, "one at a time is enough", 6_000.0), now=0.0)
+    governor.set_pace("campaign:nightly", DeadlineCap(1, "one at a time is enough", 6_000.0), now=0.0)
     governor.request(Ticket("a", ("sessions", "campaign:nightly"), group="nightly"), now=0.0)
     governor.request(Ticket("b", ("sessions", "campaign:nightly"), group="nightly"), now=0.0)
     governor.advance(now=300.0)

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
-from paceline.core.state.scope_table import TIDY_AT_LEAST
+from paceline.core.state.lane_table import TIDY_AT_LEAST
 from paceline.errors import TicketConflict
 
 MANY = 3 * TIDY_AT_LEAST
@@ -21,7 +21,7 @@ def test_scopes_with_a_setting_outlive_a_crowd_of_others() -> None:
         pass_through(governor, Ticket(f"t{number}", ("runs", f"provider-{number}")))
     for scope in ("sessions", "runs", "umans", "other"):
         assert governor.status(scope, now=0.0) is not None, scope
-    assert len(governor.books.scopes) < 2 * TIDY_AT_LEAST
+    assert len(governor.ledger.scopes.by_name) < 2 * TIDY_AT_LEAST
 
 
 def test_groups_of_campaigns_long_gone_do_not_pile_up() -> None:
@@ -30,10 +30,10 @@ def test_groups_of_campaigns_long_gone_do_not_pile_up() -> None:
     governor.request(stays, now=0.0)
     for number in range(MANY):
         pass_through(governor, Ticket(f"t{number}", ("runs",), group=f"campaign-{number}"))
-    assert len(governor.books.groups) < 2 * TIDY_AT_LEAST
-    assert governor.books.groups["busy"].live == 1
+    assert len(governor.ledger.shares.groups) < 2 * TIDY_AT_LEAST
+    assert governor.ledger.shares.groups["busy"].live == 1
     governor.release("stays", now=1.0)
-    assert governor.books.groups["busy"].live == 0
+    assert governor.ledger.shares.groups["busy"].live == 0
 
 
 def test_lines_of_a_long_session_do_not_pile_up() -> None:
@@ -41,7 +41,7 @@ def test_lines_of_a_long_session_do_not_pile_up() -> None:
     governor.request(Ticket("session", ("sessions", "umans"), leased=False), now=0.0)
     for number in range(MANY):
         pass_through(governor, Ticket(f"t{number}", ("runs", "umans", f"umans/account-{number}"), parent="session"))
-    run_lanes = governor.books.slots["session"].run_lanes
+    run_lanes = governor.ledger.lanes.of_session["session"]
     assert run_lanes is not None
     assert len(run_lanes) < 2 * TIDY_AT_LEAST
 

@@ -287,10 +287,10 @@ def test_a_canary_that_went_a_moment_too_early_at_the_reset_is_sent_again_in_sec
     sent = []
     for number in range(6):
         ticket = Ticket(f"canary-{number}", ("umans",))
-        governor.request(ticket, now=governor.books.now)
+        governor.request(ticket, now=governor.ledger.now)
         while not governor.is_held(ticket.id):
             governor.advance(now=governor.next_wakeup() or math.inf)
-        sent.append(governor.books.now)
+        sent.append(governor.ledger.now)
         governor.report("umans", msgspec.structs.replace(spent, ticket=ticket.id), now=sent[-1])
         governor.release(ticket.id, now=sent[-1])
 

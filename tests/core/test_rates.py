@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Snapshot, Ticket
-from paceline.core.gates.rate_limit import Rate, check_rate
 from paceline.core.signals import RateLimited, Succeeded
+from paceline.core.values.rates import Rate, check_rate
 from paceline.errors import InvalidLimit, UnresolvedModel
 
 KEY = "anthropic/work-key"
@@ -308,7 +308,7 @@ def test_nobody_is_left_in_line_by_pauses_sessions_and_those_who_leave(steps: li
         else:
             now += number
             limited.advance(now=now)
-    for ticket_id in list(limited.books.slots):
+    for ticket_id in list(limited.ledger.slots):
         if ticket_id.startswith("t"):
             limited.release(ticket_id, now=now)
     for _ in range(4 * asked + 20):
@@ -319,4 +319,4 @@ def test_nobody_is_left_in_line_by_pauses_sessions_and_those_who_leave(steps: li
             if isinstance(effect, Granted):
                 limited.release(effect.ticket_id, now=now)
 
-    assert set(limited.books.waiters) == set()
+    assert set(limited.ledger.waiters) == set()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.core.gates.rate_limit import Rate
+from paceline.core.values.rates import Rate
 from paceline.settings import governor_settings
 
 from .conftest import Load, Refused

@@ -138,14 +138,14 @@ class AlwaysBlamesThePause(Faulty):
 
 class ExpiresTheLiving(Faulty):
     def advance(self, *, now: float) -> list[Effect]:
-        expired = [Expired(ticket_id, now + 30.0) for ticket_id in list(self.books.slots)[:1]]
+        expired = [Expired(ticket_id, now + 30.0) for ticket_id in list(self.ledger.slots)[:1]]
         return [*super().advance(now=now), *expired]
 
 
 class LosesSlotsAtTheSecondRelease(Faulty):
     def release(self, ticket_id: str, *, now: float) -> bool:
         was_held = super().release(ticket_id, now=now)
-        for other in list(self.books.slots)[:1]:
+        for other in list(self.ledger.slots)[:1]:
             super().release(other, now=now)
         return was_held
 

@@ -48,8 +48,10 @@ def class_methods(sources: Sources) -> Iterator[Finding]:
     for found in sources.all_classes:
         if is_delegating_facade(found.node):
             continue
-        lineage = [found, *sources.bases(found)[0]]
-        count = len({method.name for each in lineage for method in methods(each.node)})
+        own = {method.name for method in methods(found.node) if not is_empty_hook(method)}
+        bases = sources.bases(found)[0]
+        inherited = {method.name for each in bases for method in methods(each.node) if not is_empty_hook(method)}
+        count = len(own | inherited)
         if count > CLASS_METHODS:
             yield Finding(
                 found.node.name,
@@ -109,6 +111,18 @@ def is_delegating_facade(node: ast.ClassDef) -> bool:
     return node.name in FACADES and all(
         method.name == "__init__" or _is_one_statement(method) for method in methods(node)
     )
+
+
+def is_empty_hook(node: FunctionNode) -> bool:
+    """Return whether this is a documented default that does nothing: subclasses override what they need of them."""
+    if ast.get_docstring(node, clean=False) is None:
+        return False
+    body = node.body[1:]
+    if not body:
+        return True
+    value = body[0].value if isinstance(body[0], ast.Return) else ...
+    is_plain = value is None or isinstance(value, ast.Constant | ast.Name | ast.Attribute)
+    return len(body) == 1 and (is_plain or (isinstance(value, ast.Tuple) and not value.elts))
 
 
 def count_parameters(node: FunctionNode, is_method: bool) -> int:

@@ -3,8 +3,8 @@
 Time comes in as an argument; verdicts and effects come out as values. Every shell (asyncio
 limiter, engine, gateway, simulator) drives the same methods:
 
-    verdict = governor.request(ticket, now=t)    # Granted, or Deferred and waiting in line
-    governor.release(ticket.id, now=t)           # places go to those in line, in order
+    verdict = governor.request(ticket, now=t)    # Granted, or Deferred and waiting
+    governor.release(ticket.id, now=t)           # places go to those who wait, in order
     governor.report(scope, signal, now=t)        # what was learnt about the provider
     for effect in governor.advance(now=t): ...   # Granted, Expired, PollUsage, Event
     governor.next_wakeup()                       # call advance again by then
@@ -14,182 +14,103 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from paceline.core.decisions.admission import blocker, dequeue, enqueue, settle
-from paceline.core.decisions.commands import Steering
+from paceline.core.decisions import commands, queries, slot_requests
+from paceline.core.decisions.admission import blocker, enqueue
 from paceline.core.decisions.explanation import deferred
-from paceline.core.decisions.reactions import apply_signal, count_tokens, on_canary_lost, on_success
+from paceline.core.decisions.reactions import apply_signal
 from paceline.core.decisions.time_effects import move_to
+from paceline.core.gates.deadline_cap import DeadlineCap
 from paceline.core.signals import Signal
-from paceline.core.state import snapshot as snapshots
-from paceline.core.state.ledger import Books
-from paceline.core.state.scope import ScopeState
-from paceline.core.state.snapshot import Snapshot
-from paceline.core.values.scopes import canonical_scope
-from paceline.core.values.settings import GovernorSettings
-from paceline.core.values.status import ScopeStatus, scope_status
+from paceline.core.state.ledger import Ledger
+from paceline.core.state.restoration import lose_canaries, restore_ledger, without_slots
+from paceline.core.state.scope import Scope
+from paceline.core.state.snapshot import Snapshot, take_snapshot
+from paceline.core.values.scopes import ScopePattern, canonical_scope
+from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
+from paceline.core.values.status import ScopeStatus
 from paceline.core.values.tickets import Ticket, check_ticket
 from paceline.core.values.verdicts import Agenda, Deferred, Effect, Granted, Reason, Verdict
-from paceline.errors import TicketConflict
 
 
-class Governor(Steering):
+class Governor:
     """Admits tickets to scopes. Not thread-safe; never waits; never reads a clock."""
 
+    __slots__ = ("ledger",)
+
     def __init__(self, settings: GovernorSettings | None = None, *, now: float) -> None:
-        self.books = Books(settings or GovernorSettings(), now)
+        self.ledger = Ledger(settings or GovernorSettings(), now)
 
     # -- tickets -----------------------------------------------------------------------------
 
     def request(self, ticket: Ticket, *, now: float) -> Verdict:
-        """Enter now, or wait in line. Asking again with the same ticket gives the standing answer."""
-        books = self.books
-        if books.now <= now < books.next_due:  # as `move_to`, without the call: requests and releases are hot
-            books.now = now
+        """Enter now, or wait. Requesting the same ticket again returns the answer it has."""
+        ledger = self.ledger
+        if ledger.now <= now < ledger.next_due:  # as `move_to`, without the call: requests and releases are hot
+            ledger.now = now
         else:
-            move_to(books, now)
+            move_to(ledger, now)
         if ticket.since is not None or ticket.tokens is not None:
             check_ticket(ticket)
-        lane = books.lanes.get(
+        lane = ledger.lanes.by_key.get(
             (ticket.scopes, ticket.group, ticket.priority, ticket.parent, ticket.spread)
-        ) or books.lane(ticket)
-        if ticket.id in books.slots or ticket.id in books.waiters:
-            return self._standing(ticket)
+        ) or ledger.lanes.lane(ticket, ledger.now)
+        if ticket.id in ledger.slots or ticket.id in ledger.waiters:
+            return slot_requests.standing_verdict(ledger, ticket)
         refusing = None
         if not lane.size:
-            refusing = blocker(books, lane, ticket)
+            refusing = blocker(ledger, lane, ticket)
             if refusing is None:
-                return books.enter(lane, ticket, 0.0)
-        enqueue(books, lane, ticket, refusing)
-        return deferred(books, lane, ticket, lane.size, refusing)
+                return ledger.enter(lane, ticket, 0.0)
+        enqueue(ledger, lane, ticket, refusing)
+        return deferred(ledger, lane, ticket, lane.size, refusing)
 
     def request_all(self, tickets: Sequence[Ticket], *, now: float) -> None:
-        """Put several in line at once, so that the order rule, not the order of asking, says who enters first.
+        """Let several wait at once, so that the order rule, not the order of asking, decides who enters first.
 
         Grants come as effects.
         """
-        move_to(self.books, now)
-        for ticket in tickets:
-            self.check(ticket)
-            if ticket.id in self.books.slots or ticket.id in self.books.waiters:
-                raise TicketConflict(f"ticket id {ticket.id!r} is in use; choose another id")
-        if len({ticket.id for ticket in tickets}) < len(tickets):
-            raise TicketConflict("two of these tickets have the same id; choose another id")
-        asked = []
-        for ticket in tickets:
-            lane = self.books.lane(ticket)  # found just before it is used: an empty one may be tidied away
-            enqueue(self.books, lane, ticket, lane.watching or lane.checks[0])
-            asked.append(lane)
-        settle(self.books, [scope for lane in dict.fromkeys(asked) for scope in lane.scopes])
-
-    def check(self, ticket: Ticket) -> None:
-        """Raise what is wrong with the ticket's scopes or priority, if anything is; nothing is changed."""
-        check_ticket(ticket)
-        self.books.lane(ticket)
-
-    def adopt(self, ticket: Ticket, *, now: float) -> Granted:
-        """Count a slot that is held already, whatever the limits say: its holder was found after a restart."""
-        move_to(self.books, now)
-        if ticket.id in self.books.slots or ticket.id in self.books.waiters:
-            raise TicketConflict(f"ticket id {ticket.id!r} is in use; choose another id")
-        return self.books.enter(self.books.lane_as_accepted(ticket), ticket, 0.0)
+        slot_requests.request_all(self.ledger, tickets, now)
 
     def try_request(self, ticket: Ticket, *, now: float) -> Verdict:
         """Enter now or not at all."""
-        books = self.books
-        move_to(books, now)
-        if ticket.since is not None or ticket.tokens is not None:
-            check_ticket(ticket)
-        lane = books.lane(ticket)
-        if ticket.id in books.slots or ticket.id in books.waiters:
-            return self._standing(ticket)
-        if not lane.size and blocker(books, lane, ticket) is None:
-            return books.enter(lane, ticket, 0.0)
-        return deferred(books, lane, ticket, None)
+        return slot_requests.try_request(self.ledger, ticket, now)
+
+    def check(self, ticket: Ticket) -> None:
+        """Raise what is wrong with the ticket's scopes or priority, if anything is; nothing is changed."""
+        slot_requests.check_request(self.ledger, ticket)
+
+    def adopt(self, ticket: Ticket, *, now: float) -> Granted:
+        """Count a slot that is held already, whatever the limits are: its holder was found after a restart."""
+        return slot_requests.adopt_slot(self.ledger, ticket, now)
 
     def cancel(self, ticket_id: str, *, now: float) -> None:
-        """Leave the line. Does nothing for a ticket that is not in it."""
-        move_to(self.books, now)
-        waiter = self.books.waiters.get(ticket_id)
-        if waiter is not None and dequeue(self.books, waiter):
-            settle(self.books, list(waiter.lane.scopes))
+        """Stop waiting. No-op for a ticket that does not wait."""
+        slot_requests.leave_queue(self.ledger, ticket_id, now)
 
     def release(self, ticket_id: str, *, now: float) -> bool:
-        """Give the slot back. Without a report before, it went well. Idempotent; whether there was one to give."""
-        books = self.books
-        if books.now <= now < books.next_due:
-            books.now = now
+        """Give the slot back. Without a report before, it went well. Idempotent; returns whether there was a slot."""
+        ledger = self.ledger
+        if ledger.now <= now < ledger.next_due:
+            ledger.now = now
         else:
-            move_to(books, now)
-        slot = books.slots.get(ticket_id)
+            move_to(ledger, now)
+        slot = ledger.slots.get(ticket_id)
         if slot is None:
             return False
-        hot: list[ScopeState] = []
-        books.leave(slot, hot)
+        hot: list[Scope] = []
+        ledger.leave(slot, hot)
         if hot:
-            if slot.reported:
-                hot += on_canary_lost(books, slot)
-            elif any(scope.learns for scope in hot):
-                hot += on_success(books, slot.lane.scopes, slot)
-            settle(books, hot)
+            slot_requests.on_release(ledger, slot, hot)
         return True
 
     def abandon(self, ticket_id: str, *, now: float) -> bool:
-        """Take the ticket out wherever it is, line or slot: nothing is learnt from it. Whether it had a slot."""
-        self.cancel(ticket_id, now=now)
-        slot = self.books.slots.get(ticket_id)
-        if slot is not None:
-            slot.reported = True
+        """Take the ticket out wherever it is, and learn nothing from it. Returns whether it had a slot."""
+        slot_requests.mark_abandoned(self.ledger, ticket_id, now)
         return self.release(ticket_id, now=now)
 
     def renew(self, ticket_id: str, *, now: float) -> bool:
-        """Keep the lease. False if it is lost already."""
-        move_to(self.books, now)
-        slot = self.books.slots.get(ticket_id)
-        if slot is None or slot.reclaim_at is not None:
-            return False
-        slot.expires_at = self.books.now + self.books.settings.slot_timeout if slot.ticket.leased else None
-        return True
-
-    def is_held(self, ticket_id: str) -> bool:
-        """Whether the ticket has a slot whose lease is not lost."""
-        slot = self.books.slots.get(ticket_id)
-        return slot is not None and slot.reclaim_at is None
-
-    def ticket_of(self, ticket_id: str) -> Ticket | None:
-        """Return the ticket as it was granted while it has a slot, also one whose lease is lost."""
-        slot = self.books.slots.get(ticket_id)
-        return slot.ticket if slot is not None else None
-
-    def granted_at(self, ticket_id: str) -> float | None:
-        """Return when the ticket got its slot; None where it has none."""
-        slot = self.books.slots.get(ticket_id)
-        return slot.granted_at if slot is not None else None
-
-    def is_canary(self, ticket_id: str) -> bool:
-        """Whether the ticket has a slot that is out to try a closed window, so that its first answer is awaited."""
-        slot = self.books.slots.get(ticket_id)
-        scopes = slot.lane.scopes if slot is not None else ()
-        return any(window.canary == ticket_id for scope in scopes for window in scope.windows.values())
-
-    def why(self, ticket_id: str, *, now: float) -> Deferred | None:
-        """What holds a waiting ticket, with its place in line."""
-        move_to(self.books, now)
-        waiter = self.books.waiters.get(ticket_id)
-        if waiter is None:
-            return None
-        position = 1 + sum((other.key, other.seq) < (waiter.key, waiter.seq) for other in waiter.lane.waiters())
-        return deferred(self.books, waiter.lane, waiter.ticket, position)
-
-    def _standing(self, ticket: Ticket) -> Verdict:
-        slot = self.books.slots.get(ticket.id)
-        known = slot.ticket if slot is not None else self.books.waiters[ticket.id].ticket
-        if known != ticket:
-            raise TicketConflict(f"ticket id {ticket.id!r} is in use for another ticket; choose another id")
-        if slot is not None:
-            return Granted(ticket.id, slot.token, slot.granted_at, 0.0, slot.expires_at)
-        verdict = self.why(ticket.id, now=self.books.now)
-        assert verdict is not None
-        return verdict
+        """Keep the lease. Returns False if it is lost already."""
+        return slot_requests.renew_lease(self.ledger, ticket_id, now)
 
     # -- signals and time --------------------------------------------------------------------
 
@@ -198,83 +119,153 @@ class Governor(Steering):
 
         A signal carries the ticket it came from, if any. The events that the report makes name `origin` as their unit.
         """
-        books = self.books
-        move_to(books, now)
-        books.origin = origin
-        try:
-            settle(books, apply_signal(books, scope, signal))
-        finally:
-            books.origin = None
+        apply_signal(self.ledger, scope, signal, now, origin)
 
     def count_tokens(self, ticket_id: str, tokens: int, *, now: float) -> None:
-        """The slot has used so many more, and goes on. Does nothing for a ticket that has none."""
-        move_to(self.books, now)
-        if (slot := self.books.slots.get(ticket_id)) is not None:
-            count_tokens(slot.lane.scopes, slot, tokens)
+        """Add tokens used by a live slot. No-op for unknown tickets."""
+        slot_requests.count_tokens(self.ledger, ticket_id, tokens, now)
 
     def advance(self, *, now: float) -> list[Effect]:
-        """Let time pass, and hand out everything the caller has to carry out."""
-        move_to(self.books, now)
+        """Let time pass, and return everything the caller has to carry out."""
+        move_to(self.ledger, now)
         return self.collect()
 
     def pass_time(self, *, now: float) -> None:
         """Let what is due happen; its effects wait to be collected."""
-        move_to(self.books, now)
+        move_to(self.ledger, now)
 
     def collect(self) -> list[Effect]:
-        """What `advance` would hand out without time passing."""
-        effects, self.books.effects = self.books.effects, []
+        """Return what `advance` would, without time passing."""
+        effects, self.ledger.effects = self.ledger.effects, []
         return effects
 
     @property
     def agenda(self) -> Agenda:
         """Return what a driver checks after every call. It stays the same object."""
-        return self.books
+        return self.ledger
 
     def next_wakeup(self) -> float | None:
-        """When to call `advance` at the latest; None while time alone changes nothing."""
-        due = self.books.next_timer()
-        self.books.next_due = math.inf if due is None else due
+        """Return when to call `advance` at the latest; None while time alone changes nothing."""
+        due = self.ledger.next_time()
+        self.ledger.next_due = math.inf if due is None else due
         return due
 
-    # -- looking in --------------------------------------------------------------------------
+    # -- questions ---------------------------------------------------------------------------
 
-    def status(self, scope: str, *, now: float) -> ScopeStatus | None:
-        """The scope as it is, or None if nothing was ever set, asked or learnt there."""
-        move_to(self.books, now)
-        state = self.books.scopes.get(canonical_scope(scope))
-        return scope_status(state, self.books.now) if state is not None else None
+    def is_held(self, ticket_id: str) -> bool:
+        """Return whether the ticket has a slot whose lease is not lost."""
+        slot = self.ledger.slots.get(ticket_id)
+        return slot is not None and slot.reclaim_at is None
 
-    def statuses(self, *, now: float) -> list[ScopeStatus]:
-        move_to(self.books, now)
-        return [scope_status(state, self.books.now) for state in self.books.scopes.values()]
+    def ticket_of(self, ticket_id: str) -> Ticket | None:
+        """Return the ticket as it was granted while it has a slot, also one whose lease is lost."""
+        slot = self.ledger.slots.get(ticket_id)
+        return slot.ticket if slot is not None else None
+
+    def granted_at(self, ticket_id: str) -> float | None:
+        """Return when the ticket got its slot; None where it has none."""
+        slot = self.ledger.slots.get(ticket_id)
+        return slot.granted_at if slot is not None else None
+
+    def is_canary(self, ticket_id: str) -> bool:
+        """Return whether the ticket has a slot that is out to try a closed window, so its first answer is awaited."""
+        return queries.is_canary(self.ledger, ticket_id)
+
+    def why(self, ticket_id: str, *, now: float) -> Deferred | None:
+        """Return what keeps a waiting ticket out, with its position."""
+        return queries.explain_waiter(self.ledger, ticket_id, now)
 
     def waiting(self, *, now: float) -> Counter[tuple[str, Reason]]:
-        """How many tickets wait, by the scope and the reason that bind the first of their line."""
-        move_to(self.books, now)
-        found: Counter[tuple[str, Reason]] = Counter()
-        for lane in dict.fromkeys(waiter.lane for waiter in self.books.waiters.values()):
-            why = deferred(self.books, lane, lane.head.ticket, None)
-            found[why.scope, why.reason] += lane.size
-        return found
+        """Count waiting tickets by the scope and the reason that bind the first of their lane."""
+        return queries.count_waiting(self.ledger, now)
+
+    def status(self, scope: str, *, now: float) -> ScopeStatus | None:
+        """Return the scope as it is, or None if nothing was ever set, requested or learnt there."""
+        return queries.find_status(self.ledger, scope, now)
+
+    def statuses(self, *, now: float) -> list[ScopeStatus]:
+        """Return every scope as it is."""
+        return queries.list_statuses(self.ledger, now)
 
     def reserve_reached(self, ticket_id: str, *, now: float) -> tuple[str, float] | None:
-        """The window of which the slot uses the reserve, and its reset: who can go on later should stop."""
-        move_to(self.books, now)
-        slot = self.books.slots.get(ticket_id)
-        for scope in slot.lane.scopes if slot is not None else ():
-            if (held := scope.reserve_reached(self.books.now)) is not None:
-                return held.window.name, held.until
-        return None
+        """Return the window of which the slot uses the reserve, and its reset: who can go on later should stop."""
+        return queries.reserve_reached(self.ledger, ticket_id, now)
+
+    # -- commands of a person ----------------------------------------------------------------
+
+    def set_limit(self, scope: str, limit: int | None, *, now: float) -> None:
+        """Set a scope's or pattern's limit by hand, and forget what was learnt there."""
+        commands.set_scope_limit(self.ledger, scope, limit, now)
+
+    def remove_limit(self, scope: str, *, now: float) -> None:
+        """Make the scope unlimited: waiters enter, live slots stay counted, pauses stay."""
+        commands.remove_scope_limit(self.ledger, scope, now)
+
+    def reset_limit(self, scope: str, *, now: float) -> None:
+        """Forget the limit that was set live, so that the settings rule again."""
+        commands.reset_scope_limit(self.ledger, scope, now)
+
+    def restore_limit(self, scope: str, *, now: float) -> None:
+        """Go back to the configured limit: forget what refusals taught, rates and the spacing of starts as well."""
+        commands.restore_scope_limit(self.ledger, scope, now)
+
+    def get_limit(self, scope: str) -> int | None:
+        """Return the configured limit of a scope, or of a pattern as it was set."""
+        return self.ledger.scopes.limits.configured(ScopePattern(scope).text)
+
+    def limits(self) -> dict[str, int]:
+        """Return every configured limit, by scope or pattern."""
+        return {text: limit for text, limit in self.ledger.scopes.limits.entries().items() if limit is not None}
+
+    def ruling_limit(self, scope: str) -> tuple[str, bool] | None:
+        """Return the entry that the scope's configured limit comes from, and whether it was set live."""
+        return self.ledger.scopes.limits.ruling_entry(canonical_scope(scope))
+
+    def set_cooldown(self, scope: str, cooldown: Cooldown, *, now: float) -> None:
+        """Set how long a released slot still counts. Slots that cool already keep the cooldown they began with."""
+        commands.set_scope_cooldown(self.ledger, scope, cooldown, now)
+
+    def get_cooldown(self, scope: str) -> float:
+        """Return the cooldown in seconds as it is now; of a pattern, as a scope that matches it would begin."""
+        return commands.scope_cooldown(self.ledger, scope)
+
+    def cooldowns(self) -> dict[str, Cooldown]:
+        """Return every configured cooldown, by scope or pattern."""
+        return self.ledger.scopes.cooldowns.entries()
+
+    def set_headroom(self, scope: str, mode: HeadroomMode, *, now: float) -> None:
+        """Set how the limit of a scope, or of all that match a pattern, reacts to refusals."""
+        commands.set_headroom_mode(self.ledger, scope, mode, now)
+
+    def set_pace(self, scope: str, pace: DeadlineCap | None, *, now: float) -> None:
+        """Admit no more at once than the cap allows, until it is set again; nothing that runs is ended."""
+        commands.set_deadline_cap(self.ledger, scope, pace, now)
+
+    def hold(self, scope: str, detail: str, *, now: float) -> None:
+        """Admit nobody to the scope until a person lifts the hold."""
+        commands.hold_scope(self.ledger, scope, detail, now)
+
+    def lift_hold(self, scope: str, *, now: float) -> None:
+        """Lift a hold, whether it was set by hand or by a signal."""
+        commands.lift_scope_hold(self.ledger, scope, now)
+
+    # -- restart -----------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """All of it, as a value that can be stored."""
-        return snapshots.take(self.books)
+        """Return all of it as a value that can be stored."""
+        return take_snapshot(self.ledger)
 
     @classmethod
-    def restore(cls, snapshot: Snapshot, *, now: float, settings: GovernorSettings | None = None) -> "Governor":
-        """Go on where the snapshot was taken; new `settings` replace the old, what was learnt stays."""
+    def restore(
+        cls, snapshot: Snapshot, *, now: float, settings: GovernorSettings | None = None, keep_slots: bool = True
+    ) -> "Governor":
+        """Go on where the snapshot was taken; new `settings` replace the old, what was learnt stays.
+
+        Without `keep_slots` nobody has a slot or waits: the caller finds out who still runs.
+        """
         governor = cls.__new__(cls)
-        governor.books = snapshots.rebuild(snapshot, settings)
-        move_to(governor.books, now)
+        governor.ledger = restore_ledger(snapshot if keep_slots else without_slots(snapshot), settings)
+        if not keep_slots:
+            lose_canaries(governor.ledger, now)
+        move_to(governor.ledger, now)
         return governor

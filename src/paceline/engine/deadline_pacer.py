@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from paceline.core import Governor, ScopeStatus, WindowStatus
-from paceline.core.gates.window_budget import Pace
+from paceline.core.gates.deadline_cap import DeadlineCap
 from paceline.engine.dispatcher import Lines
 from paceline.engine.session import LiveSession
 from paceline.store import Campaign, OutcomeRecord, Store, Unit, UnitCounts
@@ -83,7 +83,7 @@ class Deadlines:
             self._governor.set_pace(f"campaign:{name}", paces.get(name), now=now)
         self._paced = set(paces)
 
-    def pace(self, campaign: Campaign, counts: UnitCounts, now: float) -> Pace | None:
+    def pace(self, campaign: Campaign, counts: UnitCounts, now: float) -> DeadlineCap | None:
         """None for flat out: no deadline, a missed one, one that cannot be made, or nothing known yet."""
         units, deadline = counts.todo + counts.running, campaign.deadline
         if deadline is None or deadline <= now or not units:
@@ -95,7 +95,7 @@ class Deadlines:
         needed = _needed(work, units, self._quotas(campaign, now) or [[]], now, deadline)
         if needed is None:
             return None
-        return Pace(needed, _words(deadline, units, mean, needed), deadline - work / needed)
+        return DeadlineCap(needed, _words(deadline, units, mean, needed), deadline - work / needed)
 
     def _quotas(self, campaign: Campaign, now: float) -> list[list[Quota]]:
         """What is known of the windows of each account that it runs on."""

@@ -19,17 +19,7 @@ def load_governor(store: Store, settings: GovernorSettings, now: float) -> Gover
     if stored is None:
         return Governor(settings, now=now)
     snapshot = msgspec.json.decode(stored, type=Snapshot)
-    return Governor.restore(_without_slots(snapshot, now), now=now, settings=settings)
-
-
-def _without_slots(snapshot: Snapshot, now: float) -> Snapshot:
-    """Nobody holds a place, so no group has anything running, and a window whose canary is gone sends another."""
-    for scope in snapshot.scopes:
-        for window in scope.windows:
-            if window.state == "probing":
-                window.on_canary_lost(now)
-    groups = tuple(msgspec.structs.replace(group, live=0) for group in snapshot.groups)
-    return msgspec.structs.replace(snapshot, slots=(), waiters=(), claims=(), effects=(), groups=groups)
+    return Governor.restore(snapshot, now=now, settings=settings, keep_slots=False)
 
 
 def save_governor(store: Store, governor: Governor) -> None:

@@ -11,8 +11,8 @@ import msgspec
 
 from paceline.clock import Clock, SystemClock
 from paceline.core import Deferred, Governor, GovernorSettings, ScopeStatus, Snapshot
-from paceline.core.gates.rate_limit import Rate, check_rate
 from paceline.core.signals import RateLimited, Signal
+from paceline.core.values.rates import Rate, check_rate
 from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope
 from paceline.core.values.settings import Cooldown, HeadroomMode
 from paceline.core.values.validation import check_callable, check_limit, check_mapping

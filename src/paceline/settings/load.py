@@ -26,7 +26,7 @@ from paceline.config_files.documents import (
     refuse_value,
     table_at,
 )
-from paceline.core.gates.rate_limit import Rate
+from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, canonical_scope
 from paceline.core.values.settings import HEADROOM_MODES
 from paceline.core.values.validation import LARGEST_LIMIT

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from paceline.agents import Account, AgentProfile, agent_names, load_agent
-from paceline.core.gates.rate_limit import Rate
+from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import RUNS, SESSIONS
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
 

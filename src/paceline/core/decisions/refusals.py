@@ -3,13 +3,14 @@
 One that may be about concurrency is a start too many, a fall in mid-run, or a count that lags.
 """
 
-from paceline.core.gates.learned_rate import LearntRate
-from paceline.core.gates.window_budget import RATE_SPAN_SECONDS, START_SPAN_SECONDS, Pacer
-from paceline.core.limits.adaptive_limit import Headroom
+from paceline.core.gates.learned_rate import LearnedRate, LearnedRates
+from paceline.core.gates.rate_limit import RATE_SPAN_SECONDS
+from paceline.core.gates.start_spacing import START_SPAN_SECONDS, StartSpacing
+from paceline.core.limits.adaptive_limit import AdaptiveLimit
 from paceline.core.signals import Cause
-from paceline.core.state.ledger import Books
-from paceline.core.state.live_slot import LiveSlot
-from paceline.core.state.scope import ScopeState
+from paceline.core.state.lane import LiveSlot
+from paceline.core.state.ledger import Ledger
+from paceline.core.state.scope import Scope
 from paceline.core.values.scopes import SESSIONS
 
 FRESH_SECONDS = 20.0
@@ -20,41 +21,44 @@ FEWEST_PROVEN = 2
 
 
 def learn_from_incident(
-    books: Books, scope: ScopeState, headroom: Headroom, cause: Cause | None, slot: LiveSlot | None
+    ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, cause: Cause | None, slot: LiveSlot | None
 ) -> None:
     """By its cause; an unknown one is taken for concurrency."""
     if cause in ("requests", "tokens"):
-        headroom.was_step = True
-        _learn_rate(books, scope, cause)
+        adaptive.incidents.was_step = True
+        _learn_rate(ledger, scope, cause)
     elif cause == "starts":
-        recent = sum(at > books.now - START_SPAN_SECONDS for at in _recent(books, scope, runs=False))
-        scope.pacer = Pacer.from_starts(recent - 1, scope.pacer, books.now)
-        books.emit("scope.paced", scope.name, interval=scope.pacer.interval, cause=cause)
+        recent = sum(at > ledger.now - START_SPAN_SECONDS for at in _recent(ledger, scope, runs=False))
+        spacing = StartSpacing.from_starts(recent - 1, scope.gates.get(StartSpacing), ledger.now)
+        scope.put_gate(spacing)
+        ledger.emit("scope.paced", scope.name, interval=spacing.interval, cause=cause)
     else:
-        headroom.was_step = True
-        _step_down(books, scope, headroom, slot)
+        adaptive.incidents.was_step = True
+        _step_down(ledger, scope, adaptive, slot)
 
 
-def _learn_rate(books: Books, scope: ScopeState, cause: Cause) -> None:
-    rate = scope.learnt_rates.get(cause)
+def _learn_rate(ledger: Ledger, scope: Scope, cause: Cause) -> None:
+    learned = scope.gates.get(LearnedRates) or LearnedRates()
+    rate = learned.rates.get(cause)
     if rate is not None:
-        rate.on_refused(books.now)
+        rate.on_refused(ledger.now)
     else:
-        runs = _recent(books, scope, runs=True)
+        runs = _recent(ledger, scope, runs=True)
         if len(runs) < 2:
             return  # a single start is no rate
-        mean = scope.mean_tokens if cause == "tokens" else 0.0
+        mean = scope.tokens.mean if cause == "tokens" else 0.0
         spent = len(runs) * (mean or 1.0)
-        rate = LearntRate.first(cause, spent, max(1.0, books.now - min(runs)), mean, books.now)
-        scope.learnt_rates[cause] = rate
-    books.emit("scope.paced", scope.name, interval=(rate.mean or 1.0) / rate.rate, cause=cause)
+        rate = LearnedRate.first(cause, spent, max(1.0, ledger.now - min(runs)), mean, ledger.now)
+        learned.rates[cause] = rate
+        scope.put_gate(learned)
+    ledger.emit("scope.paced", scope.name, interval=rate.interval, cause=cause)
 
 
-def _recent(books: Books, scope: ScopeState, *, runs: bool) -> list[float]:
+def _recent(ledger: Ledger, scope: Scope, *, runs: bool) -> list[float]:
     """When runs, or what stands alone, were let in during the last minute."""
-    since = books.now - RATE_SPAN_SECONDS
+    since = ledger.now - RATE_SPAN_SECONDS
     recent = []
-    for at, scopes in reversed(books.recent):
+    for at, scopes in reversed(ledger.recent):
         if at <= since:
             break
         if scope in scopes and (runs is not any(other.name == SESSIONS for other in scopes)):
@@ -62,39 +66,39 @@ def _recent(books: Books, scope: ScopeState, *, runs: bool) -> list[float]:
     return recent
 
 
-def _step_down(books: Books, scope: ScopeState, headroom: Headroom, slot: LiveSlot | None) -> None:
+def _step_down(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, slot: LiveSlot | None) -> None:
     """An unlimited scope is stepped from what runs there; one at its lowest has nothing to give."""
     previous = scope.effective if scope.effective is not None else scope.live
     if scope.mode == "off" or previous <= 1:
         return
-    lowered = _lower(books, scope, headroom, slot, previous)
+    lowered = _lower(ledger, scope, adaptive, slot, previous)
     if lowered is not None and lowered < previous:
-        fields = {"limit": lowered, "previous": previous, "reduced_from": headroom.reduced_from}
-        books.emit("scope.limit_reduced", scope.name, **fields)
+        fields = {"limit": lowered, "previous": previous, "reduced_from": adaptive.reduced_from}
+        ledger.emit("scope.limit_reduced", scope.name, **fields)
 
 
-def _lower(books: Books, scope: ScopeState, headroom: Headroom, slot: LiveSlot | None, effective: int) -> int | None:
+def _lower(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, slot: LiveSlot | None, effective: int) -> int | None:
     """Take from the refusal what it says about the limit; the new one, None where it stays as it is."""
     if scope.mode != "adaptive" or slot is None:
-        return headroom.step_down(effective, scope.mode, books.now)
+        return adaptive.step_down(effective, scope.mode, ledger.now)
     session = slot.lane.parent or slot
     if session.has_succeeded or slot.has_succeeded:
-        return headroom.shed(effective, scope.live, books.now)
-    is_start = books.now - session.granted_at <= FRESH_SECONDS
+        return adaptive.shed(effective, scope.live, ledger.now)
+    is_start = ledger.now - session.granted_at <= FRESH_SECONDS
     if is_start and scope.usage is not None:
         scope.usage.on_refused_start()
-    others = proven(books, scope, session)
+    others = proven(ledger, scope, session)
     if is_start and others >= max(FEWEST_PROVEN, scope.live // 2):
-        return headroom.refuse_start(scope.live, others, effective, books.now)
-    return headroom.step_down(effective, scope.mode, books.now)
+        return adaptive.refuse_start(scope.live, others, effective, ledger.now)
+    return adaptive.step_down(effective, scope.mode, ledger.now)
 
 
-def proven(books: Books, scope: ScopeState, refused: LiveSlot | None = None) -> int:
+def proven(ledger: Ledger, scope: Scope, refused: LiveSlot | None = None) -> int:
     """How many places in the scope are held by (others) that the provider has accepted."""
-    old = books.now - PROVEN_SECONDS
+    old = ledger.now - PROVEN_SECONDS
     return sum(
         max(1, other.runs.get(scope.name, 0)) if other.runs else 1
-        for other in books.slots.values()
+        for other in ledger.slots.values()
         if scope in other.lane.scopes
         and other is not refused
         and other.lane.parent is None

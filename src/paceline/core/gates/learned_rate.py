@@ -1,31 +1,45 @@
-"""A request or token rate learnt from refusals, mirrored so that runs wait instead of being refused.
+"""Request and token rates learnt from refusals, mirrored so that runs wait instead of being refused.
 
 At a refusal the provider's bucket is empty. So what went through between two refusals, over the time between
-them, is its rate: two of them tell it, and it is tried a little faster from then on until the next. Sessions
+them, is its rate: two of them show it, and a little more is tried from then on until the next refusal. Sessions
 are not counted: it is their runs that use a rate.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
-from paceline.core.gates.window_budget import LARGE_RUN
-from paceline.core.values.relative_time import Timed
+import msgspec
+
+from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest
+from paceline.core.gates.header_budget import LARGE_RUN
+from paceline.core.values.relative_time import RelativeTimes
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.tickets import Ticket
+from paceline.core.values.verdicts import Reason
 
 SHORTEST_MEASURE_SECONDS = 60.0
+"""Over less than a minute a burst would pass for a rate."""
 LONGEST_MEASURE_SECONDS = 600.0
-"""Of a guess that was far too fast; in a longer time there may have been little to run."""
+"""How long a guess that was far too fast may be corrected; in a longer time there may have been little to run."""
 SLOWER = 0.98
+"""Where the time was too short to measure, the rate falls a little: the refusal shows that it was too high."""
 MOST_SLOWER = 0.5
+"""One measurement lowers the rate to no less than half: a lower one means that little wanted to run."""
 FASTER_PER_SECOND = 0.01 / 60.0
+"""A measured rate is tried one per cent faster each minute: a refusal or so an hour finds a rate that has grown."""
 GUESS_FASTER_PER_SECOND = 0.25 / 60.0
+"""A guess is tried a quarter faster each minute, because it is off by a factor rather than by per cents."""
 MOST_FASTER = 4.0
+"""How far above its rate a scope is tried without a refusal: five times, then the next measurement decides."""
 DEPTH_SECONDS = 30.0
+"""The bucket holds so many seconds of the rate: it allows bursts, and a debt is paid within half a minute."""
 LEAST_RATE = 1.0 / 60.0
+"""One a minute: a lower rate would stop the scope for longer than a pause does."""
+NEW_SHARE = 0.05
 
 
-class LearntRate(Timed):
-    """`level` is what may be used at `seen_at`; `spent` is what was used since the last refusal."""
+class LearnedRate(RelativeTimes):
+    """One rate. `level` is what may be used at `seen_at`; `spent` is what was used since the last refusal."""
 
     relative_times: ClassVar[tuple[str, ...]] = ("seen_at", "refused_at")
 
@@ -40,12 +54,12 @@ class LearntRate(Timed):
     is_measured: bool = False
 
     @classmethod
-    def first(cls, cause: str, spent: float, seconds: float, mean: float, now: float) -> "LearntRate":
-        """From one refusal only what was used before it is known; the next one corrects it."""
+    def first(cls, cause: str, spent: float, seconds: float, mean: float, now: float) -> "LearnedRate":
+        """Guess from one refusal what was used before it; the next refusal corrects the guess."""
         return cls(cause=cause, rate=max(LEAST_RATE, spent / seconds), seen_at=now, refused_at=now, mean=mean)
 
     def on_refused(self, now: float) -> None:
-        """The bucket is empty: what was used since it last was, is what flowed in."""
+        """Measure the rate: the bucket is empty, so what was used since it last was, is what flowed in."""
         seconds = now - self.refused_at
         measured = self.spent / seconds if seconds > 0 else 0.0
         slowest = self._rate * MOST_SLOWER
@@ -56,31 +70,29 @@ class LearntRate(Timed):
         self.rate = max(LEAST_RATE, measured)
         self.level, self.spent, self.seen_at, self.refused_at = 0.0, 0.0, now, now
 
-    def ready_at(self, ticket: Ticket, now: float) -> float | None:
-        """When the ticket may go; None: now. All wait for the same: what a large run would use."""
-        if SESSIONS in ticket.scopes or now >= self.next_at:
-            return None
-        return self.next_at
+    @property
+    def interval(self) -> float:
+        """Seconds between two runs of the mean size."""
+        return (self.mean or 1.0) / self.rate
 
     @property
     def next_at(self) -> float:
-        """When the next may go. Looking changes nothing: only use and refusals do."""
+        """When the next run may go. All wait for the same: what a large run would use."""
         rate = self._rate
         need = self.mean * LARGE_RUN if self.mean else 1.0
         return self.seen_at + max(0.0, min(need, rate * DEPTH_SECONDS) - self.level) / rate
 
     def on_grant(self, ticket: Ticket, now: float) -> None:
-        if SESSIONS not in ticket.scopes:
-            self._use(self._need(ticket), now)
+        self._use(self._need(ticket), now)
 
     def on_tokens(self, ticket: Ticket, tokens: int, now: float) -> None:
-        """What a run has used takes the place of what it was expected to use."""
-        if self.mean and SESSIONS not in ticket.scopes:
+        """Replace what the run was expected to use by what it used."""
+        if self.mean:
             self._use(tokens - self._need(ticket), now)
-            self.mean += 0.05 * (tokens - self.mean)
+            self.mean += NEW_SHARE * (tokens - self.mean)
 
     def _use(self, amount: float, now: float) -> None:
-        """What is owed is forgotten beyond the depth, so that nobody waits for longer than a minute."""
+        """Take the amount out. A debt beyond the depth is forgotten, so that nobody waits for longer than a minute."""
         rate, depth = self._rate, self._rate * DEPTH_SECONDS
         filled = min(depth, self.level + max(0.0, now - self.seen_at) * rate)
         self.level, self.seen_at = max(-depth, filled - amount), max(now, self.seen_at)
@@ -96,3 +108,49 @@ class LearntRate(Timed):
         """A little faster the longer nothing was refused; much faster while it is a guess."""
         faster = FASTER_PER_SECOND if self.is_measured else GUESS_FASTER_PER_SECOND
         return self.rate * (1.0 + min(MOST_FASTER, faster * max(0.0, self.seen_at - self.refused_at)))
+
+
+class LearnedRates(Gate):
+    """The rates of one scope by the cause of the refusals that taught them: `requests` or `tokens`."""
+
+    TAG = "learned_rate"
+
+    rates: dict[str, LearnedRate] = msgspec.field(default_factory=dict)
+
+    def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
+        return None if self._binding(ticket, now) is None else "pacing"
+
+    def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
+        rate = self._binding(ticket, now)
+        assert rate is not None
+        return Explanation(f"{scope.name} is held to the rate of {rate.cause} that its refusals taught", rate.next_at)
+
+    def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
+        return self._binding(ticket, now) is not None
+
+    def on_grant(self, ticket: Ticket, scope: ScopeView, now: float, *, takes_place: bool) -> Sequence[GateEvent]:
+        if SESSIONS not in ticket.scopes:
+            for rate in self.rates.values():
+                rate.on_grant(ticket, now)
+        return ()
+
+    def on_tokens(self, ticket: Ticket | None, granted_at: float, tokens: int, scope: ScopeView, now: float) -> bool:
+        if ticket is None:
+            return False
+        if SESSIONS not in ticket.scopes:
+            for rate in self.rates.values():
+                rate.on_tokens(ticket, tokens, now)
+        return True
+
+    def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:
+        return earliest(now, *(rate.next_at for rate in self.rates.values())) if has_waiters else None
+
+    def shift(self, seconds: float) -> None:
+        for rate in self.rates.values():
+            rate.shift(seconds)
+
+    def _binding(self, ticket: Ticket, now: float) -> LearnedRate | None:
+        """Return the rate that holds the ticket back."""
+        if SESSIONS in ticket.scopes:
+            return None
+        return next((rate for rate in self.rates.values() if now < rate.next_at), None)

@@ -1,50 +1,86 @@
-"""Pauses: a scope admits nobody until a time. They only extend. And how those who waited come back after one."""
+"""A pause: a scope admits nobody until a time, after a refusal or while the provider is in trouble.
 
+Pauses only extend: a later refusal with a shorter wait never shortens one.
+"""
+
+from collections.abc import Sequence
 from typing import ClassVar
 
-from paceline.core.values.relative_time import Timed
+from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest, wait_text
+from paceline.core.gates.learned_rate import LearnedRates
+from paceline.core.gates.slow_start import SlowStart
+from paceline.core.values.tickets import Ticket
+from paceline.core.values.verdicts import Reason
 
 OVERLOAD_FIRST_SECONDS = 5.0
+"""The first wait in an overload without a stated one: most last for seconds, so a longer wait would idle."""
 OVERLOAD_LONGEST_SECONDS = 300.0
-REENTRY_FIRST_SECONDS = 2.0
-REENTRY_LAST_SECONDS = 0.1
-REENTRY_LULL_SECONDS = 30.0
+"""The longest wait in an overload: one request in five minutes costs the provider nothing and finds its end soon."""
+MOST_OVERLOADS = 16
+"""Where the count stops: the wait has reached its longest long before, and 2 to this power is still a small number."""
 
 
-class Pause(Timed):
-    """`overloads` counts refusals in a row that were the provider's own trouble."""
+class Pause(Gate):
+    """Closed while `until` is ahead. `overloads` counts refusals in a row that were the provider's own trouble."""
 
+    TAG = "pause"
     relative_times: ClassVar[tuple[str, ...]] = ("until",)
 
     until: float | None = None
     overloads: int = 0
 
     def extend(self, until: float) -> bool:
-        """True if the pause grew; a later, shorter wait never shortens it."""
+        """Extend the pause to `until`. Returns False where it already lasts as long."""
         if self.until is not None and until <= self.until:
             return False
         self.until = until
         return True
 
     def overload_wait(self) -> float:
-        """Doubling from 5 s to 5 min while the trouble lasts."""
+        """Return the wait for one more overload: it doubles from 5 s to 5 min while the trouble lasts."""
         wait = min(OVERLOAD_FIRST_SECONDS * 2**self.overloads, OVERLOAD_LONGEST_SECONDS)
-        self.overloads = min(self.overloads + 1, 16)
+        self.overloads = min(self.overloads + 1, MOST_OVERLOADS)
         return float(wait)
 
+    def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
+        return "paused" if self.until is not None and now < self.until else None
 
-class Reentry(Timed):
-    """Those who waited out a refusal come back in a wave: if the first is refused too, the rest never went."""
+    def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
+        return Explanation(f"{scope.name} is paused for {wait_text(self.until, now)} after a refusal", self.until)
 
-    relative_times: ClassVar[tuple[str, ...]] = ("next_at",)
+    def is_active(self, scope: ScopeView) -> bool:
+        return self.until is not None
 
-    next_at: float
-    entered: int = 0
+    @property
+    def is_idle(self) -> bool:
+        return self.until is None and self.overloads == 0
 
-    def on_grant(self, now: float) -> bool:
-        """One entered; false once the wave is over: all are in, or nobody took their turn for a while."""
-        is_lull = now > self.next_at + REENTRY_LULL_SECONDS
-        self.entered += 1
-        gap = REENTRY_FIRST_SECONDS / self.entered
-        self.next_at = now + gap
-        return gap > REENTRY_LAST_SECONDS and not is_lull
+    @property
+    def awaits_success(self) -> bool:
+        return True
+
+    def on_success(self, ticket: Ticket | None, granted_at: float, scope: ScopeView, now: float) -> Sequence[GateEvent]:
+        self.overloads = 0
+        return ()
+
+    def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:
+        return earliest(now, self.until)
+
+    def on_time(self, scope: ScopeView, now: float) -> Sequence[GateEvent]:
+        """End the pause when its time has come."""
+        if self.until is None or self.until > now:
+            return ()
+        successor = self._slow_start(scope, now)
+        self.until = None
+        return (GateEvent("scope.resumed", lets_in=True, successor=successor),)
+
+    def _slow_start(self, scope: ScopeView, now: float) -> SlowStart | None:
+        """Return a slow start where the pause came with a step of the limit, or with a rate that was learnt."""
+        adaptive = scope.adaptive
+        if adaptive is None or (adaptive.limit is None and scope.gates.get(LearnedRates) is None):
+            return None
+        incidents = adaptive.incidents
+        if not incidents.was_step or incidents.until != self.until:
+            return None
+        incidents.was_step = False
+        return SlowStart(next_at=now)

@@ -11,8 +11,10 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from paceline.core.gates.window_usage import Period, Use
-from paceline.core.values.relative_time import Timed
+from paceline.core.gates.window_budget import UsagePlan
+from paceline.core.gates.window_usage import Period
+from paceline.core.state.usage_meter import Use
+from paceline.core.values.relative_time import RelativeTimes
 from paceline.core.values.tickets import Ticket
 
 UNKNOWN_RESET_SECONDS = (300.0, 900.0, 1800.0, 3600.0)
@@ -35,24 +37,14 @@ LENGTH_SECONDS = {"5h": 5 * 3600.0, "daily": 86400.0, "weekly": 7 * 86400.0, "mo
 
 RESET_WOBBLE_SECONDS = 300.0
 """Resets that are told in seconds from now differ a little from one reading to the next."""
-ESTIMATED_LINE = 0.9
+ESTIMATED_PLAN = 0.9
 """Where the use is estimated, the line ends this far into the period: what is left after all is not lost, and a
 window that holds more than was thought shows it."""
 
 WindowState = Literal["open", "closed", "probing", "wave"]
 
 
-class Line(msgspec.Struct, frozen=True):
-    """How much of an open window is used, and the line from (time, used) to `ends_at` along which it may be."""
-
-    used: float
-    begins: tuple[float, float]
-    ends_at: float
-    resets_at: float
-    is_estimate: bool = False
-
-
-class Window(Timed):
+class Window(RelativeTimes):
     """One quota period of a scope. `probe_at` is when the next canary may go."""
 
     relative_times: ClassVar[tuple[str, ...]] = ("seen_at", "probed_since", "wave_next_at")
@@ -72,8 +64,9 @@ class Window(Timed):
     wave_started: int = 0
     wave_next_at: float = 0.0
     used_ratio: float | None = None
-    line_from: tuple[float, float] | None = None
-    started_since_reading: int = 0
+    plan_from: tuple[float, float] | None = None
+    starts_at_reading: int = 0
+    """The scope's starts at the last reading, less the runs that have since entered without a place."""
     cost_ratio: float = 0.0
     is_read: bool = False
     """Whether the provider has told of this period's use."""
@@ -153,14 +146,14 @@ class Window(Timed):
             return self.probe_at
         return self.wave_next_at if self.state == "wave" else None
 
-    def is_probed_by(self, ticket_id: str, parent: str | None, granted_at: float) -> bool:
+    def is_probed_by(self, ticket: Ticket, granted_at: float) -> bool:
         """Whether it is the canary, a run of it, or an earlier canary that took its time."""
-        is_canary = self.canary is not None and self.canary in (ticket_id, parent)
+        is_canary = self.canary is not None and self.canary in (ticket.id, ticket.parent)
         return is_canary or (self.probed_since is not None and granted_at >= self.probed_since)
 
-    def on_grant(self, ticket_id: str, now: float) -> bool:
+    def on_grant(self, ticket_id: str, now: float, *, takes_place: bool) -> bool:
         """A ticket passed; true if it went as the canary."""
-        self.started_since_reading += 1
+        self.starts_at_reading -= not takes_place
         if self.state == "closed" or (self.state == "probing" and self.probe_at is not None and now >= self.probe_at):
             self.state, self.canary, self.probe_at = "probing", ticket_id, now + CANARY_SECONDS
             self.probed_since = now if self.probed_since is None else self.probed_since
@@ -185,15 +178,16 @@ class Window(Timed):
         """The canary went without an answer: another one may go."""
         self.state, self.canary, self.probe_at = "closed", None, now
 
-    def on_reading(self, used_ratio: float, resets_at: float | None, now: float) -> None:
+    def on_reading(self, used_ratio: float, resets_at: float | None, starts: int, now: float) -> None:
         """The provider said how much is used. It never opens a closed window: a refusal outranks it."""
         fresh_period = self.used_ratio is None or used_ratio < self.used_ratio - 0.05 or not self._is_reset(resets_at)
-        if self.used_ratio is not None and self.started_since_reading and used_ratio > self.used_ratio:
-            cost = (used_ratio - self.used_ratio) / self.started_since_reading
+        started = starts - self.starts_at_reading
+        if self.used_ratio is not None and started and used_ratio > self.used_ratio:
+            cost = (used_ratio - self.used_ratio) / started
             self.cost_ratio = cost if self.cost_ratio == 0 else 0.8 * self.cost_ratio + 0.2 * cost
-        if fresh_period or self.line_from is None:
-            self.line_from = (now, used_ratio)
-        self.used_ratio, self.started_since_reading, self.is_read = used_ratio, 0, True
+        if fresh_period or self.plan_from is None:
+            self.plan_from = (now, used_ratio)
+        self.used_ratio, self.starts_at_reading, self.is_read = used_ratio, starts, True
         if self.state in ("open", "wave") and resets_at is not None:
             self.resets_at, self.source, self.seen_at = resets_at, "header", now
 
@@ -202,8 +196,8 @@ class Window(Timed):
         super().shift(seconds)
         if self.probe_at is not None and self.probe_at != self.resets_at:
             self.probe_at -= seconds
-        if self.line_from is not None:
-            self.line_from = (self.line_from[0] - seconds, self.line_from[1])
+        if self.plan_from is not None:
+            self.plan_from = (self.plan_from[0] - seconds, self.plan_from[1])
         self.period.shift(seconds)
 
     def _is_reset(self, resets_at: float | None) -> bool:
@@ -244,7 +238,7 @@ class Window(Timed):
         """How long a period is, by the window's name, else as it was told before."""
         return LENGTH_SECONDS.get(self.name) or self.period.learnt_length
 
-    def line(self, use: Use, live: int, now: float) -> Line | None:
+    def plan(self, use: Use, live: int, now: float) -> UsagePlan | None:
         """What is used by now, a reading before an estimate; None where nothing is known of this period.
 
         A slot counts from its start on: it will have used what one does on the average.
@@ -253,14 +247,14 @@ class Window(Timed):
         if resets_at is None or self._plausible(resets_at, 1.0, now) < TRUSTED_CONFIDENCE:
             return None
         underway = self.period.share_of_starts(live, now)
-        if self.is_read and self.used_ratio is not None and self.line_from is not None:
-            unread = max(self.started_since_reading * self.cost_ratio, underway)
-            return Line(self.used_ratio + unread, self.line_from, resets_at, resets_at)
+        if self.is_read and self.used_ratio is not None and self.plan_from is not None:
+            unread = max((use.starts - self.starts_at_reading) * self.cost_ratio, underway)
+            return UsagePlan(self.used_ratio + unread, self.plan_from, resets_at, resets_at)
         used, opened_at = self.period.share_used(use, now), self.period.opened_at
         if used is None or opened_at is None or not self.period.is_seen:
             return None
-        ends_at = opened_at + ESTIMATED_LINE * (resets_at - opened_at)
-        return Line(used + underway, (opened_at, 0.0), ends_at, resets_at, is_estimate=True)
+        ends_at = opened_at + ESTIMATED_PLAN * (resets_at - opened_at)
+        return UsagePlan(used + underway, (opened_at, 0.0), ends_at, resets_at, is_estimate=True)
 
 
 def jitter(ticket_id: str, window: str) -> float:

@@ -8,13 +8,14 @@ from typing import ClassVar
 
 import msgspec
 
-from paceline.core.values.relative_time import Timed
+from paceline.core.gates.gate import Explanation
+from paceline.core.values.relative_time import RelativeTimes
 
 DEFAULT_LAG_SECONDS = 0.35
 LONGEST_LAG_SECONDS = 10.0
 
 
-class UsageGate(Timed):
+class UsagePoll(RelativeTimes):
     """`count` is the last reading, None while unknown; `grants` are the times of recent grants."""
 
     relative_times: ClassVar[tuple[str, ...]] = ("read_at", "read_from", "asked_at", "next_ask_at", "last_release_at")
@@ -73,6 +74,12 @@ class UsageGate(Timed):
             return 0 if any(now < at + self.interval for at in self.grants) else 1
         unconfirmed = sum(at > self.read_from - lag for at in self.grants)
         return cap - self.count - unconfirmed
+
+    def explain(self, scope: str, cap: str, now: float) -> Explanation:
+        """Explain why nobody enters by the last reading; `cap` is the limit in words."""
+        count = "unknown" if self.count is None else str(self.count)
+        retry_at = self.next_ask_at if self.next_ask_at is not None else now + self.interval
+        return Explanation(f"{scope}'s own count is {count} of {cap}; it is asked again", retry_at)
 
     def wakes(self) -> list[float | None]:
         """When a question is due or given up, and when one more may enter while nothing is known."""

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import msgspec
 
-from paceline.core.values.relative_time import Timed
+from paceline.core.state.usage_meter import Use
+from paceline.core.values.relative_time import RelativeTimes
 
 KEPT_SPENT = 3
 """The middle one of them counts: one odd period, shared with a person at work, does not rule."""
@@ -22,23 +23,6 @@ WHOLE_WITHIN = 0.1
 """A reset that is told this close to a window's length after its opening was seen from the beginning."""
 
 
-class Use(msgspec.Struct, frozen=True):
-    """Tokens where they are told, the seconds that places were held, and how many places were taken."""
-
-    tokens: float = 0.0
-    seconds: float = 0.0
-    starts: int = 0
-
-    def since(self, before: "Use") -> "Use":
-        return Use(self.tokens - before.tokens, self.seconds - before.seconds, self.starts - before.starts)
-
-    def share_of(self, size: "Use") -> float:
-        """By tokens where both tell them, else by time."""
-        if self.tokens > 0 and size.tokens > 0:
-            return self.tokens / size.tokens
-        return self.seconds / size.seconds if size.seconds > 0 else 0.0
-
-
 class Spent(msgspec.Struct, frozen=True):
     """A period that was used up, or more than any before it: what it held, and how long it was, if that is known."""
 
@@ -47,7 +31,7 @@ class Spent(msgspec.Struct, frozen=True):
     length: float | None = None
 
 
-class Period(Timed):
+class Period(RelativeTimes):
     """From a window's opening on, and the last ones that were spent. `is_seen` from an opening to the next closing."""
 
     relative_times: ClassVar[tuple[str, ...]] = ("opened_at",)

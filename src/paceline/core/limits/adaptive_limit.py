@@ -18,47 +18,43 @@ from typing import ClassVar
 
 import msgspec
 
-from paceline.core.values.relative_time import Timed
+from paceline.core.limits.incident import Incidents
+from paceline.core.limits.release_lag import LONGEST_LAG_SECONDS, ReleaseLag, total_age
+from paceline.core.values.relative_time import RelativeTimes
 from paceline.core.values.settings import HeadroomMode
 
 SHORTEST_PATIENCE_SECONDS = 1800.0
 """How long a level that failed is left alone at first, and at least."""
 LONGEST_PATIENCE_SECONDS = 43200.0
+"""At most half a day: a limit that grew is found within the day, at two refused starts a day."""
 AFTER_FAILED_TRY = 2.0
+"""A try that failed doubles the wait for the next: a provider that does not change is asked ever more seldom."""
 AFTER_RISE = 0.3
+"""A level above a failed one that held cuts the wait to about a third: this provider changes, so more is tried soon."""
 FIRST_DOUBT_SECONDS = 240.0
+"""How long a fall that may have been a lag is believed at first: a place idle for minutes costs about a refusal."""
 DOUBT_GROWS = 3.0
+"""Each time the same level is doubted again it is believed three times as long."""
 HOLD_SECONDS = 15.0
 """How long a tried level must stand before the next is tried."""
 LOOK_AGAIN_SECONDS = 5.0
+"""How soon a level that is not reached yet is checked again: often enough to lose little time."""
 BELOW_FAILED_SECONDS = 30.0
+"""How long a level further below the failed one stands before a higher one is tried: the true limit lies between."""
 SHED_TO = 0.85
+"""What is kept of the level when sessions are refused in mid-run: enough to end the refusals, most work goes on."""
 LOST_SLOT_SECONDS = 14400.0
 """What may be lost to a fall that was none before it is looked at again: about twenty times what a refusal costs."""
-FIRST_LAG_SECONDS = 0.5
-LONGEST_LAG_SECONDS = 30.0
-LIKELY_LAG_SECONDS = 8.0
-LIKELY_LAGS = 2.0
-LAG_MARGIN = 1.4
-LAG_FADES = 0.9998
-"""Per release: where one in a thousand is refused for its lag, a longer cooldown would cost more than it saves."""
-MOST_COOLING = 1.5
-"""Places that a cooldown may cost on average; beyond it a place kept free costs less."""
-LEAST_COOLING = 0.5
-KEPT_RELEASES = 16
-CLIMB_SECONDS = 60.0
-PLATFORM_PROBE_SECONDS = 15 * 60.0
-PLATFORM_REPROBE_SECONDS = 30 * 60.0
 
 
-class Headroom(Timed):
-    """The adaptive limit of one scope. `incident` is the sequence number of the last step.
+class AdaptiveLimit(RelativeTimes):
+    """The adaptive limit of one scope: how many at once, as refusals taught it.
 
-    `worked_at` is the level that held. The limit is as many less as are `kept_free`, or more while a higher level is
-    tried. `lag` is how long the provider was seen to count a slot after its release.
+    `worked_at` is the level that held. The limit is as many less as the release lag keeps free, or more while a
+    higher level is tried.
     """
 
-    relative_times: ClassVar[tuple[str, ...]] = ("incident_until", "climb_at", "retry_at")
+    relative_times: ClassVar[tuple[str, ...]] = ("climb_at", "retry_at")
 
     limit: int | None = None
     reduced_from: int | None = None
@@ -67,22 +63,16 @@ class Headroom(Timed):
     patience: float = SHORTEST_PATIENCE_SECONDS
     stride: int = 1
     step: int = 1
-    incident: int = -1
-    paced_incident: int = -1
-    incident_until: float | None = None
     climb_at: float | None = None
     success_since: bool = False
-    lag: float = 0.0
-    kept_free: int = 0
     is_trying: bool = False
     ended_when_full: int = 0
     """How many went well and ended while the level that is tried was full."""
-    unblamed: tuple[float, int] | None = None
-    was_step: bool = False
     doubted_at: int | None = None
     doubt: float = FIRST_DOUBT_SECONDS
     retry_at: float | None = None
-    releases: list[float] = msgspec.field(default_factory=list)
+    lag: ReleaseLag = msgspec.field(default_factory=ReleaseLag)
+    incidents: Incidents = msgspec.field(default_factory=Incidents)
 
     # -- down ----------------------------------------------------------------------------------
 
@@ -97,7 +87,7 @@ class Headroom(Timed):
 
     def shed(self, effective: int, live: int, now: float) -> int:
         """What ran was refused in mid-run: fewer than that must do, how many is not known."""
-        self._take_back_blame()
+        self.lag.take_back_blame()
         ran, factor = min(live, effective), SHED_TO**self.step
         self.step *= 2
         self.doubted_at, self.doubt = None, FIRST_DOUBT_SECONDS
@@ -110,7 +100,7 @@ class Headroom(Timed):
         self.worked_at = max(1, level)
         self.failed_at = max(failed_at, self.worked_at + 1)
         self.stride = 1
-        self.success_since, self.unblamed = False, None
+        self.success_since, self.lag.unblamed = False, None
         self.retry_at = now + self.patience
         self.climb_at = self.retry_at if self.worked_at + 1 == self.failed_at else now + BELOW_FAILED_SECONDS
         return self._hold()
@@ -119,7 +109,7 @@ class Headroom(Timed):
         """Stay at what worked, less what is kept free for slots whose end the provider has not noticed."""
         assert self.worked_at is not None
         self.is_trying = False
-        self.limit = max(1, self.worked_at - self.kept_free)
+        self.limit = max(1, self.worked_at - self.lag.kept_free)
         return self.limit
 
     def refuse_start(self, level: int, proven: int, effective: int, now: float) -> int | None:
@@ -128,41 +118,26 @@ class Headroom(Timed):
         if held is None:
             level = min(proven, effective - 1)
             return self.fall_to(level, effective, now, failed_at=level + 1)
-        if level > held or (self.is_trying and level > held - self.kept_free):
+        if level > held or (self.is_trying and level > held - self.lag.kept_free):
             return self._fail_try(max(proven, held), effective, now)
-        recent = [now - at for at in self.releases[-(held - level + 1) :]]
-        lags = sum(recent) if len(recent) == held - level + 1 else math.inf
-        if self.unblamed is not None or lags > LONGEST_LAG_SECONDS:
+        still_counted = held - level + 1  # so many released slots would explain the refusal
+        ages = self.lag.ages(still_counted, now)
+        lags = total_age(ages, still_counted)
+        if self.lag.unblamed is not None or lags > LONGEST_LAG_SECONDS:
             return self._fall_from_change(min(proven, held - 1), effective, now)
-        if lags > max(LIKELY_LAG_SECONDS, LIKELY_LAGS * self.lag * (1 + self.kept_free)):
+        if not self.lag.is_likely(lags):
             return self._fall_in_doubt(held - 1, effective, now)
-        self._blame_lag(min(recent), now)
+        self.lag.blame(min(ages), now)
         return None if self.is_trying or self.limit is None else self._hold()
 
     def _fall_from_change(self, level: int, effective: int, now: float) -> int:
         """The capacity fell, or so it seems: the more was lost, the sooner it is tried again."""
-        self._take_back_blame()
+        self.lag.take_back_blame()
         self.doubted_at, self.doubt = None, FIRST_DOUBT_SECONDS
         lost = (self.worked_at or effective) - level
         lowered = self.fall_to(level, effective, now, failed_at=level + 1)
         self.retry_at = self.climb_at = now + min(self.patience, LOST_SLOT_SECONDS / max(1, lost))
         return lowered
-
-    def _blame_lag(self, seen: float, now: float) -> None:
-        """Released slots count for longer; where that costs more than a place on average, one more is kept free."""
-        self.unblamed = self.lag, self.kept_free
-        self.lag = min(LONGEST_LAG_SECONDS, max(FIRST_LAG_SECONDS, self.lag, seen) * LAG_MARGIN)
-        if self.lag * self._releases_per_second(now) > MOST_COOLING:
-            self.kept_free += 1
-            self.lag /= 2
-
-    def _take_back_blame(self) -> None:
-        """It was not the lag: the next start was refused as well."""
-        if self.unblamed is not None:
-            (self.lag, self.kept_free), self.unblamed = self.unblamed, None
-
-    def _releases_per_second(self, now: float) -> float:
-        return len(self.releases) / max(1.0, now - self.releases[0]) if self.releases else 0.0
 
     def _fail_try(self, level: int, effective: int, now: float) -> int:
         """Above `level` nothing works; that it was tried in vain makes the next try later."""
@@ -177,7 +152,8 @@ class Headroom(Timed):
         lowered = self.fall_to(level, effective, now, failed_at=level + 1)
         if self.doubted_at != self.failed_at:
             self.doubt = FIRST_DOUBT_SECONDS
-        self.doubted_at, self.unblamed = self.failed_at, (self.lag, self.kept_free)
+        self.doubted_at = self.failed_at
+        self.lag.unblamed = self.lag.seconds, self.lag.kept_free
         self.failed_at, self.retry_at = failed_at, retry_at
         self.climb_at = now + self.doubt
         self.doubt = min(self.doubt * DOUBT_GROWS, LONGEST_PATIENCE_SECONDS)
@@ -189,15 +165,10 @@ class Headroom(Timed):
     def on_release(self, now: float, *, was_full: bool) -> bool:
         """Whether the limit may rise: a lag that was not seen for long is forgotten."""
         self.ended_when_full += was_full
-        self.releases.append(now)
-        if len(self.releases) > KEPT_RELEASES:
-            del self.releases[0]
-        self.lag *= LAG_FADES
-        is_needed = self.lag * self._releases_per_second(now) > LEAST_COOLING
-        if not self.kept_free or is_needed or self.is_trying or self.limit is None or self.worked_at is None:
+        is_needed = self.lag.on_release(now)
+        if not self.lag.kept_free or is_needed or self.is_trying or self.limit is None or self.worked_at is None:
             return False
-        self.kept_free -= 1
-        self.lag *= 2
+        self.lag.keep_one_less()
         self._hold()
         return True
 
@@ -247,37 +218,17 @@ class Headroom(Timed):
         """Forget the reduction, not the incident it came from."""
         self.limit = self.reduced_from = self.worked_at = self.failed_at = self.climb_at = None
         self.patience, self.stride, self.step = SHORTEST_PATIENCE_SECONDS, 1, 1
-        self.lag, self.kept_free, self.unblamed, self.is_trying = 0.0, 0, None, False
+        self.is_trying = False
+        self.lag.clear()
         self.doubted_at, self.doubt, self.retry_at = None, FIRST_DOUBT_SECONDS, None
+
+    def on_success(self, token: int | None) -> None:
+        """Note that something went well; `token` is that of the slot, where one reported it."""
+        self.success_since = self.limit is not None
+        if token is not None and token > self.incidents.last:
+            self.lag.unblamed = None
 
     def shift(self, seconds: float) -> None:
         super().shift(seconds)
-        self.releases = [at - seconds for at in self.releases]
-
-
-class PlatformCap(Timed):
-    """A cap the provider named. Without `probe_at` it follows the provider's readings and is not probed."""
-
-    relative_times: ClassVar[tuple[str, ...]] = ("probe_at",)
-
-    limit: int
-    probe_at: float | None = None
-    success_since: bool = False
-
-    @classmethod
-    def learnt(cls, limit: int, before: "PlatformCap | None", now: float) -> "PlatformCap":
-        """From a refusal `(X/Y)`; a Y of 0 cannot be meant. Many who meet the same cap are one refusal."""
-        limit = max(1, limit)
-        if before is not None and before.limit == limit and before.probe_at is not None:
-            before.success_since = False
-            return before
-        was_probed = before is not None and before.limit > limit
-        wait = PLATFORM_REPROBE_SECONDS if was_probed else PLATFORM_PROBE_SECONDS
-        return cls(limit=limit, probe_at=now + wait)
-
-    def probe(self, now: float) -> int:
-        """Try one more."""
-        self.limit += 1
-        self.success_since = False
-        self.probe_at = now + CLIMB_SECONDS
-        return self.limit
+        self.lag.shift(seconds)
+        self.incidents.shift(seconds)

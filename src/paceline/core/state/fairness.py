@@ -1,44 +1,109 @@
-"""Shares between groups: no credit is hoarded in quiet times or behind a closed gate."""
+"""Shares between groups: each gets slot-seconds by its weight, and hoards no credit while it has nothing to run."""
 
-from paceline.core.state.ledger import Books
-from paceline.core.state.queue import Group, foremost_watcher
-from paceline.core.state.scope import ScopeState
+from collections.abc import Collection
 
-
-def lift_newcomer(books: Books, group: Group, refusing: ScopeState) -> None:
-    """A group that had nothing to run comes back at the current virtual time: no hoarded credit.
-
-    That is the time of those it now waits beside, else of those who wait elsewhere: it may meet them next.
-    Where nobody waits at all, what was used before is past: it starts level with the largest. Groups that
-    never have to wait set no time: what they leave unused is nobody's credit, what they use nobody's debt.
-    """
-    rivals = {lane.group for lane in refusing.run_lanes}
-    rivals.update(other for other in tuple(refusing.watchers) if foremost_watcher(refusing, other) is not None)
-    rivals.discard(group)
-    others = [other for other in books.groups.values() if other is not group]
-    waiting = list(rivals) or [other for other in others if other.waiting]
-    if waiting:
-        _lift(books, [group], min(_values(books, waiting)))
-    elif others:
-        _lift(books, [group], max(_values(books, others)))
+LARGEST_EXPONENT = 32
+"""Priorities beyond this make no difference: a share of 1 in 4 billion is none, and larger powers overflow a float."""
 
 
-def lift_blocked(books: Books, scope: ScopeState) -> None:
-    """The same for all groups that a gate or limit of the scope kept out; they keep their distances."""
-    blocked = [group for group in tuple(scope.watchers) if foremost_watcher(scope, group) is not None]
-    others = [group for group in books.groups.values() if group not in blocked]
-    served = [group for group in others if group.waiting] or [group for group in others if group.live]
-    if blocked and served:
-        _lift(books, blocked, min(_values(books, served)))
+class Group:
+    """Who shares capacity by weight. `accrued` are slot-seconds up to `accrued_at`."""
+
+    __slots__ = ("accrued", "accrued_at", "index", "live", "name", "waiting", "weight")
+
+    def __init__(self, name: str | int, index: int, weight: float, now: float) -> None:
+        self.name = name
+        self.index = index
+        self.weight = weight
+        self.accrued = 0.0
+        self.accrued_at = now
+        self.live = 0
+        self.waiting = 0
+
+    def value(self, mean_slot: float, now: float) -> float:
+        """Return what it has had, and is about to have, for its weight: the smallest goes next."""
+        return (self.accrued + self.live * (now - self.accrued_at + mean_slot)) / self.weight
+
+    def accrue(self, now: float) -> None:
+        """Count what its slots have used up to now."""
+        self.accrued += self.live * (now - self.accrued_at)
+        self.accrued_at = now
+
+    def reweigh(self, weight: float, now: float) -> None:
+        """Apply a new priority from now on: what was had under the old one becomes neither a debt nor a credit."""
+        self.accrue(now)
+        self.accrued *= weight / self.weight
+        self.weight = weight
 
 
-def _lift(books: Books, groups: list[Group], value: float) -> None:
-    behind = value - min(_values(books, groups))
-    if behind > 0:
-        for group in groups:
-            group.accrued += behind * group.weight
+class FairShares:
+    """All groups, and how long slots are held on average."""
+
+    __slots__ = ("_group_count", "finished_seconds", "finished_slots", "groups")
+
+    def __init__(self) -> None:
+        self.groups: dict[str | int, Group] = {}
+        self.finished_seconds = 0.0
+        self.finished_slots = 0
+        self._group_count = 0
+
+    def group(self, name: str | int, weight: float, now: float) -> Group:
+        """Return the group of a campaign or, for bare tickets, of a priority level. It is made on first use."""
+        group = self.groups.get(name)
+        if group is None:
+            group = self.groups[name] = Group(name, self._group_count, weight, now)
+            self._group_count += 1
+        return group
+
+    def keep_only(self, busy: Collection[Group]) -> None:
+        """Forget all other groups."""
+        self.groups = {name: group for name, group in self.groups.items() if group in busy}
+
+    @property
+    def mean_slot(self) -> float:
+        """How long a slot is held, as far as seen; before the first release: a second."""
+        return self.finished_seconds / self.finished_slots if self.finished_slots else 1.0
+
+    def lift_newcomer(self, group: Group, rivals: Collection[Group], now: float) -> None:
+        """Bring a group that had nothing to run to the current virtual time: no hoarded credit.
+
+        That is the time of the `rivals` it now waits beside, else of those who wait elsewhere: it may meet them
+        next. Where nobody waits at all, what was used before is past: it starts level with the largest. Groups that
+        never have to wait set no time: what they leave unused is nobody's credit, what they use nobody's debt.
+        """
+        others = [other for other in self.groups.values() if other is not group]
+        waiting = [rival for rival in rivals if rival is not group] or [other for other in others if other.waiting]
+        if waiting:
+            self._lift([group], min(self._values(waiting, now)), now)
+        elif others:
+            self._lift([group], max(self._values(others, now)), now)
+
+    def lift_blocked(self, blocked: Collection[Group], now: float) -> None:
+        """Bring groups that a gate or limit kept out to the virtual time of those who were served.
+
+        They keep their distances to each other.
+        """
+        others = [group for group in self.groups.values() if group not in blocked]
+        served = [group for group in others if group.waiting] or [group for group in others if group.live]
+        if blocked and served:
+            self._lift(blocked, min(self._values(served, now)), now)
+
+    def shift(self, seconds: float) -> None:
+        """Keep what was had when the clock is set back."""
+        for group in self.groups.values():
+            group.accrued_at -= seconds
+
+    def _lift(self, groups: Collection[Group], value: float, now: float) -> None:
+        behind = value - min(self._values(groups, now))
+        if behind > 0:
+            for group in groups:
+                group.accrued += behind * group.weight
+
+    def _values(self, groups: Collection[Group], now: float) -> list[float]:
+        mean = self.mean_slot
+        return [group.value(mean, now) for group in groups]
 
 
-def _values(books: Books, groups: list[Group]) -> list[float]:
-    mean = books.mean_slot
-    return [group.value(mean, books.now) for group in groups]
+def weight_of(priority: int) -> float:
+    """Return the weight of a priority: one level up is twice the share."""
+    return float(2.0 ** max(-LARGEST_EXPONENT, min(priority, LARGEST_EXPONENT)))

@@ -73,6 +73,11 @@ class LimitTable(PatternTable[int | None]):
         found = self.lookup(scope)
         return found[1] if found else None
 
+    def ruling_entry(self, scope: str) -> tuple[str, bool] | None:
+        """Return the name or pattern that the scope's limit comes from, and whether it was set live."""
+        found = self.lookup(scope)
+        return None if found is None else (found[0], found[0] in self.live)
+
     def set(self, text: str, limit: int | None) -> None:
         self.set_live(text, check_limit(limit))
 

@@ -1,195 +1,128 @@
-"""The order of those who wait: lines inside groups, and groups against each other.
+"""Who waits for which scope. A lane that cannot enter watches the one scope that refused its head.
 
-A *lane* is the line of tickets with the same scopes, group, parent and pace: inside it the key
-`clamp(since, enqueued_at - ageing, enqueued_at)` decides, then arrival. A *group* competes with
-others by the slot-seconds it has had for its weight. A lane that cannot enter watches the one
-scope that refused it and costs nothing until that scope changes.
+It costs nothing until that scope changes. Lanes of one group watch together, and the foremost of them is found.
+Here: the table of watchers, and a ticket's key in its lane. Never here: who enters (`decisions/admission.py`).
 """
 
-from collections import deque
-from heapq import heapify, heappop, heappush, heapreplace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from heapq import heappop, heappush, heapreplace
 
-import msgspec
-
-from paceline.core.values.tickets import Ticket
-
-if TYPE_CHECKING:
-    from paceline.core.state.live_slot import LiveSlot
-    from paceline.core.state.scope import ScopeState
-
-LARGEST_EXPONENT = 32
-
-
-class Group:
-    """Who shares capacity by weight. `accrued` are slot-seconds up to `accrued_at`."""
-
-    __slots__ = ("accrued", "accrued_at", "index", "live", "name", "waiting", "weight")
-
-    def __init__(self, name: str | int, index: int, weight: float, now: float) -> None:
-        self.name = name
-        self.index = index
-        self.weight = weight
-        self.accrued = 0.0
-        self.accrued_at = now
-        self.live = 0
-        self.waiting = 0
-
-    def value(self, mean_slot: float, now: float) -> float:
-        """What it has had, and is about to have, for its weight: the smallest goes next."""
-        return (self.accrued + self.live * (now - self.accrued_at + mean_slot)) / self.weight
-
-    def accrue(self, now: float) -> None:
-        """Count what its slots have used up to now."""
-        self.accrued += self.live * (now - self.accrued_at)
-        self.accrued_at = now
-
-    def reweigh(self, weight: float, now: float) -> None:
-        """A new priority holds from now on: what was had under the old one becomes neither a debt nor a credit."""
-        self.accrue(now)
-        self.accrued *= weight / self.weight
-        self.weight = weight
-
-
-def weight_of(priority: int) -> float:
-    """One level up is twice the share."""
-    return float(2.0 ** max(-LARGEST_EXPONENT, min(priority, LARGEST_EXPONENT)))
-
-
-class Waiter(msgspec.Struct, order=True):
-    """A ticket in line; `key`, then `seq`, is its place. `passed_since`: first passed over for lack of room."""
-
-    key: float
-    seq: int
-    ticket: Ticket
-    lane: "Lane"
-    enqueued_at: float
-    passed_since: float | None = None
-    gone: bool = False
-
-
-class Lane:
-    """One line. `watching` is the scope that refused its head.
-
-    Most tickets arrive in the order of their keys and stand in a plain queue; those that come with a head start
-    (an older `since`) stand in a heap beside it.
-    """
-
-    __slots__ = (
-        "_early",
-        "_queue",
-        "checks",
-        "group",
-        "head",
-        "names",
-        "parent",
-        "scopes",
-        "size",
-        "watching",
-        "weight",
-    )
-
-    head: Waiter
-    """The foremost; only while `size` is above 0."""
-
-    def __init__(
-        self, scopes: "tuple[ScopeState, ...]", group: Group, weight: float, parent: "LiveSlot | None"
-    ) -> None:
-        self.scopes = scopes
-        self.checks = scopes[::-1]  # narrowest first: a full model should not make its lane watch the whole pool
-        self.names = tuple(scope.name for scope in scopes)
-        self.group = group
-        self.weight = weight  # of its tickets; the group has that of the latest who came to wait
-        self.parent = parent
-        self.size = 0
-        self.watching: ScopeState | None = None
-        self._queue: deque[Waiter] = deque()
-        self._early: list[Waiter] = []
-
-    def push(self, waiter: Waiter) -> bool:
-        """True if the waiter is now the head."""
-        self.size += 1
-        if self._queue and waiter.key < self._queue[-1].key:
-            heappush(self._early, waiter)
-        else:
-            self._queue.append(waiter)
-        if self.size == 1 or waiter < self.head:
-            self.head = waiter
-            return True
-        return False
-
-    def remove(self, waiter: Waiter) -> bool:
-        """Take it out, and say whether it was the head; others are dropped when they come up, or with the majority."""
-        waiter.gone = True
-        self.size -= 1
-        was_head = waiter is self.head
-        if self.size == 0:
-            self._queue.clear()
-            self._early.clear()
-        elif was_head:
-            self.head = self._foremost()
-        elif len(self._queue) + len(self._early) > 32 + 2 * self.size:
-            self._queue = deque(other for other in self._queue if not other.gone)
-            self._early = [other for other in self._early if not other.gone]
-            heapify(self._early)
-        return was_head
-
-    def _foremost(self) -> Waiter:
-        queue, early = self._queue, self._early
-        while queue and queue[0].gone:
-            queue.popleft()
-        while early and early[0].gone:
-            heappop(early)
-        if not early or (queue and queue[0] < early[0]):
-            return queue[0]
-        return early[0]
-
-    def waiters(self) -> list[Waiter]:
-        """In order; for snapshots and questions, not for decisions."""
-        return sorted(waiter for waiter in (*self._queue, *self._early) if not waiter.gone)
-
-    def shift(self, seconds: float) -> None:
-        """The clock was set back: all keep their places."""
-        for waiter in (*self._queue, *self._early):
-            waiter.key -= seconds
-            waiter.enqueued_at -= seconds
-            if waiter.passed_since is not None:
-                waiter.passed_since -= seconds
-
+from paceline.core.state.fairness import Group
+from paceline.core.state.lane import Lane
+from paceline.core.state.scope import Scope
 
 WatchEntry = tuple[float, int, Lane]
-Watchers = dict[Group, list[WatchEntry]]
 
 
-def watch(lane: Lane, scope: "ScopeState") -> None:
-    """Let the lane's head be found when the scope changes."""
-    head = lane.head
-    lane.watching = scope
-    heap = scope.watchers.get(lane.group)
-    if heap is None:
-        scope.watchers[lane.group] = [(head.key, head.seq, lane)]
+class WatchTable:
+    """Watching lanes by scope, and by group within it. Entries that no longer hold are dropped when they come up.
+
+    Runs that wait for a provider scope stand apart in `run_lanes` and are checked one by one: whether they need
+    room depends on their session, so the foremost being refused says nothing about the next.
+    """
+
+    __slots__ = ("_heaps", "run_lanes")
+
+    def __init__(self) -> None:
+        self._heaps: dict[Scope, dict[Group, list[WatchEntry]]] = {}
+        self.run_lanes: dict[Scope, dict[Lane, None]] = {}
+
+    def watch(self, lane: Lane, scope: Scope) -> None:
+        """Have the lane's head found when the scope changes."""
+        if lane.watching is not scope:
+            self.stop(lane)
+        lane.watching = scope
+        if lane.parent is not None and scope.is_provider:
+            self.run_lanes.setdefault(scope, {})[lane] = None
+            self._refresh(scope)
+        else:
+            self._push(lane, scope)
+
+    def _push(self, lane: Lane, scope: Scope) -> None:
+        head = lane.head
+        groups = self._heaps.get(scope)
+        if groups is None:
+            groups = self._heaps[scope] = {}
+        heap = groups.get(lane.group)
+        if heap is None:
+            groups[lane.group] = [(head.key, head.seq, lane)]
+            self._refresh(scope)
+        elif heap[0][2] is lane:  # its last head has just gone in
+            heapreplace(heap, (head.key, head.seq, lane))
+        else:
+            heappush(heap, (head.key, head.seq, lane))
+
+    def stop(self, lane: Lane) -> None:
+        """Have the lane watch nothing."""
+        scope = lane.watching
+        if scope is not None:
+            if lane.size and scope.gates.in_order:
+                scope.gates.free_tokens(lane.head.ticket)
+            self._drop_run_lane(lane, scope)
+        lane.watching = None
+
+    def leave_session(self, lane: Lane) -> None:
+        """Have the lane go on as any other: its session has ended."""
+        lane.leave_session()
+        scope = lane.watching
+        if scope is not None and self._drop_run_lane(lane, scope):
+            self._push(lane, scope)
+
+    def _drop_run_lane(self, lane: Lane, scope: Scope) -> bool:
+        lanes = self.run_lanes.get(scope)
+        if lanes is None or lane not in lanes:
+            return False
+        del lanes[lane]
+        if not lanes:
+            del self.run_lanes[scope]
+        self._refresh(scope)
+        return True
+
+    def groups(self, scope: Scope) -> tuple[Group, ...]:
+        """Return the groups that may have lanes watching the scope."""
+        found = self._heaps.get(scope)
+        return tuple(found) if found is not None else ()
+
+    def foremost(self, scope: Scope, group: Group) -> Lane | None:
+        """Return the group's foremost lane that watches the scope."""
+        groups = self._heaps[scope]
+        heap = groups[group]
+        while heap:
+            _, seq, lane = heap[0]
+            if lane.watching is scope and lane.size and lane.head.seq == seq:
+                return lane
+            heappop(heap)
+        del groups[group]
+        if not groups:
+            del self._heaps[scope]
+        self._refresh(scope)
+        return None
+
+    def blocked(self, scope: Scope) -> list[Group]:
+        """Return the groups that have a lane watching the scope, but for runs."""
+        return [group for group in self.groups(scope) if self.foremost(scope, group) is not None]
+
+    def rivals(self, scope: Scope) -> set[Group]:
+        """Return all groups that wait for the scope."""
+        return {lane.group for lane in self.run_lanes.get(scope, ())}.union(self.blocked(scope))
+
+    def keep_only(self, scopes: Iterable[Scope]) -> None:
+        """Forget the entries, none of which holds, of scopes that were dropped."""
+        self._heaps = {scope: self._heaps[scope] for scope in scopes if scope in self._heaps}
+
+    def shift(self, seconds: float) -> None:
+        """Keep the order when the clock is set back."""
+        for groups in self._heaps.values():
+            for heap in groups.values():
+                heap[:] = [(key - seconds, seq, lane) for key, seq, lane in heap]
+
+    def _refresh(self, scope: Scope) -> None:
+        scope.is_watched = scope in self._heaps or scope in self.run_lanes
         scope.refresh()
-    elif heap[0][2] is lane:  # its last head has just gone in
-        heapreplace(heap, (head.key, head.seq, lane))
-    else:
-        heappush(heap, (head.key, head.seq, lane))
 
 
-def foremost_watcher(scope: "ScopeState", group: Group) -> Lane | None:
-    """The group's foremost lane that watches the scope; entries that no longer hold are dropped."""
-    heap = scope.watchers[group]
-    while heap:
-        _, seq, lane = heap[0]
-        if lane.watching is scope and lane.size and lane.head.seq == seq:
-            return lane
-        heappop(heap)
-    del scope.watchers[group]
-    scope.refresh()
-    return None
-
-
-def line_key(since: float | None, enqueued_at: float, ageing: float) -> float:
-    """An old prompt has a head start of at most `ageing`; a `since` ahead of now (or in ms) has none."""
+def queue_key(since: float | None, enqueued_at: float, ageing: float) -> float:
+    """Return a ticket's key: an old prompt has a head start of at most `ageing`, a `since` ahead of now has none."""
     if since is None or not since <= enqueued_at:  # NaN is no time either
         return enqueued_at
     return max(enqueued_at - ageing, since)

@@ -1,16 +1,20 @@
-"""A part of a scope's state that holds points in time which move along when the clock is set back."""
+"""Points in time that move along when the clock is set back."""
 
 from typing import ClassVar
 
 import msgspec
 
 
-class Timed(msgspec.Struct):
-    """`relative_times` names the fields that mean "so long from now" rather than a point on the calendar."""
+class RelativeTimes(msgspec.Struct):
+    """A part of a scope's state with times that mean "so long from now".
+
+    `relative_times` names those fields. All other times are points on the calendar and stay.
+    """
 
     relative_times: ClassVar[tuple[str, ...]] = ()
 
     def shift(self, seconds: float) -> None:
+        """Keep what is left of every relative wait after the clock was set back by `seconds`."""
         for name in self.relative_times:
             at = getattr(self, name)
             if at is not None:

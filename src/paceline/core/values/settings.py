@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from paceline.core.gates.rate_limit import Rate, check_rate
+from paceline.core.values.rates import Rate, check_rate
 from paceline.core.values.scopes import ScopePattern
 from paceline.core.values.validation import check_limit, check_seconds
 from paceline.errors import InvalidInput

@@ -27,6 +27,14 @@ class Ticket(msgspec.Struct, frozen=True, gc=False):
     spread: bool = False
 
 
+LaneKey = tuple[tuple[str, ...], str, int, str | None]
+
+
+def lane_key(ticket: Ticket) -> LaneKey:
+    """Return what tickets of one lane have in common, but for how they are paced."""
+    return ticket.scopes, ticket.group, ticket.priority, ticket.parent
+
+
 def check_ticket(ticket: Ticket) -> None:
     """Of what a ticket says of itself, that which is looked at only once it waits or a budget is short."""
     since, tokens = ticket.since, ticket.tokens

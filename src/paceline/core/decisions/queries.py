@@ -1,0 +1,64 @@
+"""Answers about the state as it is: why a ticket waits, how many wait, what a slot is. Nothing is decided here."""
+
+from collections import Counter
+
+from paceline.core.decisions.explanation import deferred
+from paceline.core.decisions.scope_view import scope_status
+from paceline.core.decisions.time_effects import move_to
+from paceline.core.gates.quota_gate import QuotaGate
+from paceline.core.state.ledger import Ledger
+from paceline.core.values.scopes import canonical_scope
+from paceline.core.values.status import ScopeStatus
+from paceline.core.values.verdicts import Deferred, Reason
+
+
+def explain_waiter(ledger: Ledger, ticket_id: str, now: float) -> Deferred | None:
+    """Return what keeps a waiting ticket out, with its position."""
+    move_to(ledger, now)
+    waiter = ledger.waiters.get(ticket_id)
+    if waiter is None:
+        return None
+    position = 1 + sum((other.key, other.seq) < (waiter.key, waiter.seq) for other in waiter.lane.waiters())
+    return deferred(ledger, waiter.lane, waiter.ticket, position)
+
+
+def count_waiting(ledger: Ledger, now: float) -> Counter[tuple[str, Reason]]:
+    """Count waiting tickets by the scope and the reason that bind the first of their lane."""
+    move_to(ledger, now)
+    found: Counter[tuple[str, Reason]] = Counter()
+    for lane in dict.fromkeys(waiter.lane for waiter in ledger.waiters.values()):
+        verdict = deferred(ledger, lane, lane.head.ticket, None)
+        found[verdict.scope, verdict.reason] += lane.size
+    return found
+
+
+def is_canary(ledger: Ledger, ticket_id: str) -> bool:
+    """Return whether the ticket has a slot that is out to try a closed window."""
+    slot = ledger.slots.get(ticket_id)
+    scopes = slot.lane.scopes if slot is not None else ()
+    return any(gate.has_canary(ticket_id) for scope in scopes for gate in scope.gates.in_order)
+
+
+def find_status(ledger: Ledger, scope: str, now: float) -> ScopeStatus | None:
+    """Return the scope as it is, or None if nothing was ever set, requested or learnt there."""
+    move_to(ledger, now)
+    state = ledger.scopes.by_name.get(canonical_scope(scope))
+    return scope_status(state, ledger.now) if state is not None else None
+
+
+def list_statuses(ledger: Ledger, now: float) -> list[ScopeStatus]:
+    """Return every scope as it is."""
+    move_to(ledger, now)
+    return [scope_status(state, ledger.now) for state in ledger.scopes.by_name.values()]
+
+
+def reserve_reached(ledger: Ledger, ticket_id: str, now: float) -> tuple[str, float] | None:
+    """Return the window of which the slot uses the reserve, and its reset."""
+    move_to(ledger, now)
+    slot = ledger.slots.get(ticket_id)
+    for scope in slot.lane.scopes if slot is not None else ():
+        quota = scope.gates.get(QuotaGate)
+        held = quota.reserve_reached(scope, ledger.now) if quota is not None else None
+        if held is not None:
+            return held.window.name, held.until
+    return None

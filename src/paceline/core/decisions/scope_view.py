@@ -1,0 +1,79 @@
+"""A scope as it looks from outside: the status value is made here from what the ledger knows."""
+
+from paceline.core.gates.account_hold import AccountHold
+from paceline.core.gates.pause import Pause
+from paceline.core.gates.quota_gate import QuotaGate
+from paceline.core.gates.quota_window import Window
+from paceline.core.state.limit_table import UNLIMITED
+from paceline.core.state.scope import Scope
+from paceline.core.state.usage_meter import Use
+from paceline.core.values.status import ScopeStatus, WindowStatus
+
+
+def scope_status(scope: Scope, now: float) -> ScopeStatus:
+    """Return the scope as a value for people, APIs and pages."""
+    adaptive = scope.adaptive.limit if scope.adaptive else None
+    reduced_from = scope.adaptive.reduced_from if scope.adaptive else None
+    pause, hold, quota = scope.gates.get(Pause), scope.gates.get(AccountHold), scope.gates.get(QuotaGate)
+    paused_until = pause.until if pause is not None else None
+    is_paused = paused_until is not None and now < paused_until
+    windows = _window_statuses(quota, scope.use(now), now) if quota is not None else ()
+    held = hold.cause if hold is not None else None
+    return ScopeStatus(
+        scope=scope.name,
+        limit=None if scope.cap == UNLIMITED else scope.cap,
+        configured=scope.configured,
+        platform=scope.platform.limit if scope.platform else None,
+        adaptive=adaptive,
+        in_flight=scope.live,
+        cooling=len(scope.cooling),
+        queued=scope.waiting,
+        paused=is_paused,
+        paused_until=paused_until if is_paused else None,
+        cooldown=scope.cooldown,
+        auto_reduced=adaptive is not None,
+        auto_reduced_from=reduced_from,
+        notice=_notice(scope, held, adaptive, reduced_from),
+        window=_first(windows) if windows else None,
+        windows=windows,
+        held=held,
+        reserve=scope.reserve,
+    )
+
+
+def _first(windows: tuple[WindowStatus, ...]) -> WindowStatus:
+    """The one to look at: one that is not open, if there is one."""
+    return next((window for window in windows if window.state != "open"), windows[0])
+
+
+def _window_statuses(quota: QuotaGate, use: Use, now: float) -> tuple[WindowStatus, ...]:
+    return tuple(_window_status(window, use, now) for window in quota.windows.values())
+
+
+def _window_status(window: Window, use: Use, now: float) -> WindowStatus:
+    size = window.period.size(now)
+    return WindowStatus(
+        name=window.name,
+        state=window.state,
+        resets_at=window.resets_at,
+        probe_at=window.probe_at,
+        source=window.source,
+        seen_at=window.seen_at,
+        confidence=window.confidence,
+        used_ratio=window.used_ratio if window.is_read else None,
+        estimated_ratio=window.period.share_used(use, now),
+        holds_seconds=None if size is None else size.seconds,
+        expected_reset=window.expected_reset,
+        length=window.length,
+    )
+
+
+def _notice(scope: Scope, held: str | None, adaptive: int | None, reduced_from: int | None) -> str | None:
+    """What a person should know and can undo."""
+    if held is not None:
+        return f"held: {held}"
+    if adaptive is not None:
+        return f"auto-reduced from {reduced_from} to {adaptive} after a 429: restore"
+    if scope.platform is not None:
+        return f"the provider's own limit is {scope.platform.limit}"
+    return None

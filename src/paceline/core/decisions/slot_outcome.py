@@ -1,0 +1,78 @@
+"""What the outcome of a slot teaches: tokens used, a call that went well, a canary that ended without an answer."""
+
+from collections.abc import Sequence
+
+from paceline.core.gates.gate import GateEvent
+from paceline.core.state.lane import LiveSlot
+from paceline.core.state.ledger import Ledger
+from paceline.core.state.scope import Scope
+
+
+def learn_tokens(ledger: Ledger, scope: Scope, slot: LiveSlot | None, tokens: int) -> bool:
+    """Let the gates and the estimate learn what a run used. Returns whether that may let somebody in."""
+    ticket, granted_at = (slot.ticket, slot.granted_at) if slot is not None else (None, ledger.now)
+    gates = scope.gates.in_order
+    lets_in = [gate.on_tokens(ticket, granted_at, tokens, scope, ledger.now) for gate in gates]
+    scope.tokens.on_tokens(tokens)
+    return any(lets_in)
+
+
+def add_tokens(scopes: tuple[Scope, ...], slot: LiveSlot | None, tokens: int) -> None:
+    """Count tokens against the windows; a session whose runs have slots of their own leaves that to its runs."""
+    if slot is None or slot.runs is None:
+        for scope in scopes:
+            scope.meter.tokens += tokens
+
+
+def on_success(ledger: Ledger, scopes: tuple[Scope, ...], slot: LiveSlot | None) -> list[Scope]:
+    """Learn from a call or a whole slot that went well: trouble is over, canaries are accepted, limits may climb.
+
+    Returns the scopes in which somebody may now enter.
+    """
+    reopened: list[Scope] = []
+    for scope in scopes:
+        if not scope.learns:
+            continue
+        if scope.adaptive is not None:
+            scope.adaptive.on_success(slot.token if slot is not None else None)
+        if scope.platform is not None:
+            scope.platform.on_success()
+        if any(event.lets_in for event in _gates_succeed(ledger, scope, slot)):
+            reopened.append(scope)
+        ledger.schedule(scope)
+    return reopened
+
+
+def _gates_succeed(ledger: Ledger, scope: Scope, slot: LiveSlot | None) -> list[GateEvent]:
+    if not scope.gates.in_order:
+        return []
+    ticket, granted_at = (slot.ticket, slot.granted_at) if slot is not None else (None, ledger.now)
+    events: list[GateEvent] = []
+    for gate in scope.gates.in_order:
+        events.extend(gate.on_success(ticket, granted_at, scope, ledger.now))
+    scope.gates.drop_idle()
+    scope.refresh()
+    apply_gate_events(ledger, scope, events)
+    return events
+
+
+def apply_gate_events(ledger: Ledger, scope: Scope, events: Sequence[GateEvent]) -> None:
+    """Carry out what the hooks of the scope's gates returned."""
+    for event in events:
+        if event.successor is not None:
+            scope.put_gate(event.successor)
+        if event.lets_in:
+            ledger.lift_blocked(scope)
+        ledger.emit(event.name, scope.name, **event.fields)
+
+
+def on_canary_lost(ledger: Ledger, slot: LiveSlot) -> list[Scope]:
+    """Let another canary go where the slot was one and ended without an answer. Returns the scopes."""
+    lost = []
+    for scope in slot.lane.scopes:
+        found = [gate.on_canary_lost(slot.ticket.id, ledger.now) for gate in scope.gates.in_order]
+        if any(found):
+            scope.refresh()
+            ledger.schedule(scope)
+            lost.append(scope)
+    return lost

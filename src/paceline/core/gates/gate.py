@@ -1,0 +1,183 @@
+"""What a gate is: a rule of a scope that can refuse a ticket whether or not there is room.
+
+Here: the hooks that every gate shares, each with a default that does nothing. A new gate is one file in this
+package and one entry in `order.py`; nothing else names it to decide, explain, wake, shift or store.
+Never here: room and the usage poll. They depend on who asks, and come after all gates.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from typing import ClassVar, Protocol, TypeVar
+
+import msgspec
+
+from paceline.core.gates.token_estimate import TokenEstimate
+from paceline.core.limits.adaptive_limit import AdaptiveLimit
+from paceline.core.state.usage_meter import Use
+from paceline.core.values.relative_time import RelativeTimes
+from paceline.core.values.tickets import LaneKey, Ticket
+from paceline.core.values.verdicts import Reason
+
+AnyGate = TypeVar("AnyGate", bound="Gate")
+
+
+class GateLookup(Protocol):
+    """The gates of one scope, by kind."""
+
+    def get(self, kind: type[AnyGate]) -> AnyGate | None: ...
+
+
+class ScopeView(Protocol):
+    """What a gate may read of its scope."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def live(self) -> int: ...
+    @property
+    def reserve(self) -> float: ...
+    @property
+    def spread_waiters(self) -> int: ...
+    @property
+    def tokens(self) -> TokenEstimate: ...
+    @property
+    def adaptive(self) -> AdaptiveLimit | None: ...
+    @property
+    def gates(self) -> GateLookup: ...
+
+    def use(self, now: float) -> Use:
+        """Return what the slots of the scope have used up to now."""
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Why a ticket is refused, in words, and when that may change as far as known."""
+
+    detail: str
+    retry_at: float | None = None
+
+
+class GateEvent(msgspec.Struct, frozen=True):
+    """What a hook changed: an event to emit, whether waiters may enter, and a gate that follows."""
+
+    name: str
+    fields: dict[str, object] = {}
+    lets_in: bool = False
+    successor: "Gate | None" = None
+
+
+class Gate(RelativeTimes):
+    """One gate of one scope. A present gate slows its scope only while it is active.
+
+    `TAG` names it in snapshots. With `WAITS_FOR_LAST` a ticket that such gates refuse in several scopes waits for
+    the last of them, so that one is explained.
+    """
+
+    TAG: ClassVar[str] = ""
+    IS_STORED: ClassVar[bool] = True
+    WAITS_FOR_LAST: ClassVar[bool] = False
+
+    # -- deciding and explaining -------------------------------------------------------------
+
+    def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
+        """Return why the ticket may not enter now; None where it may."""
+        return None
+
+    def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
+        """Explain the refusal. Called only on the gate that refused."""
+        return Explanation(f"{scope.name} is closed by its {self.TAG}")
+
+    def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
+        """Return whether another ticket, such as a smaller one, may pass where this one is refused."""
+        return False
+
+    def is_active(self, scope: ScopeView) -> bool:
+        """Return whether the gate can refuse anybody but `spread` tickets before a hook changes it.
+
+        While no gate is active, requests do not look at gates at all.
+        """
+        return True
+
+    def counts_grants_from(self, scope: ScopeView) -> float:
+        """Return the time from which an inactive gate must see grants all the same."""
+        return math.inf
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the gate has nothing left to hold back or to remember; then it is dropped."""
+        return False
+
+    def is_blank(self, now: float) -> bool:
+        """Return whether a scope that is made afresh would have the same gate."""
+        return False
+
+    # -- what happens ------------------------------------------------------------------------
+
+    def on_grant(self, ticket: Ticket, scope: ScopeView, now: float, *, takes_place: bool) -> Sequence[GateEvent]:
+        """Count a ticket that has entered. A run that shares its session's place takes none."""
+        return ()
+
+    @property
+    def awaits_success(self) -> bool:
+        """Whether `on_success` would change something."""
+        return False
+
+    def on_success(self, ticket: Ticket | None, granted_at: float, scope: ScopeView, now: float) -> Sequence[GateEvent]:
+        """Learn that a call, or a whole slot, went well."""
+        return ()
+
+    def on_tokens(self, ticket: Ticket | None, granted_at: float, tokens: int, scope: ScopeView, now: float) -> bool:
+        """Learn what a run used, before the scope's estimate does. Returns whether that may let somebody in."""
+        return False
+
+    def has_canary(self, ticket_id: str) -> bool:
+        """Return whether the ticket is out to try what is closed here."""
+        return False
+
+    def on_canary_lost(self, ticket_id: str | None, now: float) -> bool:
+        """Send another canary where the ticket (None: any) was one and ended without an answer. Returns whether."""
+        return False
+
+    # -- tokens kept for the first in a lane -------------------------------------------------
+
+    def keep_tokens(self, ticket: Ticket, scope: ScopeView, now: float) -> None:
+        """Keep what the head of a lane waits for, so that no later ticket takes it away."""
+
+    def free_tokens(self, ticket: Ticket) -> None:
+        """Stop keeping anything for the ticket: it has entered, has left, or waits for something else."""
+
+    @property
+    def kept_lane(self) -> LaneKey | None:
+        """The lane for which something is kept."""
+        return None
+
+    # -- time --------------------------------------------------------------------------------
+
+    def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:
+        """Return the next time at which the gate changes, or lets a waiter in, by time alone."""
+        return None
+
+    def on_time(self, scope: ScopeView, now: float) -> Sequence[GateEvent]:
+        """Carry out what is due."""
+        return ()
+
+    # -- restart -----------------------------------------------------------------------------
+
+    def restored(self, configured: "Gate | None", lanes: Collection[LaneKey]) -> "Gate | None":
+        """Return the gate to go on with after a restart; `configured` is the one that the settings made."""
+        return self
+
+
+def earliest(now: float, *times: float | None) -> float | None:
+    """Return the earliest of the times that are still ahead."""
+    return min((at for at in times if at is not None and at > now), default=None)
+
+
+def wait_text(until: float | None, now: float) -> str:
+    """Return a wait as a person would write it."""
+    if until is None:
+        return "an unknown time"
+    left = max(0.0, until - now)
+    if left < 120:
+        return f"{left:.3g} s"
+    minutes = round(left / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"

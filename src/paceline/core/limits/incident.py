@@ -1,0 +1,20 @@
+"""What is remembered of incidents: one capacity problem at the provider lowers the limit at most once."""
+
+from typing import ClassVar
+
+from paceline.core.values.relative_time import RelativeTimes
+
+
+class Incidents(RelativeTimes):
+    """Sequence numbers of the last incidents, and the end of the pause that the last one brought.
+
+    Refusals that are about a rate or the spacing of starts are numbered apart, as `last_paced`.
+    `was_step` is set while the last one has changed a limit or a rate, and no slow start has followed yet.
+    """
+
+    relative_times: ClassVar[tuple[str, ...]] = ("until",)
+
+    last: int = -1
+    last_paced: int = -1
+    until: float | None = None
+    was_step: bool = False

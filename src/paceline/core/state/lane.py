@@ -1,0 +1,169 @@
+"""A lane, the tickets that wait in it, and the live slots that were granted through it.
+
+A lane is the queue of waiting tickets that have the same scopes, group, priority, parent session and pacing
+strategy. Inside it the key `clamp(since, enqueued_at - ageing, enqueued_at)` decides, then arrival.
+Here: the order inside one lane. Never here: which lane is next (`queue.py`, `decisions/admission.py`).
+"""
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+
+import msgspec
+
+from paceline.core.state.fairness import Group
+from paceline.core.state.scope import Scope
+from paceline.core.values.tickets import Ticket
+
+SPARE_ENTRIES = 32
+"""Entries of tickets that are gone which a lane may keep beside twice its size: clearing them out costs a pass."""
+
+
+class LiveSlot(msgspec.Struct, eq=False, gc=False):
+    """A granted ticket while it lives.
+
+    `heard` is the sequence number of its grant or last success: what came after an incident is news.
+    `runs` counts, for a session, its live runs by provider scope.
+    """
+
+    ticket: Ticket
+    lane: "Lane"
+    granted_at: float
+    token: int
+    expires_at: float | None
+    heard: int
+    reported: bool = False
+    reclaim_at: float | None = None
+    released: bool = False
+    runs: dict[str, int] | None = None
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether something went well since its grant."""
+        return self.heard > self.token
+
+    def covers(self, scope: Scope) -> bool:
+        """Return whether a run of this session needs no place of its own in the scope: the session's is free."""
+        if not scope.is_provider or self.released or scope.name not in self.lane.names:
+            return False
+        return not (self.runs and self.runs.get(scope.name))
+
+    def on_run_started(self, scope: str) -> None:
+        if self.runs is None:
+            self.runs = {}
+        self.runs[scope] = self.runs.get(scope, 0) + 1
+
+    def on_run_ended(self, scope: str) -> int:
+        """Return how many of its runs are left in the scope."""
+        assert self.runs is not None
+        self.runs[scope] -= 1
+        return self.runs[scope]
+
+
+class Waiter(msgspec.Struct, order=True):
+    """A ticket in a lane; `key`, then `seq`, is its position. `passed_since`: first passed over for lack of room."""
+
+    key: float
+    seq: int
+    ticket: Ticket
+    lane: "Lane"
+    enqueued_at: float
+    passed_since: float | None = None
+    gone: bool = False
+
+
+class Lane:
+    """One lane. `watching` is the scope that refused its head; `parent` the session whose runs wait here.
+
+    Most tickets arrive in the order of their keys and stand in a plain queue; those that come with a head start
+    (an older `since`) stand in a heap beside it.
+    """
+
+    __slots__ = (
+        "_early",
+        "_queue",
+        "checks",
+        "group",
+        "head",
+        "is_plain",
+        "is_spread",
+        "names",
+        "parent",
+        "scopes",
+        "size",
+        "watching",
+        "weight",
+    )
+
+    head: Waiter
+    """The foremost; only while `size` is above 0."""
+
+    def __init__(
+        self, scopes: tuple[Scope, ...], group: Group, weight: float, parent: LiveSlot | None, *, is_spread: bool
+    ) -> None:
+        self.scopes = scopes
+        self.checks = scopes[::-1]  # narrowest first: a full model should not make its lane watch the whole pool
+        self.names = tuple(scope.name for scope in scopes)
+        self.group = group
+        self.weight = weight  # of its tickets; the group has that of the latest who came to wait
+        self.parent = parent
+        self.is_spread = is_spread
+        self.is_plain = parent is None and not is_spread  # its tickets may skip gates that are not active
+        self.size = 0
+        self.watching: Scope | None = None
+        self._queue: deque[Waiter] = deque()
+        self._early: list[Waiter] = []
+
+    def leave_session(self) -> None:
+        """Go on without the parent session, which has ended."""
+        self.parent = None
+        self.is_plain = not self.is_spread
+
+    def push(self, waiter: Waiter) -> bool:
+        """Add the waiter. Returns True if it is now the head."""
+        self.size += 1
+        if self._queue and waiter.key < self._queue[-1].key:
+            heappush(self._early, waiter)
+        else:
+            self._queue.append(waiter)
+        if self.size == 1 or waiter < self.head:
+            self.head = waiter
+            return True
+        return False
+
+    def remove(self, waiter: Waiter) -> bool:
+        """Take the waiter out. Returns True if it was the head; entries of others are dropped later."""
+        waiter.gone = True
+        self.size -= 1
+        was_head = waiter is self.head
+        if self.size == 0:
+            self._queue.clear()
+            self._early.clear()
+        elif was_head:
+            self.head = self._foremost()
+        elif len(self._queue) + len(self._early) > SPARE_ENTRIES + 2 * self.size:
+            self._queue = deque(other for other in self._queue if not other.gone)
+            self._early = [other for other in self._early if not other.gone]
+            heapify(self._early)
+        return was_head
+
+    def _foremost(self) -> Waiter:
+        queue, early = self._queue, self._early
+        while queue and queue[0].gone:
+            queue.popleft()
+        while early and early[0].gone:
+            heappop(early)
+        if not early or (queue and queue[0] < early[0]):
+            return queue[0]
+        return early[0]
+
+    def waiters(self) -> list[Waiter]:
+        """Return all in order; for snapshots and questions, not for decisions."""
+        return sorted(waiter for waiter in (*self._queue, *self._early) if not waiter.gone)
+
+    def shift(self, seconds: float) -> None:
+        """Keep the order when the clock is set back."""
+        for waiter in (*self._queue, *self._early):
+            waiter.key -= seconds
+            waiter.enqueued_at -= seconds
+            if waiter.passed_since is not None:
+                waiter.passed_since -= seconds

@@ -1,0 +1,123 @@
+"""Every lane by what its tickets have in common: made on first use, found again, dropped when nothing is in it.
+
+Here: in which lane a ticket stands. Never here: places, and who may enter.
+"""
+
+from collections.abc import Mapping
+
+from paceline.core.state.fairness import FairShares, weight_of
+from paceline.core.state.lane import Lane, LiveSlot
+from paceline.core.state.queue import WatchTable
+from paceline.core.state.scope_table import ScopeTable
+from paceline.core.values.scopes import canonical_scope
+from paceline.core.values.tickets import Ticket
+from paceline.errors import InvalidInput, InvalidScope, UnresolvedModel
+
+TIDY_AT_LEAST = 2048
+"""How many scopes, lanes and groups may pile up before idle ones are dropped: a pass over them costs milliseconds."""
+
+TableKey = tuple[tuple[str, ...], str, int, str | None, bool]
+
+
+class LaneTable:
+    """All lanes. `of_session` has the lanes of each live session's runs, by the session's ticket."""
+
+    __slots__ = ("_scopes", "_shares", "_slots", "_tidy_at", "_watches", "by_key", "of_session")
+
+    def __init__(
+        self, scopes: ScopeTable, shares: FairShares, watches: WatchTable, slots: Mapping[str, LiveSlot]
+    ) -> None:
+        self.by_key: dict[TableKey, Lane] = {}
+        self.of_session: dict[str, dict[Lane, None]] = {}
+        self._scopes = scopes
+        self._shares = shares
+        self._watches = watches
+        self._slots = slots
+        self._tidy_at = TIDY_AT_LEAST
+
+    def lane(self, ticket: Ticket, now: float) -> Lane:
+        """Return the lane the ticket belongs in. Its scopes are checked when the lane is made."""
+        key = (ticket.scopes, ticket.group, ticket.priority, ticket.parent, ticket.spread)
+        lane = self.by_key.get(key)
+        if lane is not None:
+            return lane
+        if type(ticket.priority) is not int:
+            raise InvalidInput(f"priority must be a whole number; got {ticket.priority!r}")
+        names = tuple(canonical_scope(name) for name in ticket.scopes)
+        if not names:
+            raise InvalidScope("a ticket must name at least one scope")
+        if (missing := self._scopes.model_needed(names)) is not None:
+            path, cap = missing
+            raise UnresolvedModel(f"{path!r} names no model, but caps per model apply there ({cap}); add the model")
+        return self._make(key, now)
+
+    def accepted_lane(self, ticket: Ticket, now: float) -> Lane:
+        """Return the lane of a ticket that was checked when it came in."""
+        key = (ticket.scopes, ticket.group, ticket.priority, ticket.parent, ticket.spread)
+        return self.by_key.get(key) or self._make(key, now)
+
+    def _make(self, key: TableKey, now: float) -> Lane:
+        scopes, group_name, priority, parent, spread = key
+        if parent is not None and parent not in self._slots:  # not yet, or no longer: its runs stand alone
+            key = (scopes, group_name, priority, _absent(parent), spread)
+            if (known := self.by_key.get(key)) is not None:
+                return known
+        names = dict.fromkeys(canonical_scope(name) for name in scopes)
+        self._tidy(now)
+        session = self._slots.get(parent) if parent is not None else None
+        weight = weight_of(priority)
+        group = self._shares.group(group_name or priority, weight, now)
+        states = tuple(self._scopes.scope(name, now) for name in names)
+        lane = Lane(states, group, weight, session, is_spread=spread)
+        for scope in lane.scopes:
+            scope.lane_count += 1
+        if session is not None:
+            self.of_session.setdefault(session.ticket.id, {})[lane] = None
+        self.by_key[key] = lane
+        return lane
+
+    def forget_empty(self, parent: str | None = None) -> None:
+        """Drop empty lanes (of one parent), so that they are made and checked again."""
+        for key in [k for k, lane in self.by_key.items() if not lane.size and (parent is None or k[3] == parent)]:
+            lane = self.by_key.pop(key)
+            for scope in lane.scopes:
+                scope.lane_count -= 1
+            if lane.parent is not None:
+                self.of_session.get(lane.parent.ticket.id, {}).pop(lane, None)
+
+    def _tidy(self, now: float) -> None:
+        """Drop scopes, lanes and groups of campaigns and agents long gone, so that they do not pile up."""
+        if self._size() < self._tidy_at:
+            return
+        self.forget_empty()
+        self._scopes.forget_idle(now)
+        self._watches.keep_only(self._scopes.by_name.values())
+        lanes = [*self.by_key.values(), *(slot.lane for slot in self._slots.values())]
+        self._shares.keep_only({lane.group for lane in lanes})
+        self._tidy_at = max(TIDY_AT_LEAST, 2 * self._size())
+
+    def _size(self) -> int:
+        return len(self._scopes.by_name) + len(self.by_key) + len(self._shares.groups)
+
+    def end_session(self, session: LiveSlot) -> None:
+        """Let runs that still wait when their session ends wait on as any others do, in lanes of their own.
+
+        The session's name may come back, and its new runs belong to that one.
+        """
+        session_id = session.ticket.id
+        for lane in self.of_session.pop(session_id):
+            self._watches.leave_session(lane)
+        absent = _absent(session_id)
+        self.forget_empty(parent=absent)
+        for key in [key for key, lane in self.by_key.items() if key[3] == session_id and lane.size]:
+            scopes, group, priority, _, spread = key
+            alone = (scopes, group, priority, absent, spread)
+            if alone in self.by_key:
+                alone = (scopes, group, priority, f"{absent} since {session.token}", spread)
+            self.by_key[alone] = self.by_key.pop(key)
+        self.forget_empty(parent=session_id)
+
+
+def _absent(parent: str) -> str:
+    """Return where runs stand whose session is not there, so that a session that takes its name has its own lanes."""
+    return f"{parent} (absent)"

@@ -1,0 +1,151 @@
+"""A ledger made again from a snapshot."""
+
+import math
+from collections.abc import Collection
+
+import msgspec
+
+from paceline.core.gates.order import decode_gate
+from paceline.core.gates.usage_poll import UsagePoll
+from paceline.core.limits.adaptive_limit import AdaptiveLimit
+from paceline.core.limits.platform_limit import PlatformCap
+from paceline.core.state.lane import Lane, LiveSlot, Waiter
+from paceline.core.state.ledger import Ledger
+from paceline.core.state.scope import Scope
+from paceline.core.state.scope_table import LiveSettings
+from paceline.core.state.snapshot import VERSION, GroupRecord, ScopeRecord, SlotRecord, Snapshot, copied
+from paceline.core.state.snapshot_v1 import adaptive_of, gates_of
+from paceline.core.values.settings import GovernorSettings
+from paceline.core.values.tickets import LaneKey, lane_key
+from paceline.errors import InvalidSnapshot
+
+
+def restore_ledger(snapshot: Snapshot, settings: GovernorSettings | None) -> Ledger:
+    """Return a ledger that goes on where the snapshot was taken."""
+    if snapshot.version > VERSION:
+        raise InvalidSnapshot(f"snapshot version {snapshot.version} is newer than {VERSION}: update Paceline")
+    live = LiveSettings(snapshot.limits, snapshot.cooldowns, snapshot.headroom_modes)
+    ledger = Ledger(settings or snapshot.settings, snapshot.at, live=live)
+    ledger.shares.finished_seconds, ledger.shares.finished_slots = snapshot.finished_seconds, snapshot.finished_slots
+    for group_record in snapshot.groups:
+        _restore_group(ledger, group_record)  # in the order they appeared, which breaks ties
+    lanes = {lane_key(waiter.ticket) for waiter in snapshot.waiters}
+    for record in snapshot.scopes:
+        _restore_scope(ledger.scope(record.name), record, lanes)
+    for slot_record in snapshot.slots:
+        _restore_slot(ledger, slot_record)
+    for record in snapshot.scopes:
+        _restore_meter(ledger.scope(record.name), record, snapshot.at)
+    _restore_waiters(ledger, snapshot)
+    ledger.recent.extend((at, tuple(ledger.scope(name) for name in names)) for at, names in snapshot.recent)
+    ledger.next_due = -math.inf  # look at everything once
+    ledger.seq, ledger.sweep_at, ledger.effects = snapshot.seq, snapshot.sweep_at, list(snapshot.effects)
+    if ledger.slots and ledger.sweep_at is None:
+        ledger.sweep_at = ledger.now + ledger.settings.watchdog_interval
+    for scope in ledger.scopes.by_name.values():
+        scope.refresh()
+        ledger.schedule(scope)
+    return ledger
+
+
+def without_slots(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot as if nobody had a slot or waited for one: limits, gates and what was learnt stay."""
+    groups = tuple(msgspec.structs.replace(group, live=0) for group in snapshot.groups)
+    return msgspec.structs.replace(snapshot, slots=(), waiters=(), claims=(), effects=(), groups=groups)
+
+
+def lose_canaries(ledger: Ledger, now: float) -> None:
+    """Send another canary wherever one was out: it is gone with its slot."""
+    for scope in ledger.scopes.by_name.values():
+        for gate in scope.gates.in_order:
+            gate.on_canary_lost(None, now)
+        scope.refresh()
+        ledger.schedule(scope)
+
+
+def _restore_group(ledger: Ledger, record: GroupRecord) -> None:
+    group = ledger.shares.group(record.name, record.weight, ledger.now)
+    group.live = record.live
+    group.accrued, group.accrued_at = record.accrued, record.accrued_at
+
+
+def _restore_scope(scope: Scope, record: ScopeRecord, lanes: Collection[LaneKey]) -> None:
+    scope.cooling = list(record.cooling)
+    scope.used = len(scope.cooling)
+    scope.adaptive = adaptive_of(record.headroom) or copied(record.adaptive, AdaptiveLimit)
+    scope.platform = copied(record.platform, PlatformCap)
+    scope.tokens.mean = record.mean_tokens
+    for tag, raw in {**gates_of(record, record.starts), **record.gates}.items():
+        _restore_gate(scope, tag, raw, lanes)
+    if scope.usage is not None and record.usage is not None:
+        scope.usage = copied(record.usage, UsagePoll)
+    scope.refresh()
+
+
+def _restore_gate(scope: Scope, tag: str, raw: object, lanes: Collection[LaneKey]) -> None:
+    try:
+        stored = decode_gate(tag, raw)
+    except msgspec.ValidationError as problem:
+        raise InvalidSnapshot(f"the {tag} of {scope.name} in the snapshot cannot be read: {problem}") from problem
+    if stored is None:
+        scope.gates.unknown[tag] = raw
+        return
+    gate = stored.restored(scope.gates.get(type(stored)), lanes)
+    if gate is not None:
+        scope.gates.put(gate)
+
+
+def _restore_meter(scope: Scope, record: ScopeRecord, at: float) -> None:
+    """Places are taken again by now; those of slots that were left out are freed as of the snapshot."""
+    meter = scope.meter
+    meter.began_at = at if record.began_at is None else record.began_at
+    meter.place_balance = record.place_balance + (record.places - scope.live) * at
+    meter.starts, meter.tokens = record.starts, record.tokens_used
+
+
+def _restore_slot(ledger: Ledger, record: SlotRecord) -> None:
+    """Sessions stand before their runs, as they were granted, so that runs find their session.
+
+    A holder that needed no lease lived in the process that is gone: from now on its lease runs.
+    """
+    lane = ledger.lanes.accepted_lane(record.ticket, ledger.now)
+    expires_at = ledger.now + ledger.settings.slot_timeout if record.expires_at is None else record.expires_at
+    slot = LiveSlot(
+        record.ticket,
+        lane,
+        record.granted_at,
+        record.token,
+        expires_at,
+        record.heard,
+        record.reported,
+        record.reclaim_at,
+    )
+    ledger.slots[record.ticket.id] = slot
+    ledger.take_places(lane)
+    if slot.reclaim_at is not None:
+        ledger.lost.append(slot)
+
+
+def _restore_waiters(ledger: Ledger, snapshot: Snapshot) -> None:
+    heads: dict[Lane, str | None] = {}
+    for record in snapshot.waiters:
+        lane = ledger.lanes.accepted_lane(record.ticket, ledger.now)
+        waiter = Waiter(record.key, record.seq, record.ticket, lane, record.enqueued_at, record.passed_since)
+        ledger.waiters[record.ticket.id] = waiter
+        lane.push(waiter)
+        lane.group.waiting += 1
+        for scope in lane.scopes:
+            scope.waiting += 1
+            scope.spread_waiters += record.ticket.spread
+        if record.watching is not None or lane not in heads:
+            heads[lane] = record.watching
+        if record.passed_since is not None and record.ticket.id not in snapshot.claims:
+            ledger.timers.end_patience(waiter, record.passed_since + ledger.settings.ageing)
+    for lane, watching in heads.items():
+        if watching is not None:
+            ledger.watches.watch(lane, ledger.scope(watching))
+    for ticket_id in snapshot.claims:
+        waiter = ledger.waiters[ticket_id]
+        ledger.place_claims.append(waiter)
+        for scope in waiter.lane.scopes:
+            scope.claimed += 1
