@@ -60,13 +60,8 @@ class UpstreamRequest(msgspec.Struct, gc=False, kw_only=True):
         return self.method == "POST" and self.route.is_model_call
 
 
-<<<<<<< HEAD
 class RequestAccess:
     """The check of every request against the accounts, the token and this server's host names."""
-=======
-class AccessGate:
-    """Checks what comes in against the accounts, the token and the names this server is known by."""
->>>>>>> 7cf40b1 (Decide through gates in one order, over one ledger)
 
     def __init__(
         self,

@@ -10,15 +10,9 @@ import msgspec
 
 from paceline.clock import Clock
 from paceline.gateway.exchange import Exchange
-<<<<<<< HEAD
 from paceline.gateway.request_access import RequestAccess
 from paceline.gateway.response_signals import SignalReporter
 from paceline.gateway.upstream_pool import Origin, UpstreamPool
-=======
-from paceline.gateway.request_access import AccessGate
-from paceline.gateway.response_signals import Learning
-from paceline.gateway.upstream_pool import Origin, Pool
->>>>>>> 7cf40b1 (Decide through gates in one order, over one ledger)
 from paceline.limiter import Limiter
 from paceline.metrics import MetricsRegistry
 
@@ -74,16 +68,9 @@ class Gateway:
         self.loop = asyncio.get_running_loop()
         self.reporter = SignalReporter(clock, metrics)
         self.live: set[Exchange] = set()
-<<<<<<< HEAD
         """The exchanges that are being served."""
         self.connections: set[TimeChecked] = set()
         self._pools: dict[Origin, UpstreamPool] = {}
-=======
-        """What is being served."""
-        self.connections: set[Watched] = set()
-        self.gate = AccessGate(accounts, token=token, environ=environ, hosts=hosts)
-        self._pools: dict[Origin, Pool] = {}
->>>>>>> 7cf40b1 (Decide through gates in one order, over one ledger)
         self._stops_at: float | None = None
         self._drained = asyncio.Event()
         """Set once the gateway stops and its last exchange has ended."""
