@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the agent CLIs that the recorder and `make test-agents` run, at pinned versions, into .agents/.
-# Pinned because npm silently takes an older release where the newest wants a newer Node, and because
-# the recorded samples are samples of exactly these versions. Running it again does nothing.
+# Installs the agent CLIs for `make record-agents` and `make test-agents` into .agents/. Running it again does nothing.
+# The versions are pinned for two reasons: npm silently installs an older release if the newest one needs a newer
+# Node.js, and the samples were recorded with exactly these versions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,9 +19,9 @@ wanted="$(printf '%s\n' "${packages[@]}")"
 if [[ -f "$stamp" && "$(cat "$stamp")" == "$wanted" ]]; then
   exit 0
 fi
-command -v npm >/dev/null || { echo "the agent CLIs come from npm: install Node.js 20 or newer" >&2; exit 2; }
+command -v npm >/dev/null || { echo "npm not found: install Node.js 20 or newer to get the agent CLIs" >&2; exit 2; }
 
-# One folder per CLI: their dependencies need not agree with each other.
+# One folder per CLI, because their dependencies may conflict.
 for package in "${packages[@]}"; do
   name="${package##*/}"
   npm install --prefix "$home/${name%@*}" --no-fund --no-audit --no-update-notifier --loglevel=error "$package"

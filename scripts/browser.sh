@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that there is a Chromium for the tests of the page and its pictures: one that is there already, else the
-# system's package where we may install it, else Playwright's own. Running it again does nothing.
+# Provides a Chromium for the tests and pictures of the dashboard. It uses an installed one, else installs the system
+# package (as root), else Playwright's own. Running it again does nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,7 +13,7 @@ has_chromium() {
 
 if has_chromium; then exit 0; fi
 if [[ "$(id -u)" == 0 ]] && command -v apt-get >/dev/null; then
-  echo "installing Chromium for the tests of the page"
+  echo "installing Chromium for the tests of the dashboard"
   if apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends chromium >/dev/null \
     && has_chromium; then exit 0; fi
 fi
