@@ -1,7 +1,7 @@
-"""Which agent CLIs are recorded, and what they are made to meet. Data only: `record_agents.py` runs it.
+"""The agent CLIs that are recorded, and the limits they meet. Data only: `record_agents.py` runs it.
 
 `{url}` in arguments, environment and files is the fake provider's address, `{home}` the empty home folder.
-`outcome` is what Paceline should conclude from the run; None: the run is kept but not judged.
+`outcome` is what Paceline should detect in the run. None: the run is kept but not judged.
 """
 
 import msgspec
@@ -14,7 +14,7 @@ FIRST_PROMPT = "hi"
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
-    """A CLI: its npm package, how it is asked, and what makes it talk to the fake provider and to nobody else."""
+    """A CLI: its npm package, its arguments, and the settings that connect it to the fake provider only."""
 
     package: str
     command: str
@@ -24,7 +24,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a CLI. `argv` replaces the agent's, `env` and `files` are added to (and win over) the agent's."""
+    """One run of a CLI. `argv` replaces the agent's, `env` and `files` extend and override the agent's."""
 
     agent: str
     name: str
@@ -32,11 +32,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     scenario: Scenario = Scenario()
     argv: tuple[str, ...] | None = None
     then: tuple[str, ...] | None = None
-    """Arguments of a second run in the same home, of which the sample is; the first one only prepares it."""
+    """Arguments of a second run in the same home. It is the one that is recorded; the first only prepares it."""
     env: dict[str, str] = {}
     files: dict[str, str] = {}
     terminate: bool = False
-    """End it with SIGTERM while its answer streams."""
+    """Send SIGTERM while the answer streams."""
     cap_seconds: float = CAP_SECONDS
 
 
@@ -125,7 +125,7 @@ FULL_WINDOW = Window(name="5h", requests=10)
 
 
 def _always(error: str, **fields: float) -> Scenario:
-    """Every request gets this error; retry hints are short, so that recording is."""
+    """Return a scenario in which every request fails. Retry hints are short, so that recording is fast."""
     return Scenario(script=(Step(error=error, times=None, retry_after=fields.get("retry_after", 1.0)),))
 
 
@@ -134,7 +134,7 @@ def _once(error: str, times: int = 1) -> Scenario:
 
 
 def _case(name: str, outcome: str | None, scenario: Scenario = Scenario(), **more: object) -> Case:  # noqa: B008
-    """`agent/name`, as a line of the table below."""
+    """Return a case named `agent/name`, for the table below."""
     agent, _, case = name.partition("/")
     return msgspec.convert({"agent": agent, "name": case, "outcome": outcome, "scenario": scenario} | more, Case)
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes the pictures of the README from the real thing: plays the demo and keeps one frame of it as SVG.
+"""Makes the picture of the README: runs the demo and stores one frame of it as SVG.
 
     python scripts/make_pictures.py
 
-Which frame: the quota window is spent, all that ran is parked with a countdown. Takes half a minute.
+In that frame the quota window is spent, and all sessions are parked with a countdown. Takes half a minute.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ async def main() -> None:
 
 
 def picture(demo: Demo) -> str:
-    demo.url = demo.url.partition("token=")[0] + "token=…"  # it is nobody's by then, but looks like a secret
+    demo.url = demo.url.partition("token=")[0] + "token=…"  # no longer valid, but it looks like a secret
     console = Console(record=True, width=WIDEST, file=io.StringIO(), force_terminal=True)
     console.print(screen(demo, time.time(), WIDEST, HEIGHT))
     svg = console.export_svg(title="make demo", unique_id="demo")
-    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)  # a picture must not call home for its letters
+    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)  # a picture must not load fonts from elsewhere
 
 
 if __name__ == "__main__":

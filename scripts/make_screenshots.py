@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the pictures of the dashboard: a night in full swing, at three widths, in light and dark.
+"""Makes the pictures of the dashboard: a busy night, at three widths, in light and dark.
 
     python scripts/make_screenshots.py
 
-The page, the server, the engine, the store and the sessions are the real ones. Only the past is made up: hours of
-sessions are written into a fresh store as an engine would have written them, and `paceline up` goes on from there and
-adopts the sessions that still run. What providers said is told to it over its own API. Takes about half a minute.
+The page, the server, the engine, the store and the sessions are real. Only the past is invented: hours of sessions are
+written into a fresh store as an engine would have written them. `paceline up` then continues from there and adopts the
+sessions that still run. The signals of the providers are reported over its own API. Takes about half a minute.
 """
 
 import contextlib
@@ -79,13 +79,13 @@ PARTS = ("models", "views", "tasks", "schemas", "signals", "admin", "forms", "ur
 
 
 def campaign(name: str, model: str, accounts: tuple[str, ...], *, priority: int = 0) -> Campaign:
-    """Paused at first: it goes on when the engine knows what the providers said."""
+    """Return a campaign that is paused until the signals of the providers are reported."""
     command = ("sh", "-c", WORKS)
     return Campaign(name=name, model=model, accounts=accounts, priority=priority, command=command, state="paused")
 
 
-class Line:
-    """Sessions on one place of an account, one after the other."""
+class Place:
+    """One place of an account, which runs sessions one after the other."""
 
     def __init__(self, account: str, model: str, campaigns: tuple[str, ...]) -> None:
         self.account = account
@@ -93,11 +93,11 @@ class Line:
         self.campaigns = campaigns
 
 
-LINES = [
-    *(Line("max-1", "opus-4-6", ("docstrings",)) for _ in range(3)),
-    *(Line("max-2", "opus-4-6", ("docstrings",)) for _ in range(2)),
-    *(Line("max-2", "sonnet-4-5", ("review", "release-notes")) for _ in range(3)),
-    *(Line("team-key", "gpt-5", ("translate-help",)) for _ in range(2)),
+PLACES = [
+    *(Place("max-1", "opus-4-6", ("docstrings",)) for _ in range(3)),
+    *(Place("max-2", "opus-4-6", ("docstrings",)) for _ in range(2)),
+    *(Place("max-2", "sonnet-4-5", ("review", "release-notes")) for _ in range(3)),
+    *(Place("team-key", "gpt-5", ("translate-help",)) for _ in range(2)),
 ]
 CAMPAIGNS = [
     (campaign("docstrings", "opus-4-6", ("max-1", "max-2"), priority=3), 144),
@@ -105,11 +105,11 @@ CAMPAIGNS = [
     (campaign("translate-help", "gpt-5", ("team-key",)), 72),
     (campaign("release-notes", "sonnet-4-5", ("max-2",)), 6),
 ]
-"""With how many units they have."""
+"""Each campaign with its number of units."""
 
 
 class Past:
-    """The hours before now, as an engine would have stored them."""
+    """The history of the last hours, as an engine would have stored it."""
 
     def __init__(self, folder: Path, store: SqliteStore, executor: ProcessExecutor, now: float) -> None:
         self._folder = folder
@@ -128,44 +128,44 @@ class Past:
             names = [f"{module}/{part}" for part in PARTS for module in MODULES][:size]
             specs = [UnitSpec(id=name, prompt=f"{campaign.name}: {name}.py", cwd=str(self._folder)) for name in names]
             self._store.add_campaign(campaign, specs, update=False, now=begin)
-        due = [(begin + 400 * self._dice.random(), at) for at in range(len(LINES))]
+        due = [(begin + 400 * self._dice.random(), at) for at in range(len(PLACES))]
         while due:
             start, at = heapq.heappop(due)
-            free_at = self._session(LINES[at], start)
+            free_at = self._session(PLACES[at], start)
             if free_at is not None:
                 heapq.heappush(due, (free_at, at))
         self._store.hold_units(["review/auth/cache"], "has spent 5 fresh windows by itself", now=self._now)
         self._add_marks()
         self._store.append_events(sorted(self._events, key=lambda event: event.at))
 
-    def _session(self, line: Line, start: float) -> float | None:
-        """One session of the line; when its place is free again, None if that is not in the past."""
-        closed, opened = self._spent_at.get(line.account, 0.0), self._open_at.get(line.account, 0.0)
+    def _session(self, place: Place, start: float) -> float | None:
+        """Add one session. Returns when its place is free again, or None if that is in the future."""
+        closed, opened = self._spent_at.get(place.account, 0.0), self._open_at.get(place.account, 0.0)
         if closed <= start < opened:
             return opened + 60 * self._dice.random() if opened < self._now else None
         self._store.wake_units(now=start)
-        unit = self._claim(line, start)
+        unit = self._claim(place, start)
         if unit is None:
             return None
         end = start + self._dice.uniform(200, 1500)
         if start < closed <= end:
-            self._settle(unit, closed + 20 * self._dice.random(), "parked", line, opened)
+            self._settle(unit, closed + 20 * self._dice.random(), "parked", place, opened)
         elif end > self._now - 5:
             self._run_on(unit)
             return None
         else:
-            self._settle(unit, end, "failed" if self._dice.random() < 0.025 else "succeeded", line)
+            self._settle(unit, end, "failed" if self._dice.random() < 0.025 else "succeeded", place)
         return end + self._dice.uniform(3, 120)
 
-    def _claim(self, line: Line, now: float) -> Unit | None:
+    def _claim(self, place: Place, now: float) -> Unit | None:
         self._tries += 1
-        for campaign in self._dice.sample(line.campaigns, len(line.campaigns)):
+        for campaign in self._dice.sample(place.campaigns, len(place.campaigns)):
             claimed = self._store.claim_units(
-                campaign, line.account, 1, attempt_ids=[f"past-{self._tries}"], lease_until=self._now + 60, now=now
+                campaign, place.account, 1, attempt_ids=[f"past-{self._tries}"], lease_until=self._now + 60, now=now
             )
             if claimed:
                 fields: dict[str, object] = {"attempt": claimed[0].attempt_id, "session_id": None}
-                self._events.append(Event("unit.started", now, line.scope, claimed[0].id, fields))
+                self._events.append(Event("unit.started", now, place.scope, claimed[0].id, fields))
                 return claimed[0]
         return None
 
@@ -174,11 +174,11 @@ class Past:
         unit: Unit,
         at: float,
         ending: Literal["parked", "failed", "succeeded"],
-        line: Line,
+        place: Place,
         resume_at: float = 0.0,
     ) -> None:
         reasons = {
-            "parked": f"the 5h window of {line.scope.rpartition('/')[0]} is spent",
+            "parked": f"the 5h window of {place.scope.rpartition('/')[0]} is spent",
             "failed": "exit code 1: 2 tests failed",
             "succeeded": "done",
         }
@@ -200,7 +200,7 @@ class Past:
         self._events.append(Event(f"unit.{name}", at, None, unit.id, fields))
 
     def _run_on(self, unit: Unit) -> None:
-        """It still runs: a real session, for the engine to adopt."""
+        """Start a real session, for the engine to adopt."""
         assert unit.attempt_id is not None
         env = {"PATH": os.environ["PATH"], "PACELINE_UNIT": unit.id}
         argv = ("sh", "-c", WORKS)
@@ -224,7 +224,7 @@ class Past:
 
 @contextlib.contextmanager
 def daemon(folder: Path) -> Iterator[str]:
-    """`paceline up`; the address that it prints."""
+    """Start `paceline up` and yield the address that it prints."""
     environ = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
@@ -242,27 +242,27 @@ def daemon(folder: Path) -> Iterator[str]:
 
 
 def tell_what_providers_said(url: str, now: float) -> None:
-    """And let the campaigns go on, which waited for it."""
+    """Report the signals of the providers, then resume the campaigns that waited for them."""
     base, _, token = url.partition("/?token=")
     client = httpx.Client(base_url=base, headers={"authorization": f"Bearer {token}"}, trust_env=False)
 
-    def tell(scope: str, kind: str, **fields: object) -> None:
+    def report(scope: str, kind: str, **fields: object) -> None:
         client.post("/v1/signals", json={"scope": scope, "kind": kind, **fields}).raise_for_status()
 
     with client:
         read = {"source": "header", "confidence": 0.95}
-        tell("anthropic/max-1", "quota_closed", window="5h", resets_at=now + 2.13 * HOUR, **read)
-        tell("anthropic/max-1", "budget", window="weekly", used_ratio=0.63, resets_at=now + 76 * HOUR, **read)
-        tell("anthropic/max-2", "budget", window="5h", used_ratio=0.41, resets_at=now + 1.4 * HOUR, **read)
-        tell("anthropic/max-2", "rate_limited", retry_after=240, cause="concurrency", source="header")
-        tell("openai/team-key", "platform_limit", limit=3, in_use=3)
-        tell("google/ai-pro", "auth_failed", detail="the login has expired: start gemini and sign in")
+        report("anthropic/max-1", "quota_closed", window="5h", resets_at=now + 2.13 * HOUR, **read)
+        report("anthropic/max-1", "budget", window="weekly", used_ratio=0.63, resets_at=now + 76 * HOUR, **read)
+        report("anthropic/max-2", "budget", window="5h", used_ratio=0.41, resets_at=now + 1.4 * HOUR, **read)
+        report("anthropic/max-2", "rate_limited", retry_after=240, cause="concurrency", source="header")
+        report("openai/team-key", "platform_limit", limit=3, in_use=3)
+        report("google/ai-pro", "auth_failed", detail="the login has expired: start gemini and sign in")
         client.post("/v1/resume").raise_for_status()
 
 
 @contextlib.contextmanager
 def staged(folder: Path) -> Iterator[str]:
-    """The whole night; afterwards nothing of it runs."""
+    """Run the whole night. Afterwards none of its processes is left."""
     (folder / "paceline.toml").write_text(SETTINGS)
     (folder / "home").mkdir(mode=0o700)
     store, executor = SqliteStore(folder / "home" / "paceline.db"), ProcessExecutor(str(folder / "home" / "spool"))
@@ -298,7 +298,7 @@ def take(browser: Browser, url: str) -> None:
             page.locator("#connection", has_text="live").wait_for()
             page.locator(".unit-row:not(.blank)").first.wait_for()
             page.locator("#timeline .u-wrap").wait_for()
-            page.wait_for_timeout(1500)  # two rounds of news, so that every section has come to rest
+            page.wait_for_timeout(1500)  # two updates, so that every section has settled
             path = PICTURES / f"dashboard-{width}-{scheme}.png"
             page.screenshot(path=path)
             print(f"wrote {path.name}, {path.stat().st_size // 1024} kB")

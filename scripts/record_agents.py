@@ -1,11 +1,11 @@
-"""Runs the real agent CLIs against the fake provider and keeps what they print, as samples for the detection tests.
+"""Runs the real agent CLIs against the fake provider and stores their output as samples for the detection tests.
 
     scripts/record_agents.py                  everything, into tests/detect/samples/recorded/
     scripts/record_agents.py --only 'codex/*' --into /tmp/samples
 
-The CLIs never meet the outside: the whole program runs again inside a network namespace that has nothing but
-loopback, each CLI with an empty home, a fake key and an environment of a few named variables. Paths of this machine
-are taken out of what is kept.
+The CLIs have no network: the program restarts itself inside a network namespace that has only loopback. Each CLI gets
+an empty home, a fake key and an environment of a few named variables. Paths of this machine are removed from the
+samples.
 """
 
 import argparse
@@ -31,12 +31,12 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORDED = ROOT / "tests" / "detect" / "samples" / "recorded"
 INSTALLED = ROOT / ".agents"
 INSIDE = "PACELINE_RECORDER_INSIDE"
-PORT = 8765  # always the same, so that samples differ only where the CLIs do; the namespace is ours alone
+PORT = 8765  # fixed, so that samples do not differ by it; the namespace has no other user of it
 CAPPED_EXIT_CODE = 124
 GRACE_SECONDS = 5.0
 LONGEST_LIST = 4
-SHORTEST_TELLING_NAME = 4  # a host called `vm` says nothing, and its letters stand everywhere
-HOMES = "/var/tmp"  # Codex is wary of a home under /tmp and says so in every sample
+MIN_HOST_NAME_LENGTH = 4  # a host named `vm` reveals nothing, and its letters occur everywhere
+HOMES = "/var/tmp"  # with a home under /tmp, Codex prints a warning in every sample
 HOME_SHOWN, AGENTS_SHOWN = "/home/user", "/opt/agents"
 
 
@@ -61,19 +61,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run_without_network() -> int:
-    """Run this program again where there is no network but loopback."""
+    """Run this program again in a network namespace with only loopback."""
     as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
     command = ["unshare", *as_root, "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable]
     return subprocess.run([*command, *sys.argv], env=os.environ | {INSIDE: "1"}, check=False).returncode
 
 
 def record(case: Case, into: Path) -> str:
-    """Run one case and write its three files; tells in a few words how it went."""
+    """Run one case and write its three files. Returns a short summary."""
     agent = AGENTS[case.agent]
     home = Path(tempfile.mkdtemp(prefix="recorder-", dir=HOMES))
     try:
         with FakeProvider(case.scenario, port=PORT) as provider:
-            furnish(home, agent.files | case.files, provider)
+            prepare_home(home, agent.files | case.files, provider)
             meta = run(case, case.argv or agent.argv, home, provider)
             if case.then is not None:
                 first_run = len(provider.requests)
@@ -90,8 +90,8 @@ def record(case: Case, into: Path) -> str:
     return f"exit {meta['exit_code']} after {meta['seconds']} s, {meta['model_requests']} requests"
 
 
-def furnish(home: Path, files: dict[str, str], provider: FakeProvider) -> None:
-    """The home folder: a place to work, a place for temporary files, and the CLI's configuration."""
+def prepare_home(home: Path, files: dict[str, str], provider: FakeProvider) -> None:
+    """Create the working folder, the folder for temporary files and the CLI's configuration in the home."""
     for folder in ("work", "tmp"):
         (home / folder).mkdir()
     for name, text in files.items():
@@ -100,7 +100,7 @@ def furnish(home: Path, files: dict[str, str], provider: FakeProvider) -> None:
 
 
 def run(case: Case, argv: tuple[str, ...], home: Path, provider: FakeProvider) -> dict[str, object]:
-    """One start of the CLI; its output stays in the home folder, the facts come back."""
+    """Run the CLI once. Its output stays in the home folder. Returns the facts of the run."""
     agent = AGENTS[case.agent]
     started = time.time()
     requests_before = len(provider.requests)
@@ -130,20 +130,20 @@ def run(case: Case, argv: tuple[str, ...], home: Path, provider: FakeProvider) -
 
 
 def remembers(requests: list[RequestRecord]) -> bool:
-    """Whether the second run told the provider what was said in the first."""
+    """Return whether the second run sent the messages of the first to the provider."""
     return any(FIRST_PROMPT in prompt.splitlines() for request in requests for prompt in request.prompts)
 
 
 def wait(process: "subprocess.Popen[bytes]", case: Case, provider: FakeProvider) -> tuple[int, bool]:
-    """The exit code as a shell tells it, and whether the run had to be ended because it took too long."""
+    """Return the exit code as a shell reports it, and whether the run was ended because it took too long."""
     deadline = time.monotonic() + case.cap_seconds
-    told_to_stop = False
+    is_terminated = False
     while time.monotonic() < deadline:
         if (code := process.poll()) is not None:
             return (code if code >= 0 else 128 - code), False
-        if case.terminate and not told_to_stop and any(record.output_tokens for record in provider.requests):
+        if case.terminate and not is_terminated and any(record.output_tokens for record in provider.requests):
             os.killpg(process.pid, signal.SIGTERM)
-            told_to_stop = True
+            is_terminated = True
         time.sleep(0.05)
     end(process)
     return CAPPED_EXIT_CODE, True
@@ -159,7 +159,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def environment(agent: Agent, case: Case, home: Path, provider: FakeProvider) -> dict[str, str]:
-    """All that the CLI is told: nothing of the person's own environment."""
+    """Return the environment of the CLI, without anything from the user's own environment."""
     node = shutil.which("node")
     folders = [str(Path(node).parent)] if node else []
     base = {
@@ -186,7 +186,7 @@ def version(agent: Agent) -> str:
 
 
 def scrub(text: str, home: Path) -> str:
-    """Without the paths and the name of this machine, and with the long lists of an init event cut short."""
+    """Remove the paths and the name of this machine, and shorten the long lists of an init event."""
     dashed = re.sub(r"[^A-Za-z0-9]", "-", str(home))  # as Claude Code names a project's folder
     for seen, shown in (
         (str(home), HOME_SHOWN),
@@ -195,7 +195,7 @@ def scrub(text: str, home: Path) -> str:
         (str(ROOT), "/opt/paceline"),
     ):
         text = text.replace(seen, shown)
-    if len(socket.gethostname()) >= SHORTEST_TELLING_NAME:
+    if len(socket.gethostname()) >= MIN_HOST_NAME_LENGTH:
         text = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "host", text)
     return "".join(_shorten(line) for line in text.splitlines(keepends=True))
 
