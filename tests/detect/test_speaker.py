@@ -8,7 +8,7 @@ from tests.detect.sample_files import FILE_WINDOWS, rows_of
 from tests.detect.scoring import kind_of
 
 from paceline.detect import Observation, explain
-from paceline.detect.parsing.text import cleaned
+from paceline.detect.parsing.text import make_readable
 from paceline.detect.speaker import own_lines
 
 # Windows of 1, 3 or 12 lines around words such as "limit" and "429", out of source, tests and pages about limits.
@@ -45,4 +45,4 @@ def test_files_about_limits_raise_no_alarm(shape: str) -> None:
     ],
 )
 def test_a_body_belongs_to_its_error_and_a_literal_to_nobody(text: str, own: str | None) -> None:
-    assert own_lines(cleaned(text)) == (cleaned(text) if own is None else own)
+    assert own_lines(make_readable(text)) == (make_readable(text) if own is None else own)

@@ -1,7 +1,7 @@
-"""PURE: observation -> signals. No clock, no I/O, no asyncio.
+"""Detection: from what was seen to signals. Pure: no clock, no I/O, no asyncio.
 
-`detect` answers what an observation means, `explain` also says which rules fired. `StreamReader` reads the
-output of an agent as it comes.
+`detect` returns what an observation means, `explain` also names the rules that fired. `StreamReader` reads the
+output of an agent as it arrives.
 """
 
 from paceline.core.signals import Signal
@@ -13,5 +13,5 @@ __all__ = ["Observation", "Reading", "StreamReader", "detect", "explain"]
 
 
 def detect(observation: Observation) -> list[Signal]:
-    """What an observation means: a possibly empty list of signals. Never raises, whatever it is given."""
+    """Return what an observation means, as a possibly empty list of signals. Never raises, whatever it is given."""
     return explain(observation).signals

@@ -23,8 +23,8 @@ from paceline.detect.kinds import Kind, kind_of_status
 from paceline.detect.observation import Reading
 from paceline.detect.parsing.body_fields import field_reset
 from paceline.detect.parsing.json_objects import Pairs
-from paceline.detect.parsing.reset_times import Reset, find_resets, in_range, judged
-from paceline.detect.parsing.text import glued
+from paceline.detect.parsing.reset_times import Reset, discount_implausible, find_resets, in_range
+from paceline.detect.parsing.text import join_lines
 from paceline.detect.provider import HeaderReading
 from paceline.detect.provider_set import ProviderSet
 from paceline.detect.rules import Match, Rule, Stage, first_match
@@ -119,7 +119,7 @@ def _match(text: str, evidence: Evidence) -> Match | None:
     if not text.strip():
         return None
     found = first_match(evidence.scene.providers.rules, text, provider=evidence.scene.provider, loose=evidence.is_loose)
-    joined = glued(text)
+    joined = join_lines(text)
     if joined == text or len(text) > MAX_GLUED:
         return found
     # A narrow terminal may have broken the decisive words: of two matches the one of the earlier stage counts.
@@ -171,7 +171,7 @@ def _reset(text: str, kind: Kind, evidence: Evidence) -> Reset | None:
         for reset in _resets(text, evidence)
         if not (reset.own and kind == "quota" and reset.delay(evidence.scene.seen_at) < LONGEST_BACKOFF)
     ]
-    return judged(usable[0], evidence.scene.seen_at) if usable and kind != "auth" else None
+    return discount_implausible(usable[0], evidence.scene.seen_at) if usable and kind != "auth" else None
 
 
 def _resets(text: str, evidence: Evidence) -> list[Reset]:
@@ -180,16 +180,16 @@ def _resets(text: str, evidence: Evidence) -> list[Reset]:
     structured = field_reset(evidence.pairs, seen_at=scene.seen_at) or evidence.headers.reset
     candidates = [structured] if structured else []
     zone = scene.providers.zone_of(scene.provider, evidence.text, default=scene.tz)
-    candidates += _found_resets(text, seen_at=scene.seen_at, tz=zone)
+    candidates += _resets_in_text(text, seen_at=scene.seen_at, tz=zone)
     if evidence.reset is not None:
         candidates.append(evidence.reset)
     return [reset for reset in candidates if in_range(reset.time(scene.seen_at))]
 
 
-def _found_resets(text: str, *, seen_at: float, tz: str) -> list[Reset]:
+def _resets_in_text(text: str, *, seen_at: float, tz: str) -> list[Reset]:
     """Return the resets in the text, or in its joined lines if a time or its zone was broken in two."""
     found = find_resets(text, seen_at=seen_at, tz=tz)
-    joined = find_resets(glued(text), seen_at=seen_at, tz=tz) if glued(text) != text else []
+    joined = find_resets(join_lines(text), seen_at=seen_at, tz=tz) if join_lines(text) != text else []
     surest = max((reset.confidence for reset in found), default=0.0)
     return joined if any(reset.confidence > surest for reset in joined) else found
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from paceline.core.signals import Budget
-from paceline.detect.parsing.headers import Bucket, Headers, header_names, read_buckets, retry_after
+from paceline.detect.parsing.headers import Bucket, Headers, normalize_headers, read_buckets, retry_after
 from paceline.detect.parsing.reset_times import Reset
 from paceline.detect.provider import HeaderReading
 from paceline.detect.provider_set import ProviderSet
@@ -17,9 +17,9 @@ from paceline.detect.provider_set import ProviderSet
 NO_HEADERS = HeaderReading()
 
 
-def headers_among(pairs: Iterable[tuple[str, str]], providers: ProviderSet) -> Headers:
+def find_headers(pairs: Iterable[tuple[str, str]], providers: ProviderSet) -> Headers:
     """Return the headers in a body: proxies and CLIs put whole responses into their errors."""
-    return header_names({key: value for key, value in pairs if providers.header_name.fullmatch(key)})
+    return normalize_headers({key: value for key, value in pairs if providers.header_name.fullmatch(key)})
 
 
 def read_headers(headers: Headers, providers: ProviderSet, *, status: int | None, seen_at: float) -> HeaderReading:

@@ -1,4 +1,4 @@
-"""The kinds of limit that detection tells apart, and the two plain codes for them: HTTP statuses and error names.
+"""The kinds of limit that detection separates, and the two plain codes for them: HTTP statuses and error names.
 
 Here: tables of values. Never here: sentences, or anything that only one provider means.
 """

@@ -1,4 +1,4 @@
-"""What was seen, and how it was read. Values only; nothing here decides anything."""
+"""An observation and its reading. Values only; nothing here decides anything."""
 
 import msgspec
 
@@ -6,9 +6,9 @@ from paceline.core.signals import Signal
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was seen: a line, a screen, an event, an HTTP answer.
+    """One thing that was seen: a line, a screen, an event or an HTTP answer.
 
-    `seen_at` is wall time (Unix seconds), `tz` the zone of the machine it was seen on: a clock time
+    `seen_at` is wall time (Unix seconds). `tz` is the zone of the machine it was seen on: a clock time
     without a zone is read there. `channel` is `screen`, `stderr`, `stdout`, `stdout-json` or `http`.
     """
 
@@ -23,7 +23,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What an observation means, and the names of the rules that said so, in the order they fired."""
+    """What an observation means, and the names of the rules that decided, in the order they fired."""
 
     signals: list[Signal] = []
     rules: tuple[str, ...] = ()

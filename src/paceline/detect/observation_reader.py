@@ -9,13 +9,13 @@ import re
 from paceline.core.signals import Budget, QuotaClosed, Reach, Signal
 from paceline.detect.decision import Diagnosis, Evidence, Scene, decide, make_signals
 from paceline.detect.event_reader import is_cut_prose, is_event, read_error_event
-from paceline.detect.header_reader import headers_among, read_headers
+from paceline.detect.header_reader import find_headers, read_headers
 from paceline.detect.observation import NOTHING, Observation, Reading
 from paceline.detect.parsing.body_fields import field_status
-from paceline.detect.parsing.headers import Headers, header_names
-from paceline.detect.parsing.json_objects import Event, documents, scanned
+from paceline.detect.parsing.headers import Headers, normalize_headers
+from paceline.detect.parsing.json_objects import Event, find_documents, scan_pairs
 from paceline.detect.parsing.reset_times import in_range
-from paceline.detect.parsing.text import cleaned, decoded, glued, shortened
+from paceline.detect.parsing.text import decode_text, join_lines, make_readable, shorten
 from paceline.detect.provider import EventReading
 from paceline.detect.provider_set import ProviderSet
 from paceline.detect.providers import KNOWN
@@ -62,26 +62,26 @@ def read_line(
 
 
 def _explain(seen: Observation, providers: ProviderSet) -> Reading:
-    provider = decoded(seen.provider).strip().lower()
+    provider = decode_text(seen.provider).strip().lower()
     if provider == TOOL_OUTPUT:
         return NOTHING
     scene = Scene(
-        provider=provider, seen_at=_sane_time(seen.seen_at), tz=decoded(seen.tz) or "UTC", providers=providers
+        provider=provider, seen_at=_sane_time(seen.seen_at), tz=decode_text(seen.tz) or "UTC", providers=providers
     )
-    text = shortened(decoded(seen.text))
+    text = shorten(decode_text(seen.text))
     status = seen.status if isinstance(seen.status, int) and not isinstance(seen.status, bool) else None
-    headers = header_names(seen.headers)
+    headers = normalize_headers(seen.headers)
     is_body = seen.channel == "http"
     if not is_body:
-        events = [document for document in documents(text) if is_event(document, providers)] if "{" in text else []
-        if events and not _quoted_body(text, events):
-            return _combined([_read_event(scene, event, status=status) for event in events])
+        events = [document for document in find_documents(text) if is_event(document, providers)] if "{" in text else []
+        if events and not _is_quoted_body(text, events):
+            return _combine([_read_event(scene, event, status=status) for event in events])
         if is_cut_prose(text, providers):
             return NOTHING
     if status is not None and status < 400 and not _carries_error(text):
         return _read_healthy(scene, text, headers, status)
-    plain = cleaned(text)
-    if not headers and status is None and not (providers.has_hint(plain) or providers.has_hint(glued(plain))):
+    plain = make_readable(text)
+    if not headers and status is None and not (providers.has_hint(plain) or providers.has_hint(join_lines(plain))):
         return NOTHING
     return decide(_evidence_in_text(scene, plain, headers, status, is_body=is_body))
 
@@ -89,8 +89,8 @@ def _explain(seen: Observation, providers: ProviderSet) -> Reading:
 def _evidence_in_text(scene: Scene, plain: str, headers: Headers, status: int | None, *, is_body: bool) -> Evidence:
     refused = status is not None and status >= 400
     is_loose = is_body or refused
-    pairs = scanned(plain if is_loose else own_lines(plain))
-    all_headers = {**headers_among(pairs, scene.providers), **headers}
+    pairs = scan_pairs(plain if is_loose else own_lines(plain))
+    all_headers = {**find_headers(pairs, scene.providers), **headers}
     stated = status if refused else field_status(pairs)
     return Evidence(
         scene=scene,
@@ -121,10 +121,10 @@ def _read_event(scene: Scene, event: Event, *, status: int | None = None) -> Rea
 
 def _evidence_in_event(scene: Scene, found: EventReading, status: int | None) -> Evidence:
     known = found.status or status
-    headers = headers_among(found.pairs, scene.providers)
+    headers = find_headers(found.pairs, scene.providers)
     return Evidence(
         scene=scene,
-        text=cleaned(shortened(found.text)),
+        text=make_readable(shorten(found.text)),
         is_loose=True,
         pairs=found.pairs,
         headers=read_headers(headers, scene.providers, status=known or 429, seen_at=scene.seen_at),
@@ -135,7 +135,7 @@ def _evidence_in_event(scene: Scene, found: EventReading, status: int | None) ->
     )
 
 
-def _combined(readings: list[Reading]) -> Reading:
+def _combine(readings: list[Reading]) -> Reading:
     """Return the last of several readings that states a limit, with the budgets of all."""
     rules = tuple(rule for reading in readings for rule in reading.rules)
     budgets: list[Signal] = [signal for reading in readings for signal in reading.signals if isinstance(signal, Budget)]
@@ -151,7 +151,7 @@ def _sane_time(value: object) -> float:
     return number if in_range(number) else 0.0
 
 
-def _quoted_body(text: str, events: list[Event]) -> bool:
+def _is_quoted_body(text: str, events: list[Event]) -> bool:
     """Return whether the only event is the body of an API's answer, quoted in a line of the CLI's own."""
     return len(events) == 1 and events[0].get("type") == "error" and not text.lstrip().startswith("{")
 
@@ -172,9 +172,9 @@ def _read_healthy(scene: Scene, text: str, headers: Headers, status: int) -> Rea
 
 def _read_answer(scene: Scene, answer: str) -> Reading:
     """Read the only text of an answer, if it is nothing but an error or a banner with its reset."""
-    text = cleaned(answer)
+    text = make_readable(answer)
     if _ERROR_AS_ANSWER.match(text):
-        return decide(Evidence(scene=scene, text=text, is_loose=True, pairs=scanned(text)))
+        return decide(Evidence(scene=scene, text=text, is_loose=True, pairs=scan_pairs(text)))
     reading = decide(Evidence(scene=scene, text=text, is_loose=False)) if len(text) <= LONGEST_BANNER else NOTHING
     closed = any(isinstance(signal, QuotaClosed) and signal.resets_at is not None for signal in reading.signals)
     return reading if closed else NOTHING

@@ -1,7 +1,7 @@
-"""The words without which a pattern cannot match, read off the pattern itself.
+"""The words without which a pattern cannot match, derived from the pattern itself.
 
-Here: a reader of the few regex forms that rules are written in. It makes the cheap look before all rules safe: a
-text with none of these words satisfies no rule, and no list has to be kept by hand.
+Here: a reader of the few regex forms that rules are written in. It makes the cheap test before all rules safe: a
+text with none of these words matches no rule, and no list has to be kept by hand.
 """
 
 import re
@@ -17,23 +17,23 @@ _NOTHING: Words = frozenset()
 
 
 def needed_words(pattern: str) -> Words:
-    """Words in lower case, one of which stands in every text that the pattern matches.
+    """Return words in lower case, one of which is in every text that the pattern matches.
 
-    Raises ValueError for a pattern that may match without any word: it would be skipped unseen.
+    Raises ValueError for a pattern that may match without any word: its texts would be skipped.
     """
     words, end = _alternatives(pattern, 0)
     if not words or end != len(pattern):
-        raise ValueError(f"no word is sure to stand in what this matches: {pattern}")
+        raise ValueError(f"no word is in every text that this pattern matches: {pattern}; add one to each branch")
     return words
 
 
 def shortest(words: Words) -> tuple[str, ...]:
-    """The same look with fewer words: one that contains another is found with it."""
+    """Return fewer words that find the same texts: a word that contains another is found with it."""
     return tuple(sorted(word for word in words if not any(other in word for other in words - {word})))
 
 
 def _alternatives(pattern: str, position: int) -> tuple[Words, int]:
-    """What one of several branches needs: a word of each; nothing, if one of them needs none."""
+    """Return the words of all branches, or nothing if one branch needs no word."""
     branches: list[Words] = []
     while True:
         words, position = _sequence(pattern, position)
@@ -45,7 +45,7 @@ def _alternatives(pattern: str, position: int) -> tuple[Words, int]:
 
 
 def _sequence(pattern: str, position: int) -> tuple[Words, int]:
-    """The most telling of the things that must all stand in a row."""
+    """Return the longest words among the parts that must all follow one another."""
     found: list[Words] = []
     run = ""
     while position < len(pattern):
@@ -69,13 +69,13 @@ def _sequence(pattern: str, position: int) -> tuple[Words, int]:
         if not token["look"] and not (repeat and (repeat["none"] or repeat["least"] == "0")):
             found.append(group)
     found.append(frozenset({run}) if run else _NOTHING)
-    return max(found, key=_telling), position
+    return max(found, key=_specificity), position
 
 
 def _lazy(pattern: str, position: int) -> int:
     return position + 1 if pattern[position : position + 1] in ("?", "+") else position
 
 
-def _telling(words: Words) -> int:
-    """The length of the shortest word. One sign of Chinese says as much as several letters."""
+def _specificity(words: Words) -> int:
+    """Return the length of the shortest word in bytes: one Chinese character is as specific as several letters."""
     return min((len(word.encode()) for word in words), default=0)

@@ -13,8 +13,8 @@ import msgspec
 from paceline.core.signals import Budget, Reach
 from paceline.detect.kinds import Kind
 from paceline.detect.parsing.headers import Headers
-from paceline.detect.parsing.json_objects import Event, Pairs, flattened
-from paceline.detect.parsing.reset_times import Reset, finite
+from paceline.detect.parsing.json_objects import Event, Pairs, flatten
+from paceline.detect.parsing.reset_times import Reset, to_number
 from paceline.detect.rules import Rule
 from paceline.detect.run_facts import Facts, Transcript, Trouble
 
@@ -41,9 +41,9 @@ class EventReading(msgspec.Struct, frozen=True, kw_only=True):
 
 def error_reading(event: Event) -> EventReading:
     """Return an event that is an error as a whole: all its text and fields are read."""
-    pairs = flattened(event)
+    pairs = flatten(event)
     text = "\n".join(f'{key}: "{value}"' for key, value in pairs if len(value) > 2 or value.isalnum())
-    statuses = (int(number) for key, value in pairs if key.lower() in _STATUS_KEYS and (number := finite(value)))
+    statuses = (int(number) for key, value in pairs if key.lower() in _STATUS_KEYS and (number := to_number(value)))
     return EventReading(text=text, pairs=pairs, status=next(statuses, None), rule=f"event.{event.get('type', 'error')}")
 
 

@@ -1,6 +1,6 @@
-"""Which signals are news: the same limit, met again and again by a CLI that retries, is told once.
+"""The filter for repeated signals: a limit that a retrying CLI meets again and again is reported once.
 
-Here: the memory of what was told. Never here: reading anything.
+Here: the memory of what was reported. Never here: reading output.
 """
 
 import msgspec
@@ -17,36 +17,36 @@ from paceline.core.signals import (
 )
 
 LONG_WAIT = 60.0
-"""A wait beyond this changes what becomes of a session, so it is told even after a shorter one was."""
+"""Seconds. A longer wait changes what becomes of a session, so it is reported even after a shorter one."""
 A_GUESS = 0.5
 """A signal below this confidence counts only where nothing better is known."""
 _SAME_RESET = 120.0
-"""Texts print resets in minutes, fields in seconds: within this they are the same reset."""
+"""Seconds. Texts print resets in minutes, fields in seconds: within this they are the same reset."""
 _PASSING = (RateLimited, Overloaded, PlatformLimit, AuthFailed)
 _NAMED_CAUSE = (QuotaClosed, BillingStop)
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Reported(msgspec.Struct, frozen=True):
     signal: Signal
     until: float
     """Until when it needs no repeating."""
 
 
-class ReportLog:
-    """What was told about one run."""
+class RepeatFilter:
+    """The signals that were reported about one run."""
 
     def __init__(self) -> None:
-        self._told: dict[type[Signal], _Told] = {}
+        self._reported: dict[type[Signal], _Reported] = {}
         self._budgets: dict[str | None, Budget] = {}
 
     def news(self, signals: list[Signal], *, seen_at: float) -> list[Signal]:
-        """Those signals that say something new."""
+        """Return the signals that state something new."""
         return [signal for signal in signals if self._is_news(signal, seen_at)]
 
     def model_answered(self) -> None:
-        """Passing limits are over: the next one is a new incident."""
+        """Forget limits that pass by themselves: the next one is a new incident."""
         for kind in _PASSING:
-            self._told.pop(kind, None)
+            self._reported.pop(kind, None)
 
     def _is_news(self, signal: Signal, seen_at: float) -> bool:
         if isinstance(signal, Budget):
@@ -55,16 +55,16 @@ class ReportLog:
             return signal != before
         if isinstance(signal, RateLimited) and self._has_better(signal, seen_at):
             return False
-        told = self._told.get(type(signal))
-        if told is not None and seen_at < told.until and not _says_more(signal, told.signal):
+        reported = self._reported.get(type(signal))
+        if reported is not None and seen_at < reported.until and not _adds_detail(signal, reported.signal):
             return False
-        self._told[type(signal)] = _Told(signal, _covered_until(signal, seen_at))
+        self._reported[type(signal)] = _Reported(signal, _covered_until(signal, seen_at))
         return True
 
     def _has_better(self, signal: RateLimited, seen_at: float) -> bool:
-        """A bare 429 after a spent window or an empty purse is the same refusal seen from farther away."""
+        """Return whether a bare 429 repeats, with less detail, a spent window or missing credit that was reported."""
         better = (*_NAMED_CAUSE, *_PASSING) if signal.confidence < A_GUESS else _NAMED_CAUSE
-        return any(kind in self._told and seen_at < self._told[kind].until for kind in better)
+        return any(kind in self._reported and seen_at < self._reported[kind].until for kind in better)
 
 
 def _covered_until(signal: Signal, seen_at: float) -> float:
@@ -75,7 +75,7 @@ def _covered_until(signal: Signal, seen_at: float) -> float:
     return seen_at + LONG_WAIT
 
 
-def _says_more(signal: Signal, before: Signal) -> bool:
+def _adds_detail(signal: Signal, before: Signal) -> bool:
     if _both_known_and_differ(signal.reach, before.reach):
         return True
     if isinstance(signal, QuotaClosed) and isinstance(before, QuotaClosed):

@@ -1,9 +1,9 @@
-"""How a rule looks, and which rule wins. The rules themselves are tables, one file per provider.
+"""The form of a rule, and the choice of the rule that wins. The rules themselves are tables, one module per provider.
 
-A rule is the core of a sentence or an error code. Read strictly (what a CLI printed, where an agent's
-words may stand beside it) the core must be a sentence of its own; read loosely (the body of an error)
-it may stand anywhere. Rules are tried stage by stage, since texts name several things at once: "buy
-credits or wait" names money and time, and the window decides.
+A rule is the core of a sentence, or an error code. Read strictly (what a CLI printed, possibly beside an agent's
+words) the core must be a sentence of its own. Read loosely (the body of an error) it may be anywhere. Rules are tried
+stage by stage, since texts name several things at once: "buy credits or wait" names money and time, and the window
+decides.
 """
 
 import re
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from functools import cache
 from itertools import islice
+from typing import TypedDict, Unpack
 
 import msgspec
 
@@ -18,22 +19,24 @@ from paceline.core.signals import Cause, Reach
 from paceline.detect.kinds import Kind
 from paceline.detect.prefilter import needed_words
 
-MAX_PLACES = 40  # how many places where a rule's core stands are looked at
-BEFORE, AFTER = 400, 80  # how far around them the rest of the sentence may stand
+MAX_PLACES = 40
+"""Matches of a core whose surroundings are read. The bound keeps the time linear."""
+BEFORE, AFTER = 400, 80
+"""Characters around a core in which the rest of its sentence may be."""
 
 
 class Stage(IntEnum):
     """The order in which rules are tried."""
 
-    EXACT = 0  # a sentence that means this whatever else is said
+    EXACT = 0  # a sentence that means this whatever else is in the text
     PLATFORM = 10
     BILLING = 20
     QUOTA = 30
     OVERLOADED = 40
     RATE = 50
-    CODE = 60  # error codes and types: outer wrappers lie more often than sentences
+    CODE = 60  # error codes and types: they are wrong more often than sentences
     WEAK = 70
-    SIGN = 75  # a retry is under way, and nothing says why
+    SIGN = 75  # a retry is under way, and its reason is not stated
     AUTH = 80
 
 
@@ -49,14 +52,14 @@ STAGE_OF: dict[Kind, Stage] = {
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One way in which a provider says one thing.
+    """One way in which a provider states one kind of limit.
 
     `short_wait`: a quota whose words mean a rate limit if the wait they name is shorter than this;
     `long_wait`: a rate limit whose words mean a quota if the wait is longer.
     `body_only`: words so plain that they count only where all of the text is an error's own.
-    `needs`: words without one of which it cannot fire.
+    `needs`: words of which one is in every text that it matches.
     `unless`: the core does not count where this is found in the same text.
-    All three patterns are sources, for `pattern`: most runs need few of them.
+    `strict`, `loose` and `unless` are sources for `pattern`: most runs need few of them.
     """
 
     name: str
@@ -77,7 +80,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def pattern(source: str) -> re.Pattern[str]:
-    """What a rule looks for. Compiled when it is first needed: all of them together take as long as the CLI's start."""
+    """Compile a pattern of a rule when it is first needed: all of them together take as long as the CLI's start."""
     return re.compile(source, re.I | re.M)
 
 
@@ -99,8 +102,8 @@ _RIGHT = (
 )
 
 
-# Words that may lead a provider's sentence to its core ("<4>" in a core: up to four of them) never tell
-# what someone thinks, plans or has changed.
+# "<4>" in a core allows up to four words before it. None of them may be one of these, which show that somebody
+# thinks, plans or describes a change.
 _PROSE = (
     r"when|if|once|after|until|unless|whether|how|why|because|so|i|i'm|i'll|i've|we|we'll|let|let's|add|added|adds|fix|fixed|fixes"
     r"|handle|handles|handled|should|could|will|can|say|says|said|docs|tests?|retries|returns?|returned|returning|e\.g\.|like|about|not|never|avoid"
@@ -109,72 +112,72 @@ _PROSE = (
 _LEAD = re.compile(r"<(\d{1,2})>")
 
 
-def _led(core: str) -> str:
+def _with_lead(core: str) -> str:
     return _LEAD.sub(rf"(?:(?!(?:{_PROSE})(?![\\w']))[^\\s|]{{1,40}} ){{0,\1}}?", core)
 
 
-def _spaced(core: str) -> str:
+def _with_spaces(core: str) -> str:
     return core.replace(" ?", r"\s{0,3}").replace(" ", r"\s{1,3}")
+
+
+class RuleFields(TypedDict, total=False):
+    """Fields of a `Rule` that most rules leave out. `stage` is otherwise that of the kind."""
+
+    stage: Stage
+    body_only: bool
+    not_for: frozenset[str]
+    window: str
+    reach: Reach
+    cause: Cause
+    short_wait: float
+    long_wait: float
 
 
 def rule(
     name: str,
     kind: Kind,
     *cores: str,
-    stage: Stage | None = None,
     anywhere: bool = False,
     open_end: bool = False,
-    body_only: bool = False,
     unless: str | None = None,
-    not_for: Iterable[str] = (),
-    window: str | None = None,
-    reach: Reach | None = None,
-    cause: Cause | None = None,
-    short_wait: float | None = None,
-    long_wait: float | None = None,
+    **fields: Unpack[RuleFields],
 ) -> Rule:
-    """A rule from the cores of its sentences. A space in a core is any white space, also a line break.
+    """Make a rule from the cores of its sentences. A space in a core is any white space, also a line break.
 
-    `anywhere`: the words are so particular that they count wherever they stand. `open_end`: the
-    sentence may go on behind the core. `body_only`: see `Rule`.
+    `anywhere`: the words are so particular that they count in any place. `open_end`: the sentence may continue after
+    the core. The other options are fields of `Rule`.
     """
     core = "|".join(cores)
-    led, bare = (_spaced(text) for text in (_led(core), _LEAD.sub("", core)))
+    led, bare = (_with_spaces(text) for text in (_with_lead(core), _LEAD.sub("", core)))
     right = "" if open_end else _RIGHT
+    fields.setdefault("stage", STAGE_OF[kind])
     return Rule(
         name=name,
         kind=kind,
-        stage=STAGE_OF[kind] if stage is None else stage,
         strict=bare if anywhere else f"{_LEFT}(?:{led}){right}",
         loose=bare,
         needs=needed_words(bare.casefold()),
-        body_only=body_only,
-        unless=_spaced(unless) if unless else None,
-        not_for=frozenset(not_for),
-        window=window,
-        reach=reach,
-        cause=cause,
-        short_wait=short_wait,
-        long_wait=long_wait,
+        unless=_with_spaces(unless) if unless else None,
+        **fields,
     )
 
 
 def first_match(rules: Iterable[Rule], text: str, *, provider: str, loose: bool) -> Match | None:
-    """The first rule, in order of stages, that the text satisfies."""
+    """Return the first rule, in order of stages, that matches the text."""
     low = text.casefold()
     for candidate in rules:
         if provider in candidate.not_for or (candidate.body_only and not loose):
             continue
         if not any(word in low for word in candidate.needs):
             continue
-        found = pattern(candidate.loose).search(text) if loose else _strictly(candidate, text)
+        found = pattern(candidate.loose).search(text) if loose else _match_strictly(candidate, text)
         if found and not (candidate.unless and pattern(candidate.unless).search(text)):
             return Match(rule=candidate, sentence=_sentence(text, found.start(), found.end()))
     return None
 
 
-def _strictly(candidate: Rule, text: str) -> re.Match[str] | None:
-    """The rule as a sentence of its own. Only where its core stands is looked at closely: that keeps time linear."""
+def _match_strictly(candidate: Rule, text: str) -> re.Match[str] | None:
+    """Match a rule as a sentence of its own. Only the text around its core is read, which keeps the time linear."""
     for core in islice(pattern(candidate.loose).finditer(text), MAX_PLACES):
         start, end = max(0, core.start() - BEFORE), core.end() + AFTER
         if found := pattern(candidate.strict).search(text, start, end):
@@ -183,7 +186,7 @@ def _strictly(candidate: Rule, text: str) -> re.Match[str] | None:
 
 
 def _sentence(text: str, start: int, end: int) -> str:
-    """The match with what stands around it on its lines."""
+    """Return the match with the text around it on its lines."""
     left = text.rfind("\n", 0, start) + 1
     right = text.find("\n", end)
     return text[max(left, start - 200) : right if 0 <= right < end + 300 else end + 300]

@@ -1,15 +1,15 @@
-"""What has been learnt of one run so far: session, tokens, payer, turns, retries, the last trouble and word.
+"""The record of one run so far: session, tokens, payer, turns, retries, the last trouble and how it ended.
 
 Here: values that events add to. Never here: bytes, text or the rules of any provider.
 """
 
 from paceline.core.signals import Signal
-from paceline.detect.repeat_filter import A_GUESS, ReportLog
+from paceline.detect.repeat_filter import A_GUESS, RepeatFilter
 from paceline.detect.run_facts import AuthMode, Ending, Facts, Head, MessageHead, Trouble
 from paceline.detect.run_outcome import merge_trouble, trouble_of_signals, trouble_of_status
 
 _MESSAGES_COUNTED = 64
-"""Usage is repeated with each part of a message, and parts of so many messages may interleave."""
+"""Messages whose usage is kept apart: it is repeated with each part, and parts of several messages may interleave."""
 
 
 class RunRecord:
@@ -24,17 +24,17 @@ class RunRecord:
         self.has_answered = False
         self._retry_events = 0
         self._retry_notices = 0
-        self._reports = ReportLog()
-        self._settled_tokens: int | None = None
+        self._repeats = RepeatFilter()
+        self._counted_tokens: int | None = None
         self._message_tokens: dict[str, int] = {}
         self._older_message_tokens = 0
 
     @property
     def tokens(self) -> int | None:
-        """Input and output so far: of finished turns as the CLI says, of the running one as its messages say."""
-        if self._settled_tokens is None:
+        """Input and output so far: of finished turns as the CLI counts them, of the running one from its messages."""
+        if self._counted_tokens is None:
             return self._running_tokens or None
-        return self._settled_tokens + self._running_tokens
+        return self._counted_tokens + self._running_tokens
 
     @property
     def _running_tokens(self) -> int:
@@ -51,19 +51,19 @@ class RunRecord:
         return self.trouble is not None or self.retries > 0
 
     def model_answered(self) -> None:
-        """The model speaks or acts: what hindered it is over."""
+        """Record that the model speaks or acts: what hindered it is over."""
         self.has_answered = True
         if self.in_trouble:
             self.trouble = None
             self._retry_events = self._retry_notices = 0
-            self._reports.model_answered()
+            self._repeats.model_answered()
 
     def count_retry_notice(self, is_retry: bool) -> None:
-        """A notice in text may announce a retry."""
+        """Count a notice that announces a retry."""
         self._retry_notices += is_retry
 
     def count_message(self, message: MessageHead) -> None:
-        """Adds the usage of a message, or of a further part of it."""
+        """Add the usage of a message, or of a further part of it."""
         if message.usage is None:
             return
         counted = self._message_tokens
@@ -72,10 +72,10 @@ class RunRecord:
         counted[message.id] = max(message.usage.total, counted.get(message.id, 0))
 
     def take(self, facts: Facts, signals: list[Signal], *, seen_at: float) -> list[Signal]:
-        """Adds what one event or notice said; returns the signals in it that are news."""
+        """Add what one event or notice states. Return the signals in it that are news."""
         self._take_facts(facts)
         self._take_ending(facts, signals)
-        return self._reports.news(signals, seen_at=seen_at)
+        return self._repeats.news(signals, seen_at=seen_at)
 
     def _take_facts(self, facts: Facts) -> None:
         if facts.session_id is not None:
@@ -84,16 +84,16 @@ class RunRecord:
             # Overage, once seen, stays: money was spent beyond the plan.
             self.auth_mode = facts.auth_mode
         if facts.run_tokens is not None:
-            self._settle_tokens(facts.run_tokens)
+            self._replace_token_count(facts.run_tokens)
         elif facts.turn_tokens is not None:
             # A turn that was broken off may count nothing although its messages did.
             turn = max(facts.turn_tokens, self._running_tokens)
-            self._settle_tokens((self._settled_tokens or 0) + turn)
+            self._replace_token_count((self._counted_tokens or 0) + turn)
         self._retry_events += facts.is_retry
 
-    def _settle_tokens(self, tokens: int) -> None:
-        """What the CLI itself counted stands for all messages up to here."""
-        self._settled_tokens = tokens
+    def _replace_token_count(self, tokens: int) -> None:
+        """Replace the count of all messages up to here by what the CLI itself counted."""
+        self._counted_tokens = tokens
         self._message_tokens.clear()
         self._older_message_tokens = 0
 
@@ -112,7 +112,7 @@ class RunRecord:
 
 
 def shows_answer(head: Head) -> bool:
-    """Whether an event of a type that carries answers has one: echoes of the prompt and empty replies have not."""
+    """Return whether an event of an answer type has one: echoes of the prompt and empty replies have none."""
     if head.role == "user":
         return False
     usage = head.message.usage if head.message is not None else None

@@ -1,4 +1,4 @@
-"""Whose words a line is: what the CLI itself says, and not code, data, tests, panels, tools or the agent's prose.
+"""The speaker of a line: the CLI itself, and not code, data, tests, panels, tools or the agent's prose.
 
 Here: leaving lines out by their form. Never here: what a sentence means.
 """
@@ -14,7 +14,7 @@ _METER = re.compile(
     re.I,
 )
 _HIT = re.compile(r"\b(?:reached|hit|exceeded|exhausted|out of|used 100% of)\b", re.I)
-# Code, diffs, listings, tables and searches: the words are there, but nobody says them.
+# Code, diffs, listings, tables and searches: the words occur in them, but they state nothing.
 _CODE = re.compile(
     r"""^(?:(?![45]\d\d:\s\w)(?:\d{1,6}(?:\s?[|+]|\s-)|\d{2,6}\s?:)\s|\d{1,6}→|@@\s|diff\s--git|\#!|//|/\*|\*\s@|```|\#{1,6}\s)
     |\b(?:console\.(?:log|error|warn)|logger\.\w{1,12}|log\.\w{1,12}|print(?:f|ln)?|includes|match(?:es)?|expect|test|describe|it|re\.compile|mock\w{0,20})\(
@@ -42,7 +42,7 @@ _ANOTHER_HOST = re.compile(
     r"registry\.npmjs|pypi\.org|crates\.io|rubygems\.org|docker\.io|docker\.com|api\.github\.com|ghcr\.io"
     r"|while getting https?:"
 )
-# A string of a program, or a member of an object: no one says it, unless the object is an error that was printed.
+# A string of a program or a member of an object states nothing, unless the object is an error that was printed.
 _LITERAL = re.compile(
     r"""[(\[{]{0,3}\s?(?:[\w.]{1,40},\s?){0,4}(?:[rfbu]{1,2})?["'`]|[\w.]{1,60}\s?=\s?["'{\[(]""", re.I
 )
@@ -56,42 +56,43 @@ _DOCUMENT = re.compile(r"""(?:\{\s?["']|\[\s?[{"']).{0,4000}[\]}],?$""")
 _CUT_EVENT = re.compile(r'\{\s{0,8}"type"\s?:')  # those of the agent's own words were left out before
 _ANNOUNCEMENT = re.compile(r"\w(?:Error|Exception): ?$")
 LONGEST_BODY = 80
-# Of an agent's bullet only the beginning can be the CLI's: what stands further in is read as one sentence.
+"""Lines. An unbalanced bracket must not turn the rest of the text into the body of an error."""
+# Only the beginning of an agent's bullet can be the CLI's, so the rest is read as one sentence.
 _INNER_START = re.compile(r"(?<=[a-z]{2})[.:;!?)] ?(?=\s)|(?<=\w)\s[-–—](?=\s)")
 _INLINE_CODE = re.compile(r"`[^`\n]{1,200}`")
 
 
 def own_lines(text: str) -> str:
-    """The lines that may be the CLI's own: without code, test logs and tools, bullets only from their beginning."""
+    """Return the lines that may be the CLI's own: without code, test logs and tools; of bullets only the beginning."""
     kept: list[str] = []
     depth, length, before = 0, 0, ""
     for line in text.split("\n"):
         bare = line.removeprefix(SOFT)
         if depth > 0 and length < LONGEST_BODY:
-            depth, length = depth + _opened(bare), length + 1
+            depth, length = depth + _net_brackets(bare), length + 1
             kept.append(bare)
-        elif _announced(before) or not _stranger(bare, is_soft=bare is not line):
-            depth, length = (_opened(bare) if _begins_body(bare) else 0), 0
-            kept.append(_INLINE_CODE.sub("`x`", _softened(line)))
+        elif _is_announced(before) or not _is_foreign(bare, is_soft=bare is not line):
+            depth, length = (_net_brackets(bare) if _begins_body(bare) else 0), 0
+            kept.append(_INLINE_CODE.sub("`x`", _soften(line)))
         before = bare
     return "\n".join(kept)
 
 
 def all_lines(text: str) -> str:
-    """Every line as it stands, where all of it is an error's own text."""
+    """Return every line unchanged, where all of it is an error's own text."""
     return text.replace(SOFT, "")
 
 
 def without_meters(text: str) -> str:
-    """The text without usage panels, which name limits and resets though none was hit."""
+    """Return the text without usage panels, which name limits and resets though none was hit."""
     return "\n".join(line for line in text.split("\n") if not (_METER.search(line) and not _HIT.search(line)))
 
 
-def _softened(line: str) -> str:
+def _soften(line: str) -> str:
     return _INNER_START.sub(",", line[1:]) if line.startswith(SOFT) else line
 
 
-def _stranger(line: str, *, is_soft: bool) -> bool:
+def _is_foreign(line: str, *, is_soft: bool) -> bool:
     line = _CHANGED.sub("", line, count=1) if _CHANGED.match(line) else line
     if _DOCUMENT.match(line):
         return is_soft or not _BODY_KEY.search(line)
@@ -102,15 +103,15 @@ def _stranger(line: str, *, is_soft: bool) -> bool:
 
 
 def _begins_body(line: str) -> bool:
-    """Whether an error's body begins on this line and goes on below."""
+    """Return whether an error's body begins on this line and continues below."""
     head = line.partition("{")[0]
     return "{" in line and (not head.strip(" [(") or bool(_BODY_HEAD.search(head)))
 
 
-def _announced(before: str) -> bool:
-    """Whether the line before says that an error's body follows: `litellm.APIConnectionError:`."""
+def _is_announced(before: str) -> bool:
+    """Return whether the line before announces an error's body: `SomeConnectionError:`."""
     return before.endswith(":") and bool(_ANNOUNCEMENT.search(before))
 
 
-def _opened(line: str) -> int:
+def _net_brackets(line: str) -> int:
     return line.count("{") + line.count("[") - line.count("}") - line.count("]")

@@ -7,9 +7,9 @@ from paceline.core.signals import QuotaClosed
 from paceline.detect import Observation, detect
 from paceline.detect.parsing.clock_times import read_moment, resolve, zone_named
 from paceline.detect.parsing.reset_times import (
+    discount_implausible,
     epoch_seconds,
     find_resets,
-    judged,
     parse_duration,
     parse_instant,
     parse_retry_after,
@@ -246,7 +246,7 @@ def test_a_named_zone_is_trusted_more_than_the_machines() -> None:
 
 def test_a_plausible_reset_keeps_its_confidence() -> None:
     reset = find_resets("try again in 3 hours", seen_at=0.0, tz="UTC")[0]
-    assert judged(reset, 0.0) == reset
+    assert discount_implausible(reset, 0.0) == reset
 
 
 @pytest.mark.parametrize("name", ["", "Mars/Phobos", "../etc/passwd", "x" * 300, "GMT+99"])

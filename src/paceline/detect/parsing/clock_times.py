@@ -1,7 +1,7 @@
 """Times as people and programs write them: `3pm (Europe/Paris)`, `Jul 5th, 2026 8:19 PM`, `9월 13일 오전 10:36`.
 
-Here: the grammar of a written moment, and its absolute time in the right zone. Never here: finding
-where in a text such a moment is a reset, and any reading of the machine's own clock.
+Here: the grammar of a written moment, and its absolute time in the right zone. Never here: where in a text such a
+moment is a reset, and the machine's own clock.
 """
 
 import re
@@ -11,12 +11,15 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-JUST_REOPENED = 300.0  # a bare clock time this little in the past means "just now", not "tomorrow"
-DATE_GRACE = 2 * 86400.0  # a date without a year may lie this far back before it means next year
-LAST_EPOCH = 253_000_000_000.0  # year 9987: beyond it datetime gives up
+JUST_REOPENED = 300.0
+"""Seconds. A bare clock time this little in the past means "just now", not "tomorrow": a probe is cheap."""
+DATE_GRACE = 2 * 86400.0
+"""Seconds. A date without a year may be this far back before it means next year: zones and late output shift it."""
+LAST_EPOCH = 253_000_000_000.0
+"""Year 9987: `datetime` raises a little later."""
 
 
-class When(msgspec.Struct, frozen=True, kw_only=True):
+class WrittenTime(msgspec.Struct, frozen=True, kw_only=True):
     """A written moment, with what was left out as None."""
 
     year: int | None = None
@@ -32,7 +35,7 @@ class When(msgspec.Struct, frozen=True, kw_only=True):
 
 # --- zones -----------------------------------------------------------------------------------
 
-# Printed abbreviations are fixed offsets: "PDT" says summer time even when read in winter.
+# Printed abbreviations are fixed offsets: "PDT" means summer time even when read in winter.
 ABBREVIATIONS = {
     "utc": 0.0, "gmt": 0.0, "z": 0.0, "pst": -8.0, "pdt": -7.0, "mst": -7.0, "mdt": -6.0, "cst": -6.0, "cdt": -5.0,
     "est": -5.0, "edt": -4.0, "bst": 1.0, "wet": 0.0, "west": 1.0, "cet": 1.0, "cest": 2.0, "eet": 2.0, "eest": 3.0,
@@ -46,7 +49,7 @@ _OFFSET = re.compile(r"(?:utc|gmt)?\s?([+-])(\d{1,2}):?(\d{2})?(?:\s?[a-z]{2,5})
 
 @lru_cache(maxsize=512)
 def zone_named(name: str) -> tzinfo | None:
-    """The zone a text names, or None. `Etc/GMT+5` is UTC-5 as POSIX has it; a printed `GMT-3` is UTC-3."""
+    """Return the zone that a text names, or None. `Etc/GMT+5` is UTC-5 as in POSIX; a printed `GMT-3` is UTC-3."""
     name = name.strip()
     low = name.lower().removesuffix(" time")
     if low in ABBREVIATIONS:
@@ -128,26 +131,26 @@ _FORMS: tuple[tuple[str, ...], ...] = (
 
 @cache
 def _forms() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Compiled when the first moment is read: few commands of the CLI read one."""
+    """Compile the forms when the first moment is read: few commands of the CLI read one."""
     return tuple((name, re.compile("".join(parts), re.I)) for name, *parts in _FORMS)
 
 
-def read_moment(text: str, pos: int = 0) -> tuple[When, int, str] | None:
-    """The moment written at `pos`: its value, where it ends, and the name of its form."""
+def read_moment(text: str, pos: int = 0) -> tuple[WrittenTime, int, str] | None:
+    """Return the moment written at `pos`: its value, where it ends, and the name of its form."""
     for name, form in _forms():
         if (match := form.match(text, pos)) and (when := _moment(match)) is not None:
             return when, match.end(), name
     return None
 
 
-def _moment(match: re.Match[str]) -> When | None:
+def _moment(match: re.Match[str]) -> WrittenTime | None:
     got = {key: value for key, value in match.groupdict().items() if value is not None}
     month = _month(got.get("month") or got.get("month2"))
     day = _whole(got.get("day") or got.get("day2"))
     if ("month" in got or "month2" in got) and (month is None or day is None or not 1 <= day <= 31):
         return None
     if "midnight" in got:
-        return When(hour=0 if got["midnight"].lower() == "midnight" else 12, zone=got.get("zone"))
+        return WrittenTime(hour=0 if got["midnight"].lower() == "midnight" else 12, zone=got.get("zone"))
     hour = _hour(got)
     if hour is None and ("hour" in got or (month is None and "weekday" not in got)):
         return None
@@ -156,7 +159,7 @@ def _moment(match: re.Match[str]) -> When | None:
         return None
     weekday = got.get("weekday", "")[:3].lower()
     tomorrow = got.get("tomorrow", "").lower()
-    return When(
+    return WrittenTime(
         year=_year(got.get("year")),
         month=month,
         day=day,
@@ -205,8 +208,8 @@ def _whole(digits: str | None) -> int | None:
 # --- resolving -------------------------------------------------------------------------------
 
 
-def resolve(when: When, *, seen_at: float, tz: str) -> float | None:
-    """The absolute time of a written moment seen at `seen_at` on a machine in `tz`, or None if there is none."""
+def resolve(when: WrittenTime, *, seen_at: float, tz: str) -> float | None:
+    """Return the absolute time of a written moment seen at `seen_at` on a machine in `tz`, or None if there is none."""
     zone = (zone_named(when.zone) if when.zone else None) or zone_named(tz) or UTC
     try:
         return _resolve(when, seen_at, zone)
@@ -214,7 +217,7 @@ def resolve(when: When, *, seen_at: float, tz: str) -> float | None:
         return None
 
 
-def _resolve(when: When, seen_at: float, zone: tzinfo) -> float | None:
+def _resolve(when: WrittenTime, seen_at: float, zone: tzinfo) -> float | None:
     if when.year is not None and when.month is not None and when.day is not None:
         return _at(date(when.year, when.month, when.day), when, zone)
     if not abs(seen_at) < LAST_EPOCH:
@@ -241,12 +244,12 @@ def _date(year: int, month: int, day: int) -> date | None:
         return None
 
 
-def _at(day: date, when: When, zone: tzinfo) -> float:
+def _at(day: date, when: WrittenTime, zone: tzinfo) -> float:
     if when.hour is None:
         # A day without a time ends when the day ends: half a second before midnight is still that day.
         wall = datetime(day.year, day.month, day.day, 23, 59, 59, 500_000)
     else:
         wall = datetime(day.year, day.month, day.day, when.hour, when.minute) + timedelta(seconds=when.second)
     # The later of the two readings: a time that occurs twice is the second one, a time that the clocks
-    # skip is shifted forward. Waiting too long is cheap; too early burns a try.
+    # skip is shifted forward. Waiting too long is cheap; starting too early wastes an attempt.
     return max(wall.replace(tzinfo=zone, fold=fold).timestamp() for fold in (0, 1))

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from paceline.detect.parsing.reset_times import (
     Reset,
     epoch_seconds,
-    finite,
     parse_duration,
     parse_instant,
     parse_retry_after,
+    to_number,
 )
-from paceline.detect.parsing.text import decoded
+from paceline.detect.parsing.text import decode_text
 
 Headers = dict[str, str]
 Bucket = tuple[float | None, float | None]
@@ -27,23 +27,24 @@ _PROXY_PREFIXES = ("llm_provider-", "x-upstream-", "upstream-")
 _RATELIMIT_ITEM = re.compile(r'"?(?P<name>[\w\- ]{0,60})"?(?P<parameters>(?:\s?;\s?\w{1,12}=[^;,]{1,40}){1,8})')
 
 
-def header_names(headers: object) -> Headers:
+def normalize_headers(headers: object) -> Headers:
     """Return headers of any shape as text, with names in lower case and proxies' prefixes removed."""
     items = headers.items() if isinstance(headers, Mapping) else headers if isinstance(headers, list | tuple) else ()
     found: Headers = {}
     for item in list(items)[:MAX_HEADERS]:
         if not isinstance(item, list | tuple) or len(item) != 2 or item[1] is None:
             continue
-        name, value = decoded(item[0]).strip().lower(), item[1]
+        name, value = decode_text(item[0]).strip().lower(), item[1]
         for prefix in _PROXY_PREFIXES:
             name = name.removeprefix(prefix)
-        found[name] = ", ".join(map(decoded, value)) if isinstance(value, list | tuple) else decoded(value).strip()
+        is_list = isinstance(value, list | tuple)
+        found[name] = ", ".join(map(decode_text, value)) if is_list else decode_text(value).strip()
     return found
 
 
 def retry_after(headers: Headers, seen_at: float) -> Reset | None:
     """Return the wait that `retry-after` and its variants ask for."""
-    if (milliseconds := finite(headers.get("retry-after-ms"))) is not None:
+    if (milliseconds := to_number(headers.get("retry-after-ms"))) is not None:
         return Reset(after=milliseconds / 1000, confidence=0.95, source="header", rule="header.retry-after-ms")
     for name in ("retry-after", "x-retry-after"):
         if name in headers and (reset := parse_retry_after(headers[name], seen_at=seen_at, rule=f"header.{name}")):
@@ -55,7 +56,7 @@ def parse_moment(value: str | None, seen_at: float) -> float | None:
     """Return a reset header as absolute time: RFC 3339, epoch, Go duration or bare seconds."""
     if value is None:
         return None
-    number = finite(value)
+    number = to_number(value)
     if number is not None and (epoch := epoch_seconds(number)) is not None:
         return epoch
     if (after := parse_duration(value)) is not None:
@@ -64,7 +65,7 @@ def parse_moment(value: str | None, seen_at: float) -> float | None:
 
 
 def read_buckets(headers: Headers, patterns: Iterable[re.Pattern[str]], seen_at: float) -> dict[str, Bucket]:
-    """Return all buckets by name. A negative remaining is no number to `finite`, so it means unknown."""
+    """Return all buckets by name. A negative remaining is no number to `to_number`, so it means unknown."""
     buckets: dict[str, Bucket] = {}
     forms = tuple(patterns)
     for name, value in headers.items():
@@ -74,7 +75,7 @@ def read_buckets(headers: Headers, patterns: Iterable[re.Pattern[str]], seen_at:
         bucket = match["bucket"] or ""
         remaining, reset = buckets.get(bucket, (None, None))
         if match["what"] == "remaining":
-            remaining = finite(value)
+            remaining = to_number(value)
         else:
             reset = parse_moment(value, seen_at)
         buckets[bucket] = (remaining, reset)
@@ -87,11 +88,11 @@ def _ratelimit_items(headers: Headers, seen_at: float) -> list[tuple[str, float 
     """Read `RateLimit: "default";r=0;t=48` of the IETF draft, or `limit=10, remaining=0, reset=48` of older ones."""
     older = dict(re.findall(r"(limit|remaining|reset)=(\d{1,12})", headers.get("ratelimit", "")[:600]))
     if "reset" in older:
-        return [("default", finite(older.get("remaining")), parse_moment(older["reset"], seen_at))]
+        return [("default", to_number(older.get("remaining")), parse_moment(older["reset"], seen_at))]
     items = []
     for match in list(_RATELIMIT_ITEM.finditer(headers.get("ratelimit", "")[:600]))[:8]:
         parts = dict(re.findall(r"(\w{1,12})=([^;,\s]{1,40})", match["parameters"]))
-        after = finite(parts.get("t"))
+        after = to_number(parts.get("t"))
         name = match["name"].strip() or "default"
-        items.append((name, finite(parts.get("r")), None if after is None else seen_at + after))
+        items.append((name, to_number(parts.get("r")), None if after is None else seen_at + after))
     return items

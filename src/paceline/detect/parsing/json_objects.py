@@ -1,16 +1,20 @@
-"""JSON wherever it stands: alone, many in a row, in the middle of a line, cut, in strings.
+"""JSON in any surroundings: alone, many in a row, in the middle of a line, cut, in strings.
 
-Here: finding whole objects in a text with bounded work, and flattening an object to key-value pairs.
-Never here: what a key means.
+Here: finding whole objects in a text with bounded work, flattening an object to key-value pairs, and reading members
+by their path. Never here: what a key means.
 """
 
 import json
 import re
 
 MAX_DOCUMENTS = 64
-MAX_STARTS = 128  # each failed start may read to the end of the text, so their number bounds the work
+"""Objects of one text that are returned: more than any message has."""
+MAX_STARTS = 128
+"""Each failed start may read to the end of the text, so their number bounds the work."""
 MAX_PAIRS = 400
+"""Pairs of one text or object that are read: more than any error has."""
 MAX_DEPTH = 12
+"""Levels of nesting that are read, JSON in strings included."""
 
 Event = dict[str, object]
 """One JSON object out of a stream."""
@@ -18,7 +22,7 @@ Pairs = list[tuple[str, str]]
 
 # Not strict: a narrow terminal breaks lines inside strings, and the break is then part of them.
 _DECODER = json.JSONDecoder(strict=False)
-_START = re.compile(r"""(?<!["'`])\{\s{0,80}["}]""")  # in quotes it is a string of some program's
+_START = re.compile(r"""(?<!["'`])\{\s{0,80}["}]""")  # in quotes it is a string of some program
 _PAIR = re.compile(
     r"""["']?\b(?P<key>[A-Za-z][\w.\-]{1,60})["']?\s?(?::|=)\s{0,8}"""
     r"""(?:"(?P<quoted>[^"\n]{0,400})|'(?P<single>[^'\n]{0,400})|(?P<bare>[^\s,;{}\[\]"']{1,120}))"""
@@ -27,8 +31,8 @@ _PROTO_DURATION = re.compile(r"\b(?P<key>[a-z_]{3,40})\s?\{\s{0,8}seconds:\s?(?P
 _PROTO = re.compile(r'key:\s?"(?P<key>[\w.\-]{1,60})"\s{0,8}value:\s?"(?P<value>[^"\n]{0,400})"')
 
 
-def documents(text: str) -> list[dict[str, object]]:
-    """The whole JSON objects in a text, outermost first, in order. What is cut or broken is passed over."""
+def find_documents(text: str) -> list[dict[str, object]]:
+    """Return the whole JSON objects in a text, outermost first, in order. Cut or broken ones are skipped."""
     found: list[dict[str, object]] = []
     position = 0
     for _ in range(MAX_STARTS):
@@ -45,8 +49,8 @@ def documents(text: str) -> list[dict[str, object]]:
     return found
 
 
-def flattened(document: object) -> Pairs:
-    """All leaves of an object as (key, text), with JSON in strings opened up."""
+def flatten(document: object) -> Pairs:
+    """Return all leaves of an object as (key, text), including those of JSON in strings."""
     pairs: Pairs = []
     _flatten("", document, pairs, 0)
     return pairs
@@ -63,14 +67,14 @@ def _flatten(key: str, value: object, pairs: Pairs, depth: int) -> None:
             _flatten(key, inner, pairs, depth + 1)
     elif isinstance(value, str):
         pairs.append((key, value))
-        for document in documents(value) if "{" in value else []:
+        for document in find_documents(value) if "{" in value else []:
             _flatten(key, document, pairs, depth + 1)
     elif value is not None:
         pairs.append((key, str(value)))
 
 
-def scanned(text: str) -> Pairs:
-    """Key-value pairs by their look, in cut JSON, Python dicts, Go maps, header dumps and proto-text."""
+def scan_pairs(text: str) -> Pairs:
+    """Return key-value pairs by their form, in cut JSON, Python dicts, Go maps, header dumps and proto-text."""
     pairs: Pairs = [(match["key"], match["value"]) for match in _PROTO.finditer(text)][:MAX_PAIRS]
     pairs += [(match["key"], f"{match['seconds']}s") for match in _PROTO_DURATION.finditer(text)][:MAX_PAIRS]
     for match in _PAIR.finditer(text):

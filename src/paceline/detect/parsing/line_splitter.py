@@ -1,7 +1,7 @@
-"""Bytes as they come from a process, cut into lines, and the JSON objects found in them.
+"""The bytes of a process, cut into lines, and the JSON objects in them.
 
-Here: bounded line buffers, terminal codes taken out of text, JSON read from whole, mixed, cut and
-pretty-printed lines. Never here: what any of it means, or which agent CLI wrote it.
+Here: bounded line buffers, removal of terminal codes, and JSON from whole, mixed, cut and pretty-printed lines.
+Never here: what any of it means, or which agent CLI wrote it.
 """
 
 import json
@@ -14,13 +14,13 @@ import msgspec
 from paceline.detect.parsing.json_objects import Event
 
 LINE_LIMIT = 1 << 20
-"""A longer line is kept as its two ends only: no limit notice is that long, a tool result may be."""
+"""Bytes. Of a longer line only both ends are kept: no notice about a limit is that long, but a tool result may be."""
 EDGE = 1 << 16
-"""How much of each end of an over-long line is kept."""
+"""Bytes of each end of an over-long line that are kept: its small members are near the ends."""
 DOCUMENT_LIMIT = 1 << 20
-"""A pretty-printed document that grows beyond this is let go."""
+"""Characters. A pretty-printed document that grows beyond this is given up, so that memory stays bounded."""
 _TRIES = 32
-"""How many places of one line are tried as the start or end of an object: keeps the work linear."""
+"""Places of one line that are tried as the start or end of an object. The bound keeps the work linear."""
 
 _TERMINAL_CODE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _OBJECT_START = re.compile(r'\{\s{0,8}"')
@@ -29,7 +29,7 @@ _DOCUMENT_START = re.compile(r'[\[{]\s{0,8}(?:$|["{\[])')
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?')
 _DECODER = json.JSONDecoder(strict=False)
 UNREADABLE = (ValueError, RecursionError, msgspec.DecodeError)
-"""What decoding any bytes whatever may raise."""
+"""What the decoders may raise on arbitrary bytes."""
 
 
 class LongLine(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class LongLine(msgspec.Struct, frozen=True):
 
 
 class LineSplitter:
-    """Cuts chunks into lines. What it returns depends on the bytes alone, never on how they were chunked."""
+    """A buffer that cuts chunks into lines. The lines depend on the bytes alone, never on how they were chunked."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -49,7 +49,7 @@ class LineSplitter:
         self._long_tail = bytearray()
 
     def feed(self, chunk: bytes) -> list[bytes | LongLine]:
-        """The lines that this chunk completed, without their line feeds."""
+        """Return the lines that this chunk completed, without their line feeds."""
         first, *rest = chunk.split(b"\n")
         self._grow(first)
         if not rest:
@@ -61,7 +61,7 @@ class LineSplitter:
         return lines
 
     def flush(self) -> bytes | LongLine | None:
-        """What is left when the stream has ended inside a line."""
+        """Return what is left when the stream has ended inside a line."""
         return self._take() if self._size else None
 
     def _grow(self, part: bytes) -> None:
@@ -93,13 +93,13 @@ def _whole_or_ends(line: bytes) -> bytes | LongLine:
 
 
 def clean_text(line: bytes) -> str:
-    """A line as a person would have seen it: no terminal codes, and only what the last carriage return left."""
+    """Return a line as a person would have seen it: no terminal codes, and only what the last carriage return left."""
     text = _TERMINAL_CODE.sub("", line.decode("utf-8", "replace"))
     return text.rstrip().rpartition("\r")[2]
 
 
 def decode_event(line: bytes) -> Event | None:
-    """The object that a line consists of, or None."""
+    """Return the object that a line consists of, or None."""
     try:
         value = msgspec.json.decode(line)
     except UNREADABLE:
@@ -108,7 +108,7 @@ def decode_event(line: bytes) -> Event | None:
 
 
 def _decode_leniently(line: bytes) -> object:
-    """Half surrogate pairs, control characters and invalid UTF-8 occur in what agents quote."""
+    """Decode JSON that quotes half surrogate pairs, control characters or invalid UTF-8, as agents do."""
     try:
         return _DECODER.decode(line.decode("utf-8", "replace"))
     except UNREADABLE:
@@ -116,7 +116,7 @@ def _decode_leniently(line: bytes) -> object:
 
 
 def events_within(line: bytes) -> list[Event]:
-    """The objects in a line that is not one object: several run together, an array, or one between other text.
+    """Return the objects in a line that is not one object: several run together, an array, or one between other text.
 
     Quotes inside a JSON string are escaped, so quoted JSON in prose or in a tool result never looks like a start.
     """
@@ -144,9 +144,9 @@ def _objects_in(text: str) -> Iterator[Event]:
 
 
 def salvage(line: LongLine) -> Event | None:
-    """The small members at both ends of an over-long object: all but the value that made it long.
+    """Return the small members at both ends of an over-long object: all but the value that made it long.
 
-    None unless both ends can be read, so that a cut line never passes for a whole one.
+    Returns None unless both ends can be read, so that a cut line never passes for a whole one.
     """
     head = _longest_prefix(line.head)
     tail = _longest_suffix(line.tail)
@@ -173,7 +173,7 @@ def _longest_suffix(tail: bytes) -> Event | None:
 
 
 class DocumentReader:
-    """Gathers a JSON document that is printed over many lines, until its brackets are closed."""
+    """A JSON document that is printed over many lines, gathered until its brackets are closed."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -186,7 +186,7 @@ class DocumentReader:
         return bool(self._lines)
 
     def begins(self, text: str) -> bool:
-        """Takes the line if a document begins with it: a bracket whose object goes on below."""
+        """Keep the line and return True if a document begins with it: a bracket that is not closed on the line."""
         depth = _nesting(text) if _DOCUMENT_START.match(text) else 0
         if depth <= 0:
             return False
@@ -194,14 +194,14 @@ class DocumentReader:
         return True
 
     def add(self, text: str) -> bool:
-        """One more line. True when the document has ended, or has grown too long to be one."""
+        """Add a line. Return True when the document has ended, or has grown too long to be one."""
         self._lines.append(text)
         self._size += len(text)
         self._depth += _nesting(text)
         return self._depth <= 0 or self._size > DOCUMENT_LIMIT
 
     def take(self) -> tuple[list[Event], list[str]]:
-        """The objects of the document and no lines; or, if it was none after all, its lines."""
+        """Return the objects of the document and no lines; or, if it was no document after all, its lines."""
         lines, self._lines = self._lines, []
         value = _decode_leniently("\n".join(lines).encode("utf-8", "replace")) if self._depth <= 0 else None
         items = value if isinstance(value, list) else [value]
@@ -210,6 +210,6 @@ class DocumentReader:
 
 
 def _nesting(text: str) -> int:
-    """How many brackets a line opens and does not close, those inside strings left out."""
+    """Return the number of brackets that a line opens and does not close, without those inside strings."""
     bare = _STRING.sub("", text)
     return bare.count("{") + bare.count("[") - bare.count("}") - bare.count("]")

@@ -1,8 +1,7 @@
-"""When a limit ends: every way it is written, as one value with a confidence.
+"""The time when a limit ends: every way it is written, as one value with a confidence.
 
-Here: durations, epochs, dates and clocks, and the words in front of them that make them a reset.
-Never here: what kind of limit it is. Elapsed times ("worked for 3m 51s") have no such words and are
-never taken for one.
+Here: durations, epochs, dates and clocks, and the words in front of them that make them a reset. Never here: what
+kind of limit it is. Elapsed times ("worked for 3m 51s") have no such words and are never read as a reset.
 """
 
 import math
@@ -13,15 +12,20 @@ import msgspec
 
 from paceline.detect.parsing.clock_times import LAST_EPOCH, read_moment, resolve, zone_named
 
-PLAUSIBLE = 40 * 86400.0  # longer than any window seen (a month); beyond it a reset is kept but hardly believed
-OLDEST_EPOCH = 1e8  # 1973: a smaller number is a duration
+PLAUSIBLE = 40 * 86400.0
+"""Seconds. Longer than any window seen (a month); a reset beyond it is kept with `UNBELIEVED` confidence."""
+OLDEST_EPOCH = 1e8
+"""A smaller number is a duration: as an epoch it would be before 1973."""
 UNBELIEVED = 0.2
+"""Low enough that callers probe instead of waiting, and above 0 so that the value is still reported."""
+JUST_PASSED = 300.0
+"""Seconds. A reset this little in the past is plausible: clocks differ, and output arrives late."""
 
 
 class Reset(msgspec.Struct, frozen=True, kw_only=True):
     """A reset as found: `after` seconds from when it was seen, or `at` an absolute time.
 
-    `own` is the client's own backoff: a lower bound, and no word of the provider's.
+    `own` is the client's own backoff: a lower bound that the provider did not state.
     """
 
     after: float | None = None
@@ -32,18 +36,18 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True):
     own: bool = False
 
     def time(self, seen_at: float) -> float:
-        """As absolute time."""
+        """Return it as absolute time."""
         return self.at if self.at is not None else seen_at + (self.after or 0.0)
 
     def delay(self, seen_at: float) -> float:
-        """As seconds from `seen_at`; a time that has passed means now."""
+        """Return it as seconds from `seen_at`; a time that has passed means now."""
         return max(0.0, self.after if self.after is not None else (self.at or 0.0) - seen_at)
 
 
-def judged(reset: Reset, seen_at: float) -> Reset:
-    """The same reset, with hardly any confidence if it is implausible. Its value is never changed."""
+def discount_implausible(reset: Reset, seen_at: float) -> Reset:
+    """Return the same reset, with hardly any confidence if it is implausible. Its value is never changed."""
     ahead = reset.time(seen_at) - seen_at
-    if -300.0 <= ahead <= PLAUSIBLE:
+    if -JUST_PASSED <= ahead <= PLAUSIBLE:
         return reset
     return msgspec.structs.replace(reset, confidence=min(reset.confidence, UNBELIEVED))
 
@@ -73,7 +77,7 @@ _PART = re.compile(rf"\s?(?:,\s?|and\s|et\s|y\s|e\s|und\s)?(?P<n>{_NUMBER}|an?(?
 
 
 def read_duration(text: str, pos: int = 0) -> tuple[float, int] | None:
-    """The duration written at `pos` (`6m0s`, `4hr 19min`, `5 days 22 hours`), and where it ends."""
+    """Return the duration written at `pos` (`6m0s`, `4hr 19min`, `5 days 22 hours`), and where it ends."""
     total, start, parts = 0.0, pos, 0
     previous = math.inf
     while parts < 8 and (match := _PART.match(text, pos)):
@@ -88,9 +92,9 @@ def read_duration(text: str, pos: int = 0) -> tuple[float, int] | None:
 
 
 def parse_duration(text: str) -> float | None:
-    """A field or header that is nothing but a duration. A bare number is seconds."""
+    """Return a field or header that is nothing but a duration. A bare number is seconds."""
     text = text.strip()
-    if number := finite(text):
+    if number := to_number(text):
         return number if number >= 0 else None
     if text in ("0", "0.0"):
         return 0.0
@@ -101,8 +105,8 @@ def parse_duration(text: str) -> float | None:
 # --- absolute times --------------------------------------------------------------------------
 
 
-def finite(value: object) -> float | None:
-    """A number that can be reckoned with, or None: NaN, infinity, text and booleans are none."""
+def to_number(value: object) -> float | None:
+    """Return a value as a usable number, or None for NaN, infinity, other text and booleans."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if isinstance(value, str) and (len(value) > 40 or not value.strip()[:1].isdigit()):
@@ -115,7 +119,7 @@ def finite(value: object) -> float | None:
 
 
 def epoch_seconds(number: float) -> float | None:
-    """Unix seconds from an epoch in seconds, milli-, micro- or nanoseconds; None if it is no epoch."""
+    """Return Unix seconds from an epoch in seconds, milli-, micro- or nanoseconds; None if it is no epoch."""
     for scale in (1.0, 1e3, 1e6, 1e9):
         if OLDEST_EPOCH <= number / scale < 1e11:
             return number / scale
@@ -123,9 +127,9 @@ def epoch_seconds(number: float) -> float | None:
 
 
 def parse_instant(text: str, *, seen_at: float, tz: str) -> float | None:
-    """A field or header that is nothing but a moment: an epoch, ISO 8601, an HTTP date."""
+    """Return a field or header that is nothing but a moment: an epoch, ISO 8601, an HTTP date."""
     text = text.strip()
-    if (number := finite(text)) is not None:
+    if (number := to_number(text)) is not None:
         return epoch_seconds(number)
     if "," in text[:5] and len(text) < 60 and (http := _http_date(text)) is not None:
         return http
@@ -143,8 +147,8 @@ def _http_date(text: str) -> float | None:
 
 
 def parse_retry_after(text: str, *, seen_at: float, rule: str) -> Reset | None:
-    """`Retry-After` in all its forms: seconds, fractions, `6m0s`, an HTTP date, ISO, an epoch."""
-    number = finite(text)
+    """Read `Retry-After` in all its forms: seconds, fractions, `6m0s`, an HTTP date, ISO, an epoch."""
+    number = to_number(text)
     if number is not None and (epoch := epoch_seconds(number)) is not None:
         return Reset(at=epoch, confidence=0.9, source="header", rule=rule)
     if (after := parse_duration(text)) is not None:
@@ -156,7 +160,7 @@ def parse_retry_after(text: str, *, seen_at: float, rule: str) -> Reset | None:
 
 # --- in sentences ----------------------------------------------------------------------------
 
-# What makes the words after it a reset. The provider's words first; the client's own backoff apart.
+# Words that make what follows them a reset. The client's own backoff has words of its own (`_OWN`).
 _CUE = re.compile(
     r"\b(?:resets?|reset(?:ting|ed)?|try(?:ing)?\sagain|retry|wait|come\sback|check\sback|return"
     r"|regain(?:ing)?\saccess|available(?:\sagain)?|(?:auto-)?resum(?:e|es|ing)|unlocks?|renews?|refresh(?:es)?|replenish(?:es|ed)?|cycle\sends"
@@ -184,12 +188,12 @@ _PIPE_EPOCH = re.compile(r"\|\s?(\d{10}(?:\d{3})?)\b")
 
 
 def find_resets(text: str, *, seen_at: float, tz: str) -> list[Reset]:
-    """All resets a text states, the provider's before the client's own; each group in text order."""
+    """Return all resets that a text states, the provider's before the client's own; each group in text order."""
     said: dict[str, Reset] = {}
     for cue in _CUE.finditer(text):
         found = None if _counts_past(text, cue.start()) else _value_after(text, cue.end(), seen_at=seen_at, tz=tz)
         if found is not None:
-            # A log says the same again and again, each time with less to wait: the last time counts.
+            # A log repeats the same line, each time with less to wait: the last one counts.
             said[text[max(0, cue.start() - 30) : cue.end()].lower()] = found
     server = list(said.values())
     server += _before_cue(text, seen_at=seen_at, tz=tz)
@@ -201,12 +205,12 @@ def find_resets(text: str, *, seen_at: float, tz: str) -> list[Reset]:
         for match in _OWN.finditer(text)
         if (read := read_duration(text, match.end())) is not None
     ]
-    # The client's attempts follow one another: the last one is the one that counts.
+    # The client's attempts follow one another, so the last one counts.
     return server + own[::-1]
 
 
 def _counts_past(text: str, start: int) -> bool:
-    """`total retry wait time: 16 s` and `waited for 3 s` tell what has passed."""
+    """Return whether the words state what has passed: `total retry wait time: 16 s`, `waited for 3 s`."""
     return bool(re.search(r"(?:total(?:\sretry)?|retry|already|has|have)\s$", text[max(0, start - 14) : start], re.I))
 
 
@@ -222,7 +226,7 @@ def _value_after(text: str, pos: int, *, seen_at: float, tz: str) -> Reset | Non
     return None
 
 
-_COUNTDOWN = re.compile(r"(\d{1,3}):([0-5]\d):([0-5]\d)\b")  # after "in" no time of day, but so long
+_COUNTDOWN = re.compile(r"(\d{1,3}):([0-5]\d):([0-5]\d)\b")  # after "in" a duration, not a time of day
 _RELATIVE = re.compile(r"\b(?:in|after|within|for)\s$")
 
 
@@ -230,7 +234,7 @@ def _value_at(text: str, pos: int, *, seen_at: float, tz: str) -> Reset | None:
     if epoch := re.compile(r"\d{10}(?:\d{3})?\b(?![:./-]\d)").match(text, pos):
         return Reset(at=epoch_seconds(float(epoch[0])), confidence=0.9, rule="reset.epoch")
     moment, duration = read_moment(text, pos), read_duration(text, pos)
-    # `3.5h` is a duration, `3:30` a clock: whoever reads further has understood more.
+    # `3.5h` is a duration, `3:30` a clock: the reading that covers more text is right.
     if duration is not None and (moment is None or duration[1] >= moment[1]):
         return Reset(after=duration[0], confidence=0.9, rule="reset.duration")
     if moment is not None and (at := resolve(moment[0], seen_at=seen_at, tz=tz)) is not None:
@@ -252,5 +256,5 @@ def _before_cue(text: str, *, seen_at: float, tz: str) -> list[Reset]:
 
 
 def in_range(at: float) -> bool:
-    """Whether an absolute time can be handled at all."""
+    """Return whether an absolute time can be handled at all."""
     return math.isfinite(at) and abs(at) < LAST_EPOCH

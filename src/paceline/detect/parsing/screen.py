@@ -1,6 +1,6 @@
 """A terminal screen rendered from the raw bytes of a pty, and the paragraphs at its lower end.
 
-Here: pyte kept within bounds, and boxes taken off. Never here: a pty, or what the text means.
+Here: pyte within bounds, and the removal of boxes. Never here: a pty, or what the text means.
 """
 
 import codecs
@@ -10,15 +10,18 @@ import unicodedata
 import pyte
 
 COLUMNS, ROWS = 200, 50
+"""Wide enough that notices are seldom wrapped, and high enough for the interface of any agent CLI."""
 _PIECE = 4096
-"""The screen is looked at after so many bytes, so that a long burst cannot scroll a notice past unseen."""
+"""Bytes after which the screen is read, so that a long burst cannot scroll a notice past unseen."""
 _LOOK_BYTES = 64
+"""Fewer new bytes are read only after `_LOOK_SECONDS`: reading a screen costs the same for one byte as for many."""
 _LOOK_SECONDS = 0.25
+"""The longest delay of a notice that arrives in few bytes."""
 _PARSER_LIFE = 1 << 18
-"""A terminal code that never ends would be gathered for ever: after so many characters the parser starts anew,
-before an escape, where a fresh parser reads the same, or anywhere in a piece that has none."""
+"""Characters after which the parser is replaced, because it would collect a terminal code that never ends forever.
+That happens before an escape, where a new parser reads the same, or anywhere in a piece that has none."""
 _LOWER_ROWS = 24
-"""A CLI's own notices stand near its prompt; what is further up has scrolled by and may be anybody's."""
+"""A CLI's own notices are near its prompt; what is further up has scrolled by and may be anybody's."""
 
 # pyte drops the rest of a run of text at a character without width, and gathers combining marks without end.
 _WITHOUT_WIDTH = frozenset({"Mn", "Me", "Cf", "Zl", "Zp", "Cs"})
@@ -28,7 +31,7 @@ _BORDER = re.compile(r"^[\s│┃║|╭╮╰╯┌┐└┘├┤─━═╌]
 
 
 class BoundedScreen:
-    """A terminal that takes any bytes whatever, in bounded memory."""
+    """A terminal that takes any bytes, in bounded memory."""
 
     def __init__(self, columns: int = COLUMNS, rows: int = ROWS) -> None:
         self._columns = columns
@@ -39,7 +42,7 @@ class BoundedScreen:
         self._rows = [""] * rows
 
     def feed(self, data: bytes) -> None:
-        """Draws the bytes. Codes that pyte cannot read are dropped, as a terminal would."""
+        """Draw the bytes. Codes that pyte cannot read are dropped, as a terminal would."""
         text = _UNUSED_CONTROL.sub("", self._decoder.decode(data))
         if not text.isascii():
             text = "".join(char for char in text if unicodedata.category(char) not in _WITHOUT_WIDTH)
@@ -47,7 +50,7 @@ class BoundedScreen:
             self._draw(text[start : start + _PIECE])
 
     def display(self) -> list[str]:
-        """All rows as text. Only rows that have changed since the last look are read again."""
+        """Return all rows as text. Only rows that have changed since the last call are read again."""
         for number in self._screen.dirty:
             if number < len(self._rows):
                 cells = self._screen.buffer[number]
@@ -56,7 +59,7 @@ class BoundedScreen:
         return list(self._rows)
 
     def _draw(self, piece: str) -> None:
-        """Draws a piece code by code, so that one which cannot be read costs only itself."""
+        """Draw a piece code by code, so that an unreadable code loses only itself."""
         for segment in _BEFORE_ESCAPE.split(piece):
             self._parser_age += len(segment)
             if self._parser_age > _PARSER_LIFE:
@@ -72,7 +75,7 @@ class BoundedScreen:
 
 
 class ScreenParagraphs:
-    """The paragraphs near the foot of the screen, each given out once while it stands there."""
+    """The paragraphs near the foot of the screen, each returned once while it is shown."""
 
     def __init__(self, columns: int = COLUMNS, rows: int = ROWS) -> None:
         self._screen = BoundedScreen(columns, rows)
@@ -81,7 +84,7 @@ class ScreenParagraphs:
         self._looked_at = float("-inf")
 
     def feed(self, data: bytes, *, seen_at: float) -> list[str]:
-        """The paragraphs that have appeared. A look costs the same for one byte as for many, so it waits for a few."""
+        """Draw the bytes. Return the paragraphs that have appeared, once there are enough new bytes."""
         fresh: list[str] = []
         for start in range(0, len(data), _PIECE):
             piece = data[start : start + _PIECE]
@@ -93,7 +96,7 @@ class ScreenParagraphs:
         return fresh
 
     def look(self) -> list[str]:
-        """The paragraphs that have appeared since the last look."""
+        """Return the paragraphs that have appeared since the last look."""
         self._unseen_bytes = 0
         paragraphs = lower_paragraphs(self._screen.display())
         fresh = [paragraph for paragraph in paragraphs if paragraph not in self._shown]
@@ -102,7 +105,7 @@ class ScreenParagraphs:
 
 
 def lower_paragraphs(rows: list[str]) -> list[str]:
-    """Runs of rows with text near the foot of a screen, their borders taken off."""
+    """Return the runs of rows with text near the foot of a screen, without their borders."""
     bare = [_BORDER.sub("", row) for row in rows]
     while bare and not bare[-1]:
         bare.pop()

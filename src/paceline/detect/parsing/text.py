@@ -1,14 +1,18 @@
-"""A text made readable: colours, boxes, padding, escapes and odd punctuation removed, wrapped lines joined.
+"""Readable text: without colours, boxes, padding, escapes and odd punctuation, with wrapped lines joined.
 
-Here: cleaning. Never here: whose words a line is (voices.py), or what a sentence means.
+Here: cleaning. Never here: whose words a line is (`speaker.py`), or what a sentence means.
 """
 
 import re
 
-WRAP = "\x1f"  # where a wrapped line was joined: white space to every pattern, yet no end of a line
-SOFT = "\x1e"  # begins a line that is an agent's bullet, a list item or a tool's result
-HEAD = 12_000  # a limit stands at the beginning of an error or at the end of a screen;
-TAIL = 12_000  # what lies between in a huge text is not looked at, so that time stays bounded
+WRAP = "\x1f"
+"""Marks where a wrapped line was joined: white space to every pattern, yet no end of a line."""
+SOFT = "\x1e"
+"""Begins a line that is an agent's bullet, a list item or the result of a tool."""
+HEAD = 12_000
+"""Characters read at the beginning of a huge text, where an error states its limit."""
+TAIL = 12_000
+"""Characters read at its end, where a screen shows one. What is between is skipped, so that time stays bounded."""
 
 _ANSI = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)?|\x1b[ -/]{0,4}[0-~]")
 _ODD = str.maketrans(
@@ -22,9 +26,9 @@ _ODD = str.maketrans(
     }
 )  # fmt: skip
 _BOX = re.compile(r"[\u2500-\u259f]+")
-# Borders, bullets and prompts at the edges of a line: chrome of a screen, quoting of a log.
+# Borders, bullets and prompts at the edges of a line: decoration of a screen, quoting of a log.
 _EDGE_LEFT = re.compile(r"""^[^\w"'(){}\[\]<$/\\#+~.@&`:=-]{1,200}""")
-# An agent's bullet or a list: its words are prose, so only its first words can be the CLI's own.
+# An agent's bullet or a list is prose, so only its first words can be the CLI's own.
 _BULLET = re.compile(r"^\s{0,12}(?:[⏺●•·]|[-*]\s|\d{1,2}[.)]\s|⎿)")
 _OWN_START = re.compile(r"API Error\b|Error: [45]\d\d\b")
 _TOOL_ERROR = re.compile(r"^\s{0,12}⎿\s{0,4}(?:error|fatal|warning)\b[: ](?!.{0,40}\"type\")", re.I)
@@ -33,17 +37,17 @@ _JS_JOIN = re.compile(r"""(?:\\n)?['"]\s?\+\s{0,400}['"]?""")
 _SPACES = re.compile(r" {2,}")
 _ESCAPE = re.compile(r"\\{1,16}(?:u([0-9a-fA-F]{4})|([nrt\"'/]))")
 _BARE = {"n": "\n", "r": "\r", "t": "\t"}
-# A string in a program's text stays one line, whatever it is the text of.
+# A string in the source of a program stays one line, whatever its content is.
 _LITERAL_LINE = re.compile(
     r"""[^\w"'{\[]{0,12}(?:\d{1,6}[^\w"'{\[]{1,80})?(?:[\w.]{1,40}\s?=\s?)?(?:[rfbu]{0,2}["']|\{\s?"(?!(?:type|errors?|message|code|status|detail)"))""",
     re.I,
 )
-# A number and a gap begin each line of a file or a change that is shown: the gap would be lost with the padding.
+# A number and a gap begin each line of a file or a change that is shown. Removing padding would lose the gap.
 _NUMBERED = re.compile(r"^([ ]{0,8}\d{1,6})\t|^([ ]{1,8}\d{1,6})[ ](?:[ ]|[+-][ ])", re.M)
 
 
-def decoded(value: object) -> str:
-    """Any value as text; bytes as UTF-8 with what is invalid replaced."""
+def decode_text(value: object) -> str:
+    """Return any value as text; bytes as UTF-8, with invalid ones replaced."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes | bytearray | memoryview):
@@ -51,22 +55,22 @@ def decoded(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def shortened(text: str) -> str:
-    """Head and tail of a huge text."""
+def shorten(text: str) -> str:
+    """Return the head and the tail of a huge text, or a shorter text as it is."""
     if len(text) <= HEAD + TAIL:
         return text
     return f"{text[:HEAD]}\n{text[-TAIL:]}"
 
 
-def unescaped(text: str) -> str:
-    """Text from inside JSON strings, however deep: `\\\\n`, `\\"`, `\\u2019`."""
+def unescape(text: str) -> str:
+    """Return text from inside JSON strings, however deep: `\\\\n`, `\\"`, `\\u2019`."""
     if "\\" not in text:
         return text
 
-    return "\n".join(_unescaped_line(line) for line in text.split("\n"))
+    return "\n".join(_unescape_line(line) for line in text.split("\n"))
 
 
-def _unescaped_line(line: str) -> str:
+def _unescape_line(line: str) -> str:
     is_literal = _LITERAL_LINE.match(line)
 
     def plain(match: re.Match[str]) -> str:
@@ -79,9 +83,9 @@ def _unescaped_line(line: str) -> str:
     return _ESCAPE.sub(plain, line)
 
 
-def cleaned(text: str) -> str:
-    """The readable text: one line per line, no colours, no borders, no padding, plain punctuation."""
-    text = _ANSI.sub("", unescaped(text)).replace("\r\n", "\n")
+def make_readable(text: str) -> str:
+    """Return the readable text: one line per line, no colours, no borders, no padding, plain punctuation."""
+    text = _ANSI.sub("", unescape(text)).replace("\r\n", "\n")
     text = _NUMBERED.sub(r"\1\2→", text).translate(_ODD)
     lines: list[str] = []
     for raw in text.split("\n"):
@@ -99,7 +103,7 @@ def cleaned(text: str) -> str:
 
 
 def _continues(previous: str, line: str, bare: str) -> bool:
-    """Whether a line is the rest of a wrapped one: it begins in the middle of a sentence."""
+    """Return whether a line is the rest of a wrapped one: it begins in the middle of a sentence."""
     return (
         bare[0] != SOFT
         and line[:1] == bare[:1]
@@ -109,6 +113,6 @@ def _continues(previous: str, line: str, bare: str) -> bool:
     )
 
 
-def glued(text: str) -> str:
-    """The text with its line breaks taken out, for words that a narrow terminal broke in two."""
+def join_lines(text: str) -> str:
+    """Return the text without its line breaks, for words that a narrow terminal broke in two."""
     return text.replace("\n", "").replace(WRAP, "")

@@ -12,8 +12,8 @@ from paceline.core.signals import Budget, Reach
 from paceline.detect.kinds import KIND_OF_ERROR_NAME, kind_of_failure, kind_of_status
 from paceline.detect.notices import status_in_text
 from paceline.detect.parsing.headers import Headers, retry_after
-from paceline.detect.parsing.json_objects import Event, flattened, member, number_at, sum_at, text_at
-from paceline.detect.parsing.reset_times import Reset, epoch_seconds, finite
+from paceline.detect.parsing.json_objects import Event, flatten, member, number_at, sum_at, text_at
+from paceline.detect.parsing.reset_times import Reset, epoch_seconds, to_number
 from paceline.detect.provider import (
     AgentCli,
     Dialect,
@@ -35,7 +35,7 @@ RULES: tuple[Rule, ...] = (
     # With a reset it is a window like any other; without one somebody has to pay.
     rule("claude.out-of-extra-usage", "billing", rf"you(?:'re| are) out of {_EXTRA}", unless=r"resets?\b"),
     rule("claude.extra-usage-required", "billing", rf"<2>{_EXTRA} (?:is|are) required"),
-    # The window is spent, but the work goes on, billed as overage: nothing to wait for.
+    # The window is spent, but the work continues, billed as overage: nothing to wait for.
     rule("claude.using-overage", "none", rf"now using {_EXTRA}", anywhere=True),
     rule(
         "claude.retry-spinner",
@@ -98,10 +98,10 @@ def _decide_by_headers(headers: Headers, status: int | None, seen_at: float) -> 
         return None
     claim = headers.get(f"{UNIFIED}representative-claim", "")
     # Of several closed windows the one that opens last decides.
-    latest = max(rejected, key=lambda name: finite(rejected[name].get("reset")) or 0.0, default=claim)
+    latest = max(rejected, key=lambda name: to_number(rejected[name].get("reset")) or 0.0, default=claim)
     window, reach = window_of(latest)
     reset = None
-    at = finite(rejected.get(latest, {}).get("reset")) or finite(headers.get(f"{UNIFIED}reset"))
+    at = to_number(rejected.get(latest, {}).get("reset")) or to_number(headers.get(f"{UNIFIED}reset"))
     if at is not None and (epoch := epoch_seconds(at)) is not None:
         reset = Reset(at=epoch, confidence=0.98, source="header", rule="header.unified-reset")
     elif at is None:
@@ -112,7 +112,7 @@ def _decide_by_headers(headers: Headers, status: int | None, seen_at: float) -> 
 def _header_budgets(headers: Headers, _: float) -> list[Budget]:
     budgets = []
     for name, window in _unified_windows(headers).items():
-        used, at = finite(window.get("utilization")), finite(window.get("reset"))
+        used, at = to_number(window.get("utilization")), to_number(window.get("reset"))
         if used is None and at is None:
             continue
         ours, reach = window_of(name)
@@ -131,7 +131,7 @@ def _read_rate_limit_event(event: Event) -> EventReading | None:
     if not isinstance(info, dict):
         return None
     window, reach = window_of(str(info.get("rateLimitType", "")))
-    number = finite(info.get("resetsAt"))
+    number = to_number(info.get("resetsAt"))
     at = None if number is None else epoch_seconds(number)
     if info.get("status") == "rejected":
         if at is None and not info.get("rateLimitType"):
@@ -140,7 +140,7 @@ def _read_rate_limit_event(event: Event) -> EventReading | None:
         is_for_model = reach == "model"
         rule_name = "claude.rate-limit-event"
         return EventReading(kind="quota", reset=reset, window=window, is_for_model=is_for_model, rule=rule_name)
-    used = finite(info.get("utilization"))
+    used = to_number(info.get("utilization"))
     if used is None and at is None:
         return None
     budget = Budget(used_ratio=used, window=window, resets_at=at, reach=reach, source="field")
@@ -156,8 +156,8 @@ def _read_retry(event: Event) -> EventReading | None:
     """Read `system/api_retry`, the first sign of back-pressure."""
     if not is_retry(event) or isinstance(event.get("data"), dict):
         return None
-    status = finite(event.get("error_status") or event.get("status") or event.get("status_code"))
-    delay = finite(event.get("retry_delay_ms") or event.get("delay_ms"))
+    status = to_number(event.get("error_status") or event.get("status") or event.get("status_code"))
+    delay = to_number(event.get("retry_delay_ms") or event.get("delay_ms"))
     error = event.get("error") or event.get("message") or ""
     kind = kind_of_status(status) or KIND_OF_ERROR_NAME.get(str(error)) or kind_of_failure(status)
     if kind is None and not error:
@@ -165,7 +165,7 @@ def _read_retry(event: Event) -> EventReading | None:
     reset = None
     if delay is not None:
         reset = Reset(after=delay / 1000, confidence=0.6, source="backoff", rule="field.retry_delay_ms", own=True)
-    text = error if isinstance(error, str) else "\n".join(value for _, value in flattened(error))
+    text = error if isinstance(error, str) else "\n".join(value for _, value in flatten(error))
     return EventReading(
         kind=None if kind in ("rate", None) and " " in text else kind,
         default=kind,
@@ -191,11 +191,11 @@ def read_result_error(event: Event) -> EventReading:
     text = text_at(event, "result") or ""
     errors = event.get("errors") or event.get("error")
     if not text and errors:
-        text = "\n".join(value for _, value in flattened(errors))
-    status = finite(event.get("api_error_status"))
+        text = "\n".join(value for _, value in flatten(errors))
+    status = to_number(event.get("api_error_status"))
     return EventReading(
         text=text,
-        pairs=flattened({"result": text}),
+        pairs=flatten({"result": text}),
         status=int(status) if status else None,
         default=kind_of_failure(status),
         rule="event.result",
@@ -215,7 +215,7 @@ def _read_assistant(event: Event) -> EventReading | None:
     if not error and not begins_as_error(text):
         return None
     default = KIND_OF_ERROR_NAME.get(str(error))
-    return EventReading(text=text, pairs=flattened({"text": text}), default=default, rule="event.synthetic")
+    return EventReading(text=text, pairs=flatten({"text": text}), default=default, rule="event.synthetic")
 
 
 # --- the stream format -------------------------------------------------------------------------

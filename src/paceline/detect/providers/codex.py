@@ -9,7 +9,7 @@ from paceline.core.signals import Budget, Reach
 from paceline.detect.notices import CLIP
 from paceline.detect.parsing.headers import Headers
 from paceline.detect.parsing.json_objects import Event, sum_at, text_at
-from paceline.detect.parsing.reset_times import Reset, epoch_seconds, finite
+from paceline.detect.parsing.reset_times import Reset, epoch_seconds, to_number
 from paceline.detect.provider import (
     AgentCli,
     Dialect,
@@ -44,10 +44,10 @@ def _header_windows(headers: Headers, seen_at: float) -> list[Window]:
         if match is None:
             continue
         prefix = f"x-codex-{match[1]}-"
-        percent = finite(headers[name])
-        minutes = finite(headers.get(f"{prefix}window-minutes"))
-        at = finite(headers.get(f"{prefix}reset-at"))
-        after = finite(headers.get(f"{prefix}reset-after-seconds"))
+        percent = to_number(headers[name])
+        minutes = to_number(headers.get(f"{prefix}window-minutes"))
+        at = to_number(headers.get(f"{prefix}reset-at"))
+        after = to_number(headers.get(f"{prefix}reset-after-seconds"))
         reset = epoch_seconds(at) if at is not None else None if after is None else seen_at + after
         reach: Reach = "account" if match[1] in ("primary", "secondary") else "model"
         window = _WINDOW_OF_MINUTES.get(int(minutes)) if minutes is not None else None
@@ -96,9 +96,9 @@ def _read_rollout(event: Event) -> EventReading | None:
 
 
 def _rollout_budget(limit: object) -> Budget | None:
-    if not isinstance(limit, dict) or (used := finite(limit.get("used_percent"))) is None:
+    if not isinstance(limit, dict) or (used := to_number(limit.get("used_percent"))) is None:
         return None
-    minutes, at = finite(limit.get("window_minutes")), finite(limit.get("resets_at"))
+    minutes, at = to_number(limit.get("window_minutes")), to_number(limit.get("resets_at"))
     window = {300: "5h", 10080: "weekly"}.get(int(minutes or 0))
     return Budget(used_ratio=used / 100, window=window, resets_at=epoch_seconds(at) if at else None, source="field")
 

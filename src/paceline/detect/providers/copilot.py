@@ -2,7 +2,7 @@
 
 from paceline.detect.kinds import KIND_OF_ERROR_NAME, kind_of_status
 from paceline.detect.parsing.json_objects import Event, member, number_at, sum_at, text_at
-from paceline.detect.parsing.reset_times import finite
+from paceline.detect.parsing.reset_times import to_number
 from paceline.detect.provider import AgentCli, Dialect, EventReading, EventRules, NoticeRules, Provider
 from paceline.detect.rules import Rule, rule
 from paceline.detect.run_facts import AuthMode, Ending, Facts
@@ -26,7 +26,7 @@ def _read_failed_call(event: Event) -> EventReading | None:
     data = event.get("data")
     if not isinstance(data, dict):
         return None
-    kind = KIND_OF_ERROR_NAME.get(str(data.get("reason"))) or kind_of_status(finite(data.get("statusCode")))
+    kind = KIND_OF_ERROR_NAME.get(str(data.get("reason"))) or kind_of_status(to_number(data.get("statusCode")))
     return EventReading(kind=kind, rule=f"event.{event['type']}") if kind else None
 
 

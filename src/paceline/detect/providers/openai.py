@@ -10,7 +10,7 @@ HOUR = 3600.0
 """A shorter wait for a daily bucket means that it refills soon: a rate, not a spent window."""
 _GOOGLE_OR_ALIYUN = r"ai\.google|generativelanguage|googleapis|aliyun|dashscope|token-limit|resource_exhausted"
 # At these providers an insufficient quota is a rate limit or a window.
-_NOT_MONEY = ("gemini-cli", "gemini-api", "vertex", "antigravity-api", "antigravity-cli", "qwen-code")
+_NOT_MONEY = frozenset({"gemini-cli", "gemini-api", "vertex", "antigravity-api", "antigravity-cli", "qwen-code"})
 
 RULES: tuple[Rule, ...] = (
     rule(

@@ -4,7 +4,7 @@ Here: what the copy adds, and its silent waits. The sentences of its API are in 
 """
 
 from paceline.detect.parsing.json_objects import Event, text_at
-from paceline.detect.parsing.reset_times import Reset, finite
+from paceline.detect.parsing.reset_times import Reset, to_number
 from paceline.detect.provider import AgentCli, EventReading, EventRules, Provider
 from paceline.detect.providers import anthropic
 
@@ -14,8 +14,8 @@ def _read_retry(event: Event) -> EventReading | None:
     data = event.get("data")
     if not anthropic.is_retry(event) or not isinstance(data, dict):
         return None
-    delay = finite(data.get("delayMs"))
-    if delay is None or finite(data.get("attempt")) is None:
+    delay = to_number(data.get("delayMs"))
+    if delay is None or to_number(data.get("attempt")) is None:
         return None
     reset = Reset(after=delay / 1000, confidence=0.4, source="backoff", rule="field.delayMs", own=True)
     return EventReading(kind="rate", reset=reset, rule="event.retry")
