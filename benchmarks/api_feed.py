@@ -29,7 +29,7 @@ import uvloop
 
 from paceline.agents import load_agent
 from paceline.api.app import create_app
-from paceline.api.context import Site
+from paceline.api.context import ApiContext
 from paceline.api.server import serve
 from paceline.api.tokens import load_tokens
 from paceline.cli.wiring import open_home
@@ -100,7 +100,7 @@ async def measure(folder: Path, rounds: int, seconds: float) -> dict[int, list[R
         )
         engine.metrics.pass_seconds = passes = Passes(engine.metrics)
         engine.start()
-        site = Site(
+        context = ApiContext(
             engine,
             settings=home.settings,
             spool=home.spool(),
@@ -111,14 +111,14 @@ async def measure(folder: Path, rounds: int, seconds: float) -> dict[int, list[R
         )
         tokens = load_tokens(home.path)
         running = asyncio.create_task(engine.run())
-        async with serve(create_app(site, tokens=tokens, host="127.0.0.1")) as served:
+        async with serve(create_app(context, tokens=tokens, host="127.0.0.1")) as served:
             for _ in range(rounds):
                 for readers in found:
                     with reading(served.port, tokens.full, readers):
-                        while site.watch.feed.readers != readers:  # noqa: ASYNC110
+                        while context.background.stream.readers != readers:  # noqa: ASYNC110
                             await asyncio.sleep(0.01)
                         found[readers].append(await one_round(engine, passes, seconds))
-            site.close()
+            context.close()
         engine.stop()
         await running
     return found

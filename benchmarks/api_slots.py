@@ -23,7 +23,7 @@ from pathlib import Path
 import uvloop
 
 from paceline.api.app import create_app
-from paceline.api.context import Site
+from paceline.api.context import ApiContext
 from paceline.api.server import serve
 from paceline.api.tokens import load_tokens
 from paceline.cli.wiring import leading_engine, open_home
@@ -42,7 +42,7 @@ async def run_server(folder: Path) -> None:
     with open_home(variables, folder) as home, leading_engine(home) as engine:
         tokens = load_tokens(home.path)
         engine.start()
-        site = Site(
+        context = ApiContext(
             engine,
             settings=home.settings,
             spool=home.spool(),
@@ -52,10 +52,10 @@ async def run_server(folder: Path) -> None:
             since=time.time(),
         )
         running = asyncio.create_task(engine.run())
-        async with serve(create_app(site, tokens=tokens, host="127.0.0.1")) as served:
+        async with serve(create_app(context, tokens=tokens, host="127.0.0.1")) as served:
             print(served.port, tokens.full, flush=True)
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-        site.close()
+        context.close()
         engine.stop()
         await running
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from tests.api.conftest import Daemon, RunDaemon
+from tests.daemon import Daemon, RunDaemon
 
 from paceline.api.tokens import cookie_of, load_token, load_tokens
 from paceline.errors import InvalidSettings
@@ -34,13 +34,13 @@ def test_tokens_are_made_once_for_their_owner_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "mode", "words"),
     [
-        ("", 0o600, "holds no token"),
-        ("short", 0o600, "holds no token"),
-        ("x" * 5000, 0o600, "holds no token"),
-        ("x" * 40 + "\nyyy", 0o600, "holds no token"),
-        ("ä" * 40, 0o600, "holds no token"),
-        ("x" * 40, 0o640, "is open to others (mode 640)"),
-        ("x" * 40, 0o604, "is open to others (mode 604)"),
+        ("", 0o600, "has no token"),
+        ("short", 0o600, "has no token"),
+        ("x" * 5000, 0o600, "has no token"),
+        ("x" * 40 + "\nyyy", 0o600, "has no token"),
+        ("ä" * 40, 0o600, "has no token"),
+        ("x" * 40, 0o640, "can be read by others (mode 640)"),
+        ("x" * 40, 0o604, "can be read by others (mode 604)"),
     ],
 )
 def test_a_token_that_is_none_or_known_to_others(tmp_path: Path, content: str, mode: int, words: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.api.conftest import PATIENCE_SECONDS, Daemon, RunDaemon
+from tests.daemon import PATIENCE_SECONDS, Daemon, RunDaemon
 
 WAITS = "while [ ! -e go-{id} ]; do sleep 0.02; done"
 ACCOUNTS = """
@@ -84,7 +84,7 @@ async def test_plans_that_come_at_once_for_one_campaign_are_all_added(daemon: Da
 
 
 async def test_units_come_from_files_too(daemon: Daemon) -> None:
-    (daemon.site.folder / "tasks.csv").write_text("id,what\na,first\nb,second\n")
+    (daemon.context.folder / "tasks.csv").write_text("id,what\na,first\nb,second\n")
     body = {**plan(command="cat"), "units": {"csv": "tasks.csv", "prompt": "do the {what}"}}
 
     added = await daemon.ask("POST", "/v1/campaigns", body, code=201)
@@ -218,7 +218,7 @@ async def test_all_are_paused_and_resumed(daemon: Daemon) -> None:
 async def test_quarantined_units_are_tried_again(daemon: Daemon) -> None:
     daemon.add("docs", "test -e mended", "a", max_attempts=1)
     await daemon.until(lambda: daemon.counts("docs").quarantined == 1)
-    (daemon.site.folder / "mended").touch()
+    (daemon.context.folder / "mended").touch()
 
     retried = await daemon.ask("POST", "/v1/campaigns/docs/retry")
     await daemon.until(lambda: daemon.counts("docs").done == 1)
@@ -282,9 +282,9 @@ async def test_a_campaign_is_removed_but_not_while_it_runs(daemon: Daemon) -> No
     await daemon.until(lambda: daemon.counts("docs").running == 1)
 
     refused = await daemon.ask("DELETE", "/v1/campaigns/docs", code=409)
-    (daemon.site.folder / "go-a").touch()
+    (daemon.context.folder / "go-a").touch()
     await daemon.until(lambda: daemon.unit("docs/b").state == "running")
-    (daemon.site.folder / "go-b").touch()
+    (daemon.context.folder / "go-b").touch()
     await daemon.until(lambda: daemon.counts("docs").done == 2)
     removed = await daemon.ask("DELETE", "/v1/campaigns/docs")
 
@@ -303,7 +303,7 @@ async def test_a_campaign_that_waits_is_removed_and_the_engine_goes_on(
     daemon.add("docs", "true", "a", "b")
     await daemon.ask("DELETE", "/v1/campaigns/docs")
     daemon.add("tests", "true", "a")
-    (daemon.site.folder / "go-a").touch()
+    (daemon.context.folder / "go-a").touch()
 
     await daemon.until(lambda: daemon.counts("tests").done == 1)
 

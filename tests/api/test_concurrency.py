@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.api.conftest import Daemon, RunDaemon
+from tests.daemon import Daemon, RunDaemon
 
 from paceline.core.signals import AuthFailed, PlatformLimit, RateLimited
 
@@ -135,7 +135,7 @@ async def test_the_status_of_a_scope_after_a_429_and_its_restoring(daemon: Daemo
     after = await scope_of(daemon, "umans")
     slot.release()
 
-    assert reduced.pop("pausedUntil") == pytest.approx(daemon.site.now * 1000 + 30_000, abs=5000)
+    assert reduced.pop("pausedUntil") == pytest.approx(daemon.context.now * 1000 + 30_000, abs=5000)
     assert reduced == {
         "providerId": "umans",
         "limit": 2,

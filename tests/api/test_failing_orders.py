@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
-from tests.api.conftest import Daemon
+from tests.daemon import Daemon
 
 from paceline.core import GovernorSettings
 from paceline.engine.governor_state import load_governor
@@ -73,6 +73,6 @@ async def test_an_order_that_is_stored_stands_also_where_what_it_changes_cannot_
         answer = await daemon.ask("PUT", "/concurrency/limits/acme", {"limit": 3})
     await one_pass(daemon)
 
-    kept = load_governor(daemon.store, GovernorSettings(), daemon.site.now)
+    kept = load_governor(daemon.store, GovernorSettings(), daemon.context.now)
     assert answer == {"providerId": "acme", "limit": 3}
     assert (daemon.engine.governor.get_limit("acme"), kept.get_limit("acme")) == (3, 3)

@@ -7,16 +7,16 @@ from contextlib import aclosing
 import pytest
 from tests.api.sse import EventSource, Message
 
-from paceline.api.events import sse as feeds
-from paceline.api.events.sse import Feed, Wanted
-from paceline.api.events.tail import Tail
+from paceline.api.events import sse
+from paceline.api.events.sse import EventFilter, EventStream
+from paceline.api.events.tail import EventTail
 from paceline.errors import StoreBusy
 from paceline.events import Event
 from paceline.store import MemoryStore, StoredEvent
 from paceline.testing import VirtualClock
 
 NOW = 1_794_705_600.0
-ALL = Wanted()
+ALL = EventFilter()
 
 
 class CountingStore(MemoryStore):
@@ -72,8 +72,8 @@ class Stream:
         self.written = 0
         self.write(stored)
         self._listeners: list[Callable[[], None]] = []
-        self.tail = Tail(self.store, self._listen, self.clock)
-        self.feed = Feed(self.store, self.tail, self.clock)
+        self.tail = EventTail(self.store, self._listen, self.clock)
+        self.feed = EventStream(self.store, self.tail, self.clock)
         self.readers: list[Reader] = []
         self._running = asyncio.create_task(self.tail.run())
 
@@ -94,7 +94,7 @@ class Stream:
             listener()
         await self.clock.advance(0.2)
 
-    async def reader(self, after: int | None = None, wanted: Wanted = ALL) -> Reader:
+    async def reader(self, after: int | None = None, wanted: EventFilter = ALL) -> Reader:
         reader = Reader(self.feed.read(after=after, wanted=wanted))
         self.readers.append(reader)
         await self.clock.advance(0.0)
@@ -227,11 +227,11 @@ async def test_readers_that_come_back_at_many_places_leave_nothing_behind() -> N
             assert reader.source.ids == numbers(place + 1, 300)
             await reader.leave()
 
-        assert len(stream.feed._joined) <= feeds.KEPT_CHUNKS
+        assert len(stream.feed._chunks) <= sse.KEPT_CHUNKS
 
 
 async def test_a_slow_reader_goes_back_to_the_store_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "KEPT_FRAMES", 100)
+    monkeypatch.setattr(sse, "KEPT_FRAMES", 100)
     async with Stream() as stream:
         slow, quick = await stream.reader(), await stream.reader()
         await stream.tell(1)
@@ -307,16 +307,16 @@ async def test_a_place_in_another_store_is_told_and_read_from_the_oldest() -> No
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (Wanted(unit="night/u7"), [7]),
-        (Wanted(names=("unit.",)), numbers(1, 600)),
-        (Wanted(names=("unit.parked",)), numbers(301, 600)),
-        (Wanted(names=("scope.", "unit.parked")), numbers(301, 600)),
-        (Wanted(unit="night/u7", names=("unit.parked",)), []),
-        (Wanted(unit="night/u307", names=("unit.parked",)), [307]),
-        (Wanted(names=("window.",)), []),
+        (EventFilter(unit="night/u7"), [7]),
+        (EventFilter(names=("unit.",)), numbers(1, 600)),
+        (EventFilter(names=("unit.parked",)), numbers(301, 600)),
+        (EventFilter(names=("scope.", "unit.parked")), numbers(301, 600)),
+        (EventFilter(unit="night/u7", names=("unit.parked",)), []),
+        (EventFilter(unit="night/u307", names=("unit.parked",)), [307]),
+        (EventFilter(names=("window.",)), []),
     ],
 )
-async def test_filters_hold_for_the_past_and_for_what_comes(wanted: Wanted, expected: list[int]) -> None:
+async def test_filters_hold_for_the_past_and_for_what_comes(wanted: EventFilter, expected: list[int]) -> None:
     async with Stream(stored=300) as stream:
         live = await stream.reader(after=0, wanted=wanted)
         await stream.tell(300, name="unit.parked")
@@ -328,7 +328,7 @@ async def test_filters_hold_for_the_past_and_for_what_comes(wanted: Wanted, expe
 
 async def test_a_silent_stream_beats_and_keeps_the_place_of_a_reader_that_wants_little() -> None:
     async with Stream() as stream:
-        reader = await stream.reader(wanted=Wanted(names=("window.",)))
+        reader = await stream.reader(wanted=EventFilter(names=("window.",)))
 
         await stream.tell(8)
         await stream.clock.advance(15.0)
@@ -384,8 +384,8 @@ async def test_a_follower_that_fails_does_not_cost_the_others_their_events() -> 
             raise ZeroDivisionError
 
         heard: list[int] = []
-        stream.tail.follow(fail)
-        stream.tail.follow(lambda events: heard.extend(event.id for event in events))
+        stream.tail.subscribe(fail)
+        stream.tail.subscribe(lambda events: heard.extend(event.id for event in events))
 
         await stream.tell(3)
 
@@ -396,7 +396,7 @@ async def test_catching_up_joins_the_live_stream_without_gap_or_repeat() -> None
     async with Stream(stored=2600) as stream:
         heard: list[int] = []
         catching_up = asyncio.create_task(
-            stream.tail.catch_up(lambda events: heard.extend(event.id for event in events), after=99)
+            stream.tail.replay(lambda events: heard.extend(event.id for event in events), after=99)
         )
         await asyncio.sleep(0)
         await stream.tell(300)

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.api.conftest import Daemon, RunDaemon
 from tests.api.sse import EventSource
+from tests.daemon import Daemon, RunDaemon
 
 from paceline.events import Event
 from paceline.store import Store
@@ -125,9 +125,9 @@ async def test_all_that_is_kept_is_replayed_by_either_name(daemon: Daemon, query
 async def test_closing_ends_open_streams_before_the_server_stops(run_daemon: RunDaemon) -> None:
     async with run_daemon() as daemon:
         async with listening(daemon) as first, listening(daemon, "?after=0") as second:
-            daemon.site.close()
+            daemon.context.close()
             await asyncio.gather(first.until_over(), second.until_over())
-        assert daemon.site.watch.feed.readers == 0
+        assert daemon.context.background.stream.readers == 0
 
 
 async def test_asking_for_the_head_alone_ends_with_it(daemon: Daemon) -> None:
@@ -137,13 +137,13 @@ async def test_asking_for_the_head_alone_ends_with_it(daemon: Daemon) -> None:
         for path in ("/v1/events", "/v1/events?after=0", "/metrics", "/healthz"):
             answer = await daemon.client.head(path)  # one connection for all of them
             assert (answer.status_code, answer.content) == (200, b"")
-        await daemon.until(lambda: daemon.site.watch.feed.readers == 0)
+        await daemon.until(lambda: daemon.context.background.stream.readers == 0)
 
 
 async def test_a_reader_that_hangs_up_is_forgotten(daemon: Daemon) -> None:
     async with listening(daemon):
-        assert daemon.site.watch.feed.readers == 1
-    await daemon.until(lambda: daemon.site.watch.feed.readers == 0)
+        assert daemon.context.background.stream.readers == 1
+    await daemon.until(lambda: daemon.context.background.stream.readers == 0)
 
 
 async def test_a_reader_that_never_reads_costs_what_is_on_its_way_and_holds_nobody_up(daemon: Daemon) -> None:
@@ -152,7 +152,7 @@ async def test_a_reader_that_never_reads_costs_what_is_on_its_way_and_holds_nobo
         silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         asked = f"GET /v1/events?after=0 HTTP/1.1\r\nhost: {address.netloc}\r\n"
         silent.sendall(f"{asked}authorization: Bearer {daemon.tokens.full}\r\n\r\n".encode())
-        await daemon.until(lambda: daemon.site.watch.feed.readers == 1)
+        await daemon.until(lambda: daemon.context.background.stream.readers == 1)
         text = "x" * 500
         async with listening(daemon, "?name=unit.") as other:
             for _ in range(40):
@@ -163,7 +163,7 @@ async def test_a_reader_that_never_reads_costs_what_is_on_its_way_and_holds_nobo
         unread = _unread_bytes(silent)
         assert len(text) * 20_000 == 10_000_000
         assert unread < 5_000_000  # what the kernel holds for it; the rest was never made
-    await daemon.until(lambda: daemon.site.watch.feed.readers == 0)
+    await daemon.until(lambda: daemon.context.background.stream.readers == 0)
 
 
 def _unread_bytes(connection: socket.socket) -> int:

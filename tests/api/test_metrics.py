@@ -3,9 +3,9 @@
 import msgspec
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
-from tests.api.conftest import Daemon
+from tests.daemon import Daemon
 
-from paceline.api.prometheus import Metrics, Shown, encode
+from paceline.api.prometheus import EngineMetrics, SeriesNames, encode
 from paceline.core import Ticket
 from paceline.core.signals import Budget, PlatformLimit, RateLimited
 from paceline.events import Event
@@ -68,16 +68,16 @@ class Scrape:
         return value
 
 
-def scrape(metrics: Metrics) -> Scrape:
-    content, media_type = encode(metrics.read(), "")
+def scrape(metrics: EngineMetrics) -> Scrape:
+    content, media_type = encode(metrics.collect(), "")
     assert media_type.startswith("text/plain")
     return Scrape(content.decode())
 
 
-def metrics_of(harness: EngineHarness) -> Metrics:
+def metrics_of(harness: EngineHarness) -> EngineMetrics:
     """Metrics that have seen every event of the harness."""
-    metrics = Metrics(harness.engine)
-    metrics.take(harness.store.events(limit=100_000))
+    metrics = EngineMetrics(harness.engine)
+    metrics.count(harness.store.events(limit=100_000))
     return metrics
 
 
@@ -85,7 +85,7 @@ async def test_names_and_kinds_are_those_of_the_contract() -> None:
     async with EngineHarness() as harness:
         await harness.run(1.0)
 
-        assert scrape(Metrics(harness.engine)).types == CONTRACT | OF_THE_GATEWAY
+        assert scrape(EngineMetrics(harness.engine)).types == CONTRACT | OF_THE_GATEWAY
 
 
 async def test_while_units_run_every_gauge_is_what_the_governor_and_the_store_say() -> None:
@@ -132,7 +132,7 @@ async def test_refusals_limits_windows_and_parks_are_told_by_scope() -> None:
     async with EngineHarness(script, pool=4, limits={OPUS: 4}, heartbeat=5.0) as harness:
         harness.add_claude("night", 2)
         await harness.run(30.0)
-        warned_of = scrape(Metrics(harness.engine))
+        warned_of = scrape(EngineMetrics(harness.engine))
         await harness.run(60.0)
         harness.engine.limiter.report(OPUS, PlatformLimit(limit=2, in_use=2))  # as the gateway does
         harness.engine.limiter.report(OPUS, RateLimited(retry_after=1.0))
@@ -180,11 +180,11 @@ async def test_a_try_that_began_before_the_metrics_is_timed_from_its_start() -> 
     async with EngineHarness(lambda _: Run(seconds=500.0), pool=1) as harness:
         harness.add("night", 1)
         await harness.run(100.0)
-        metrics = Metrics(harness.engine)
+        metrics = EngineMetrics(harness.engine)
         known = harness.store.events(limit=1000)[-1].id
         await harness.run(500.0)
 
-        metrics.take(harness.store.events(after=known))
+        metrics.count(harness.store.events(after=known))
 
         assert scrape(metrics)["unit_seconds_sum"] == {(): harness.unit("night/u0").ended_at - NOW}  # type: ignore[operator]
 
@@ -196,7 +196,7 @@ def test_what_the_gateway_measures_is_shown() -> None:
     metrics.tokens.add(OPUS, "output", by=812)
     metrics.gateway_ttfb_seconds.observe(0.3)
 
-    seen = scrape(Metrics(harness.engine))
+    seen = scrape(EngineMetrics(harness.engine))
 
     assert seen["gateway_retries_total"] == {(OPUS, "rate_limited"): 1}
     assert seen["tokens_total"] == {(OPUS, "output"): 812}
@@ -205,7 +205,7 @@ def test_what_the_gateway_measures_is_shown() -> None:
 
 def test_openmetrics_is_spoken_where_it_is_asked_for() -> None:
     harness = EngineHarness()
-    content, media_type = encode(Metrics(harness.engine).read(), "application/openmetrics-text; version=1.0.0")
+    content, media_type = encode(EngineMetrics(harness.engine).collect(), "application/openmetrics-text; version=1.0.0")
 
     assert media_type.startswith("application/openmetrics-text")
     assert "paceline_pass_seconds" in {family.name for family in parse_openmetrics(content.decode())}  # type: ignore[no-untyped-call]
@@ -220,7 +220,7 @@ def test_scopes_that_clients_invent_share_one_series_beyond_the_most() -> None:
     for number in range(2 * MOST_NAMES):
         governor.request(Ticket(f"t{number}", ("runs", f"provider-{number}")), now=NOW)
     governor.request(Ticket("ours", ("runs", "anthropic")), now=NOW)
-    metrics = Metrics(harness.engine)
+    metrics = EngineMetrics(harness.engine)
 
     seen, again = scrape(metrics), scrape(metrics)
 
@@ -236,7 +236,7 @@ def test_campaigns_share_one_series_beyond_the_most() -> None:
     for number in range(MOST_NAMES + 20):
         harness.add(f"c{number}", 2, agent=f"agent{number}")
 
-    seen = scrape(Metrics(harness.engine))
+    seen = scrape(EngineMetrics(harness.engine))
 
     assert len({name for name, _ in seen["units"]}) == MOST_NAMES + 1
     assert seen["units"][OTHER, "todo"] == 40
@@ -245,10 +245,10 @@ def test_campaigns_share_one_series_beyond_the_most() -> None:
 
 def test_events_of_invented_scopes_are_bounded_too() -> None:
     harness = EngineHarness()
-    metrics = Metrics(harness.engine)
+    metrics = EngineMetrics(harness.engine)
     fields: dict[str, object] = {"detected_limit": 2, "effective_cap": 2, "previous_cap": None}
     events = [Event("scope.platform_limit", NOW, f"provider-{number}", None, fields) for number in range(600)]
-    metrics.take([StoredEvent(number, event) for number, event in enumerate(events, 1)])
+    metrics.count([StoredEvent(number, event) for number, event in enumerate(events, 1)])
 
     seen = scrape(metrics)
 
@@ -258,7 +258,7 @@ def test_events_of_invented_scopes_are_bounded_too() -> None:
 
 
 def test_a_name_keeps_its_series_while_it_is_there_and_makes_room_when_it_goes() -> None:
-    shown = Shown()
+    shown = SeriesNames()
     names = [(f"n{number}",) for number in range(MOST_NAMES)]
     shown.choose(names)
 
@@ -274,7 +274,7 @@ def test_windows_that_clients_invent_share_one_series_that_shows_the_fullest() -
     for number in range(MOST_NAMES + 20):
         harness.engine.limiter.report("umans", Budget(used_ratio=number / 1000, window=f"w{number}"))
 
-    used = scrape(Metrics(harness.engine))["window_used_ratio"]
+    used = scrape(EngineMetrics(harness.engine))["window_used_ratio"]
 
     assert len(used) == MOST_NAMES + 1
     assert used["umans", "w7"] == 0.007

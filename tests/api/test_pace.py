@@ -2,7 +2,7 @@
 
 from paceline.events import Event
 from paceline.store import MemoryStore
-from paceline.views.throughput import Pace, Rate
+from paceline.views.throughput import CompletionRate, Throughput
 
 
 def test_a_campaign_that_ended_long_ago_does_not_slow_the_one_that_runs() -> None:
@@ -15,11 +15,11 @@ def test_a_campaign_that_ended_long_ago_does_not_slow_the_one_that_runs() -> Non
             Event(name="unit.done", at=3010.0, unit="new/a"),
         ]
     )
-    pace = Pace(store)
-    pace.catch_up(3010.0)
+    throughput = Throughput(store)
+    throughput.catch_up(3010.0)
 
-    assert pace.rate("new", 5, 3010.0) == Rate(per_hour=1, eta=3060.0)
-    assert pace.rate_of_all({"old": 0, "new": 5}, 3010.0) == Rate(per_hour=2, eta=3060.0)
+    assert throughput.rate("new", 5, 3010.0) == CompletionRate(per_hour=1, eta=3060.0)
+    assert throughput.rate_of_all({"old": 0, "new": 5}, 3010.0) == CompletionRate(per_hour=2, eta=3060.0)
 
 
 def test_what_waits_behind_another_campaign_is_counted_at_the_speed_of_that() -> None:
@@ -27,8 +27,8 @@ def test_what_waits_behind_another_campaign_is_counted_at_the_speed_of_that() ->
     store.append_events(
         [Event(name="unit.started", at=1000.0, unit="first/a"), Event(name="unit.done", at=1010.0, unit="first/a")]
     )
-    pace = Pace(store)
-    pace.catch_up(1010.0)
+    throughput = Throughput(store)
+    throughput.catch_up(1010.0)
 
-    assert pace.rate_of_all({"first": 1, "second": 3}, 1010.0) == Rate(per_hour=1, eta=1050.0)
-    assert pace.rate_of_all({"first": 0, "second": 3}, 1010.0) == Rate(per_hour=1, eta=None)
+    assert throughput.rate_of_all({"first": 1, "second": 3}, 1010.0) == CompletionRate(per_hour=1, eta=1050.0)
+    assert throughput.rate_of_all({"first": 0, "second": 3}, 1010.0) == CompletionRate(per_hour=1, eta=None)

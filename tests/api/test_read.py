@@ -6,11 +6,9 @@ from importlib.metadata import version
 from typing import Any
 
 import pytest
-from tests.api.conftest import Daemon, RunDaemon
+from tests.daemon import Daemon, RunDaemon
 
 from paceline.core.signals import Budget, QuotaClosed, RateLimited
-from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
-from paceline.store import OutcomeRecord
 
 WAITS = "while [ ! -e go ]; do sleep 0.02; done"
 ACCOUNTS = """
@@ -29,15 +27,6 @@ base_url = "https://api.example.com"
 """
 
 
-def park(daemon: Daemon, campaign: str, until: float) -> None:
-    """One unit, as an engine would park it."""
-    now = time.time()
-    (unit,) = daemon.store.claim_units(campaign, "", 1, attempt_ids=["parked-1"], lease_until=now + 60, now=now)
-    outcome = AttemptOutcome(ending="parked", reason="the quota window is spent", resume_at=until)
-    transition = transition_after(unit.counters, outcome, Policy(), now)
-    daemon.store.record_outcomes([OutcomeRecord(unit_id=unit.id, fence=unit.fence, transition=transition)], now=now)
-
-
 async def capacity_of(daemon: Daemon, scope: str) -> Any:
     rows = (await daemon.get("/v1/overview"))["capacity"]
     return next((row for row in rows if row["scope"] == scope), None)
@@ -54,7 +43,7 @@ async def test_the_status_of_an_empty_home(daemon: Daemon) -> None:
     assert await daemon.get("/v1/status") == {
         "engine": {
             "state": "leading",
-            "since": daemon.site.since,
+            "since": daemon.context.leader.since,
             "version": version("paceline"),
             "pid": os.getpid(),
         },
@@ -73,7 +62,7 @@ async def test_the_status_counts_what_runs_waits_is_parked_and_is_done(daemon: D
     await daemon.ask("PUT", "/v1/pool", {"sessions": 1})
     daemon.add("docs", WAITS, "a", "b", "c")
     await daemon.until(lambda: daemon.counts("docs").running == 1)
-    park(daemon, "docs", until)
+    daemon.park("docs", until)
 
     status = await daemon.get("/v1/status")
 
@@ -214,7 +203,7 @@ async def test_capacity_says_where_each_limit_comes_from(run_daemon: RunDaemon) 
 async def test_a_spent_window_is_told_in_a_line(run_daemon: RunDaemon) -> None:
     async with run_daemon(ACCOUNTS, {"TZ": "UTC"}) as daemon:
         daemon.add("docs", WAITS, "a", accounts=("max-1",), model="opus-4-6", state="paused")
-        resets_at = daemon.site.now + 1800
+        resets_at = daemon.context.now + 1800
         daemon.engine.limiter.report("anthropic/max-1", QuotaClosed(resets_at=resets_at, window="5h", source="field"))
 
         view = await daemon.get("/v1/campaigns/docs")
@@ -255,7 +244,7 @@ async def test_accounts_tell_names_of_variables_and_no_secret(run_daemon: RunDae
 
 
 async def test_what_is_not_there(daemon: Daemon) -> None:
-    nowhere = {"error": "not_found", "detail": "there is nothing at this address; /openapi.json lists what there is"}
+    nowhere = {"error": "not_found", "detail": "there is no such route; /openapi.json lists the routes"}
     for path in ("/nothing", "/v1", "/v1/nothing", "/v1/status/more", "/described", "/schema"):
         assert await daemon.get(path, code=404) == nowhere
     assert await daemon.get("/concurrency", code=404) == {"error": nowhere["detail"]}

@@ -22,12 +22,12 @@ from schemathesis.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.api.conftest import Daemon, daemon_in
+from tests.daemon import Daemon, daemon_in
 
 from paceline.api.app import ROUTES
-from paceline.api.openapi import describe
+from paceline.api.openapi import build_document
 
-DOCUMENT = describe(ROUTES)
+DOCUMENT = build_document(ROUTES)
 del DOCUMENT["security"]  # who may come in is tried elsewhere: here everything has the token
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 ENDLESS = "/v1/events"
@@ -74,7 +74,7 @@ class Background:
         (self._folder / "bin").mkdir()
         # An empty PATH: whatever campaigns are thought of, none of them can run anything.
         async with daemon_in(self._folder, TOML, {"PATH": str(self._folder / "bin")}) as daemon:
-            daemon.engine.governor.hold("agent:command", "nothing is to run here", now=daemon.site.now)
+            daemon.engine.governor.hold("agent:command", "nothing is to run here", now=daemon.context.now)
             daemon.add("docs", "true", "a", "b")
             self.daemon = daemon
             self.session.headers["authorization"] = f"Bearer {daemon.tokens.full}"
@@ -119,7 +119,7 @@ def digest_of(daemon: Daemon) -> str:
         [stored.event for stored in store.events(limit=100_000) if stored.event.name.startswith("control.")],
         sorted(snapshot.limits.items(), key=str),
         sorted(snapshot.cooldowns.items(), key=str),
-        sorted(status.scope for status in governor.statuses(now=daemon.site.now) if status.configured is not None),
+        sorted(status.scope for status in governor.statuses(now=daemon.context.now) if status.configured is not None),
     ]
     return hashlib.sha256(msgspec.json.encode(values)).hexdigest()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.api.conftest import Daemon, RunDaemon
+from tests.daemon import Daemon, RunDaemon
 
 from paceline.store import StoredSlot
 

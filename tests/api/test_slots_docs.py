@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.api.conftest import Daemon, RunDaemon
+from tests.daemon import Daemon, RunDaemon
 
 PAGE = (Path(__file__).parents[2] / "docs" / "slots.md").read_text("utf-8")
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.S | re.M)

@@ -11,20 +11,20 @@ from paceline.simulation.executor import Run
 from paceline.store import MemoryStore, StoredEvent
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 from paceline.views import timeline as timelines
-from paceline.views.timeline import Bar, LeftOut, Mark, Timeline, TimelineView, first_place_since
+from paceline.views.timeline import Bar, LeftOut, Mark, Timeline, TimelineView, last_id_before
 
 OPUS = "anthropic/max-1/opus-4-6"
 
 
 def drawn(events: list[Event]) -> Timeline:
     timeline = Timeline()
-    timeline.take([StoredEvent(number, event) for number, event in enumerate(events, 1)])
+    timeline.add([StoredEvent(number, event) for number, event in enumerate(events, 1)])
     return timeline
 
 
 def rebuilt(harness: EngineHarness) -> Timeline:
     timeline = Timeline()
-    timeline.take(harness.store.events(limit=100_000))
+    timeline.add(harness.store.events(limit=100_000))
     return timeline
 
 
@@ -107,12 +107,12 @@ async def test_a_crash_that_swallowed_the_end_of_a_session_is_mended_from_the_st
             if (stored.event.name, stored.event.unit) != ("unit.done", "night/u1")
         ]
         timeline = Timeline()
-        timeline.take(swallowed)
+        timeline.add(swallowed)
         assert [bar.unit for bar in timeline.view(NOW, harness.clock.now()).sessions if bar.ended_at is None] == [
             "night/u1"
         ]
 
-        timeline.mend(harness.store)
+        timeline.reconcile(harness.store)
 
         assert timeline.view(NOW, harness.clock.now()) == rebuilt(harness).view(NOW, harness.clock.now())
 
@@ -124,14 +124,14 @@ async def test_a_session_whose_start_is_not_kept_any_more_is_shown_and_its_end_i
         unit = harness.unit("night/u0")
         timeline = Timeline()
 
-        timeline.mend(harness.store)
-        timeline.mend(harness.store)
+        timeline.reconcile(harness.store)
+        timeline.reconcile(harness.store)
         assert timeline.view(NOW, harness.clock.now()).sessions == [
             Bar("night/u0", None, "max-1", unit.started_at or 0.0)
         ]
 
-        timeline.take([StoredEvent(1, started("night/u0", unit.started_at or 0.0))])  # its start was on its way
-        timeline.take([StoredEvent(2, ended("night/u0", NOW + HOUR))])
+        timeline.add([StoredEvent(1, started("night/u0", unit.started_at or 0.0))])  # its start was on its way
+        timeline.add([StoredEvent(2, ended("night/u0", NOW + HOUR))])
         assert timeline.view(NOW, NOW + HOUR).sessions == [
             Bar("night/u0", OPUS, "max-1", unit.started_at or 0.0, NOW + HOUR, "done")
         ]
@@ -176,7 +176,7 @@ def test_once_the_governor_is_sampled_its_count_is_what_is_drawn() -> None:
         governor.request(Ticket(f"t{number}", ("runs", "umans")), now=NOW)
 
     timeline.sample(NOW, governor.statuses(now=NOW))
-    timeline.take([StoredEvent(2, ended("n/a", NOW + 1.0))])
+    timeline.add([StoredEvent(2, ended("n/a", NOW + 1.0))])
     for number in range(3):
         governor.release(f"t{number}", now=NOW + 5.0)
     timeline.sample(NOW + 5.0, governor.statuses(now=NOW + 5.0))
@@ -283,8 +283,8 @@ def test_the_place_of_a_time_is_found_by_halving(trimmed: int) -> None:
     store.trim_events(keep=100 - trimmed)
 
     for seconds in (-1.0, 0.0, 0.5, 7.0, 20.0, 33.0, 34.0):
-        after = first_place_since(store, NOW + seconds, last)
+        after = last_id_before(store, NOW + seconds, last)
 
         younger = [stored.id for stored in store.events() if stored.event.at >= NOW + seconds]
         assert [stored.id for stored in store.events(after=after)] == younger
-    assert first_place_since(MemoryStore(), NOW, 0) == 0
+    assert last_id_before(MemoryStore(), NOW, 0) == 0

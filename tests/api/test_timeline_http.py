@@ -1,6 +1,6 @@
 """`/v1/timeline` of the running daemon: its bars are the units of the store, its levels the Governor's."""
 
-from tests.api.conftest import Daemon, RunDaemon
+from tests.daemon import Daemon, RunDaemon
 
 from paceline.events import Event
 

@@ -8,8 +8,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from paceline.api import otel_spans as traced
-from paceline.api.otel import asked_by, open_traces
+from paceline.api import otel_spans
+from paceline.api.otel import enabled_by, open_traces
 from paceline.api.otel_spans import Traces
 from paceline.events import Event
 from paceline.executors import Launch
@@ -35,7 +35,7 @@ class Exported:
         return list(self._exporter.get_finished_spans())
 
     def take(self, *events: Event) -> None:
-        self.traces.take([StoredEvent(number, event) for number, event in enumerate(events, 1)])
+        self.traces.add([StoredEvent(number, event) for number, event in enumerate(events, 1)])
 
 
 def started(unit: str, at: float, name: str = "unit.started") -> Event:
@@ -64,7 +64,7 @@ async def test_a_unit_that_was_parked_and_resumed_is_one_trace_with_two_tries() 
         harness.add_claude("night", 1)
         await harness.run(2 * HOUR)
         exported = Exported()
-        exported.traces.take(harness.store.events(limit=10_000))
+        exported.traces.add(harness.store.events(limit=10_000))
         happened = {event.name: event.at for event in harness.events("unit.parked", "unit.done")}
 
     *tries, unit = exported.spans
@@ -154,7 +154,7 @@ def test_events_of_units_that_were_not_seen_to_start_are_passed_over() -> None:
 
 
 def test_units_that_wait_without_end_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traced, "MOST_OPEN", 3)
+    monkeypatch.setattr(otel_spans, "MOST_OPEN", 3)
     exported = Exported()
 
     exported.take(*(started(f"n/{number}", number) for number in range(5)))
@@ -181,7 +181,7 @@ def test_units_that_wait_without_end_do_not_pile_up(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_the_standard_variables_ask_for_traces(environ: dict[str, str], asked: str | None) -> None:
-    assert asked_by(environ) == asked
+    assert enabled_by(environ) == asked
 
 
 @pytest.mark.parametrize(
@@ -198,6 +198,5 @@ def test_without_the_extra_it_is_said_what_to_install(
         assert open_traces({}) is None
 
     assert caplog.messages == [
-        "traces are asked for by OTEL_EXPORTER_OTLP_ENDPOINT, but OpenTelemetry is not installed:"
-        " pip install 'paceline[otel]'"
+        "OTEL_EXPORTER_OTLP_ENDPOINT turns traces on, but OpenTelemetry is not installed: pip install 'paceline[otel]'"
     ]

@@ -3,8 +3,7 @@
 import time
 
 import pytest
-from tests.api.conftest import Daemon
-from tests.api.test_read import park
+from tests.daemon import Daemon
 
 WAITS = "while [ ! -e go ]; do sleep 0.02; done"
 UNIT_FIELDS = {
@@ -45,7 +44,7 @@ async def test_units_are_paged_and_chosen_by_campaign_and_state(daemon: Daemon) 
     names = [f"u{number}" for number in range(7)]
     daemon.add("docs", "true", *names, state="paused")
     daemon.add("tests", "true", "a", state="paused")
-    park(daemon, "docs", time.time() + 3600)
+    daemon.park("docs", time.time() + 3600)
 
     all_docs = [f"docs/{name}" for name in names]
     assert await ids(daemon, "limit=2") == [*all_docs, "tests/a"]
@@ -60,7 +59,7 @@ async def test_units_are_paged_and_chosen_by_campaign_and_state(daemon: Daemon) 
 async def test_a_page_of_parked_units_among_many_waiting_ones_is_cut_short_and_goes_on(daemon: Daemon) -> None:
     daemon.add("docs", "true", *(f"u{number}" for number in range(300)), state="paused")
     daemon.add("tests", "true", "a", state="paused")
-    park(daemon, "tests", time.time() + 3600)
+    daemon.park("tests", time.time() + 3600)
 
     first = await daemon.get("/v1/units?state=parked&limit=2")
 
@@ -98,7 +97,7 @@ async def test_one_unit_with_prompt_history_and_screen(daemon: Daemon) -> None:
     for path in ("/v1/units/docs/a", "/v1/units/docs%2Fa"):
         unit = await daemon.get(path)
         assert set(unit) == UNIT_FIELDS | {"prompt", "cwd", "output", "attempt", "screen", "history"}
-        assert (unit["prompt"], unit["cwd"], unit["output"]) == ("do a", str(daemon.site.folder), None)
+        assert (unit["prompt"], unit["cwd"], unit["output"]) == ("do a", str(daemon.context.folder), None)
         assert unit["screen"] == "hello from a\ntrouble\n"
         assert [event["name"] for event in unit["history"]] == ["unit.started", "unit.done"]
 
@@ -128,7 +127,7 @@ async def test_why_it_waits_is_parked_paused_runs(daemon: Daemon) -> None:
     daemon.add("docs", WAITS, "a", "b", "c")
     await daemon.until(lambda: daemon.counts("docs").running == 1)
     until = time.time() + 3600
-    park(daemon, "docs", until)
+    daemon.park("docs", until)
 
     running = await daemon.get("/v1/units/docs/a/why")
     parked = await daemon.get("/v1/units/docs/b/why")

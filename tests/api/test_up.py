@@ -161,8 +161,8 @@ def test_without_a_token_that_holds_nothing_is_served(shell: Shell) -> None:
     (shell.home / "token").chmod(0o600)
     _, empty = shell.give("up", "--port", "0", code=2)
 
-    assert "is open to others (mode 644): delete it, and a new token is made" in known
-    assert "holds no token of 24 or more characters: delete it, and one is made" in empty
+    assert "can be read by others (mode 644): delete it, and a new token is made" in known
+    assert "has no token of 24 or more characters: delete it, and one is made" in empty
 
 
 def test_settings_say_where_to_listen_and_flags_win(shell: Shell) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from paceline.api.background import Watch
+from paceline.api.background import BackgroundReaders
 from paceline.errors import StoreBusy
 from paceline.store import MemoryStore, StoredEvent
 from paceline.testing.engine_harness import EngineHarness
@@ -24,11 +24,11 @@ async def test_the_time_line_is_shown_once_the_store_can_be_read() -> None:
     store = BusyStore()
     async with EngineHarness(store=store) as harness:
         await harness.run(60.0)
-        watch = Watch(harness.engine, {})
-        asked = asyncio.create_task(watch.timeline(1.0))
+        readers = BackgroundReaders(harness.engine, {})
+        asked = asyncio.create_task(readers.timeline(1.0))
 
         await harness.run(10.0)
 
         assert (asked.done(), store.failures) == (True, 0)
         assert (await asked).to == harness.clock.now() - 9.0
-        watch.close()
+        readers.close()

@@ -220,7 +220,7 @@ def test_why_of_a_quarantined_unit_has_its_last_words_and_retry_mends_it(place: 
     retried = place.ask("retry", "docs")
     place.give("run", plan)
 
-    assert why["detail"] == "failed once, at last with: exit code 2: broken"
+    assert why["detail"] == "failed once, the last time with: exit code 2: broken"
     assert "paceline retry docs" in why["hint"]
     assert retried["retried"] == 1
 

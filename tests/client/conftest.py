@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.api.conftest import Daemon, RunDaemon
-from tests.api.conftest import run_daemon as run_daemon
+from tests.daemon import Daemon, RunDaemon
+from tests.daemon import run_daemon as run_daemon
 
 from paceline import Client
 

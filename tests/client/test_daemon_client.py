@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from tests.api.conftest import Daemon, RunDaemon
 from tests.client.conftest import SETTINGS
+from tests.daemon import Daemon, RunDaemon
 
 from paceline import Client, DaemonError, DaemonUnreachable, Deferred, SlotLost, SlotTimeout
 from paceline.client import slot_wait

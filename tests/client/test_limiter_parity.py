@@ -7,8 +7,8 @@ from inspect import isawaitable
 from typing import Any
 
 import pytest
-from tests.api.conftest import RunDaemon
 from tests.client.conftest import SETTINGS
+from tests.daemon import RunDaemon
 
 from paceline import CapacityError, Client, Deferred, InvalidLimit, Limiter, SlotTimeout
 from paceline.core.signals import QuotaClosed

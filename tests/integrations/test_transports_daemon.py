@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.api.conftest import Daemon, RunDaemon, daemon, run_daemon
+from tests.daemon import Daemon, RunDaemon
 from tests.integrations.sdk_clients import SDKS, connected
 
 from paceline.client import Client
@@ -11,7 +11,6 @@ from paceline.integrations.httpx2 import SlotTransport
 from paceline.testing import FakeProvider
 from paceline.testing.provider import Scenario
 
-__all__ = ["daemon", "run_daemon"]
 SDK = SDKS[0]
 SCOPE = "anthropic/work-key"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.api.conftest import Daemon, daemon, run_daemon
+from tests.daemon import Daemon
 from tests.integrations.byte_server import BROKEN_BODY, BROKEN_REFUSAL, WHOLE, saying
 
 from paceline import Client, Limiter
@@ -14,7 +14,6 @@ from paceline.core.signals import QuotaClosed
 from paceline.integrations.httpx2 import SlotTransport, SyncSlotTransport
 from paceline.testing import VirtualClock
 
-__all__ = ["daemon", "run_daemon"]
 SCOPE = "anthropic/work-key"
 CALL = {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
 BREAKS = pytest.mark.parametrize("answer", [b"", BROKEN_BODY], ids=["before the head", "in the body"])

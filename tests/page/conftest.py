@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
-from tests.api.conftest import Daemon, RunDaemon
-from tests.api.conftest import run_daemon as run_daemon
+from tests.daemon import Daemon, RunDaemon
+from tests.daemon import run_daemon as run_daemon
 
 PATIENCE_MILLISECONDS = 15_000
 expect.set_options(timeout=PATIENCE_MILLISECONDS)  # generous, for a busy machine

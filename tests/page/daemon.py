@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.api.conftest import Daemon
+from tests.daemon import Daemon
 
 from paceline.core import ScopeStatus
 

@@ -2,7 +2,7 @@
 
 import pytest
 from playwright.async_api import Browser, Page, expect
-from tests.api.conftest import Daemon
+from tests.daemon import Daemon
 from tests.page.conftest import PageMonitor
 from tests.page.daemon import WAIT_FOR_FILE, page_address
 

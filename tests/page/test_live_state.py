@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Locator, Page, expect
-from tests.api.conftest import Daemon
+from tests.daemon import Daemon
 from tests.page.conftest import MakeDaemon, PageMonitor
 from tests.page.daemon import WAIT_FOR_FILE, UpProcess, finish_units, page_address, status_of
 
 from paceline.core.signals import Budget, RateLimited
-from paceline.views.safe_text import phase_of
+from paceline.views.units import phase_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from playwright.async_api import Page, expect
-from tests.api.conftest import Daemon
+from tests.daemon import Daemon
 from tests.page.conftest import MakeDaemon, PageMonitor
 from tests.page.daemon import WAIT_FOR_FILE, finish_units, page_address
 

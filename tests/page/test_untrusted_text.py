@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 from playwright.async_api import Page, expect
-from tests.api.conftest import Daemon
+from tests.daemon import Daemon
 from tests.page.daemon import page_address
 
 from paceline.core.signals import AuthFailed

@@ -1,7 +1,7 @@
-"""The whole application: every route over one engine, with its errors and its OpenAPI document, behind the door.
+"""The application: every route over one engine, with its errors and its OpenAPI document, behind authentication.
 
-A module of routes has a list `ROUTES` of handlers. They ask for what they work on by a parameter `site: OnSite`; one
-that takes a body names its wire type in `opt={"body": Type}` and reads it with `bodies.read_body`.
+A module of routes has a list `ROUTES` of handlers. A handler receives the engine by a parameter `context: Context`. A
+handler with a request body names the body's type in `opt={"body": Type}` and reads it with `request_body.read_body`.
 """
 
 from collections.abc import MutableMapping
@@ -14,15 +14,14 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Scope as LitestarScope
 
-from paceline.api.auth import Access, App, Receive, Scope, Send
-from paceline.api.context import Site
-from paceline.api.errors import on_failure, on_http_problem, on_problem
-from paceline.api.openapi import description_route
+from paceline.api.auth import App, Authentication, Receive, Scope, Send
+from paceline.api.context import ApiContext
+from paceline.api.errors import on_http_exception, on_paceline_error, on_unexpected_error
+from paceline.api.openapi import openapi_route
 from paceline.api.request_body import SMALL_BYTES
-from paceline.api.routes import campaigns, concurrency, overview, slots, units
-from paceline.api.routes import events as observe
-from paceline.api.slot_shortcut import SlotFront
-from paceline.api.static_files import page_routes
+from paceline.api.routes import campaigns, concurrency, events, overview, slots, units
+from paceline.api.slot_shortcut import SlotShortcut
+from paceline.api.static_files import dashboard_routes
 from paceline.api.tokens import Tokens
 from paceline.api.url_paths import fold_path
 from paceline.errors import PacelineError
@@ -33,44 +32,49 @@ ROUTES: Final[list[BaseRouteHandler]] = [
     *campaigns.ROUTES,
     *units.ROUTES,
     *slots.ROUTES,
-    *observe.ROUTES,
+    *events.ROUTES,
 ]
-"""All that the document describes."""
-SITE: Final = "paceline.site"
+"""Every route that the OpenAPI document describes."""
+CONTEXT: Final = "paceline.context"
 
 
-def create_app(site: Site, *, tokens: Tokens, host: str) -> App:
-    """An ASGI application; `host` is what it is bound to."""
-    return Access(SlotFront(_front(site), site), tokens=tokens, host=host, hosts=site.settings.api.hosts)
+def create_app(context: ApiContext, *, tokens: Tokens, host: str) -> App:
+    """Return the ASGI application. `host` is the address that its server is bound to."""
+    application = SlotShortcut(_application(context), context)
+    return Authentication(application, tokens=tokens, host=host, hosts=context.settings.api.hosts)
 
 
 @cache
 def _handlers() -> Any:
-    """All of them, once in a process: to make them takes a tenth of a second. Each request brings its site."""
+    """Return the handlers, made once per process because that takes 0.1 s. Each request carries its context."""
     return Litestar(
-        [*ROUTES, *page_routes(), description_route(ROUTES)],
-        dependencies={"site": Provide(_site_of, sync_to_thread=False)},
-        exception_handlers={PacelineError: on_problem, HTTPException: on_http_problem, Exception: on_failure},
+        [*ROUTES, *dashboard_routes(), openapi_route(ROUTES)],
+        dependencies={"context": Provide(_context_of, sync_to_thread=False)},
+        exception_handlers={
+            PacelineError: on_paceline_error,
+            HTTPException: on_http_exception,
+            Exception: on_unexpected_error,
+        },
         openapi_config=None,
         request_max_body_size=SMALL_BYTES,
         logging_config=None,
-        signature_types=[Site],
+        signature_types=[ApiContext],
     )
 
 
-def _site_of(scope: LitestarScope) -> Site:
-    return cast(dict[str, Site], scope)[SITE]
+def _context_of(scope: LitestarScope) -> ApiContext:
+    return cast(dict[str, ApiContext], scope)[CONTEXT]
 
 
-def _front(site: Site) -> App:
-    """Names with slashes in paths become one part of them, and HEAD is answered as GET is, without the body."""
+def _application(context: ApiContext) -> App:
+    """Fold names with slashes into one part of the path, and answer HEAD as GET without its body."""
     handlers = _handlers()
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             is_head = scope["method"] == "HEAD"
             method = "GET" if is_head else scope["method"]
-            scope = {**scope, "path": fold_path(scope["path"]), "method": method, SITE: site}
+            scope = {**scope, "path": fold_path(scope["path"]), "method": method, CONTEXT: context}
             send = _head_only(send) if is_head else send
         await handlers(scope, receive, send)
 
@@ -78,7 +82,7 @@ def _front(site: Site) -> App:
 
 
 def _head_only(send: Send) -> Send:
-    """An answer is over with its head, also one that would have no end."""
+    """End the response after its head, even one whose body would have no end."""
     is_over = False
 
     async def send_head(message: MutableMapping[str, Any]) -> None:

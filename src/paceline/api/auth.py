@@ -1,6 +1,6 @@
-"""Who may come in: tokens, cookies, hosts and origins, and the headers that keep a browser from being misled.
+"""Authentication: tokens, cookies, hosts and origins, and the headers that protect a browser.
 
-Plain ASGI in front of everything, so that files of the page are guarded as the API is. `/healthz` is open.
+Plain ASGI in front of everything, so that the files of the dashboard are protected like the API. `/healthz` is open.
 Never here: what a request does.
 """
 
@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from paceline.api.errors import problem_body
+from paceline.api.errors import error_json
 from paceline.api.tokens import Rights, Tokens, cookie_of
 
 Scope = MutableMapping[str, Any]
@@ -19,12 +19,12 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
-OPEN: Final = "/healthz"
-PAGE: Final = "/"
+OPEN_PATH: Final = "/healthz"
+DASHBOARD_PATH: Final = "/"
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 NOT_FOR_READERS: Final = ("/v1/slots", "/gateway")
-"""Slots are capacity: to take one is no looking in."""
+"""Paths that a read-only token may not even GET: they are for programs that use capacity."""
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
@@ -36,23 +36,24 @@ PROTECTION: Final[tuple[Header, ...]] = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 NO_STORE: Final[Header] = (b"cache-control", b"no-store")
-HOW_TO_ENTER: Final = (
-    "send the header `Authorization: Bearer TOKEN`; `paceline token` prints the token, and the one given is none of"
-    " this home"
-)
-CLOSED_PAGE: Final = b"""<!doctype html>
+MISSING_TOKEN: Final = "Missing token: send the header `Authorization: Bearer TOKEN`; `paceline token` prints the token"
+INVALID_TOKEN: Final = "Invalid token: `paceline token` prints the token of this home"
+LOGIN_PAGE: Final = b"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Paceline</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"></head>
 <body><h1>Paceline</h1>
-<p>This page opens with the address that <code>paceline up</code> printed.</p>
-<p>To see it again: <code>paceline token --url</code></p>
-<p><a href="/">I have opened it just now: go on</a></p>
+<p>Open the dashboard with the address that <code>paceline up</code> printed.</p>
+<p>To print it again: <code>paceline token --url</code></p>
+<p><a href="/">I have just opened that address: continue</a></p>
 </body></html>
 """
 
 
-class Access:
-    """The door. `hosts` are names beside the address it is bound to and the loopback, with or without a port."""
+class Authentication:
+    """ASGI middleware that passes authenticated requests on and answers the others.
+
+    `hosts` are accepted besides the bound address and the loopback names; each may have a port.
+    """
 
     def __init__(self, app: App, *, tokens: Tokens, host: str, hosts: Iterable[str] = ()) -> None:
         self._app = app
@@ -64,37 +65,41 @@ class Access:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = self._refusal(scope, dict(scope["headers"]))
-        if answer is None:
+        response = self._own_response(scope, dict(scope["headers"]))
+        if response is None:
             await self._app(scope, receive, _protected(send))
         else:
-            await answer(_protected(send))
+            await response(_protected(send))
 
-    def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> "_Answer | None":
-        """None: it may come in."""
+    def _own_response(self, scope: Scope, headers: dict[bytes, bytes]) -> "_Response | None":
+        """Return the response to a request that is not passed on, or None."""
         path, method = scope["path"], scope["method"]
         named = [value for name, value in scope["headers"] if name == b"host"]
-        host = b", ".join(named).decode("latin-1").lower()  # several are none: which is meant is not ours to choose
+        host = b", ".join(named).decode("latin-1").lower()  # several Host headers match no name, on purpose
         if not self._is_our_host(host, scope.get("server")):
-            told = f"the Host header {host!r:.80} is none of this server; add the name to hosts in [api] if it is yours"
-            return _Answer.problem(path, 421, told)
-        if path == OPEN:
+            detail = f"unknown Host {host!r:.80}: if the name is yours, add it to hosts in [api] of paceline.toml"
+            return _Response.error(path, 421, detail)
+        if path == OPEN_PATH:
             return None
-        if path == PAGE and method == "GET" and (opened := self._opened(scope)) is not None:
+        if path == DASHBOARD_PATH and method == "GET" and (opened := self._opened(scope)) is not None:
             return opened
         rights, is_cookie = self._rights(scope, headers)
         if rights is None:
-            if path == PAGE and method == "GET":
-                return _Answer(401, CLOSED_PAGE, b"text/html; charset=utf-8")
-            return _Answer.problem(path, 401, HOW_TO_ENTER, (b"www-authenticate", b"Bearer"))
+            if path == DASHBOARD_PATH and method == "GET":
+                return _Response(401, LOGIN_PAGE, b"text/html; charset=utf-8")
+            detail = INVALID_TOKEN if is_cookie or b"authorization" in headers else MISSING_TOKEN
+            return _Response.error(path, 401, detail, (b"www-authenticate", b"Bearer"))
         if (is_cookie or method not in SAFE_METHODS) and not _is_same_origin(headers, host):
-            return _Answer.problem(path, 403, "the request comes from another site; use the page, or a token")
+            return _Response.error(path, 403, "the request comes from another site; use the dashboard or a token")
         if rights == "read" and (method not in SAFE_METHODS or path.startswith(NOT_FOR_READERS)):
-            return _Answer.problem(path, 403, "this token is for looking only; `paceline token` prints the other one")
+            return _Response.error(path, 403, "this token is read-only; `paceline token` prints the full one")
         return None
 
     def _is_our_host(self, host: str, server: tuple[str, int] | None) -> bool:
-        """Against DNS rebinding: a name that another page's owner can point here is none of ours."""
+        """Whether the Host header names this server.
+
+        This blocks DNS rebinding, where the owner of another site points its name at this machine.
+        """
         if host in self._hosts:
             return True
         name, port = split_host(host)
@@ -104,27 +109,27 @@ class Access:
         return is_known and (server is None or port == server[1])
 
     def _rights(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[Rights | None, bool]:
-        """What the request may do, and whether a browser brought that along by itself."""
+        """Return what the request may do, and whether a cookie says so, which a browser sends by itself."""
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer":
             return self._tokens.rights_of(token.strip()), False
         cookie = _cookie(headers.get(b"cookie", b""), _cookie_name(scope))
         return (None, False) if cookie is None else (self._tokens.rights_of_cookie(cookie), True)
 
-    def _opened(self, scope: Scope) -> "_Answer | None":
-        """The printed address: a cookie for the page, and the token out of the address bar."""
+    def _opened(self, scope: Scope) -> "_Response | None":
+        """Answer the printed address: set the cookie and redirect, so that the token leaves the address bar."""
         given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token")
         if not given:
             return None
         token = given[0].encode()
         if self._tokens.rights_of(token) is None:
-            return _Answer(401, CLOSED_PAGE, b"text/html; charset=utf-8")
+            return _Response(401, LOGIN_PAGE, b"text/html; charset=utf-8")
         cookie = f"{_cookie_name(scope)}={cookie_of(token).decode()}; Path=/; HttpOnly; SameSite=Strict"
-        return _Answer(303, b"", b"text/plain", ((b"location", b"/"), (b"set-cookie", cookie.encode())))
+        return _Response(303, b"", b"text/plain", ((b"location", b"/"), (b"set-cookie", cookie.encode())))
 
 
-class _Answer:
-    """An answer of the door itself."""
+class _Response:
+    """A response of the middleware itself."""
 
     def __init__(self, status: int, body: bytes, media_type: bytes, headers: tuple[Header, ...] = ()) -> None:
         self._status = status
@@ -136,8 +141,8 @@ class _Answer:
         ]
 
     @classmethod
-    def problem(cls, path: str, status: int, detail: str, *headers: Header) -> "_Answer":
-        return cls(status, problem_body(path, status, detail), b"application/json", headers)
+    def error(cls, path: str, status: int, detail: str, *headers: Header) -> "_Response":
+        return cls(status, error_json(path, status, detail), b"application/json", headers)
 
     async def __call__(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self._status, "headers": self._headers})
@@ -145,7 +150,7 @@ class _Answer:
 
 
 def _protected(send: Send) -> Send:
-    """Every answer says what a browser may do with it; nothing is kept unless it says so itself."""
+    """Add the protecting headers to every response, and forbid caching where a response does not allow it."""
 
     async def send_protected(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -160,7 +165,10 @@ def _protected(send: Send) -> Send:
 
 
 def split_host(host: str) -> tuple[str, int | None]:
-    """Name and port of a Host header; 80 where it names none, None for one that is no port. It has no user."""
+    """Return the name and the port of a Host header.
+
+    The port is 80 where the header names none. An invalid header, also one with a user, gives an empty name.
+    """
     try:
         parts = urlsplit(f"//{host}")
         return ("", None) if "@" in host else (parts.hostname or "", parts.port or 80)
@@ -169,7 +177,7 @@ def split_host(host: str) -> tuple[str, int | None]:
 
 
 def is_same_address(name: str, address: str) -> bool:
-    """Whether the name is this very address: nobody's DNS can say that of another machine."""
+    """Whether the name is this IP address, written as one: no DNS entry can fake that."""
     try:
         return ip_address(name) == ip_address(address)
     except ValueError:
@@ -177,7 +185,7 @@ def is_same_address(name: str, address: str) -> bool:
 
 
 def _is_same_origin(headers: dict[bytes, bytes], host: str) -> bool:
-    """Whether a browser, if it is one, says that the request comes from our own page."""
+    """Whether the request comes from our own dashboard, or from no browser at all."""
     if headers.get(b"sec-fetch-site", b"none") not in (b"same-origin", b"none"):
         return False
     origin = headers.get(b"origin")
@@ -188,7 +196,7 @@ def _is_same_origin(headers: dict[bytes, bytes], host: str) -> bool:
 
 
 def _cookie_name(scope: Scope) -> str:
-    """Cookies are not kept apart by port; two daemons on one machine are."""
+    """Return the name of the cookie, one per port: browsers share cookies between the ports of a host."""
     server = scope.get("server")
     return f"paceline-{server[1]}" if server else "paceline"
 

@@ -1,27 +1,33 @@
-"""What every route works on: the engine of this process, its settings and its spool, and what follows its events."""
+"""What the routes work on: the engine of this process with its settings and spool, and the background readers."""
 
 import asyncio
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from litestar.di import NamedDependency
 
-from paceline.api.background import Watch
+from paceline.api.background import BackgroundReaders
 from paceline.core import Governor
 from paceline.engine.engine import Engine
 from paceline.errors import StoreError
 from paceline.executors.spool import Spool
 from paceline.settings import Settings
 from paceline.store import Store
-from paceline.views.throughput import Pace
+from paceline.views.fleet import FleetState, read_fleet
+from paceline.views.status import EngineProcess
+from paceline.views.throughput import Throughput
 
 log = logging.getLogger("paceline.api")
 
 
-class Site:
-    """`folder` is where relative paths of plans begin, `since` when the engine was started."""
+class ApiContext:
+    """Everything that a request may need. `folder` is the base of relative paths in posted plans.
+
+    `since` is when the engine took the lead.
+    """
 
     def __init__(
         self,
@@ -40,23 +46,36 @@ class Site:
         self.zone = zone
         self.environ = environ
         self.folder = folder
-        self.since = since
-        self.pace = Pace(engine.store)
-        self.watch = Watch(engine, environ)
-        self.adding = asyncio.Lock()
-        """One plan after the other: two that add to one campaign at a time would be in each other's way."""
+        self.leader = EngineProcess(pid=os.getpid(), since=since)
+        self.throughput = Throughput(engine.store)
+        self.background = BackgroundReaders(engine, environ)
+        self.import_lock = asyncio.Lock()
+        """Held while a plan is imported: two imports into one campaign would conflict in the store."""
 
     def close(self) -> None:
-        """Answers without an end come to one, and who waits for a slot is told to come again."""
-        self.watch.close()
+        """End all event streams, and fail pending slot requests with "try again"."""
+        self.background.close()
         self.engine.leases.close()
 
-    def obey(self) -> None:
-        """Carry out the orders that are in the store. Those stand: where it fails now, the next pass does it."""
+    def apply_commands(self) -> None:
+        """Carry out the stored commands now. If the store fails, the engine's next pass carries them out."""
         try:
             self.engine.obey()
         except StoreError as error:
-            log.warning("an order is carried out with the next pass: %s", error)
+            log.warning("a command is delayed to the next pass: %s", error)
+
+    def read_fleet(self) -> FleetState:
+        """Read what views are built from, and bring the throughput up to date."""
+        now = self.now
+        self.throughput.catch_up(now)
+        return read_fleet(
+            self.store,
+            self.governor,
+            self.settings,
+            self.zone,
+            statuses=self.engine.limiter.statuses(),
+            now=now,
+        )
 
     @property
     def store(self) -> Store:
@@ -64,7 +83,7 @@ class Site:
 
     @property
     def governor(self) -> Governor:
-        """For looking: what is to be changed goes through an order."""
+        """For reading only: changes go through stored commands."""
         return self.engine.governor
 
     @property
@@ -72,5 +91,5 @@ class Site:
         return self.engine.clock.now()
 
 
-OnSite = NamedDependency[Site]
-"""How a route asks for it: by a parameter `site: OnSite`."""
+Context = NamedDependency[ApiContext]
+"""The type of the parameter `context` by which a route receives it."""

@@ -1,7 +1,7 @@
-"""What went wrong, as an answer: the status, a short code for programs and a sentence for people.
+"""Errors as responses: the status, a short code for programs and a sentence for people.
 
-Everywhere `{error, detail}`; under `/concurrency`, whose shapes are older, `{error}` with the sentence alone.
-Never here: what is wrong. That is said where it is found.
+The body is `{error, detail}`. Under `/concurrency` it is `{error}` with the sentence alone. Never here: finding
+mistakes. The sentences come from the code that finds them.
 """
 
 import logging
@@ -24,8 +24,9 @@ from paceline.errors import (
 
 log = logging.getLogger("paceline.api")
 
-OLD_SHAPES = "/concurrency"
-MOST_PASSED_OVER_BYTES = 256 << 20
+CONCURRENCY = "/concurrency"
+MOST_DISCARDED_BYTES = 256 << 20
+"""Rest of a refused body that is read and thrown away so that its sender sees the answer; beyond it, hang up."""
 CODES = {
     400: "invalid",
     401: "unauthorized",
@@ -39,28 +40,28 @@ CODES = {
     500: "internal",
     503: "unavailable",
 }
-SENTENCES = {
-    404: "there is nothing at this address; /openapi.json lists what there is",
-    405: "this address does not take this method; the Allow header names those that it takes",
+DETAILS = {
+    404: "there is no such route; /openapi.json lists the routes",
+    405: "this route does not accept this method; the Allow header lists the methods that it accepts",
     413: "the body is too large",
 }
-FAILED = "this failed, and the fault is Paceline's; paceline.log in the home says more"
+INTERNAL_ERROR = "Internal error; see paceline.log"
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """What is wrong. `error` is a short code, `detail` a sentence that names the field and the way out."""
+class ErrorBody(msgspec.Struct, frozen=True):
+    """`error` is a short code, `detail` a sentence that names the field and what to do."""
 
     error: str
     detail: str
 
 
-class OldProblem(msgspec.Struct, frozen=True):
-    """What is wrong, in a sentence."""
+class ConcurrencyErrorBody(msgspec.Struct, frozen=True):
+    """A sentence that says what is wrong."""
 
     error: str
 
 
-class Refused(PacelineError):
+class HttpError(PacelineError):
     """A request that is answered with this status."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -68,29 +69,32 @@ class Refused(PacelineError):
         self.status = status
 
 
-def problem_body(path: str, status: int, detail: str) -> bytes:
-    """The JSON of a refusal at this path."""
-    if is_old(path):
-        return msgspec.json.encode(OldProblem(detail))
-    return msgspec.json.encode(problem_of(status, detail))
+def error_json(path: str, status: int, detail: str) -> bytes:
+    """Return the JSON of an error at this path."""
+    if is_concurrency(path):
+        return msgspec.json.encode(ConcurrencyErrorBody(detail))
+    return msgspec.json.encode(error_body(status, detail))
 
 
-def problem_of(status: int, detail: str) -> Problem:
-    return Problem(CODES.get(status, "invalid"), detail)
+def error_body(status: int, detail: str) -> ErrorBody:
+    """Return the body of an error outside of `/concurrency`."""
+    return ErrorBody(CODES.get(status, "invalid"), detail)
 
 
-def is_old(path: str) -> bool:
-    return path == OLD_SHAPES or path.startswith(OLD_SHAPES + "/")
+def is_concurrency(path: str) -> bool:
+    """Whether the path is under `/concurrency`, where errors have no code."""
+    return path == CONCURRENCY or path.startswith(CONCURRENCY + "/")
 
 
-def on_problem(request: Request, error: PacelineError) -> Response[bytes]:  # type: ignore[type-arg]
-    """Of our own errors."""
-    return _answer(request, status_of(error), str(error))
+def on_paceline_error(request: Request, error: PacelineError) -> Response[bytes]:  # type: ignore[type-arg]
+    """Answer an error that Paceline raised on purpose."""
+    return _response(request, status_of(error), str(error))
 
 
 def status_of(error: PacelineError) -> int:
+    """Return the HTTP status that an error stands for."""
     match error:
-        case Refused():
+        case HttpError():
             return error.status
         case UnknownName():
             return 404
@@ -103,45 +107,48 @@ def status_of(error: PacelineError) -> int:
     return 500
 
 
-def on_http_problem(request: Request, error: HTTPException) -> Response[bytes]:  # type: ignore[type-arg]
-    """Of the framework: addresses, methods and parameters."""
-    detail = SENTENCES.get(error.status_code, error.detail)
+def on_http_exception(request: Request, error: HTTPException) -> Response[bytes]:  # type: ignore[type-arg]
+    """Answer an error of the framework: an unknown route, a wrong method or a wrong parameter."""
+    detail = DETAILS.get(error.status_code, error.detail)
     if isinstance(error, ValidationException):
-        detail = _parameters(request, error)
-    return _answer(request, error.status_code, detail, error.headers)
+        detail = _wrong_parameters(request, error)
+    return _response(request, error.status_code, detail, error.headers)
 
 
-def _parameters(request: Request, error: ValidationException) -> str:  # type: ignore[type-arg]
-    """Which parameters are wrong, and why; by the names that they have in the request."""
+def _wrong_parameters(request: Request, error: ValidationException) -> str:  # type: ignore[type-arg]
+    """Return which parameters are wrong and why, with the names that they have in the request."""
     fields = request.route_handler.parsed_fn_signature.parameters
-    told = []
+    found = []
     for each in error.extra if isinstance(error.extra, list) else []:
         field = fields.get(each.get("key", ""))
         name = getattr(field.kwarg_definition, "name", None) if field is not None else None
-        told.append(f"{name or each.get('key', 'the request')}: {each.get('message', 'is wrong')}")
-    return "; ".join(told) or error.detail
+        found.append(f"{name or each.get('key', 'the request')}: {each.get('message', 'is wrong')}")
+    return "; ".join(found) or error.detail
 
 
-def on_failure(request: Request, error: Exception) -> Response[bytes]:  # type: ignore[type-arg]
-    """A mistake of ours: told in the log, where nothing of the request is repeated."""
+def on_unexpected_error(request: Request, error: Exception) -> Response[bytes]:  # type: ignore[type-arg]
+    """Answer a mistake of Paceline's own. It is logged without anything from the request, which may hold secrets."""
     log.error("%s %s failed", request.method, request.scope.get("path_template", "?"), exc_info=error)
-    return _answer(request, 500, FAILED)
+    return _response(request, 500, INTERNAL_ERROR)
 
 
-def _answer(
+def _response(
     request: Request,  # type: ignore[type-arg]
     status: int,
     detail: str,
     headers: dict[str, str] | None = None,
 ) -> Response[bytes]:
-    body = problem_body(request.scope["path"], status, detail)
-    if hangs_up(status, request.scope["headers"]):
+    body = error_json(request.scope["path"], status, detail)
+    if closes_connection(status, request.scope["headers"]):
         headers = {**(headers or {}), "connection": "close"}
     return Response(body, status_code=status, media_type="application/json", headers=headers)
 
 
-def hangs_up(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether the connection ends with the answer. Else the rest of a large body is read, and its sender sees why."""
+def closes_connection(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the connection ends with the response.
+
+    Otherwise the rest of a body that is too large is read and thrown away, so that its sender sees the response.
+    """
     announced = next((value for name, value in headers if name == b"content-length"), b"")
-    has_end = announced.isdigit() and int(announced) <= MOST_PASSED_OVER_BYTES
+    has_end = announced.isdigit() and int(announced) <= MOST_DISCARDED_BYTES
     return status == 413 and not has_end

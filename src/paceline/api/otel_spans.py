@@ -1,6 +1,6 @@
-"""A unit's life as a trace, made from its events alone: a span for the unit, and in it one for each try.
+"""The spans of a unit as a trace, made from its events alone: a span for the unit, and in it one for each attempt.
 
-Needs the extra `otel`. A trace begins with the first try that is seen and ends with the unit, or with the engine.
+Needs the extra `otel`. A trace starts with the first attempt that is seen, and ends with the unit or with the engine.
 """
 
 import threading
@@ -19,11 +19,13 @@ PREFIX = "paceline."
 FINAL = ("unit.done", "unit.quarantined", "unit.held", "unit.cancelled")
 FAILURES = ("unit.failed", "unit.quarantined")
 MOST_OPEN = 10_000
+"""Units with open spans: parked ones keep theirs open for days, so that memory needs a bound."""
 CLOSING_SECONDS = 2.0
+"""How long the end of the daemon may wait for the exporter."""
 
 
-def exported(service_name: str) -> "Traces":
-    """Sent in the background to where the standard variables say."""
+def exported_traces(service_name: str) -> "Traces":
+    """Return traces that a background thread sends to where the standard variables say."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
@@ -32,7 +34,7 @@ def exported(service_name: str) -> "Traces":
     return Traces(provider)
 
 
-class _Life:
+class _OpenSpans:
     """The open spans of one unit."""
 
     __slots__ = ("attempt", "unit")
@@ -43,76 +45,76 @@ class _Life:
 
 
 class Traces:
-    """Takes events and ends spans; what becomes of them is the provider's business."""
+    """Turns events into spans and hands them to the provider."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("paceline")
-        self._lives: dict[str, _Life] = {}
+        self._open: dict[str, _OpenSpans] = {}
 
-    def take(self, events: Sequence[StoredEvent]) -> None:
-        """New events, in order. Those that name no unit belong to no trace."""
+    def add(self, events: Sequence[StoredEvent]) -> None:
+        """Add new events, in order. Events without a unit belong to no trace."""
         for stored in events:
             event = stored.event
             if event.unit is None:
                 continue
             if event.name in ATTEMPT_STARTS:
                 self._start(event, event.unit)
-            elif (life := self._lives.get(event.unit)) is not None:
+            elif (spans := self._open.get(event.unit)) is not None:
                 if event.name in ATTEMPT_ENDS:
-                    self._end(event, event.unit, life)
+                    self._end(event, event.unit, spans)
                 else:
-                    (life.attempt or life.unit).add_event(event.name, _scalars(event), _nanoseconds(event.at))
+                    (spans.attempt or spans.unit).add_event(event.name, _scalars(event), _nanoseconds(event.at))
 
     def close(self) -> None:
-        """End what is open, and send it if that takes no more than a moment."""
-        for life in self._lives.values():
-            _end_life(life, "engine stopped", None)
-        self._lives.clear()
+        """End the open spans and send them, waiting a short time at most."""
+        for spans in self._open.values():
+            _end_unit(spans, "engine stopped", None)
+        self._open.clear()
         sending = threading.Thread(target=self._provider.shutdown, daemon=True)
         sending.start()
         sending.join(CLOSING_SECONDS)
 
     def _start(self, event: Event, unit: str) -> None:
         began = _nanoseconds(event.at)
-        whose: dict[str, AttributeValue] = {PREFIX + "campaign": unit.partition("/")[0], PREFIX + "unit": unit}
-        life = self._lives.get(unit)
-        if life is None:
+        subject: dict[str, AttributeValue] = {PREFIX + "campaign": unit.partition("/")[0], PREFIX + "unit": unit}
+        spans = self._open.get(unit)
+        if spans is None:
             self._make_room()
-            span = self._tracer.start_span("unit", context=Context(), start_time=began, attributes=whose)
-            life = self._lives[unit] = _Life(span)
-        elif life.attempt is not None:
-            _end_span(life.attempt, "lost", event.at)
-        context = set_span_in_context(life.unit, Context())
-        attributes = {**whose, **_place(event)}
-        life.attempt = self._tracer.start_span("try", context=context, start_time=began, attributes=attributes)
+            span = self._tracer.start_span("unit", context=Context(), start_time=began, attributes=subject)
+            spans = self._open[unit] = _OpenSpans(span)
+        elif spans.attempt is not None:
+            _end_span(spans.attempt, "lost", event.at)
+        context = set_span_in_context(spans.unit, Context())
+        attributes = {**subject, **_location(event)}
+        spans.attempt = self._tracer.start_span("try", context=context, start_time=began, attributes=attributes)
 
-    def _end(self, event: Event, unit: str, life: _Life) -> None:
+    def _end(self, event: Event, unit: str, spans: _OpenSpans) -> None:
         ending = event.name.removeprefix("unit.")
-        if life.attempt is not None:
+        if spans.attempt is not None:
             if event.name in FAILURES:
-                life.attempt.set_status(Status(StatusCode.ERROR, str(event.fields.get("reason") or "")))
-            _end_span(life.attempt, ending, event.at)
-            life.attempt = None
+                spans.attempt.set_status(Status(StatusCode.ERROR, str(event.fields.get("reason") or "")))
+            _end_span(spans.attempt, ending, event.at)
+            spans.attempt = None
         if event.name not in FINAL:
-            life.unit.add_event(event.name, _scalars(event), _nanoseconds(event.at))
+            spans.unit.add_event(event.name, _scalars(event), _nanoseconds(event.at))
             return
         if event.name in FAILURES:
-            life.unit.set_status(Status(StatusCode.ERROR, str(event.fields.get("reason") or "")))
-        _end_life(life, ending, event.at)
-        del self._lives[unit]
+            spans.unit.set_status(Status(StatusCode.ERROR, str(event.fields.get("reason") or "")))
+        _end_unit(spans, ending, event.at)
+        del self._open[unit]
 
     def _make_room(self) -> None:
-        """Units that wait for days keep their spans open, but not without end."""
-        if len(self._lives) >= MOST_OPEN:
-            oldest = next(iter(self._lives))
-            _end_life(self._lives.pop(oldest), "not followed any more", None)
+        """End the oldest unit's spans if there are too many open ones."""
+        if len(self._open) >= MOST_OPEN:
+            oldest = next(iter(self._open))
+            _end_unit(self._open.pop(oldest), "not followed any more", None)
 
 
-def _end_life(life: _Life, ending: str, at: float | None) -> None:
-    if life.attempt is not None:
-        _end_span(life.attempt, ending, at)
-    _end_span(life.unit, ending, at)
+def _end_unit(spans: _OpenSpans, ending: str, at: float | None) -> None:
+    if spans.attempt is not None:
+        _end_span(spans.attempt, ending, at)
+    _end_span(spans.unit, ending, at)
 
 
 def _end_span(span: Span, ending: str, at: float | None) -> None:
@@ -120,8 +122,8 @@ def _end_span(span: Span, ending: str, at: float | None) -> None:
     span.end(None if at is None else _nanoseconds(at))
 
 
-def _place(event: Event) -> dict[str, AttributeValue]:
-    """Where a try runs: provider, account and model of its scope, and its attempt."""
+def _location(event: Event) -> dict[str, AttributeValue]:
+    """Return where an attempt runs: provider, account and model of its scope, and its ids."""
     found: dict[str, AttributeValue] = {}
     scope = event.scope or ""
     if ":" not in scope.partition("/")[0]:

@@ -1,7 +1,7 @@
-"""`/metrics` for Prometheus: gauges read from the Governor and the store when asked, counts as they were counted.
+"""Metrics for Prometheus: gauges read from the Governor and the store on request, and counters kept by the engine.
 
-Names are those of the contract. How many series there are is bounded: names of scopes and campaigns come from
-outside, and only so many have series of their own; the others are one, `other`.
+The number of series is bounded: names of scopes and campaigns come from outside, so a fixed number of them have series
+of their own and the others share one, `other`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,12 +27,12 @@ Samples = Iterable[tuple[Labels, float]]
 
 
 def encode(families: list[Metric], accept: str) -> tuple[bytes, str]:
-    """As text, and its media type. Takes some milliseconds for each hundred scopes, and needs nothing of the loop."""
+    """Return the metrics as text, and its media type. Takes milliseconds per hundred scopes; safe in a thread."""
     encoder, media_type = choose_encoder(accept)
-    return encoder(_Read(families)), media_type
+    return encoder(_Collected(families)), media_type
 
 
-class _Read(Collector):
+class _Collected(Collector):
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
 
@@ -40,17 +40,20 @@ class _Read(Collector):
         return self._families
 
 
-class Metrics:
-    """What one engine, its API and its gateway have done and are doing."""
+class EngineMetrics:
+    """The metrics of one engine, its API and its gateway."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._metrics = engine.metrics
-        self._scopes, self._windows, self._campaigns, self._parking = Shown(), Shown(), Shown(), Shown()
+        self._scopes = SeriesNames()
+        self._windows = SeriesNames()
+        self._campaigns = SeriesNames()
+        self._parked = SeriesNames()
         self._started = {unit.id: unit.started_at or 0.0 for unit in engine.store.running_units()}
 
-    def take(self, events: Sequence[StoredEvent]) -> None:
-        """Count what new events tell."""
+    def count(self, events: Sequence[StoredEvent]) -> None:
+        """Count new events, which come in order."""
         for stored in events:
             event = stored.event
             if event.name in ATTEMPT_STARTS:
@@ -62,8 +65,8 @@ class Metrics:
             elif event.scope is not None and (limits := new_limit(event)) is not None:
                 _count_limits(self._metrics, event.name, event.scope, *limits)
 
-    def read(self) -> list[Metric]:
-        """Everything, of one moment."""
+    def collect(self) -> list[Metric]:
+        """Return every metric, all of one moment."""
         return [*self._of_scopes(), *self._of_units(), *_counted(self._metrics)]
 
     def _of_scopes(self) -> Iterable[Metric]:
@@ -87,9 +90,9 @@ class Metrics:
             if window.used_ratio is not None
         )
         yield _gauge("in_flight", "Live slots", ("scope",), in_flight)
-        yield _gauge("limit", "How many slots a scope may hold; none where unlimited", ("scope", "kind"), limits)
-        yield _gauge("waiting", "Tickets in line, by what binds the first of their line", ("scope", "reason"), waits)
-        yield _gauge("window_used_ratio", "Used share of a quota window", ("scope", "window"), used, together=max)
+        yield _gauge("limit", "How many slots a scope may hold; absent where unlimited", ("scope", "kind"), limits)
+        yield _gauge("waiting", "Waiting tickets, by what binds the first of their lane", ("scope", "reason"), waits)
+        yield _gauge("window_used_ratio", "Used share of a quota window", ("scope", "window"), used, combine=max)
 
     def _of_units(self) -> Iterable[Metric]:
         engine = self._engine
@@ -101,29 +104,32 @@ class Metrics:
         yield _gauge("units", "Units by state; parked ones are among the todo", ("campaign", "state"), units)
         campaigns = {campaign.name: campaign for campaign in engine.store.campaigns()}
         parked = [
-            (_waits_for(campaigns[name], engine.settings.accounts), each.parked)
+            (_common_scope(campaigns[name], engine.settings.accounts), each.parked)
             for name, each in counts.items()
             if name in campaigns
         ]
-        label_scope = self._parking.choose((scope,) for scope, _ in parked)
+        label_scope = self._parked.choose((scope,) for scope, _ in parked)
         samples = ((label_scope(scope), count) for scope, count in parked)
         yield _gauge(
-            "parked", "Units that wait for a time, by the scope all their accounts lie in", ("scope",), samples
+            "parked",
+            "Parked units, by the scope that all accounts of their campaign share",
+            ("scope",),
+            samples,
         )
 
 
-class Shown:
-    """Which names have series of their own. One that has keeps it for as long as it is there."""
+class SeriesNames:
+    """The names that have series of their own. A name keeps its series for as long as it exists."""
 
     def __init__(self) -> None:
         self._names: dict[Labels, None] = {}
 
     def choose(self, names: Iterable[Labels]) -> Callable[..., Labels]:
-        """What to call each of them; newcomers are taken in this order."""
-        there = dict.fromkeys(names)
-        kept = [name for name in self._names if name in there]
-        newcomers = [name for name in there if name not in self._names]
-        self._names = dict.fromkeys((kept + newcomers)[:MOST_NAMES])
+        """Return a function from a name to its labels. New names get series in the order given, while there is room."""
+        current = dict.fromkeys(names)
+        kept = [name for name in self._names if name in current]
+        new = [name for name in current if name not in self._names]
+        self._names = dict.fromkeys((kept + new)[:MOST_NAMES])
         return lambda *name: name if name in self._names else (OTHER,) * len(name)
 
 
@@ -136,8 +142,8 @@ def _limits(status: ScopeStatus) -> dict[str, int | None]:
     }
 
 
-def _waits_for(campaign: Campaign, accounts: Mapping[str, Account]) -> str:
-    """The narrowest scope that a session of the campaign lies in, whichever of its accounts it gets."""
+def _common_scope(campaign: Campaign, accounts: Mapping[str, Account]) -> str:
+    """Return the narrowest scope that every session of the campaign occupies, whichever account it runs on."""
     known = [accounts[name] for name in campaign.accounts if name in accounts]
     if not known:
         return f"agent:{campaign.agent}"
@@ -150,7 +156,7 @@ def _waits_for(campaign: Campaign, accounts: Mapping[str, Account]) -> str:
 
 
 def _count_limits(metrics: MetricsRegistry, event: str, scope: str, limit: int | None, before: int | None) -> None:
-    """The effective limit of a scope is another now, or the provider has named one."""
+    """Count a change of a scope's effective limit, and a limit that the provider named."""
     if event == "scope.platform_limit":
         metrics.platform_limits.add(scope)
     if limit != before:
@@ -158,25 +164,25 @@ def _count_limits(metrics: MetricsRegistry, event: str, scope: str, limit: int |
         metrics.limit_changes.add(scope, "up" if is_up else "down")
 
 
-# -- the numbers as Prometheus has them ------------------------------------------------------------
+# -- metric families ----------------------------------------------------------------------------
 
 
 def _counted(metrics: MetricsRegistry) -> Iterable[Metric]:
     yield CounterMetricFamily(
         f"{PREFIX}grants", "Slots granted to sessions, HTTP clients and the gateway", metrics.grants
     )
-    yield _counter("rate_limited", "Refusals for going too fast (429)", metrics.rate_limited)
-    yield _counter("platform_limit", "Times that a provider named its own limit", metrics.platform_limits)
+    yield _counter("rate_limited", "Rate-limit refusals (429)", metrics.rate_limited)
+    yield _counter("platform_limit", "Times that a provider reported its own limit", metrics.platform_limits)
     yield _counter("limit_changes", "Changes of the effective limit", metrics.limit_changes)
-    yield _counter("tokens", "Tokens that answers through the gateway told of", metrics.tokens)
-    yield _counter("gateway_retries", "Requests that the gateway sent again", metrics.gateway_retries)
-    yield _histogram("wait_seconds", "How long those who were granted a slot had waited for it", metrics.wait_seconds)
-    yield _histogram("unit_seconds", "How long tries of units took, however they ended", metrics.unit_seconds)
-    yield _histogram("pass_seconds", "How long the passes of the engine took", metrics.pass_seconds)
-    yield _histogram("gateway_request_seconds", "Requests through the gateway, whole", metrics.gateway_request_seconds)
-    yield _histogram("gateway_wait_seconds", "Of that, waiting for a slot", metrics.gateway_wait_seconds)
-    yield _histogram("gateway_ttfb_seconds", "Of that, until the upstream answered", metrics.gateway_ttfb_seconds)
-    yield _histogram("gateway_overhead_seconds", "What the gateway itself took", metrics.gateway_overhead_seconds)
+    yield _counter("tokens", "Tokens reported by responses through the gateway", metrics.tokens)
+    yield _counter("gateway_retries", "Requests that the gateway retried", metrics.gateway_retries)
+    yield _histogram("wait_seconds", "How long granted tickets had waited for their slot", metrics.wait_seconds)
+    yield _histogram("unit_seconds", "How long attempts of units took, whatever their outcome", metrics.unit_seconds)
+    yield _histogram("pass_seconds", "Duration of the engine's passes", metrics.pass_seconds)
+    yield _histogram("gateway_request_seconds", "Duration of gateway requests", metrics.gateway_request_seconds)
+    yield _histogram("gateway_wait_seconds", "Part of it spent waiting for a slot", metrics.gateway_wait_seconds)
+    yield _histogram("gateway_ttfb_seconds", "Part of it until the upstream answered", metrics.gateway_ttfb_seconds)
+    yield _histogram("gateway_overhead_seconds", "Part of it added by the gateway", metrics.gateway_overhead_seconds)
 
 
 def _gauge(
@@ -184,12 +190,12 @@ def _gauge(
     what: str,
     labels: Sequence[str],
     samples: Samples,
-    together: Callable[[float, float], float] = lambda one, other: one + other,
+    combine: Callable[[float, float], float] = lambda one, other: one + other,
 ) -> Metric:
-    """Those that share their labels are put `together`."""
+    """Return a gauge. Samples with the same labels are combined, as those of `other` are."""
     values: dict[tuple[str, ...], float] = {}
     for key, value in samples:
-        values[key] = together(values[key], value) if key in values else value
+        values[key] = combine(values[key], value) if key in values else value
     family = GaugeMetricFamily(PREFIX + name, what, labels=labels)
     for key, value in values.items():
         family.add_metric(key, value)

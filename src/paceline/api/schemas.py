@@ -1,6 +1,6 @@
-"""Every value that goes over the wire, as it is named there. Times are Unix seconds, but for `/concurrency`.
+"""The JSON bodies of requests and responses that are not views, with the names that they have on the wire.
 
-No behaviour: how a value comes about is in the module of its route.
+Times are Unix seconds, except under `/concurrency`, which uses milliseconds. Never here: how a value is made.
 """
 
 from typing import Annotated, Any, Literal
@@ -8,29 +8,34 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from paceline.core import WindowStatus
-from paceline.core.unit_lifecycle import UnitState
+from paceline.core import ScopeStatus
+from paceline.core.signals import Cause, Reach
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.core.values.verdicts import Reason
 from paceline.store.interface import CampaignState
+from paceline.views.accounts import AccountView
+from paceline.views.campaigns import CampaignView
+from paceline.views.capacity import ScopeCapacity
+from paceline.views.quota import ScopeWindow
+from paceline.views.sessions import SessionView
+from paceline.views.status import Status
+from paceline.views.units import UnitView
+from paceline.views.why import Wait, Why
 
 LimitNumber = Annotated[int, Meta(ge=1, le=LARGEST_LIMIT)]
-Phase = Literal["waiting", "parked", "todo", "running", "done", "quarantined", "held", "cancelled"]
-"""The states of units, with `todo` told apart into `waiting` and `parked`."""
 
 
-ScopeKind = Literal["pool", "provider", "account", "model", "agent", "campaign"]
+class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the bodies that the API sends."""
 
 
-class Wire(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of what is answered."""
+class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the bodies that clients send. Unknown fields are refused, because ignoring one would hide a mistake."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of what is sent to us: a field that is not known is refused, not passed over."""
+class Ok(ResponseBody, frozen=True, kw_only=True):
+    """The request was carried out."""
 
-
-class Ok(Wire, frozen=True, kw_only=True):
     ok: bool = True
 
 
@@ -38,40 +43,54 @@ class Ok(Wire, frozen=True, kw_only=True):
 
 
 class LimitBody(msgspec.Struct, frozen=True):
+    """The limit to set."""
+
     limit: LimitNumber
 
 
 class CooldownBody(msgspec.Struct, frozen=True):
+    """The cooldown to set, in milliseconds."""
+
     cooldownMs: Annotated[int, Meta(ge=0)]  # noqa: N815
 
 
-class ScopeLimit(Wire, frozen=True, kw_only=True):
+class ScopeLimit(ResponseBody, frozen=True, kw_only=True):
+    """The configured limit of a scope or pattern."""
+
     providerId: str  # noqa: N815
     limit: int
 
 
-class ScopeLimits(Wire, frozen=True, kw_only=True):
+class ScopeLimits(ResponseBody, frozen=True, kw_only=True):
+    """Every configured limit."""
+
     limits: list[ScopeLimit]
 
 
-class ScopeGone(Wire, frozen=True, kw_only=True):
+class LimitRemoved(ResponseBody, frozen=True, kw_only=True):
+    """The scope has no limit any more."""
+
     ok: bool
     providerId: str  # noqa: N815
 
 
-class ScopeCooldown(Wire, frozen=True, kw_only=True):
+class ScopeCooldown(ResponseBody, frozen=True, kw_only=True):
+    """The cooldown of a scope or pattern, in milliseconds."""
+
     providerId: str  # noqa: N815
     cooldownMs: int  # noqa: N815
 
 
-class ScopeRestored(Wire, frozen=True, kw_only=True):
+class ScopeRestored(ResponseBody, frozen=True, kw_only=True):
+    """The scope is back at its configured limit, null for unlimited."""
+
     ok: bool
     providerId: str  # noqa: N815
     limit: int | None
 
 
-class ScopeNumbers(Wire, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One scope. `limit` is the effective one, None for unlimited; `inFlight` counts slots that cool down, too."""
+class ConcurrencyRow(ResponseBody, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One scope. `limit` is the effective one, null for unlimited; `inFlight` includes slots that cool down."""
 
     providerId: str  # noqa: N815
     limit: int | None
@@ -88,99 +107,68 @@ class ScopeNumbers(Wire, frozen=True, kw_only=True, omit_defaults=True, gc=False
     adaptive: int | UnsetType = UNSET
 
 
-class ConcurrencyStatus(Wire, frozen=True, kw_only=True):
-    providers: list[ScopeNumbers]
+class ConcurrencyStatus(ResponseBody, frozen=True, kw_only=True):
+    """Every scope."""
+
+    providers: list[ConcurrencyRow]
 
 
-# -- the engine ------------------------------------------------------------------------------------
+# -- the fleet -------------------------------------------------------------------------------------
 
 
-class Pool(Wire, frozen=True, kw_only=True):
-    """Sessions at once; None for no limit."""
+class PoolSize(ResponseBody, frozen=True, kw_only=True):
+    """How many sessions may run at once; null for no limit."""
 
     sessions: int | None
 
 
-class PoolBody(Asked, frozen=True, kw_only=True):
+class PoolBody(RequestBody, frozen=True, kw_only=True):
+    """The pool size to set; null for no limit."""
+
     sessions: LimitNumber | None
 
 
-class EngineState(Wire, frozen=True, kw_only=True):
-    state: Literal["leading", "standby", "paused"]
-    since: float
-    version: str
-    pid: int
+class Sessions(ResponseBody, frozen=True, kw_only=True):
+    """Every live session."""
+
+    sessions: list[SessionView]
 
 
-class PoolState(Wire, frozen=True, kw_only=True):
-    """`running` counts sessions of units; `waiting` and `parked` are units."""
+class Accounts(ResponseBody, frozen=True, kw_only=True):
+    """Every account of the settings."""
 
-    sessions: int | None
-    running: int
-    waiting: int
-    parked: int
+    accounts: list[AccountView]
 
 
-class UnitTotals(Wire, frozen=True, kw_only=True):
-    """Parked units are among the `todo`."""
+class Windows(ResponseBody, frozen=True, kw_only=True):
+    """Every quota window."""
 
-    todo: int = 0
-    running: int = 0
-    done: int = 0
-    quarantined: int = 0
-    held: int = 0
-    cancelled: int = 0
+    windows: list[ScopeWindow]
 
 
-class CampaignTotals(UnitTotals, frozen=True, kw_only=True):
-    parked: int = 0
+class Overview(ResponseBody, frozen=True, kw_only=True):
+    """Everything at one moment. Events with an id above `last_event_id` are not part of it yet."""
 
-
-class Status(Wire, frozen=True, kw_only=True):
-    """`throughput` is how many units were done in the last hour, `eta` when the rest will be, as it looks now."""
-
-    engine: EngineState
-    pool: PoolState
-    units: UnitTotals
-    next_resume_at: float | None
-    throughput: int
-    eta: float | None
+    at: float
+    last_event_id: int
+    status: Status
+    campaigns: list[CampaignView]
+    capacity: list[ScopeCapacity]
+    sessions: list[SessionView]
+    waits: list[Wait]
 
 
 # -- campaigns -------------------------------------------------------------------------------------
 
 
-class CampaignView(Wire, frozen=True, kw_only=True):
-    """A campaign and how far it is. `quota` is a line for people while a window is spent."""
+class Campaigns(ResponseBody, frozen=True, kw_only=True):
+    """Every campaign."""
 
-    id: str
-    name: str
-    state: CampaignState
-    priority: int
-    max_sessions: int | None
-    strategy: str
-    deadline: float | None
-    agent: str
-    model: str | None
-    accounts: tuple[str, ...]
-    max_attempts: int
-    timeout: float | None
-    command: tuple[str, ...]
-    created_at: float
-    units: CampaignTotals
-    running: int
-    finished: bool
-    throughput: int
-    eta: float | None
-    quota: str | None
-
-
-class Campaigns(Wire, frozen=True, kw_only=True):
     campaigns: list[CampaignView]
 
 
-class CampaignAdded(Wire, frozen=True, kw_only=True):
-    """What adding did; `changed` units differ from the stored ones and were left, or `updated`."""
+class CampaignAdded(ResponseBody, frozen=True, kw_only=True):
+    """The campaign after the import. `changed` units differ from the stored ones and were left, or `updated`."""
 
     campaign: CampaignView
     added: int
@@ -189,16 +177,16 @@ class CampaignAdded(Wire, frozen=True, kw_only=True):
     updated: tuple[str, ...]
 
 
-class CampaignBody(Asked, frozen=True, kw_only=True):
-    """The same as a plan file: `campaign`, and `unit` (a list) or `units` (a source) or both."""
+class CampaignBody(RequestBody, frozen=True, kw_only=True):
+    """The tables of a plan file: `campaign`, and `unit` (a list) or `units` (a source) or both."""
 
     campaign: dict[str, Any]
     unit: list[dict[str, Any]] = []
     units: dict[str, Any] | None = None
 
 
-class CampaignChanges(Asked, frozen=True, kw_only=True):
-    """What can be changed of a campaign; what is left out stays. Null takes a value away, where there need be none."""
+class CampaignChanges(RequestBody, frozen=True, kw_only=True):
+    """Settings of a campaign that can be changed. A missing field stays as it is; null removes an optional value."""
 
     priority: int | UnsetType = UNSET
     max_sessions: LimitNumber | UnsetType | None = UNSET
@@ -210,8 +198,8 @@ class CampaignChanges(Asked, frozen=True, kw_only=True):
     accounts: list[str] | UnsetType = UNSET
 
 
-class Changed(Wire, frozen=True, kw_only=True):
-    """The campaigns whose state was changed by it."""
+class CampaignStates(ResponseBody, frozen=True, kw_only=True):
+    """The campaigns whose state the request changed, and their new state."""
 
     campaigns: list[str]
     state: CampaignState
@@ -220,71 +208,21 @@ class Changed(Wire, frozen=True, kw_only=True):
 # -- units -----------------------------------------------------------------------------------------
 
 
-class UnitView(Wire, frozen=True, kw_only=True):
-    id: str
-    campaign: str
-    state: UnitState
-    attempts: int
-    tries: int
-    parks: int
-    resume_at: float | None
-    reason: str | None
-    account: str | None
-    session_id: str | None
-    started_at: float | None
-    ended_at: float | None
-    exit_code: int | None
-
-
-class Units(Wire, frozen=True, kw_only=True):
-    """A page. It may be shorter than its limit: there is more as long as there is a cursor."""
+class Units(ResponseBody, frozen=True, kw_only=True):
+    """A page of units. It may be shorter than its limit; there is more while there is a cursor."""
 
     units: list[UnitView]
     cursor: str | None
 
 
-class Happened(Wire, frozen=True, kw_only=True):
-    """An event of a unit."""
+class WhyAnswer(Why, frozen=True, kw_only=True):
+    """What a unit waits for. `others` has the same for each other account that a waiting unit could run on."""
 
-    id: int
-    at: float
-    name: str
-    scope: str | None
-    fields: dict[str, Any]
+    others: list[Why]
 
 
-class UnitDetail(UnitView, frozen=True, kw_only=True):
-    """All of a unit. `screen` is the end of what its last try showed, `history` what happened to it, oldest first."""
-
-    prompt: str
-    cwd: str
-    output: str | None
-    attempt: str | None
-    screen: str
-    history: list[Happened]
-
-
-class WhyUnit(Wire, frozen=True, kw_only=True):
-    """What holds a unit. `reason` is one word for programs, `detail` a sentence, `hint` what a person can do."""
-
-    unit: str
-    state: Phase
-    reason: str
-    detail: str
-    scope: str | None
-    since: float | None
-    until: float | None
-    hint: str | None
-
-
-class WhyAnswer(WhyUnit, frozen=True, kw_only=True):
-    """`others`: the same for each other account that a waiting unit could run on."""
-
-    others: list[WhyUnit]
-
-
-class UnitLog(Wire, frozen=True, kw_only=True):
-    """The end of what the last try printed, without control characters; channels that were not asked for are None."""
+class UnitLog(ResponseBody, frozen=True, kw_only=True):
+    """The end of the last attempt's output, without control characters. Channels that were not requested are null."""
 
     unit: str
     attempt: str
@@ -294,121 +232,81 @@ class UnitLog(Wire, frozen=True, kw_only=True):
     truncated: bool
 
 
-# -- sessions, accounts, windows -------------------------------------------------------------------
+# -- slots -----------------------------------------------------------------------------------------
 
 
-class SessionView(Wire, frozen=True, kw_only=True):
-    """A unit that runs. `ending` says why it is being ended, if it is."""
+class SlotGrant(ResponseBody, frozen=True, kw_only=True):
+    """A slot. `token` grows with every grant: a resource that the slot protects can refuse an older one."""
 
-    unit: str
-    campaign: str
-    attempt: str
-    account: str | None
-    scope: str | None
-    agent: str
-    model: str | None
-    session_id: str | None
-    started_at: float | None
-    tries: int
-    pid: int | None
-    ending: str | None
-
-
-class Sessions(Wire, frozen=True, kw_only=True):
-    sessions: list[SessionView]
-
-
-class Variable(Wire, frozen=True, kw_only=True):
-    """The name of a variable and whether it is set; never what it holds."""
-
-    name: str
-    is_set: bool
-
-
-class AccountView(Wire, frozen=True, kw_only=True):
-    name: str
-    provider: str
-    kind: Literal["subscription", "metered"]
+    id: str
     scope: str
-    reserve: float
-    base_url: str | None
-    key: Variable | None
-    env: list[Variable]
-    held: str | None
-    windows: tuple[WindowStatus, ...]
+    token: int
+    expires_at: float
 
 
-class Accounts(Wire, frozen=True, kw_only=True):
-    accounts: list[AccountView]
+class SlotDeferral(ResponseBody, frozen=True, kw_only=True):
+    """No slot within the wait, and what binds. `retry_at` is when that may change, `position` the rank in the queue."""
 
-
-class ScopeWindow(Wire, frozen=True, kw_only=True):
-    """A quota window: what is believed of it, from where, since when, and how far to trust it."""
-
-    scope: str
-    name: str
-    state: str
-    resets_at: float | None
-    probe_at: float | None
-    source: str | None
-    seen_at: float | None
-    confidence: float
-    used_ratio: float | None
-    estimated_ratio: float | None
-    holds_seconds: float | None
-    expected_reset: float | None
-    length: float | None
-
-
-class Windows(Wire, frozen=True, kw_only=True):
-    windows: list[ScopeWindow]
-
-
-class Capacity(Wire, frozen=True, kw_only=True):
-    """One scope. `limit` is the effective one, the smallest of `configured`, `platform` and `adaptive`.
-
-    `configured_source` says where `configured` comes from: `file`, `environment`, `shipped`, `live`, `plan` or
-    `pattern`, and `configured_by` which entry it is; empty and None where nothing is configured.
-    """
-
-    scope: str
-    kind: ScopeKind
-    in_flight: int
-    cooling: int
-    limit: int | None
-    configured: int | None
-    configured_source: str
-    configured_by: str | None
-    platform: int | None
-    adaptive: int | None
-    queued: int
-    cooldown: float
-    paused_until: float | None
-    auto_reduced: bool
-    auto_reduced_from: int | None
-    notice: str | None
-    held: str | None
-    windows: tuple[WindowStatus, ...]
-
-
-class Wait(Wire, frozen=True, kw_only=True):
-    """What holds the units of a campaign on one of its accounts."""
-
-    campaign: str
-    account: str | None
+    error: Literal["deferred"] = "deferred"
     reason: Reason
     scope: str
     detail: str
     retry_at: float | None
+    position: int | None
 
 
-class Overview(Wire, frozen=True, kw_only=True):
-    """Everything at one moment. Events with an id above `last_event_id` are news to it."""
+class SlotRelease(ResponseBody, frozen=True, kw_only=True):
+    """`released` is false if there was nothing to release: the slot was released before, or its lease expired."""
 
-    at: float
-    last_event_id: int
-    status: Status
-    campaigns: list[CampaignView]
-    capacity: list[Capacity]
-    sessions: list[SessionView]
-    waits: list[Wait]
+    ok: bool = True
+    id: str
+    released: bool
+
+
+class SignalBody(RequestBody, frozen=True, kw_only=True):
+    """A provider's answer as a signal. `kind` decides which fields apply; leave out those that are unknown.
+
+    `retry_after` is in seconds from now; `resets_at`, `requests_reset_at` and `tokens_reset_at` are Unix times.
+    """
+
+    kind: Literal[
+        "rate_limited",
+        "overloaded",
+        "quota_closed",
+        "platform_limit",
+        "billing_stop",
+        "auth_failed",
+        "usage",
+        "budget",
+        "succeeded",
+    ]
+    reach: Reach | None = None
+    confidence: float | None = None
+    source: str | None = None
+    retry_after: float | None = None
+    cause: Cause | None = None
+    resets_at: float | None = None
+    window: str | None = None
+    limit: int | None = None
+    in_use: int | None = None
+    detail: str | None = None
+    concurrent_sessions: int | None = None
+    hard_cap: int | None = None
+    requests_remaining: int | None = None
+    requests_reset_at: float | None = None
+    tokens_remaining: int | None = None
+    tokens_reset_at: float | None = None
+    used_ratio: float | None = None
+    tokens: int | None = None
+
+
+class ScopeSignalBody(SignalBody, frozen=True, kw_only=True):
+    """A signal without a slot. `scope` is what it is about."""
+
+    scope: str
+
+
+class Scopes(ResponseBody, frozen=True, kw_only=True):
+    """The status of scopes, with times in seconds."""
+
+    scopes: list[ScopeStatus]

@@ -1,4 +1,4 @@
-"""The files of the page, from the package: read once, and tagged by content so that browsers load them only once."""
+"""The files of the dashboard: read from the package once, and tagged by content so that browsers cache them."""
 
 import hashlib
 from importlib.resources import files
@@ -26,24 +26,26 @@ PLAIN: Final = "text/plain"
 
 
 class Asset(msgspec.Struct, frozen=True):
+    """A file and its headers."""
+
     content: bytes
     media_type: str
     tag: str
 
 
-def page_routes() -> list[HTTPRouteHandler]:
-    """`/` and `/assets/...`; only what is in the package, whatever a path says."""
+def dashboard_routes() -> list[HTTPRouteHandler]:
+    """Return the routes `/` and `/assets/...`. They serve files of the package only, whatever the path."""
     assets = dict(_read(files("paceline.api") / "page", ""))
 
     @get("/", sync_to_thread=False, include_in_schema=False)
-    def page(request: Request[Any, Any, Any]) -> Response[bytes]:
-        return _answer(request, assets.get(INDEX))
+    def dashboard(request: Request[Any, Any, Any]) -> Response[bytes]:
+        return _response(request, assets.get(INDEX))
 
     @get("/assets/{path:path}", sync_to_thread=False, include_in_schema=False)
     def asset(request: Request[Any, Any, Any], path: FromPath[str]) -> Response[bytes]:
-        return _answer(request, assets.get(path.lstrip("/")))
+        return _response(request, assets.get(path.lstrip("/")))
 
-    return [page, asset]
+    return [dashboard, asset]
 
 
 def _read(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
@@ -59,9 +61,9 @@ def _read(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
     return found
 
 
-def _answer(request: Request[Any, Any, Any], asset: Asset | None) -> Response[bytes]:
+def _response(request: Request[Any, Any, Any], asset: Asset | None) -> Response[bytes]:
     if asset is None:
-        raise UnknownName("there is no such file of the page")
+        raise UnknownName("the dashboard has no such file")
     headers = {"etag": asset.tag, "cache-control": "no-cache"}
     if request.headers.get("if-none-match") == asset.tag:
         return Response(b"", status_code=304, headers=headers, media_type=asset.media_type)

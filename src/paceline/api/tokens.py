@@ -1,6 +1,6 @@
-"""The daemon's tokens: two files in the home that only their owner can read, and what each of them is good for.
+"""The daemon's tokens: two files in the home that only their owner can read, and the rights of each.
 
-Never here: requests. Those are looked at in `access`.
+Never here: requests; `auth.py` checks those.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from paceline.errors import InvalidSettings
 TOKEN_FILE: Final = "token"
 READ_ONLY_FILE: Final = "token-readonly"
 SHORTEST: Final = 24
+"""Characters: shorter ones can be guessed."""
 LONGEST_BYTES: Final = 4096
 _RANDOM_BYTES: Final = 32
 _COOKIE_PURPOSE: Final = b"paceline page cookie"
@@ -24,7 +25,7 @@ Rights = Literal["full", "read"]
 
 
 class Tokens:
-    """Compared in constant time. A cookie is derived from its token, so that it cannot be used as one."""
+    """The two tokens, compared in constant time. A cookie is derived from its token and cannot be used as one."""
 
     def __init__(self, full: str, read_only: str) -> None:
         self.full = full
@@ -33,20 +34,21 @@ class Tokens:
         self._cookies: tuple[tuple[bytes, Rights], ...] = tuple((cookie_of(token), r) for token, r in self._known)
 
     def rights_of(self, token: bytes) -> Rights | None:
-        """What a token is good for; None for one that is not ours."""
+        """Return the rights of a token, or None for an unknown one."""
         return _find(self._known, token)
 
     def rights_of_cookie(self, cookie: bytes) -> Rights | None:
+        """Return the rights of a cookie, or None for an unknown one."""
         return _find(self._cookies, cookie)
 
 
 def cookie_of(token: bytes) -> bytes:
-    """What the page keeps instead of the token."""
+    """Return the cookie value that the dashboard keeps instead of the token."""
     return hmac.new(token, _COOKIE_PURPOSE, hashlib.sha256).hexdigest().encode()
 
 
 def _find(known: tuple[tuple[bytes, Rights], ...], given: bytes) -> Rights | None:
-    """All are compared, whichever fits."""
+    """Compare with all of them: the time taken must not reveal which one matched."""
     rights: Rights | None = None
     for value, granted in known:
         if hmac.compare_digest(value, given):
@@ -55,12 +57,12 @@ def _find(known: tuple[tuple[bytes, Rights], ...], given: bytes) -> Rights | Non
 
 
 def load_tokens(home: Path) -> Tokens:
-    """Those of the home, made where there are none yet."""
+    """Return the tokens of the home, creating missing ones."""
     return Tokens(load_token(home / TOKEN_FILE), load_token(home / READ_ONLY_FILE))
 
 
 def load_token(path: Path) -> str:
-    """The token in the file. One that others could have read, or that is none, is refused."""
+    """Return the token in the file, creating it if needed. A file that others can read is refused."""
     try:
         if not path.exists():
             _make(path)
@@ -70,21 +72,21 @@ def load_token(path: Path) -> str:
     except OSError as error:
         raise InvalidSettings(f"{path} cannot be read: {error.strerror}; it holds the token of the API") from error
     if mode & 0o077:
-        raise InvalidSettings(f"{path} is open to others (mode {mode:o}): delete it, and a new token is made")
+        raise InvalidSettings(f"{path} can be read by others (mode {mode:o}): delete it, and a new token is made")
     token = content.strip()
     if not (SHORTEST <= len(token) <= LONGEST_BYTES and token.isascii() and token.decode("ascii").isprintable()):
-        raise InvalidSettings(f"{path} holds no token of {SHORTEST} or more characters: delete it, and one is made")
+        raise InvalidSettings(f"{path} has no token of {SHORTEST} or more characters: delete it, and one is made")
     return token.decode("ascii")
 
 
 def _make(path: Path) -> None:
-    """Whole or not at all, and never over one that is there: two commands may be making it."""
+    """Create the file whole or not at all, and never replace one: two commands may create it at once."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
         file.write(secrets.token_urlsafe(_RANDOM_BYTES) + "\n")
     try:
         os.link(fresh, path)
     except FileExistsError:
-        pass  # another one was first
+        pass  # another process created it first
     finally:
         fresh.unlink()

@@ -3,9 +3,10 @@
 import os
 from collections.abc import Callable
 
-from paceline.cli.unit_lookup import MOST_SEARCHED, every_unit
+from paceline.cli.unit_lookup import MOST_SEARCHED
 from paceline.cli.wiring import Home, open_home
 from paceline.errors import PacelineError
+from paceline.views.units import iter_units
 
 MOST_COMPLETED = 200
 """More names than this do not help anyone who presses Tab."""
@@ -21,7 +22,7 @@ def complete_unit(incomplete: str) -> list[str]:
     if not slash:
         return [f"{name}/" for name in complete_campaign(incomplete)]
     return _complete(
-        incomplete, lambda home: [unit.id for unit in every_unit(home.store, campaign, most=MOST_SEARCHED)]
+        incomplete, lambda home: [unit.id for unit in iter_units(home.store, campaign=campaign, most=MOST_SEARCHED)]
     )
 
 

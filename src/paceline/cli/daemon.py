@@ -8,7 +8,6 @@ import resource
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,8 +16,8 @@ import uvloop
 
 from paceline.agents.account import GatewayAddress
 from paceline.api.app import create_app
-from paceline.api.context import Site
-from paceline.api.server import Served, bind, serve
+from paceline.api.context import ApiContext
+from paceline.api.server import RunningServer, bind, serve
 from paceline.api.tokens import Tokens, load_tokens
 from paceline.cli.daemon_address import ALL_INTERFACES, page_url, server_url
 from paceline.cli.log_file import log_to_file
@@ -54,16 +53,18 @@ async def _run(
     engine.settings = msgspec.structs.replace(engine.settings, gateway=address)
     engine.start()
     running = asyncio.ensure_future(engine.run())
-    site = Site(
+    leader = home.engine_leader()
+    assert leader is not None  # this process holds its lock
+    context = ApiContext(
         engine,
         settings=home.settings,
         spool=home.spool(),
         zone=home.zone,
         environ=home.environ,
         folder=Path.cwd(),
-        since=time.time(),
+        since=leader.since,
     )
-    app = create_app(site, tokens=tokens, host=host)
+    app = create_app(context, tokens=tokens, host=host)
     gateway = _gateway(home, engine, tokens, host, port)
     protocol = make_server_protocol(gateway, most_connections=_open_files() // 2)
     hurry = asyncio.Event()
@@ -78,7 +79,7 @@ async def _run(
             gc.freeze()  # these objects stay; a full collection over them blocked the loop for 0.1 s
             _print_ready(served, tokens, as_json=as_json)
             await asyncio.wait({running})
-            site.close()
+            context.close()
             if gateway.is_stopping:  # else the engine ended by itself, and nothing counts slots any more
                 await _finish_calls(gateway, hurry, home.settings.api.drain)
             gateway.close()
@@ -142,7 +143,7 @@ def _url_file(home: Home, url: str) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def _print_ready(served: Served, tokens: Tokens, *, as_json: bool) -> None:
+def _print_ready(served: RunningServer, tokens: Tokens, *, as_json: bool) -> None:
     url = page_url(server_url(served.host, served.port), tokens.full)
     if as_json:
         print_line({"url": url, "pid": os.getpid()})

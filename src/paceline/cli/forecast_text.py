@@ -6,12 +6,12 @@ from pathlib import Path
 from paceline.cli.output import print_table, print_value, say, table
 from paceline.cli.plan_input import read_checked_plan
 from paceline.cli.time_text import absolute, relative
-from paceline.cli.unit_lookup import every_unit
 from paceline.cli.wiring import Home, engine_settings
 from paceline.errors import InvalidInput
 from paceline.forecast import Forecast, Forecaster
 from paceline.forecast.forecaster import RESERVE
 from paceline.plans.plan_file import Plan
+from paceline.views.units import iter_units
 
 
 def show_forecast(home: Home, plan: Path | None, *, replay: str | None, as_json: bool) -> None:
@@ -34,7 +34,7 @@ def _units_left(home: Home, plan: Plan) -> int:
     name = plan.campaign.name
     if all(campaign.name != name for campaign in home.store.campaigns()):
         return len(plan.units)
-    stored = every_unit(home.store, name, most=1 << 60)
+    stored = iter_units(home.store, campaign=name, most=1 << 60)
     finished = {unit.spec.id for unit in stored if unit.state not in ("todo", "running")}
     return sum(spec.id not in finished for spec in plan.units)
 

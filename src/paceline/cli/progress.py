@@ -4,7 +4,6 @@ import time
 from collections import deque
 from typing import Protocol
 
-import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -16,10 +15,10 @@ from paceline.cli.log_file import LastWarning
 from paceline.cli.output import one_line
 from paceline.cli.time_text import clock_time, relative
 from paceline.cli.wiring import Home
-from paceline.core import Deferred
-from paceline.engine.engine import WHY_STATE
 from paceline.events import Event
 from paceline.store import Campaign, Unit, UnitCounts
+from paceline.views.status import total_units
+from paceline.views.why import stored_waits
 
 REFRESH_SECONDS = 0.5
 """Fast enough to feel live, and a small load on the store."""
@@ -58,11 +57,6 @@ class News:
         return [each.event for each in stored if not each.event.name.startswith(HIDDEN_EVENTS)]
 
 
-def read_waits(home: Home) -> dict[str, Deferred]:
-    stored = home.store.load_state(WHY_STATE)
-    return msgspec.json.decode(stored, type=dict[str, Deferred]) if stored else {}
-
-
 class SilentView:
     """The view of --json: it shows nothing; the figures are printed at the end."""
 
@@ -98,20 +92,20 @@ class PlainView:
     def _print_waits(self) -> None:
         """Print each wait once per reason, not once per refresh."""
         now = time.time()
-        waits = read_waits(self._home)
+        waits = stored_waits(self._home.store)
         for line, why in waits.items():
             if self._printed.get(line) != (why.reason, why.scope) and why.reason != "queue_order":
                 at = clock_time(now, self._home.zone)
-                self._print(f"{at} waits {line.strip()}: {wait_words(why, now)}")
+                self._print(f"{at} waits {line.strip()}: {wait_words(why.detail, why.retry_at, now)}")
         self._printed = {line: (why.reason, why.scope) for line, why in waits.items()}
 
     def _print(self, line: str) -> None:
         self._console.print(Text(line))
 
 
-def wait_words(why: Deferred, now: float) -> str:
-    until = f", again {relative(why.retry_at - now)}" if why.retry_at is not None and why.retry_at > now else ""
-    return one_line(why.detail, 200) + until
+def wait_words(detail: str, retry_at: float | None, now: float) -> str:
+    until = f", again {relative(retry_at - now)}" if retry_at is not None and retry_at > now else ""
+    return one_line(detail, 200) + until
 
 
 class LiveView:
@@ -145,8 +139,12 @@ class LiveView:
         ]
         parts += _section("running", [_running_line(unit, now) for unit in store.running_units()], RUNNING_ROWS)
         parts += _section("parked", self._parked_lines(now), PARKED_ROWS)
-        waits = read_waits(self._home).items()
-        parts += _section("waiting", [f"{line.strip()}: {wait_words(why, now)}" for line, why in waits], WAIT_ROWS)
+        waits = stored_waits(self._home.store).items()
+        parts += _section(
+            "waiting",
+            [f"{line.strip()}: {wait_words(why.detail, why.retry_at, now)}" for line, why in waits],
+            WAIT_ROWS,
+        )
         news = [event_text.line_of(event, self._home.zone) for event in self._last]
         parts += _section("what happened", news, NEWS_ROWS)
         if self._warning.text is not None:
@@ -178,7 +176,7 @@ def _campaign_table(campaigns: list[Campaign], counts: dict[str, UnitCounts]) ->
         made.add_column(name, justify="left" if name in ("campaign", "") else "right", no_wrap=True)
     for campaign in campaigns:
         each = counts.get(campaign.name, UnitCounts())
-        total = each.todo + each.running + each.done + each.quarantined + each.held + each.cancelled
+        total = total_units(each)
         name = campaign.name if campaign.state == "active" else f"{campaign.name} ({campaign.state})"
         made.add_row(
             one_line(name, 30),

@@ -1,10 +1,9 @@
 """Lookup of the unit that a person named, with a suggestion if there is none."""
 
-from collections.abc import Iterator
-
 from paceline.config_files.documents import did_you_mean
 from paceline.errors import InvalidInput, UnknownName
 from paceline.store import Store, Unit
+from paceline.views.units import iter_units
 
 MOST_SEARCHED = 20_000
 """Units searched for a suggestion; in a store of a million the nearest name is not worth the wait."""
@@ -21,18 +20,6 @@ def find_unit(store: Store, name: str) -> Unit:
         raise InvalidInput(f"several campaigns have a unit {name!r:.80}: {', '.join(unit.id for unit in found)}")
     if found:
         return found[0]
-    known = [unit.id for unit in every_unit(store, most=MOST_SEARCHED)]
+    known = [unit.id for unit in iter_units(store, campaign=None, most=MOST_SEARCHED)]
     hint = did_you_mean(name, known) or did_you_mean(name, [each.partition("/")[2] for each in known])
     raise UnknownName(f"there is no unit {name!r:.80}{hint or '; `paceline units CAMPAIGN` lists them'}")
-
-
-def every_unit(store: Store, campaign: str | None = None, *, most: int) -> Iterator[Unit]:
-    """Yield up to `most` units, read page by page, without their prompts."""
-    cursor: str | None = None
-    while most > 0:
-        page = store.units(campaign=campaign, limit=min(most, 1000), cursor=cursor)
-        yield from page.units
-        most -= len(page.units)
-        cursor = page.cursor
-        if cursor is None:
-            return

@@ -23,6 +23,8 @@ from paceline.leadership import ENGINE, HOST, Leader, LeaderLock, new_owner
 from paceline.limiter.usage_polling import UsageSource, usage_at
 from paceline.settings import Settings, governor_settings, load_settings
 from paceline.store import Campaign, SqliteStore, Store
+from paceline.views.fleet import FleetState, read_fleet
+from paceline.views.status import EngineProcess
 
 STEP_BACK_SECONDS = 3.0
 """An `exec` that hands out slots checks for an engine more often than this, and then releases its lock."""
@@ -61,6 +63,24 @@ class Home:
     def offline_state(self, now: float, extra: Iterable[Campaign] = ()) -> OfflineState:
         """Return the state that an engine would find now, for a command that only reads."""
         return OfflineState(self.store, engine_settings(self.settings, self.zone), now, extra)
+
+    def read_fleet(self, now: float, offline: OfflineState | None = None) -> FleetState:
+        """Read what views are built from, as a process that does not lead."""
+        state = self.offline_state(now) if offline is None else offline
+        return read_fleet(
+            self.store,
+            state.governor,
+            self.settings,
+            self.zone,
+            statuses=state.governor.statuses(now=now),
+            now=now,
+            campaigns=tuple(state.campaigns.values()),
+        )
+
+    def leader_process(self) -> EngineProcess | None:
+        """Return the process of the engine that leads this home on this machine."""
+        leader = self.engine_leader()
+        return None if leader is None else EngineProcess(pid=leader.pid, since=leader.since)
 
 
 @contextlib.contextmanager

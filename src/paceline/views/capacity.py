@@ -1,51 +1,76 @@
-"""Scopes as rows for people: what is in flight, what limits it and why, and the windows of its quota. Looks only."""
+"""Scopes as rows: what is in flight, what limits it, and where each limit comes from."""
 
-from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
-from zoneinfo import ZoneInfo
+from collections.abc import Iterable
+from typing import Final, Literal
 
 import msgspec
 
-from paceline.api import schemas as wire
-from paceline.api.context import Site
 from paceline.core import ScopeStatus, WindowStatus
-from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
-from paceline.errors import InvalidInput
-from paceline.settings.model import SHIPPED
-from paceline.store import Campaign
+from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, path_scopes
+from paceline.views.fleet import FleetState
 
-CAMPAIGN = "campaign:"
-AGENT = "agent:"
-_KINDS: tuple[wire.ScopeKind, ...] = ("provider", "account", "model")
-_PLACES: dict[wire.ScopeKind, int] = {"pool": 0, "provider": 1, "account": 1, "model": 1, "agent": 2, "campaign": 3}
-"""What lies in a provider comes right after it, by its name."""
-
-
-def kind_of(scope: str) -> wire.ScopeKind:
-    if scope in (SESSIONS, RUNS):
-        return "pool"
-    if scope.startswith(CAMPAIGN):
-        return "campaign"
-    return "agent" if scope.startswith(AGENT) else _KINDS[scope.count("/")]
+CAMPAIGN: Final = "campaign:"
+AGENT: Final = "agent:"
+ScopeKind = Literal["pool", "provider", "account", "model", "agent", "campaign"]
+LimitSource = Literal["", "file", "environment", "flags", "shipped", "live", "plan", "pattern"]
+_KINDS: Final[tuple[ScopeKind, ...]] = ("provider", "account", "model")
+_RANKS: Final[dict[ScopeKind, int]] = {"pool": 0, "provider": 1, "account": 1, "model": 1, "agent": 2, "campaign": 3}
+"""Accounts and models have the rank of their provider, so that sorting by name keeps them next to it."""
 
 
-def capacity_rows(site: Site, statuses: Iterable[ScopeStatus], campaigns: Iterable[Campaign]) -> list[wire.Capacity]:
-    """A row for every scope that is known, and for the accounts of the settings that were never used."""
-    known = {status.scope: status for status in statuses}
-    for account in site.settings.accounts.values():
-        for scope in path_scopes(account.scope):
-            if scope not in known:
-                known[scope] = _unused(site, scope)
-    planned = {f"{CAMPAIGN}{campaign.name}" for campaign in campaigns}
-    rows = [_row(site, status, planned) for status in known.values()]
-    return sorted(rows, key=lambda row: (_PLACES[row.kind], row.scope))
+class ScopeCapacity(msgspec.Struct, frozen=True, kw_only=True):
+    """One scope. `limit` is the effective one, the smallest of `configured`, `platform` and `adaptive`.
+
+    `in_flight` counts live slots; `cooling` counts slots that are released but still occupy a place.
+    `configured_source` says where `configured` comes from: `file`, `environment`, `flags`, `shipped`, `live`, `plan`
+    or `pattern`. `configured_by` is the entry. They are empty and null where nothing is configured.
+    """
+
+    scope: str
+    kind: ScopeKind
+    in_flight: int
+    cooling: int
+    limit: int | None
+    configured: int | None
+    configured_source: str
+    configured_by: str | None
+    platform: int | None
+    adaptive: int | None
+    queued: int
+    cooldown: float
+    paused_until: float | None
+    auto_reduced: bool
+    auto_reduced_from: int | None
+    notice: str | None
+    held: str | None
+    windows: tuple[WindowStatus, ...]
 
 
-def _row(site: Site, status: ScopeStatus, planned: Collection[str]) -> wire.Capacity:
-    source, entry = _origin(site, status.scope, planned)
-    return wire.Capacity(
-        scope=status.scope,
-        kind=kind_of(status.scope),
+def capacity_rows(fleet: FleetState) -> list[ScopeCapacity]:
+    """Return a row for every known scope, and for the accounts of the settings that were never used."""
+    accounts = fleet.settings.accounts.values()
+    scopes = dict.fromkeys([*fleet.scopes, *(scope for account in accounts for scope in path_scopes(account.scope))])
+    return sorted(_rows(fleet, scopes), key=lambda row: (_RANKS[row.kind], row.scope))
+
+
+def limit_rows(fleet: FleetState) -> list[ScopeCapacity]:
+    """Return a row for every configured limit, patterns included, then for every other scope that is notable."""
+    configured = dict.fromkeys([*fleet.settings.limits, *fleet.governor.snapshot().limits])
+    others = sorted(fleet.scopes.keys() - configured.keys())
+    return [*_rows(fleet, configured), *(row for row in _rows(fleet, others) if is_notable(row))]
+
+
+def _rows(fleet: FleetState, scopes: Iterable[str]) -> list[ScopeCapacity]:
+    planned = {f"{CAMPAIGN}{campaign.name}" for campaign in fleet.campaigns}
+    return [_row(fleet, scope, is_planned=scope in planned) for scope in scopes]
+
+
+def _row(fleet: FleetState, scope: str, *, is_planned: bool) -> ScopeCapacity:
+    status = fleet.scopes.get(scope) or _unused(fleet, scope)
+    source, entry = _limit_origin(fleet, scope, is_planned=is_planned)
+    return ScopeCapacity(
+        scope=scope,
+        kind=kind_of(scope),
         in_flight=status.in_flight,
         cooling=status.cooling,
         limit=status.limit,
@@ -65,9 +90,9 @@ def _row(site: Site, status: ScopeStatus, planned: Collection[str]) -> wire.Capa
     )
 
 
-def _unused(site: Site, scope: str) -> ScopeStatus:
-    """What there is to say of a scope that nobody has asked for yet."""
-    limit = site.governor.get_limit(scope)
+def _unused(fleet: FleetState, scope: str) -> ScopeStatus:
+    """Return the status of a pattern, or of a scope that no ticket has named yet."""
+    limit = fleet.governor.get_limit(scope)
     return ScopeStatus(
         scope=scope,
         limit=limit,
@@ -79,7 +104,7 @@ def _unused(site: Site, scope: str) -> ScopeStatus:
         queued=0,
         paused=False,
         paused_until=None,
-        cooldown=site.governor.get_cooldown(scope),
+        cooldown=fleet.governor.get_cooldown(scope),
         auto_reduced=False,
         auto_reduced_from=None,
         notice=None,
@@ -89,82 +114,49 @@ def _unused(site: Site, scope: str) -> ScopeStatus:
     )
 
 
-def _origin(site: Site, scope: str, planned: Collection[str]) -> tuple[str, str | None]:
-    """Where the configured limit comes from, and the entry that it is."""
-    ruling = site.governor.ruling_limit(scope)
+def _limit_origin(fleet: FleetState, scope: str, *, is_planned: bool) -> tuple[LimitSource, str | None]:
+    """Return where the configured limit comes from, and the entry that sets it."""
+    if not ScopePattern(scope).is_exact:
+        is_live = scope in fleet.governor.snapshot().limits
+        return ("live" if is_live else _settings_source(fleet, scope)), scope
+    ruling = fleet.governor.ruling_limit(scope)
     if ruling is None:
         return "", None
     entry, is_live = ruling
-    if scope in planned:
+    if is_planned:
         return "plan", entry
-    if is_live:
-        return ("live" if entry == scope else "pattern"), entry
-    configured = site.settings.limits.get(entry)
-    if entry != scope or configured is None:
+    if entry != scope:
         return "pattern", entry
-    is_named = configured.source in (SHIPPED, "environment", "flags")
-    return (configured.source if is_named else "file"), entry
+    return ("live" if is_live else _settings_source(fleet, scope)), entry
 
 
-# -- windows -----------------------------------------------------------------------------------------
+def _settings_source(fleet: FleetState, entry: str) -> LimitSource:
+    """Return which kind of settings an entry comes from. Only a file has a name of its own, its path."""
+    configured = fleet.settings.limits.get(entry)
+    if configured is None:
+        return "pattern"
+    match configured.source:
+        case "environment" | "flags" | "shipped" as source:
+            return source
+    return "file"
 
 
-def windows_of(statuses: Iterable[ScopeStatus]) -> list[wire.ScopeWindow]:
-    return [
-        wire.ScopeWindow(scope=status.scope, **msgspec.structs.asdict(window))
-        for status in statuses
-        for window in status.windows
-    ]
+def kind_of(scope: str) -> ScopeKind:
+    """Return what a scope, or a pattern of scopes, stands for."""
+    if scope in (SESSIONS, RUNS):
+        return "pool"
+    if scope.startswith(CAMPAIGN):
+        return "campaign"
+    return "agent" if scope.startswith(AGENT) else _KINDS[scope.count("/")]
 
 
-def quota_line(site: Site, campaign: Campaign, statuses: Mapping[str, ScopeStatus], now: float) -> str | None:
-    """`quota spent on max-1, resumes about 14:30`; None where no window of the campaign is spent."""
-    spent: dict[str, float | None] = {}
-    for name, scopes in _payers(site, campaign):
-        closed = [
-            window
-            for scope in scopes
-            if scope in statuses
-            for window in statuses[scope].windows
-            if window.state != "open"
-        ]
-        if closed:
-            spent[name] = _reopens_at(closed, now)
-    if not spent:
-        return None
-    times = [at for at in spent.values() if at is not None]
-    when = f"resumes about {_clock(min(times), now, site.zone)}" if times else "tried again from time to time"
-    return f"quota spent on {', '.join(spent)}, {when}"
+def is_notable(row: ScopeCapacity) -> bool:
+    """Whether there is more to report of a scope than that it exists."""
+    is_limited = row.limit is not None and "/" in row.scope
+    return is_limited or bool(row.in_flight or row.cooling or row.platform or row.adaptive) or has_condition(row)
 
 
-def _payers(site: Site, campaign: Campaign) -> list[tuple[str, tuple[str, ...]]]:
-    """Whose quota the campaign uses, and the scopes whose windows are about it."""
-    if not campaign.accounts:
-        return [(campaign.agent, (f"{AGENT}{campaign.agent}",))]
-    found = [site.settings.accounts[name] for name in campaign.accounts if name in site.settings.accounts]
-    return [(account.name, _path(account.scope, campaign.model)) for account in found]
-
-
-def _path(account_scope: str, model: str | None) -> tuple[str, ...]:
-    try:
-        return path_scopes(canonical_scope(f"{account_scope}/{model}") if model else account_scope)
-    except InvalidInput:  # a model that was stored by an older version
-        return path_scopes(account_scope)
-
-
-def _reopens_at(closed: list[WindowStatus], now: float) -> float | None:
-    """When the last of them is believed to open; None where nobody knows."""
-    times = [max(window.resets_at or window.probe_at or 0.0, now) for window in closed]
-    is_known = all(window.resets_at is not None or window.probe_at is not None for window in closed)
-    return max(times) if is_known else None
-
-
-def _clock(at: float, now: float, zone: ZoneInfo) -> str:
-    """The time of day, with its day where that is not today."""
-    try:
-        moment, today = datetime.fromtimestamp(at, zone), datetime.fromtimestamp(now, zone)
-    except (ValueError, OverflowError, OSError):
-        return f"Unix time {at:.0f}"
-    if moment.date() == today.date():
-        return f"{moment:%H:%M}"
-    return f"{moment:%a %H:%M}" if at - now < 6 * 86400 else f"{moment:%Y-%m-%d %H:%M}"
+def has_condition(row: ScopeCapacity) -> bool:
+    """Whether the scope is held, paused or reduced, or a window of it is closed or its use is known."""
+    is_window_notable = any(window.state != "open" or window.best_ratio is not None for window in row.windows)
+    return row.held is not None or row.paused_until is not None or row.auto_reduced or is_window_notable

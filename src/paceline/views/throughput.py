@@ -1,4 +1,4 @@
-"""How fast units get done, read from the events of the last hour as they come. Looks only."""
+"""Throughput: units done in the last hour, and when the rest will be done at that speed. Read from stored events."""
 
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -8,44 +8,44 @@ import msgspec
 from paceline.events import ATTEMPT_STARTS
 from paceline.store import Store
 
-HOUR = 3600.0
-PAGE = 1000
+HOUR_SECONDS = 3600.0
+PAGE_EVENTS = 1000
 MOST_PAGES = 20
-"""Read at a time: who asks seldom has much to catch up on, and the engine shares the loop."""
+"""Pages that one call reads. A reader that comes back late has many events to read, and the engine shares its loop."""
 DONE = "unit.done"
 
 
-class Rate(msgspec.Struct, frozen=True, kw_only=True):
-    """`per_hour` counts what was done in the last hour; `eta` is when the rest will be, None where nobody can tell."""
+class CompletionRate(msgspec.Struct, frozen=True, kw_only=True):
+    """`per_hour` counts the units done in the last hour. `eta` is when the rest will be done, None if unknown."""
 
     per_hour: int
     eta: float | None
 
 
-class Pace:
-    """Keeps one hour of starts and ends. `seen` is the id of the last event that counts."""
+class Throughput:
+    """Starts and completions of the last hour. `last_event_id` is the last event that it has counted."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._done: deque[tuple[float, str]] = deque()
         self._counts: Counter[str] = Counter()
         self._started: dict[str, float] = {}
-        self.seen = max(0, store.append_events([]) - PAGE * MOST_PAGES)
+        self.last_event_id = max(0, store.append_events([]) - PAGE_EVENTS * MOST_PAGES)
 
     def catch_up(self, now: float) -> None:
-        """Read what happened since."""
+        """Count the events that were stored since the last call, and drop those older than an hour."""
         for _ in range(MOST_PAGES):
-            events = self._store.events(after=self.seen, limit=PAGE)
+            events = self._store.events(after=self.last_event_id, limit=PAGE_EVENTS)
             for stored in events:
-                self._take(stored.event.name, stored.event.at, stored.event.unit or "")
+                self._count(stored.event.name, stored.event.at, stored.event.unit or "")
             if events:
-                self.seen = events[-1].id
-            if len(events) < PAGE:
+                self.last_event_id = events[-1].id
+            if len(events) < PAGE_EVENTS:
                 break
-        while self._done and self._done[0][0] <= now - HOUR:
+        while self._done and self._done[0][0] <= now - HOUR_SECONDS:
             self._counts[self._done.popleft()[1]] -= 1
 
-    def _take(self, name: str, at: float, unit: str) -> None:
+    def _count(self, name: str, at: float, unit: str) -> None:
         campaign = unit.partition("/")[0]
         if name == DONE:
             self._done.append((at, campaign))
@@ -53,20 +53,20 @@ class Pace:
         elif name in ATTEMPT_STARTS:
             self._started.setdefault(campaign, at)
 
-    def rate(self, campaign: str, left: int, now: float) -> Rate:
-        """Of one campaign; `left` are its units that are still to be done."""
-        return Rate(per_hour=self._counts[campaign], eta=self._eta({campaign: left}, now))
+    def rate(self, campaign: str, left: int, now: float) -> CompletionRate:
+        """Return the rate of one campaign, of which `left` units are still to be done."""
+        return CompletionRate(per_hour=self._counts[campaign], eta=self._eta({campaign: left}, now))
 
-    def rate_of_all(self, left: Mapping[str, int], now: float) -> Rate:
-        """Of all together; `left` are the units of each that are still to be done."""
-        return Rate(per_hour=len(self._done), eta=self._eta(left, now))
+    def rate_of_all(self, left: Mapping[str, int], now: float) -> CompletionRate:
+        """Return the rate of all campaigns together. `left` are the units of each that are still to be done."""
+        return CompletionRate(per_hour=len(self._done), eta=self._eta(left, now))
 
     def _eta(self, left: Mapping[str, int], now: float) -> float | None:
-        """At the speed of those that have something left: what ended before, and a rest since then, say nothing."""
-        going = [name for name, units in left.items() if units]
-        done = sum(self._counts[name] for name in going)
-        starts = [self._started[name] for name in going if name in self._started]
+        """Extrapolate from the campaigns that have units left: finished ones say nothing about the rest."""
+        unfinished = [name for name, units in left.items() if units]
+        done = sum(self._counts[name] for name in unfinished)
+        starts = [self._started[name] for name in unfinished if name in self._started]
         if not done or not starts:
             return None
-        span = min(HOUR, max(1.0, now - min(starts)))
+        span = min(HOUR_SECONDS, max(1.0, now - min(starts)))
         return now + sum(left.values()) * span / done

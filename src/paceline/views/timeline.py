@@ -1,8 +1,7 @@
-"""The last day as a picture: sessions as bars, what went wrong as marks, and in-flight against the limit.
+"""The timeline of the last day: sessions as bars, incidents as marks, and in-flight against the limit.
 
-Events are drawn in as they come, so that a look costs what is shown, not what is stored. Everything is bounded: of
-more than can be shown, the longest sessions, the newest marks, the busiest scopes and the peaks stay. Nothing here
-reads a clock.
+Events are added as they happen, so that a view costs what it shows, not what is stored. Everything is bounded: the
+longest sessions, the newest marks, the busiest scopes and the peaks are kept. Nothing here reads a clock.
 """
 
 import heapq
@@ -22,11 +21,13 @@ LONGEST_HOURS: Final = 24
 HOUR_SECONDS: Final = 3600.0
 KEPT_SESSIONS = 20_000
 KEPT_MARKS = 5_000
+KEPT_LEVELS = 100
+"""Bounds on memory: a busy day has fewer, except for scopes, whose names come from outside."""
 MOST_SESSIONS = 2_000
 MOST_MARKS = 1_000
 MOST_POINTS = 500
 MOST_SERIES = 40
-KEPT_LEVELS = 100
+"""Bounds on one view: a browser draws this many without delay."""
 
 MarkKind = Literal[
     "rate_limited", "overloaded", "window_closed", "window_reopened", "limit_step", "platform_limit", "account_held"
@@ -34,7 +35,7 @@ MarkKind = Literal[
 
 
 class Bar(msgspec.Struct):
-    """One try of a unit. It runs while `ended_at` is None; `ending` is what became of the unit."""
+    """One attempt of a unit. It runs while `ended_at` is None; `ending` is its outcome."""
 
     unit: str
     scope: str | None
@@ -45,7 +46,7 @@ class Bar(msgspec.Struct):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Something that changed how much may run."""
+    """An event that changed how much may run."""
 
     at: float
     kind: MarkKind
@@ -54,7 +55,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Point(msgspec.Struct):
-    """From here on so many were in flight under this effective limit (None: unlimited, or not known)."""
+    """How many were in flight from `at` on, under this effective limit. None means unlimited or unknown."""
 
     at: float
     in_flight: int
@@ -62,12 +63,14 @@ class Point(msgspec.Struct):
 
 
 class Series(msgspec.Struct, frozen=True):
+    """In-flight and limit of one scope."""
+
     scope: str
     points: list[Point]
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """How many there are beyond those that are shown."""
+    """How many more there are than the view shows."""
 
     sessions: int = 0
     marks: int = 0
@@ -75,7 +78,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class TimelineView(msgspec.Struct, frozen=True):
-    """What happened between two times."""
+    """The timeline between two times."""
 
     since: float = msgspec.field(name="from")
     to: float
@@ -86,7 +89,7 @@ class TimelineView(msgspec.Struct, frozen=True):
 
 
 class Level:
-    """In-flight and limit of one scope over time, kept to a bound by thinning out what is old."""
+    """In-flight and limit of one scope over time. Old points are thinned out to stay within a bound."""
 
     __slots__ = ("_is_limit_known", "points")
 
@@ -99,22 +102,22 @@ class Level:
         return self.points[-1].in_flight if self.points else 0
 
     def change_by(self, at: float, difference: int) -> None:
-        """A session came or went."""
+        """Change the number in flight."""
         limit = self.points[-1].limit if self.points else None
         self._set(at, max(0, self.in_flight + difference), limit)
 
     def set_limit(self, at: float, limit: int | None, before: int | None) -> None:
-        """The limit is another from now on."""
-        self._know_limit(before)
+        """Set the limit from now on. `before` is the one until now."""
+        self._backfill_limit(before)
         self._set(at, self.in_flight, limit)
 
-    def read(self, at: float, in_flight: int, limit: int | None) -> None:
-        """Both are known to be so."""
-        self._know_limit(limit)
+    def set_both(self, at: float, in_flight: int, limit: int | None) -> None:
+        """Set both, as the Governor has them."""
+        self._backfill_limit(limit)
         self._set(at, in_flight, limit)
 
-    def _know_limit(self, before: int | None) -> None:
-        """Up to the first time that something is known of the limit, it was what it was before."""
+    def _backfill_limit(self, before: int | None) -> None:
+        """Give all earlier points the limit that was in force before the first known change."""
         if not self._is_limit_known:
             self._is_limit_known = True
             for point in self.points:
@@ -132,7 +135,7 @@ class Level:
             self.points = thinned(self.points[:MOST_POINTS], MOST_POINTS // 2) + self.points[MOST_POINTS:]
 
     def between(self, since: float, to: float) -> list[Point]:
-        """With the values that held at both ends."""
+        """Return the points between two times, with the values at both ends."""
         inside = [point for point in self.points if since < point.at <= to]
         before = [point for point in self.points if point.at <= since]
         begin = [Point(since, before[-1].in_flight, before[-1].limit)] if before else []
@@ -141,7 +144,7 @@ class Level:
 
 
 def thinned(points: list[Point], most: int) -> list[Point]:
-    """At most so many: of each stretch the peak, and the last, from which it goes on."""
+    """Return at most `most` points: the peak and the last one of each stretch."""
     if len(points) <= most:
         return points
     stretch = math.ceil(2 * len(points) / most)
@@ -154,9 +157,9 @@ def thinned(points: list[Point], most: int) -> list[Point]:
 
 
 class Timeline:
-    """The picture. `take` draws events, `sample` what the Governor counts, and `view` shows a part of it.
+    """The timeline. `add` adds events, `sample` reads the Governor's counts, and `view` returns a part of it.
 
-    Levels are drawn from events until the first sample: the Governor also counts what leaves no event, such as the
+    Levels come from events until the first sample. The Governor also counts slots that cause no event, such as the
     requests of the gateway.
     """
 
@@ -167,9 +170,10 @@ class Timeline:
         self._levels: dict[str, Level] = {}
         self._is_sampled = False
 
-    # -- drawing -------------------------------------------------------------------------------
+    # -- adding --------------------------------------------------------------------------------
 
-    def take(self, events: Sequence[StoredEvent]) -> None:
+    def add(self, events: Sequence[StoredEvent]) -> None:
+        """Add new events, in order."""
         for stored in events:
             event = stored.event
             if event.name in ATTEMPT_STARTS:
@@ -180,7 +184,7 @@ class Timeline:
                 self._mark(event, event.scope)
 
     def sample(self, at: float, statuses: Iterable[ScopeStatus]) -> None:
-        """How many are in flight now, and how many may be."""
+        """Add what is in flight now, and the limits."""
         seen = set()
         for status in statuses:
             seen.add(status.scope)
@@ -190,13 +194,13 @@ class Timeline:
                     continue
                 level = self._level(status.scope)
             if level is not None:
-                level.read(at, status.in_flight, status.limit)
-        for scope in self._levels.keys() - seen:  # idle ones are tidied away
+                level.set_both(at, status.in_flight, status.limit)
+        for scope in self._levels.keys() - seen:  # the Governor drops idle scopes
             self._levels[scope].change_by(at, -self._levels[scope].in_flight)
         self._is_sampled = True
 
-    def mend(self, store: Store) -> None:
-        """Let what is stored decide who runs: an engine that was killed may have told neither start nor end."""
+    def reconcile(self, store: Store) -> None:
+        """Correct the open sessions by the store: an engine that was killed may have emitted no start or end."""
         running = {unit.id: unit for unit in store.running_units()}
         for bar in [bar for bar in self._open.values() if bar.unit not in running]:
             unit = store.unit(bar.unit)
@@ -210,7 +214,7 @@ class Timeline:
         unit = event.unit or ""
         known = self._open.get(unit)
         if known is not None and known.started_at == event.at:
-            known.scope = event.scope  # it was found in the store before its start was read
+            known.scope = event.scope  # `reconcile` found it in the store before its event was read
             return
         if known is not None:
             self._end(unit, event.at, "lost")
@@ -227,7 +231,7 @@ class Timeline:
     def _count(self, scope: str | None, at: float, difference: int) -> None:
         if self._is_sampled:
             return
-        for each in (SESSIONS, *_with_all_it_lies_in(scope)):
+        for each in (SESSIONS, *_scopes_of(scope)):
             level = self._level(each)
             if level is not None:
                 level.change_by(at, difference)
@@ -238,16 +242,17 @@ class Timeline:
         return self._levels.get(scope)
 
     def _mark(self, event: Event, scope: str) -> None:
-        drawn = _drawn(event)
-        if drawn is not None:
-            self._marks.append(Mark(event.at, drawn[0], scope, drawn[1]))
+        mark = _mark_of(event)
+        if mark is not None:
+            self._marks.append(Mark(event.at, mark[0], scope, mark[1]))
         limit = new_limit(event)
         if limit is not None and scope in self._levels and not self._is_sampled:
             self._levels[scope].set_limit(event.at, *limit)
 
-    # -- showing -------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------
 
     def view(self, since: float, to: float) -> TimelineView:
+        """Return the timeline between two times."""
         bars = [*self._ended_since(since), *self._open.values()]
         bars = [bar for bar in bars if bar.started_at <= to]
         marks = [mark for mark in self._marks if since <= mark.at <= to]
@@ -265,14 +270,14 @@ class Timeline:
         )
 
     def _ended_since(self, since: float) -> Iterable[Bar]:
-        for bar in reversed(self._ended):  # in the order of their ends, but for a clock that was set back
+        for bar in reversed(self._ended):  # in the order of their ends, unless the clock was set back
             if (bar.ended_at or 0.0) < since:
                 return
             yield bar
 
 
-def first_place_since(store: Store, at: float, last: int) -> int:
-    """The id after which events are younger than that, found by halving; `last` is the newest id."""
+def last_id_before(store: Store, at: float, last: int) -> int:
+    """Return the id of the last event before that time, found by bisection. `last` is the newest id."""
     low, high = 0, last
     while low < high:
         middle = (low + high) // 2
@@ -284,10 +289,10 @@ def first_place_since(store: Store, at: float, last: int) -> int:
     return low
 
 
-# -- what events mean here -----------------------------------------------------------------------
+# -- reading events ------------------------------------------------------------------------------
 
 
-def _with_all_it_lies_in(scope: str | None) -> tuple[str, ...]:
+def _scopes_of(scope: str | None) -> tuple[str, ...]:
     if scope is None:
         return ()
     if not is_provider_scope(scope):
@@ -305,14 +310,14 @@ def _account_of(scope: str | None) -> str | None:
 
 def _ending_of(unit: Unit | None) -> str:
     if unit is None:
-        return "cancelled"  # it was taken out with its campaign
+        return "cancelled"  # it was deleted with its campaign
     if unit.state != "todo":
         return unit.state
     return "parked" if unit.resume_at is not None else "requeued"
 
 
 def new_limit(event: Event) -> tuple[int | None, int | None] | None:
-    """The effective limit from now on, and the one before, where the event is about that."""
+    """Return the new effective limit and the one before, or None for an event that changes no limit."""
     fields = event.fields
     if event.name in ("scope.limit_set", "scope.limit_reduced", "scope.limit_raised"):
         return _count_of(fields.get("limit")), _count_of(fields.get("previous"))
@@ -325,13 +330,13 @@ def _count_of(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _drawn(event: Event) -> tuple[MarkKind, str] | None:
-    """The mark and its sentence; None for events that leave none."""
+def _mark_of(event: Event) -> tuple[MarkKind, str] | None:
+    """Return the mark and its sentence, or None for an event without a mark."""
     fields = event.fields
     match event.name:
         case "scope.paused":
             if fields.get("cause") == "platform_limit":
-                return None  # it has a mark of its own
+                return None  # the event scope.platform_limit has the mark
             kind: MarkKind = "overloaded" if fields.get("cause") == "overloaded" else "rate_limited"
             return kind, f"paused for {_time_left(fields.get('until'), event.at)}"
         case "window.closed":

@@ -1,34 +1,78 @@
-"""What holds a unit, since when, until when, and what a person can do about it: one answer for CLI, API and page."""
+"""What a unit waits for: the reason, since when, until when, and what a person can do about it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from paceline.core import Deferred
+from paceline.core.values.verdicts import Reason
 from paceline.engine.dispatcher import split_line
-from paceline.store import Campaign, Unit
-from paceline.views.safe_text import phase_of
+from paceline.engine.engine import WHY_STATE
+from paceline.store import Campaign, Store, Unit
+from paceline.views.safe_text import printable
+from paceline.views.units import UnitPhase, phase_of
 
 START = "paceline run PLAN"
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer. `reason` is one word for programs, `detail` a sentence."""
+    """What a unit waits for. `reason` is a code for programs, `detail` a sentence, `hint` what a person can do."""
 
     unit: str
-    state: str
+    state: UnitPhase
     reason: str
     detail: str
-    scope: str | None = None
-    since: float | None = None
-    until: float | None = None
-    hint: str | None = None
+    scope: str | None
+    since: float | None
+    until: float | None
+    hint: str | None
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """What the units of a campaign wait for on one of its accounts."""
+
+    campaign: str
+    account: str | None
+    reason: Reason
+    scope: str
+    detail: str
+    retry_at: float | None
+
+
+# -- the waits of an engine --------------------------------------------------------------------------
+
+
+def stored_waits(store: Store) -> dict[str, Deferred]:
+    """Return the waits that the leading engine stored last, as `Engine.why_lines` returns them."""
+    stored = store.load_state(WHY_STATE)
+    return msgspec.json.decode(stored, type=dict[str, Deferred]) if stored else {}
+
+
+def wait_rows(waits: Mapping[str, Deferred], campaigns: Iterable[Campaign]) -> list[Wait]:
+    """Return the waits of these campaigns as rows. A campaign that was deleted since has none."""
+    names = {campaign.name for campaign in campaigns}
+    named = [(*split_line(name), deferred) for name, deferred in waits.items()]
+    return [
+        Wait(
+            campaign=campaign,
+            account=account or None,
+            reason=deferred.reason,
+            scope=deferred.scope,
+            detail=deferred.detail,
+            retry_at=deferred.retry_at,
+        )
+        for campaign, account, deferred in named
+        if campaign in names
+    ]
+
+
+# -- one unit ----------------------------------------------------------------------------------------
 
 
 def explain_unit(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], *, leaderless: str | None) -> list[Why]:
-    """One answer, or one for each account that a waiting unit could run on.
+    """Return one answer, or one for each account that a waiting unit could run on.
 
-    `waits` is what the engine says of its lines, by their names; `leaderless` names the home where no engine runs it.
+    `waits` are those of the engine; `leaderless` names the home if no engine leads it.
     """
     match unit.state:
         case "running":
@@ -55,17 +99,17 @@ def _running(unit: Unit, leaderless: str | None) -> Why:
     if leaderless is None:
         detail, hint = f"its session runs {where}", f"paceline logs {unit.id} --follow"
     else:
-        detail = f"its session was started {where}; no engine runs now, and the next one finds out how it goes"
+        detail = f"its session was started {where}; no engine runs now, and the next one collects its outcome"
         hint = START
     return _why(unit, "running", detail, scope=unit.account or None, since=unit.started_at, hint=hint)
 
 
 def _stopped(unit: Unit) -> Why:
-    hint = f"paceline logs {unit.id} shows its last output; paceline retry {unit.campaign} tries it again"
+    hint = f"paceline logs {unit.id} shows its last output; paceline retry {unit.campaign} runs it again"
     reason = unit.reason or "no reason was given"
     if unit.state == "quarantined":
-        tries = "once" if unit.counters.failures == 1 else f"{unit.counters.failures} times"
-        reason = f"failed {tries}, at last with: {reason}"
+        times = "once" if unit.counters.failures == 1 else f"{unit.counters.failures} times"
+        reason = f"failed {times}, the last time with: {reason}"
     return _why(unit, unit.state, reason, since=unit.ended_at, hint=hint)
 
 
@@ -77,18 +121,18 @@ def _parked(unit: Unit, leaderless: str | None) -> Why:
 
 
 def _waiting(unit: Unit, waits: Mapping[str, Deferred], since: float) -> list[Why]:
-    """What the engine last said of the lines that the unit stands in."""
-    lines = {}
-    for line, deferred in waits.items():
-        campaign, account = split_line(line)
+    """Return the waits of the accounts that the unit could run on, as the engine stored them last."""
+    by_account = {}
+    for name, deferred in waits.items():
+        campaign, account = split_line(name)
         is_bound_elsewhere = unit.conversation_id is not None and (unit.account or "") != account
         if campaign == unit.campaign and not is_bound_elsewhere:
-            lines[account] = deferred
-    if not lines:
-        return [_why(unit, "queue_order", "nothing holds it: it goes at the engine's next pass", since=since)]
+            by_account[account] = deferred
+    if not by_account:
+        return [_why(unit, "queue_order", "nothing blocks it: it starts at the engine's next pass", since=since)]
     return [
         _why(unit, each.reason, each.detail, scope=each.scope, since=since, until=each.retry_at)
-        for each in lines.values()
+        for each in by_account.values()
     ]
 
 
@@ -106,7 +150,7 @@ def _why(
         unit=unit.id,
         state=phase_of(unit),
         reason=reason,
-        detail=detail,
+        detail=printable(detail),
         scope=scope,
         since=since,
         until=until,

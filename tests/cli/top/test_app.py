@@ -14,7 +14,6 @@ from tests.cli.test_steering import park
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
-from paceline.cli.commands.status import read_status
 from paceline.cli.commands.stored_state import last_event_id
 from paceline.cli.top.app import TopApp
 from paceline.cli.top.table import LiveTable
@@ -26,6 +25,7 @@ from paceline.engine.governor_state import load_governor, save_governor
 from paceline.events import Event
 from paceline.settings import governor_settings
 from paceline.store import Campaign, UnitSpec
+from paceline.views.status import read_status_summary
 
 ACCOUNTS = """
 [limits]
@@ -129,7 +129,7 @@ async def test_the_strip_has_the_numbers_of_the_store(place: Place) -> None:
     park(until=time.time() + 7200)
 
     async with watching() as view:
-        status = read_status(view.home, view.home.offline_state(time.time()))
+        status = read_status_summary(view.home.read_fleet(time.time()), None)
         words = " ".join(view.strip.split())
 
     assert f"pool {status.pool.sessions} running 0 waiting 2 parked 1 done 2/6 failed 1" in words
@@ -256,9 +256,9 @@ async def test_what_an_agent_printed_is_shown_without_what_steers_a_terminal(pla
         screen = view.screen
 
     assert "plain red [blink]b[/blink]" in screen
-    assert "failed once, at last with: exit code 3" in screen
+    assert "failed once, the last time with: exit code 3" in screen
     assert re.search(r"tries +1, attempts charged 1, parks 0", screen)
-    assert "paceline retry docs tries it again" in screen
+    assert "paceline retry docs runs it again" in screen
 
 
 # -- keys --------------------------------------------------------------------------------------------

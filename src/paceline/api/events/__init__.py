@@ -1,1 +1,1 @@
-"""The event stream: the tail of the store's events, and server-sent events."""
+"""Events over HTTP: the tail of the store's events, and server-sent events (SSE)."""

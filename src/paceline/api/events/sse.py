@@ -1,8 +1,8 @@
-"""Events as a stream (SSE): what is stored, from any place on, and then what comes, without gap or repeat.
+"""Events as server-sent events (SSE): the stored ones from any id on, then new ones, without gap or repeat.
 
-A reader is a place in the stream and nothing more. The newest events are kept here once for all readers, encoded
-once; one that has fallen behind them reads pages from the store at its own pace. So a reader that does not read costs
-what is on its way to it, and no reader ever holds up the engine or another reader.
+A reader is a position in the stream and nothing more. The newest events are kept here once for all readers and encoded
+once; a reader that falls behind them reads pages from the store at its own pace. A reader that stops reading therefore
+costs only what is already on its way to it, and no reader holds up the engine or another reader.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
-from paceline.api.events.tail import Tail
+from paceline.api.events.tail import EventTail
 from paceline.clock import Clock, TimerHandle
 from paceline.errors import StoreError
 from paceline.events import FIELDS, Event
@@ -21,18 +21,22 @@ from paceline.store import Store, StoredEvent
 log = logging.getLogger("paceline.api")
 
 REPLAY_PAGE = 200
+"""Stored events per read: each read holds the engine's loop for a few milliseconds."""
 KEPT_FRAMES = 2_000
+"""Newest events kept in memory: a reader that is slower than this reads from the store."""
 CHUNK_FRAMES = 200
 KEPT_CHUNKS = 50
+"""Joined chunks kept for readers at the same position: readers that keep up share one."""
 RETRY_MILLISECONDS = 2_000
+"""How long a browser waits before it connects again."""
 BEAT_SECONDS = 5.0
 SILENT_SECONDS = 10.0
-"""Looked at with every beat: a reader hears something at least every 15 s."""
+"""Silence after which a heartbeat is sent, checked with every beat: a reader gets data at least every 15 s."""
 HEARTBEAT = b": still here\n"
 
 
-class ShownEvent(msgspec.Struct, frozen=True):
-    """An event as programs get it: the `data` of the stream."""
+class EventBody(msgspec.Struct, frozen=True):
+    """An event as clients receive it: the `data` of the stream."""
 
     id: int
     at: float
@@ -43,27 +47,28 @@ class ShownEvent(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Told as `event: gap` to a reader that asked for more than is kept: what follows begins at `oldest`."""
+    """Sent as `event: gap` to a reader that asked for more than is kept: what follows starts at `oldest`."""
 
     after: int
     oldest: int
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """Which events a reader wants: of one unit, or whose names begin so; all of them by default."""
+class EventFilter(msgspec.Struct, frozen=True):
+    """Which events a reader wants: those of one unit, or with names that start so; all of them by default."""
 
     unit: str | None = None
     names: tuple[str, ...] = ()
 
     def accepts(self, event: Event) -> bool:
+        """Whether the reader wants the event."""
         if self.unit is not None and event.unit != self.unit:
             return False
         return not self.names or event.name.startswith(self.names)
 
 
-def is_known_beginning(name: str) -> bool:
-    """Whether any event's name begins so."""
-    return bool(name) and any(known.startswith(name) for known in FIELDS)
+def is_event_prefix(text: str) -> bool:
+    """Whether the name of any event starts so."""
+    return bool(text) and any(name.startswith(text) for name in FIELDS)
 
 
 class Frame:
@@ -79,138 +84,138 @@ class Frame:
     def encoded(self) -> bytes:
         if self._encoded is None:
             event = self.event
-            shown = ShownEvent(self.id, event.at, event.name, event.scope, event.unit, event.fields)
-            self._encoded = b"id: %d\ndata: %b\n\n" % (self.id, msgspec.json.encode(shown))
+            body = EventBody(self.id, event.at, event.name, event.scope, event.unit, event.fields)
+            self._encoded = b"id: %d\ndata: %b\n\n" % (self.id, msgspec.json.encode(body))
         return self._encoded
 
 
-class Feed:
-    """The newest events, and all who read them.
+class EventStream:
+    """The newest events, and all their readers.
 
-        async for chunk in feed.read(after=17, wanted=Wanted(names=("unit.",))): ...
+        async for chunk in stream.read(after=17, wanted=EventFilter(names=("unit.",))): ...
 
     Chunks are whole lines of `text/event-stream`. `close` ends all streams at once.
     """
 
-    def __init__(self, store: Store, tail: Tail, clock: Clock) -> None:
+    def __init__(self, store: Store, tail: EventTail, clock: Clock) -> None:
         self.readers = 0
         self._store = store
         self._clock = clock
         self._frames: list[Frame] = []
-        self._from = self._last = tail.last
-        self._joined: dict[tuple[int, Wanted], tuple[bytes, int]] = {}
-        self._bell = asyncio.Event()
-        self._replaying = asyncio.Lock()
+        self._kept_after = self._last = tail.last
+        self._chunks: dict[tuple[int, EventFilter], tuple[bytes, int]] = {}
+        self._news = asyncio.Event()
+        self._replay_lock = asyncio.Lock()
         self._is_closed = False
         self._beat: TimerHandle | None = None
-        tail.follow(self.take)
+        tail.subscribe(self.add)
 
-    def take(self, events: Sequence[StoredEvent]) -> None:
-        """New events, in order, from the tail."""
+    def add(self, events: Sequence[StoredEvent]) -> None:
+        """Keep new events, which come in order, and wake the readers."""
         self._frames += map(Frame, events)
         self._last = events[-1].id
-        if len(self._frames) > 2 * KEPT_FRAMES:  # now and then, not at every event
-            self._from = self._frames[-KEPT_FRAMES - 1].id
+        if len(self._frames) > 2 * KEPT_FRAMES:  # trimmed now and then, not at every event
+            self._kept_after = self._frames[-KEPT_FRAMES - 1].id
             del self._frames[:-KEPT_FRAMES]
-        self._joined.clear()
-        self._ring()
+        self._chunks.clear()
+        self._wake_readers()
 
     def close(self) -> None:
-        """End every stream, now; a new one ends where it begins."""
+        """End every stream now. A stream that is opened later ends at once."""
         self._is_closed = True
         if self._beat is not None:
             self._beat.cancel()
-        self._ring()
+        self._wake_readers()
 
-    async def read(self, *, after: int | None, wanted: Wanted) -> AsyncGenerator[bytes, None]:
-        """What the reader gets from that id on, for ever; without one, from now on."""
-        place = self._last if after is None else after
-        heard_at = self._clock.now()
+    async def read(self, *, after: int | None, wanted: EventFilter) -> AsyncGenerator[bytes, None]:
+        """Yield the events after that id, without end. Without an id, yield those from now on."""
+        position = self._last if after is None else after
+        sent_at = self._clock.now()
         self._enter()
         try:
-            yield b"retry: %d\n%b" % (RETRY_MILLISECONDS, _told_place(place))
-            if self._is_from_elsewhere(place):
-                chunk, place = self._gap(place)
+            yield b"retry: %d\n%b" % (RETRY_MILLISECONDS, _position_line(position))
+            if self._is_from_another_store(position):
+                chunk, position = self._gap(position)
                 yield chunk
             while not self._is_closed:
                 chunk = b""
-                if place < self._from:
-                    chunk, place = await self._replayed(place, wanted)
-                elif place < self._last:
-                    chunk, place = self._recent(place, wanted)
+                if position < self._kept_after:
+                    chunk, position = await self._stored(position, wanted)
+                elif position < self._last:
+                    chunk, position = self._recent(position, wanted)
                 else:
-                    await self._bell.wait()
-                if not chunk and self._clock.now() - heard_at >= SILENT_SECONDS:
-                    chunk = HEARTBEAT + _told_place(place)
+                    await self._news.wait()
+                if not chunk and self._clock.now() - sent_at >= SILENT_SECONDS:
+                    chunk = HEARTBEAT + _position_line(position)
                 if chunk:
-                    heard_at = self._clock.now()
+                    sent_at = self._clock.now()
                     yield chunk
         except StoreError as error:
-            log.warning("a reader of events is sent away, to come back where it was: %s", error)
+            log.warning("an event stream is ended; its reader connects again and continues: %s", error)
         finally:
             self.readers -= 1
 
-    # -- what was and what is new --------------------------------------------------------------
+    # -- stored and recent events ----------------------------------------------------------------
 
-    async def _replayed(self, place: int, wanted: Wanted) -> tuple[bytes, int]:
-        """A page from the store and the place after it; one page at a time, whoever asks: the engine has to go on."""
-        async with self._replaying:
+    async def _stored(self, position: int, wanted: EventFilter) -> tuple[bytes, int]:
+        """Return a page from the store and the position after it. One page at a time: the engine needs its loop."""
+        async with self._replay_lock:
             oldest = self._oldest()
-            if oldest > place + 1:
-                return self._gap(place)
-            page = self._store.events(after=place, limit=REPLAY_PAGE, unit=wanted.unit)
+            if oldest > position + 1:
+                return self._gap(position)
+            page = self._store.events(after=position, limit=REPLAY_PAGE, unit=wanted.unit)
             reached = [stored.id for stored in page[-1:]]
-            if len(page) < REPLAY_PAGE:  # that is all there is, and it may be more than the tail has read
+            if len(page) < REPLAY_PAGE:  # the store has no more, and may have more than the tail has read
                 reached.append(self._last)
             await asyncio.sleep(0)
         return b"".join(Frame(stored).encoded() for stored in page if wanted.accepts(stored.event)), max(reached)
 
-    def _recent(self, place: int, wanted: Wanted) -> tuple[bytes, int]:
-        """Some of the newest events, put together once for all readers that are here."""
-        joined = self._joined.get((place, wanted))
+    def _recent(self, position: int, wanted: EventFilter) -> tuple[bytes, int]:
+        """Return some of the newest events, joined once for all readers at this position."""
+        joined = self._chunks.get((position, wanted))
         if joined is None:
-            first = bisect_right(self._frames, place, key=lambda frame: frame.id)
+            first = bisect_right(self._frames, position, key=lambda frame: frame.id)
             frames = self._frames[first : first + CHUNK_FRAMES]
             chunk = b"".join(frame.encoded() for frame in frames if wanted.accepts(frame.event))
-            if len(self._joined) >= KEPT_CHUNKS:
-                self._joined.clear()
-            joined = self._joined[place, wanted] = chunk, frames[-1].id
+            if len(self._chunks) >= KEPT_CHUNKS:
+                self._chunks.clear()
+            joined = self._chunks[position, wanted] = chunk, frames[-1].id
         return joined
 
-    def _gap(self, place: int) -> tuple[bytes, int]:
+    def _gap(self, position: int) -> tuple[bytes, int]:
         oldest = self._oldest()
-        return b"event: gap\ndata: %b\n\n" % msgspec.json.encode(Gap(place, oldest)), oldest - 1
+        return b"event: gap\ndata: %b\n\n" % msgspec.json.encode(Gap(position, oldest)), oldest - 1
 
     def _oldest(self) -> int:
-        """The id of the first event that is kept, or will be."""
+        """Return the id of the first event that is kept, or will be."""
         first = self._store.events(limit=1)
         return first[0].id if first else self._last + 1
 
-    def _is_from_elsewhere(self, place: int) -> bool:
-        """Whether this store has not come so far: the reader knows another one, which was removed or restored."""
-        if place <= self._last:
+    def _is_from_another_store(self, position: int) -> bool:
+        """Whether this store has not reached the position: the reader knew a store that was removed or restored."""
+        if position <= self._last:
             return False
-        return not any(stored.id == place for stored in self._store.events(after=place - 1, limit=1))
+        return not any(stored.id == position for stored in self._store.events(after=position - 1, limit=1))
 
-    # -- waking ----------------------------------------------------------------------------------
+    # -- waking readers --------------------------------------------------------------------------
 
-    def _ring(self) -> None:
-        bell, self._bell = self._bell, asyncio.Event()
-        bell.set()
+    def _wake_readers(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
 
     def _enter(self) -> None:
         self.readers += 1
         if self._beat is None:
-            self._beat_again()
+            self._schedule_beat()
 
-    def _beat_again(self) -> None:
-        """As long as there are readers, let them look from time to time whether it is long since they heard."""
+    def _schedule_beat(self) -> None:
+        """While there are readers, wake them now and then: each checks whether a heartbeat is due."""
         self._beat = None
         if self.readers:
-            self._ring()
-            self._beat = self._clock.call_at(self._clock.now() + BEAT_SECONDS, self._beat_again)
+            self._wake_readers()
+            self._beat = self._clock.call_at(self._clock.now() + BEAT_SECONDS, self._schedule_beat)
 
 
-def _told_place(place: int) -> bytes:
-    """An id without data: nothing is shown for it, but it is where a reader goes on that comes back."""
-    return b"id: %d\n\n" % place
+def _position_line(position: int) -> bytes:
+    """Return an id without data: clients show nothing for it, and continue there when they connect again."""
+    return b"id: %d\n\n" % position

@@ -1,11 +1,11 @@
-"""`/v1/campaigns`: add, look at, change, steer and remove campaigns.
+"""The routes of campaigns: add, read, change, control and delete them.
 
-What is added runs commands on this machine, so that it can be switched off. Never here: checks; they are the same as
-for plan files and commands.
+An added campaign runs commands on this machine, so that adding can be switched off. Never here: checks; they are those
+of plan files and commands.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,84 +15,41 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, FromQuery
 from msgspec import UNSET
 
-from paceline.api import schemas as wire
-from paceline.api.context import OnSite, Site
-from paceline.api.errors import Refused
+from paceline.api.context import ApiContext, Context
+from paceline.api.errors import HttpError
 from paceline.api.request_body import PLAN_BYTES, read_body
+from paceline.api.schemas import CampaignAdded, CampaignBody, CampaignChanges, Campaigns, CampaignStates, Ok
 from paceline.config_files.documents import Document
-from paceline.core import ScopeStatus
-from paceline.engine import commands as orders
+from paceline.engine import commands
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.plans.plan_file import CAMPAIGN, UNIT, Plan, plan_of
 from paceline.plans.preflight import check_plan
 from paceline.plans.unit_sources import UNITS
-from paceline.store import Campaign, UnitCounts
-from paceline.views.capacity import quota_line
+from paceline.views.campaigns import CampaignView, campaign_view, campaign_views
 
 SOURCE = "body"
-LATEST = 253402300800.0  # the year 10000
-SWITCHED_OFF = "campaigns cannot be added over HTTP here: add_campaigns = false in [api]; use `paceline add PLAN`"
+"""The name of the document in error messages, where a plan file has its path."""
+YEAR_10000 = 253402300800.0
+SWITCHED_OFF = (
+    "campaigns cannot be added over HTTP: [api] has add_campaigns = false; set it to true or use `paceline add PLAN`"
+)
 
 
-# -- looking -----------------------------------------------------------------------------------------
-
-
-def campaign_views(
-    site: Site, campaigns: Iterable[Campaign], statuses: Iterable[ScopeStatus], now: float
-) -> list[wire.CampaignView]:
-    """Read at one moment: `site.pace` must have caught up."""
-    counts = site.store.counts()
-    by_scope = {status.scope: status for status in statuses}
-    return [_view(site, each, counts.get(each.name, UnitCounts()), by_scope, now) for each in campaigns]
-
-
-def _view(
-    site: Site, campaign: Campaign, counts: UnitCounts, statuses: Mapping[str, ScopeStatus], now: float
-) -> wire.CampaignView:
-    left = counts.todo + counts.running
-    rate = site.pace.rate(campaign.name, left if campaign.state == "active" else 0, now)
-    return wire.CampaignView(
-        id=campaign.name,
-        name=campaign.name,
-        state=campaign.state,
-        priority=campaign.priority,
-        max_sessions=campaign.max_sessions,
-        strategy=campaign.strategy,
-        deadline=campaign.deadline,
-        agent=campaign.agent,
-        model=campaign.model,
-        accounts=campaign.accounts,
-        max_attempts=campaign.max_attempts,
-        timeout=campaign.timeout,
-        command=campaign.command,
-        created_at=campaign.created_at,
-        units=wire.CampaignTotals(**msgspec.structs.asdict(counts)),
-        running=counts.running,
-        finished=campaign.state == "active" and not left,
-        throughput=rate.per_hour,
-        eta=rate.eta,
-        quota=quota_line(site, campaign, statuses, now) if left else None,
-    )
-
-
-def view_of(site: Site, name: str) -> wire.CampaignView:
-    """One campaign, as it is now."""
-    now = site.now
-    site.pace.catch_up(now)
-    return campaign_views(site, [find_campaign(site.store, name)], site.engine.limiter.statuses(), now)[0]
+# -- reading -----------------------------------------------------------------------------------------
 
 
 @get("/v1/campaigns", sync_to_thread=False, summary="All campaigns, in the order they were added")
-def list_campaigns(site: OnSite) -> wire.Campaigns:
-    now = site.now
-    site.pace.catch_up(now)
-    views = campaign_views(site, site.store.campaigns(), site.engine.limiter.statuses(), now)
-    return wire.Campaigns(campaigns=views)
+def list_campaigns(context: Context) -> Campaigns:
+    return Campaigns(campaigns=campaign_views(context.read_fleet(), context.throughput))
 
 
 @get("/v1/campaigns/{name:str}", sync_to_thread=False, summary="One campaign")
-def get_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
-    return view_of(site, name)
+def get_campaign(name: FromPath[str], context: Context) -> CampaignView:
+    return _read_campaign(context, name)
+
+
+def _read_campaign(context: ApiContext, name: str) -> CampaignView:
+    return campaign_view(context.read_fleet(), find_campaign(context.store, name), context.throughput)
 
 
 # -- adding ------------------------------------------------------------------------------------------
@@ -102,24 +59,24 @@ def get_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
     "/v1/campaigns",
     status_code=201,
     request_max_body_size=PLAN_BYTES,
-    summary="Add a campaign, or units to one, as a plan file would",
-    opt={"body": wire.CampaignBody},
+    summary="Add a campaign, or units to one, as a plan file does",
+    opt={"body": CampaignBody},
 )
 async def add_campaign(
-    request: Request[Any, Any, Any], site: OnSite, update: FromQuery[bool] = False
-) -> wire.CampaignAdded:
-    if not site.settings.api.add_campaigns:
-        raise Refused(403, SWITCHED_OFF)
-    body = await read_body(request, wire.CampaignBody)
-    known = {campaign.name: campaign.created_at for campaign in site.store.campaigns()}
-    now = site.now
-    plan = await asyncio.to_thread(_read_plan, site, body, known, now)  # a million units must not hold up the engine
-    async with site.adding:
-        orders.check_not_cancelled(site.store, plan.campaign.name)
-        added = await orders.add_plan_in_steps(site.store, plan, update=update, now=now)
-    site.obey()
-    return wire.CampaignAdded(
-        campaign=view_of(site, plan.campaign.name),
+    request: Request[Any, Any, Any], context: Context, update: FromQuery[bool] = False
+) -> CampaignAdded:
+    if not context.settings.api.add_campaigns:
+        raise HttpError(403, SWITCHED_OFF)
+    body = await read_body(request, CampaignBody)
+    known = {campaign.name: campaign.created_at for campaign in context.store.campaigns()}
+    now = context.now
+    plan = await asyncio.to_thread(_read_plan, context, body, known, now)  # a million units must not block the engine
+    async with context.import_lock:
+        commands.check_not_cancelled(context.store, plan.campaign.name)
+        added = await commands.add_plan_in_steps(context.store, plan, update=update, now=now)
+    context.apply_commands()
+    return CampaignAdded(
+        campaign=_read_campaign(context, plan.campaign.name),
         added=added.added,
         unchanged=added.unchanged,
         changed=added.changed,
@@ -127,125 +84,126 @@ async def add_campaign(
     )
 
 
-def _read_plan(site: Site, body: wire.CampaignBody, known: Mapping[str, float], now: float) -> Plan:
+def _read_plan(context: ApiContext, body: CampaignBody, known: Mapping[str, float], now: float) -> Plan:
     values: dict[str, object] = {CAMPAIGN: _without_nulls(_with_deadline(body.campaign))}
     if body.unit:
         values[UNIT] = [_without_nulls(unit) for unit in body.unit]
     if body.units is not None:
         values[UNITS] = _without_nulls(body.units)
     document = Document(SOURCE, values)
-    plan = plan_of(document, site.folder, site.settings, now=now, added_at=known)
-    check_plan(plan, SOURCE, settings=site.settings, environ=site.environ)
+    plan = plan_of(document, context.folder, context.settings, now=now, added_at=known)
+    check_plan(plan, SOURCE, settings=context.settings, environ=context.environ)
     return plan
 
 
 def _without_nulls(table: Mapping[str, object]) -> dict[str, object]:
-    """Null is what TOML says by leaving a key out."""
+    """Drop the nulls: TOML has none and leaves the key out instead."""
     return {key: value for key, value in table.items() if value is not None}
 
 
 def _with_deadline(table: Mapping[str, object]) -> dict[str, object]:
+    """Turn the deadline into a time, as TOML has it."""
     deadline = table.get("deadline")
-    return dict(table) if deadline is None else {**table, "deadline": _moment(deadline)}
+    return dict(table) if deadline is None else {**table, "deadline": _parse_time(deadline)}
 
 
-def _moment(value: object) -> datetime:
-    """JSON has no times: ISO 8601 text with a zone, or Unix seconds."""
+def _parse_time(value: object) -> datetime:
+    """Parse ISO 8601 text with a zone, or Unix seconds: JSON has no type for times."""
     try:
         if isinstance(value, str):
             moment = datetime.fromisoformat(value)
             if moment.tzinfo is not None:
                 return moment
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LATEST:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < YEAR_10000:
             return datetime.fromtimestamp(value, UTC)
     except ValueError:
-        pass  # said below
-    raise Refused(400, "deadline: must be a time with its zone, such as 2026-12-01T08:00:00Z, or Unix seconds")
+        pass  # answered below
+    raise HttpError(400, "deadline: must be a time with its zone, such as 2026-12-01T08:00:00Z, or Unix seconds")
 
 
-# -- changing ----------------------------------------------------------------------------------------
+# -- changing and controlling ------------------------------------------------------------------------
 
 
 @patch(
     "/v1/campaigns/{name:str}",
-    summary="Change how a campaign is run; what is left out stays",
-    opt={"body": wire.CampaignChanges},
+    summary="Change the settings of a campaign; missing fields stay as they are",
+    opt={"body": CampaignChanges},
 )
-async def change_campaign(request: Request[Any, Any, Any], name: FromPath[str], site: OnSite) -> wire.CampaignView:
-    body = await read_body(request, wire.CampaignChanges)
+async def change_campaign(request: Request[Any, Any, Any], name: FromPath[str], context: Context) -> CampaignView:
+    body = await read_body(request, CampaignChanges)
     given = {key: value for key, value in msgspec.structs.asdict(body).items() if value is not UNSET}
-    orders.change_campaign(site.store, site.settings, name, _with_deadline(given), now=site.now)
-    site.obey()
-    return view_of(site, name)
+    commands.change_campaign(context.store, context.settings, name, _with_deadline(given), now=context.now)
+    context.apply_commands()
+    return _read_campaign(context, name)
 
 
 @delete(
     "/v1/campaigns/{name:str}",
     sync_to_thread=False,
     status_code=200,
-    summary="Remove a campaign with all its units; refused while one of them runs",
+    summary="Delete a campaign with all its units; refused while one of them runs",
 )
-def delete_campaign(name: FromPath[str], site: OnSite) -> wire.Ok:
-    orders.delete_campaign(site.store, name, now=site.now)
-    site.obey()
-    return wire.Ok()
+def delete_campaign(name: FromPath[str], context: Context) -> Ok:
+    commands.delete_campaign(context.store, name, now=context.now)
+    context.apply_commands()
+    return Ok()
 
 
 @post(
     "/v1/campaigns/{name:str}/pause",
     sync_to_thread=False,
     status_code=200,
-    summary="Start nothing more of it; sessions that run go on to their end",
+    summary="Start no more units of it; running sessions continue to their end",
 )
-def pause_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
-    orders.pause_campaigns(site.store, [name], now=site.now)
-    site.obey()
-    return view_of(site, name)
+def pause_campaign(name: FromPath[str], context: Context) -> CampaignView:
+    commands.pause_campaigns(context.store, [name], now=context.now)
+    context.apply_commands()
+    return _read_campaign(context, name)
 
 
-@post("/v1/campaigns/{name:str}/resume", sync_to_thread=False, status_code=200, summary="Let it go on")
-def resume_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
-    orders.resume_campaigns(site.store, [name], now=site.now)
-    site.obey()
-    return view_of(site, name)
+@post("/v1/campaigns/{name:str}/resume", sync_to_thread=False, status_code=200, summary="Start units of it again")
+def resume_campaign(name: FromPath[str], context: Context) -> CampaignView:
+    commands.resume_campaigns(context.store, [name], now=context.now)
+    context.apply_commands()
+    return _read_campaign(context, name)
 
 
 @post(
     "/v1/campaigns/{name:str}/cancel",
     sync_to_thread=False,
     status_code=200,
-    summary="Give up all that is not done, for good; sessions that run are ended",
+    summary="Cancel all units that are not done, permanently; running sessions are ended",
 )
-def cancel_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
-    orders.cancel_campaign(site.store, name, now=site.now)
-    site.obey()
-    return view_of(site, name)
+def cancel_campaign(name: FromPath[str], context: Context) -> CampaignView:
+    commands.cancel_campaign(context.store, name, now=context.now)
+    context.apply_commands()
+    return _read_campaign(context, name)
 
 
 @post(
     "/v1/campaigns/{name:str}/retry",
     sync_to_thread=False,
     status_code=200,
-    summary="Try held and quarantined units again, with their counters at zero",
+    summary="Run held and quarantined units again, with their counters at zero",
 )
-def retry_campaign(name: FromPath[str], site: OnSite) -> wire.CampaignView:
-    orders.retry_campaign(site.store, name, now=site.now)
-    site.obey()
-    return view_of(site, name)
+def retry_campaign(name: FromPath[str], context: Context) -> CampaignView:
+    commands.retry_campaign(context.store, name, now=context.now)
+    context.apply_commands()
+    return _read_campaign(context, name)
 
 
 @post("/v1/pause", sync_to_thread=False, status_code=200, summary="Pause all campaigns")
-def pause_all(site: OnSite) -> wire.Changed:
-    changed = orders.pause_campaigns(site.store, None, now=site.now)
-    site.obey()
-    return wire.Changed(campaigns=changed, state="paused")
+def pause_all(context: Context) -> CampaignStates:
+    changed = commands.pause_campaigns(context.store, None, now=context.now)
+    context.apply_commands()
+    return CampaignStates(campaigns=changed, state="paused")
 
 
-@post("/v1/resume", sync_to_thread=False, status_code=200, summary="Let all campaigns go on")
-def resume_all(site: OnSite) -> wire.Changed:
-    changed = orders.resume_campaigns(site.store, None, now=site.now)
-    site.obey()
-    return wire.Changed(campaigns=changed, state="active")
+@post("/v1/resume", sync_to_thread=False, status_code=200, summary="Resume all campaigns")
+def resume_all(context: Context) -> CampaignStates:
+    changed = commands.resume_campaigns(context.store, None, now=context.now)
+    context.apply_commands()
+    return CampaignStates(campaigns=changed, state="active")
 
 
 ROUTES: list[HTTPRouteHandler] = [

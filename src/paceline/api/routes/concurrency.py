@@ -1,6 +1,7 @@
-"""`/concurrency`: limits, cooldowns and what each scope does, in the shapes and words that clients of old know.
+"""The routes of `/concurrency`: limits, cooldowns and the status of each scope.
 
-Times are milliseconds here. Errors are `{error}` with these very sentences.
+The shapes and the sentences are fixed, because existing clients rely on them. Times are milliseconds here, and errors
+are `{error}`.
 """
 
 from typing import Any, TypeVar
@@ -11,14 +12,24 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from msgspec import UNSET
 
-from paceline.api import schemas as wire
-from paceline.api.context import OnSite, Site
-from paceline.api.errors import Refused
+from paceline.api.context import ApiContext, Context
+from paceline.api.errors import HttpError
+from paceline.api.schemas import (
+    ConcurrencyRow,
+    ConcurrencyStatus,
+    CooldownBody,
+    LimitBody,
+    LimitRemoved,
+    ScopeCooldown,
+    ScopeLimit,
+    ScopeLimits,
+    ScopeRestored,
+)
 from paceline.api.url_paths import unfold
 from paceline.core import ScopeStatus
 from paceline.core.values.scopes import ScopePattern
 from paceline.core.values.validation import LONGEST_SECONDS
-from paceline.engine import commands as orders
+from paceline.engine import commands
 from paceline.errors import UnknownName
 
 INVALID_JSON = "Invalid JSON body"
@@ -29,107 +40,111 @@ NO_CONFIGURATION = "No concurrency configuration for this provider"
 Body = TypeVar("Body")
 
 
-async def _read(request: Request[Any, Any, Any], kind: type[Body], wanted: str) -> Body:
+async def _read_body(request: Request[Any, Any, Any], kind: type[Body], expected: str) -> Body:
     try:
         value = msgspec.json.decode(await request.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Refused(400, INVALID_JSON) from None
+        raise HttpError(400, INVALID_JSON) from None
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError:
-        raise Refused(400, wanted) from None
+        raise HttpError(400, expected) from None
 
 
 @get("/concurrency/limits", sync_to_thread=False, summary="Every configured limit")
-def get_limits(site: OnSite) -> wire.ScopeLimits:
-    limits = site.governor.limits()
-    return wire.ScopeLimits(limits=[wire.ScopeLimit(providerId=each, limit=limits[each]) for each in sorted(limits)])
+def get_limits(context: Context) -> ScopeLimits:
+    limits = context.governor.limits()
+    return ScopeLimits(limits=[ScopeLimit(providerId=each, limit=limits[each]) for each in sorted(limits)])
 
 
 @get("/concurrency/limits/{provider_id:str}", sync_to_thread=False, summary="The configured limit of a scope")
-def get_limit(provider_id: FromPath[str], site: OnSite) -> wire.ScopeLimit:
+def get_limit(provider_id: FromPath[str], context: Context) -> ScopeLimit:
     scope = ScopePattern(unfold(provider_id)).text
-    limit = site.governor.get_limit(scope)
+    limit = context.governor.get_limit(scope)
     if limit is None:
-        raise Refused(404, NO_LIMIT)
-    return wire.ScopeLimit(providerId=scope, limit=limit)
+        raise HttpError(404, NO_LIMIT)
+    return ScopeLimit(providerId=scope, limit=limit)
 
 
 @put(
     "/concurrency/limits/{provider_id:str}",
-    summary="Set the limit of a scope or pattern; what was learnt of it is forgotten",
-    opt={"body": wire.LimitBody},
+    summary="Set the limit of a scope or pattern, and forget what was learnt about it",
+    opt={"body": LimitBody},
 )
-async def put_limit(request: Request[Any, Any, Any], provider_id: FromPath[str], site: OnSite) -> wire.ScopeLimit:
-    body = await _read(request, wire.LimitBody, INVALID_LIMIT)
-    scope = orders.set_limit(site.store, unfold(provider_id), body.limit, now=site.now)
-    site.obey()
-    return wire.ScopeLimit(providerId=scope, limit=body.limit)
+async def put_limit(request: Request[Any, Any, Any], provider_id: FromPath[str], context: Context) -> ScopeLimit:
+    body = await _read_body(request, LimitBody, INVALID_LIMIT)
+    scope = commands.set_limit(context.store, unfold(provider_id), body.limit, now=context.now)
+    context.apply_commands()
+    return ScopeLimit(providerId=scope, limit=body.limit)
 
 
 @delete(
     "/concurrency/limits/{provider_id:str}",
     sync_to_thread=False,
     status_code=200,
-    summary="Take the limit of a scope away: those who wait enter",
+    summary="Remove the limit of a scope; waiting tickets enter",
 )
-def delete_limit(provider_id: FromPath[str], site: OnSite) -> wire.ScopeGone:
+def delete_limit(provider_id: FromPath[str], context: Context) -> LimitRemoved:
     scope = ScopePattern(unfold(provider_id)).text
-    if site.governor.get_limit(scope) is None:
-        raise Refused(404, NO_LIMIT)
-    orders.remove_limit(site.store, scope, now=site.now)
-    site.obey()
-    return wire.ScopeGone(ok=True, providerId=scope)
+    if context.governor.get_limit(scope) is None:
+        raise HttpError(404, NO_LIMIT)
+    commands.remove_limit(context.store, scope, now=context.now)
+    context.apply_commands()
+    return LimitRemoved(ok=True, providerId=scope)
 
 
-@get("/concurrency/cooldown/{provider_id:str}", sync_to_thread=False, summary="How long a released slot still counts")
-def get_cooldown(provider_id: FromPath[str], site: OnSite) -> wire.ScopeCooldown:
+@get(
+    "/concurrency/cooldown/{provider_id:str}",
+    sync_to_thread=False,
+    summary="How long a released slot still counts",
+)
+def get_cooldown(provider_id: FromPath[str], context: Context) -> ScopeCooldown:
     scope = ScopePattern(unfold(provider_id)).text
-    seconds = _cooldown_of(site, scope)
+    seconds = _cooldown_of(context, scope)
     if seconds is None:
-        raise Refused(404, NO_CONFIGURATION)
-    return wire.ScopeCooldown(providerId=scope, cooldownMs=round(seconds * 1000))
+        raise HttpError(404, NO_CONFIGURATION)
+    return ScopeCooldown(providerId=scope, cooldownMs=round(seconds * 1000))
 
 
 @put(
     "/concurrency/cooldown/{provider_id:str}",
-    summary="Set how long a released slot of a scope still counts",
-    opt={"body": wire.CooldownBody},
+    summary="Set how long a released slot of a scope still occupies its place",
+    opt={"body": CooldownBody},
 )
-async def put_cooldown(request: Request[Any, Any, Any], provider_id: FromPath[str], site: OnSite) -> wire.ScopeCooldown:
-    body = await _read(request, wire.CooldownBody, INVALID_COOLDOWN)
+async def put_cooldown(request: Request[Any, Any, Any], provider_id: FromPath[str], context: Context) -> ScopeCooldown:
+    body = await _read_body(request, CooldownBody, INVALID_COOLDOWN)
     if body.cooldownMs > LONGEST_SECONDS * 1000:
-        raise Refused(400, INVALID_COOLDOWN)
-    scope = orders.set_cooldown(site.store, unfold(provider_id), body.cooldownMs / 1000, now=site.now)
-    site.obey()
-    return wire.ScopeCooldown(providerId=scope, cooldownMs=body.cooldownMs)
+        raise HttpError(400, INVALID_COOLDOWN)
+    scope = commands.set_cooldown(context.store, unfold(provider_id), body.cooldownMs / 1000, now=context.now)
+    context.apply_commands()
+    return ScopeCooldown(providerId=scope, cooldownMs=body.cooldownMs)
 
 
 @post(
     "/concurrency/restore/{provider_id:str}",
     sync_to_thread=False,
     status_code=200,
-    summary="Back to the configured limit: what was learnt is forgotten, and a hold is lifted",
+    summary="Return to the configured limit: forget what was learnt, and lift a hold",
 )
-def post_restore(provider_id: FromPath[str], site: OnSite) -> wire.ScopeRestored:
-    known = {status.scope for status in site.engine.limiter.statuses()} | set(site.governor.limits())
+def post_restore(provider_id: FromPath[str], context: Context) -> ScopeRestored:
+    known = {status.scope for status in context.engine.limiter.statuses()} | set(context.governor.limits())
     try:
         name = unfold(provider_id)
-        scope = orders.restore_scope(site.store, site.settings, name, known=known, now=site.now)
+        scope = commands.restore_scope(context.store, context.settings, name, known=known, now=context.now)
     except UnknownName:
-        raise Refused(404, NO_CONFIGURATION) from None
-    site.obey()
-    return wire.ScopeRestored(ok=True, providerId=scope, limit=site.governor.get_limit(scope))
+        raise HttpError(404, NO_CONFIGURATION) from None
+    context.apply_commands()
+    return ScopeRestored(ok=True, providerId=scope, limit=context.governor.get_limit(scope))
 
 
-@get("/concurrency/status", sync_to_thread=False, summary="What every scope does now")
-def get_status(site: OnSite) -> wire.ConcurrencyStatus:
-    statuses = sorted(site.engine.limiter.statuses(), key=lambda status: status.scope)
-    return wire.ConcurrencyStatus(providers=[_numbers(status) for status in statuses])
+@get("/concurrency/status", sync_to_thread=False, summary="The status of every scope")
+def get_status(context: Context) -> ConcurrencyStatus:
+    statuses = sorted(context.engine.limiter.statuses(), key=lambda status: status.scope)
+    return ConcurrencyStatus(providers=[_row(status) for status in statuses])
 
 
-def _numbers(status: ScopeStatus) -> wire.ScopeNumbers:
-    return wire.ScopeNumbers(
+def _row(status: ScopeStatus) -> ConcurrencyRow:
+    return ConcurrencyRow(
         providerId=status.scope,
         limit=status.limit,
         inFlight=status.in_flight + status.cooling,
@@ -146,16 +161,16 @@ def _numbers(status: ScopeStatus) -> wire.ScopeNumbers:
     )
 
 
-def _cooldown_of(site: Site, scope: str) -> float | None:
-    """In seconds; None of a scope of which nothing is known."""
-    set_by_hand = site.governor.cooldowns().get(scope)
+def _cooldown_of(context: ApiContext, scope: str) -> float | None:
+    """Return the cooldown in seconds, or None for a scope about which nothing is known."""
+    set_by_hand = context.governor.cooldowns().get(scope)
     if not ScopePattern(scope).is_exact:
         return set_by_hand if isinstance(set_by_hand, float) else None
-    status = site.engine.limiter.scope_status(scope)
+    status = context.engine.limiter.scope_status(scope)
     if status is not None:
         return status.cooldown
-    is_configured = set_by_hand is not None or site.governor.get_limit(scope) is not None
-    return site.governor.get_cooldown(scope) if is_configured else None
+    is_configured = set_by_hand is not None or context.governor.get_limit(scope) is not None
+    return context.governor.get_cooldown(scope) if is_configured else None
 
 
 ROUTES: list[HTTPRouteHandler] = [

@@ -9,7 +9,6 @@ from paceline.cli.options import AsJson, PlanFile
 from paceline.cli.output import one_line, print_value, say
 from paceline.cli.plan_input import read_checked_plan
 from paceline.cli.time_text import relative
-from paceline.cli.unit_lookup import every_unit
 from paceline.cli.wiring import Home, open_home
 from paceline.core import Deferred, Granted
 from paceline.engine.deadline_pacer import Deadlines
@@ -17,6 +16,7 @@ from paceline.engine.dispatcher import split_line
 from paceline.engine.offline_state import OfflineState
 from paceline.plans.plan_file import Plan
 from paceline.store import Campaign, Unit, UnitCounts
+from paceline.views.units import iter_units
 
 MOST_NAMED = 20
 """More ids scroll the summary off the screen."""
@@ -78,7 +78,7 @@ def make_preview(home: Home, plan: Plan, now: float) -> Preview:
 
 def _stored_units(home: Home, name: str) -> list[Unit]:
     known = any(campaign.name == name for campaign in home.store.campaigns())
-    return list(every_unit(home.store, name, most=1 << 60)) if known else []
+    return list(iter_units(home.store, campaign=name, most=1 << 60)) if known else []
 
 
 def _as_stored(home: Home, plan: Plan) -> Campaign:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import typer
 
-from paceline.cli.commands.stored_state import last_event_id, unit_json
+from paceline.cli.commands.stored_state import last_event_id
 from paceline.cli.log_file import LastWarning, log_to_file
 from paceline.cli.options import AsJson, PlanFile, Update
 from paceline.cli.output import INTERRUPTED, NOT_ALL_DONE, one_line, print_value, say
@@ -24,6 +24,7 @@ from paceline.engine.engine import Engine
 from paceline.errors import EngineBusy, StoreError
 from paceline.plans.preflight import check_gateway, check_stored, login_troubles
 from paceline.store import Unit
+from paceline.views.units import unit_view
 
 
 def command(plan: PlanFile, update: Update = False, as_json: AsJson = False) -> None:
@@ -117,7 +118,9 @@ def _print_end(home: Home, name: str, *, as_json: bool) -> int:
     code = NOT_ALL_DONE if counts.quarantined or counts.held or counts.todo or counts.cancelled else 0
     if as_json:
         units = msgspec.to_builtins(counts)
-        print_value({"campaign": name, "state": campaign.state, "units": units, "left": [unit_json(u) for u in left]})
+        print_value(
+            {"campaign": name, "state": campaign.state, "units": units, "left": [unit_view(unit) for unit in left]}
+        )
         return code
     figures = ", ".join(f"{count} {state}" for state, count in msgspec.to_builtins(counts).items() if count)
     say(f"{name}: {figures or 'no units'}", style="bold green" if code == 0 else "bold yellow")

@@ -2,24 +2,24 @@
 
 import sys
 import time
-from collections.abc import Iterator
 from zoneinfo import ZoneInfo
 
-import msgspec
 from rich.text import Text
 
 from paceline.cli import event_text
 from paceline.cli.output import one_line, out, print_line, print_table, print_value, say, table
 from paceline.cli.time_text import relative
-from paceline.cli.unit_lookup import every_unit, find_unit
+from paceline.cli.unit_lookup import find_unit
 from paceline.cli.wiring import Home
 from paceline.detect.stream import Channel
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import UnknownName
 from paceline.executors.spool import OutputReader, Spool, is_locked
-from paceline.store import Campaign, StoredEvent, Unit, UnitCounts
-from paceline.views.safe_text import phase_of as phase_of
-from paceline.views.safe_text import printable, stored_state
+from paceline.store import StoredEvent, Unit, UnitCounts
+from paceline.views.campaigns import campaign_summary
+from paceline.views.safe_text import printable
+from paceline.views.status import total_units
+from paceline.views.units import UnitFilter, iter_units, phase_of, unit_view
 
 LOOK_SECONDS = 0.3
 CHANNELS: tuple[Channel, ...] = ("stdout", "stderr", "screen")
@@ -37,15 +37,11 @@ STATE_STYLES = {
 # -- campaigns -----------------------------------------------------------------------------------
 
 
-def campaign_json(campaign: Campaign, counts: UnitCounts) -> dict[str, object]:
-    return {**msgspec.to_builtins(campaign), "units": msgspec.to_builtins(counts)}
-
-
 def show_campaigns(home: Home, *, as_json: bool) -> None:
     counts = home.store.counts()
-    campaigns = home.store.campaigns()
+    campaigns = [campaign_summary(each, counts.get(each.name, UnitCounts())) for each in home.store.campaigns()]
     if as_json:
-        print_value({"campaigns": [campaign_json(each, counts.get(each.name, UnitCounts())) for each in campaigns]})
+        print_value({"campaigns": campaigns})
         return
     if not campaigns:
         say("No campaigns yet. `paceline run PLAN` adds one and runs it.")
@@ -53,57 +49,32 @@ def show_campaigns(home: Home, *, as_json: bool) -> None:
     columns = ("campaign", "state", "priority", "agent", "done", "running", "waiting", "parked", "failed")
     made = table(*columns, right=("priority", *columns[4:]))
     for campaign in campaigns:
-        each = counts.get(campaign.name, UnitCounts())
-        total = each.todo + each.running + each.done + each.quarantined + each.held + each.cancelled
+        each = campaign.units
         agent = f"{campaign.agent} {campaign.model or ''}".strip()
         waiting = each.todo - each.parked
-        numbers = (f"{each.done}/{total}", each.running, waiting, each.parked, each.quarantined + each.held)
-        made.add_row(campaign.name, campaign_state(campaign, each), str(campaign.priority), agent, *map(str, numbers))
+        numbers = (f"{each.done}/{total_units(each)}", each.running, waiting, each.parked, each.quarantined + each.held)
+        made.add_row(campaign.name, campaign.shown_state, str(campaign.priority), agent, *map(str, numbers))
     print_table(made)
-
-
-def campaign_state(campaign: Campaign, counts: UnitCounts) -> str:
-    if campaign.state == "active" and not counts.todo and not counts.running:
-        return "finished"
-    return campaign.state
 
 
 # -- units ---------------------------------------------------------------------------------------
 
 
-def unit_json(unit: Unit) -> dict[str, object]:
-    """As the contract names its fields."""
-    return {
-        "id": unit.id,
-        "campaign": unit.campaign,
-        "state": unit.state,
-        "attempts": unit.counters.failures,
-        "tries": unit.counters.tries,
-        "parks": unit.counters.parks,
-        "resume_at": unit.resume_at,
-        "reason": unit.reason,
-        "account": unit.account or None,
-        "session_id": unit.conversation_id,
-        "started_at": unit.started_at,
-        "ended_at": unit.ended_at,
-        "exit_code": unit.exit_code,
-    }
-
-
-def show_units(home: Home, name: str, *, state: str | None, most: int | None, as_json: bool) -> None:
+def show_units(home: Home, name: str, *, state: UnitFilter | None, most: int | None, as_json: bool) -> None:
     campaign = find_campaign(home.store, name)
-    units = list(_units(home, campaign.name, state, most or (1 << 60 if as_json else MOST_UNITS_SHOWN)))
+    shown = most or (1 << 60 if as_json else MOST_UNITS_SHOWN)
+    units = list(iter_units(home.store, campaign=campaign.name, chosen=state, most=shown))
     if as_json:
-        print_value({"units": [unit_json(unit) for unit in units]})
+        print_value({"units": [unit_view(unit) for unit in units]})
         return
     now = time.time()
     made = table("unit", "state", "attempts", "tries", "account", "since", "reason", right=("attempts", "tries"))
     for unit in units:
-        shown = phase_of(unit)
+        phase = phase_of(unit)
         since = unit.started_at if unit.state == "running" else unit.ended_at
         made.add_row(
             one_line(unit.spec.id, 60),
-            Text(shown, style=STATE_STYLES.get(shown, "")),
+            Text(phase, style=STATE_STYLES.get(phase, "")),
             str(unit.counters.failures),
             str(unit.counters.tries),
             unit.account or "",
@@ -111,29 +82,9 @@ def show_units(home: Home, name: str, *, state: str | None, most: int | None, as
             _reason(unit, now),
         )
     print_table(made)
-    counts = home.store.counts()[campaign.name]
-    total = counts.todo + counts.running + counts.done + counts.quarantined + counts.held + counts.cancelled
+    total = total_units(home.store.counts()[campaign.name])
     if len(units) < total:
         say(f"{len(units)} of {total:,} units; --state running|todo|done|… and --limit N choose others.", style="dim")
-
-
-def _units(home: Home, campaign: str, state: str | None, most: int) -> Iterator[Unit]:
-    """Parked is what people call todo units with a time; the store keeps them among the todo."""
-    if state is None:
-        yield from every_unit(home.store, campaign, most=most)
-        return
-    stored = stored_state(state)
-    cursor: str | None = None
-    while most > 0:
-        page = home.store.units(campaign=campaign, state=stored, limit=min(most, 1000), cursor=cursor)
-        for unit in page.units:
-            if state in ("parked", "waiting") and phase_of(unit) != state:
-                continue
-            yield unit
-            most -= 1
-        cursor = page.cursor
-        if cursor is None:
-            return
 
 
 def _reason(unit: Unit, now: float) -> str:

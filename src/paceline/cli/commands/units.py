@@ -1,19 +1,18 @@
 """`units CAMPAIGN`: the units of a campaign."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from paceline.cli.commands.stored_state import show_units
 from paceline.cli.options import AsJson, CampaignName
 from paceline.cli.wiring import open_home
-
-State = Literal["waiting", "parked", "todo", "running", "done", "quarantined", "held", "cancelled"]
+from paceline.views.units import UnitFilter
 
 
 def command(
     campaign: CampaignName,
-    state: Annotated[State | None, typer.Option(help="Only units in this state.")] = None,
+    state: Annotated[UnitFilter | None, typer.Option(help="Only units in this state.")] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="At most this many.", show_default="100; all with --json")
     ] = None,

@@ -7,14 +7,12 @@ from rich.text import Text
 
 from paceline.cli.options import AsJson, UnitName
 from paceline.cli.output import one_line, out, print_value
-from paceline.cli.progress import read_waits
 from paceline.cli.time_text import moment
 from paceline.cli.unit_lookup import find_unit
 from paceline.cli.wiring import Home, open_home
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.store import Campaign, Unit
-from paceline.views import why
-from paceline.views.why import Why as Why
+from paceline.views.why import Why, explain_unit, stored_waits
 
 
 def command(unit: UnitName, as_json: AsJson = False) -> None:
@@ -26,7 +24,7 @@ def command(unit: UnitName, as_json: AsJson = False) -> None:
 def show_why(home: Home, name: str, *, as_json: bool) -> None:
     now = time.time()
     unit = find_unit(home.store, name)
-    answers = explain_unit(home, unit, find_campaign(home.store, unit.campaign))
+    answers = read_why(home, unit, find_campaign(home.store, unit.campaign))
     if as_json:
         print_value({**msgspec.to_builtins(answers[0]), "others": answers[1:]} if answers[1:] else answers[0])
         return
@@ -40,7 +38,7 @@ def show_why(home: Home, name: str, *, as_json: bool) -> None:
                 console.print(Text.assemble((f"  {label:<7}", "dim"), one_line(shown, 300)))
 
 
-def explain_unit(home: Home, unit: Unit, campaign: Campaign) -> list[Why]:
-    """As the engine that leads has said it last: one answer, or one for each account that it could run on."""
+def read_why(home: Home, unit: Unit, campaign: Campaign) -> list[Why]:
+    """Return what the unit waits for: one answer, or one for each account that it could run on."""
     leaderless = None if home.engine_leader() is not None else str(home.path)
-    return why.explain_unit(unit, campaign, read_waits(home), leaderless=leaderless)
+    return explain_unit(unit, campaign, stored_waits(home.store), leaderless=leaderless)

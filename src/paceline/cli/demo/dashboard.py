@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from paceline.api.app import create_app
-from paceline.api.context import Site
+from paceline.api.context import ApiContext
 from paceline.api.server import serve
 from paceline.api.tokens import load_tokens
 from paceline.cli.daemon_address import page_url, server_url
@@ -23,7 +23,7 @@ async def dashboard(engine: Engine, settings: Settings, spool: Spool) -> AsyncIt
     """Serve the dashboard, and yield the address that opens it."""
     engine.start()
     tokens = load_tokens(settings.home)
-    site = Site(
+    context = ApiContext(
         engine,
         settings=settings,
         spool=spool,
@@ -33,10 +33,10 @@ async def dashboard(engine: Engine, settings: Settings, spool: Spool) -> AsyncIt
         since=time.time(),
     )
     try:
-        async with serve(create_app(site, tokens=tokens, host=HOST), HOST) as served:
+        async with serve(create_app(context, tokens=tokens, host=HOST), HOST) as served:
             try:
                 yield page_url(server_url(served.host, served.port), tokens.full)
             finally:
-                site.close()
+                context.close()
     finally:
         engine.close()

@@ -22,16 +22,16 @@ from textual.widgets import Footer, Input, Static
 
 from paceline.cli.top import actions as steer
 from paceline.cli.top import rendering as faces
-from paceline.cli.top.detail import UnitDetail, read_detail
+from paceline.cli.top.detail import UnitInspection, inspect_unit
 from paceline.cli.top.dialogs import AskScreen, ConfirmScreen, HelpScreen
-from paceline.cli.top.snapshot import KEPT_EVENTS, Looker, Picture
+from paceline.cli.top.snapshot import KEPT_EVENTS, Snapshot, SnapshotReader
 from paceline.cli.top.table import LiveTable, Row
-from paceline.cli.top.unit_pages import PHASES, Choice, Place, UnitPage, read_page
 from paceline.cli.top.unit_screen import UnitScreen
 from paceline.cli.unit_lookup import find_unit
 from paceline.cli.wiring import Home
 from paceline.core.values.scopes import SESSIONS
 from paceline.errors import PacelineError
+from paceline.views.units import PHASES, OrderedPage, PageStart, UnitChoice, read_ordered_page
 
 REFRESH_SECONDS = 1.0
 THEME = "ansi-dark"
@@ -68,14 +68,14 @@ class TopApp(App[None]):
         self._now = now
         self._every = every
         self._thread = ThreadPoolExecutor(1, "store")
-        self._looker: Looker | None = None
-        self._picture: Picture | None = None
+        self._reader: SnapshotReader | None = None
+        self._snapshot: Snapshot | None = None
         self._trouble: str | None = None
         self._events: deque[Row] = deque(maxlen=KEPT_EVENTS)
         self._words: dict[str, str] = {}
-        self._choice = Choice()
-        self._places = [Place()]
-        self._page: UnitPage | None = None
+        self._choice = UnitChoice()
+        self._places = [PageStart()]
+        self._page: OrderedPage | None = None
         self._landing: int | None = None
         self._is_stale = asyncio.Event()
 
@@ -110,25 +110,25 @@ class TopApp(App[None]):
         """Read everything once and show it; where it cannot be read, say so and keep what was shown."""
         choice, place = self._choice, self._places[-1]
         try:
-            picture, page = await self._at_the_store(lambda: self._read(choice, place))
+            snapshot, page = await self._at_the_store(lambda: self._read(choice, place))
         except PacelineError as error:
             self._trouble = str(error)
         else:
-            self._picture, self._trouble = picture, None
-            self._events.extend(faces.event_row(each, self._home.zone) for each in picture.events)
+            self._snapshot, self._trouble = snapshot, None
+            self._events.extend(faces.event_row(each, self._home.zone) for each in snapshot.events)
             if page is None:
-                self._choose(Choice())
+                self._choose(UnitChoice())
             elif (choice, place) == (self._choice, self._places[-1]):  # nobody has turned the page meanwhile
                 self._page = page
         self._show()
 
-    def _read(self, choice: Choice, place: Place) -> tuple[Picture, UnitPage | None]:
+    def _read(self, choice: UnitChoice, place: PageStart) -> tuple[Snapshot, OrderedPage | None]:
         """No page of a campaign that was deleted."""
-        if self._looker is None:
-            self._looker = Looker(self._home)
-        picture = self._looker.look(self._now())
-        is_there = choice.campaign in (None, *(row.name for row in picture.campaigns))
-        return picture, read_page(self._home.store, choice, place) if is_there else None
+        if self._reader is None:
+            self._reader = SnapshotReader(self._home)
+        snapshot = self._reader.read(self._now())
+        is_there = choice.campaign in (None, *(row.name for row in snapshot.campaigns))
+        return snapshot, read_ordered_page(self._home.store, choice, place) if is_there else None
 
     async def _at_the_store(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -140,15 +140,15 @@ class TopApp(App[None]):
 
     def _show(self) -> None:
         strip = self.screen_stack[0].query_one("#strip", Static)
-        if self._picture is None:
+        if self._snapshot is None:
             strip.update(faces.plain(self._trouble or "", "bold red"))
             return
-        picture, now, zone = self._picture, self._picture.at, self._home.zone
+        snapshot, now, zone = self._snapshot, self._snapshot.at, self._home.zone
         with self.batch_update():
-            strip.update(faces.strip(picture, zone, self._trouble))
-            campaigns = [faces.campaign_row(row, now, zone) for row in picture.campaigns]
+            strip.update(faces.strip(snapshot, zone, self._trouble))
+            campaigns = [faces.campaign_row(row, snapshot.notes[row.name], now, zone) for row in snapshot.campaigns]
             self._fill("campaigns", campaigns, f"none yet: {faces.START} adds one and runs it")
-            scopes = [faces.scope_row(row, now, zone) for row in picture.scopes]
+            scopes = [faces.scope_row(row, now, zone) for row in snapshot.scopes]
             self._fill("capacity", scopes, "no limit is set and nothing is known of any scope")
             self._fill("events", list(self._events), "nothing has happened yet")
             self._show_units(now)
@@ -193,8 +193,8 @@ class TopApp(App[None]):
 
     # -- units: pages, filters, one of them ----------------------------------------------------------
 
-    def _choose(self, choice: Choice) -> None:
-        self._choice, self._places, self._page, self._landing = choice, [Place()], None, 0
+    def _choose(self, choice: UnitChoice) -> None:
+        self._choice, self._places, self._page, self._landing = choice, [PageStart()], None, 0
         self._is_stale.set()
 
     @on(LiveTable.Beyond)
@@ -214,12 +214,12 @@ class TopApp(App[None]):
         if event.table.id == "units":
             self._open_unit(event.key)
         elif event.table.id == "campaigns":
-            self._choose(Choice(campaign=event.key))
+            self._choose(UnitChoice(campaign=event.key))
             self._table("units").focus()
 
     def _open_unit(self, unit_id: str) -> None:
-        def read() -> Awaitable[UnitDetail | None]:
-            return self._at_the_store(lambda: read_detail(self._home, unit_id))
+        def read() -> Awaitable[UnitInspection | None]:
+            return self._at_the_store(lambda: inspect_unit(self._home, unit_id))
 
         self.push_screen(UnitScreen(unit_id, read, self._home.zone, self._now, self._every))
 
@@ -227,7 +227,7 @@ class TopApp(App[None]):
         """All, then those of each state."""
         order = (None, *PHASES)
         following = order[(order.index(self._choice.phase) + 1) % len(order)]
-        self._choose(Choice(campaign=self._choice.campaign, phase=following))
+        self._choose(UnitChoice(campaign=self._choice.campaign, phase=following))
 
     def action_search(self) -> None:
         search = self.screen_stack[0].query_one("#search", Input)
@@ -241,7 +241,7 @@ class TopApp(App[None]):
         if search.has_class("-shown"):
             self._leave_search(search)
         elif self._in_use.id == "units":
-            self._choose(Choice())
+            self._choose(UnitChoice())
         else:
             self._words.pop(self._in_use.id or "", None)
             self._show()
@@ -262,14 +262,14 @@ class TopApp(App[None]):
 
     async def _search_units(self, words: str) -> None:
         """Campaigns and states choose; what is neither must be a unit, which is opened."""
-        campaigns = [row.name for row in self._picture.campaigns] if self._picture else []
-        choice = Choice()
+        campaigns = [row.name for row in self._snapshot.campaigns] if self._snapshot else []
+        choice = UnitChoice()
         for word in words.split():
             phase = next((each for each in PHASES if each == word), None)
             if phase is not None:
-                choice = Choice(campaign=choice.campaign, phase=phase)
+                choice = UnitChoice(campaign=choice.campaign, phase=phase)
             elif word in campaigns:
-                choice = Choice(campaign=word, phase=choice.phase)
+                choice = UnitChoice(campaign=word, phase=choice.phase)
             else:
                 unit = await self._order(lambda: find_unit(self._home.store, words))
                 if unit is not None:
@@ -332,8 +332,8 @@ class TopApp(App[None]):
             )
 
     async def _ask_limit(self, scope: str, question: str, hint: str, order: Callable[[str], str]) -> None:
-        scopes = self._picture.scopes if self._picture else ()
-        size = next((str(row.limit.configured) for row in scopes if row.limit.scope == scope), "")
+        scopes = self._snapshot.scopes if self._snapshot else ()
+        size = next((str(row.capacity.configured) for row in scopes if row.capacity.scope == scope), "")
         answer = await self.push_screen_wait(AskScreen(question, size.lower(), hint))
         if answer is not None:
             await self._steer(lambda: order(answer))

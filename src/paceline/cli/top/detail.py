@@ -1,34 +1,34 @@
-"""One unit from near: what holds it, how its tries went, and what its last try showed. Values only."""
+"""One unit in detail: what it waits for, its events, and the screen of its last attempt. Values only."""
 
 import msgspec
 
-from paceline.cli.commands.why import Why, explain_unit
+from paceline.cli.commands.why import read_why
 from paceline.cli.wiring import Home
-from paceline.store import StoredEvent, Unit
 from paceline.views.safe_text import last_screen
+from paceline.views.units import UnitDetail, UnitPhase, phase_of, unit_detail, unit_history
+from paceline.views.why import Why
 
-MOST_EVENTS = 200
 
+class UnitInspection(msgspec.Struct, frozen=True, kw_only=True):
+    """A unit with what it waits for. `has_output` is false where the output of its last attempt was deleted."""
 
-class UnitDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """`screen` is the end of what its last try showed; None where that is not here any more."""
-
-    unit: Unit
+    unit: UnitDetail
+    phase: UnitPhase
     whys: tuple[Why, ...]
-    events: tuple[StoredEvent, ...]
-    screen: str | None
+    has_output: bool
 
 
-def read_detail(home: Home, unit_id: str) -> UnitDetail | None:
-    """None for a unit that is not there any more."""
+def inspect_unit(home: Home, unit_id: str) -> UnitInspection | None:
+    """Read the unit, or return None if it was deleted."""
     unit = home.store.unit(unit_id)
     campaign = next((each for each in home.store.campaigns() if unit is not None and each.name == unit.campaign), None)
     if unit is None or campaign is None:
         return None
     folder = home.spool().folder(unit.attempt_id) if unit.attempt_id is not None else None
-    return UnitDetail(
-        unit=unit,
-        whys=tuple(explain_unit(home, unit, campaign)),
-        events=tuple(home.store.events(unit=unit_id, limit=1_000_000)[-MOST_EVENTS:]),
-        screen=last_screen(folder) if folder is not None else None,
+    screen = "" if folder is None else last_screen(folder)
+    return UnitInspection(
+        unit=unit_detail(unit, screen=screen, history=unit_history(home.store, unit_id)),
+        phase=phase_of(unit),
+        whys=tuple(read_why(home, unit, campaign)),
+        has_output=folder is not None,
     )

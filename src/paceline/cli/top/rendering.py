@@ -4,19 +4,23 @@ from collections.abc import Iterable
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+import msgspec
 from rich.text import Text
 
 from paceline.cli import event_text
-from paceline.cli.commands.status import LimitRow
-from paceline.cli.commands.stored_state import STATE_STYLES, phase_of
+from paceline.cli.commands.stored_state import STATE_STYLES
 from paceline.cli.output import one_line
 from paceline.cli.signal_text import SOURCES
 from paceline.cli.time_text import clock_time
-from paceline.cli.top.snapshot import CampaignRow, Picture, ScopeRow
+from paceline.cli.top.snapshot import ScopeLine, Snapshot
 from paceline.cli.top.table import Column, Row
 from paceline.core import WindowStatus
 from paceline.core.values.scopes import is_provider_scope
 from paceline.store import StoredEvent, Unit
+from paceline.views.campaigns import CampaignView
+from paceline.views.capacity import ScopeCapacity
+from paceline.views.status import total_units
+from paceline.views.units import phase_of
 
 BAR_CELLS = 8
 DAY_SECONDS = 86400.0
@@ -84,41 +88,42 @@ def span(seconds: float) -> str:
 # -- the strip -------------------------------------------------------------------------------------
 
 
-def strip(picture: Picture, zone: ZoneInfo, trouble: str | None) -> Text:
+def strip(snapshot: Snapshot, zone: ZoneInfo, trouble: str | None) -> Text:
     """Two lines: the engine and its counts, then what is to come, or what is wrong."""
-    status, now = picture.status, picture.at
+    status, now = snapshot.status, snapshot.at
     engine, pool = status.engine, status.pool
     if engine.state == "stopped":
         head = Text.assemble(("○ no engine", "bold yellow"))
     else:
         head = Text.assemble((f"● {engine.state}", "bold green" if engine.state == "leading" else "bold yellow"))
-    failed = status.units["quarantined"] + status.units["held"]
+    units = status.units
+    failed = units.quarantined + units.held
     head.no_wrap, head.overflow = True, "ellipsis"
     facts = [
         ("pool", NO_LIMIT if pool.sessions is None else str(pool.sessions), "bold"),
         ("running", f"{pool.running:,}", "bold green" if pool.running else ""),
         ("waiting", f"{pool.waiting:,}", ""),
         ("parked", f"{pool.parked:,}", "yellow" if pool.parked else ""),
-        ("done", f"{status.units['done']:,}/{sum(status.units.values()):,}", ""),
+        ("done", f"{units.done:,}/{sum(msgspec.structs.astuple(units)):,}", ""),
         ("failed", f"{failed:,}", "bold red" if failed else ""),
     ]
     for name, value, style in facts:
         head.append(f"  {name} ", style="dim").append(value, style=style)
     if trouble is not None:
         return head.append("\n").append_text(plain(trouble, "bold red"))
-    return head.append("\n").append_text(_outlook(picture, now, zone))
+    return head.append("\n").append_text(_outlook(snapshot, now, zone))
 
 
-def _outlook(picture: Picture, now: float, zone: ZoneInfo) -> Text:
-    resume_at = picture.status.next_resume_at
+def _outlook(snapshot: Snapshot, now: float, zone: ZoneInfo) -> Text:
+    resume_at = snapshot.status.next_resume_at
     parts = []
-    if picture.status.engine.state == "stopped":
+    if snapshot.status.engine.state == "stopped":
         parts.append(("start one with", START))
     if resume_at is not None:
         parts.append(("next resume", f"{clock(resume_at, now, zone)} in {span(resume_at - now)}"))
-    parts.append(("done/h", f"{picture.done_last_hour:,}"))
-    if picture.eta is not None:
-        parts.append(("ETA", f"{clock(picture.eta, now, zone)} in {span(picture.eta - now)}"))
+    parts.append(("done/h", f"{snapshot.rate.per_hour:,}"))
+    if (eta := snapshot.rate.eta) is not None:
+        parts.append(("ETA", f"{clock(eta, now, zone)} in {span(eta - now)}"))
     parts.append(("now", clock_time(now, zone)))
     line = Text()
     for name, value in parts:
@@ -129,38 +134,28 @@ def _outlook(picture: Picture, now: float, zone: ZoneInfo) -> Text:
 # -- campaigns -------------------------------------------------------------------------------------
 
 
-def campaign_row(row: CampaignRow, now: float, zone: ZoneInfo) -> Row:
-    counts = row.counts
+def campaign_row(campaign: CampaignView, note: str, now: float, zone: ZoneInfo) -> Row:
+    counts, total = campaign.units, total_units(campaign.units)
+    failed = counts.quarantined + counts.held
     cells = (
-        _campaign_name(row),
-        bar(counts.done / row.total if row.total else 0.0, "green"),
-        plain(f"{counts.done:,}/{row.total:,}"),
+        _campaign_name(campaign),
+        bar(counts.done / total if total else 0.0, "green"),
+        plain(f"{counts.done:,}/{total:,}"),
         plain(counts.running or "", "bold green"),
         plain(f"{counts.todo - counts.parked:,}"),
         plain(f"{counts.parked:,}", "yellow" if counts.parked else ""),
-        plain(f"{row.failed:,}", "bold red" if row.failed else ""),
-        plain(row.campaign.priority),
-        plain("–" if row.eta is None else clock(row.eta, now, zone)),
-        plain(quota_line(row, now, zone) or row.note, "yellow" if row.window else ""),
+        plain(f"{failed:,}", "bold red" if failed else ""),
+        plain(campaign.priority),
+        plain("–" if campaign.eta is None else clock(campaign.eta, now, zone)),
+        plain(campaign.quota or note, "yellow" if campaign.quota else ""),
     )
-    return Row(row.name, cells)
+    return Row(campaign.name, cells)
 
 
-def _campaign_name(row: CampaignRow) -> Text:
-    name = plain(row.name, "bold" if row.state == "active" else "")
-    return name if row.state == "active" else name.append(f" {row.state}", "yellow" if row.state == "paused" else "dim")
-
-
-def quota_line(row: CampaignRow, now: float, zone: ZoneInfo) -> str:
-    """`quota spent on max-1, resumes about 14:30`"""
-    if row.window is None:
-        return ""
-    scope, window = row.window
-    where = scope.partition("/")[2] or scope
-    if window.state == "probing":
-        return f"quota spent on {where}, a canary is trying it"
-    at = window.resets_at or window.probe_at
-    return f"quota spent on {where}, resumes " + (f"about {clock(at, now, zone)}" if at else "when it reopens")
+def _campaign_name(campaign: CampaignView) -> Text:
+    state = campaign.shown_state
+    name = plain(campaign.name, "bold" if state == "active" else "")
+    return name if state == "active" else name.append(f" {state}", "yellow" if state == "paused" else "dim")
 
 
 def bar(ratio: float, style: str, cells: int = BAR_CELLS) -> Text:
@@ -171,39 +166,41 @@ def bar(ratio: float, style: str, cells: int = BAR_CELLS) -> Text:
 # -- capacity --------------------------------------------------------------------------------------
 
 
-def scope_row(row: ScopeRow, now: float, zone: ZoneInfo) -> Row:
-    limit = row.limit
-    cooldown = limit.cooldown if is_provider_scope(limit.scope) else None
+def scope_row(line: ScopeLine, now: float, zone: ZoneInfo) -> Row:
+    row = line.capacity
+    cooldown = row.cooldown if is_provider_scope(row.scope) else None
     cells = (
-        plain(limit.scope, "bold"),
-        plain(f"{limit.in_flight}/{_number(limit.effective)}", "green" if limit.in_flight else ""),
-        plain(_limits(limit), "yellow" if limit.effective != limit.configured else ""),
-        plain(f"{row.queue:,}" if row.queue else ""),
+        plain(row.scope, "bold"),
+        plain(f"{row.in_flight}/{_number(row.limit)}", "green" if row.in_flight else ""),
+        plain(_limits(row), "yellow" if row.limit != row.configured else ""),
+        plain(f"{line.queue:,}" if line.queue else ""),
         plain("" if cooldown is None else f"{cooldown * 1000:.0f} ms"),
-        plain(limit.source.rpartition("/")[2]),
-        _condition(limit, now, zone),
+        plain(line.source.rpartition("/")[2]),
+        _condition(row, now, zone),
     )
-    return Row(limit.scope, cells)
+    return Row(row.scope, cells)
 
 
 def _number(limit: int | None) -> str:
     return NO_LIMIT if limit is None else str(limit)
 
 
-def _limits(limit: LimitRow) -> str:
-    """Configured, and what is left of it."""
-    if limit.effective == limit.configured:
-        return _number(limit.configured)
-    return f"{_number(limit.configured)} now {_number(limit.effective)}"
+def _limits(row: ScopeCapacity) -> str:
+    """The configured limit, and the effective one where that differs."""
+    if row.limit == row.configured:
+        return _number(row.configured)
+    return f"{_number(row.configured)} now {_number(row.limit)}"
 
 
-def _condition(limit: LimitRow, now: float, zone: ZoneInfo) -> Text:
+def _condition(row: ScopeCapacity, now: float, zone: ZoneInfo) -> Text:
     parts: list[Text] = []
-    if limit.paused_until is not None:
-        parts.append(plain(f"paused {span(limit.paused_until - now)}", "bold red"))
-    if limit.notice is not None:
-        parts.append(plain(f"{limit.notice} (r)", "bold red" if limit.held else "yellow"))
-    parts += [_window(window, now, zone) for window in limit.windows]
+    if row.paused_until is not None:
+        parts.append(plain(f"paused {span(row.paused_until - now)}", "bold red"))
+    if row.notice is not None:
+        parts.append(plain(f"{row.notice} (r)", "bold red" if row.held else "yellow"))
+    if row.cooling:
+        parts.append(plain(f"{row.cooling} cooling"))
+    parts += [_window(window, now, zone) for window in row.windows]
     return _joined(parts)
 
 

@@ -1,186 +1,130 @@
-"""One look at a home: the values that the view shows, read from the store as `status`, `list` and `limits` do.
+"""One reading of a home: the values that `top` shows, built from the same views as `status`, `list` and `limits`.
 
 Here: values. Never here: how they look, or anything that changes the store.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from paceline.cli.commands.status import LimitRow, Status, limit_rows, read_status
-from paceline.cli.commands.stored_state import campaign_state, last_event_id
-from paceline.cli.progress import read_waits, wait_words
+from paceline.cli.commands.status import source_text
+from paceline.cli.commands.stored_state import last_event_id
+from paceline.cli.progress import wait_words
 from paceline.cli.wiring import Home
-from paceline.core import Deferred, ScopeStatus, WindowStatus
+from paceline.core import ScopeStatus
 from paceline.core.values.scopes import is_provider_scope
-from paceline.engine.dispatcher import split_line
 from paceline.engine.offline_state import OfflineState
-from paceline.store import Campaign, StoredEvent, UnitCounts
-from paceline.views.throughput import Pace
+from paceline.store import Campaign, StoredEvent
+from paceline.views.campaigns import CampaignView, campaign_views
+from paceline.views.capacity import ScopeCapacity, capacity_rows, limit_rows
+from paceline.views.fleet import FleetState
+from paceline.views.status import StatusSummary, completion_rate, read_status_summary
+from paceline.views.throughput import CompletionRate, Throughput
+from paceline.views.why import Wait, stored_waits, wait_rows
 
 KEPT_EVENTS = 1000
-PAGE = 1000
+PAGE_EVENTS = 1000
 
 
-class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A campaign and how far it is. `window` is the spent window that holds it, `note` what else does."""
+class ScopeLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A scope. `source` is where its limit comes from, `queue` the number of waiting units that could start there."""
 
-    campaign: Campaign
-    state: str
-    counts: UnitCounts
-    total: int
-    eta: float | None
-    window: tuple[str, WindowStatus] | None
-    note: str
-
-    @property
-    def name(self) -> str:
-        return self.campaign.name
-
-    @property
-    def failed(self) -> int:
-        return self.counts.quarantined + self.counts.held
-
-
-class ScopeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A scope; `queue` is the number of units that wait and could start there."""
-
-    limit: LimitRow
+    capacity: ScopeCapacity
+    source: str
     queue: int
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything but the units, which are paged."""
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything but the units, which are read page by page. `notes` say what blocks a campaign, by its name."""
 
     at: float
-    status: Status
-    done_last_hour: int
-    eta: float | None
-    campaigns: tuple[CampaignRow, ...]
-    scopes: tuple[ScopeRow, ...]
+    status: StatusSummary
+    rate: CompletionRate
+    campaigns: tuple[CampaignView, ...]
+    notes: Mapping[str, str]
+    scopes: tuple[ScopeLine, ...]
     events: tuple[StoredEvent, ...]
-    """Those since the look before."""
+    """Those since the snapshot before."""
 
 
-class Looker:
-    """Looks again and again, and remembers which events it has seen."""
+class SnapshotReader:
+    """Reads one snapshot after the other, and remembers which events it has returned."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._pace = Pace(home.store)
-        self._seen = max(0, last_event_id(home) - KEPT_EVENTS)
+        self._throughput = Throughput(home.store)
+        self._last_event = max(0, last_event_id(home) - KEPT_EVENTS)
 
-    def look(self, now: float) -> Picture:
+    def read(self, now: float) -> Snapshot:
+        """Read the home as it is now."""
         home = self._home
-        self._pace.catch_up(now)
+        self._throughput.catch_up(now)
         offline = home.offline_state(now)
-        status = read_status(home, offline)
-        counts = home.store.counts()
-        campaigns = tuple(self._campaign_rows(offline, counts, now))
-        active = [
-            (campaign.name, counts.get(campaign.name, UnitCounts()))
-            for campaign in offline.campaigns.values()
-            if campaign.state == "active"
-        ]
-        rate = self._pace.rate_of_all({name: each.todo + each.running for name, each in active}, now)
-        return Picture(
+        fleet = home.read_fleet(now, offline)
+        waits = wait_rows(stored_waits(home.store), fleet.campaigns)
+        return Snapshot(
             at=now,
-            status=status,
-            done_last_hour=rate.per_hour,
-            eta=rate.eta,
-            campaigns=campaigns,
-            scopes=tuple(_scope_rows(home, offline, now)),
+            status=read_status_summary(fleet, home.leader_process()),
+            rate=completion_rate(fleet, self._throughput),
+            campaigns=tuple(campaign_views(fleet, self._throughput)),
+            notes={each.name: _note(fleet, each, _scopes_of(home, offline, each), waits) for each in fleet.campaigns},
+            scopes=tuple(_scope_lines(home, offline, fleet)),
             events=tuple(self._new_events()),
         )
 
     def _new_events(self) -> Iterator[StoredEvent]:
-        while events := self._home.store.events(after=self._seen, limit=PAGE):
-            self._seen = events[-1].id
+        while events := self._home.store.events(after=self._last_event, limit=PAGE_EVENTS):
+            self._last_event = events[-1].id
             yield from events
-            if len(events) < PAGE:
+            if len(events) < PAGE_EVENTS:
                 return
 
-    def _campaign_rows(self, offline: OfflineState, counts: dict[str, UnitCounts], now: float) -> Iterator[CampaignRow]:
-        statuses = {status.scope: status for status in offline.governor.statuses(now=now)}
-        waits = read_waits(self._home)
-        for campaign in offline.campaigns.values():
-            count = counts.get(campaign.name, UnitCounts())
-            scopes = _scopes_of(offline, campaign, self._home)
-            left = count.todo + count.running if campaign.state == "active" else 0
-            yield CampaignRow(
-                campaign=campaign,
-                state=campaign_state(campaign, count),
-                counts=count,
-                total=count.todo + count.running + count.done + count.quarantined + count.held + count.cancelled,
-                eta=self._pace.rate(campaign.name, left, now).eta,
-                window=_spent_window(scopes, statuses) if count.todo else None,
-                note=_note(campaign, count, scopes, statuses, waits, now),
-            )
+
+# -- what blocks a campaign ------------------------------------------------------------------------
 
 
-# -- what holds a campaign -------------------------------------------------------------------------
-
-
-def _scopes_of(offline: OfflineState, campaign: Campaign, home: Home) -> list[str]:
-    """Every scope that one of its sessions would occupy, the provider's own ones last."""
+def _scopes_of(home: Home, offline: OfflineState, campaign: Campaign) -> list[str]:
+    """Return every scope that a session of the campaign could occupy, those of providers last."""
     known = [home.settings.accounts.get(name) for name in campaign.accounts or ("",)]
     scopes = [scope for each in known for scope in offline.lines.scopes(campaign, each.account if each else None)]
     return list(dict.fromkeys(scopes))
 
 
-def _spent_window(scopes: list[str], statuses: dict[str, ScopeStatus]) -> tuple[str, WindowStatus] | None:
-    for scope in scopes:
-        status = statuses.get(scope)
-        for window in status.windows if status is not None else ():
-            if window.state in ("closed", "probing"):
-                return scope, window
-    return None
-
-
-def _note(
-    campaign: Campaign,
-    counts: UnitCounts,
-    scopes: list[str],
-    statuses: dict[str, ScopeStatus],
-    waits: dict[str, Deferred],
-    now: float,
-) -> str:
-    held = [
-        f"{scope} is held: {statuses[scope].held}" for scope in scopes if scope in statuses and statuses[scope].held
-    ]
-    if held:
-        return held[0]
+def _note(fleet: FleetState, campaign: Campaign, scopes: list[str], waits: list[Wait]) -> str:
+    known: list[ScopeStatus] = [fleet.scopes[scope] for scope in scopes if scope in fleet.scopes]
+    held = next((status for status in known if status.held), None)
+    if held is not None:
+        return f"{held.scope} is held: {held.held}"
+    counts = fleet.counts_of(campaign.name)
     if campaign.state != "active" or counts.todo == counts.parked:
         return ""
-    lines = [why for line, why in waits.items() if split_line(line)[0] == campaign.name]
-    return wait_words(lines[0], now) if lines else ""
+    wait = next((each for each in waits if each.campaign == campaign.name), None)
+    return "" if wait is None else wait_words(wait.detail, wait.retry_at, fleet.now)
 
 
 # -- capacity --------------------------------------------------------------------------------------
 
 
-def _scope_rows(home: Home, offline: OfflineState, now: float) -> Iterator[ScopeRow]:
-    """As `limits` lists them, and every account, whether or not anything is known of it."""
-    limits = limit_rows(home, offline, now)
-    listed = {limit.scope for limit in limits}
-    for account in home.settings.accounts.values():
-        if account.scope not in listed:
-            limits.append(LimitRow(scope=account.scope, configured=None, source="", effective=None))
+def _scope_lines(home: Home, offline: OfflineState, fleet: FleetState) -> Iterator[ScopeLine]:
+    """Yield the scopes that `limits` lists, and every account, those of providers last."""
+    rows = {row.scope: row for row in limit_rows(fleet)}
+    accounts = {account.scope for account in home.settings.accounts.values()}
+    rows |= {row.scope: row for row in capacity_rows(fleet) if row.scope in accounts and row.scope not in rows}
     queues = _queues(home, offline)
-    own = [limit for limit in limits if not is_provider_scope(limit.scope)]
-    of_providers = sorted((limit for limit in limits if is_provider_scope(limit.scope)), key=lambda each: each.scope)
-    for limit in (*own, *of_providers):
-        yield ScopeRow(limit=limit, queue=queues.get(limit.scope, 0))
+    own = [row for row in rows.values() if not is_provider_scope(row.scope)]
+    of_providers = sorted((row for row in rows.values() if is_provider_scope(row.scope)), key=lambda row: row.scope)
+    for row in (*own, *of_providers):
+        yield ScopeLine(capacity=row, source=source_text(row, home.settings), queue=queues.get(row.scope, 0))
 
 
 def _queues(home: Home, offline: OfflineState) -> dict[str, int]:
+    """Return how many units could start in each scope if it had room."""
     queues: dict[str, int] = {}
     for (name, bound_to), units in home.store.claimable().items():
         campaign = offline.campaigns.get(name)
-        if campaign is None or campaign.state != "active":  # one that was added since is seen at the next look
+        if campaign is None or campaign.state != "active":  # one that was added since is in the next snapshot
             continue
         accounts = campaign.accounts if bound_to is None else (bound_to,)
-        occupied = msgspec.structs.replace(campaign, accounts=accounts)
-        for scope in _scopes_of(offline, occupied, home):
+        for scope in _scopes_of(home, offline, msgspec.structs.replace(campaign, accounts=accounts)):
             queues[scope] = queues.get(scope, 0) + units
     return queues

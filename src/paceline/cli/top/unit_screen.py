@@ -12,15 +12,17 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
 from paceline.cli import event_text
-from paceline.cli.commands.stored_state import STATE_STYLES, phase_of
-from paceline.cli.commands.why import Why
+from paceline.cli.commands.stored_state import STATE_STYLES
 from paceline.cli.output import one_line, printable
-from paceline.cli.top.detail import UnitDetail
+from paceline.cli.top.detail import UnitInspection
 from paceline.cli.top.rendering import clock, plain, span
 from paceline.errors import PacelineError
+from paceline.events import Event
+from paceline.views.units import UnitDetail
+from paceline.views.why import Why
 
 LONGEST_PROMPT = 2000
-Read = Callable[[], Awaitable[UnitDetail | None]]
+Read = Callable[[], Awaitable[UnitInspection | None]]
 
 
 class UnitScreen(ModalScreen[None]):
@@ -75,25 +77,28 @@ class UnitScreen(ModalScreen[None]):
 
     # -- what it says ------------------------------------------------------------------------------
 
-    def _text(self, detail: UnitDetail) -> Text:
-        unit, counters = detail.unit, detail.unit.counters
-        phase = phase_of(unit)
-        text = Text.assemble((one_line(unit.id), "bold"), " ", (phase, STATE_STYLES.get(phase, "")))
-        counts = f"{counters.tries}, attempts charged {counters.failures}, parks {counters.parks}"
-        facts = [("tries", counts), ("account", unit.account), ("conversation", unit.conversation_id)]
+    def _text(self, found: UnitInspection) -> Text:
+        unit = found.unit
+        text = Text.assemble((one_line(unit.id), "bold"), " ", (found.phase, STATE_STYLES.get(found.phase, "")))
+        counts = f"{unit.tries}, attempts charged {unit.attempts}, parks {unit.parks}"
+        facts = [("tries", counts), ("account", unit.account), ("conversation", unit.session_id)]
         if unit.exit_code is not None:
             facts.append(("exit code", str(unit.exit_code)))
         for name, value in facts:
             if value:
                 _fact(text, name, value)
-        for why in detail.whys:
+        for why in found.whys:
             self._add_why(text, why)
-        _section(text, "prompt", printable(unit.spec.prompt[:LONGEST_PROMPT]))
-        _section(text, "events", "\n".join(event_text.line_of(each.event, self._zone) for each in detail.events))
-        if unit.attempt_id is not None:
-            said = "not here any more" if detail.screen is None else detail.screen or "nothing was printed"
-            _section(text, "last screen", said)
+        _section(text, "prompt", printable(unit.prompt[:LONGEST_PROMPT]))
+        _section(text, "events", "\n".join(self._event_lines(unit)))
+        if unit.attempt is not None:
+            screen = (unit.screen or "nothing was printed") if found.has_output else "not here any more"
+            _section(text, "last screen", screen)
         return text
+
+    def _event_lines(self, unit: UnitDetail) -> list[str]:
+        events = [Event(each.name, each.at, each.scope, unit.id, each.fields) for each in unit.history]
+        return [event_text.line_of(event, self._zone) for event in events]
 
     def _add_why(self, text: Text, why: Why) -> None:
         _fact(text, "why", why.detail)

@@ -1,0 +1,138 @@
+"""The fleet at a glance: the engine, the pool, the units and the next resume."""
+
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Final, Literal
+
+import msgspec
+
+from paceline.core.values.scopes import SESSIONS
+from paceline.store import Campaign, UnitCounts
+from paceline.views.fleet import FleetState
+from paceline.views.throughput import CompletionRate, Throughput
+
+VERSION: Final = version("paceline")
+
+
+class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that leads, and since when."""
+
+    pid: int
+    since: float
+
+
+class EngineState(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine that leads. `paused`: campaigns are paused and none is active."""
+
+    state: Literal["leading", "standby", "paused"]
+    since: float
+    version: str
+    pid: int
+
+
+class StoppedEngine(msgspec.Struct, frozen=True, kw_only=True):
+    """No engine leads."""
+
+    state: Literal["stopped"] = "stopped"
+    since: None = None
+    version: str = VERSION
+    pid: None = None
+
+
+class PoolState(msgspec.Struct, frozen=True, kw_only=True):
+    """`sessions` is the size, null for no limit. `running` counts sessions; `waiting` and `parked` count units."""
+
+    sessions: int | None
+    running: int
+    waiting: int
+    parked: int
+
+
+class UnitTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """Units by state. Parked units are among the `todo`."""
+
+    todo: int = 0
+    running: int = 0
+    done: int = 0
+    quarantined: int = 0
+    held: int = 0
+    cancelled: int = 0
+
+
+class StatusSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine, the pool, the units of all campaigns, and when the next parked unit resumes."""
+
+    engine: EngineState | StoppedEngine
+    pool: PoolState
+    units: UnitTotals
+    next_resume_at: float | None
+
+
+class Status(StatusSummary, frozen=True, kw_only=True):
+    """The status under a leading engine.
+
+    `throughput` is how many units were done in the last hour, `eta` when the rest will be at that speed.
+    """
+
+    engine: EngineState
+    throughput: int
+    eta: float | None
+
+
+def read_status_summary(fleet: FleetState, leader: EngineProcess | None) -> StatusSummary:
+    """Return the status. `leader` is None where no engine leads."""
+    total = total_counts(fleet.counts.values())
+    return StatusSummary(
+        engine=StoppedEngine() if leader is None else engine_state(fleet.campaigns, leader),
+        pool=PoolState(
+            sessions=fleet.governor.get_limit(SESSIONS),
+            running=total.running,
+            waiting=total.todo - total.parked,
+            parked=total.parked,
+        ),
+        units=UnitTotals(
+            todo=total.todo,
+            running=total.running,
+            done=total.done,
+            quarantined=total.quarantined,
+            held=total.held,
+            cancelled=total.cancelled,
+        ),
+        next_resume_at=fleet.store.next_resume_at(),
+    )
+
+
+def read_status(fleet: FleetState, leader: EngineProcess, throughput: Throughput) -> Status:
+    """Return the status with the throughput, which must have caught up with the store."""
+    summary = read_status_summary(fleet, leader)
+    rate = completion_rate(fleet, throughput)
+    return Status(**msgspec.structs.asdict(summary), throughput=rate.per_hour, eta=rate.eta)
+
+
+def completion_rate(fleet: FleetState, throughput: Throughput) -> CompletionRate:
+    """Return how fast the active campaigns get done together."""
+    active = [campaign.name for campaign in fleet.campaigns if campaign.state == "active"]
+    left = {name: fleet.counts_of(name).todo + fleet.counts_of(name).running for name in active}
+    return throughput.rate_of_all(left, fleet.now)
+
+
+def engine_state(campaigns: Iterable[Campaign], leader: EngineProcess) -> EngineState:
+    """Return the state of the engine that leads.
+
+    An engine is `paused` only where a person paused what it would run: resuming would start something. With nothing
+    but finished or cancelled campaigns it leads and waits for work.
+    """
+    states = {campaign.state for campaign in campaigns}
+    is_paused = "paused" in states and "active" not in states
+    return EngineState(state="paused" if is_paused else "leading", since=leader.since, version=VERSION, pid=leader.pid)
+
+
+def total_counts(counts: Iterable[UnitCounts]) -> UnitCounts:
+    """Return the sum over all campaigns."""
+    each = list(counts)
+    return UnitCounts(**{name: sum(getattr(count, name) for count in each) for name in UnitCounts.__struct_fields__})
+
+
+def total_units(counts: UnitCounts) -> int:
+    """Return how many units there are. Parked ones are among the `todo`."""
+    return counts.todo + counts.running + counts.done + counts.quarantined + counts.held + counts.cancelled

@@ -1,0 +1,4 @@
+"""Fixtures of the integration tests: a daemon in the loop of the test."""
+
+from tests.daemon import daemon as daemon
+from tests.daemon import run_daemon as run_daemon
