@@ -19,6 +19,7 @@ TOKEN = "paceline-token-1"
 KEY = "sk-account-key"
 ENVIRON = {"WORK_KEY": KEY}
 PATIENCE_SECONDS = 30.0
+QUICK_TIMEOUTS = Timeouts(head=0.2, body_idle=0.2, first_byte=0.2, upstream_idle=0.2, pooled=0.2, check_interval=0.02)
 CLOSING_SECONDS = 0.1
 """Connections that are still busy then are left to their test."""
 

@@ -11,6 +11,8 @@ import msgspec
 
 LOOPBACK = "127.0.0.1"
 PATIENCE_SECONDS = 30.0
+GET_API = b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n"
+"""A request to the application beside the gateway."""
 
 
 class Message(msgspec.Struct, kw_only=True):

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -12,7 +11,6 @@ from tests.gateway.raw_http import RawUpstream, Wire, answering, connect, ok, po
 
 from paceline import Limiter
 from paceline.core.signals import QuotaClosed
-from paceline.gateway.decompression import MOST_AT_ONCE, Decompressor
 from paceline.testing import VirtualClock
 
 START = 1_700_000_000.0
@@ -74,27 +72,6 @@ async def test_the_tokens_of_a_compressed_answer_are_counted_too(coding: str) ->
 )
 async def test_tokens_that_cannot_be_read_are_unknown_and_no_error(answer: bytes) -> None:
     assert await tokens_of(answer) == 0
-
-
-def test_an_answer_that_unpacks_to_an_absurd_size_is_read_no_further() -> None:
-    decompressor = Decompressor()
-    bomb = zlib.compress(b"\0" * (8 * MOST_AT_ONCE))
-
-    assert len(decompressor.feed(bomb)) == MOST_AT_ONCE
-    assert decompressor.feed(b"more") == b""
-
-
-def test_what_follows_the_end_of_a_compressed_answer_is_not_kept() -> None:
-    decompressor = Decompressor()
-    tail = bytes(MOST_AT_ONCE)
-    assert decompressor.feed(zlib.compress(b"answer")) == b"answer"
-
-    tracemalloc.start()
-    try:
-        assert decompressor.feed(tail) == b""
-        assert tracemalloc.get_traced_memory()[1] < MOST_AT_ONCE
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("is_packed", [False, True])

@@ -6,16 +6,13 @@ import re
 
 import pytest
 import uvicorn
-from tests.gateway.gateway_harness import GatewayHarness, account, until
-from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
+from tests.gateway.gateway_harness import QUICK_TIMEOUTS, GatewayHarness, account, until
+from tests.gateway.raw_http import GET_API, Message, RawUpstream, Wire, answering, connect, ok, post
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from paceline import Limiter
 from paceline.gateway import Timeouts
-
-GET_API = b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n"
-QUICK = Timeouts(head=0.2, body_idle=0.2, first_byte=0.2, upstream_idle=0.2, pooled=0.2, check_interval=0.02)
 
 
 async def slow_ok(wire: Wire) -> None:
@@ -106,7 +103,7 @@ async def test_a_client_that_asked_to_close_is_closed_after_its_answer() -> None
 @pytest.mark.parametrize("sent", [b"", b"POST /gate", b"POST /gateway/work/v1/messages HTTP/1.1\r\nX-A: b"])
 async def test_a_client_that_never_finishes_its_head_is_let_go(sent: bytes) -> None:
     async with (
-        GatewayHarness(account("http://127.0.0.1:9"), timeouts=QUICK) as harness,
+        GatewayHarness(account("http://127.0.0.1:9"), timeouts=QUICK_TIMEOUTS) as harness,
         await connect(harness.port) as client,
     ):
         client.send(sent)
@@ -118,7 +115,7 @@ async def test_a_client_that_never_finishes_its_head_is_let_go(sent: bytes) -> N
 
 async def test_a_client_that_drips_its_head_is_let_go_all_the_same() -> None:
     async with (
-        GatewayHarness(account("http://127.0.0.1:9"), timeouts=QUICK) as harness,
+        GatewayHarness(account("http://127.0.0.1:9"), timeouts=QUICK_TIMEOUTS) as harness,
         await connect(harness.port) as client,
     ):
         client.send(b"GET /gateway/work HTTP/1.1\r\n")
@@ -156,7 +153,7 @@ async def test_a_client_that_never_finishes_its_body_is_told_and_let_go(sent: by
     head = request[: request.index(b"\r\n\r\n") + 4]
     async with (
         RawUpstream(answering(ok())) as upstream,
-        GatewayHarness(account(upstream.url), timeouts=QUICK) as harness,
+        GatewayHarness(account(upstream.url), timeouts=QUICK_TIMEOUTS) as harness,
         await connect(harness.port) as client,
     ):
         client.send(head + sent)
@@ -340,193 +337,6 @@ async def test_methods_of_no_use_here_are_not_allowed(asked: bytes) -> None:
 
     assert (got.status, got.header(b"allow")) == (405, b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
     assert upstream.connections == 0
-
-
-LONG = b"x" * 70_000
-
-
-@pytest.mark.parametrize("in_one_read", [True, False])
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"HTTP/1.1 200 OK\r\nX-A: %b\r\nContent-Length: 2\r\n\r\n{}" % LONG,
-        b"HTTP/1.1 200 OK\r\n%bContent-Length: 2\r\n\r\n{}" % (b"X-A: b\r\n" * 20_000),
-        b"HTTP/1.1 200 %b\r\n" % LONG,
-        b"HTTP/1.1 103 Early\r\nX-A: b\r\n\r\n" * 4_000,
-    ],
-    ids=["one header", "many headers", "status line", "informational"],
-)
-async def test_a_head_of_an_answer_without_end_is_a_502(answer: bytes, in_one_read: bool) -> None:
-    async def handle(wire: Wire) -> None:
-        await wire.read_message()
-        step = len(answer) if in_one_read else 1_000
-        for begin in range(0, len(answer), step):
-            wire.send(answer[begin : begin + step])
-            await wire.writer.drain()
-        await wire.until_closed()
-
-    async with (
-        RawUpstream(handle) as upstream,
-        GatewayHarness(account(upstream.url)) as harness,
-        await connect(harness.port) as client,
-    ):
-        client.send(post())
-        got = await client.read_message()
-        await until(lambda: harness.in_flight == 0)
-
-    assert (got.status, got.body[:24]) == (502, b'{"type":"error","error":')
-    assert b"the headers of its response have more than 64 KiB" in got.body
-
-
-async def test_trailers_without_end_cut_the_answer_off() -> None:
-    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" + b"X-T: 1\r\n" * 20_000 + b"\r\n"
-    async with (
-        RawUpstream(answering(answer)) as upstream,
-        GatewayHarness(account(upstream.url)) as harness,
-        await connect(harness.port) as client,
-    ):
-        client.send(post())
-        got = await client.read_message()
-        await until(lambda: harness.in_flight == 0)
-
-    assert (got.status, got.body, got.is_whole) == (200, b"{}", False)
-
-
-async def test_an_upstream_that_never_answers_is_a_504() -> None:
-    async def handle(wire: Wire) -> None:
-        await wire.read_message()
-        assert await wire.reader.read() == b""
-
-    async with (
-        RawUpstream(handle) as upstream,
-        GatewayHarness(account(upstream.url), timeouts=QUICK) as harness,
-        await connect(harness.port) as client,
-    ):
-        client.send(post())
-        got = await client.read_message()
-        await until(lambda: harness.in_flight == 0)
-
-    assert got.status == 504
-    assert (
-        b'"type":"timeout_error","message":"the upstream sent no complete response: no response within 0.2 s'
-        in got.body
-    )
-
-
-async def test_an_upstream_that_stops_in_the_middle_is_cut_off() -> None:
-    async def handle(wire: Wire) -> None:
-        await wire.read_message()
-        wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
-        await wire.reader.read()
-
-    async with (
-        RawUpstream(handle) as upstream,
-        GatewayHarness(account(upstream.url), timeouts=QUICK) as harness,
-        await connect(harness.port) as client,
-    ):
-        client.send(post())
-        got = await client.read_message()
-        await until(lambda: harness.in_flight == 0)
-
-    assert (got.status, got.body, got.is_whole) == (200, b"half", False)
-
-
-async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off() -> None:
-    async def handle(wire: Wire) -> None:
-        await wire.read_message()
-        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
-        while True:
-            wire.send(b"x" * 65536)
-            await wire.writer.drain()
-
-    async with (
-        RawUpstream(handle) as upstream,
-        GatewayHarness(account(upstream.url), timeouts=QUICK) as harness,
-        await connect(harness.port, receive_buffer=4096) as client,
-    ):
-        client.send(post())
-        await until(lambda: harness.in_flight == 1)
-        await until(lambda: harness.in_flight == 0)
-
-
-async def test_upstream_connections_that_nobody_uses_are_closed() -> None:
-    closed = asyncio.Event()
-
-    async def handle(wire: Wire) -> None:
-        await wire.read_message()
-        wire.send(ok())
-        await wire.until_closed()
-        closed.set()
-
-    async with (
-        RawUpstream(handle) as upstream,
-        GatewayHarness(account(upstream.url), timeouts=QUICK) as harness,
-        await connect(harness.port) as client,
-    ):
-        client.send(post())
-        await client.read_message()
-        async with asyncio.timeout(5.0):
-            await closed.wait()
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"nonsense\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
-        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nhello",
-        b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nxx",
-        b"HTTP/2 200\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
-    ],
-)
-async def test_an_answer_that_is_not_http_is_a_502(answer: bytes) -> None:
-    async with (
-        RawUpstream(answering(answer)) as upstream,
-        GatewayHarness(account(upstream.url)) as harness,
-        await connect(harness.port) as client,
-    ):
-        client.send(post())
-        got = await client.read_message()
-
-        assert (got.status, harness.in_flight) == (502, 0)
-
-
-async def test_bytes_after_the_end_of_an_answer_reach_nobody() -> None:
-    async with (
-        RawUpstream(answering(ok(b"[]") + ok(b'"not yours"'))) as upstream,
-        GatewayHarness(account(upstream.url)) as harness,
-        await connect(harness.port) as client,
-    ):
-        for _ in range(3):
-            client.send(post())
-            got = await client.read_message()
-            assert (got.status, got.body) == (200, b"[]")
-
-    assert upstream.connections == 3
-
-
-async def test_an_answer_before_the_body_was_sent_is_passed_on_and_the_rest_is_swallowed() -> None:
-    async def handle(wire: Wire) -> None:
-        await wire.read_head()
-        wire.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}")
-        await wire.reader.read()
-
-    body = b'{"model": "opus", "x": "' + b"x" * 2_000_000 + b'"}'
-    async with (
-        RawUpstream(handle) as upstream,
-        GatewayHarness(account(upstream.url)) as harness,
-        await connect(harness.port) as client,
-    ):
-        request = post(body)
-        client.send(request[:1000])
-        got = await client.read_message()
-        client.send(request[1000:])
-        client.send(GET_API)
-        after = await client.read_message()
-
-    assert (got.status, after.body) == (413, b"app GET /api ")
 
 
 async def test_a_server_that_stops_tells_its_clients_to_close() -> None:

@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from paceline.core.values.scopes import canonical_scope
-from paceline.protocols import Family, detect_name, family_of, model_in_path, scope_of
+from paceline.protocols import Family, detect_name, family_of, model_in_path, scope_of, takes_slot
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,11 @@ def test_nothing_is_kept_of_the_paths_that_strangers_ask_for() -> None:
         assert tracemalloc.get_traced_memory()[0] < 1_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_what_makes_a_model_work_takes_a_slot() -> None:
+    counted = ["/v1/messages", "/v1/responses", "/v1beta/models/m:generateContent", "/v1/chat/completions"]
+    free = ["/v1/messages/count_tokens", "/v1beta/models/m:countTokens", "/v1/files", "/v1/messages/batches/b/cancel"]
+
+    assert [path for path in counted + free if takes_slot("POST", path)] == counted
+    assert not takes_slot("GET", "/v1/models")

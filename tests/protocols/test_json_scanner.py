@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.protocols.json_scanner import MemberScanner
-from paceline.protocols.request_reader import RequestReader
 
 WANTED = frozenset({"model", "usage"})
 KEYS = st.sampled_from(["model", "usage", "messages", "mod\\el", 'mo"del', "", "modèle", "stream"])
@@ -91,49 +90,6 @@ def test_a_value_beyond_the_bound_is_passed_over_and_not_kept() -> None:
 
     assert scan([body], longest=100) == {"model": "m"}
     assert scan([body[:50], body[50:]], longest=100) == {"model": "m"}
-
-
-def test_the_model_is_the_one_at_the_top() -> None:
-    body = (
-        b'\xef\xbb\xbf { "messages" : [ {"model": "nested \\" , \\"model\\": 1"} ] ,\n "mod\\u0065l" : "top" , "x": 1'
-    )
-    reader = RequestReader()
-
-    enough = reader.feed(body)
-
-    assert (enough, reader.model) == (True, "top")
-
-
-def test_says_when_there_is_no_model_to_wait_for() -> None:
-    for body in (b"{}", b"[]", b"not json", b'{"model": 5}', b'{"model": ""}', b"--boundary\r\n", b"\xff\xfe{\x00"):
-        reader = RequestReader()
-        assert (body, reader.feed(body), reader.model) == (body, True, None)
-
-
-def test_waits_on_while_the_model_may_still_come() -> None:
-    reader = RequestReader()
-
-    assert [reader.feed(part) for part in (b"", b" ", b'{"messages": ["', b'a"], "mo', b'del": "m', b'"')] == [
-        False, False, False, False, False, True,
-    ]  # fmt: skip
-    assert reader.model == "m"
-
-
-def test_tokens_are_the_body_and_the_answer_as_long_as_it_may_become() -> None:
-    for body, limit in (
-        (b'{"model": "m", "max_tokens": 100}', 100),
-        (b'{"model": "m", "max_output_tokens": 7}', 7),
-        (b'{"model": "m", "max_completion_tokens": 9}', 9),
-        (b'{"generationConfig": {"maxOutputTokens": 40, "x": {}}}', 40),
-        (b'{"model": "m", "max_tokens": null}', 0),
-        (b'{"model": "m", "max_tokens": -4}', 0),
-        (b'{"model": "m", "max_tokens": "many"}', 0),
-        (b'{"model": "m", "max_tokens": true}', 0),
-    ):
-        reader = RequestReader()
-        reader.feed(body)
-        assert (body, reader.tokens()) == (body, limit + len(body) // 4)
-        assert reader.tokens(4000) == limit + 1000
 
 
 @settings(max_examples=20)

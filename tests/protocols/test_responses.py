@@ -20,7 +20,6 @@ from paceline.protocols import (
     should_retry,
     signals_at_end,
     signals_of,
-    takes_slot,
     with_pause,
 )
 
@@ -125,11 +124,3 @@ def test_what_is_sent_again_waits_first() -> None:
         assert with_pause([immediate]) == [immediate, Overloaded()]
     for pausing in (RateLimited(), Overloaded(), QuotaClosed(), PlatformLimit(limit=4, retry_after=1.0)):
         assert with_pause([pausing]) == [pausing]
-
-
-def test_what_makes_a_model_work_takes_a_slot() -> None:
-    counted = ["/v1/messages", "/v1/responses", "/v1beta/models/m:generateContent", "/v1/chat/completions"]
-    free = ["/v1/messages/count_tokens", "/v1beta/models/m:countTokens", "/v1/files", "/v1/messages/batches/b/cancel"]
-
-    assert [path for path in counted + free if takes_slot("POST", path)] == counted
-    assert not takes_slot("GET", "/v1/models")
