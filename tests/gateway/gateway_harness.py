@@ -120,7 +120,13 @@ class GatewayHarness:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Return once the condition holds; fail where it does not come true."""
+    """Let the event loop run until the condition holds. Fail if it never does."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         for _ in iter(condition, True):
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
+
+
+async def run_loop(turns: int) -> None:
+    """Let the event loop run for so many turns. All parties of a test share it, so bytes on the way arrive."""
+    for _ in range(turns):
+        await asyncio.sleep(0)

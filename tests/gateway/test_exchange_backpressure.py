@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.gateway.gateway_harness import GatewayHarness, account, until
+from tests.gateway.gateway_harness import GatewayHarness, account, run_loop, until
 from tests.gateway.raw_http import RawUpstream, Wire, connect, ok, post
 
 from paceline import Limiter
@@ -15,6 +15,7 @@ from paceline import Limiter
 MEGABYTE = 2**20
 PIECE = os.urandom(65_536)
 LONG_TEXT = b"x" * (64 * MEGABYTE)
+STILL_TURNS = 2_000
 SYSTEM_BUFFERS = 16 * MEGABYTE
 """What the sockets of three parties on loopback may hold between them."""
 
@@ -25,11 +26,11 @@ def resident_bytes() -> int:
 
 
 async def stands_still(count: Callable[[], int]) -> None:
-    """Return once a counter has not moved for a while."""
+    """Return once a counter has not moved for many turns of the loop."""
     last = -1
     while count() != last:
         last = count()
-        await asyncio.sleep(0.2)
+        await run_loop(STILL_TURNS)
 
 
 async def test_a_client_that_does_not_read_holds_the_upstream_back() -> None:

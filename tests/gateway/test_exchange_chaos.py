@@ -6,7 +6,7 @@ import random
 import re
 
 import pytest
-from tests.gateway.gateway_harness import GatewayHarness, account, until
+from tests.gateway.gateway_harness import GatewayHarness, account, run_loop, until
 from tests.gateway.raw_http import Message, RawUpstream, Wire, connect, post
 
 from paceline import Limiter
@@ -61,7 +61,7 @@ class WildUpstream:
             wire.send(framed[start : start + 700])
             await wire.writer.drain()
             if self._random.random() < 0.2:
-                await asyncio.sleep(0.001)
+                await run_loop(20)
         return True
 
     def _framed(self, body: bytes) -> bytes:
@@ -90,7 +90,7 @@ class WildClient:
             return
         wire.send(request)
         if roll < 0.25:
-            await asyncio.sleep(self._random.random() * 0.01)
+            await run_loop(self._random.randrange(200))
             await self._leave()
             return
         try:

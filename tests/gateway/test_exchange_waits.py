@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from tests.gateway.gateway_harness import PATIENCE_SECONDS, GatewayHarness, account, until
+from tests.gateway.gateway_harness import PATIENCE_SECONDS, GatewayHarness, account, run_loop, until
 from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
 
 from paceline import Limiter
@@ -18,6 +18,8 @@ CALL = json.dumps(
 ).encode()
 STREAM = CALL[:-1] + b', "stream": true}'
 START = 1_700_000_000.0
+TURNS_PER_STEP = 50
+"""Turns of the loop in which a request and its response get from the client to the upstream and back."""
 
 
 def queued(limiter: Limiter) -> int:
@@ -26,10 +28,10 @@ def queued(limiter: Limiter) -> int:
 
 
 async def pass_time_until(clock: VirtualClock, condition: Callable[[], bool]) -> None:
-    """Move the clock in small steps, each after what is on the wire has had a moment to arrive."""
+    """Move the clock in small steps until the condition holds. Before each step, bytes on the way arrive."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         for _ in iter(condition, True):
-            await asyncio.sleep(0.001)
+            await run_loop(TURNS_PER_STEP)
             await clock.advance(0.25)
 
 
