@@ -95,7 +95,7 @@ class Receiver(Protocol):
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """One connection, for one request at a time."""
+    """One connection, for one request at a time. If the upstream closes its half, the transport closes the other."""
 
     def __init__(self, pool: "UpstreamPool") -> None:
         self._pool = pool
@@ -207,9 +207,6 @@ class UpstreamConnection(asyncio.Protocol):
             self._end(receiver)
         else:
             receiver.response_flushed()
-
-    def eof_received(self) -> None:
-        """Let the transport close: a half-closed connection is of no use."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.forget(self)
