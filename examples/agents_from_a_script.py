@@ -2,7 +2,7 @@
 
 python examples/agents_from_a_script.py
 
-Any agent CLI can stand in the place of the command.
+Replace the command with any agent CLI.
 """
 
 import subprocess

@@ -1,8 +1,8 @@
-"""Twenty API calls with a limit that is too high: refusals are read from the answers, learnt from and waited out.
+"""Twenty API calls with a limit that is too high. The limiter learns from the refusals, and each call is repeated.
 
 python examples/anthropic_calls.py            # against a fake provider on this machine
 
-Put your own base URL and key in the place of the fake ones to run it for real.
+Replace the fake base URL and key with your own to call a real API.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What a limiter tells: every event of a short life, in simulated time.
+"""The events of a limiter, in virtual time.
 
 python examples/watch_events.py
 """
