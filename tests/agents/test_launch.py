@@ -132,7 +132,7 @@ def test_a_command_that_does_not_name_the_prompt_finds_it_on_stdin() -> None:
 
 
 def test_a_command_with_a_prompt_that_is_too_long_is_told_what_to_do() -> None:
-    with pytest.raises(InvalidInput, match=r"leave \{prompt\} out of the command"):
+    with pytest.raises(InvalidInput, match=r"remove \{prompt\} from the command"):
         prepare_session(load_agent("command"), commanded("echo", "{prompt}", prompt="x" * 1_000_000), None, BASE)
 
 

@@ -94,7 +94,7 @@ def test_where_no_gateway_is_served_it_is_refused() -> None:
 
 
 def test_an_agent_that_cannot_be_pointed_elsewhere_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="agent 'opencode' cannot be told to make its calls through the gateway"):
+    with pytest.raises(InvalidInput, match="agent 'opencode' cannot make its calls through the gateway"):
         prepare_session(load_agent("opencode"), TASK, ACCOUNT, BASE, GATEWAY)
 
 

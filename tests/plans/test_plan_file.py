@@ -235,7 +235,10 @@ def test_prompts_have_a_size_that_the_agent_can_take(read: Read, tmp_path: Path)
     assert len(read(HEAD + unit(1024 * 1024)).units) == 1
     assert "1,048,578 bytes" in mistakes_of(read, HEAD + unit(1024 * 1024 + 2), tmp_path)[0]
     by_argument = CALL + 'command = ["echo", "{prompt}"]\n'
-    assert "comes on standard input" in mistakes_of(read, by_argument + unit(130_000), tmp_path)[0]
+    assert (
+        "remove {prompt} from the command to get it on standard input"
+        in mistakes_of(read, by_argument + unit(130_000), tmp_path)[0]
+    )
     assert len(read(CALL + 'command = ["cat"]\n' + unit(130_000)).units) == 1
     aider = '[campaign]\nname = "c"\nagent = "aider"\n'
     assert "agent aider" in mistakes_of(read, aider + unit(130_000), tmp_path)[0]

@@ -138,8 +138,8 @@ BAD_CSV = {
     "id,file\na,1\nb\n": "r.csv:3: this row has 1 cells, the first line names 2 columns",
     "id,id\na,1\n": "r.csv:1: each column needs a name of its own",
     'id,file\na,"1\n': "r.csv: not CSV",
-    "id,file\n": "r.csv: there are no rows in it",
-    "": "r.csv: there are no rows in it",
+    "id,file\n": "r.csv: the file has no rows",
+    "": "r.csv: the file has no rows",
     'id,file\n"a",1\n\n"a","x\ny"\n': 'r.csv:4: unit "a": this id is already used at r.csv:2',
     'id,file\nb,"x\ny"\na,\0\n': 'r.csv:4: unit "a": the prompt has a NUL character',
 }
@@ -209,7 +209,7 @@ def test_what_stands_before_the_sections_can_be_shared(units: Units) -> None:
 
 def test_sections_need_headings_and_names_of_their_own(mistakes: Mistakes) -> None:
     assert mistakes('sections = "b.md"', b__md="# one\n")[0].startswith(
-        'plan.toml:5: units.sections = "b.md": there is no ##'
+        'plan.toml:5: units.sections = "b.md": the file has no ##'
     )
     assert mistakes('sections = "b.md"', b__md="## a\n\n## A\n")[0].startswith(
         'b.md:3: unit "a": this id is already used at b.md:1'

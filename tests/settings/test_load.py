@@ -223,7 +223,7 @@ MISTAKES = {
     '[agents.command]\nprovider = "x"': "paceline.toml:1: 'command' cannot name an agent of your own",
     "a = \n": "paceline.toml:1: not TOML: Invalid value",
     "a = " + "9" * 5000: "paceline.toml: not TOML: Exceeds the limit",
-    "a = " + "[" * 3000: "paceline.toml: not TOML that can be read: it is nested too deep",
+    "a = " + "[" * 3000: "paceline.toml: cannot read this TOML: it is nested too deeply",
 }
 
 

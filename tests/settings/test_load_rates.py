@@ -57,13 +57,13 @@ def test_a_value_that_is_no_rate_is_refused(refused: Refused, table: str, key: s
     ("text", "said"),
     [
         ('[rates."a//b"]\nrpm = 1', 'rates."a//b"'),
-        ("[rates.sessions]\nrpm = 1", "sessions have no rate"),
+        ("[rates.sessions]\nrpm = 1", "only runs have a rate"),
         ("[rates.umans]\nrps = 1", 'unknown key rates.umans.rps; did you mean "rpm"?'),
         ("[rates]\numans = 5", "rates.umans must be a table"),
         ('[rates.umans]\nrpm = 1\n[rates."umans "]\nrpm = 2', "umans "),
-        (f'{WORK_KEY}rpm = 1\n[rates."anthropic/work-key"]\nrpm = 2', "is set in"),
+        (f'{WORK_KEY}rpm = 1\n[rates."anthropic/work-key"]\nrpm = 2', "is already set in"),
         ("[limits]\numans = 3\n[rates.umans]\nmax_parallel_requests = 8", "is the limit of umans"),
-        ('[rates."a/b/claude-opus-4-6"]\nrpm = 1\n[rates."a/b/opus-4-6"]\nrpm = 1', "is set in"),
+        ('[rates."a/b/claude-opus-4-6"]\nrpm = 1\n[rates."a/b/opus-4-6"]\nrpm = 1', "is already set in"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_its_place(refused: Refused, text: str, said: str) -> None:

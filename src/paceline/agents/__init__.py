@@ -1,4 +1,4 @@
-"""Profiles of agent CLIs: how to start, resume and read each of them, as data in one file per agent."""
+"""Agent CLIs as data: one profile per agent says how to start, resume and read it."""
 
 from paceline.agents.account import Account
 from paceline.agents.launch import PreparedSession, Task, prepare_session

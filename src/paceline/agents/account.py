@@ -12,7 +12,7 @@ import msgspec
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Who pays. A `subscription` must never be billed by the token."""
+    """Who pays for a session. A `subscription` must never be billed by the token."""
 
     name: str
     provider: str
@@ -21,21 +21,21 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     key_env: str | None = None
     """The variable that holds the key of a metered account."""
     via_gateway: bool = False
-    """Whether its sessions make their calls through the gateway, as runs of the session."""
+    """Whether sessions of the account send their calls through the gateway, as runs of the session."""
 
 
 def gateway_key(token: str, account: str) -> str:
-    """What the sessions of an account show the gateway: derived from the daemon's token, and good for nothing else."""
+    """Return the key that sessions of an account present to the gateway. It opens nothing else."""
     return hmac.new(token.encode(), b"paceline gateway " + account.encode(), hashlib.sha256).hexdigest()
 
 
 class GatewayAddress(msgspec.Struct, frozen=True):
-    """Where the gateway listens, the daemon's token, and the variables from which accounts take their keys."""
+    """The address of the gateway, the daemon's token, and the variables that hold the keys of accounts."""
 
     url: str
     token: str
     key_variables: frozenset[str] = frozenset()
 
     def of_session(self, account: str, session: str) -> str:
-        """The base URL under which the calls of one session are its runs."""
+        """Return the base URL for the calls of one session: calls to it count as its runs."""
         return f"{self.url}/gateway/{quote(account, safe='')}/~{quote(session, safe='')}"

@@ -1,6 +1,6 @@
-"""From a profile, an account and a unit to what is to be run: arguments, environment, folder and standard input.
+"""The preparation of a session: arguments, environment, folder and input from a profile, an account and a task.
 
-Here: pure arithmetic on those values; the environment to start from is an argument. Never here: starting it.
+Here: pure functions of those values; the environment to start from is an argument. Never here: starting a process.
 """
 
 import functools
@@ -14,9 +14,9 @@ from paceline.agents.profile import AgentProfile, agent_names, filled, load_agen
 from paceline.errors import InvalidInput
 
 TOKEN_VARIABLE = "PACELINE_TOKEN"
-"""By which programs show the daemon its token."""
+"""The variable from which programs take the daemon's token."""
 LONGEST_ARGUMENT_BYTES = 120_000
-"""Linux takes 131,071 bytes in one argument."""
+"""Linux accepts 131,071 bytes in one argument; the rest is a margin for what surrounds the prompt."""
 _PLACEHOLDER = re.compile(r"\{(prompt|id|model|session_id)\}")
 _AGENT_OF_PROVIDER = {
     "anthropic": "claude",
@@ -27,11 +27,11 @@ _AGENT_OF_PROVIDER = {
     "alibaba": "qwen",
     "github": "copilot",
 }
-"""Whose profile names the variables that would be billed instead of an account of this provider."""
+"""The agent whose profile lists the variables that bill a key of this provider."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What one try of a unit is to do. With a `conversation_id` it goes on with that conversation."""
+    """The work of one attempt. With a `conversation_id` it resumes that conversation."""
 
     unit_id: str
     attempt_id: str
@@ -44,7 +44,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be run."""
+    """Everything that a process needs to start."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -59,7 +59,7 @@ def prepare_session(
     base_env: Mapping[str, str],
     gateway: GatewayAddress | None = None,
 ) -> PreparedSession:
-    """Everything that a process needs, or `InvalidInput` with what is wrong with it."""
+    """Return everything that a process needs. Raise `InvalidInput` if the task cannot be started."""
     _check_text("prompt", task.prompt)
     _refuse_nul("working directory", task.cwd)
     env = _environment(profile, task, account, base_env)
@@ -78,7 +78,7 @@ def _served(account: Account, gateway: GatewayAddress | None) -> GatewayAddress:
     if gateway is None:
         raise InvalidInput(
             f"account {account.name!r} makes its calls through the gateway, which only `paceline up` serves;"
-            " start that, or take via_gateway out"
+            " start `paceline up`, or remove via_gateway"
         )
     return gateway
 
@@ -88,13 +88,13 @@ def _through_gateway(
 ) -> dict[str, str]:
     """Point the agent at the gateway, with a key for nothing else.
 
-    No other key stays within its reach but what the account's own `env` gives it for another provider.
+    All other keys are removed, except those that the account's own `env` sets for another provider.
     """
     variables = profile.gateway_environment if profile.start else _gateway_variables(account.provider)
     if not variables:
         raise InvalidInput(
-            f"agent {profile.name!r} cannot be told to make its calls through the gateway;"
-            f" use another agent on account {account.name!r}, or take via_gateway out"
+            f"agent {profile.name!r} cannot make its calls through the gateway;"
+            f" use another agent on account {account.name!r}, or remove via_gateway"
         )
     others = _every_metered_variable() | gateway.key_variables | {TOKEN_VARIABLE}
     keys = metered_variables(profile, account) | {account.key_env} | (others - account.env.keys())
@@ -103,7 +103,7 @@ def _through_gateway(
 
 
 def _gateway_variables(provider: str) -> dict[str, str]:
-    """What a command of the plan finds: the variables that the SDKs of its provider read by themselves."""
+    """Return the variables for a command of the plan: those that the SDKs of its provider read."""
     agent = _AGENT_OF_PROVIDER.get(provider)
     if agent in ("claude", "gemini"):
         return load_agent(agent).gateway_environment
@@ -111,7 +111,7 @@ def _gateway_variables(provider: str) -> dict[str, str]:
 
 
 def metered_variables(profile: AgentProfile, account: Account) -> frozenset[str]:
-    """The variables that would make this agent, or a command in its place, bill a key instead of the account."""
+    """Return the variables that would make this agent, or a command in its place, bill a key."""
     provider = _AGENT_OF_PROVIDER.get(account.provider)
     own = load_agent(provider).metered_variables if provider is not None else ()
     return frozenset(profile.metered_variables) | frozenset(own)
@@ -119,14 +119,14 @@ def metered_variables(profile: AgentProfile, account: Account) -> frozenset[str]
 
 @functools.cache
 def _every_metered_variable() -> frozenset[str]:
-    """Of all agents that are shipped, whoever's provider it is."""
+    """Return the metered variables of all shipped agents."""
     return frozenset(name for agent in agent_names() for name in load_agent(agent).metered_variables)
 
 
 def _environment(
     profile: AgentProfile, task: Task, account: Account | None, base_env: Mapping[str, str]
 ) -> dict[str, str]:
-    """The base, less what would be billed, then the profile's, then the account's, then ours."""
+    """Return the base without variables that bill a key, then the profile's, the account's and our variables."""
     env = dict(base_env)
     if account is not None:
         _check_key(account, base_env)
@@ -147,7 +147,7 @@ def _refuse_metered(account: Account, metered: frozenset[str]) -> None:
     if set_by_hand:
         raise InvalidInput(
             f"account {account.name!r} is a subscription, but its env sets {', '.join(set_by_hand)},"
-            " which would be billed instead; take it out, or make the account metered"
+            " which would be billed instead; remove it, or make the account metered"
         )
 
 
@@ -165,7 +165,7 @@ def _expand_home(value: str, base_env: Mapping[str, str]) -> str:
 
 
 def _fill_profile(profile: AgentProfile, task: Task, gateway_url: str | None) -> tuple[list[str], bytes]:
-    """A prompt that is too long for an argument, or looks like an option, goes by standard input where it can."""
+    """Return arguments and input. A prompt that is too long, or looks like an option, goes to standard input."""
     is_long = len(_encoded(task.prompt)) > LONGEST_ARGUMENT_BYTES
     if is_long and not profile.takes_stdin:
         raise _too_long(f"agent {profile.name!r} takes its prompt only as an argument")
@@ -176,7 +176,7 @@ def _fill_profile(profile: AgentProfile, task: Task, gateway_url: str | None) ->
 
 
 def _fill_command(task: Task) -> tuple[list[str], bytes]:
-    """The plan's command. One that does not name {prompt} finds it on standard input; other braces are its own."""
+    """Return the plan's command and its input. Without {prompt} in it the prompt goes to standard input."""
     if not task.command:
         raise InvalidInput("agent 'command' needs a command in the plan")
     values = {
@@ -188,7 +188,7 @@ def _fill_command(task: Task) -> tuple[list[str], bytes]:
     argv = [_PLACEHOLDER.sub(lambda found: values[found[1]], part) for part in task.command]
     if any("{prompt}" in part for part in task.command):
         if any(len(_encoded(argument)) > LONGEST_ARGUMENT_BYTES for argument in argv):
-            raise _too_long("leave {prompt} out of the command and it comes on standard input")
+            raise _too_long("remove {prompt} from the command to get it on standard input")
         return argv, b""
     return argv, _encoded(task.prompt)
 

@@ -1,7 +1,7 @@
-"""The shape of an agent profile, and the profiles that are shipped.
+"""Agent profiles: their fields, and the profiles that are shipped.
 
-Here: reading and checking the TOML files of this folder, and filling in a command line. Never here: starting
-a process, or the meaning of what it prints.
+Here: reading and checking the TOML files of this folder, and filling in a command line. Never here: starting a
+process, or the meaning of its output.
 """
 
 import functools
@@ -17,51 +17,51 @@ from paceline.errors import InvalidInput
 _SUFFIX = ".toml"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _MODEL_ARGUMENTS = "{model_arguments}"
-"""Stands in `start` and `resume` where the model's flag goes, as an argument of its own."""
+"""The argument in `start` and `resume` that the model's flags replace."""
 
 
 class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One agent CLI. Command lines hold `{prompt}`, `{session_id}` and `{model_arguments}`."""
+    """One agent CLI. Command lines contain `{prompt}`, `{session_id}` and `{model_arguments}`."""
 
     name: str
     provider: str
     """The name by which `detect` and `StreamReader` know its output."""
     stream: Literal["json", "text", "screen"]
-    """How it speaks: one JSON event per line, text, or only to a terminal."""
+    """Its output: one JSON event per line, text, or a terminal screen."""
     start: tuple[str, ...]
-    """The command line of a fresh conversation; empty where the plan brings its own."""
+    """The command line of a new conversation; empty if the plan brings its own."""
     resume: tuple[str, ...] = ()
-    """The command line that goes on with `{session_id}`; empty where the CLI cannot."""
+    """The command line that resumes `{session_id}`; empty if the CLI cannot resume."""
     start_by_stdin: tuple[str, ...] = ()
-    """`start` with the prompt on standard input, for prompts that cannot be an argument; empty where the CLI cannot."""
+    """`start` with the prompt on standard input, for prompts that cannot be an argument; empty if not supported."""
     resume_by_stdin: tuple[str, ...] = ()
-    """The same for `resume`."""
+    """`resume` with the prompt on standard input."""
     resume_prompt: str = "Continue from where you left off."
-    """What a resumed conversation is told: the task stands in it already, and told twice it is done twice."""
+    """The prompt of a resumed conversation. It does not repeat the task, which would then be done twice."""
     model: tuple[str, ...] = ()
     """The arguments that choose `{model}`."""
     environment: dict[str, str] = {}
-    """Set for every run: fail fast and leave the waiting to Paceline, no telemetry, no updates."""
+    """Set for every session: fail fast and leave waiting to Paceline, no telemetry, no updates."""
     gateway_arguments: tuple[str, ...] = ()
-    """Go beside those of the model where its calls are to go through the gateway at `{url}`."""
+    """Added to the model's arguments if calls go through the gateway at `{url}`."""
     gateway_environment: dict[str, str] = {}
-    """Set where its calls are to go through the gateway at `{url}`, with `{token}` for a key."""
+    """Set if calls go through the gateway at `{url}`, with `{token}` as the key."""
     metered_variables: tuple[str, ...] = ()
-    """Variables that make the CLI bill a key instead of the subscription; removed for a subscription account."""
+    """Variables that make the CLI bill a key; removed for a subscription account."""
 
     @property
     def can_resume(self) -> bool:
-        """Whether a conversation can be continued by its session id."""
+        """Return whether the CLI can resume a conversation by its id."""
         return bool(self.resume)
 
     @property
     def can_use_gateway(self) -> bool:
-        """Whether it can be told to make its calls somewhere else than at the provider."""
+        """Return whether the CLI can send its calls to the gateway."""
         return bool(self.gateway_environment)
 
     @property
     def takes_stdin(self) -> bool:
-        """Whether the prompt can come by standard input."""
+        """Return whether the CLI can read its prompt from standard input."""
         return bool(self.start_by_stdin)
 
     def command_line(
@@ -72,9 +72,9 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         conversation_id: str | None = None,
         gateway_url: str | None = None,
     ) -> list[str]:
-        """The arguments to run: fresh, or with a session id going on with that conversation.
+        """Return the arguments that start a conversation, or resume the given one.
 
-        Without a prompt: those for a prompt that comes by standard input.
+        Without a prompt, return those for a prompt on standard input.
         """
         if conversation_id is not None and not self.can_resume:
             raise InvalidInput(f"agent {self.name!r} cannot resume a conversation")
@@ -98,24 +98,24 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def filled(variables: dict[str, str], **values: str) -> dict[str, str]:
-    """Variables with their placeholders filled in."""
+    """Return the variables with their placeholders filled in."""
     return {name: _fill(content, **values) for name, content in variables.items()}
 
 
 def _fill(part: str, **values: str) -> str:
-    """Puts values in for placeholders; what a value itself contains is never filled in again."""
+    """Replace placeholders by values. Placeholders inside a value are not replaced."""
     return _PLACEHOLDER.sub(lambda found: values[found[1]], part)
 
 
 def agent_names() -> list[str]:
-    """The agents that are shipped."""
+    """Return the names of the shipped agents."""
     files = resources.files(__package__).iterdir()
     return sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name.endswith(_SUFFIX))
 
 
 @functools.cache
 def load_agent(name: str) -> AgentProfile:
-    """The shipped profile of this name."""
+    """Return the shipped profile of this name."""
     known = agent_names()
     if name not in known:
         raise InvalidInput(f"unknown agent {name!r}; known are {', '.join(known)}")
@@ -123,7 +123,7 @@ def load_agent(name: str) -> AgentProfile:
 
 
 def parse_agent(text: str) -> AgentProfile:
-    """A profile from TOML. Unknown keys, wrong types and unknown placeholders are refused."""
+    """Parse a profile from TOML. Raise `InvalidInput` for unknown keys, wrong types and unknown placeholders."""
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -132,7 +132,7 @@ def parse_agent(text: str) -> AgentProfile:
 
 
 def check_agent(values: dict[str, object]) -> AgentProfile:
-    """The same from a table that was read already, such as one of the user's own in paceline.toml."""
+    """Check a profile from a table, such as one of the user's own in paceline.toml."""
     try:
         profile = msgspec.convert(values, AgentProfile)
     except msgspec.ValidationError as error:

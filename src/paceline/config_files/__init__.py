@@ -1,1 +1,1 @@
-"""Files that people write: read whole, checked whole, every mistake with its line and a fix."""
+"""Files that people write: reading them, checking them, and every mistake with its line and a fix."""

@@ -1,6 +1,6 @@
-"""Checks of single values as files and variables hold them: each returns the value as it is used.
+"""Checks of single values from files and variables. Each returns the value in the form that the code uses.
 
-A wrong one raises `InvalidInput` whose message says what would do; who asked adds the place, the key and the value.
+A check raises `InvalidInput` with what is expected. The caller adds the location, the key and the value.
 """
 
 import re
@@ -21,7 +21,7 @@ _STORE_SCHEMES = ("sqlite", "postgresql", "postgres")
 
 
 def limit(value: object) -> int | None:
-    """A place for at least one, or unlimited."""
+    """Check a limit: a whole number >= 1, or None for unlimited."""
     if value == UNLIMITED:
         return None
     if type(value) is not int or not 1 <= value <= LARGEST_LIMIT:  # true is no limit
@@ -39,12 +39,12 @@ def whole(least: int, most: int) -> Callable[[object], int]:
 
 
 def duration(value: object) -> float:
-    """Zero is allowed: it turns the thing off."""
+    """Check a duration. Zero is allowed: it turns the feature off."""
     return _duration(value, above_zero=False)
 
 
 def cooldown(value: object) -> Cooldown:
-    """A duration, or learnt."""
+    """Check a cooldown: a duration, or "auto"."""
     if value == AUTO:
         return AUTO
     try:
@@ -54,7 +54,7 @@ def cooldown(value: object) -> Cooldown:
 
 
 def span(value: object) -> float:
-    """A duration that cannot be zero."""
+    """Check a duration that must not be zero."""
     return _duration(value, above_zero=True)
 
 
@@ -74,7 +74,7 @@ def share(value: object) -> float:
 
 def text(value: object) -> str:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise InvalidInput("must be text in quotes, and not empty")
+        raise InvalidInput("must be text in quotes that is not empty")
     return value
 
 
@@ -82,23 +82,23 @@ def texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not value or not all(isinstance(each, str) for each in value):
         raise InvalidInput('must be a list of texts, such as ["a", "b"]')
     if any("\0" in each for each in value):
-        raise InvalidInput("must not hold a NUL character")
+        raise InvalidInput("must not contain a NUL character")
     return tuple(value)
 
 
 def host_names(value: object) -> tuple[str, ...]:
-    """Names of machines, with a port or without; a variable has them with commas between."""
+    """Check a list of host names, each with or without a port. A variable separates them by commas."""
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise InvalidInput('must be a list of names, such as ["paceline.example.com"]')
     names = [name.strip() for name in names]
     if not all(_HOST.fullmatch(name) for name in names):
-        raise InvalidInput('must be names of machines, such as "paceline.example.com" or "10.0.0.5:7433"')
+        raise InvalidInput('must be host names, such as "paceline.example.com" or "10.0.0.5:7433"')
     return tuple(names)
 
 
 def truth(value: object) -> bool:
-    """true or false; a variable has it as text."""
+    """Check true or false. A variable has them as text."""
     if value in ("true", "false"):
         return value == "true"
     if not isinstance(value, bool):
@@ -117,28 +117,26 @@ def one_of(*allowed: str) -> Callable[[object], str]:
 
 
 def anything(value: object) -> object:
-    """Checked later, together with what belongs to it."""
+    """Accept any value: it is checked later, together with related fields."""
     return value
 
 
 def variable_name(value: object) -> str:
     if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
-        raise PrivateValue(
-            "must name an environment variable, such as ANTHROPIC_API_KEY; the key itself stays out of here"
-        )
+        raise PrivateValue("must name an environment variable, such as ANTHROPIC_API_KEY; do not write the key itself")
     return value
 
 
 def variables(value: object) -> dict[str, str]:
-    """An `env` table. Secrets are refused by the name of their variable: the file is read by many."""
+    """Check an `env` table. Variables whose names look like secrets are refused: many people can read the file."""
     if not isinstance(value, Mapping):
         raise InvalidInput('must be a table of variables, such as { CLAUDE_CONFIG_DIR = "~/.claude-max-1" }')
     for name, content in value.items():
         if not _VARIABLE.fullmatch(name):
-            raise InvalidInput(f"{name!r:.60} is no name of a variable")
+            raise InvalidInput(f"{name!r:.60} is not a valid name of a variable")
         if _SECRET_VARIABLE.fullmatch(name):
             raise PrivateValue(
-                f"{name} looks like a secret, which never lives in the file; set it outside and name it in key_env"
+                f"{name} looks like a secret, which must not be in the file; set it outside and name it in key_env"
             )
         if not isinstance(content, str) or "\0" in content:
             raise InvalidInput(f"{name} must be text in quotes")
@@ -146,12 +144,12 @@ def variables(value: object) -> dict[str, str]:
 
 
 def web_url(value: object) -> str:
-    """An http address without a password in it."""
+    """Check an HTTP address without a password in it."""
     parts = _split_url(value)
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidInput("must be an address such as https://api.example.com")
     if parts.username or parts.password:
-        raise PrivateValue("holds a user or password, which never lives in the file; name a variable in key_env")
+        raise PrivateValue("contains a user or password, which must not be in the file; name a variable in key_env")
     return str(value)
 
 
@@ -160,7 +158,7 @@ def store_url(value: object) -> str:
     if parts is None or parts.scheme not in _STORE_SCHEMES or not (parts.netloc or parts.path.strip("/")):
         raise InvalidInput("must be sqlite:///PATH or postgresql://HOST/DATABASE")
     if parts.scheme == "sqlite" and (parts.netloc or not str(value).startswith("sqlite:///")):
-        raise InvalidInput("must have three slashes before the path: sqlite:///PATH (a fourth where it is absolute)")
+        raise InvalidInput("must have three slashes before the path: sqlite:///PATH (four if the path is absolute)")
     return str(value)
 
 
@@ -174,14 +172,14 @@ def _split_url(value: object) -> SplitResult | None:
         return None
     try:
         parts = urlsplit(value)
-        _ = parts.hostname, parts.port, parts.password  # looked at here, because they may raise
+        _ = parts.hostname, parts.port, parts.password  # read here, because they may raise
     except ValueError:
         return None
     return parts
 
 
 def scope_check(check: Callable[[str], object]) -> Callable[[object], str]:
-    """A name that can stand in a scope, by whatever makes a scope of it."""
+    """Return a check for a name that must be valid in a scope; `check` builds that scope."""
 
     def checked(value: object) -> str:
         name = text(value)

@@ -1,7 +1,7 @@
-"""Files that people write: read whole, checked whole, every mistake with its place and what would do.
+"""Documents that people write, and the mistakes in them, each with its location and what is expected.
 
-Here: reading text and TOML, places, the list of mistakes, the nearest known name, and fields checked
-one by one. Never here: what a field means.
+Here: reading text and TOML, locations, the list of mistakes, the nearest known name, and checking fields one by one.
+Never here: the meaning of a field.
 """
 
 import difflib
@@ -20,20 +20,21 @@ from paceline.config_files.toml_lines import toml_lines
 from paceline.errors import InvalidInput, MistakesFound
 
 MOST_SHOWN = 50
-"""A file with ten thousand mistakes has one cause; a screenful shows it."""
+"""A file with ten thousand mistakes has one cause; the first screenful shows it."""
 _LONGEST_SHOWN = 60
-_LINE_TOLD = re.compile(r" \(at line (\d+), column \d+\)$")
+"""Characters of a value in a message: enough to recognise it on one line."""
+_LINE_SUFFIX = re.compile(r" \(at line (\d+), column \d+\)$")
 
 Check = Callable[[object], object]
-"""The value as it is used, or `InvalidInput` whose message says what would do."""
+"""Returns the value in the form that the code uses, or raises `InvalidInput` with what is expected."""
 
 
 class PrivateValue(InvalidInput):
-    """As `InvalidInput` from a check, for a value that may be a secret: it is not shown."""
+    """An `InvalidInput` of a check whose value may be a secret and is not shown."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """`file:line`, or the file alone where no line is known."""
+    """A location: `file:line`, or the file alone if the line is not known."""
 
     file: str
     line: int | None = None
@@ -43,7 +44,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Mistakes:
-    """All that was found wrong so far."""
+    """The mistakes found so far."""
 
     def __init__(self) -> None:
         self._shown: list[str] = []
@@ -53,20 +54,20 @@ class Mistakes:
         return self._count
 
     def add(self, place: object, message: str) -> None:
-        """`place` is only written out when it is shown."""
+        """Add a mistake. `place` is converted to text only if the mistake is shown."""
         self._count += 1
         if self._count <= MOST_SHOWN:
             self._shown.append(f"{place}: {message}")
 
     def raise_as(self, kind: type[MistakesFound]) -> None:
-        """Nothing where nothing is wrong."""
+        """Raise an error with all mistakes, if there are any."""
         if self._count:
             more = [f"... and {self._count - MOST_SHOWN} more"] if self._count > MOST_SHOWN else []
             raise kind(*self._shown, *more)
 
 
 class Document:
-    """Nested tables and the place of each key. `source` is where people are told that a value comes from."""
+    """Nested tables, and the location of each key. `source` names where the values come from."""
 
     def __init__(self, source: str, values: Mapping[str, object]) -> None:
         self.source = source
@@ -77,7 +78,7 @@ class Document:
 
 
 class TomlDocument(Document):
-    """A TOML file. Lines are looked for only once something is to be said about one."""
+    """A TOML file. Lines are computed only when a mistake is shown."""
 
     def __init__(self, source: str, values: Mapping[str, object], text: str) -> None:
         super().__init__(source, values)
@@ -88,13 +89,13 @@ class TomlDocument(Document):
         return toml_lines(self._text)
 
     def place(self, path: KeyPath) -> Place:
-        """Of the key, or of the innermost table or key around it that has a line of its own."""
+        """Return the location of the key, or of the innermost table or key around it that has a line."""
         known = (self._lines.get(path[:length]) for length in range(len(path), 0, -1))
         return Place(self.source, next((line for line in known if line is not None), None))
 
 
 class KeyPlace(msgspec.Struct, frozen=True):
-    """The place of a key that is looked up only when it is shown."""
+    """The location of a key, computed only when it is shown."""
 
     document: Document
     path: KeyPath
@@ -104,15 +105,15 @@ class KeyPlace(msgspec.Struct, frozen=True):
 
 
 def read_text(path: Path, mistakes: Mistakes, place: object = None) -> str | None:
-    """A text file, or None and a mistake at `place` (the file itself unless told)."""
+    """Return the content of a text file, or add a mistake at `place` (default: the file) and return None."""
     place = path if place is None else place
-    if not os.path.isfile(path):  # unlike Path.is_file it never raises; pipes and devices may have no end
+    if not os.path.isfile(path):  # unlike Path.is_file it never raises; reading a pipe may never end
         mistakes.add(place, _no_such_file(path))
         return None
     try:
         content = path.read_bytes()
     except OSError as error:
-        mistakes.add(place, f"{path} cannot be read: {error.strerror or error}")
+        mistakes.add(place, f"cannot read {path}: {error.strerror or error}")
         return None
     try:
         return content.decode("utf-8-sig")
@@ -133,24 +134,24 @@ def _no_such_file(path: Path) -> str:
 
 
 def read_toml(path: Path, mistakes: Mistakes) -> TomlDocument | None:
-    """A TOML file, or None and the mistake."""
+    """Return a parsed TOML file, or add a mistake and return None."""
     text = read_text(path, mistakes)
     if text is None:
         return None
     try:
         return TomlDocument(str(path), tomllib.loads(text), text)
     except RecursionError:
-        mistakes.add(path, "not TOML that can be read: it is nested too deep")
-    except ValueError as error:  # also a whole number of more digits than Python takes
+        mistakes.add(path, "cannot read this TOML: it is nested too deeply")
+    except ValueError as error:  # also for an integer with more digits than Python accepts
         message = str(error)
-        told = _LINE_TOLD.search(message)
-        line = int(told[1]) if told else None
-        mistakes.add(Place(str(path), line), f"not TOML: {_LINE_TOLD.sub('', message)}")
+        found = _LINE_SUFFIX.search(message)
+        line = int(found[1]) if found else None
+        mistakes.add(Place(str(path), line), f"not TOML: {_LINE_SUFFIX.sub('', message)}")
     return None
 
 
 def table_at(document: Document, path: KeyPath, value: object, mistakes: Mistakes) -> Mapping[str, object]:
-    """The value as a table; one that is none is a mistake and counts as empty."""
+    """Return the value if it is a table; otherwise add a mistake and return an empty one."""
     if isinstance(value, Mapping):
         return value
     name = path_text(path)
@@ -161,7 +162,7 @@ def table_at(document: Document, path: KeyPath, value: object, mistakes: Mistake
 def checked_fields(
     document: Document, path: KeyPath, values: Mapping[str, object], checks: Mapping[str, Check], mistakes: Mistakes
 ) -> dict[str, object]:
-    """The fields that are right, as they are used; the others, and unknown ones, are mistakes."""
+    """Return the valid fields in the form that the code uses. Invalid and unknown fields become mistakes."""
     fields: dict[str, object] = {}
     for key, value in values.items():
         check = checks.get(key)
@@ -178,7 +179,7 @@ def checked_fields(
 
 
 def refuse_key(document: Document, path: KeyPath, known: Iterable[str], mistakes: Mistakes) -> None:
-    """Nothing is skipped in silence: a key that is not known is a mistake."""
+    """Add a mistake for an unknown key: nothing is ignored silently."""
     known = list(known)
     hint = did_you_mean(str(path[-1]), known) or f"; there are {', '.join(known)}"
     mistakes.add(KeyPlace(document, path), f"unknown key {path_text(path)}{hint}")
@@ -189,20 +190,20 @@ def refuse_value(document: Document, path: KeyPath, value: object, wanted: str, 
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean "…"?`, or nothing where no name is near."""
+    """Return `; did you mean "…"?`, or nothing if no known name is similar."""
     name = nearest(word, known)
     return "" if name is None else f'; did you mean "{name}"?'
 
 
 def nearest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
-    """The known name that `word` was probably meant to be."""
+    """Return the known name that is most similar to `word`, or None."""
     by_lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=likeness)
     return by_lower[near[0]] if near else None
 
 
 def path_text(path: KeyPath) -> str:
-    """As it would be written: `accounts.max-1.env`, `limits."anthropic/*"`, `unit[3].id` (counted from 1)."""
+    """Return the path as people write it: `accounts.max-1.env`, `limits."anthropic/*"`, `unit[3].id` (from 1)."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -214,7 +215,7 @@ def path_text(path: KeyPath) -> str:
 
 
 def shown(value: object) -> str:
-    """As in the file, cut where it is long; what a table or a URL holds may be secret and is left out."""
+    """Return the value as in the file, shortened. Tables and users in URLs are left out: they may be secret."""
     if isinstance(value, Mapping):
         return "{...}"
     if isinstance(value, bool):
@@ -224,7 +225,7 @@ def shown(value: object) -> str:
         return cut(json.dumps(value, ensure_ascii=False))
     try:
         return cut(str(value))
-    except (ValueError, RecursionError):  # numbers of more digits than Python prints, deep lists
+    except (ValueError, RecursionError):  # integers with more digits than Python prints, deep lists
         return "..."
 
 

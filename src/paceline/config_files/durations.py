@@ -1,4 +1,4 @@
-"""How people write durations: `350ms`, `1s`, `1h30m`, or a number of seconds."""
+"""Durations as people write them: `350ms`, `1s`, `1h30m`, or a number of seconds."""
 
 import re
 
@@ -13,7 +13,7 @@ _LONGEST_TEXT = 64
 
 
 def parse_duration(value: object, name: str = "duration", *, above_zero: bool = False) -> float:
-    """Seconds, or `InvalidDuration`. A bare number is seconds; text needs a unit, so that `"30"` is no guess."""
+    """Return seconds. A bare number means seconds; text needs a unit, so that `"30"` is not ambiguous."""
     if isinstance(value, str):
         value = _seconds(value, name)
     return check_seconds(value, name, above_zero=above_zero)
@@ -24,5 +24,5 @@ def _seconds(text: str, name: str) -> float:
     if found is None:
         raise InvalidDuration(f"{name} must be a duration such as 350ms, 1s, 30m, 5h or 1h30m; got {text!r:.80}")
     *whole, milliseconds = (float(part or 0) for part in found.groups())
-    # Divided, not multiplied: 350ms is 0.35 and nothing beside it.
+    # Divided, not multiplied by 0.001, so that 350ms is exactly 0.35.
     return sum(count * size for count, size in zip(whole, _LARGEST_FIRST, strict=True)) + milliseconds / 1000

@@ -1,8 +1,7 @@
-"""On which line a key of a TOML file stands: the parser of the standard library does not tell.
+"""The lines of the keys of a TOML file, which the parser of the standard library does not report.
 
-It is used on text that has been parsed, so what it meets is valid TOML. Where it does not know what it
-sees it stops: what it has not found has no line, which is better than a wrong one. Nothing here
-understands values.
+The text was parsed before, so it is valid TOML. At syntax that it does not know this module stops: no line is better
+than a wrong one. Never here: the meaning of values.
 """
 
 import re
@@ -10,7 +9,7 @@ import tomllib
 from collections.abc import Iterator
 
 Path = tuple[str | int, ...]
-"""Keys, and the number of the element where a table stands in an array of tables."""
+"""Keys, with the number of the element for a table in an array of tables."""
 
 _BETWEEN = re.compile(r"(?:[ \t\r\n]++|#[^\n]*+)*+")
 _STRING = (
@@ -26,7 +25,7 @@ _VALUE_PIECE = re.compile(
 
 
 def toml_lines(text: str) -> dict[Path, int]:
-    """The line of each table header and key outside inline tables; the first one where a table is named twice."""
+    """Return the line of each table header and key outside inline tables; the first one if there are several."""
     lines: dict[Path, int] = {}
     counted_to, line = 0, 1
     for position, path in _statements(text):
@@ -38,7 +37,7 @@ def toml_lines(text: str) -> dict[Path, int]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, Path]]:
-    """Where each header and each key begins, and its whole path."""
+    """Yield the position of each header and each key, and its whole path."""
     arrays: dict[Path, int] = {}
     table: Path = ()
     position = _after(_BETWEEN, text, 0)
@@ -69,7 +68,7 @@ def _open_table(keys: tuple[str, ...], arrays: dict[Path, int], *, is_array: boo
 
 
 def _read_key(text: str, position: int) -> tuple[tuple[str, ...], int]:
-    """A dotted key and where it ends; empty where there is none."""
+    """Return a dotted key and its end; an empty key if there is none."""
     keys: list[str] = []
     while part := _KEY_PART.match(text, position):
         keys.append(_unquoted(part[1]))

@@ -1,1 +1,1 @@
-"""Plan files: read, checked and imported."""
+"""Plan files: reading them, checking them against this machine, and importing them into the store."""

@@ -1,7 +1,7 @@
-"""Plan files: a campaign and its units, read and checked whole before anything starts.
+"""Plan files: a campaign and its units, read and checked completely before anything starts.
 
-Here: the [campaign] and [[unit]] tables and what they must agree on with the settings. Where units come from is in
-`plan_sources`, what makes one valid in `plan_list`. Never here: storing or starting anything.
+Here: the [campaign] and [[unit]] tables, checked against the settings. `unit_sources` reads units from other files,
+and `unit_rules` says what makes a unit valid. Never here: storing or starting anything.
 """
 
 from collections.abc import Mapping
@@ -42,13 +42,13 @@ UNIT = "unit"
 TABLES = (CAMPAIGN, UNIT, UNITS)
 PLACEHOLDERS = ("prompt", "id", "model", "session_id")
 NEVER: Mapping[str, float] = {}
-"""The times at which campaigns were added, where none was."""
+"""The times at which campaigns were added, if none was."""
 HIGHEST_PRIORITY = 100
-"""Far beyond what any share can tell apart."""
+"""One level doubles the share, so 100 levels are far more than any share can express."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan file stands for. Paths in it are absolute, durations and times in seconds."""
+    """The content of a plan file. Paths are absolute; durations and times are in seconds."""
 
     campaign: Campaign
     units: tuple[UnitSpec, ...]
@@ -92,7 +92,7 @@ def plan_of(
 
 
 def check_campaign(campaign: Campaign, changes: Mapping[str, object], settings: Settings, *, now: float) -> Campaign:
-    """A campaign with some of its fields changed, named and written as in a plan; None takes one away."""
+    """Return a campaign with some fields changed, named and written as in a plan. None removes a field."""
     stored = {field: getattr(campaign, field) for field in CAMPAIGN_FIELDS}
     if campaign.deadline is not None:
         stored["deadline"] = datetime.fromtimestamp(campaign.deadline, UTC)
@@ -139,7 +139,7 @@ CAMPAIGN_FIELDS: Mapping[str, Check] = {
 
 
 class _CampaignReader:
-    """The [campaign] table while it is read."""
+    """A reader of the [campaign] table."""
 
     def __init__(self, document: Document, settings: Settings | None, mistakes: Mistakes) -> None:
         self._document = document
@@ -166,15 +166,15 @@ class _CampaignReader:
         return fields
 
     def prompt_rules(self) -> PromptRules:
-        """Once it was read: what the agent's prompts may be."""
+        """Return the rules for prompts of the agent. Call it after `read`."""
         if self._profile is None:
             return PromptRules()
         if not self._profile.start:
             if not any("prompt" in command_placeholders(argument) for argument in self._command()):
                 return PromptRules(is_needed=False)
-            return _as_argument("leave {prompt} out of the command and it comes on standard input")
+            return _as_argument("remove {prompt} from the command to get it on standard input")
         if not self._profile.takes_stdin:
-            return _as_argument(f"agent {self._profile.name} takes its prompt only so")
+            return _as_argument(f"agent {self._profile.name} takes its prompt only as an argument")
         return PromptRules()
 
     def _check_agent(self) -> None:
@@ -196,18 +196,16 @@ class _CampaignReader:
     def _check_command(self) -> None:
         if self._profile is not None:
             if self._profile.start and "command" in self._table:
-                told = f'agent {shown(self._profile.name)} brings its own; take it out, or write agent = "command"'
-                self._refuse("command", told)
+                fix = f'agent {shown(self._profile.name)} brings its own; remove it, or write agent = "command"'
+                self._refuse("command", fix)
             elif not self._profile.start and "command" not in self._table:
                 self._refuse("agent", 'needs a command: command = ["sh", "-c", "..."]')
         for argument in self._command():
             for name in command_placeholders(argument):
                 if name not in PLACEHOLDERS:
                     hint = did_you_mean(name, PLACEHOLDERS) or "; there are {prompt}, {id}, {model}"
-                    told = (
-                        f"unknown placeholder {{{name}}}{hint} (braces of your own need a space inside: {{ {name} }})"
-                    )
-                    self._refuse("command", told)
+                    own_braces = f"(braces of your own need a space inside: {{ {name} }})"
+                    self._refuse("command", f"unknown placeholder {{{name}}}{hint} {own_braces}")
 
     def _command(self) -> tuple[str, ...]:
         command = self._fields.get("command")
@@ -230,7 +228,7 @@ class _CampaignReader:
             self._require_model([known[name].scope for name in accounts if name in known], self._settings)
 
     def _require_model(self, scopes: list[str], settings: Settings) -> None:
-        """A session whose model is not known would pass by the caps per model."""
+        """Require a model where models have caps: a session without one would bypass them."""
         limits = LimitTable(governor_settings(settings).limits, {})
         for scope in scopes:
             if (needed := limits.model_needed((scope,))) is not None:
@@ -252,7 +250,7 @@ def _as_argument(hint: str) -> PromptRules:
 
 
 def _any_text(value: object) -> str:
-    """Prompts and ids have checks of their own, which name the unit."""
+    """Check only the type: prompts and ids have further checks, which name the unit."""
     if not isinstance(value, str):
         raise InvalidInput("must be text in quotes")
     return value

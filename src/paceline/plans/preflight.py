@@ -1,6 +1,6 @@
-"""Whether a plan could run on this machine now: programs, accounts, keys, folders. Nothing is started or stored.
+"""Preflight checks: whether a plan can run on this machine now. Programs, accounts, keys and folders.
 
-What can be seen in the files alone is checked by `read_plan` and `load_settings`; here is the rest.
+Never here: starting or storing anything, or checks that need only the files (`read_plan`, `load_settings`).
 """
 
 import os
@@ -25,14 +25,14 @@ INSTALL = {
     "aider": "pip install aider-chat",
 }
 LOGIN_FILES = {"CLAUDE_CONFIG_DIR": (".credentials.json", "claude"), "CODEX_HOME": ("auth.json", "codex login")}
-"""Where a CLI keeps its login on Linux, and the command that makes one; other systems have a keychain."""
+"""The file in which a CLI keeps its login on Linux, and the command that creates it. Other systems use a keychain."""
 ANY_GATEWAY = GatewayAddress("http://127.0.0.1", "token")
-"""For making ready to start what is not started."""
+"""An address for sessions that are only prepared, never started."""
 TOKEN_VARIABLE = "CLAUDE_CODE_OAUTH_TOKEN"
 
 
 def check_plan(plan: Plan, source: str, *, settings: Settings, environ: Mapping[str, str]) -> None:
-    """All that is wrong, at once."""
+    """Check a plan. Raise `InvalidPlan` with everything that keeps it from running."""
     profile = settings.agent(plan.campaign.agent)
     accounts = [settings.accounts[name] for name in plan.campaign.accounts]
     mistakes = _program_troubles(environ, profile, plan, accounts)
@@ -45,7 +45,7 @@ def check_plan(plan: Plan, source: str, *, settings: Settings, environ: Mapping[
 
 
 def check_stored(store: Store, settings: Settings, *, serves_gateway: bool = True) -> None:
-    """Campaigns that still have work must find their agents and accounts in the settings of today."""
+    """Check that the settings still have the agents and accounts of all campaigns with open units."""
     counts = store.counts()
     mistakes = []
     for campaign in store.campaigns():
@@ -56,29 +56,29 @@ def check_stored(store: Store, settings: Settings, *, serves_gateway: bool = Tru
         if not serves_gateway:
             check_gateway(settings, campaign)
     if mistakes:
-        way_out = "put it back into paceline.toml, or `paceline cancel` the campaign"
-        raise InvalidSettings(*(f"the stored campaign {mistake}; {way_out}" for mistake in mistakes))
+        fix = "put it back into paceline.toml, or `paceline cancel` the campaign"
+        raise InvalidSettings(*(f"the stored campaign {mistake}; {fix}" for mistake in mistakes))
 
 
 def check_gateway(settings: Settings, campaign: Campaign) -> None:
-    """For an engine that serves no gateway: no account of the campaign may need one."""
+    """Raise `InvalidSettings` if an account of the campaign needs the gateway, for an engine that serves none."""
     through = [name for name in campaign.accounts if name in settings.accounts and settings.accounts[name].via_gateway]
     if through:
         raise InvalidSettings(
             f"{campaign.name} runs on the account {through[0]!r}, whose sessions make their calls through the gateway,"
-            " which only `paceline up` serves; start that and hand it the plan with `paceline add`, or take"
-            " via_gateway out of paceline.toml"
+            " which only `paceline up` serves; start it and give it the plan with `paceline add`, or remove"
+            " via_gateway from paceline.toml"
         )
 
 
 def _missing(settings: Settings, campaign: Campaign) -> list[str]:
     troubles = [
-        f"runs on the account {name!r}, which is not there any more"
+        f"runs on the account {name!r}, which no longer exists"
         for name in campaign.accounts
         if name not in settings.accounts
     ]
     if campaign.agent not in settings.agent_names():
-        troubles.append(f"uses the agent {campaign.agent!r}, which is not there any more")
+        troubles.append(f"uses the agent {campaign.agent!r}, which no longer exists")
     return troubles
 
 
@@ -102,10 +102,10 @@ def _program_troubles(
 
 
 def _path_troubles(program: str, units: tuple[UnitSpec, ...]) -> list[str]:
-    """A path is looked up from the folder of each unit."""
+    """Check a program named by a path, which is relative to the folder of each unit."""
     folders = dict.fromkeys(unit.cwd for unit in units)
     places = dict.fromkeys(os.path.join(folder, program) for folder in folders)
-    return [f"{place} is no program that can be run" for place in places if not os.access(place, os.X_OK)][:5]
+    return [f"{place} is not an executable program" for place in places if not os.access(place, os.X_OK)][:5]
 
 
 def _launch_troubles(
@@ -115,7 +115,7 @@ def _launch_troubles(
     units: tuple[UnitSpec, ...],
     account: Account | None,
 ) -> list[str]:
-    """What would keep each unit from being started, found by making ready to start it."""
+    """Return what keeps units from being started, found by preparing their sessions."""
     troubles = []
     for unit in units:
         task = Task(
@@ -135,13 +135,13 @@ def _launch_troubles(
 
 
 def account_troubles(account: AccountSettings, environ: Mapping[str, str]) -> list[str]:
-    """Folders that its variables name and that are not there, and keys that are not set."""
+    """Return mistakes of an account: variables that name missing folders, and keys that are not set."""
     troubles = []
     for variable, value in account.env.items():
         if variable.endswith(("_DIR", "_HOME")) and os.path.isabs(value) and not os.path.isdir(value):
             troubles.append(
-                f"account {account.name!r}: {variable} names {value}, which is not there"
-                f"{_log_in(variable, value) or '; make the folder and log in with it'}"
+                f"account {account.name!r}: {variable} names {value}, which does not exist"
+                f"{_log_in(variable, value) or '; create the folder and log in with it'}"
             )
     if account.kind == "metered" and account.key_env and not environ.get(account.key_env):
         troubles.append(f"account {account.name!r} takes its key from {account.key_env}, which is not set")
@@ -149,7 +149,7 @@ def account_troubles(account: AccountSettings, environ: Mapping[str, str]) -> li
 
 
 def login_troubles(account: AccountSettings, environ: Mapping[str, str]) -> list[str]:
-    """A subscription whose folder holds no login. A guess, so it is told and never refused."""
+    """Return hints about a subscription whose folder has no login. They are guesses, so they never refuse a plan."""
     if account.kind != "subscription" or not sys.platform.startswith("linux"):
         return []
     if environ.get(TOKEN_VARIABLE) or TOKEN_VARIABLE in account.env:

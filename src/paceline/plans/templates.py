@@ -1,4 +1,4 @@
-"""Texts with `{column}` in them. `{{column}}` stands for the braces themselves; other braces are plain text."""
+"""Templates: texts with `{column}` in them. `{{column}}` means literal braces; other braces are plain text."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -12,14 +12,14 @@ _WORD = re.compile(r"\{(\w+)\}")
 
 
 class Template:
-    """A text cut at its columns once, so that filling it in a hundred thousand times is cheap."""
+    """A text that is split at its columns once, so that filling it a hundred thousand times is cheap."""
 
     __slots__ = ("_columns", "_texts", "text", "unknown")
 
     def __init__(self, text: str, columns: Collection[str]) -> None:
         self.text = text
         self.unknown: list[str] = []
-        """Names in braces that are no columns: mistakes. Braces around what cannot be a name are left alone."""
+        """Names in braces that are not columns: mistakes. Braces around other text are left alone."""
         self._texts = [""]
         self._columns: list[str] = []
         position = 0
@@ -42,7 +42,7 @@ class Template:
                 self.unknown.append(name)
 
     def fill(self, row: Mapping[str, object]) -> str:
-        """With the values of the row put in; `KeyError` names a column that it lacks."""
+        """Return the text with the values of the row. Raise `KeyError` with a column that the row lacks."""
         pieces = [self._texts[0]]
         for column, text in zip(self._columns, self._texts[1:], strict=True):
             pieces.append(as_text(row[column]))
@@ -51,12 +51,12 @@ class Template:
 
 
 def as_text(value: object) -> str:
-    """Text as it is, nothing for null, the rest as JSON."""
+    """Return text unchanged, nothing for null, and JSON for other values."""
     if isinstance(value, str):
         return value
     return "" if value is None else msgspec.json.encode(value).decode()
 
 
 def command_placeholders(argument: str) -> list[str]:
-    """The names in braces of a command's argument; `${NAME}` and `{{name}}` are the shell's or the program's own."""
+    """Return the names in braces of an argument. `${NAME}` and `{{name}}` belong to the shell or the program."""
     return _WORD.findall(_SHELL_VARIABLE.sub("", argument))

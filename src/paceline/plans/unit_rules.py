@@ -1,6 +1,6 @@
-"""Units as they come from a plan, each checked on its own and against those before it.
+"""Rules for the units of a plan: each is checked by itself and against those before it.
 
-Here: what makes a unit one that can be run. Never here: where units come from.
+Here: what makes a unit valid. Never here: where units come from.
 """
 
 import os
@@ -13,12 +13,14 @@ from paceline.config_files.documents import Mistakes, cut, shown
 from paceline.store.interface import UnitSpec
 
 LARGEST_PROMPT_BYTES = 1024 * 1024
+"""Agents read at most a few hundred thousand tokens; a longer text is a file that was named by mistake."""
 _LONGEST_ID_BYTES = 200
+"""An id names files. File systems allow 255 bytes, which leaves room for a suffix."""
 _SAFE_ID = re.compile(r"[^\x00-\x20\x7f./\\-](?:[^\x00-\x1f\x7f/\\]*[^\x00-\x20\x7f/\\])?")
 
 
 class PromptRules(msgspec.Struct, frozen=True):
-    """What the agent can be handed."""
+    """The rules for prompts of an agent."""
 
     is_needed: bool = True
     most_bytes: int = LARGEST_PROMPT_BYTES
@@ -26,12 +28,12 @@ class PromptRules(msgspec.Struct, frozen=True):
 
 
 class UnitList:
-    """Collects units. Paths are taken from the folder of the plan and stored absolute."""
+    """The valid units so far. Relative paths begin in the folder of the plan and become absolute."""
 
     def __init__(self, folder: Path, rules: PromptRules, mistakes: Mistakes) -> None:
         self.units: list[UnitSpec] = []
         self.sources: set[str] = set()
-        """Files that prompts were read from: no unit may write over one."""
+        """Files that prompts were read from. No unit may overwrite one."""
         self._folder = os.path.abspath(folder)
         self._rules = rules
         self._mistakes = mistakes
@@ -40,7 +42,7 @@ class UnitList:
         self._is_folder: dict[str, bool] = {}
 
     def add(self, place: object, name: str, prompt: str, cwd: str | None = None, output: str | None = None) -> None:
-        """The unit is kept only if nothing is wrong with it; what is wrong is noted."""
+        """Check a unit. Keep it if it is valid, else add its mistakes."""
         before = len(self._mistakes)
         self._check_id(place, name)
         self._check_prompt(place, name, prompt)
@@ -62,7 +64,7 @@ class UnitList:
     def _check_prompt(self, place: object, name: str, prompt: str) -> None:
         if "\0" in prompt:
             line = prompt.count("\n", 0, prompt.index("\0")) + 1
-            self._refuse(place, name, f"the prompt has a NUL character in its line {line}; take it out")
+            self._refuse(place, name, f"the prompt has a NUL character in its line {line}; remove it")
         if self._rules.is_needed and not prompt.strip():
             self._refuse(place, name, "the prompt is empty or missing")
         if len(prompt) * 4 > self._rules.most_bytes:  # no character has more than four bytes
@@ -105,12 +107,12 @@ SAFE_NAME = "it must be 1 to 200 bytes without / \\ or control characters, and n
 
 
 def is_safe_name(name: str) -> bool:
-    """Whether it can be the name of a file and stand on a command line."""
+    """Return whether the name can be a file name and an argument of a command."""
     return _SAFE_ID.fullmatch(name) is not None and _is_unicode(name) and len(name.encode()) <= _LONGEST_ID_BYTES
 
 
 def _is_unicode(text: str) -> bool:
-    """Names of files may not be; the store takes nothing else."""
+    """Return whether the text is Unicode: names of files may not be, and the store takes nothing else."""
     try:
         text.encode()
     except UnicodeEncodeError:

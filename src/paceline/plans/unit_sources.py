@@ -1,7 +1,7 @@
-"""Where units come from besides [[unit]]: files by a glob, rows of CSV or JSONL, sections of a Markdown file.
+"""Sources of units besides [[unit]]: files by a glob, rows of CSV or JSONL, sections of a Markdown file.
 
-Each source becomes rows: a place and named columns. `id`, `prompt`, `cwd` and `output` of [units] are templates over
-them. Never here: what makes a unit valid.
+Each source becomes rows: a location and named columns. `id`, `prompt`, `cwd` and `output` of [units] are templates
+over the columns. Never here: what makes a unit valid.
 """
 
 import csv
@@ -42,7 +42,7 @@ Row = Mapping[str, object]
 
 
 class Rows(msgspec.Struct):
-    """What a source gave. `defaults` are the templates where [units] has none of its own."""
+    """The rows of a source. `defaults` are the templates that [units] does not set."""
 
     rows: list[tuple[Place, Row]]
     columns: set[str]
@@ -50,7 +50,7 @@ class Rows(msgspec.Struct):
 
 
 class Source:
-    """The [units] table while it is read."""
+    """The [units] table that is being read."""
 
     def __init__(self, document: Document, folder: Path, mistakes: Mistakes) -> None:
         self.document = document
@@ -68,7 +68,7 @@ class Source:
 def add_units(
     document: Document, table: Mapping[str, object], folder: Path, units: UnitList, mistakes: Mistakes
 ) -> None:
-    """Every unit that [units] stands for."""
+    """Add every unit that [units] describes."""
     fields = {key: str(value) for key, value in checked_fields(document, (UNITS,), table, FIELDS, mistakes).items()}
     named = [key for key in SOURCES if key in table]
     if len(named) != 1:
@@ -93,8 +93,8 @@ def add_units(
 def _templates(source: Source, fields: Mapping[str, str], rows: Rows) -> dict[str, Template] | None:
     texts = {**rows.defaults, **{key: fields[key] for key in TEMPLATES if key in fields}}
     if "prompt" not in texts:
-        told = f'needs prompt = "... {{column}} ..."; the columns are {_listed(rows.columns)}'
-        source.mistakes.add(KeyPlace(source.document, (UNITS,)), f"[units] {told}")
+        needed = f'needs prompt = "... {{column}} ..."; the columns are {_listed(rows.columns)}'
+        source.mistakes.add(KeyPlace(source.document, (UNITS,)), f"[units] {needed}")
         return None
     templates = {}
     for key, text in texts.items():
@@ -154,12 +154,12 @@ def _read_glob(source: Source, pattern: str) -> Rows | None:
 def _size_of(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # reading it says what is wrong
+    except OSError:  # reading the file reports what is wrong
         return 0
 
 
 def _fixed_folder(pattern: str) -> str:
-    """The part of a glob before its first wildcard: `tasks` of `tasks/**/*.md`."""
+    """Return the part of a glob before its first wildcard: `tasks` of `tasks/**/*.md`."""
     parts = pattern.split("/")[:-1]
     fixed = next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     return "/".join(parts[:fixed]) or ("/" if pattern.startswith("/") else ".")
@@ -190,7 +190,7 @@ def _read_csv(source: Source, name: str) -> Rows | None:
     text = source.text_of(path, "csv")
     if text is None:
         return None
-    limit = csv.field_size_limit(LARGEST_PROMPT_BYTES)  # of the whole process, so it is put back
+    limit = csv.field_size_limit(LARGEST_PROMPT_BYTES)  # a setting of the whole process, so it is restored
     try:
         lines = list(_csv_lines(text))
     except csv.Error as error:
@@ -213,7 +213,7 @@ def _read_csv(source: Source, name: str) -> Rows | None:
 
 
 def _csv_lines(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The line each row begins on, and its cells; empty lines are passed over."""
+    """Yield the first line of each row and its cells. Empty lines are skipped."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     begin = 1
     for cells in reader:
@@ -225,7 +225,7 @@ def _csv_lines(text: str) -> Iterator[tuple[int, list[str]]]:
 def _table(source: Source, path: Path, rows: list[tuple[Place, Row]], columns: set[str]) -> Rows | None:
     if not rows:
         if len(source.mistakes) == source.mistakes_before:
-            source.mistakes.add(path, "there are no rows in it")
+            source.mistakes.add(path, "the file has no rows")
         return None
     if "id" not in columns:
         rows = [(place, {**row, "id": f"{path.stem}-{number}"}) for number, (place, row) in enumerate(rows, 1)]
@@ -245,7 +245,7 @@ def _read_sections(source: Source, name: str) -> Rows | None:
         return None
     intro, sections = split_sections(text)
     if not sections:
-        refuse_value(source.document, (UNITS, "sections"), name, "there is no ## heading in it", source.mistakes)
+        refuse_value(source.document, (UNITS, "sections"), name, "the file has no ## heading", source.mistakes)
         return None
     rows: list[tuple[Place, Row]] = []
     for number, (line, title, body) in enumerate(sections, 1):
@@ -257,15 +257,15 @@ def _read_sections(source: Source, name: str) -> Rows | None:
 
 
 def split_sections(text: str) -> tuple[str, list[tuple[int, str, str]]]:
-    """What stands before the first `##`, and each section: its line, title and body.
+    """Return the text before the first `##`, and each section: its line, title and body.
 
-    A `#` heading ends a section too; `#` inside a fenced block is no heading.
+    A `#` heading also ends a section. `#` inside a fenced block is not a heading.
     """
     intro: list[str] = []
     sections: list[tuple[int, str, list[str]]] = []
     target: list[str] = intro
     fence = ""
-    for number, line in enumerate(text.split("\n"), 1):  # as editors count; splitlines knows more line ends
+    for number, line in enumerate(text.split("\n"), 1):  # as editors count lines; splitlines splits at more characters
         line = line.removesuffix("\r")
         fence = _fence_after(fence, line)
         heading = None if fence else _HEADING.fullmatch(line)
@@ -280,7 +280,7 @@ def split_sections(text: str) -> tuple[str, list[tuple[int, str, str]]]:
 
 
 def _fence_after(fence: str, line: str) -> str:
-    """The fence that is open after this line; empty outside of one."""
+    """Return the fence that is open after this line; empty outside of one."""
     found = _FENCE.match(line)
     if found is None:
         return fence

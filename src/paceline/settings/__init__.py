@@ -1,6 +1,5 @@
-"""Settings: paceline.toml, PACELINE_* and flags as one frozen value, checked whole.
+"""Settings: paceline.toml, PACELINE_* variables and flags as one frozen, checked value.
 
-Here too: how files that people write are read and how their mistakes are told, which plan files share.
 Never here: anything that acts on a setting.
 """
 

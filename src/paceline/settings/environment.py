@@ -1,6 +1,6 @@
-"""What the environment says: PACELINE_* variables as a document, the home folder, and where to look for the file.
+"""Settings from the environment: PACELINE_* variables as a document, the home folder, and the search for the file.
 
-The environment is an argument everywhere; nothing here reads the process's own.
+The environment is always an argument. Never here: reading the environment of the process.
 """
 
 import os
@@ -34,12 +34,13 @@ KEYS: dict[str, KeyPath] = {
 }
 _KNOWN = (HOME, FILE, LIMITS, *KEYS)
 _ALIKE = 0.75
+"""How similar an unknown variable must be to a known one to be refused as a misspelling."""
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _FRACTION = re.compile(r"-?[0-9]{1,18}\.[0-9]{1,18}")
 
 
 class EnvironmentDocument(Document):
-    """The variables in the shape of the file."""
+    """The variables in the form of the file."""
 
     def __init__(self, values: Mapping[str, object]) -> None:
         super().__init__("environment", values)
@@ -50,7 +51,7 @@ class EnvironmentDocument(Document):
 
 
 def read_environment(environ: Mapping[str, str], mistakes: Mistakes) -> EnvironmentDocument:
-    """Those that are set; an empty one counts as not set."""
+    """Return the variables that are set. An empty one counts as not set."""
     _refuse_misspelt(environ, mistakes)
     values: dict[str, dict[str, object]] = {}
     for name, (table, key) in KEYS.items():
@@ -62,7 +63,7 @@ def read_environment(environ: Mapping[str, str], mistakes: Mistakes) -> Environm
 
 
 def _refuse_misspelt(environ: Mapping[str, str], mistakes: Mistakes) -> None:
-    """Other parts and agents have variables of this prefix too, so only what is nearly one of ours is refused."""
+    """Refuse misspelt variables. Agents also use this prefix, so only names similar to ours are refused."""
     for name in environ:
         if name.startswith(PREFIX) and name not in _KNOWN:
             known = [each.removeprefix(PREFIX) for each in _KNOWN]
@@ -75,7 +76,7 @@ def _read_limits(content: str, mistakes: Mistakes) -> dict[str, object]:
     for entry in filter(None, (part.strip() for part in content.split(","))):
         scope, equals, limit = (part.strip() for part in entry.rpartition("="))
         if not equals:
-            mistakes.add(LIMITS, f"{entry!r:.80} must be SCOPE=NUMBER or SCOPE=none, with commas between")
+            mistakes.add(LIMITS, f"{entry!r:.80} must be SCOPE=NUMBER or SCOPE=none, separated by commas")
         elif scope in limits:
             mistakes.add(LIMITS, f"{scope!r:.80} is set twice")
         else:
@@ -84,34 +85,34 @@ def _read_limits(content: str, mistakes: Mistakes) -> dict[str, object]:
 
 
 def _number_or_text(content: str) -> object:
-    """A variable is always text; what looks like a number is meant as one."""
+    """Convert text that looks like a number: variables are always text."""
     if _WHOLE.fullmatch(content):
         return int(content)
     return float(content) if _FRACTION.fullmatch(content) else content
 
 
 def find_file(start: Path, environ: Mapping[str, str]) -> Path | None:
-    """PACELINE_CONFIG, else upward from `start`, else in the user's configuration folder."""
+    """Return the file named by PACELINE_CONFIG, else the first one upward from `start`, else the user's own."""
     if named := environ.get(FILE):
-        return start / expand_home(named, environ)  # told to use it: where it is missing, that is said
+        return start / expand_home(named, environ)  # named explicitly: reading it reports if it is missing
     folders = [start, *start.parents, _xdg_folder("XDG_CONFIG_HOME", ".config", environ)]
     return next((folder / FILE_NAME for folder in folders if os.path.isfile(folder / FILE_NAME)), None)
 
 
 def home_folder(start: Path, environ: Mapping[str, str]) -> Path:
-    """PACELINE_HOME, else Paceline's place in the XDG state folder."""
+    """Return PACELINE_HOME, else Paceline's folder in the XDG state folder."""
     if named := environ.get(HOME):
         return start / expand_home(named, environ)
     return _xdg_folder("XDG_STATE_HOME", ".local/state", environ)
 
 
 def expand_home(text: str, environ: Mapping[str, str]) -> str:
-    """`~` at the beginning; `~name` is left as it is."""
+    """Expand `~` at the beginning. `~name` is left unchanged."""
     return f"{user_home(environ)}{text[1:]}" if text == "~" or text.startswith("~/") else text
 
 
 def user_home(environ: Mapping[str, str]) -> Path:
-    """HOME; the account's home folder where it is not set."""
+    """Return HOME, or the account's home folder if it is not set."""
     try:
         return Path(environ.get("HOME") or Path.home())
     except RuntimeError:
@@ -120,5 +121,5 @@ def user_home(environ: Mapping[str, str]) -> Path:
 
 def _xdg_folder(variable: str, default: str, environ: Mapping[str, str]) -> Path:
     named = Path(environ.get(variable, ""))
-    base = named if named.is_absolute() else user_home(environ) / default  # XDG: relative ones are ignored
+    base = named if named.is_absolute() else user_home(environ) / default  # XDG: relative paths are ignored
     return base / "paceline"

@@ -1,7 +1,7 @@
-"""From the shipped defaults, paceline.toml, PACELINE_* and flags to one checked `Settings`.
+"""Loading of settings: shipped defaults, paceline.toml, PACELINE_* and flags become one checked `Settings`.
 
-Each layer is checked on its own, key by key; later layers win. What needs several keys together (an account without a
-provider, an agent's profile) is checked once they are one. Never here: what a value means to the engine.
+Each layer is checked by itself, key by key; later layers win. Rules over several keys (an account needs a provider, an
+agent's profile) are checked after the layers are merged. Never here: what a value means to the engine.
 """
 
 import re
@@ -45,6 +45,7 @@ from paceline.settings.model import (
 
 STRATEGIES = ("rush", "spread")
 MOST_ATTEMPTS = 1000
+"""More is surely a typing error: with the longest back-off it is a week of failures."""
 FLAGS = "flags"
 DATABASE = "paceline.db"
 _SQLITE = "sqlite:///"
@@ -54,7 +55,7 @@ _AT_FIELD = re.compile(r" - at `\$\.(\w+)")
 
 
 def provider_name(value: object) -> str:
-    """One part of a scope path."""
+    """Check the name of a provider: one part of a scope path."""
     name = checks.scope_check(canonical_scope)(value)
     if "/" in name or ":" in name or name in (SESSIONS, RUNS):
         raise InvalidInput("must be the name of a provider, such as anthropic")
@@ -111,14 +112,14 @@ _Named = TypeVar("_Named", ProviderSettings, AccountSettings, AgentProfile)
 
 
 class _Leaf(msgspec.Struct, frozen=True):
-    """A checked value and where it stands."""
+    """A checked value and its location."""
 
     value: object
     place: KeyPlace
 
 
 class _Layers:
-    """Checked values by path; what is put in later wins."""
+    """Checked values by path. A value that is put later replaces an earlier one."""
 
     def __init__(self, mistakes: Mistakes) -> None:
         self.mistakes = mistakes
@@ -173,11 +174,11 @@ class _Layers:
         self.limits[scope] = ConfiguredLimit(scope, limit, document.source)
 
     def fields(self, *path: str) -> dict[str, object]:
-        """The keys of one table that were set."""
+        """Return the keys of one table that were set."""
         return {key[-1]: leaf.value for key, leaf in self.leaves.items() if key[:-1] == path}
 
     def names(self, table: str) -> list[str]:
-        """Of the tables inside it: accounts, providers, agents."""
+        """Return the names of the tables inside it: accounts, providers, agents."""
         return [path[1] for path in self.tables if len(path) == 2 and path[0] == table]
 
     def place(self, *path: str) -> object:
@@ -186,9 +187,9 @@ class _Layers:
 
 
 def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Settings:
-    """One frozen value, or `InvalidSettings` with every mistake.
+    """Load and check all settings. Raise `InvalidSettings` with every mistake.
 
-    `overrides` are the flags, in the shape of the file: `{"pool": {"sessions": 8}}`; `home` may be among them.
+    `overrides` are the flags in the form of the file: `{"pool": {"sessions": 8}}`. They may include `home`.
     """
     mistakes = Mistakes()
     start = start.absolute()
@@ -255,7 +256,7 @@ def _account(layers: _Layers, name: str, environ: Mapping[str, str]) -> AccountS
     try:
         canonical_scope(f"{fields.get('provider', 'p')}/{name}")
         if "/" in name:
-            raise InvalidInput("it must be without a slash")
+            raise InvalidInput("remove the slash")
     except InvalidInput as error:
         layers.mistakes.add(place, f"{name!r:.80} cannot name an account: {error}")
     if not {"provider", "kind"} <= fields.keys():
@@ -269,13 +270,13 @@ def _account(layers: _Layers, name: str, environ: Mapping[str, str]) -> AccountS
 
 
 def _was_refused(layers: _Layers, name: str, key: str) -> bool:
-    """Whether the key is there with a wrong value, which has been said already."""
+    """Return whether the key has an invalid value, which was reported already."""
     table = layers.tables[("accounts", name)].document.values["accounts"]
     return isinstance(table, Mapping) and isinstance(table.get(name), Mapping) and key in table[name]
 
 
 def _refuse_metered(layers: _Layers, account: AccountSettings) -> None:
-    """A subscription is never billed by the token, so nothing may put back what would be."""
+    """Refuse a subscription whose `env` sets a variable that would bill a key."""
     if account.kind != "subscription":
         return
     bare = Account(name=account.name, provider=account.provider, kind=account.kind)
@@ -283,22 +284,22 @@ def _refuse_metered(layers: _Layers, account: AccountSettings) -> None:
         layers.mistakes.add(
             layers.place("accounts", account.name, "env"),
             f"accounts.{account.name}.env sets {', '.join(billed)}, which would be billed instead of the subscription;"
-            ' take it out, or make the account kind = "metered"',
+            ' remove it, or set kind = "metered"',
         )
 
 
 def _refuse_gateway(layers: _Layers, account: AccountSettings) -> None:
-    """The gateway takes API keys only; a subscription's login stays with the vendor's own CLI."""
+    """Refuse the gateway for a subscription: it accepts API keys only; logins stay with the vendor's own CLI."""
     if account.via_gateway and account.kind == "subscription":
         layers.mistakes.add(
             layers.place("accounts", account.name, "via_gateway"),
             f"accounts.{account.name}.via_gateway is for metered accounts: the gateway takes API keys, and a"
-            " subscription is used through the vendor's own CLI; take it out",
+            " subscription is used through the vendor's own CLI; remove it",
         )
 
 
 def _rates(layers: _Layers, accounts: Mapping[str, AccountSettings]) -> dict[str, Rate]:
-    """Rates by scope. What runs at once is a limit, and is put among the limits."""
+    """Return rates by scope. `max_parallel_requests` is a limit and becomes one."""
     tables = {("rates", text): _rate_scope(layers, text) for text in layers.names("rates")}
     tables |= {("accounts", name): account.scope for name, account in accounts.items()}
     rates: dict[str, Rate] = {}
@@ -310,7 +311,7 @@ def _rates(layers: _Layers, accounts: Mapping[str, AccountSettings]) -> dict[str
             assert isinstance(value, int)
             path = (*table, key)
             if (before := places.setdefault((scope, key), path)) != path:
-                layers.mistakes.add(layers.place(*path), f"{path_text(path)} is set in {path_text(before)} already")
+                layers.mistakes.add(layers.place(*path), f"{path_text(path)} is already set in {path_text(before)}")
             elif key == "max_parallel_requests":
                 _put_parallel(layers, path, scope, value)
             else:
@@ -322,7 +323,7 @@ def _rate_scope(layers: _Layers, text: str) -> str | None:
     try:
         scope = ScopePattern(text).text
         if scope == SESSIONS:
-            raise InvalidInput("sessions have no rate, only runs have; name the scope of an account or a provider")
+            raise InvalidInput("only runs have a rate, sessions do not; name the scope of an account or a provider")
     except InvalidInput as error:
         layers.mistakes.add(layers.place("rates", text), f"{path_text(('rates', text))}: {error}")
         return None
@@ -330,11 +331,11 @@ def _rate_scope(layers: _Layers, text: str) -> str | None:
 
 
 def _put_parallel(layers: _Layers, path: tuple[str, ...], scope: str, value: int) -> None:
-    """The limit of the scope by another name; a variable or flag for the limit wins over the file."""
+    """Set the limit of the scope from `max_parallel_requests`. A limit from a variable or flag wins over the file."""
     place = layers.leaves[path].place
     before = layers.limits.get(scope)
     if before is not None and before.source == place.document.source:
-        layers.mistakes.add(place, f"{path_text(path)} is the limit of {scope}, which [limits] or [pool] sets already")
+        layers.mistakes.add(place, f"{path_text(path)} is the limit of {scope}, which [limits] or [pool] already sets")
     elif before is None or before.source == SHIPPED:
         layers.limits[scope] = ConfiguredLimit(scope, value, place.document.source)
 
@@ -356,16 +357,16 @@ def _agent(layers: _Layers, name: str) -> AgentProfile | None:
 
 
 def _refuse_password(layers: _Layers) -> None:
-    """Called when only the file has been read: a variable may hold what the file may not."""
+    """Refuse a password in the file. Called before the environment is read, which may contain one."""
     leaf = layers.leaves.get(("store", "url"))
     if leaf is not None and checks.has_password(str(leaf.value)):
         layers.mistakes.add(
-            leaf.place, "store.url holds a password, which never lives in the file; set PACELINE_STORE_URL"
+            leaf.place, "store.url contains a password, which must not be in the file; set PACELINE_STORE_URL"
         )
 
 
 def _store_url(layers: _Layers, home: Path, file: Path, start: Path, environ: Mapping[str, str]) -> str:
-    """With the path of an SQLite file made absolute: from the folder of the file that names it, else from `start`."""
+    """Return the URL of the store. A relative SQLite path begins in the folder of the file, else in `start`."""
     leaf = layers.leaves.get(("store", "url"))
     if leaf is None:
         return f"{_SQLITE}{home / DATABASE}"

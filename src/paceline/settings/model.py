@@ -1,4 +1,4 @@
-"""The settings as values: what each table holds, and its defaults. Nothing here reads or checks anything."""
+"""The settings as values, with their defaults. Never here: reading or checking."""
 
 from pathlib import Path
 from typing import Literal
@@ -11,6 +11,7 @@ from paceline.core.values.scopes import RUNS, SESSIONS
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
 
 DEFAULT_COOLDOWN_SECONDS = 0.35
+"""Covers the usual release lag of providers, at a small cost in throughput."""
 SHIPPED = "shipped"
 SHIPPED_LIMITS: dict[str, int | None] = {
     SESSIONS: 4,
@@ -40,7 +41,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Who pays. `env` has its `~` expanded; the key itself is never here, only the variable that holds it."""
+    """An account. `~` in `env` is expanded. It names the variable that holds the key, never the key itself."""
 
     name: str
     provider: str
@@ -50,7 +51,7 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str | None = None
     key_env: str | None = None
     via_gateway: bool = False
-    """Whether its sessions make their calls through the gateway, so that each call is counted as a run."""
+    """Whether sessions send their calls through the gateway, so that each call counts as a run."""
 
     @property
     def scope(self) -> str:
@@ -58,7 +59,7 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def account(self) -> Account:
-        """What starting an agent needs to know of it."""
+        """Return the part that is needed to start an agent."""
         return Account(
             name=self.name,
             provider=self.provider,
@@ -76,43 +77,43 @@ class EngineTable(msgspec.Struct, frozen=True, kw_only=True):
     lease: float = 60.0
     max_attempts: int = 3
     stall: float = 1800.0
-    """No output and no CPU for so long, and a session is ended."""
+    """A session is ended after this many seconds without output and CPU time."""
     strategy: Literal["rush", "spread"] = "rush"
 
 
 class ApiTable(msgspec.Struct, frozen=True, kw_only=True):
-    """The [api] table. `hosts` are names that the server is reached by, besides its address and the loopback."""
+    """The [api] table. `hosts` are further names of the server, besides its address and the loopback."""
 
     host: str = "127.0.0.1"
     port: int = 7433
     hosts: tuple[str, ...] = ()
     add_campaigns: bool = True
-    """Whether campaigns may be added over HTTP: they run commands."""
+    """Whether campaigns may be added over HTTP. They can run commands."""
     drain: float = 30.0
-    """How long calls of the gateway may still run when the daemon is told to stop."""
+    """How long calls of the gateway may still run after the daemon was asked to stop."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that can be set, checked. `limits` are by scope or pattern, `sessions` and `runs` among them."""
+    """All settings, checked. `limits` are by scope or pattern and include `sessions` and `runs`."""
 
     home: Path
-    """The folder for state, spool and database; it may not exist yet."""
+    """The folder of state, spool and database. It may not exist yet."""
     file: Path | None = None
     """The paceline.toml that was read."""
     limits: dict[str, ConfiguredLimit] = msgspec.field(default_factory=shipped_limits)
     providers: dict[str, ProviderSettings] = {}
     accounts: dict[str, AccountSettings] = {}
     rates: dict[str, Rate] = {}
-    """By scope or pattern; those of accounts are among them."""
+    """By scope or pattern, including those of accounts."""
     engine: EngineTable = EngineTable()
     api: ApiTable = ApiTable()
     store_url: str
     agents: dict[str, AgentProfile] = {}
-    """The user's own; they come before shipped ones of the same name."""
+    """The user's own profiles. They replace shipped ones of the same name."""
 
     @property
     def sqlite_path(self) -> Path | None:
-        """The file of the store; None where it is not SQLite."""
+        """Return the file of the store; None if it is not SQLite."""
         prefix = "sqlite:///"
         return Path(self.store_url.removeprefix(prefix)) if self.store_url.startswith(prefix) else None
 
@@ -120,16 +121,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return sorted({*agent_names(), *self.agents})
 
     def agent(self, name: str) -> AgentProfile:
-        """The user's profile of this name, else the shipped one; `InvalidInput` where there is neither."""
+        """Return the user's profile of this name, else the shipped one. Raise `InvalidInput` if there is neither."""
         return self.agents[name] if name in self.agents else load_agent(name)
 
     def provider(self, name: str) -> ProviderSettings:
-        """Its table, or the defaults where it has none."""
+        """Return the provider's table, or the defaults."""
         return self.providers.get(name) or ProviderSettings(name=name)
 
 
 def governor_settings(settings: Settings) -> GovernorSettings:
-    """What the Governor is told at the start."""
+    """Return the part of the settings that the Governor uses."""
     return GovernorSettings(
         limits={entry.scope: entry.limit for entry in settings.limits.values()},
         cooldown=DEFAULT_COOLDOWN_SECONDS,

@@ -185,7 +185,7 @@ def test_an_agent_finds_its_unit_in_its_environment(place: Place) -> None:
     [
         ('[campaign]\nname = "x"\nagent = "claude"\n[[unit]]\nid = "a"\nprompt = "p"', "npm install -g"),
         ('[campaign]\nname = "x"\ncommand = ["no-such-program"]\n[[unit]]\nid = "a"', "not on your PATH"),
-        ('[campaign]\nname = "x"\ncommand = ["./tool"]\n[[unit]]\nid = "a"', "tool is no program"),
+        ('[campaign]\nname = "x"\ncommand = ["./tool"]\n[[unit]]\nid = "a"', "tool is not an executable program"),
         ('[campaign]\nname = "x"\nacounts = []\ncommand = ["true"]\n[[unit]]\nid = "a"', 'did you mean "accounts"?'),
         ('[campaign]\nname = "x"\naccounts = ["max"]\ncommand = ["true"]\n[[unit]]\nid = "a"', "[accounts.max]"),
         ('[campaign]\nname = "x"\ncommand = ["true"]\n[[unit]]\nid = "a"\n[[unit]]\nid = "a"', "a"),
@@ -222,7 +222,7 @@ def test_a_campaign_whose_account_is_gone_is_named(place: Place) -> None:
 
     refused = place.give("run", place.plan("true", "x", name="other"), code=2)
 
-    assert "docs runs on the account 'mine', which is not there any more" in refused.stderr
+    assert "docs runs on the account 'mine', which no longer exists" in refused.stderr
 
 
 def test_a_broken_settings_file_is_wrong_use(place: Place) -> None:
