@@ -8,7 +8,7 @@ import msgspec
 
 from paceline.testing.provider import Scenario, Step, Window
 
-CAP_SECONDS = 40.0
+CAP_SECONDS = 40.0  # longer than the retries of most CLIs take with the short retry hints below
 FAKE_KEY = "sk-fake-0000"
 FIRST_PROMPT = "hi"
 

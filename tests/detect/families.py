@@ -31,7 +31,7 @@ YEAR = 365 * 86400
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """A message, the kind it means, and when it ends (absolute); None where it does not say."""
+    """A message, the kind it means, and when it ends (absolute); None where it states no end."""
 
     observation: Observation
     kind: str
@@ -52,7 +52,7 @@ dots = st.sampled_from((" · ", " ∙ ", " \u00a0·\u00a0", "\n· "))
 
 
 def next_at(seen_at: float, zone: str, hour: int, minute: int) -> float:
-    """The next time that a clock in the zone shows this; unlike the code under test it walks minute by minute."""
+    """Return the next time that a clock in the zone shows this. Unlike the code under test it walks minute by minute."""
     tz = ZoneInfo(zone)
     at = datetime.fromtimestamp(seen_at - seen_at % 60 + 60, UTC)
     for _ in range(2 * 24 * 60):
@@ -89,7 +89,7 @@ claude_leads = st.sampled_from(
 
 @st.composite
 def clock_banners(draw: st.DrawFn) -> Case:
-    """`You've hit your limit · resets 3:45pm (Europe/Paris)`, in all its spellings."""
+    """Generate `You've hit your limit · resets 3:45pm (Europe/Paris)`, in all its spellings."""
     seen_at = draw(seen_ats)
     zone, named = draw(zones), draw(st.booleans())
     local = datetime.fromtimestamp(seen_at, ZoneInfo(zone)) + timedelta(minutes=draw(st.integers(1, 23 * 60)))
@@ -104,7 +104,7 @@ def clock_banners(draw: st.DrawFn) -> Case:
 
 @st.composite
 def dated_banners(draw: st.DrawFn) -> Case:
-    """Resets on another day: `Apr 24, 6am`, `Apr 23 at 4pm`, `Jul 5th, 2026 8:19 PM`, `April 20, 2026 at 2:00 AM`."""
+    """Generate resets on another day: `Apr 24, 6am`, `Apr 23 at 4pm`, `Jul 5th, 2026 8:19 PM`."""
     seen_at, zone = draw(seen_ats), draw(zones)
     day = datetime.fromtimestamp(seen_at, ZoneInfo(zone)).date() + timedelta(days=draw(st.integers(1, 40)))
     hour, minute = draw(st.integers(4, 23)), draw(st.integers(0, 59))
@@ -131,7 +131,7 @@ def dated_banners(draw: st.DrawFn) -> Case:
 
 @st.composite
 def weekday_banners(draw: st.DrawFn) -> Case:
-    """`resets Mon 12:00am`: the next such day."""
+    """Generate `resets Mon 12:00am`: the next such day."""
     seen_at, zone = draw(seen_ats), draw(zones)
     day = datetime.fromtimestamp(seen_at, ZoneInfo(zone)).date() + timedelta(days=draw(st.integers(1, 6)))
     hour, minute = draw(st.integers(4, 23)), draw(st.integers(0, 59))
@@ -161,7 +161,7 @@ def written_duration(values: tuple[int, ...], style: str) -> str:
 
 @st.composite
 def duration_banners(draw: st.DrawFn) -> Case:
-    """`try again in 5 days 22 hours`, `reset after 8h44m7s`, `Resets in 4hr 19min`, `resets in 29d 31m`."""
+    """Generate `try again in 5 days 22 hours`, `reset after 8h44m7s`, `Resets in 4hr 19min`, `resets in 29d 31m`."""
     values = draw(parts.filter(lambda values: sum(values[:2]) > 0))
     seconds = sum(n * size for n, (_, _, size) in zip(values, WORDS, strict=True))
     seen_at = draw(seen_ats)
@@ -183,7 +183,7 @@ def duration_banners(draw: st.DrawFn) -> Case:
 
 @st.composite
 def short_waits(draw: st.DrawFn) -> Case:
-    """Rate limits with seconds: `1m26.4s`, `28ms`, `14.036s`, `35 seconds`."""
+    """Generate rate limits with seconds: `1m26.4s`, `28ms`, `14.036s`, `35 seconds`."""
     seen_at = draw(seen_ats)
     milliseconds = draw(st.integers(1, 290_000))
     minutes, rest = divmod(milliseconds / 1000, 60)
@@ -210,7 +210,7 @@ def short_waits(draw: st.DrawFn) -> Case:
 
 @st.composite
 def epochs(draw: st.DrawFn) -> Case:
-    """Epochs in seconds and milliseconds, in events, fields and behind a bar."""
+    """Generate epochs in seconds and milliseconds, in events, fields and after a bar."""
     seen_at = draw(seen_ats)
     at = int(seen_at) + draw(st.integers(400, 30 * 86400))
     number = at * draw(st.sampled_from((1, 1000)))
@@ -231,7 +231,7 @@ def epochs(draw: st.DrawFn) -> Case:
 
 @st.composite
 def retry_infos(draw: st.DrawFn) -> Case:
-    """Google's `RetryInfo` and `QuotaFailure`, nested in as many strings as a proxy chain makes."""
+    """Generate Google's `RetryInfo` and `QuotaFailure`, nested in as many strings as a proxy chain makes."""
     seen_at, seconds = draw(seen_ats), draw(st.integers(1, 280))
     period, kind = draw(st.sampled_from((("PerMinute", "rate_limit"), ("PerDay", "quota_window"))))
     violation = {"quotaId": f"GenerateRequests{period}PerProjectPerModel-FreeTier", "quotaValue": "50"}
@@ -254,7 +254,7 @@ def retry_infos(draw: st.DrawFn) -> Case:
 
 @st.composite
 def retry_after_headers(draw: st.DrawFn) -> Case:
-    """`Retry-After` as seconds, fraction, HTTP date and milliseconds, under any spelling of its name."""
+    """Generate `Retry-After` as seconds, fraction, HTTP date and milliseconds, under any spelling of its name."""
     seen_at, seconds = float(int(draw(seen_ats))), draw(st.integers(0, 86400))
     date = format_datetime(datetime.fromtimestamp(seen_at + seconds, UTC), usegmt=True)
     name, value = draw(
@@ -277,7 +277,7 @@ def retry_after_headers(draw: st.DrawFn) -> Case:
 
 @st.composite
 def unified_headers(draw: st.DrawFn) -> Case:
-    """Anthropic's unified windows: of those that are rejected the latest reset counts."""
+    """Generate Anthropic's unified windows: of the rejected ones the latest reset counts."""
     seen_at = draw(seen_ats)
     headers = {"anthropic-ratelimit-unified-status": "rejected"}
     closed = []
@@ -298,7 +298,7 @@ def unified_headers(draw: st.DrawFn) -> Case:
 
 
 def wrapped(text: str, width: int, *, hard: bool) -> str:
-    """As a terminal of this width shows it: broken between words, or anywhere."""
+    """Break a text as a terminal of this width does: between words, or anywhere."""
     if hard:
         return "\n".join(text[start : start + width] for start in range(0, len(text), width))
     lines, line = [], ""
@@ -312,7 +312,7 @@ def wrapped(text: str, width: int, *, hard: bool) -> str:
 
 
 def boxed(text: str) -> str:
-    """In a frame, padded to its width."""
+    """Put a text into a frame, padded to its width."""
     lines = text.split("\n")
     width = max(map(len, lines))
     return "\n".join((f"╭{'─' * (width + 2)}╮", *(f"│ {line:<{width}} │" for line in lines), f"╰{'─' * (width + 2)}╯"))
@@ -320,7 +320,7 @@ def boxed(text: str) -> str:
 
 @st.composite
 def laid_out(draw: st.DrawFn) -> Case:
-    """Any banner, wrapped, framed, coloured or bulleted."""
+    """Generate any banner, wrapped, framed, coloured or bulleted."""
     case = draw(st.one_of(dated_banners(), duration_banners()))
     text = case.observation.text
     assert isinstance(text, str)
@@ -342,7 +342,7 @@ subjects = st.sampled_from(("rate limit", "usage limit", "quota", "weekly limit"
 
 @st.composite
 def harmless(draw: st.DrawFn) -> Case:
-    """Prose, code, diffs, test logs, panels and numbers that merely mention limits."""
+    """Generate prose, code, diffs, test logs, panels and numbers that merely mention limits."""
     subject, number = draw(subjects), draw(st.integers(1, 9999))
     text = draw(
         st.sampled_from(

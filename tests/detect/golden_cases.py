@@ -54,7 +54,7 @@ def _bytes_of(file: Path) -> bytes:
 
 
 class Understood(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a reader says of one run."""
+    """Everything that a reader reports about one run."""
 
     signals: list[Signal]
     session_id: str | None
@@ -68,7 +68,7 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
 def read_run(
     provider: str, stdout: list[bytes], stderr: list[bytes], *, exit_code: int | None, stderr_first: bool = False
 ) -> Understood:
-    """Feeds a run to a fresh reader, one channel after the other."""
+    """Feed a run to a new reader, one channel after the other."""
     reader = StreamReader(provider, tz="UTC")
     signals: list[Signal] = []
     if stderr_first:
@@ -92,5 +92,5 @@ def read_run(
 
 
 def cut(data: bytes, size: int) -> list[bytes]:
-    """The bytes in chunks of this size."""
+    """Return the bytes in chunks of this size."""
     return [data[start : start + size] for start in range(0, len(data), size)]

@@ -1,6 +1,6 @@
-"""How much of what is known about limits rests on a single rule, and how far the rest carries.
+"""The report of how much detection depends on single rules, and how far the other rules carry.
 
-For each family of formats (the samples of the providers that share one table of rules) the report says how
+For each family of formats (the samples of the providers that share one table of rules) the report counts how
 many samples are still read right when that whole table is held out, as if its provider had never been seen.
 For each rule it counts the samples that only this rule reads right.
 
@@ -103,7 +103,7 @@ def _family(name: str, own: tuple[Rule, ...], providers: frozenset[str], rows: l
 
 
 def judge(row: Sample, providers: ProviderSet) -> tuple[bool, bool]:
-    """Whether kind and reset of a sample are read right by these providers, at the first moment it may be seen."""
+    """Return whether these providers read kind and reset of a sample right, at the first moment it may be seen."""
     seen_at, tz = next(iter(moments_to_see(row)), (SOME_TIME, "UTC"))
     signals = explain(row.seen(seen_at, tz), providers=providers).signals
     right = right_times(row, seen_at, tz)
@@ -112,7 +112,7 @@ def judge(row: Sample, providers: ProviderSet) -> tuple[bool, bool]:
 
 
 def sole_readers(rows: list[Sample]) -> Counter[str]:
-    """Rule name -> how many samples only this rule reads right."""
+    """Count for each rule the samples that only this rule reads right."""
     names = {rule.name for rule in KNOWN.rules}
     sole: Counter[str] = Counter()
     for row in rows:

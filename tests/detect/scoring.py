@@ -1,4 +1,4 @@
-"""How a reading is judged against the sample messages: their right answers, worked out here on their own.
+"""The score of a reading against the sample messages, whose right answers are computed here independently.
 
 Nothing in this file uses the code under test, so that both cannot be wrong in the same way.
 """
@@ -79,7 +79,7 @@ def kind_of(signals: list[Signal]) -> str:
 
 
 def times_of(signals: list[Signal], seen_at: float) -> list[float]:
-    """The absolute resets that signals about capacity carry."""
+    """Return the absolute resets that signals about capacity carry."""
     times = []
     for signal in signals:
         if type(signal).__name__ in KINDS:
@@ -89,7 +89,7 @@ def times_of(signals: list[Signal], seen_at: float) -> list[float]:
 
 
 def moments_to_see(sample: Sample) -> Iterator[tuple[float, str]]:
-    """When and in which zone a sample may have been seen: shortly before its reset if that is a fixed time."""
+    """Yield when and in which zone a sample may have been seen: shortly before its reset if that is a fixed time."""
     first = sample.resets[0] if sample.resets else None
     if first is not None and (fixed := _fixed_time(first)) is not None:
         for ahead in (45.0, 2900.0) if sample.expected.kind == "rate_limit" else (45.0, 2900.0, 30_000.0):
@@ -105,7 +105,7 @@ def right_times(sample: Sample, seen_at: float, tz: str) -> list[float]:
 
 
 def just_passed(sample: Sample, seen_at: float, tz: str) -> bool:
-    """A clock time a few minutes back means now, so the next occurrence is not what is asked for."""
+    """Return whether a clock time is a few minutes back: it means now, so the next occurrence is not expected."""
     return any(
         reset["type"] == "clock" and 86400 - GRACE <= _right_time(reset, seen_at, tz) - seen_at <= 86400 + 3600
         for reset in sample.resets
@@ -165,5 +165,5 @@ def _on(date: str, reset: dict[str, object], zone: tzinfo) -> float:
 
 
 def utc(*parts: int) -> float:
-    """Unix time of a moment in UTC."""
+    """Return the Unix time of a moment in UTC."""
     return datetime(*parts, tzinfo=UTC).timestamp()  # type: ignore[misc, arg-type]

@@ -1,4 +1,4 @@
-"""Any input whatever: never an exception, never more than linear time."""
+"""Arbitrary input: never an exception, never more than linear time."""
 
 import time
 

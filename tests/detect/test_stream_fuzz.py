@@ -1,4 +1,4 @@
-"""Any bytes whatever: no exception, the same answer for every chunking, and work that grows with the input only."""
+"""Arbitrary bytes: no exception, the same answer for every chunking, and work that grows with the input only."""
 
 import itertools
 import json
@@ -58,7 +58,7 @@ exit_codes = st.sampled_from([0, 1, 124, 130, 143, 173, -9, None])
 
 @st.composite
 def chunked(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
-    """Bytes, and the same bytes cut anywhere."""
+    """Generate bytes, and the same bytes cut anywhere."""
     data = draw(stream_bytes)
     cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=8)))
     edges = [0, *cuts, len(data)]
@@ -106,7 +106,7 @@ REPEATED = {
 
 
 def calls_made(work: Callable[[], None]) -> int:
-    """How many functions, Python's and C's, a piece of work called."""
+    """Count the functions, Python's and C's, that a piece of work calls."""
     count = 0
 
     def counting(frame: object, event: str, argument: object) -> None:
@@ -147,7 +147,7 @@ def test_twice_the_input_is_at_most_twice_the_work(unit: bytes, channel: Channel
 
 
 def seeds() -> list[bytes]:
-    """All real output at hand, and the pieces above."""
+    """Return all real output of the samples, and the pieces above."""
     files = [file for folder in (RECORDED, GOLDEN) for end in ("out", "err") for file in folder.glob(f"*/*.{end}")]
     outputs = [file.read_bytes()[:16_000] for file in files]
     outputs += [json.loads(row)["text"].encode() for row in rows_of(MESSAGES)]
@@ -155,7 +155,7 @@ def seeds() -> list[bytes]:
 
 
 def mutate(rng: random.Random, data: bytes, other: bytes) -> bytes:
-    """A few of the things that happen to bytes, and some that do not."""
+    """Change bytes as pipes and terminals do, and as they do not."""
     for _ in range(rng.randint(0, 6)):
         start = rng.randint(0, len(data))
         end = min(len(data), start + rng.choice((1, 3, 40, 400)))
@@ -177,7 +177,7 @@ def random_chunks(rng: random.Random, data: bytes) -> list[bytes]:
 
 
 def fuzz_once(seed: int, pool: list[bytes]) -> None:
-    """One seeded round over the reader and over `detect`."""
+    """Run one seeded round over the reader and over `detect`."""
     rng = random.Random(seed)
     stdout, stderr = (mutate(rng, rng.choice(pool), rng.choice(pool)) for _ in range(2))
     provider, exit_code = rng.choice(READERS), rng.choice((0, 1, 124, 143, 173, None))
@@ -200,7 +200,7 @@ def fuzz_once(seed: int, pool: list[bytes]) -> None:
 
 @pytest.mark.fuzz
 def test_mutated_output_for_as_long_as_asked() -> None:
-    """A failure names its seed: `fuzz_once(SEED, seeds())` repeats it."""
+    """Fuzz until the time is over. A failure names its seed: `fuzz_once(SEED, seeds())` repeats it."""
     pool = seeds()
     first_seed = random.SystemRandom().randrange(1 << 48)
     end = time.monotonic() + float(os.environ.get("PACELINE_FUZZ_SECONDS", "600"))

@@ -33,12 +33,12 @@ def test_chunks_of_any_size_and_either_channel_first_are_understood_alike(case: 
 
 
 @pytest.mark.parametrize("case", [case for case in JUDGED if case.outcome in LIMITS], ids=by_name)
-def test_a_limit_that_was_printed_is_told_once(case: GoldenCase) -> None:
+def test_a_limit_that_was_printed_is_reported_once(case: GoldenCase) -> None:
     understood = read_run(case.provider, [case.stdout], [case.stderr], exit_code=case.exit_code)
 
-    told = [(type(signal).__name__, signal.reach) for signal in understood.signals]
-    assert len(told) == len(set(told))
-    assert told or case.name in SILENT
+    reported = [(type(signal).__name__, signal.reach) for signal in understood.signals]
+    assert len(reported) == len(set(reported))
+    assert reported or case.name in SILENT
 
 
 @pytest.mark.parametrize("case", [case for case in JUDGED if "success" in case.name], ids=by_name)

@@ -4,7 +4,9 @@ import importlib
 import json
 import pkgutil
 import re
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import paceline.detect
 from paceline.core.signals import Budget, Overloaded, QuotaClosed, RateLimited
@@ -107,6 +109,17 @@ def test_the_stream_of_a_new_cli_is_read_once_it_is_listed() -> None:
 
     assert signals == [Overloaded(reach="provider", confidence=0.9, source="field")]
     assert (reader.session_id, reader.has_answered, reader.turns, reader.outcome) == ("r1", True, 1, "success")
+
+
+def test_the_recipe_of_the_docs_works_as_it_is_printed() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "detection.md").read_text("utf-8")
+    (recipe,) = re.findall(r"^   ```python\n(.*?)^   ```", page, re.S | re.M)
+    written: dict[str, Any] = {}
+    exec(textwrap.dedent(recipe), written)
+    known = ProviderSet((written["PROVIDER"], *PROVIDERS), unknown_cli=generic.UNKNOWN_CLI)
+    seen = Observation(provider="acme-cli", channel="stderr", text="Your acme plan is used up.", seen_at=NOW)
+
+    assert explain(seen, providers=known).rules == ("acme.plan-spent",)
 
 
 def test_every_module_of_a_provider_has_its_entry() -> None:
