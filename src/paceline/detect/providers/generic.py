@@ -21,7 +21,7 @@ _PARALLEL = r"(?:active|concurrent|parallel|simultaneous|running|in-flight|backg
 _PERIOD = r"(?:daily|weekly|monthly|hourly|5-hour|5 hour|five-hour|session|24-hour|7-day)"
 _DONE = r"(?:reached|exceeded|hit|exhausted|used up|depleted|met)"
 _HAS_BEEN = r"(?: (?:has been|have been|was|is))?"
-# What may stand between "you have hit your" and "limit" if the limit is that of a window.
+# Words between "you have hit your" and "limit" which show that the limit is not that of a window.
 _NOT_A_WINDOW = (
     r"rate|spend|spending|context|length|file|size|turn|step|tool|iteration|concurren\w*|maximum|max|billing"
     r"|budget|current"
@@ -35,7 +35,7 @@ _KIND_OF_LIMIT = (
     r"usage|session|weekly|daily|monthly|hourly|5[- ]?h(?:ou)?r?|opus|sonnet|haiku|fable|plan|subscription|message"
     r"|premium(?: requests?)?|credit|free|per (?:day|week|month|hour)|allocated|individual|account|personal|team|oauth"
 )
-# GitHub and Docker limit their own clients, in words of their own.
+# GitHub and Docker limit their own clients, in their own words.
 _ANOTHER_SERVICE = (
     r"pull rate limit|secondary rate limit|docs\.github\.com/rest"
     r"|rate limit exceeded for (?:user id|installation|\d{1,3}\.\d)"
@@ -43,7 +43,7 @@ _ANOTHER_SERVICE = (
 # The words before a status code that make it one: `HTTP 429`, `API Error (529`, `last status: 429`.
 _STATUS = r"(?:<3>error(?: code)?|http(?: error)?|<3>status(?:[ _]code)?|code|request rejected):? ?[(\[]?"
 
-# Limits that the user has set himself: they clear when he raises them.
+# Limits that the user has set: they clear when the user raises them.
 OWN: tuple[Rule, ...] = (
     rule(
         "none.own-setting",
@@ -318,7 +318,7 @@ RATE: tuple[Rule, ...] = (
     ),
 )
 
-# Error codes and bare statuses come after all sentences: wrappers lie more often than the words inside.
+# Error codes and bare statuses come after all sentences: wrappers are wrong more often than the words inside.
 CODES: tuple[Rule, ...] = (
     rule(
         "overloaded.code",
@@ -380,7 +380,7 @@ CODES: tuple[Rule, ...] = (
     ),
 )
 
-# In the body of a refusal nobody else speaks: there the plain words are enough, in whatever order they come.
+# The body of a refusal has no other author, so there the plain words are enough, in any order.
 _SPENT = r"(?:exceed|reach|exhaust|deplet|replenish|used up|out of|ran out|run out)\w{0,6}"
 _FEW = r"\W{1,3}(?:\w{1,30}\W{1,3}){0,4}?"
 _LACKING = r"(?:insufficient|not enough|overdue|negative|recharge|top[- ]up|exhausted|depleted|out of|no remaining)"
