@@ -52,7 +52,7 @@ dots = st.sampled_from((" · ", " ∙ ", " \u00a0·\u00a0", "\n· "))
 
 
 def next_at(seen_at: float, zone: str, hour: int, minute: int) -> float:
-    """Return the next time that a clock in the zone shows this, by walking minute by minute, unlike the code under test."""
+    """Return the next time that a clock in the zone shows this. It walks by minutes, unlike the code under test."""
     tz = ZoneInfo(zone)
     at = datetime.fromtimestamp(seen_at - seen_at % 60 + 60, UTC)
     for _ in range(2 * 24 * 60):
