@@ -1,4 +1,4 @@
-"""What Claude Code prints when it matters, as text: for scripted sessions of an engine."""
+"""Lines that Claude Code prints about its session, its limits and its end, for scripted sessions."""
 
 import json
 

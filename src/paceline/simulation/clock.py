@@ -1,4 +1,4 @@
-"""VirtualClock: time that moves only when a test says so. No real time ever passes here."""
+"""The virtual clock: time that moves only on request. No real time passes here."""
 
 import asyncio
 import heapq
@@ -9,20 +9,22 @@ from collections.abc import Callable
 from paceline.errors import InvalidDuration
 
 _MOST_ROUNDS = 1_000_000
-_ROUNDS_WITHOUT_A_LOOK = 100
+"""Far more than any real chain of callbacks: a loop that needs more has a task that never waits."""
+_ROUNDS_WITHOUT_QUEUE = 100
+"""Longer than the chains of callbacks in this code base."""
 
 
 class VirtualClock:
-    """A clock whose hands are yours.
+    """A clock that you move yourself.
 
-    Tasks that `sleep` here stand still until `advance` carries them through the time in between:
+    Tasks that `sleep` on it wait until `advance` moves time past their wake-up:
 
         clock = VirtualClock()
         task = asyncio.create_task(agent(clock))   # sleeps 5 s, asks for a slot, sleeps 10 s
-        await clock.advance(15.0)                  # all of it has happened, in order, in no time
+        await clock.advance(15.0)                  # all of that has happened, in order, at once
         assert task.done()
 
-    It never moves by itself, so a test that forgets to advance hangs at once instead of passing by luck.
+    It never moves by itself. So a test that forgets to advance hangs at once instead of passing by luck.
     """
 
     def __init__(self, start: float = 0.0) -> None:
@@ -32,11 +34,11 @@ class VirtualClock:
         self._advancing = False
 
     def now(self) -> float:
-        """The time on the clock, in seconds."""
+        """Return the time on the clock, in seconds."""
         return self._now
 
     def call_at(self, when: float, callback: Callable[[], object]) -> "VirtualTimer":
-        """Call back on the running loop once `now() >= when`; at once where that is already so."""
+        """Call back on the running loop once `now() >= when`; soon if that is already so."""
         timer = VirtualTimer(callback)
         if _finite(when, "when") <= self._now:
             asyncio.get_running_loop().call_soon(timer.fire)
@@ -45,7 +47,7 @@ class VirtualClock:
         return timer
 
     async def sleep(self, seconds: float) -> None:
-        """Return once `seconds` have passed on this clock; yields once where there is nothing to wait for."""
+        """Wait until `seconds` have passed on this clock. Yields to other tasks once if `seconds` is not positive."""
         if _finite(seconds, "seconds") <= 0:
             await asyncio.sleep(0)
             return
@@ -57,10 +59,10 @@ class VirtualClock:
             timer.cancel()
 
     async def advance(self, seconds: float) -> None:
-        """Let `seconds` pass: all that falls due in between happens in order, each at its own time.
+        """Move time forward. Every timer that falls due meanwhile fires in order, at its own time.
 
-        After each timer every task that can go on does so, as far as it can, before time moves again.
-        What waits for something outside (a socket, a thread) is not waited for.
+        After each timer all tasks run until they wait again; only then does time move on. Tasks that wait for
+        something outside the clock (a socket, a thread) are not waited for.
         """
         if _finite(seconds, "seconds") < 0:
             raise InvalidDuration(f"advance goes forward only, use step to go back; got {seconds!r}")
@@ -72,33 +74,33 @@ class VirtualClock:
             self._advancing = False
 
     def step(self, seconds: float) -> None:
-        """Set the clock forward or back, as NTP or a lid that was closed does: the time between never happens.
+        """Set the clock forward or back, as NTP or a suspended laptop does: the time in between never happens.
 
-        Timers keep the time of day they were set for. Those that are overdue after a step forward
-        fire at the next `advance` (`advance(0)` will do), all at the time it is then.
+        Timers keep the time for which they were set. Timers that are overdue after a step forward fire at the next
+        `advance` (`advance(0)` is enough), all at the time it is then.
         """
         self._refuse_while_advancing("step")
         self._now += _finite(seconds, "seconds")
 
     async def _run_until(self, target: float) -> None:
         loop = asyncio.get_running_loop()
-        await settle()
+        await run_ready_tasks()
         while self._timers and self._timers[0][0] <= target:
             when, _, timer = heapq.heappop(self._timers)
             if timer.cancelled:
                 continue
             self._now = max(self._now, when)
             loop.call_soon(timer.fire)
-            await settle()
+            await run_ready_tasks()
         self._now = target
 
     def _refuse_while_advancing(self, verb: str) -> None:
         if self._advancing:
-            raise RuntimeError(f"{verb} while another task advances this clock: one hand on the clock at a time")
+            raise RuntimeError(f"{verb} while another task advances this clock; only one task may move it at a time")
 
 
 class VirtualTimer:
-    """What `call_at` returns."""
+    """A pending call, as returned by `call_at`."""
 
     __slots__ = ("_callback", "cancelled")
 
@@ -107,7 +109,7 @@ class VirtualTimer:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Forget the call; does nothing once it was made."""
+        """Cancel the call. No-op once it was made."""
         self.cancelled = True
 
     def fire(self) -> None:
@@ -116,20 +118,20 @@ class VirtualTimer:
             self._callback()
 
 
-async def settle() -> None:
-    """Let every task that can go on do so, until all of them wait for something.
+async def run_ready_tasks() -> None:
+    """Run all tasks until each of them waits for something.
 
-    asyncio has no public way to ask whether anything is ready, so this looks at the loop's own queue;
-    a loop that does not show one is given a fixed, generous number of rounds.
+    asyncio has no public way to ask whether a callback is ready, so this reads the loop's own queue. A loop without
+    such a queue gets a fixed, generous number of rounds.
     """
     ready = getattr(asyncio.get_running_loop(), "_ready", None)
-    rounds = _ROUNDS_WITHOUT_A_LOOK if ready is None else _MOST_ROUNDS
+    rounds = _ROUNDS_WITHOUT_QUEUE if ready is None else _MOST_ROUNDS
     for _ in range(rounds):
         await asyncio.sleep(0)
         if ready is not None and not ready:
             return
     if ready is not None:
-        raise RuntimeError(f"the loop does not come to rest: something is still spinning after {rounds} rounds")
+        raise RuntimeError(f"the loop is still busy after {rounds} rounds: a task never waits")
 
 
 def _finite(value: object, name: str) -> float:

@@ -1,7 +1,7 @@
-"""ScriptedExecutor: sessions without processes, for tests and simulations of the engine.
+"""The scripted executor: sessions without processes, for tests and simulations of the engine.
 
-A function says what each launch does; a clock, which may be virtual, says when. Sessions live in the executor as real
-ones live under their supervisors: hand the same executor to the next engine, and it finds them again.
+A function decides what each launch does, and a clock, which may be virtual, when. Sessions outlive their engine, as
+real ones do under their supervisors: give the same executor to the next engine, and it adopts them.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ TERMINATED = 15
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session does: says something at once, more `later` (seconds after its start), and ends.
+    """What a session does: it prints `stdout` at once, more `later` (seconds after its start), and ends.
 
-    `seconds=math.inf` runs until it is stopped. `not_started` is what kept the agent from running.
+    With `seconds=math.inf` it runs until it is stopped. `not_started` is the reason why the agent could not start.
     """
 
     stdout: str = ""
@@ -41,14 +41,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None = None
     seconds: float = 0.0
     stop_seconds: float = 0.0
-    """How long it takes to end once it is asked to."""
+    """How long it takes to end after a stop."""
     not_started: str = ""
     act: Callable[[], object] | None = None
-    """Called when it ends by itself: to write its output, say."""
+    """Called when it ends by itself, for example to write its output."""
 
 
 class _Session:
-    """One session, live or over, whoever looks at it."""
+    """One session, live or ended. All its handles share it."""
 
     __slots__ = ("attempt_id", "cause", "ends_at", "has_acted", "is_archived", "launch", "phase", "run", "started_at")
 
@@ -88,7 +88,7 @@ class _Session:
         )
 
     def output(self, channel: Channel, now: float) -> bytes:
-        """All that it has said by now."""
+        """Return everything that it has printed by now."""
         if channel != "stdout":
             return self.run.stderr.encode() if channel == "stderr" else b""
         if not self.run.later:
@@ -99,7 +99,7 @@ class _Session:
 
 
 class ScriptedHandle:
-    """One look at a session: reads it from the beginning."""
+    """A handle of a session. It reads the output from the start."""
 
     channels: tuple[Channel, ...] = ("stdout", "stderr")
     __slots__ = ("_clock", "_read", "attempt_id", "session")
@@ -122,11 +122,11 @@ class ScriptedHandle:
 
 
 class ScriptedExecutor:
-    """`Executor` whose sessions do what `script` says of their launch.
+    """An `Executor` whose sessions do what `script` returns for their launch.
 
         executor = ScriptedExecutor(lambda launch: Run(stdout="done", seconds=60.0), clock)
 
-    `started` are all launches in order. With `remember=False` nothing is kept of sessions that were settled.
+    `started` has all launches in order. With `remember=False` sessions are forgotten once they are archived.
     """
 
     def __init__(self, script: Callable[[Launch], Run], clock: Clock, *, remember: bool = True) -> None:
@@ -198,39 +198,39 @@ class ScriptedExecutor:
             del self._sessions[handle.attempt_id]
 
     def close(self) -> None:
-        """Sessions go on."""
+        """Do nothing: sessions go on without the engine."""
 
-    # -- what a test does to sessions, and sees of them ----------------------------------------------
+    # -- for tests: reading and disturbing sessions --------------------------------------------------
 
     def live(self) -> list[str]:
-        """The attempts that run now, in the order they were started."""
+        """Return the attempts that are running, in the order of their start."""
         now = self._clock.now()
         return [attempt for attempt, session in self._sessions.items() if now < session.ends_at]
 
     def unarchived(self) -> list[str]:
-        """Those whose result the engine has not stored."""
+        """Return the attempts whose result the engine has not stored."""
         return [attempt for attempt, session in self._sessions.items() if not session.is_archived]
 
     def lose(self, attempt: str) -> None:
-        """Its supervisor is killed: it is gone, and nobody saw how it ended."""
+        """Kill its supervisor: the session is gone, and how it ended is unknown."""
         session = self._sessions[attempt]
         if self._clock.now() < session.ends_at:
             session.ends_at, session.phase = self._clock.now(), "lost"
             self._watched(session)
 
     def ends_at(self, attempt: str) -> float:
-        """When it ends, or has ended, as things stand."""
+        """Return when it ends or has ended, as far as known now."""
         return self._sessions[attempt].ends_at
 
     def say(self, attempt: str, says: str) -> None:
-        """It says this now, and goes on."""
+        """Let a session print something now, and go on."""
         session = self._sessions[attempt]
         said = (self._clock.now() - session.started_at, says)
         later = tuple(sorted((*session.run.later, said), key=lambda each: each[0]))
         session.run = msgspec.structs.replace(session.run, later=later)
 
     def cut(self, attempt: str, says: str, *, exit_code: int = 1, after: float = 0.0) -> None:
-        """It says this now, and ends by itself that many seconds later."""
+        """Let a session print something now, and end by itself `after` seconds."""
         session, now = self._sessions[attempt], self._clock.now()
         if now < session.ends_at:
             said = tuple(each for each in session.run.later if session.started_at + each[0] <= now)
@@ -240,12 +240,12 @@ class ScriptedExecutor:
             self._watched(session)
 
     def reboot(self) -> None:
-        """Every session is gone at once."""
+        """Lose every session at once."""
         for attempt in self.live():
             self.lose(attempt)
 
     def forget(self, attempt: str) -> None:
-        """As if it had never begun."""
+        """Remove a session as if it had never started."""
         self._sessions[attempt].ends_at = self._clock.now()
         del self._sessions[attempt]
 

@@ -1,4 +1,4 @@
-"""EngineHarness: an engine in virtual time over a store, scripted sessions and accounts, with crashes and restarts."""
+"""The engine harness: an engine in virtual time over a store, scripted sessions and accounts, with crashes."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -25,17 +25,17 @@ MAX_2 = Account(name="max-2", provider="anthropic", kind="subscription")
 Script = Callable[[Launch], Run]
 
 
-def well(_: Launch) -> Run:
-    """A command that takes a minute and ends well."""
+def succeed(_: Launch) -> Run:
+    """Return a session that takes a minute and succeeds."""
     return Run(seconds=60.0)
 
 
 class EngineHarness:
-    """A store, an executor and a clock, with one engine after another on top of them."""
+    """A store, an executor and a clock that outlive the engines on top of them."""
 
     def __init__(
         self,
-        script: Script = well,
+        script: Script = succeed,
         *,
         pool: int | None = 4,
         limits: Mapping[str, int] | None = None,
@@ -75,7 +75,7 @@ class EngineHarness:
         self.send("campaigns")
 
     def add_claude(self, name: str, units: int | Iterable[UnitSpec], **settings: object) -> None:
-        """A campaign of Claude Code, on max-1 unless told otherwise."""
+        """Add a campaign of Claude Code, on max-1 unless `settings` say otherwise."""
         defaults: dict[str, object] = {"agent": "claude", "model": "opus-4-6", "accounts": ("max-1",), "command": ()}
         self.add(name, units, **(defaults | settings))
 
@@ -104,7 +104,7 @@ class EngineHarness:
         )
 
     async def run(self, seconds: float) -> None:
-        """Let time pass with an engine running; it is started if none is."""
+        """Move time forward with a running engine; start one if none runs."""
         if self._running is None:
             self._running = asyncio.create_task(self.engine.run())
         await self.clock.advance(seconds)
@@ -112,7 +112,7 @@ class EngineHarness:
             await self._running
 
     async def stop(self) -> None:
-        """The engine lets go, as on Ctrl-C; sessions go on."""
+        """Stop the engine as Ctrl-C does; sessions go on."""
         assert self._running is not None
         self.engine.stop()
         await self._running
@@ -120,7 +120,7 @@ class EngineHarness:
         self.engine = self.new_engine()
 
     async def crash(self) -> None:
-        """`kill -9`: nothing is stored, nothing is resigned; the person starts a new engine in the same home."""
+        """Kill the engine as `kill -9` does: it stores nothing more. Then start a new one in the same home."""
         assert self._running is not None
         self.engine.store = _Gone()  # type: ignore[assignment]
         self._running.cancel()
@@ -128,7 +128,7 @@ class EngineHarness:
         self.start_over()
 
     def start_over(self) -> None:
-        """The last engine is gone, as the lock of the home tells: the next one need not wait for its lease."""
+        """Create the next engine. It need not wait for the lease of the last one, which is known to be gone."""
         self._running = None
         self.store.resign(f"engine{self.starts}")
         self.engine = self.new_engine()
@@ -140,7 +140,7 @@ class EngineHarness:
         if self._running is not None and not self._running.done():
             await self.stop()
 
-    # -- what there is to see -----------------------------------------------------------------------
+    # -- what tests read ----------------------------------------------------------------------------
 
     def unit(self, unit_id: str) -> Unit:
         unit = self.store.unit(unit_id)
@@ -151,14 +151,14 @@ class EngineHarness:
         return {unit.id: unit.state for unit in self.store.units(limit=10_000).units}
 
     def failures(self) -> int:
-        """All that were charged."""
+        """Return the number of charged failures."""
         return sum(unit.counters.failures for unit in self.store.units(limit=10_000).units)
 
     def running(self) -> list[str]:
         return [unit.id for unit in self.store.running_units()]
 
     def launched(self) -> list[str]:
-        """The units in the order they were started."""
+        """Return the units in the order of their start."""
         return [launch.env["PACELINE_UNIT"] for launch in self.executor.started]
 
     def events(self, *names: str) -> list[Event]:
@@ -176,7 +176,7 @@ class EngineHarness:
 
 
 class _Gone:
-    """A store that a killed process cannot reach any more."""
+    """The store of a killed process: nothing can be reached any more."""
 
     def __getattr__(self, name: str) -> object:
         raise asyncio.CancelledError(name)
