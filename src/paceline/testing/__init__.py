@@ -1,4 +1,4 @@
-"""Public test kit."""
+"""The public test kit: a virtual clock, a fake provider, scripted sessions, and seeded worlds with their checkers."""
 
 from paceline.simulation.clock import VirtualClock as VirtualClock
 from paceline.simulation.executor import ScriptedExecutor as ScriptedExecutor

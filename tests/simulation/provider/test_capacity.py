@@ -1,17 +1,26 @@
 """What the fake provider admits and refuses, by its rules alone: no server, time as a number."""
 
 from paceline.simulation.provider import Burst, CapacityChange, Episode, Limits, Penalty, Scenario, Window
-from paceline.simulation.provider.capacity import Admission, Capacity, RateReading, Reading, Refusal, WindowReading
+from paceline.simulation.provider.capacity import (
+    AccountReading,
+    Admission,
+    ProviderCapacity,
+    RateReading,
+    Refusal,
+    WindowReading,
+)
 
 
-def admit(capacity: Capacity, *, key: str = "k", model: str = "opus", tokens: int = 10, now: float = 0.0) -> str:
+def admit(
+    capacity: ProviderCapacity, *, key: str = "k", model: str = "opus", tokens: int = 10, now: float = 0.0
+) -> str:
     """`served`, or the name of the refusal."""
     verdict = capacity.admit(key, model, tokens, now)
     return "served" if isinstance(verdict, Admission) else verdict.error
 
 
 def test_a_hard_capacity_counts_running_requests_and_those_that_finished_within_the_lag() -> None:
-    capacity = Capacity(Scenario(concurrency=1, lag=2.0), started_at=0.0)
+    capacity = ProviderCapacity(Scenario(concurrency=1, lag=2.0), started_at=0.0)
     first = capacity.admit("k", "opus", 10, 0.0)
     assert isinstance(first, Admission)
     assert admit(capacity, now=1.0) == "429_concurrency"
@@ -30,7 +39,7 @@ def test_a_hard_capacity_counts_running_requests_and_those_that_finished_within_
 
 
 def test_each_key_is_an_account_of_its_own_and_may_have_limits_of_its_own() -> None:
-    capacity = Capacity(Scenario(concurrency=1, accounts={"big": Limits(concurrency=2)}), started_at=0.0)
+    capacity = ProviderCapacity(Scenario(concurrency=1, accounts={"big": Limits(concurrency=2)}), started_at=0.0)
     asked = ["small", "small", "other", "big", "big", "big"]
     assert [(key, admit(capacity, key=key)) for key in asked] == [
         ("small", "served"),
@@ -43,7 +52,7 @@ def test_each_key_is_an_account_of_its_own_and_may_have_limits_of_its_own() -> N
 
 
 def test_each_model_that_matches_a_pattern_has_a_cap_of_its_own() -> None:
-    capacity = Capacity(Scenario(model_concurrency={"opus-*": 1}), started_at=0.0)
+    capacity = ProviderCapacity(Scenario(model_concurrency={"opus-*": 1}), started_at=0.0)
     asked = ["opus-4-6", "opus-4-6", "opus-4-5", "sonnet-4-5", "sonnet-4-5"]
     assert [(model, admit(capacity, model=model)) for model in asked] == [
         ("opus-4-6", "served"),
@@ -56,12 +65,12 @@ def test_each_model_that_matches_a_pattern_has_a_cap_of_its_own() -> None:
 
 def test_capacity_changes_at_its_times() -> None:
     changes = (CapacityChange(at=10.0, concurrency=3), CapacityChange(at=20.0, concurrency=None))
-    capacity = Capacity(Scenario(concurrency=2, changes=changes), started_at=100.0)
+    capacity = ProviderCapacity(Scenario(concurrency=2, changes=changes), started_at=100.0)
     assert [capacity.limit("k", now) for now in (100.0, 109.9, 110.0, 119.9, 120.0)] == [2, 2, 3, 3, None]
 
 
 def test_requests_per_minute_are_a_bucket_that_refills_evenly() -> None:
-    capacity = Capacity(Scenario(requests_per_minute=2), started_at=0.0)
+    capacity = ProviderCapacity(Scenario(requests_per_minute=2), started_at=0.0)
     assert [admit(capacity, now=now) for now in (0.0, 0.0, 0.0, 29.0, 30.0, 31.0)] == [
         "served",
         "served",
@@ -73,7 +82,7 @@ def test_requests_per_minute_are_a_bucket_that_refills_evenly() -> None:
 
 
 def test_tokens_per_minute_refuse_a_request_for_as_long_as_its_tokens_are_missing() -> None:
-    capacity = Capacity(Scenario(tokens_per_minute=600), started_at=0.0)
+    capacity = ProviderCapacity(Scenario(tokens_per_minute=600), started_at=0.0)
     assert admit(capacity, tokens=500, now=0.0) == "served"
 
     refusal = capacity.admit("k", "opus", 200, 0.0)
@@ -85,9 +94,11 @@ def test_tokens_per_minute_refuse_a_request_for_as_long_as_its_tokens_are_missin
 
 def test_what_headers_may_tell() -> None:
     window = Window(name="5h", seconds=100.0, requests=4)
-    capacity = Capacity(Scenario(requests_per_minute=60, tokens_per_minute=600, windows=(window,)), started_at=0.0)
+    capacity = ProviderCapacity(
+        Scenario(requests_per_minute=60, tokens_per_minute=600, windows=(window,)), started_at=0.0
+    )
     admit(capacity, tokens=100, now=0.0)
-    assert capacity.read("k", "opus", 0.0) == Reading(
+    assert capacity.read("k", "opus", 0.0) == AccountReading(
         requests=RateReading(limit=60, remaining=59, full_at=1.0),
         tokens=RateReading(limit=600, remaining=500, full_at=10.0),
         windows=(WindowReading(name="5h", seconds=100.0, used_ratio=0.25, resets_at=100.0),),
@@ -95,7 +106,7 @@ def test_what_headers_may_tell() -> None:
 
 
 def test_a_window_begins_with_its_first_request_and_reopens_when_its_time_is_over() -> None:
-    capacity = Capacity(Scenario(windows=(Window(seconds=100.0, requests=2),)), started_at=0.0)
+    capacity = ProviderCapacity(Scenario(windows=(Window(seconds=100.0, requests=2),)), started_at=0.0)
     assert [admit(capacity, now=now) for now in (50.0, 60.0, 70.0, 149.0, 150.0)] == [
         "served",
         "served",
@@ -107,7 +118,7 @@ def test_a_window_begins_with_its_first_request_and_reopens_when_its_time_is_ove
 
 def test_a_window_is_spent_by_tokens_too_and_only_for_its_models() -> None:
     window = Window(name="7d_opus", tokens=100, models="opus*")
-    capacity = Capacity(Scenario(windows=(window,)), started_at=0.0)
+    capacity = ProviderCapacity(Scenario(windows=(window,)), started_at=0.0)
     asked = [("opus", 60), ("opus", 60), ("opus", 1), ("sonnet", 500)]
     assert [admit(capacity, model=model, tokens=tokens) for model, tokens in asked] == [
         "served",
@@ -118,7 +129,7 @@ def test_a_window_is_spent_by_tokens_too_and_only_for_its_models() -> None:
 
 
 def test_a_window_that_reopens_late_announces_the_time_it_missed() -> None:
-    capacity = Capacity(Scenario(windows=(Window(seconds=100.0, requests=1, late=20.0),)), started_at=0.0)
+    capacity = ProviderCapacity(Scenario(windows=(Window(seconds=100.0, requests=1, late=20.0),)), started_at=0.0)
     admit(capacity, now=0.0)
 
     refusal = capacity.admit("k", "opus", 1, 110.0)
@@ -130,7 +141,7 @@ def test_a_window_that_reopens_late_announces_the_time_it_missed() -> None:
 
 def test_of_two_spent_windows_the_later_reset_is_announced() -> None:
     windows = (Window(name="5h", seconds=10.0, requests=1), Window(name="7d", seconds=99.0, requests=1))
-    capacity = Capacity(Scenario(windows=windows), started_at=0.0)
+    capacity = ProviderCapacity(Scenario(windows=windows), started_at=0.0)
     admit(capacity, now=0.0)
 
     refusal = capacity.admit("k", "opus", 1, 1.0)
@@ -140,7 +151,7 @@ def test_of_two_spent_windows_the_later_reset_is_announced() -> None:
 
 
 def test_too_many_starts_at_once_are_refused_whatever_the_capacity() -> None:
-    capacity = Capacity(Scenario(burst=Burst(starts=2, seconds=1.0)), started_at=0.0)
+    capacity = ProviderCapacity(Scenario(burst=Burst(starts=2, seconds=1.0)), started_at=0.0)
     assert [admit(capacity, now=now) for now in (0.0, 0.5, 0.9, 1.0, 1.2)] == [
         "served",
         "served",
@@ -152,7 +163,7 @@ def test_too_many_starts_at_once_are_refused_whatever_the_capacity() -> None:
 
 def test_a_429_costs_a_penalty_that_its_own_refusals_do_not_prolong() -> None:
     scenario = Scenario(burst=Burst(starts=1, seconds=1.0), penalty=Penalty(seconds=10.0))
-    capacity = Capacity(scenario, started_at=0.0)
+    capacity = ProviderCapacity(scenario, started_at=0.0)
     assert [admit(capacity, now=now) for now in (0.0, 0.5, 9.0, 10.5)] == [
         "served",
         "429_starts",
@@ -163,7 +174,7 @@ def test_a_429_costs_a_penalty_that_its_own_refusals_do_not_prolong() -> None:
 
 def test_a_penalty_may_slow_down_instead() -> None:
     scenario = Scenario(burst=Burst(starts=1, seconds=1.0), penalty=Penalty(seconds=10.0, slowdown=4.0))
-    capacity = Capacity(scenario, started_at=0.0)
+    capacity = ProviderCapacity(scenario, started_at=0.0)
     verdicts = [capacity.admit("k", "opus", 1, now) for now in (0.0, 0.5, 2.0, 11.0)]
     assert [verdict.slowdown if isinstance(verdict, Admission) else None for verdict in verdicts] == [
         1.0,
@@ -174,5 +185,5 @@ def test_a_penalty_may_slow_down_instead() -> None:
 
 
 def test_an_overload_episode_refuses_everybody_for_its_time() -> None:
-    capacity = Capacity(Scenario(overloads=(Episode(start=10.0, seconds=5.0),)), started_at=100.0)
+    capacity = ProviderCapacity(Scenario(overloads=(Episode(start=10.0, seconds=5.0),)), started_at=100.0)
     assert [admit(capacity, now=now) for now in (109.9, 110.0, 114.9, 115.0)] == ["served", "529", "529", "served"]

@@ -1,10 +1,10 @@
-"""The Anthropic Messages protocol: how its bytes look. Decides nothing."""
+"""The Anthropic Messages protocol: its wire format. Decides nothing."""
 
 from collections.abc import Iterator
 
 import msgspec
 
-from paceline.simulation.provider.wire import Call, Chunk, Content, Json, ProtocolName, Reply, decode, sse, text_of
+from paceline.simulation.provider.wire import Chunk, Content, Json, ModelCall, ProtocolName, Reply, decode, sse, text_of
 
 NAME: ProtocolName = "anthropic"
 STREAM_TYPE = "text/event-stream"
@@ -26,20 +26,20 @@ class _Body(msgspec.Struct):
     metadata: _Metadata | None = None
 
 
-def read_call(body: bytes, model: str | None) -> Call:
+def read_call(body: bytes, model: str | None) -> ModelCall:
     request = decode(body, _Body)
     users = (text_of(message.content) for message in request.messages if message.role == "user")
-    return Call(
+    return ModelCall(
         model=request.model,
         stream=request.stream,
-        prompts=tuple(text for text in users if text),  # a message without text only brings tool results
+        prompts=tuple(text for text in users if text),  # a message without text carries only tool results
         answers=sum(message.role == "assistant" for message in request.messages),
         session=_session_in(request.metadata),
     )
 
 
 def _session_in(metadata: _Metadata | None) -> str | None:
-    """Claude Code hides its session in `metadata.user_id`: `user_..._session_UUID`, or JSON with `session_id`."""
+    """Return the session that Claude Code puts into `metadata.user_id`: `user_..._session_UUID`, or JSON."""
     user_id = metadata.user_id if metadata else None
     if not user_id:
         return None

@@ -1,7 +1,7 @@
-"""May this request be served now? The one place of the fake provider that decides. Time comes in as an argument.
+"""The capacity of the fake provider: the only place that decides whether a request is served. Time is an argument.
 
-It keeps, per account (API key), what runs, what has finished but still counts, the rate buckets, the quota windows
-and the penalty; the rules are `scenario.Limits`. It knows no protocol and sends no bytes.
+Per account (API key) it keeps what runs, what has finished but still counts, the rate buckets, the quota windows and
+the penalty. The rules are `scenario.Limits`. It knows no protocol and sends no bytes.
 """
 
 from collections import Counter, deque
@@ -9,16 +9,16 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from paceline.simulation.provider.facts import Facts
+from paceline.simulation.provider.facts import ErrorFacts
 from paceline.simulation.provider.scenario import Limits, Scenario, Window
 
 MINUTE_SECONDS = 60.0
 FOR_EVER_SECONDS = 3600.0
-"""What a refusal announces when waiting does not help: a request larger than its bucket."""
+"""The wait that a refusal announces if waiting cannot help: the request is larger than its bucket."""
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
-    """The request is served, `slowdown` times slower than usual. It counts until `Capacity.finish`."""
+    """A request that is served, `slowdown` times slower than usual. It counts until `ProviderCapacity.finish`."""
 
     key: str
     model: str
@@ -26,14 +26,14 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """It is not: the name of the error, and its numbers."""
+    """A request that is not served: the name of the error, and its numbers."""
 
     error: str
-    facts: Facts
+    facts: ErrorFacts
 
 
 class RateReading(msgspec.Struct, frozen=True, kw_only=True):
-    """A rate bucket as response headers tell it."""
+    """A rate bucket as response headers report it."""
 
     limit: int
     remaining: int
@@ -41,7 +41,7 @@ class RateReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowReading(msgspec.Struct, frozen=True, kw_only=True):
-    """A quota window as response headers tell it."""
+    """A quota window as response headers report it."""
 
     name: str
     seconds: float
@@ -49,15 +49,15 @@ class WindowReading(msgspec.Struct, frozen=True, kw_only=True):
     resets_at: float
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """All that an account may be told about itself."""
+class AccountReading(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that responses report about an account."""
 
     requests: RateReading | None = None
     tokens: RateReading | None = None
     windows: tuple[WindowReading, ...] = ()
 
 
-class Capacity:
+class ProviderCapacity:
     """The accounts of one provider."""
 
     def __init__(self, scenario: Scenario, started_at: float) -> None:
@@ -66,7 +66,7 @@ class Capacity:
         self._accounts: dict[str, _Account] = {}
 
     def admit(self, key: str, model: str, tokens: int, now: float) -> Admission | Refusal:
-        """Serve or refuse; what is served counts at once, what is refused uses up nothing."""
+        """Serve or refuse a request. A served request counts at once; a refused one uses nothing."""
         account = self._account(key)
         refusal = self._overloaded(model, now) or account.refusal(model, tokens, now)
         if refusal is not None:
@@ -75,14 +75,14 @@ class Capacity:
         return Admission(key=key, model=model, slowdown=account.start(model, tokens, now))
 
     def finish(self, admission: Admission, now: float) -> None:
-        """The request has ended, whichever way; it goes on counting for the account's lag."""
+        """End a request, in whatever way. It still counts for the lag of the account."""
         self._account(admission.key).finish(admission.model, now)
 
-    def read(self, key: str, model: str, now: float) -> Reading:
+    def read(self, key: str, model: str, now: float) -> AccountReading:
         return self._account(key).read(model, now)
 
     def in_use(self, key: str, now: float) -> int:
-        """The provider's own count of what the account runs, lag included."""
+        """Return how many requests of the account the provider counts, with the lag."""
         return self._account(key).in_use(now)
 
     def limit(self, key: str, now: float) -> int | None:
@@ -98,12 +98,12 @@ class Capacity:
         for episode in self._scenario.overloads:
             ends_at = self._started_at + episode.start + episode.seconds
             if ends_at - episode.seconds <= now < ends_at:
-                return Refusal(error=episode.error, facts=Facts(now=now, model=model, resets_at=ends_at))
+                return Refusal(error=episode.error, facts=ErrorFacts(now=now, model=model, resets_at=ends_at))
         return None
 
 
 class _Account:
-    """One API key. The questions are asked in the order in which a provider's front door asks them."""
+    """One API key. Its limits are checked in the order in which real providers check them."""
 
     def __init__(self, limits: Limits, started_at: float) -> None:
         self._limits = limits
@@ -142,7 +142,7 @@ class _Account:
             self._lagging.append((now + self._limits.lag, model))
 
     def punish(self, refusal: Refusal, now: float) -> None:
-        """A 429 that is itself the penalty does not prolong it, or a fleet would never get out."""
+        """Start the penalty of an account. A 429 of the penalty itself does not prolong it, or it would never end."""
         if self._limits.penalty and refusal.error.startswith("429") and now >= self._penalty_until:
             self._penalty_until = now + self._limits.penalty.seconds
 
@@ -157,8 +157,8 @@ class _Account:
         due = [change for change in self._limits.changes if self._started_at + change.at <= now]
         return max(due, key=lambda change: change.at).concurrency if due else self._limits.concurrency
 
-    def read(self, model: str, now: float) -> Reading:
-        return Reading(
+    def read(self, model: str, now: float) -> AccountReading:
+        return AccountReading(
             requests=self._requests.read(now) if self._requests else None,
             tokens=self._tokens.read(now) if self._tokens else None,
             windows=tuple(window.read(now) for window in self._windows_of(model)),
@@ -176,7 +176,7 @@ class _Account:
             return None
         reading = max((window.read(now) for window in spent), key=lambda window: window.resets_at)
         wait = max(0.0, reading.resets_at - now)
-        facts = Facts(now=now, model=model, retry_after=wait, resets_at=reading.resets_at, window=reading.name)
+        facts = ErrorFacts(now=now, model=model, retry_after=wait, resets_at=reading.resets_at, window=reading.name)
         return Refusal(error="429_unified", facts=facts)
 
     def _too_many_starts(self, model: str, now: float) -> Refusal | None:
@@ -200,7 +200,7 @@ class _Account:
         caps = [(self.concurrency(now), self.in_use(now)), (self._model_cap(model), self.in_use(now, model))]
         for cap, in_use in caps:
             if cap is not None and in_use >= cap:
-                facts = Facts(now=now, model=model, retry_after=1.0, resets_at=now + 1, limit=cap, in_use=in_use)
+                facts = ErrorFacts(now=now, model=model, retry_after=1.0, resets_at=now + 1, limit=cap, in_use=in_use)
                 return Refusal(error="429_concurrency", facts=facts)
         return None
 
@@ -213,7 +213,7 @@ class _Account:
 
 
 def _wait(error: str, model: str, seconds: float, now: float, limit: int = 50) -> Refusal:
-    facts = Facts(now=now, model=model, retry_after=seconds, resets_at=now + seconds, limit=limit, in_use=limit)
+    facts = ErrorFacts(now=now, model=model, retry_after=seconds, resets_at=now + seconds, limit=limit, in_use=limit)
     return Refusal(error=error, facts=facts)
 
 
@@ -254,7 +254,7 @@ class _Bucket:
 
 
 class _WindowState:
-    """How far a quota window is used; it begins with the first request after it has reopened."""
+    """The use of a quota window. A period begins with the first request after the last one has ended."""
 
     def __init__(self, rule: Window) -> None:
         self.rule = rule

@@ -1,6 +1,6 @@
-"""The numbers an error names, in each of the spellings providers use, and how they get into a template.
+"""The numbers that an error contains, in every spelling that providers use, and how they are filled into a template.
 
-A template is plain data (strings, lists, dicts) with `{name}` in it. A string that is nothing but `{name}` becomes
+A template is plain data (strings, lists, dicts) with `{name}` in it. A string that consists only of `{name}` becomes
 the value itself, so that a number stays a number in JSON.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 CLAIMS = {"5h": "five_hour", "7d": "seven_day", "7d_opus": "seven_day_opus", "7d_sonnet": "seven_day_sonnet"}
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known when a request is refused."""
 
     now: float
@@ -25,8 +25,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     in_use: int = 50
 
 
-def spell(facts: Facts) -> dict[str, str | int]:
-    """Every name a template may use."""
+def spell(facts: ErrorFacts) -> dict[str, str | int]:
+    """Return every name that a template may use, with its value."""
     resets = datetime.fromtimestamp(facts.resets_at, UTC)
     resets_in = max(0, math.ceil(facts.resets_at - facts.now))
     return {
@@ -54,14 +54,14 @@ def iso(at: float) -> str:
 
 
 def go_duration(seconds: int) -> str:
-    """As Go prints it: `8h44m7s`."""
+    """Return a duration as Go prints it: `8h44m7s`."""
     hours, rest = divmod(seconds, 3600)
     minutes, left = divmod(rest, 60)
     return (f"{hours}h" if hours else "") + (f"{minutes}m" if hours or minutes else "") + f"{left}s"
 
 
 def fill(template: Any, values: dict[str, str | int]) -> Any:
-    """The template with its names replaced, keys included."""
+    """Return the template with its names replaced, also in keys."""
     if isinstance(template, str):
         name = template[1:-1]
         return values[name] if template == f"{{{name}}}" else template.format_map(values)

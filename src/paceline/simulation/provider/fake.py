@@ -1,4 +1,4 @@
-"""`FakeProvider`: the server's life, from a running loop or from plain code, and what a test asks it afterwards."""
+"""`FakeProvider`: start and stop of the server, in a running loop or in plain code, and what tests read from it."""
 
 import asyncio
 import threading
@@ -16,19 +16,19 @@ from paceline.simulation.provider.server import ProviderClock, ProviderServer
 
 LOOPBACK = "127.0.0.1"
 STOP_SECONDS = 0.2
-"""How long open connections may finish when the provider stops."""
+"""How long open connections may take to finish when the provider stops."""
 
 
 class FakeProvider:
     """An LLM provider on loopback: real HTTP, scripted limits.
 
-    In a running loop it lives beside the test, and on an injected clock its hours pass in no time:
+    In a running loop it shares the loop with the test. With an injected clock, hours pass at once:
 
         async with FakeProvider(Scenario(concurrency=4, lag=0.35), clock=clock) as provider:
             ...  # any client, with base URL provider.url
 
-    In plain code (`with FakeProvider() as provider:`) it runs on a thread of its own, and as a process with
-    `python -m paceline.simulation.provider`.
+    In plain code (`with FakeProvider() as provider:`) it runs on a thread of its own. As a process:
+    `python -m paceline.testing.provider`.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class FakeProvider:
 
     @property
     def url(self) -> str:
-        """The base URL, without a slash at its end."""
+        """Return the base URL, without a trailing slash."""
         if self._runner is None:
             raise RuntimeError("the provider is not running; use it as `async with FakeProvider() as provider:`")
         host, port = self._runner.addresses[0][:2]
@@ -67,7 +67,7 @@ class FakeProvider:
         retry_after: float = 3.0,
         resets_in: float = 7200.0,
     ) -> None:
-        """The next `times` model requests that match get this error (`ok`: a normal answer); steps add up."""
+        """Give the next `times` matching model requests this error (`ok`: a normal answer). Steps add up."""
         self.add_step(
             Step(
                 error=error,
@@ -89,22 +89,22 @@ class FakeProvider:
 
     @property
     def requests(self) -> list[RequestRecord]:
-        """Every model request so far, oldest first; the ones that run have no `ended_at` yet."""
+        """Return every model request so far, oldest first. Running ones have no `ended_at` yet."""
         return self._journal.requests
 
     @property
     def in_flight(self) -> int:
-        """How many requests are being served."""
+        """Return how many requests are being served."""
         return self._journal.in_flight
 
     @property
     def peak_concurrency(self) -> int:
-        """The most requests that were ever served at once."""
+        """Return the largest number of requests that were served at once."""
         return self._journal.peak_in_flight
 
     @property
     def rate_limited(self) -> int:
-        """How many 429s it gave."""
+        """Return how many 429s it has sent."""
         return self._journal.count(429)
 
     @property
@@ -112,12 +112,12 @@ class FakeProvider:
         return self._journal.usage_polls
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Return once the condition holds; for tests that must not guess how long a client takes."""
+        """Wait until the condition holds, so that tests need not guess how long a client takes."""
         await self._journal.until(condition)
 
     async def __aenter__(self) -> Self:
         server = ProviderServer(self.scenario, self._clock, self._script, self._journal)
-        # A client that hangs up must free its place at once, so its handler is cancelled.
+        # A client that disconnects must release its slot at once, so its handler is cancelled.
         runner = web.AppRunner(server.app(), access_log=None, handler_cancellation=True, shutdown_timeout=STOP_SECONDS)
         await runner.setup()
         await web.TCPSite(runner, *self._address).start()

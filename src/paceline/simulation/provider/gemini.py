@@ -1,13 +1,13 @@
-"""The Gemini protocol (generateContent, streamGenerateContent?alt=sse): how its bytes look. Decides nothing.
+"""The Gemini protocol (generateContent, streamGenerateContent?alt=sse): its wire format. Decides nothing.
 
-The model stands in the URL, and whether to stream is the method's name, so the server tells both.
+The URL contains the model, and the name of the method decides about streaming. So the server passes both.
 """
 
 from collections.abc import Iterator
 
 import msgspec
 
-from paceline.simulation.provider.wire import Call, Chunk, Json, Part, ProtocolName, Reply, decode, sse, text_of
+from paceline.simulation.provider.wire import Chunk, Json, ModelCall, Part, ProtocolName, Reply, decode, sse, text_of
 
 NAME: ProtocolName = "gemini"
 STREAM_TYPE = "text/event-stream"
@@ -23,15 +23,15 @@ class _Body(msgspec.Struct):
     contents: list[_Content]
 
 
-def read_call(body: bytes, model: str | None) -> Call:
-    """`model` is the last part of the URL: `gemini-2.5-pro:streamGenerateContent`."""
+def read_call(body: bytes, model: str | None) -> ModelCall:
+    """Read a request. `model` is the last part of the URL: `gemini-2.5-pro:streamGenerateContent`."""
     request = decode(body, _Body)
     name, _, method = (model or "").partition(":")
     users = (text_of(content.parts) for content in request.contents if content.role == "user")
-    return Call(
+    return ModelCall(
         model=name,
         stream=method == STREAM_METHOD,
-        prompts=tuple(text for text in users if text),  # a message without text only brings tool results
+        prompts=tuple(text for text in users if text),  # a message without text carries only tool results
         answers=sum(content.role == "model" for content in request.contents),
     )
 

@@ -1,8 +1,8 @@
-"""How each protocol tells an account what is left: a `Reading` as response headers. Gemini tells nothing this way."""
+"""The response headers in which each protocol reports what is left of an account. Gemini has none."""
 
 import math
 
-from paceline.simulation.provider.capacity import RateReading, Reading, WindowReading
+from paceline.simulation.provider.capacity import AccountReading, RateReading, WindowReading
 from paceline.simulation.provider.facts import CLAIMS, iso
 from paceline.simulation.provider.wire import ProtocolName
 
@@ -11,8 +11,8 @@ _UNIFIED = "anthropic-ratelimit-unified"
 _CODEX_SLOTS = ("primary", "secondary")
 
 
-def tell(protocol: ProtocolName, reading: Reading, now: float, *, refused: bool) -> dict[str, str]:
-    """The headers of a response."""
+def reading_headers(protocol: ProtocolName, reading: AccountReading, now: float, *, refused: bool) -> dict[str, str]:
+    """Return the headers of a response."""
     match protocol:
         case "anthropic":
             return _anthropic_rates(reading) | _unified(reading.windows, refused)
@@ -22,7 +22,7 @@ def tell(protocol: ProtocolName, reading: Reading, now: float, *, refused: bool)
             return {}
 
 
-def _anthropic_rates(reading: Reading) -> dict[str, str]:
+def _anthropic_rates(reading: AccountReading) -> dict[str, str]:
     told: dict[str, str] = {}
     for name, rate in (("requests", reading.requests), ("tokens", reading.tokens)):
         if rate is not None:
@@ -49,13 +49,13 @@ def _unified(windows: tuple[WindowReading, ...], refused: bool) -> dict[str, str
 
 
 def _status(window: WindowReading, refused: bool) -> str:
-    """The request that spends a window is still served, so its response only warns."""
+    """Return the status of a window. The request that spends it is still served, so its response only warns."""
     if refused and window.used_ratio >= 1.0:
         return "rejected"
     return "allowed_warning" if window.used_ratio >= WARNING_RATIO else "allowed"
 
 
-def _openai_rates(reading: Reading, now: float) -> dict[str, str]:
+def _openai_rates(reading: AccountReading, now: float) -> dict[str, str]:
     told: dict[str, str] = {}
     for name, rate in (("requests", reading.requests), ("tokens", reading.tokens)):
         if rate is not None:
@@ -66,7 +66,7 @@ def _openai_rates(reading: Reading, now: float) -> dict[str, str]:
 
 
 def _short_duration(rate: RateReading, now: float) -> str:
-    """`20ms`, `1.2s`, `6m0s`: as OpenAI spells it."""
+    """Return a duration as OpenAI spells it: `20ms`, `1.2s`, `6m0s`."""
     seconds = max(0.0, rate.full_at - now)
     if seconds < 1:
         return f"{math.ceil(seconds * 1000)}ms"
@@ -77,7 +77,7 @@ def _short_duration(rate: RateReading, now: float) -> str:
 
 def _codex(windows: tuple[WindowReading, ...], now: float) -> dict[str, str]:
     told: dict[str, str] = {}
-    for slot, window in zip(_CODEX_SLOTS, windows, strict=False):  # Codex knows two windows
+    for slot, window in zip(_CODEX_SLOTS, windows, strict=False):  # Codex has two windows
         told[f"x-codex-{slot}-used-percent"] = f"{min(100.0, window.used_ratio * 100):.1f}"
         told[f"x-codex-{slot}-window-minutes"] = str(int(window.seconds // 60))
         told[f"x-codex-{slot}-reset-at"] = str(int(window.resets_at))

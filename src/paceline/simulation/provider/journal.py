@@ -1,4 +1,4 @@
-"""What happened, for assertions: every request with its facts, and the counts. It decides nothing."""
+"""The journal of the provider, for assertions: every request with its facts, and counts. It decides nothing."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from paceline.simulation.provider.wire import Call, ProtocolName
+from paceline.simulation.provider.wire import ModelCall, ProtocolName
 
 Ending = Literal["served", "refused", "cut", "client_left"]
 
@@ -22,7 +22,7 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     session: str | None
     prompts: tuple[str, ...]
     answers: int
-    """How many answers the conversation already held."""
+    """Number of answers that the conversation already had."""
     input_tokens: int
     headers: dict[str, str]
     started_at: float
@@ -34,7 +34,7 @@ class RequestRecord(msgspec.Struct, kw_only=True):
 
 
 class Journal:
-    """The records, and who waits for them to change."""
+    """The records, and the tests that wait for them to change."""
 
     def __init__(self) -> None:
         self.requests: list[RequestRecord] = []
@@ -45,7 +45,7 @@ class Journal:
 
     def begin(
         self,
-        call: Call,
+        call: ModelCall,
         *,
         path: str,
         protocol: ProtocolName,
@@ -81,7 +81,7 @@ class Journal:
                 waiter.set_result(None)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Return once the condition holds; it is looked at after every change."""
+        """Wait until the condition holds. It is checked after every change."""
         while not condition():
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.add(waiter)

@@ -1,10 +1,10 @@
-"""The OpenAI Chat Completions protocol, compatible servers included: how its bytes look. Decides nothing."""
+"""The OpenAI Chat Completions protocol, also of compatible servers: its wire format. Decides nothing."""
 
 from collections.abc import Iterator
 
 import msgspec
 
-from paceline.simulation.provider.wire import Call, Chunk, Content, Json, ProtocolName, Reply, decode, sse, text_of
+from paceline.simulation.provider.wire import Chunk, Content, Json, ModelCall, ProtocolName, Reply, decode, sse, text_of
 
 NAME: ProtocolName = "openai-chat"
 STREAM_TYPE = "text/event-stream"
@@ -22,9 +22,9 @@ class _Body(msgspec.Struct):
     user: str | None = None
 
 
-def read_call(body: bytes, model: str | None) -> Call:
+def read_call(body: bytes, model: str | None) -> ModelCall:
     request = decode(body, _Body)
-    return Call(
+    return ModelCall(
         model=request.model,
         stream=bool(request.stream),
         prompts=tuple(text_of(message.content) for message in request.messages if message.role == "user"),
@@ -52,7 +52,7 @@ def stream(reply: Reply) -> Iterator[Chunk]:
     if reply.tool is not None:
         yield Chunk(_delta(reply, _tool_calls(reply)))
     yield Chunk(_delta(reply, {}, finish_reason=_finish(reply)))
-    # Sent whether asked for or not: clients that did not ask pass over a chunk without choices.
+    # Always sent: clients that did not ask for it ignore a chunk without choices.
     yield Chunk(sse(_chunk(reply) | {"choices": [], "usage": _usage(reply)}))
     yield Chunk(sse("[DONE]"))
 

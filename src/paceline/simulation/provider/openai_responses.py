@@ -1,10 +1,10 @@
-"""The OpenAI Responses protocol, as Codex speaks it: how its bytes look. Decides nothing."""
+"""The OpenAI Responses protocol, as Codex uses it: its wire format. Decides nothing."""
 
 from collections.abc import Iterator
 
 import msgspec
 
-from paceline.simulation.provider.wire import Call, Chunk, Content, Json, ProtocolName, Reply, decode, sse, text_of
+from paceline.simulation.provider.wire import Chunk, Content, Json, ModelCall, ProtocolName, Reply, decode, sse, text_of
 
 NAME: ProtocolName = "openai-responses"
 STREAM_TYPE = "text/event-stream"
@@ -26,15 +26,15 @@ class _Body(msgspec.Struct):
     prompt_cache_key: str | None = None
 
 
-def read_call(body: bytes, model: str | None) -> Call:
+def read_call(body: bytes, model: str | None) -> ModelCall:
     request = decode(body, _Body)
     items = [_Item(role="user", content=request.input)] if isinstance(request.input, str) else request.input
-    return Call(
+    return ModelCall(
         model=request.model,
         stream=bool(request.stream),
         prompts=tuple(text_of(item.content) for item in items if item.role == "user"),
         answers=sum(item.role == "assistant" or item.type == TOOL_CALL for item in items),
-        session=request.prompt_cache_key,  # Codex puts its conversation's id here
+        session=request.prompt_cache_key,  # Codex sends the id of its conversation here
     )
 
 
@@ -59,7 +59,7 @@ def stream(reply: Reply) -> Iterator[Chunk]:
 
 
 def error_event(body: Json, reply: Reply) -> bytes:
-    """A stream that fails says so with the response itself, whose error has only code and message."""
+    """Return the event of a failed stream: the response itself, whose error has only code and message."""
     error = body["error"]
     named = {"code": error.get("code") or error.get("type"), "message": error["message"]}
     return _event("response.failed", response=_response(reply, "failed", error=named))

@@ -1,8 +1,8 @@
-"""What a fake provider is told to do: frozen values that also read and write as JSON. No behaviour here.
+"""The configuration of a fake provider: frozen values that can be read from and written as JSON. No behaviour here.
 
 `Scenario` describes the provider; it is itself the `Limits` of every account. An account is an API key, and
-`accounts` gives single keys limits of their own. Times are seconds; `at` and `start` count from the moment the
-provider was made, on its clock. Model names are matched as shell patterns (`*opus*`).
+`accounts` gives single keys limits of their own. Times are seconds; `at` and `start` count from the creation of the
+provider, on its clock. Model names are matched as shell patterns (`*opus*`).
 """
 
 from typing import Literal
@@ -20,9 +20,9 @@ class CapacityChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A quota window: begins with its first request, is spent after `requests` or `tokens`, reopens by itself.
+    """A quota window. It begins with its first request, is spent after `requests` or `tokens`, and reopens by itself.
 
-    Names as the unified headers spell them (`5h`, `7d`, `7d_opus`) are shown in every protocol's own way.
+    Use the names of the unified headers (`5h`, `7d`, `7d_opus`); each protocol shows them in its own way.
     """
 
     name: str = "5h"
@@ -31,25 +31,25 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tokens: int | None = None
     models: str = "*"
     late: float = 0.0
-    """How long after the announced reset it really reopens; negative: earlier than announced."""
+    """How long after the announced reset it really reopens; negative: earlier."""
 
 
 class Burst(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """No more than `starts` requests may begin within `seconds`."""
+    """At most `starts` requests may begin within `seconds`."""
 
     starts: int
     seconds: float = 1.0
 
 
 class Penalty(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a 429 costs the account: for `seconds` its requests run `slowdown` times slower, or not at all (None)."""
+    """The cost of a 429: for `seconds` requests of the account run `slowdown` times slower, or not at all (None)."""
 
     seconds: float
     slowdown: float | None = None
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The provider's own trouble: everybody gets `error` from `start` on, for `seconds`."""
+    """An outage of the provider: every request gets `error` from `start` on, for `seconds`."""
 
     start: float
     seconds: float
@@ -57,7 +57,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tool that an answer asks the client to run, by the name that the client gave it."""
+    """A tool that an answer asks the client to run, by its name in the request."""
 
     name: str
     arguments: dict[str, object] = {}
@@ -66,7 +66,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One line of a script: the next `times` matching requests (None: all) get `error`, or `ok`: a normal answer.
 
-    `retry_after` and `resets_in` are what the error announces, where it announces anything. `tool` makes an `ok` a
+    `retry_after` and `resets_in` are what the error announces, if it announces anything. `tool` makes an `ok` a
     call of that tool, after which a client asks again in the same turn.
     """
 
@@ -75,7 +75,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     models: str = "*"
     keys: str = "*"
     answers: int = 0
-    """Only requests whose conversation already holds so many answers."""
+    """Only requests whose conversation already has this many answers."""
     endpoint: Endpoint = "model"
     tool: ToolCall | None = None
     retry_after: float = 3.0
@@ -84,11 +84,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one account is allowed. None: no such limit."""
+    """The limits of one account. None: no such limit."""
 
     concurrency: int | None = None
     model_concurrency: dict[str, int] = {}
-    """Pattern -> how many at once; every matching model has its own count. The first match counts."""
+    """Concurrency by model pattern. Every matching model has its own count; the first match applies."""
     lag: float = 0.0
     """A finished request still counts for this long."""
     changes: tuple[CapacityChange, ...] = ()
@@ -100,19 +100,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Scenario(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole provider. The default one answers everything at once."""
+    """The whole provider. By default it answers everything at once."""
 
     accounts: dict[str, Limits] = {}
     keys: tuple[str, ...] | None = None
-    """The keys that are let in; None: any."""
+    """The accepted keys; None: any."""
     overloads: tuple[Episode, ...] = ()
     latency: float = 0.0
     """Seconds until the first byte of an answer."""
     tokens_per_second: float | None = None
     reply_tokens: int | None = None
-    """Length of each answer, one word a token; None: as long as its sentence is."""
+    """Length of each answer, one word per token; None: as long as its sentence is."""
     announce: bool = True
-    """Whether responses carry rate, window and retry headers."""
+    """Whether responses have rate, window and retry headers."""
     usage: bool = True
     """Whether `GET /usage` answers; otherwise it is a 404."""
     models: tuple[str, ...] = ("claude-opus-4-6", "claude-sonnet-4-5", "gpt-5", "gemini-2.5-pro", "qwen3-coder")

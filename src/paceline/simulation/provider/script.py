@@ -1,4 +1,4 @@
-"""What the next requests get, whatever the capacity says: a list of `Step`s that are used up in order."""
+"""The script: answers for the next requests, whatever the capacity is. Its `Step`s are used in order."""
 
 from collections import deque
 from fnmatch import fnmatchcase
@@ -13,7 +13,7 @@ OK = "ok"
 
 
 class Script:
-    """Steps wait in line; a request takes the first one that matches it."""
+    """A queue of steps. A request takes the first one that matches it."""
 
     def __init__(self, steps: tuple[Step, ...] = ()) -> None:
         self._steps: deque[Step] = deque()

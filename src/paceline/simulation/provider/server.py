@@ -1,4 +1,4 @@
-"""Routes: what comes in over HTTP is read by a protocol module, decided by `capacity`, and sent back. No rules here."""
+"""The HTTP server: a protocol module reads a request, `capacity` decides, and the answer is sent. No rules here."""
 
 import asyncio
 import socket
@@ -10,14 +10,14 @@ import msgspec
 from aiohttp import web
 
 from paceline.simulation.provider import anthropic, gemini, openai_chat, openai_responses
-from paceline.simulation.provider.capacity import Admission, Capacity, Refusal
-from paceline.simulation.provider.errors import Refused, refuse
-from paceline.simulation.provider.facts import Facts
-from paceline.simulation.provider.headers import tell
+from paceline.simulation.provider.capacity import Admission, ProviderCapacity, Refusal
+from paceline.simulation.provider.errors import ErrorResponse, refuse
+from paceline.simulation.provider.facts import ErrorFacts
+from paceline.simulation.provider.headers import reading_headers
 from paceline.simulation.provider.journal import Journal, RequestRecord
 from paceline.simulation.provider.scenario import Scenario, Step, ToolCall
 from paceline.simulation.provider.script import OK, Script
-from paceline.simulation.provider.wire import Call, Json, MalformedCallError, ProtocolName, Reply, Wire
+from paceline.simulation.provider.wire import Json, MalformedCallError, ModelCall, ProtocolModule, ProtocolName, Reply
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -25,10 +25,10 @@ LARGEST_BODY_BYTES = 256 * 2**20
 BYTES_PER_TOKEN = 4
 SERVER = "fake-provider"
 KEPT_PROMPT_CHARS = 2000
-"""Of each message the record keeps its end, so that a soak test with huge prompts does not fill the memory."""
+"""The record keeps only the end of each message, so that a soak test with huge prompts does not fill memory."""
 SESSION_HEADERS = ("x-paceline-session", "x-claude-code-session-id", "session_id", "session-id")
 SECRET_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
-ROUTES: tuple[tuple[str, Wire], ...] = (
+ROUTES: tuple[tuple[str, ProtocolModule], ...] = (
     ("/v1/messages", anthropic),
     ("/v1/chat/completions", openai_chat),
     ("/chat/completions", openai_chat),
@@ -40,19 +40,19 @@ ROUTES: tuple[tuple[str, Wire], ...] = (
 
 
 class ProviderClock(Protocol):
-    """Where the provider's time comes from; `VirtualClock` is one."""
+    """The source of time; `VirtualClock` is one."""
 
     def now(self) -> float: ...
 
     async def sleep(self, seconds: float) -> None: ...
 
 
-class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """A request on its way through: what came, in which protocol, and its record."""
+class ProviderExchange(msgspec.Struct, frozen=True, kw_only=True):
+    """A request in progress: the call, its protocol, and its record."""
 
     request: web.Request
-    wire: Wire
-    call: Call
+    wire: ProtocolModule
+    call: ModelCall
     record: RequestRecord
 
 
@@ -64,7 +64,7 @@ class ProviderServer:
         self._clock = clock
         self._script = script
         self._journal = journal
-        self._capacity = Capacity(scenario, clock.now())
+        self._capacity = ProviderCapacity(scenario, clock.now())
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=LARGEST_BODY_BYTES)
@@ -75,10 +75,10 @@ class ProviderServer:
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/v1beta/models", self._models)
         app.router.add_get("/usage", self._usage)
-        app.router.add_get("/", self._root)  # and HEAD, which Claude Code sends to see whether anyone is there
+        app.router.add_get("/", self._root)  # and HEAD, with which Claude Code checks the connection
         return app
 
-    def _model_handler(self, wire: Wire) -> Handler:
+    def _model_handler(self, wire: ProtocolModule) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             body = await request.read()
             try:
@@ -87,13 +87,13 @@ class ProviderServer:
                 return self._malformed(wire.NAME, str(error))
             record = self._begin(request, wire, call, len(body))
             try:
-                return await self._answer(Exchange(request=request, wire=wire, call=call, record=record))
+                return await self._answer(ProviderExchange(request=request, wire=wire, call=call, record=record))
             finally:
                 self._journal.end(record, self._clock.now())
 
         return handle
 
-    def _begin(self, request: web.Request, wire: Wire, call: Call, body_bytes: int) -> RequestRecord:
+    def _begin(self, request: web.Request, wire: ProtocolModule, call: ModelCall, body_bytes: int) -> RequestRecord:
         hints = [call.session, *(request.headers.get(name) for name in SESSION_HEADERS)]
         call = msgspec.structs.replace(
             call,
@@ -111,7 +111,7 @@ class ProviderServer:
             now=self._clock.now(),
         )
 
-    async def _answer(self, exchange: Exchange) -> web.StreamResponse:
+    async def _answer(self, exchange: ProviderExchange) -> web.StreamResponse:
         record, now = exchange.record, self._clock.now()
         if self._scenario.keys is not None and record.key not in self._scenario.keys:
             return self._refused(exchange, self._scripted(exchange, Step(error="401")))
@@ -130,7 +130,7 @@ class ProviderServer:
         return await self._serve(exchange, reply, verdict, planned)
 
     async def _serve(
-        self, exchange: Exchange, reply: Reply, admission: Admission, planned: Refused | None
+        self, exchange: ProviderExchange, reply: Reply, admission: Admission, planned: ErrorResponse | None
     ) -> web.StreamResponse:
         self._journal.serving(+1)
         try:
@@ -145,12 +145,12 @@ class ProviderServer:
             self._capacity.finish(admission, self._clock.now())
             self._journal.serving(-1)
 
-    def _whole(self, exchange: Exchange, reply: Reply) -> web.Response:
+    def _whole(self, exchange: ProviderExchange, reply: Reply) -> web.Response:
         self._served(exchange.record, reply.output_tokens)
         return json_response(exchange.wire.whole(reply), 200, self._told(exchange))
 
-    async def _cut_whole(self, exchange: Exchange, planned: Refused) -> web.StreamResponse:
-        """What cuts a stream in two has to happen before the first byte of an answer that comes in one piece."""
+    async def _cut_whole(self, exchange: ProviderExchange, planned: ErrorResponse) -> web.StreamResponse:
+        """Return where an error belongs that would cut a stream: before the first byte of an answer in one piece."""
         if planned.place == "midstream":
             return self._refused(exchange, planned)
         exchange.record.error, exchange.record.ending = planned.name, "cut"
@@ -158,7 +158,7 @@ class ProviderServer:
         return web.Response()
 
     async def _stream(
-        self, exchange: Exchange, reply: Reply, admission: Admission, planned: Refused | None
+        self, exchange: ProviderExchange, reply: Reply, admission: Admission, planned: ErrorResponse | None
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"cache-control": "no-cache", "server": SERVER} | self._told(exchange))
         response.content_type = exchange.wire.STREAM_TYPE
@@ -175,7 +175,7 @@ class ProviderServer:
         return response
 
     async def _cut_stream(
-        self, exchange: Exchange, response: web.StreamResponse, reply: Reply, planned: Refused
+        self, exchange: ProviderExchange, response: web.StreamResponse, reply: Reply, planned: ErrorResponse
     ) -> web.StreamResponse:
         exchange.record.error, exchange.record.ending = planned.name, "cut"
         if planned.place == "midstream":
@@ -184,15 +184,15 @@ class ProviderServer:
             reset_connection(exchange.request)
         return response
 
-    def _refused(self, exchange: Exchange, refused: Refused) -> web.Response:
+    def _refused(self, exchange: ProviderExchange, refused: ErrorResponse) -> web.Response:
         exchange.record.status = refused.status
         exchange.record.error = refused.name
         exchange.record.ending = "refused"
         return json_response(refused.body, refused.status, refused.headers)
 
-    def _scripted(self, exchange: Exchange, step: Step) -> Refused:
+    def _scripted(self, exchange: ProviderExchange, step: Step) -> ErrorResponse:
         now = self._clock.now()
-        facts = Facts(
+        facts = ErrorFacts(
             now=now,
             model=exchange.record.model,
             retry_after=step.retry_after,
@@ -202,17 +202,17 @@ class ProviderServer:
         )
         return refuse(exchange.wire.NAME, step.error, facts)
 
-    def _over_capacity(self, exchange: Exchange, refusal: Refusal) -> Refused:
+    def _over_capacity(self, exchange: ProviderExchange, refusal: Refusal) -> ErrorResponse:
         refused = refuse(exchange.wire.NAME, refusal.error, refusal.facts)
         headers = refused.headers | self._told(exchange, refused=True) if self._scenario.announce else {}
         return msgspec.structs.replace(refused, headers=headers)
 
-    def _told(self, exchange: Exchange, *, refused: bool = False) -> dict[str, str]:
+    def _told(self, exchange: ProviderExchange, *, refused: bool = False) -> dict[str, str]:
         if not self._scenario.announce:
             return {}
         now = self._clock.now()
         reading = self._capacity.read(exchange.record.key, exchange.record.model, now)
-        return tell(exchange.wire.NAME, reading, now, refused=refused)
+        return reading_headers(exchange.wire.NAME, reading, now, refused=refused)
 
     def _served(self, record: RequestRecord, output_tokens: int) -> None:
         record.status, record.ending, record.output_tokens = 200, "served", output_tokens
@@ -221,7 +221,7 @@ class ProviderServer:
         speed = self._scenario.tokens_per_second
         return admission.slowdown / speed if speed else 0.0
 
-    def _reply(self, exchange: Exchange, tool: ToolCall | None) -> Reply:
+    def _reply(self, exchange: ProviderExchange, tool: ToolCall | None) -> Reply:
         return Reply(
             id=f"fake{len(self._journal.requests):06d}",
             model=exchange.record.model,
@@ -233,7 +233,7 @@ class ProviderServer:
 
     def _malformed(self, protocol: ProtocolName, reason: str) -> web.Response:
         now = self._clock.now()
-        refused = refuse(protocol, "400_invalid", Facts(now=now, model="", resets_at=now))
+        refused = refuse(protocol, "400_invalid", ErrorFacts(now=now, model="", resets_at=now))
         body = refused.body | {"error": refused.body["error"] | {"message": reason}}
         return json_response(body, refused.status, refused.headers)
 
@@ -243,7 +243,7 @@ class ProviderServer:
         self._journal.changed()
         step = self._script.take("usage", "", key)
         if step is not None and step.error != OK:
-            refused = refuse("openai-chat", step.error, Facts(now=now, model="", resets_at=now + step.resets_in))
+            refused = refuse("openai-chat", step.error, ErrorFacts(now=now, model="", resets_at=now + step.resets_in))
             return json_response(refused.body, refused.status, refused.headers)
         if not self._scenario.usage:
             return json_response({"error": "not found"}, 404)
@@ -267,8 +267,8 @@ class ProviderServer:
         return web.Response(text="a fake provider\n")
 
 
-def words_of(call: Call, length: int | None) -> tuple[str, ...]:
-    """The answer. It tells how much of the conversation arrived, so that a test can see that it was resumed."""
+def words_of(call: ModelCall, length: int | None) -> tuple[str, ...]:
+    """Return the words of the answer. They name how much of the conversation arrived, so that tests see a resume."""
     last = call.prompts[-1].strip().splitlines()[-1][:60] if call.prompts and call.prompts[-1].strip() else "nothing"
     sentence = f"Answer {call.answers + 1} to message {len(call.prompts)} of this conversation: {last}"
     words = sentence.split()
@@ -278,7 +278,7 @@ def words_of(call: Call, length: int | None) -> tuple[str, ...]:
 
 
 def key_of(request: web.Request) -> str:
-    """The account: the API key, in whichever of the four places the protocol has it."""
+    """Return the API key, which is the account. Protocols send it in four different places."""
     headers = request.headers
     bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
     return headers.get("x-api-key") or headers.get("x-goog-api-key") or request.query.get("key") or bearer

@@ -1,6 +1,6 @@
-"""The values that pass between the server and the protocol modules, and the one thing they share: how SSE looks.
+"""The values between the server and the protocol modules, and the format of SSE that they share.
 
-A protocol module shapes bytes and decides nothing: it reads a request body into a `Call` and turns a `Reply`
+A protocol module formats bytes and decides nothing. It reads a request body into a `ModelCall`, and turns a `Reply`
 into its own JSON or its own stream of `Chunk`s.
 """
 
@@ -16,19 +16,19 @@ T = TypeVar("T")
 ProtocolName = Literal["anthropic", "openai-chat", "openai-responses", "gemini"]
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
     """What a request asks for. `prompts` are the texts of the user's messages, oldest first."""
 
     model: str
     stream: bool
     prompts: tuple[str, ...]
     answers: int
-    """How many answers the conversation already holds."""
+    """Number of answers that the conversation already has."""
     session: str | None = None
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What is answered: `words` are sent one by one, each counts as one token; then the call of a `tool`, if any."""
+    """An answer: `words` are sent one by one, each counts as one token; then the call of a `tool`, if any."""
 
     id: str
     model: str
@@ -43,7 +43,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tool_arguments(self) -> str:
-        """As JSON in a string, which is how most protocols carry them."""
+        """Return the arguments as JSON in a string, as most protocols have them."""
         return msgspec.json.encode(self.tool.arguments if self.tool is not None else {}).decode()
 
     @property
@@ -56,23 +56,23 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """A piece of a stream, and how many tokens of the answer it carries."""
+    """A piece of a stream, and how many tokens of the answer it has."""
 
     data: bytes
     tokens: int = 0
 
 
 class MalformedCallError(Exception):
-    """The body is not what this protocol's clients send."""
+    """The body does not follow the protocol."""
 
 
-class Wire(Protocol):
-    """What a protocol module offers (the modules themselves are the implementations)."""
+class ProtocolModule(Protocol):
+    """The interface of a protocol module; the modules themselves implement it."""
 
     NAME: ProtocolName
     STREAM_TYPE: str
 
-    def read_call(self, body: bytes, model: str | None) -> Call: ...
+    def read_call(self, body: bytes, model: str | None) -> ModelCall: ...
 
     def whole(self, reply: Reply) -> Json: ...
 
@@ -82,7 +82,7 @@ class Wire(Protocol):
 
 
 class Part(msgspec.Struct):
-    """A piece of a message's content; pieces that are no text (images, tool results) have none."""
+    """A piece of the content of a message. Images and tool results have no text."""
 
     type: str = ""
     text: str | None = None
@@ -92,7 +92,7 @@ Content = str | list[Part] | None
 
 
 def text_of(content: Content) -> str:
-    """The text of a message, whichever of its forms the client chose."""
+    """Return the text of a message, in either of its two forms."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -101,7 +101,7 @@ def text_of(content: Content) -> str:
 
 
 def decode(body: bytes, shape: type[T]) -> T:
-    """The body as `shape`; fields that the fake has no use for are passed over."""
+    """Decode the body as `shape`. Unknown fields are ignored."""
     try:
         return msgspec.json.decode(body, type=shape)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -109,7 +109,7 @@ def decode(body: bytes, shape: type[T]) -> T:
 
 
 def sse(data: Json | str, event: str | None = None) -> bytes:
-    """One server-sent event."""
+    """Return one server-sent event."""
     payload = data.encode() if isinstance(data, str) else msgspec.json.encode(data)
     name = f"event: {event}\n".encode() if event else b""
     return name + b"data: " + payload + b"\n\n"

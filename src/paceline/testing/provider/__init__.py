@@ -1,4 +1,4 @@
-"""A fake LLM provider: a real HTTP server on loopback with scripted limits. See `FakeProvider` and `Scenario`."""
+"""The public path of the fake provider. Its code is in `paceline.simulation.provider`."""
 
 from paceline.simulation.provider.errors import NAMES as ERROR_NAMES
 from paceline.simulation.provider.fake import FakeProvider

@@ -1,6 +1,6 @@
 """`python -m paceline.testing.provider`: the fake provider as a process, for demos and programs in any language.
 
-It prints its URL as the first line and one JSON line for each request that ended, until it is told to stop.
+It prints its URL on the first line, then one line of JSON for each request that has ended, until it is stopped.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scenario", type=Path, help="a JSON file with the fields of Scenario")
     parser.add_argument(
         "--script", action="append", default=[], metavar="ERROR[:TIMES]",
-        help="what the next requests get; may be repeated; TIMES * = for ever",
+        help="what the next requests get; may be repeated; TIMES * = forever",
     )  # fmt: skip
     return parser
 
@@ -61,18 +61,18 @@ async def _serve(provider: FakeProvider) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with provider:
         print(provider.url, flush=True)
-        telling = asyncio.create_task(_tell_requests(provider))
+        printing = asyncio.create_task(_print_requests(provider))
         await stop.wait()
-        telling.cancel()
+        printing.cancel()
 
 
-async def _tell_requests(provider: FakeProvider) -> None:
-    """In the order in which they began."""
-    told = 0
+async def _print_requests(provider: FakeProvider) -> None:
+    """Print requests as they end, in the order in which they began."""
+    printed = 0
     while True:
-        await provider.until(partial(_has_ended, provider, told))
-        print(msgspec.json.encode(provider.requests[told]).decode(), flush=True)
-        told += 1
+        await provider.until(partial(_has_ended, provider, printed))
+        print(msgspec.json.encode(provider.requests[printed]).decode(), flush=True)
+        printed += 1
 
 
 def _has_ended(provider: FakeProvider, index: int) -> bool:

@@ -1,7 +1,7 @@
-"""Every refusal a provider is known to give, by name: status, headers and body in each protocol's own shape.
+"""Every known refusal of a provider by name: status, headers and body in the shape of each protocol.
 
-A name that one protocol does not have is answered there with that protocol's first error of the same kind, so a
-script works whatever client talks to the provider.
+If a protocol does not have an error of that name, it answers with its first error of the same kind. So a script works
+with every client.
 """
 
 import msgspec
@@ -10,12 +10,12 @@ from paceline.simulation.provider.errors.anthropic import ANTHROPIC
 from paceline.simulation.provider.errors.gemini import GEMINI
 from paceline.simulation.provider.errors.openai import OPENAI
 from paceline.simulation.provider.errors.shape import Kind, Place, ProviderError
-from paceline.simulation.provider.facts import Facts, fill, spell
+from paceline.simulation.provider.facts import ErrorFacts, fill, spell
 from paceline.simulation.provider.wire import Json, ProtocolName
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """A refusal ready to be sent."""
+class ErrorResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """A refusal as it is sent."""
 
     name: str
     kind: Kind
@@ -35,7 +35,7 @@ NAMES = frozenset().union(*TABLES.values())
 
 
 def find_error(protocol: ProtocolName, name: str) -> ProviderError:
-    """The protocol's error of that name, or else its first one of the same kind (and place in the exchange)."""
+    """Return the protocol's error of that name, or its first one of the same kind and place in the exchange."""
     table = TABLES[protocol]
     if name in table:
         return table[name]
@@ -45,12 +45,12 @@ def find_error(protocol: ProtocolName, name: str) -> ProviderError:
     return [*same_place, *same_kind, *table.values()][0]
 
 
-def refuse(protocol: ProtocolName, name: str, facts: Facts) -> Refused:
-    """The error of that name, as `protocol` puts it, with its numbers filled in."""
+def refuse(protocol: ProtocolName, name: str, facts: ErrorFacts) -> ErrorResponse:
+    """Return the error of that name in the shape of `protocol`, with its numbers filled in."""
     error = find_error(protocol, name)
     values = spell(facts)
     headers = {key: str(value) for key, value in fill(error.headers, values).items()}
-    return Refused(
+    return ErrorResponse(
         name=name,
         kind=error.kind,
         status=error.status,

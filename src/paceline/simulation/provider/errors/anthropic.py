@@ -13,7 +13,7 @@ _UNIFIED = "anthropic-ratelimit-unified"
 
 
 def _rejected(window: str, claim: str | None = None) -> dict[str, str]:
-    """The headers of a spent subscription window."""
+    """Return the headers of a spent subscription window."""
     return {
         f"{_UNIFIED}-status": "rejected",
         f"{_UNIFIED}-reset": "{resets_at}",

@@ -1,4 +1,4 @@
-"""The refusals of the OpenAI API, of Codex's and of the many compatible servers. Data only."""
+"""The refusals of the OpenAI API, of Codex and of compatible servers. Data only."""
 
 from paceline.simulation.provider.errors.shape import ENDINGS, RETRY_AFTER, Kind, ProviderError, midstream, with_headers
 

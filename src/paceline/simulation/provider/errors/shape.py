@@ -1,4 +1,4 @@
-"""What an error is, as a template (see `facts`), and the few ways to make one from another."""
+"""The template of an error (see `facts`), and helpers that derive one error from another."""
 
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ Place = Literal["before", "midstream", "reset", "midstream_reset", "midstream_en
 
 
 class ProviderError(msgspec.Struct, frozen=True, kw_only=True):
-    """A refusal. `kind` says what a reader should make of it, `place` where in the exchange it happens."""
+    """A refusal. `kind` is what a reader should detect, `place` where in the exchange it happens."""
 
     kind: Kind
     status: int = 200
@@ -23,7 +23,7 @@ def with_headers(error: ProviderError, headers: dict[str, str]) -> ProviderError
 
 
 def midstream(error: ProviderError) -> ProviderError:
-    """The same, after half of the answer was sent."""
+    """Return the same error, sent after half of the answer."""
     return msgspec.structs.replace(error, place="midstream")
 
 
