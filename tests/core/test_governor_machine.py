@@ -61,7 +61,7 @@ class GovernorMachine(RuleBasedStateMachine):
             },
             GovernorSettings,
         )
-        self.watched = CheckedGovernor(Governor(chosen, now=START), chosen, START)
+        self.checked = CheckedGovernor(Governor(chosen, now=START), chosen, START)
         self.asked = 0
 
     def next_id(self) -> str:
@@ -83,67 +83,67 @@ class GovernorMachine(RuleBasedStateMachine):
     ) -> None:
         scopes = ("runs", *path_scopes(path))
         priority = priority if not group else ord(group)  # a group has one priority
-        ticket = Ticket(self.next_id(), scopes, group, priority, after(self.watched.wall, since), None, tokens)
+        ticket = Ticket(self.next_id(), scopes, group, priority, after(self.checked.wall, since), None, tokens)
         if waits:
-            self.watched.request(ticket)
+            self.checked.request(ticket)
         else:
-            self.watched.try_request(ticket)
+            self.checked.try_request(ticket)
 
     @rule(target=sessions, path=paths)
     def ask_for_a_session(self, path: str) -> Ticket:
         ticket = Ticket(self.next_id(), ("sessions", *path_scopes(path)))
-        self.watched.request(ticket)
+        self.checked.request(ticket)
         return ticket
 
     @rule(session=sessions)
     def ask_for_a_run_of(self, session: Ticket) -> None:
-        if session.id in self.watched.books.held:
+        if session.id in self.checked.ledger.held:
             ticket = Ticket(self.next_id(), ("runs", *session.scopes[1:]), parent=session.id)
-            self.watched.request(ticket)
+            self.checked.request(ticket)
 
     @rule(session=consumes(sessions))
     def end_session(self, session: Ticket) -> None:
-        for waiting in list(self.watched.books.waiting.values()):
+        for waiting in list(self.checked.ledger.waiting.values()):
             if waiting.ticket.parent == session.id:
-                self.watched.cancel(waiting.ticket.id)
-        for held in list(self.watched.books.held.values()):
+                self.checked.cancel(waiting.ticket.id)
+        for held in list(self.checked.ledger.held.values()):
             if held.ticket.parent == session.id:
-                self.watched.release(held.ticket.id)
-        self.watched.cancel(session.id)
-        self.watched.release(session.id)
+                self.checked.release(held.ticket.id)
+        self.checked.cancel(session.id)
+        self.checked.release(session.id)
 
-    @precondition(lambda self: any("runs" in h.ticket.scopes for h in self.watched.books.held.values()))
+    @precondition(lambda self: any("runs" in h.ticket.scopes for h in self.checked.ledger.held.values()))
     @rule(data=st.data(), well=st.booleans())
     def release(self, data: st.DataObject, well: bool) -> None:
-        runs = [h.ticket for h in self.watched.books.held.values() if "runs" in h.ticket.scopes]
+        runs = [h.ticket for h in self.checked.ledger.held.values() if "runs" in h.ticket.scopes]
         ticket = data.draw(st.sampled_from(runs))
         if well:
-            self.watched.report(ticket.scopes[-1], Succeeded(ticket=ticket.id, tokens=10))
-        self.watched.release(ticket.id)
+            self.checked.report(ticket.scopes[-1], Succeeded(ticket=ticket.id, tokens=10))
+        self.checked.release(ticket.id)
 
-    @precondition(lambda self: self.watched.books.waiting)
+    @precondition(lambda self: self.checked.ledger.waiting)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        self.watched.cancel(data.draw(st.sampled_from(sorted(self.watched.books.waiting))))
+        self.checked.cancel(data.draw(st.sampled_from(sorted(self.checked.ledger.waiting))))
 
     @rule(number=st.integers(0, 60))
     def meddle_with_any_id(self, number: int) -> None:
         """Of ids that are not held or not waiting, nothing happens."""
         name = f"t{number}"
-        if name not in self.watched.books.held:
-            self.watched.release(name)
-        if name not in self.watched.books.waiting:
-            self.watched.cancel(name)
-        self.watched.renew(name)
+        if name not in self.checked.ledger.held:
+            self.checked.release(name)
+        if name not in self.checked.ledger.waiting:
+            self.checked.cancel(name)
+        self.checked.renew(name)
 
     # -- signals ------------------------------------------------------------------------------------
 
     def report(self, path: str, signal: Signal, data: st.DataObject) -> None:
-        held = sorted(self.watched.books.held)
+        held = sorted(self.checked.ledger.held)
         ticket = data.draw(st.none() | st.sampled_from(held)) if held else None
         if ticket is not None:
-            path = self.watched.books.held[ticket].ticket.scopes[-1]
-        self.watched.report(path, msgspec.structs.replace(signal, ticket=ticket))  # type: ignore[arg-type]
+            path = self.checked.ledger.held[ticket].ticket.scopes[-1]
+        self.checked.report(path, msgspec.structs.replace(signal, ticket=ticket))  # type: ignore[arg-type]
 
     @rule(
         path=paths,
@@ -161,57 +161,57 @@ class GovernorMachine(RuleBasedStateMachine):
 
     @rule(path=paths, reset=offsets, window=st.sampled_from([None, "5h", "weekly"]), data=st.data())
     def quota_closed(self, path: str, reset: float | None, window: str | None, data: st.DataObject) -> None:
-        resets_at = after(self.watched.wall, reset)
+        resets_at = after(self.checked.wall, reset)
         self.report(path, QuotaClosed(resets_at=resets_at, window=window, source="field"), data)
 
     @rule(path=paths, limit=odd_counts, reach=reaches)
     def platform_limit(self, path: str, limit: int | None, reach: str) -> None:
-        self.watched.report(path, PlatformLimit(limit=limit, reach=reach))  # type: ignore[arg-type]
+        self.checked.report(path, PlatformLimit(limit=limit, reach=reach))  # type: ignore[arg-type]
 
     @rule(path=paths, is_billing=st.booleans(), stays=st.booleans())
     def hold(self, path: str, is_billing: bool, stays: bool) -> None:
-        self.watched.report(path, BillingStop() if is_billing else AuthFailed(detail="key"))
+        self.checked.report(path, BillingStop() if is_billing else AuthFailed(detail="key"))
         if not stays:
-            for scope in sorted(self.watched.gates.held):
-                self.watched.lift_hold(scope)
+            for scope in sorted(self.checked.gates.held):
+                self.checked.lift_hold(scope)
 
     @rule(path=paths, left=odd_counts, reset=offsets, ratio=st.none() | st.floats())
     def budget(self, path: str, left: int | None, reset: float | None, ratio: float | None) -> None:
-        reset_at = after(self.watched.wall, reset)
+        reset_at = after(self.checked.wall, reset)
         signal = Budget(requests_remaining=left, requests_reset_at=reset_at, used_ratio=ratio, resets_at=reset_at)
-        self.watched.report(path, signal)
+        self.checked.report(path, signal)
 
     @rule(count=odd_counts, limit=st.none() | st.integers(-1, 5))
     def answer_usage(self, count: int | None, limit: int | None) -> None:
-        self.watched.report("umans", Usage(concurrent_sessions=count, limit=limit))
+        self.checked.report("umans", Usage(concurrent_sessions=count, limit=limit))
 
     # -- settings and time --------------------------------------------------------------------------
 
     @rule(scope=st.sampled_from(LIMITED), limit=limits, removes=st.booleans())
     def change_limit(self, scope: str, limit: int | None, removes: bool) -> None:
         if removes:
-            self.watched.remove_limit(scope)
+            self.checked.remove_limit(scope)
         else:
-            self.watched.set_limit(scope, limit)
+            self.checked.set_limit(scope, limit)
 
     @rule(seconds=st.floats(0.0, 100.0))
     def let_time_pass(self, seconds: float) -> None:
-        self.watched.run_until(self.watched.wall + seconds)
+        self.checked.run_until(self.checked.wall + seconds)
 
     @rule(seconds=st.floats(2.0, 10_000.0), forward=st.booleans())
     def step_clock(self, seconds: float, forward: bool) -> None:
-        self.watched.move_clock(self.watched.wall + (seconds if forward else -seconds))
+        self.checked.move_clock(self.checked.wall + (seconds if forward else -seconds))
 
     @rule()
     def restart(self) -> None:
-        stored = msgspec.json.encode(self.watched.governor.snapshot())
+        stored = msgspec.json.encode(self.checked.governor.snapshot())
         snapshot = msgspec.json.decode(stored, type=Snapshot)
-        self.watched.governor = Governor.restore(snapshot, now=self.watched.wall)
+        self.checked.governor = Governor.restore(snapshot, now=self.checked.wall)
 
     @invariant()
     def all_is_as_the_books_say(self) -> None:
-        if hasattr(self, "watched"):
-            self.watched.audit()
+        if hasattr(self, "checked"):
+            self.checked.audit()
 
 
 TestGovernorMachine = GovernorMachine.TestCase

@@ -187,7 +187,7 @@ def test_a_governor_that_breaks_a_promise_is_found_out(fault: type[Faulty], monk
     assert "\n" not in line
 
 
-def watched(**settings: object) -> CheckedGovernor:
+def checked_governor(**settings: object) -> CheckedGovernor:
     chosen = msgspec.convert({"limits": {"umans": 1}, **settings}, GovernorSettings)
     return CheckedGovernor(Governor(chosen, now=0.0), chosen, 0.0)
 
@@ -200,46 +200,46 @@ def grant(ticket_id: str, now: float = 0.0, token: int = 10**9) -> Granted:
     return Granted(ticket_id, token, now, 0.0, now + 300.0)
 
 
-def enter_anyway(book: CheckedGovernor, ticket_id: str) -> None:
+def enter_anyway(checked: CheckedGovernor, ticket_id: str) -> None:
     """As if the governor had let it in."""
-    book._enter(run(ticket_id), grant(ticket_id, book.wall, book.books.last_token + 1), waited=0.0)
+    checked._enter(run(ticket_id), grant(ticket_id, checked.wall, checked.ledger.last_token + 1), waited=0.0)
 
 
-def over_the_limit(book: CheckedGovernor) -> None:
-    book.request(run("a"))
-    enter_anyway(book, "b")
+def over_the_limit(checked: CheckedGovernor) -> None:
+    checked.request(run("a"))
+    enter_anyway(checked, "b")
 
 
-def in_a_pause(book: CheckedGovernor) -> None:
-    book.report("umans", RateLimited(retry_after=5.0))
-    enter_anyway(book, "a")
+def in_a_pause(checked: CheckedGovernor) -> None:
+    checked.report("umans", RateLimited(retry_after=5.0))
+    enter_anyway(checked, "a")
 
 
-def in_a_closed_window(book: CheckedGovernor) -> None:
-    book.report("umans", QuotaClosed(resets_at=1000.0, source="field"))
-    enter_anyway(book, "a")
+def in_a_closed_window(checked: CheckedGovernor) -> None:
+    checked.report("umans", QuotaClosed(resets_at=1000.0, source="field"))
+    enter_anyway(checked, "a")
 
 
-def beside_the_canary(book: CheckedGovernor) -> None:
-    book.set_limit("umans", None)
-    book.report("umans", QuotaClosed(resets_at=1000.0, source="field"))
-    book.request(run("canary"))
-    book.run_until(1000.0)
-    enter_anyway(book, "a")
+def beside_the_canary(checked: CheckedGovernor) -> None:
+    checked.set_limit("umans", None)
+    checked.report("umans", QuotaClosed(resets_at=1000.0, source="field"))
+    checked.request(run("canary"))
+    checked.run_until(1000.0)
+    enter_anyway(checked, "a")
 
 
-def with_an_old_token(book: CheckedGovernor) -> None:
-    book.set_limit("umans", None)
-    book.request(run("a"))
-    book._enter(run("b"), grant("b", token=book.books.last_token), waited=0.0)
+def with_an_old_token(checked: CheckedGovernor) -> None:
+    checked.set_limit("umans", None)
+    checked.request(run("a"))
+    checked._enter(run("b"), grant("b", token=checked.ledger.last_token), waited=0.0)
 
 
 def past_the_gate(_: CheckedGovernor) -> None:
-    book = watched(usage_scopes=("umans",))
-    book.request(run("a"))
-    book.request(run("b"))
-    book.report("umans", Usage(concurrent_sessions=1))
-    book.gates.check_gated_grant(run("b"), "umans", 1, book.elapsed)
+    checked = checked_governor(usage_scopes=("umans",))
+    checked.request(run("a"))
+    checked.request(run("b"))
+    checked.report("umans", Usage(concurrent_sessions=1))
+    checked.gates.check_gated_grant(run("b"), "umans", 1, checked.elapsed)
 
 
 @pytest.mark.parametrize(
@@ -255,23 +255,23 @@ def past_the_gate(_: CheckedGovernor) -> None:
 )
 def test_each_checker_says_what_was_broken(trouble: Callable[[CheckedGovernor], None], told: str) -> None:
     with pytest.raises(BrokenPromise) as caught:
-        trouble(watched())
+        trouble(checked_governor())
     assert str(caught.value) == told
 
 
 def test_a_second_poll_while_one_is_out_is_found_out() -> None:
-    book = watched(usage_scopes=("umans",))
-    book.request(run("a"))
-    book.request(run("b"))
-    assert book.polls == ["umans"]
+    checked = checked_governor(usage_scopes=("umans",))
+    checked.request(run("a"))
+    checked.request(run("b"))
+    assert checked.polls == ["umans"]
     with pytest.raises(BrokenPromise, match="a second usage poll of umans while one is under way"):
-        book._take(PollUsage("umans"))
+        checked._take(PollUsage("umans"))
 
 
 def test_a_window_that_reopens_by_itself_is_found_out() -> None:
-    book = watched()
-    book.report("umans", QuotaClosed(resets_at=1000.0, source="field"))
-    book.request(run("canary"))
-    book.run_until(1000.0)
-    book.report("umans", Succeeded(ticket="canary"))
-    assert book.gates.windows["umans"] == {}
+    checked = checked_governor()
+    checked.report("umans", QuotaClosed(resets_at=1000.0, source="field"))
+    checked.request(run("canary"))
+    checked.run_until(1000.0)
+    checked.report("umans", Succeeded(ticket="canary"))
+    assert checked.gates.windows["umans"] == {}

@@ -1,4 +1,4 @@
-"""The suite that every store passes. Needs pytest, so nothing else of the kit imports it.
+"""The contract of a store as a test suite. It needs pytest, so nothing else of the kit imports it.
 
     class TestMyStore(StoreContract):
         @pytest.fixture
@@ -7,8 +7,8 @@
             yield store
             store.close()
 
-Whole values are compared, so an implementation has no room for a field of its own opinion. Here: campaigns and
-units. What the engine keeps for itself is in `store_contract_engine.py`, and is inherited.
+Whole values are compared, so that every field is checked. Here: campaigns and units. `store_contract_engine` has the
+tests for what the engine keeps for itself; they are inherited.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ replace = msgspec.structs.replace
 
 
 class StoreContract(EngineContract):
-    """Inherit, and give a fixture `store` that makes an empty one."""
+    """The suite. Inherit from it, and add a fixture `store` that returns an empty store."""
 
     # -- campaigns ----------------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ class StoreContract(EngineContract):
         assert store.claimable() == {("night", None): 1}
         assert [(unit.spec.id, unit.conversation_id) for unit in claim(store, account="max-2")] == [("a", None)]
 
-    # -- settling -----------------------------------------------------------------------------------
+    # -- outcomes -----------------------------------------------------------------------------------
 
     @pytest.mark.parametrize(
         ("ending", "counts"),
@@ -458,7 +458,7 @@ class StoreContract(EngineContract):
         assert stored(store, runs.id) == replace(runs, state="cancelled", lease_until=None, ended_at=NOW + 20.0)
         assert (store.claimable(), store.next_resume_at(), store.running_units()) == ({}, None, [])
 
-    # -- looking in ---------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------
 
     def test_pages_go_through_all_units_once(self, store: Store) -> None:
         add(store, specs("a", "b", "c"))

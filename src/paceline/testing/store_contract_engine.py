@@ -1,6 +1,6 @@
-"""The part of the store's contract that is about what the engine keeps for itself: events, slots, states, the lead.
+"""The contract of a store for what the engine keeps for itself: events, slots, states, leadership.
 
-Never used alone: `StoreContract` inherits it.
+It is not used alone: `StoreContract` inherits it.
 """
 
 import msgspec
@@ -34,7 +34,7 @@ replace = msgspec.structs.replace
 
 
 class EngineContract:
-    """Half of `StoreContract`."""
+    """The engine's part of `StoreContract`."""
 
     def test_verbs_may_be_put_together(self, store: Store) -> None:
         with store.together():

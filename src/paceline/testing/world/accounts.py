@@ -1,7 +1,7 @@
-"""Simulated accounts of a provider that has moods: what becomes of a session that is started on one.
+"""Simulated accounts of an unreliable provider: what happens to a session that starts on one.
 
-The moods are drawn when the account is made, so that the same seed is the same night whoever looks. Never here:
-anything that Paceline believes of the account.
+The troubles are drawn when the account is created, so the same seed gives the same night. Never here: what Paceline
+believes about the account.
 """
 
 import random
@@ -16,79 +16,79 @@ from paceline.simulation.executor import Run
 HOUR = 3600.0
 LONGEST_SESSION = 2 * HOUR
 NOTICE_SECONDS = 30.0
-"""How long a session that was told of its limit goes on before it ends by itself."""
+"""How long a session goes on after it has met its limit, before it ends by itself."""
 
 
-class Spell(msgspec.Struct, frozen=True, kw_only=True):
-    """From `begins` to `ends`; `told` is the end that the provider announces, if it does."""
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """A period of trouble. `announced` is the end that the provider announces, if it does."""
 
     begins: float
     ends: float
-    told: float | None = None
+    announced: float | None = None
 
 
-class Moods(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the provider will do to an account, whatever anybody asks of it."""
+class AccountTroubles(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the provider will do to an account, whatever is requested."""
 
     caps: tuple[tuple[float, int], ...]
-    closed: tuple[Spell, ...] = ()
-    overloads: tuple[Spell, ...] = ()
-    foreign: tuple[Spell, ...] = ()
+    closed: tuple[Trouble, ...] = ()
+    overloads: tuple[Trouble, ...] = ()
+    foreign: tuple[Trouble, ...] = ()
     lag: float = 0.0
     penalty: float = 0.0
     burst: int | None = None
 
 
-def calm_moods(start: float, cap: int) -> Moods:
-    return Moods(caps=((start, cap),))
+def calm_account(start: float, cap: int) -> AccountTroubles:
+    return AccountTroubles(caps=((start, cap),))
 
 
-def draw_moods(dice: random.Random, start: float, hours: float) -> Moods:
-    """A night of trouble; after it the account is well."""
+def draw_troubles(rng: random.Random, start: float, hours: float) -> AccountTroubles:
+    """Draw a night of trouble, after which the account is healthy."""
     end = start + hours * HOUR
-    cap = dice.randint(2, 6)
-    drifts = sorted(dice.uniform(start, end) for _ in range(dice.randint(0, 4)))
-    return Moods(
-        caps=((start, cap), *((at, max(1, cap + dice.randint(-2, 2))) for at in drifts), (end, cap)),
-        closed=_draw_closed(dice, start, end),
-        overloads=_draw_spells(dice, start, end, most=2, longest=900.0),
-        foreign=_draw_spells(dice, start, end, most=3, longest=2 * HOUR),
-        lag=dice.choice((0.0, 0.0, 2.0, 10.0)),
-        penalty=dice.choice((0.0, 5.0, 60.0)),
-        burst=dice.choice((None, None, 2, 3)),
+    cap = rng.randint(2, 6)
+    drifts = sorted(rng.uniform(start, end) for _ in range(rng.randint(0, 4)))
+    return AccountTroubles(
+        caps=((start, cap), *((at, max(1, cap + rng.randint(-2, 2))) for at in drifts), (end, cap)),
+        closed=_draw_closed(rng, start, end),
+        overloads=_draw_troubles(rng, start, end, most=2, longest=900.0),
+        foreign=_draw_troubles(rng, start, end, most=3, longest=2 * HOUR),
+        lag=rng.choice((0.0, 0.0, 2.0, 10.0)),
+        penalty=rng.choice((0.0, 5.0, 60.0)),
+        burst=rng.choice((None, None, 2, 3)),
     )
 
 
-def _draw_spells(dice: random.Random, start: float, end: float, *, most: int, longest: float) -> tuple[Spell, ...]:
-    begins = [dice.uniform(start, end) for _ in range(dice.randint(0, most))]
-    return tuple(Spell(begins=at, ends=min(end, at + dice.uniform(30.0, longest))) for at in begins)
+def _draw_troubles(rng: random.Random, start: float, end: float, *, most: int, longest: float) -> tuple[Trouble, ...]:
+    begins = [rng.uniform(start, end) for _ in range(rng.randint(0, most))]
+    return tuple(Trouble(begins=at, ends=min(end, at + rng.uniform(30.0, longest))) for at in begins)
 
 
-def _draw_closed(dice: random.Random, start: float, end: float) -> tuple[Spell, ...]:
-    """Windows reopen when they said, early, late, or without having said."""
-    spells: list[Spell] = []
+def _draw_closed(rng: random.Random, start: float, end: float) -> tuple[Trouble, ...]:
+    """Draw closed windows that reopen as announced, early, late, or unannounced."""
+    troubles: list[Trouble] = []
     at = start
-    while (at := at + dice.uniform(0.1, 2.0) * HOUR) < end:
-        ends = min(end, at + dice.choice((600.0, HOUR, 3 * HOUR)))
-        told = dice.choice((ends, ends, ends - 300.0, ends + 900.0, at + 60.0, None))
-        spells.append(Spell(begins=at, ends=ends, told=told))
+    while (at := at + rng.uniform(0.1, 2.0) * HOUR) < end:
+        ends = min(end, at + rng.choice((600.0, HOUR, 3 * HOUR)))
+        announced = rng.choice((ends, ends, ends - 300.0, ends + 900.0, at + 60.0, None))
+        troubles.append(Trouble(begins=at, ends=ends, announced=announced))
         at = ends
-    return tuple(spells)
+    return tuple(troubles)
 
 
 class SimulatedAccount:
-    """Says what each session meets. `refused` counts those that were turned away at the door."""
+    """An account that decides what each session meets. `refused` counts sessions that were refused at their start."""
 
-    def __init__(self, moods: Moods) -> None:
-        self._moods = moods
+    def __init__(self, troubles: AccountTroubles) -> None:
+        self._troubles = troubles
         self._starts: list[float] = []
         self._ends: list[float] = []
         self._penalty_until = 0.0
         self.refused = 0
 
     def run(self, session: str, seconds: float, live: int, now: float) -> Run:
-        """A session that would take so long on an account where `live` others run."""
-        window = _spell_at(self._moods.closed, now)
+        """Return what a session does that would take `seconds`, while `live` others run on the account."""
+        window = _trouble_at(self._troubles.closed, now)
         if window is not None:
             self.refused += 1
             return _ended_by_window(session, window, after=0.0, says=transcripts.init(session))
@@ -97,33 +97,34 @@ class SimulatedAccount:
             return trouble
         self._starts.append(now)
         begun = transcripts.init(session) + transcripts.answer(session)
-        closing = next((spell for spell in self._moods.closed if now < spell.begins < now + seconds), None)
+        closing = next((trouble for trouble in self._troubles.closed if now < trouble.begins < now + seconds), None)
         if closing is not None:
             return _ended_by_window(session, closing, after=closing.begins - now, says=begun)
         self._ends.append(now + seconds)
         return Run(stdout=begun, later=((seconds, transcripts.done(session)),), seconds=seconds)
 
     def _trouble(self, session: str, live: int, now: float) -> Run | None:
-        moods = self._moods
-        if _spell_at(moods.overloads, now) is not None:
+        troubles = self._troubles
+        if _trouble_at(troubles.overloads, now) is not None:
             says = transcripts.init(session) + transcripts.retry(5.0, nth=10, status=529, session=session)
             return Run(stdout=says, exit_code=1, seconds=1.0)
-        lagging = sum(end <= now < end + moods.lag for end in self._ends)
-        foreign = sum(spell.begins <= now < spell.ends for spell in moods.foreign)
+        lagging = sum(end <= now < end + troubles.lag for end in self._ends)
+        foreign = sum(trouble.begins <= now < trouble.ends for trouble in troubles.foreign)
         recent = sum(now - 1.0 < start for start in self._starts)
-        is_full = live + lagging + foreign >= moods.caps[bisect_right(moods.caps, (now, 1 << 30)) - 1][1]
-        is_burst = moods.burst is not None and recent >= moods.burst
+        is_full = live + lagging + foreign >= troubles.caps[bisect_right(troubles.caps, (now, 1 << 30)) - 1][1]
+        is_burst = troubles.burst is not None and recent >= troubles.burst
         if not (is_full or is_burst or now < self._penalty_until):
             return None
-        self._penalty_until = max(self._penalty_until, now + moods.penalty)
+        self._penalty_until = max(self._penalty_until, now + troubles.penalty)
         says = transcripts.init(session) + transcripts.retry(2.0, nth=10, session=session)
         return Run(stdout=says, exit_code=1, seconds=1.0)
 
 
-def _spell_at(spells: Sequence[Spell], now: float) -> Spell | None:
-    return next((spell for spell in spells if spell.begins <= now < spell.ends), None)
+def _trouble_at(troubles: Sequence[Trouble], now: float) -> Trouble | None:
+    return next((trouble for trouble in troubles if trouble.begins <= now < trouble.ends), None)
 
 
-def _ended_by_window(session: str, window: Spell, *, after: float, says: str) -> Run:
-    told = transcripts.limit_without_a_time() if window.told is None else transcripts.rejected(window.told, session)
-    return Run(stdout=says, later=((after, told),), exit_code=1, seconds=after + NOTICE_SECONDS)
+def _ended_by_window(session: str, window: Trouble, *, after: float, says: str) -> Run:
+    end = window.announced
+    notice = transcripts.limit_without_a_time() if end is None else transcripts.rejected(end, session)
+    return Run(stdout=says, later=((after, notice),), exit_code=1, seconds=after + NOTICE_SECONDS)

@@ -1,7 +1,7 @@
-"""A governor under watch: every call goes through here, and a broken promise raises.
+"""A Governor under test: every call goes through here, and a broken promise raises.
 
-The checkers see what any caller sees (verdicts, effects, status and why) and compare it with their
-own books. They never look inside.
+The checkers see what any caller sees (verdicts, effects, status and why) and compare it with their own ledger. They
+never read the state of the Governor.
 """
 
 from typing import NoReturn
@@ -12,7 +12,7 @@ from paceline.core.values.scopes import is_provider_scope
 from paceline.core.values.verdicts import Effect, Expired, PollUsage, Verdict
 from paceline.events import FIELDS, Event
 from paceline.testing.world.gates import SLACK, Gates
-from paceline.testing.world.ledger_check import Books, Held
+from paceline.testing.world.ledger_check import ExpectedLedger, Held
 from paceline.testing.world.order_check import OrderCheck
 from paceline.testing.world.reason_check import check_reason
 
@@ -20,21 +20,21 @@ MOST_WAKEUPS = 20_000
 
 
 class BrokenPromise(AssertionError):
-    """What the governor did, against what was promised."""
+    """The Governor did something else than it promises."""
 
 
 class CheckedGovernor:
-    """The same verbs as a Governor; effects are collected after every call.
+    """A Governor with the same verbs, whose effects are checked after every call.
 
-    `is_calm` says that only configured limits and cooldowns will bind: who could enter is then plain
-    arithmetic, and the checks of order and idleness become exact.
+    With `is_calm` only configured limits and cooldowns bind. Which ticket could enter is then plain arithmetic, and the
+    checks of order and idleness are exact.
     """
 
     def __init__(self, governor: Governor, settings: GovernorSettings, now: float, *, is_calm: bool = False) -> None:
         self.governor = governor
         self.settings = settings
         self.is_calm = is_calm
-        self.books = Books(settings.limits)
+        self.ledger = ExpectedLedger(settings.limits)
         self.gates = Gates(settings, BrokenPromise)
         self.order = OrderCheck(self)
         self.polls: list[str] = []
@@ -49,19 +49,19 @@ class CheckedGovernor:
 
     @property
     def wall(self) -> float:
-        """The wall clock as the governor was last told."""
+        """Return the wall time of the last call."""
         return self._wall
 
     @property
     def elapsed(self) -> float:
-        """Time that really passed: it does not go back when the wall clock does."""
+        """Return the time that really passed. It does not go back when the wall clock does."""
         return self._wall + self._set_back
 
     def move_clock(self, now: float) -> None:
-        """It is now `now`, whatever was skipped; a clock that goes back has been set, no time was undone."""
+        """Set the wall clock. A step back means that the clock was set; no time was undone."""
         wakeup = self.governor.next_wakeup()
         slept = now - wakeup if wakeup is not None and wakeup < now else 0.0
-        for held in self.books.held.values():
+        for held in self.ledger.held.values():
             held.slept += slept
         if now < self._wall:
             self._set_back += self._wall - now
@@ -69,7 +69,7 @@ class CheckedGovernor:
         self.collect()
 
     def run_until(self, until: float) -> None:
-        """Let time pass, being there at every wake-up the governor asks for."""
+        """Move time forward, and call the Governor at every wake-up that it asks for."""
         for _ in range(MOST_WAKEUPS):
             wakeup = self.governor.next_wakeup()
             if wakeup is None or wakeup > until:
@@ -93,7 +93,7 @@ class CheckedGovernor:
             self.order.check_newcomer(ticket)
             self._enter(ticket, verdict, waited=0.0)
         elif waits:
-            self.books.enqueue(ticket, self.elapsed, self._elapsed_since(ticket), self.settings.ageing)
+            self.ledger.enqueue(ticket, self.elapsed, self._elapsed_since(ticket), self.settings.ageing)
         self.collect()
         return verdict
 
@@ -103,9 +103,9 @@ class CheckedGovernor:
         return ticket.since + self._set_back
 
     def ask_again(self, ticket: Ticket) -> Verdict:
-        """A repeated request of a held or waiting ticket gets the standing answer and changes nothing."""
+        """Repeat the request of a held or waiting ticket. It must return the present answer and change nothing."""
         verdict = self.governor.request(ticket, now=self._wall)
-        held = self.books.held.get(ticket.id)
+        held = self.ledger.held.get(ticket.id)
         if held is not None and not _is_same_grant(verdict, held.granted):
             self.fail(f"asked again, {ticket.id} got {verdict!r} instead of its standing {held.granted!r}")
         if held is None and not isinstance(verdict, Deferred):
@@ -114,9 +114,9 @@ class CheckedGovernor:
         return verdict
 
     def release(self, ticket_id: str) -> None:
-        held = self.books.held.get(ticket_id)
+        held = self.ledger.held.get(ticket_id)
         if held is not None:
-            self.order.look_before_release(held.ticket)
+            self.order.record_before_release(held.ticket)
         self.governor.release(ticket_id, now=self._wall)
         if held is not None:
             if not held.failed:
@@ -127,13 +127,13 @@ class CheckedGovernor:
 
     def cancel(self, ticket_id: str) -> None:
         self.governor.cancel(ticket_id, now=self._wall)
-        if ticket_id in self.books.waiting:
-            self.books.dequeue(ticket_id)
+        if ticket_id in self.ledger.waiting:
+            self.ledger.dequeue(ticket_id)
         self.collect()
 
     def renew(self, ticket_id: str) -> bool:
         renewed = self.governor.renew(ticket_id, now=self._wall)
-        held = self.books.held.get(ticket_id)
+        held = self.ledger.held.get(ticket_id)
         if renewed and (held is None or held.lost_at is not None):
             self.fail(f"renewed the lease of {ticket_id}, which is {'unknown' if held is None else 'lost'}")
         if not renewed and held is not None and held.lost_at is None:
@@ -144,7 +144,7 @@ class CheckedGovernor:
         return renewed
 
     def report(self, scope: str, signal: AnySignal) -> None:
-        held = self.books.held.get(signal.ticket or "")
+        held = self.ledger.held.get(signal.ticket or "")
         session = held.ticket.parent if held is not None else None
         self.gates.note_report(scope, signal, session, self.elapsed, self._wall)
         if held is not None and not isinstance(signal, Usage):
@@ -153,12 +153,12 @@ class CheckedGovernor:
         self.collect()
 
     def set_limit(self, scope: str, limit: int | None) -> None:
-        self.books.set_limit(scope, limit)
+        self.ledger.set_limit(scope, limit)
         self.governor.set_limit(scope, limit, now=self._wall)
         self.collect()
 
     def remove_limit(self, scope: str) -> None:
-        self.books.remove_limit(scope)
+        self.ledger.remove_limit(scope)
         self.governor.remove_limit(scope, now=self._wall)
         self.collect()
 
@@ -172,10 +172,10 @@ class CheckedGovernor:
         self.governor.lift_hold(scope, now=self._wall)
         self.collect()
 
-    # -- what comes out -------------------------------------------------------------------------------
+    # -- effects --------------------------------------------------------------------------------------
 
     def collect(self) -> None:
-        """Take the effects and hold each against the books; afterwards nobody waits who could enter."""
+        """Check the new effects against the ledger. Afterwards no ticket may wait that could enter."""
         for effect in self.governor.advance(now=self._wall):
             self._take(effect)
         wakeup = self.governor.next_wakeup()
@@ -191,56 +191,56 @@ class CheckedGovernor:
             case Expired():
                 self._take_expiry(effect)
             case PollUsage(scope=scope):
-                someone_waits = any(scope in waiting.ticket.scopes for waiting in self.books.waiting.values())
+                someone_waits = any(scope in waiting.ticket.scopes for waiting in self.ledger.waiting.values())
                 self.gates.note_poll(scope, self.elapsed, someone_waits)
                 self.polls.append(scope)
             case Event():
                 self._take_event(effect)
 
     def _take_grant(self, granted: Granted) -> None:
-        waiting = self.books.waiting.get(granted.ticket_id)
+        waiting = self.ledger.waiting.get(granted.ticket_id)
         if waiting is None:
             self.fail(f"granted {granted.ticket_id}, which does not wait")
         self.order.check_from_queue(waiting)
-        self.books.dequeue(granted.ticket_id)
+        self.ledger.dequeue(granted.ticket_id)
         for scope in waiting.ticket.scopes:
             limit = self.limit_of(scope) if scope in self.gates.usage else None
-            if limit is not None and self.books.places_needed(waiting.ticket, scope):
+            if limit is not None and self.ledger.places_needed(waiting.ticket, scope):
                 self.gates.check_gated_grant(waiting.ticket, scope, limit, self.elapsed)
         self.grants_from_queue += 1
         self._enter(waiting.ticket, granted, waited=self.elapsed - waiting.enqueued_at)
 
     def _enter(self, ticket: Ticket, granted: Granted, waited: float) -> None:
-        if ticket.id in self.books.held:
+        if ticket.id in self.ledger.held:
             self.fail(f"granted {ticket.id}, which already holds a slot")
-        if granted.token <= self.books.last_token:
-            self.fail(f"fencing token {granted.token} of {ticket.id} is not above {self.books.last_token}")
+        if granted.token <= self.ledger.last_token:
+            self.fail(f"fencing token {granted.token} of {ticket.id} is not above {self.ledger.last_token}")
         if granted.granted_at != self._wall or abs(granted.waited - waited) > SLACK:
             self.fail(f"{granted!r} should have been granted at {self._wall} after {waited} s")
         if granted.expires_at is None or abs(granted.expires_at - self._wall - self.settings.slot_timeout) > SLACK:
             self.fail(f"{granted!r} should expire {self.settings.slot_timeout} s after {self._wall}")
         self._check_room(ticket)
         self.gates.check_grant(ticket, self.elapsed)
-        self.gates.note_grant([scope for scope in ticket.scopes if self.books.places_needed(ticket, scope)])
-        self.books.hold(ticket, granted, self.elapsed)
+        self.gates.note_grant([scope for scope in ticket.scopes if self.ledger.places_needed(ticket, scope)])
+        self.ledger.hold(ticket, granted, self.elapsed)
         self.granted += 1
 
     def _check_room(self, ticket: Ticket) -> None:
-        """A grant must find room in each scope; only a run inside its session's place may enter a full one."""
+        """Check that a grant has room in each scope. Only a run inside the slot of its session may enter a full one."""
         for scope in ticket.scopes:
             limit = self.limit_of(scope)
             if limit is None:
                 continue
-            occupied = self.books.occupied()[scope]
-            if self.books.places_needed(ticket, scope):
-                occupied += 1 + self.books.cooling_in(scope, self.elapsed + SLACK)
+            occupied = self.ledger.occupied()[scope]
+            if self.ledger.places_needed(ticket, scope):
+                occupied += 1 + self.ledger.cooling_in(scope, self.elapsed + SLACK)
                 if occupied > limit:
                     self.fail(f"scope {scope} has {occupied} live slots over its limit of {limit}")
-            elif self.books.is_excess(ticket.parent, scope, limit):
+            elif self.ledger.is_excess(ticket.parent, scope, limit):
                 self.fail(f"{ticket.id} entered {scope}, of which its session is too much since the limit is {limit}")
 
     def _take_expiry(self, expired: Expired) -> None:
-        held = self.books.held.get(expired.ticket_id)
+        held = self.ledger.held.get(expired.ticket_id)
         if held is None or held.lost_at is not None:
             self.fail(f"expired {expired.ticket_id}, which holds no live lease")
         if self.elapsed - held.renewed_at < self.settings.slot_timeout - SLACK:
@@ -258,7 +258,7 @@ class CheckedGovernor:
             self._take_reclaim(str(event.fields["ticket"]))
 
     def _take_reclaim(self, ticket_id: str) -> None:
-        held = self.books.held.get(ticket_id)
+        held = self.ledger.held.get(ticket_id)
         if held is None or held.lost_at is None:
             self.fail(f"reclaimed {ticket_id}, which is not lost")
         if self.elapsed - held.lost_at < self.settings.lost_grace - SLACK:
@@ -266,29 +266,29 @@ class CheckedGovernor:
         self._leave(held)
 
     def _leave(self, held: Held) -> None:
-        self.books.let_go(held.ticket.id, self.elapsed)
+        self.ledger.let_go(held.ticket.id, self.elapsed)
         self.gates.note_canary_gone(held.ticket.id)
         if not self._has_family(held.ticket):
             for scope in held.ticket.scopes:
                 if (seconds := self.cooldown_of(scope)) > 0 and self.limit_of(scope) is not None:
-                    self.books.cool(scope, self.elapsed + seconds)
+                    self.ledger.cool(scope, self.elapsed + seconds)
 
     def _has_family(self, ticket: Ticket) -> bool:
-        """A place shared by a session and its runs is not freed by each of them, so nothing need cool."""
+        """Whether a session and its runs share a slot. Not every release frees it then, so nothing need cool."""
         return ticket.parent is not None or "sessions" in ticket.scopes
 
-    # -- looks that cost more, for now and then ---------------------------------------------------------
+    # -- audits, which cost more -------------------------------------------------------------------------
 
     def audit(self) -> None:
-        """Compare everything the governor says about itself with the books."""
-        self.books.forget_cooled(self.elapsed)
-        scopes = {scope for held in self.books.held.values() for scope in held.ticket.scopes}
-        scopes |= {scope for waiting in self.books.waiting.values() for scope in waiting.ticket.scopes}
+        """Compare the whole status of the Governor with the ledger."""
+        self.ledger.forget_cooled(self.elapsed)
+        scopes = {scope for held in self.ledger.held.values() for scope in held.ticket.scopes}
+        scopes |= {scope for waiting in self.ledger.waiting.values() for scope in waiting.ticket.scopes}
         for scope in scopes:
             self._audit_scope(scope)
-        for held in self.books.held.values():
+        for held in self.ledger.held.values():
             self._audit_lease(held)
-        for waiting in self.books.waiting.values():
+        for waiting in self.ledger.waiting.values():
             why = self.governor.why(waiting.ticket.id, now=self._wall)
             if why is None:
                 self.fail(f"{waiting.ticket.id} waits and nothing says why")
@@ -298,12 +298,12 @@ class CheckedGovernor:
         status = self.governor.status(scope, now=self._wall)
         if status is None:
             self.fail(f"scope {scope} is in use and has no status")
-        queued = sum(1 for waiting in self.books.waiting.values() if scope in waiting.ticket.scopes)
-        shown, booked = (status.in_flight, status.queued), (self.books.occupied()[scope], queued)
+        queued = sum(1 for waiting in self.ledger.waiting.values() if scope in waiting.ticket.scopes)
+        shown, booked = (status.in_flight, status.queued), (self.ledger.occupied()[scope], queued)
         if shown != booked:
-            self.fail(f"scope {scope} shows {shown} in flight and queued, the books say {booked}")
-        if self.is_calm and status.limit != self.books.configured(scope):
-            self.fail(f"scope {scope} shows a limit of {status.limit}, set was {self.books.configured(scope)}")
+            self.fail(f"scope {scope} shows {shown} in flight and queued, the ledger say {booked}")
+        if self.is_calm and status.limit != self.ledger.configured(scope):
+            self.fail(f"scope {scope} shows a limit of {status.limit}, set was {self.ledger.configured(scope)}")
 
     def _audit_lease(self, held: Held) -> None:
         longest = self.settings.slot_timeout + self.settings.watchdog_interval + held.slept
@@ -313,26 +313,26 @@ class CheckedGovernor:
             self.fail(f"{held.ticket.id} was lost at {held.lost_at} and never reclaimed")
 
     def limit_of(self, scope: str) -> int | None:
-        """The effective limit: in calm worlds from the books, else as the governor shows it."""
+        """Return the effective limit: in calm worlds from the ledger, else as the Governor reports it."""
         if self.is_calm:
-            return self.books.configured(scope)
+            return self.ledger.configured(scope)
         status = self.governor.status(scope, now=self._wall)
         return None if status is None else status.limit
 
     def cooldown_of(self, scope: str) -> float:
-        """That of the scope, else of the path it lies in, else the default; the user's own scopes have none."""
+        """Return the cooldown of the scope, else of its path, else the default. The user's own scopes have none."""
         if not is_provider_scope(scope):
             return 0.0
         while scope not in self._cooldowns and "/" in scope:
             scope = scope.rpartition("/")[0]
         cooldown = self._cooldowns.get(scope, self.settings.cooldown)
-        assert cooldown != "auto"  # what is learnt cannot be foretold; the World sets seconds
+        assert cooldown != "auto"  # a learned cooldown cannot be predicted; the World sets seconds
         return cooldown
 
     def cooling_in(self, scope: str) -> int:
-        """Released slots that may still count; of a place shared by a session and its runs only the governor knows."""
+        """Return how many released slots may still count. For slots shared with runs only the Governor knows."""
         if self.is_calm:
-            return self.books.cooling_in(scope, self.elapsed - SLACK)
+            return self.ledger.cooling_in(scope, self.elapsed - SLACK)
         status = self.governor.status(scope, now=self._wall)
         return 0 if status is None else status.cooling
 
@@ -341,5 +341,5 @@ class CheckedGovernor:
 
 
 def _is_same_grant(verdict: Verdict, granted: Granted) -> bool:
-    """The same slot; its lease may have been renewed, and the clock set back, since."""
+    """Whether two grants are the same slot. Its lease may have been renewed and the clock set back meanwhile."""
     return isinstance(verdict, Granted) and verdict.token == granted.token

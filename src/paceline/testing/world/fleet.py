@@ -1,7 +1,7 @@
-"""A whole engine in a simulated night: campaigns, accounts with moods, crashes, and checkers outside of it.
+"""A whole engine in a simulated night: campaigns, unreliable accounts, crashes, and checkers outside of it.
 
-The engine is the one that production runs, over a memory store, with scripted sessions. Never here: a copy of
-anything that the engine decides.
+The engine is the real one, over a memory store, with scripted sessions. Never here: a copy of anything that the engine
+decides.
 """
 
 import logging
@@ -18,7 +18,7 @@ from paceline.executors import Launch
 from paceline.simulation.executor import Run
 from paceline.store import Campaign, Unit, UnitCounts
 from paceline.testing.engine_harness import NOW, EngineHarness
-from paceline.testing.world.accounts import HOUR, LONGEST_SESSION, SimulatedAccount, calm_moods, draw_moods
+from paceline.testing.world.accounts import HOUR, LONGEST_SESSION, SimulatedAccount, calm_account, draw_troubles
 from paceline.testing.world.scenario import WorldScenario
 
 HEARTBEAT = 20.0
@@ -26,7 +26,7 @@ SHORTEST_SESSION = 240.0
 MODELS = ("opus-4-6", "sonnet-4-5")
 MOST_POOL = 6
 SHORTEST_STEP = 2 * HEARTBEAT
-"""What people change in the store is read at the next heartbeat."""
+"""The engine reads commands from the store at the next heartbeat."""
 LONGEST_STEP = 900.0
 DRAIN_HOURS = 40
 LONGEST_WAIT = 8 * 24 * HOUR
@@ -34,7 +34,7 @@ TIMED_REASONS = ("paused", "cooldown", "window_closed", "pacing", "reserve")
 
 
 class FleetFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the units in a world with an engine. `refused` were turned away at the provider's door."""
+    """What happened to the units in a world with an engine. `refused` sessions were refused at their start."""
 
     units: int
     done: int
@@ -47,27 +47,27 @@ class FleetFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fleet:
-    """A harness, a dice, and the promises."""
+    """An engine harness, random trouble, and the checks of the promises."""
 
-    def __init__(self, dice: random.Random, scenario: WorldScenario) -> None:
-        self._dice = dice
+    def __init__(self, rng: random.Random, scenario: WorldScenario) -> None:
+        self._random = rng
         self.scenario = scenario
-        names = [f"max-{n + 1}" for n in range(dice.randint(1, 3))]
+        names = [f"max-{n + 1}" for n in range(rng.randint(1, 3))]
         hours = scenario.steps * LONGEST_STEP / 2 / HOUR
         self._accounts = {
-            name: SimulatedAccount(draw_moods(dice, NOW, hours) if scenario.signals else calm_moods(NOW, 100))
+            name: SimulatedAccount(draw_troubles(rng, NOW, hours) if scenario.signals else calm_account(NOW, 100))
             for name in names
         }
-        self._limits = {"sessions": dice.randint(2, MOST_POOL), "anthropic": dice.randint(2, 8)}
+        self._limits = {"sessions": rng.randint(2, MOST_POOL), "anthropic": rng.randint(2, 8)}
         for name in names:
-            self._limits[f"anthropic/{name}"] = dice.randint(1, 4)
+            self._limits[f"anthropic/{name}"] = rng.randint(1, 4)
         self._was_limits = dict(self._limits)
         self.harness = EngineHarness(
             self._script,
             pool=self._limits["sessions"],
             limits={scope: limit for scope, limit in self._limits.items() if scope != "sessions"},
             accounts=[Account(name=name, provider="anthropic", kind="subscription") for name in names],
-            reserves={f"anthropic/{name}": dice.choice((0.1, 0.5)) for name in names} if scenario.pacing else None,
+            reserves={f"anthropic/{name}": rng.choice((0.1, 0.5)) for name in names} if scenario.pacing else None,
             heartbeat=HEARTBEAT,
         )
         self._scopes_of: dict[str, tuple[str, ...]] = {}
@@ -81,7 +81,7 @@ class Fleet:
     # -- the night -------------------------------------------------------------------------------------
 
     async def live(self) -> None:
-        """All of it: trouble, then a calm day in which everything must come to its end."""
+        """Run the night of trouble, then a calm day in which everything must finish."""
         logger = logging.getLogger("paceline.engine")
         logger.addHandler(self._errors)
         try:
@@ -100,42 +100,44 @@ class Fleet:
 
     def _add_campaigns(self) -> None:
         for n in range(self.scenario.groups + 1):
-            priority = self._dice.randrange(self.scenario.priorities)
-            units = self._dice.randint(5, 20)
-            if self._dice.random() < 0.3:
+            priority = self._random.randrange(self.scenario.priorities)
+            units = self._random.randint(5, 20)
+            if self._random.random() < 0.3:
                 self.harness.add(f"tasks-{n}", units, priority=priority, max_attempts=4, **self._draw_pace())
             else:
-                accounts = tuple(self._dice.sample(sorted(self._accounts), self._dice.randint(1, len(self._accounts))))
-                settings = {"accounts": accounts, "model": self._dice.choice(MODELS), **self._draw_pace()}
+                accounts = tuple(
+                    self._random.sample(sorted(self._accounts), self._random.randint(1, len(self._accounts)))
+                )
+                settings = {"accounts": accounts, "model": self._random.choice(MODELS), **self._draw_pace()}
                 self.harness.add_claude(f"talks-{n}", units, priority=priority, **settings)
 
     def _draw_pace(self) -> dict[str, object]:
         if not self.scenario.pacing:
             return {}
-        hours = self._dice.choice((1.0, 5.0, 20.0))
-        deadline = self._dice.choice((None, NOW + hours * HOUR))
-        return {"strategy": self._dice.choice(("rush", "spread")), "deadline": deadline}
+        hours = self._random.choice((1.0, 5.0, 20.0))
+        deadline = self._random.choice((None, NOW + hours * HOUR))
+        return {"strategy": self._random.choice(("rush", "spread")), "deadline": deadline}
 
     async def _disturb(self) -> None:
-        """One thing that people, machines and providers do, and some time."""
-        dice, harness, scenario = self._dice, self.harness, self.scenario
-        match dice.randrange(8):
+        """Do one thing that people, machines or providers do, then move time forward."""
+        rng, harness, scenario = self._random, self.harness, self.scenario
+        match rng.randrange(8):
             case 0 | 1 if scenario.restarts:
-                await self._end_engine(dice.choice(("stop", "crash", "reboot")))
+                await self._end_engine(rng.choice(("stop", "crash", "reboot")))
             case 2 if scenario.restarts:
                 for attempt in harness.executor.live()[:1]:
                     harness.executor.lose(attempt)
             case 3 if scenario.settings:
-                scope = dice.choice(sorted(self._limits))
-                self._limits[scope] = dice.randint(1, MOST_POOL)
+                scope = rng.choice(sorted(self._limits))
+                self._limits[scope] = rng.randint(1, MOST_POOL)
                 harness.send("limit", scope, limit=self._limits[scope])
             case 4 if scenario.settings:
-                campaign = dice.choice(harness.store.campaigns())
-                harness.change(campaign.name, state=dice.choice(("paused", "active")))
+                campaign = rng.choice(harness.store.campaigns())
+                harness.change(campaign.name, state=rng.choice(("paused", "active")))
             case 5 if scenario.clock_steps:
-                harness.clock.step(dice.choice((600.0, HOUR)))
+                harness.clock.step(rng.choice((600.0, HOUR)))
                 harness.engine.wake()
-        await harness.run(dice.uniform(SHORTEST_STEP, LONGEST_STEP))
+        await harness.run(rng.uniform(SHORTEST_STEP, LONGEST_STEP))
 
     async def _end_engine(self, how: str) -> None:
         self._crashes += 1
@@ -147,7 +149,7 @@ class Fleet:
             self.harness.executor.reboot()
 
     async def _drain(self) -> None:
-        """People resume what they paused, and the providers are well again."""
+        """Resume everything that was paused, with healthy providers."""
         self._is_calm = True
         for campaign in self.harness.store.campaigns():
             if campaign.state == "paused":
@@ -160,14 +162,14 @@ class Fleet:
     # -- what sessions do ------------------------------------------------------------------------------
 
     def _script(self, launch: Launch) -> Run:
-        """What the next session does; every launch is held against the promises first."""
+        """Return what the next session does. Every launch is checked first."""
         unit = self.harness.unit(launch.env["PACELINE_UNIT"])
         campaign = self._campaign(unit)
         scopes = self._scopes(unit, campaign)
         self._check_launch(unit, scopes)
         self._scopes_of[launch.attempt_id], self._unit_of[launch.attempt_id] = scopes, unit.id
-        seconds = min(LONGEST_SESSION, SHORTEST_SESSION * self._dice.paretovariate(1.2))
-        if not self._is_calm and self._dice.random() < 0.05:
+        seconds = min(LONGEST_SESSION, SHORTEST_SESSION * self._random.paretovariate(1.2))
+        if not self._is_calm and self._random.random() < 0.05:
             self._failed[unit.id] += 1
             return Run(stderr="it broke\n", exit_code=1, seconds=seconds)
         if campaign.agent == "command":
@@ -190,7 +192,7 @@ class Fleet:
     # -- the promises ----------------------------------------------------------------------------------
 
     def _check_launch(self, unit: Unit, scopes: tuple[str, ...]) -> None:
-        """Stored before it is acted on, once at a time, and under every limit that was in force."""
+        """Check that a launch was stored first, is the only one of its unit, and is within every limit in force."""
         assert unit.id not in {self._unit_of[attempt] for attempt in self._live()}, f"two sessions of {unit.id} at once"
         assert unit.state == "running", f"{unit.id} was launched before it was stored"
         for scope in scopes:
@@ -199,7 +201,7 @@ class Fleet:
             assert live < limit, f"{scope} has {live} sessions of {limit}, and {unit.id} was launched"
 
     def _check_waits(self) -> None:
-        """Every unit that waits can say why, and somebody looks at it again."""
+        """Check that every waiting unit has a reason, and a time at which it is tried again."""
         now = self.harness.clock.now()
         why = self.harness.engine.why_lines()
         for campaign in self.harness.store.campaigns():
@@ -209,7 +211,7 @@ class Fleet:
                 assert reasons, f"{counts.todo - counts.parked} units of {campaign.name} wait and nothing says why"
             for reason in reasons:
                 assert reason.detail, f"{campaign.name} waits for {reason.reason} and no words say so"
-                since = now - HEARTBEAT if reason.reason == "pacing" else now  # a pace is worked out at each pass
+                since = now - HEARTBEAT if reason.reason == "pacing" else now  # each pass computes the pace
                 has_time = reason.retry_at is not None and since <= reason.retry_at < now + LONGEST_WAIT
                 assert has_time or reason.reason not in TIMED_REASONS, f"{campaign.name}: {reason} has no end"
         for unit in self.harness.store.units(state="todo", limit=10_000).units:
@@ -220,7 +222,7 @@ class Fleet:
                 assert far < LONGEST_WAIT, f"{unit.id} is parked for {far:.0f} s"
 
     def _check_end(self) -> None:
-        """Nothing was lost, nobody was charged for what was not their fault, and nothing is left behind."""
+        """Check that no unit was lost or charged for a refusal, and that nothing is left over."""
         units = self.harness.store.units(limit=10_000).units
         stuck = {unit.id: (unit.state, unit.reason) for unit in units if unit.state not in ("done", "quarantined")}
         assert not stuck, f"after {DRAIN_HOURS} calm hours these have not come to an end: {stuck}"
@@ -251,7 +253,7 @@ class Fleet:
 
 
 class _Errors(logging.Handler):
-    """A pass that fails is mended by the next one; here it is a broken promise."""
+    """A log handler that fails the world. In production the next pass repairs a failed one."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

@@ -1,8 +1,8 @@
-"""What shuts a scope from outside: pauses, closed windows, holds and the usage gate.
+"""The checker of gates: pauses, closed windows, holds and the usage gate.
 
-Each book knows the least that was promised (a pause of at least Retry-After, a window shut at least
-until its reset or the first probe) and refuses a grant that comes earlier. Times are elapsed time,
-save for the resets of windows, which are wall time.
+It keeps the least that is promised (a pause of at least Retry-After, a window closed at least until its reset or the
+first probe) and rejects a grant that comes earlier. Times are elapsed time, except the resets of windows, which are
+wall time.
 """
 
 import math
@@ -35,7 +35,7 @@ Broken = Callable[[str], AssertionError]
 
 @dataclass(slots=True)
 class ClosedWindow:
-    """One spent window: no canary before `earliest`; `canaries` are out to try it, the last one since `sent_at`."""
+    """One spent window. No canary before `earliest`; `canaries` are testing it, the last one since `sent_at`."""
 
     earliest: float
     canaries: list[str] = field(default_factory=list)
@@ -44,8 +44,8 @@ class ClosedWindow:
 
 
 @dataclass(slots=True)
-class UsageBook:
-    """The provider's count as last heard, and the grants made since."""
+class UsageRecord:
+    """The last usage that the provider reported, and the grants since then."""
 
     reading: int | None = None
     heard_at: float | None = None
@@ -57,22 +57,22 @@ class UsageBook:
 
 @dataclass(slots=True)
 class Gates:
-    """All of them. `broken` makes the error that says which promise was broken."""
+    """The gates of all scopes. `broken` creates the error that names the broken promise."""
 
     settings: GovernorSettings
     broken: Broken
     paused_until: dict[str, float] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     windows: dict[str, dict[str, ClosedWindow]] = field(default_factory=dict)
-    usage: dict[str, UsageBook] = field(default_factory=dict)
+    usage: dict[str, UsageRecord] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.usage = {scope: UsageBook() for scope in self.settings.usage_scopes}
+        self.usage = {scope: UsageRecord() for scope in self.settings.usage_scopes}
 
-    # -- what is heard ----------------------------------------------------------------------------
+    # -- signals ----------------------------------------------------------------------------------
 
     def note_report(self, scope: str, signal: AnySignal, session: str | None, elapsed: float, wall: float) -> None:
-        """`session` is the one that the signal's ticket belongs to: a canary's runs speak for it."""
+        """Record a signal. `session` is the session of its ticket: the runs of a canary count as the canary."""
         scope = scope_reached(scope, signal.reach)
         speakers = tuple(name for name in (signal.ticket, session) if name is not None)
         match signal:
@@ -91,7 +91,7 @@ class Gates:
         seconds = outside_seconds(signal.retry_after)
         if seconds is None and isinstance(signal, RateLimited):
             seconds = self.settings.default_pause
-        elif seconds is None:  # many streams that meet one overload are one refusal
+        elif seconds is None:  # many streams that meet the same overload are one refusal
             seconds = 0.0 if elapsed < self.paused_until.get(scope, 0.0) else SHORTEST_OVERLOAD_PAUSE
         self.paused_until[scope] = max(elapsed + seconds, self.paused_until.get(scope, elapsed))
 
@@ -101,19 +101,19 @@ class Gates:
         windows = self.windows.setdefault(scope, {})
         known = windows.get(signal.window or UNNAMED_WINDOW)
         if known is not None and known.canaries and not set(known.canaries) & set(speakers):
-            return  # the canary that is out will tell
+            return  # the outcome of the present canary decides
         windows[signal.window or UNNAMED_WINDOW] = ClosedWindow(elapsed + _shortest_wait(signal.resets_at, wall))
 
-    def _note_usage(self, book: UsageBook, signal: Usage, elapsed: float) -> None:
-        book.asked_at = None
+    def _note_usage(self, record: UsageRecord, signal: Usage, elapsed: float) -> None:
+        record.asked_at = None
         count = signal.concurrent_sessions
         if type(count) is int and count >= 0:
-            book.reading, book.heard_at, book.grants_since, book.unknown_since = count, elapsed, 0, None
-        elif book.unknown_since is None:
-            book.reading, book.unknown_since = None, elapsed
+            record.reading, record.heard_at, record.grants_since, record.unknown_since = count, elapsed, 0, None
+        elif record.unknown_since is None:
+            record.reading, record.unknown_since = None, elapsed
 
     def note_event(self, event: Event) -> None:
-        """Holds and reopenings are the governor's to announce; a reopening needs a canary that passed."""
+        """Record a hold or a reopening, which only the Governor announces. A reopening needs a successful canary."""
         if event.name == "account.held" and event.scope is not None:
             self.held.add(event.scope)
         elif event.name == "window.reopened" and event.scope is not None:
@@ -123,16 +123,16 @@ class Gates:
                 raise self.broken(f"window {name} of {event.scope} reopened without a canary that passed")
 
     def note_poll(self, scope: str, elapsed: float, someone_waits: bool) -> None:
-        book = self.usage[scope]
-        if book.asked_at is not None and elapsed < book.asked_at + self.settings.usage_timeout - SLACK:
+        record = self.usage[scope]
+        if record.asked_at is not None and elapsed < record.asked_at + self.settings.usage_timeout - SLACK:
             raise self.broken(f"a second usage poll of {scope} while one is under way")
         if not someone_waits:
             raise self.broken(f"a usage poll of {scope} though nobody waits there")
-        if book.asked_at is not None and book.unknown_since is None:
-            book.unknown_since = elapsed
-        book.asked_at = elapsed
+        if record.asked_at is not None and record.unknown_since is None:
+            record.unknown_since = elapsed
+        record.asked_at = elapsed
 
-    # -- what happens to slots --------------------------------------------------------------------
+    # -- slots ------------------------------------------------------------------------------------
 
     def note_canary_passed(self, speakers: tuple[str, ...]) -> None:
         for closed in self._closed_windows():
@@ -143,14 +143,14 @@ class Gates:
         for closed in self._closed_windows():
             if ticket_id in closed.canaries:
                 if ticket_id == closed.canaries[-1]:
-                    closed.sent_at = -math.inf  # another may go at once
+                    closed.sent_at = -math.inf  # another canary may go at once
                 closed.canaries.remove(ticket_id)
 
     def _closed_windows(self) -> list[ClosedWindow]:
         return [closed for windows in self.windows.values() for closed in windows.values()]
 
     def check_grant(self, ticket: Ticket, elapsed: float) -> None:
-        """No grant where a scope is paused, held or closed; a closed window lets canaries out one by one."""
+        """Reject a grant in a paused, held or closed scope. A closed window admits one canary at a time."""
         for scope in ticket.scopes:
             if elapsed < self.paused_until.get(scope, 0.0) - SLACK:
                 left = self.paused_until[scope] - elapsed
@@ -173,37 +173,37 @@ class Gates:
         closed.sent_at = elapsed
 
     def note_grant(self, placed: list[str]) -> None:
-        """`placed` are the scopes in which a place was taken; a run in its session's place adds nothing there."""
+        """Record a grant. `placed` are the scopes in which it takes a slot; a run inside its session takes none."""
         for scope in placed:
             if scope in self.usage:
                 self.usage[scope].grants_since += 1
 
     def check_gated_grant(self, ticket: Ticket, scope: str, limit: int, elapsed: float) -> None:
-        """A waiter enters on a fresh reading that leaves room, or, where usage is unknown, one per interval."""
-        book = self.usage[scope]
+        """Check a grant behind the usage gate: a fresh reading with room, or one per interval if usage is unknown."""
+        record = self.usage[scope]
         interval = self.settings.usage_interval
-        if book.reading is not None and book.heard_at is not None and elapsed <= book.heard_at + interval + SLACK:
-            if book.reading + book.grants_since + 1 > limit:
+        if record.reading is not None and record.heard_at is not None and elapsed <= record.heard_at + interval + SLACK:
+            if record.reading + record.grants_since + 1 > limit:
                 raise self.broken(
-                    f"{ticket.id} granted in {scope}: the reading {book.reading} and {book.grants_since} grants since "
+                    f"{ticket.id} granted in {scope}: the reading {record.reading} and {record.grants_since} later grants "
                     f"leave nothing of {limit}"
                 )
-        elif book.unknown_since is None and not self._poll_is_overdue(book, elapsed):
+        elif record.unknown_since is None and not self._poll_is_overdue(record, elapsed):
             raise self.broken(f"{ticket.id} granted in {scope} from the queue without a fresh usage reading")
-        elif elapsed < book.last_gated_grant + interval - SLACK:
+        elif elapsed < record.last_gated_grant + interval - SLACK:
             raise self.broken(f"{ticket.id} granted in {scope}: usage is unknown, and one has entered this second")
-        book.last_gated_grant = elapsed
+        record.last_gated_grant = elapsed
 
-    def _poll_is_overdue(self, book: UsageBook, elapsed: float) -> bool:
-        return book.asked_at is not None and elapsed >= book.asked_at + self.settings.usage_timeout - SLACK
+    def _poll_is_overdue(self, record: UsageRecord, elapsed: float) -> bool:
+        return record.asked_at is not None and elapsed >= record.asked_at + self.settings.usage_timeout - SLACK
 
     def is_shut(self, scope: str, elapsed: float) -> bool:
-        """Whether these books know a reason why nobody enters."""
+        """Whether a known gate keeps every ticket out."""
         return elapsed < self.paused_until.get(scope, 0.0) or scope in self.held or bool(self.windows.get(scope))
 
 
 def _shortest_wait(resets_at: float | None, wall: float) -> float:
-    """How long a window stays shut at least: until its reset or the first probe; an implausible one is probed early."""
+    """Return how long a window stays closed at least: until its reset or first probe, if it is plausible."""
     if resets_at is None or resets_at > wall + LONGEST_WINDOW_SECONDS:
         return FIRST_BACKOFF_SECONDS
     return min(max(0.0, resets_at - wall), FIRST_PROBE_SECONDS)

@@ -1,7 +1,7 @@
-"""The checkers' own books: who holds what and who waits, from verdicts and effects alone.
+"""The ledger of the checkers: held and waiting tickets, from verdicts and effects alone.
 
-Everything is counted the naive way, anew after each change, so that no clever shortcut of the
-governor can be repeated here. Times are *elapsed* time, which runs on when the wall clock is set back.
+Everything is counted in the simplest way, again after each change, so that no optimisation of the Governor is repeated
+here. Times are *elapsed* time, which does not go back when the wall clock is set back.
 """
 
 from bisect import insort
@@ -12,14 +12,14 @@ from fnmatch import fnmatchcase
 from paceline.core import Granted, Ticket
 from paceline.core.values.scopes import is_provider_scope
 
-LineKey = tuple[tuple[str, ...], str, str | None, bool]
+LaneKey = tuple[tuple[str, ...], str, str | None, bool]
 
 
 @dataclass(slots=True)
 class Held:
-    """A granted ticket. `lost_at` is when its lease was called expired, `failed` whether a report blamed it.
+    """A granted ticket. `lost_at` is when its lease expired, `failed` whether a report blamed it.
 
-    `slept` is time that nobody was awake in since it was granted: no holder can be blamed for not renewing then.
+    `slept` is the time since the grant in which the machine was suspended: nobody can renew a lease then.
     """
 
     ticket: Ticket
@@ -33,7 +33,7 @@ class Held:
 
 @dataclass(slots=True, order=True)
 class Waiting:
-    """A ticket in line, in the order of its line: by key, then by arrival."""
+    """A waiting ticket. The order of its lane is by key, then by arrival."""
 
     key: float
     arrival: int
@@ -42,13 +42,13 @@ class Waiting:
     passed_at: float | None = field(compare=False, default=None)
 
 
-class Books:
-    """What there is to know from outside."""
+class ExpectedLedger:
+    """Everything that a caller can know about slots and waiters."""
 
     def __init__(self, limits: dict[str, int | None]) -> None:
         self.held: dict[str, Held] = {}
         self.waiting: dict[str, Waiting] = {}
-        self.lines: dict[LineKey, list[Waiting]] = {}
+        self.lines: dict[LaneKey, list[Waiting]] = {}
         self.limits = dict(limits)
         self._from_settings = frozenset(limits)
         self._looked_up: dict[str, int | None] = {}
@@ -61,7 +61,7 @@ class Books:
         self._occupied: Counter[str] | None = None
         self._runs_of: dict[tuple[str, str], int] = {}
 
-    # -- who waits ------------------------------------------------------------------------------
+    # -- waiting --------------------------------------------------------------------------------
 
     def enqueue(self, ticket: Ticket, now: float, since: float, ageing: float) -> None:
         self._arrivals += 1
@@ -69,11 +69,11 @@ class Books:
         waiting = Waiting(key, self._arrivals, ticket, now)
         self.waiting[ticket.id] = waiting
         self.priorities[group_of(ticket)] = ticket.priority
-        insort(self.lines.setdefault(line_of(ticket), []), waiting)
+        insort(self.lines.setdefault(lane_of(ticket), []), waiting)
 
     def dequeue(self, ticket_id: str) -> Waiting:
         waiting = self.waiting.pop(ticket_id)
-        key = line_of(waiting.ticket)
+        key = lane_of(waiting.ticket)
         self.lines[key].remove(waiting)
         if not self.lines[key]:
             del self.lines[key]
@@ -82,7 +82,7 @@ class Books:
     def heads(self) -> list[Waiting]:
         return [line[0] for line in self.lines.values()]
 
-    # -- who holds ------------------------------------------------------------------------------
+    # -- holding --------------------------------------------------------------------------------
 
     def hold(self, ticket: Ticket, granted: Granted, now: float) -> None:
         self.held[ticket.id] = Held(ticket, granted, now, now)
@@ -97,7 +97,7 @@ class Books:
         return held
 
     def occupied(self) -> Counter[str]:
-        """Places taken in each scope; a session and its runs take `max(1, live runs)` of a provider's."""
+        """Return the slots taken in each scope. A session and its runs take `max(1, live runs)` of a provider's."""
         if self._occupied is None:
             self._occupied = self._recount()
         return self._occupied
@@ -117,18 +117,18 @@ class Books:
         return occupied
 
     def _rides(self, ticket: Ticket, scope: str) -> bool:
-        """Whether the ticket is a run inside the place of its session in this scope."""
+        """Whether the ticket is a run inside the slot of its session in this scope."""
         session = self.held.get(ticket.parent) if ticket.parent is not None else None
         return session is not None and is_provider_scope(scope) and scope in session.ticket.scopes
 
     def places_needed(self, ticket: Ticket, scope: str) -> int:
-        """How many more places the ticket would take: none where its session's own place is still unused."""
+        """Return how many more slots the ticket would take: none if the slot of its session is still unused."""
         self.occupied()
         rides_free = self._rides(ticket, scope) and not self._runs_of.get((ticket.parent or "", scope))
         return 0 if rides_free else 1
 
     def is_excess(self, session: str | None, scope: str, limit: int) -> bool:
-        """Whether the session is among the youngest by which the scope is over its limit."""
+        """Whether the session is one of the youngest that put the scope over its limit."""
         too_many = self.occupied()[scope] - limit
         if too_many <= 0 or session is None:
             return False
@@ -139,7 +139,7 @@ class Books:
     # -- limits and cooldowns ---------------------------------------------------------------------
 
     def configured(self, scope: str) -> int | None:
-        """The limit set for a scope: its own, else that of the most specific pattern."""
+        """Return the limit set for a scope: its own, else that of the most specific pattern."""
         if scope not in self._looked_up:
             self._looked_up[scope] = self._look_up(scope)
         return self._looked_up[scope]
@@ -157,7 +157,7 @@ class Books:
         self._looked_up.clear()
 
     def remove_limit(self, scope: str) -> None:
-        """Unlimited from now on: where another entry would take its place, that is written down."""
+        """Remove a limit. If a pattern would apply instead, the scope is recorded as unlimited."""
         self.limits.pop(scope, None)
         self._looked_up.clear()
         if scope in self._from_settings or any(_matches(pattern, scope) for pattern in self.limits):
@@ -173,17 +173,17 @@ class Books:
         self.cooling = [entry for entry in self.cooling if entry[0] > now]
 
     def mean_seconds(self) -> float:
-        """The mean length of all slots released so far."""
+        """Return the mean duration of all slots released so far."""
         return self.released_seconds / self.released_count if self.released_count else 1.0
 
 
-def line_of(ticket: Ticket) -> LineKey:
-    """Tickets that are alike in all that decides whether they may enter."""
+def lane_of(ticket: Ticket) -> LaneKey:
+    """Return the key of the lane: tickets in a lane are alike in everything that decides whether they may enter."""
     return ticket.scopes, group_of(ticket), ticket.parent, ticket.spread
 
 
 def group_of(ticket: Ticket) -> str:
-    """The group a ticket shares with; bare tickets of one priority are a group."""
+    """Return the group of a ticket. Tickets without a group form one group per priority."""
     return ticket.group or f"priority {ticket.priority}"
 
 

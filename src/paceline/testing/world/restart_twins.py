@@ -1,4 +1,4 @@
-"""Two governors that are told the same. One is stored and restored on the way; both must answer alike."""
+"""Two Governors that get the same calls. One is stored and restored meanwhile; both must answer alike."""
 
 from typing import Any, cast
 
@@ -8,14 +8,14 @@ from paceline.core import Governor, Granted, Snapshot
 
 
 def restarted(governor: Governor, now: float) -> Governor:
-    """The governor as it comes back from storage: through JSON, as a store would keep it."""
+    """Return the Governor after storing and restoring it, through JSON as a store does."""
     snapshot = governor.snapshot()
     stored = msgspec.json.encode(snapshot)
     return Governor.restore(msgspec.json.decode(stored, type=type(snapshot)), now=now)
 
 
 class TwinGovernors:
-    """Has the verbs of a Governor. Each call goes to both, and their answers are compared."""
+    """A pair with the verbs of a Governor. Each call goes to both, and their answers are compared."""
 
     def __init__(self, governor: Governor, now: float) -> None:
         self.never_stopped = governor
@@ -25,11 +25,11 @@ class TwinGovernors:
         self.restarted = restarted(self.restarted, now)
 
     def snapshot(self) -> Snapshot:
-        """Of one of them: what matters is that they answer alike, not how they keep it."""
+        """Return the snapshot of one of them. Their answers must be alike, not their snapshots."""
         return self.never_stopped.snapshot()
 
     def next_wakeup(self) -> float | None:
-        """The later one: either may want to be woken once too often, by what no longer matters, but never too late."""
+        """Return the later one. A Governor may ask for a wake-up that is no longer needed, but never too late."""
         first, second = self.never_stopped.next_wakeup(), self.restarted.next_wakeup()
         return None if first is None or second is None else max(first, second)
 
@@ -44,12 +44,12 @@ class TwinGovernors:
         return both
 
     def as_governor(self) -> Governor:
-        """For those who need not know that there are two."""
+        """Return the pair for callers that expect one Governor."""
         return cast(Governor, self)
 
 
 def _are_alike(first: Any, second: Any) -> bool:
-    """Effects of one moment: grants in the same order; in which order the rest is told means nothing."""
+    """Whether answers are alike. Grants must come in the same order; the order of other effects has no meaning."""
     if not isinstance(first, list) or not isinstance(second, list):
         return False
     if [e for e in first if isinstance(e, Granted)] != [e for e in second if isinstance(e, Granted)]:

@@ -1,4 +1,4 @@
-"""What a simulated world is made of. Whatever is not asked for is drawn from the seed."""
+"""The scenario of a simulated world. What is not given is drawn from the seed."""
 
 import random
 from typing import Any
@@ -31,15 +31,15 @@ class WorldScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     sessions    the share of tickets that open a session (its runs follow)
     signals     429s, closed windows, platform limits and so on are reported
     usage       two providers answer (or do not answer) usage polls
-    cooldowns   released slots count on for a while
-    settings    limits and cooldowns are changed by hand on the way
+    cooldowns   released slots still count for a while
+    settings    a person changes limits and cooldowns meanwhile
     silent      the share of holders that never renew their lease
     clock_steps the wall clock is set back now and then
     restarts    the governor is stored and restored now and then
     twins       a second governor that is never restarted must answer the same
     pacing      half of the tickets are spread, and some scopes keep a reserve; some campaigns have a deadline
     saturated   nothing but full queues: measures the shares between groups
-    engine      a whole engine with campaigns on accounts with moods, over a memory store; a step is up to 15 minutes
+    engine      a whole engine with campaigns on unreliable accounts, over a memory store; a step is up to 15 minutes
     """
 
     steps: int = STEPS
@@ -69,30 +69,30 @@ class WorldScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def is_calm(self) -> bool:
-        """Whether only the user's own limits bind, so that who could enter is plain arithmetic."""
+        """Whether only the user's own limits bind, so that plain arithmetic tells which ticket could enter."""
         shares_cooling_places = self.cooldowns and self.sessions > 0
         return not (self.signals or self.usage or shares_cooling_places)
 
 
-def draw_scenario(dice: random.Random, asked: dict[str, Any]) -> WorldScenario:
-    """A scenario as asked for, the rest drawn. Half of all worlds are calm, where the checks are sharpest.
+def draw_scenario(rng: random.Random, asked: dict[str, Any]) -> WorldScenario:
+    """Return the scenario that is asked for, with the rest drawn. Half of all worlds are calm: their checks are exact.
 
-    Most of those with an engine are not: there, trouble is what is to be seen.
+    Most worlds with an engine are not calm, because they test how it handles trouble.
     """
-    is_calm = dice.random() < (0.1 if asked.get("engine") else 0.5)
+    is_calm = rng.random() < (0.1 if asked.get("engine") else 0.5)
     drawn: dict[str, Any] = {
         "steps": ENGINE_STEPS if asked.get("engine") else STEPS,
-        "paths": dice.randint(1, len(PATHS)),
-        "groups": dice.randint(0, 4),
-        "priorities": dice.randint(1, 4),
-        "sessions": dice.choice((0.0, 0.0, 0.2, 0.5)),
-        "signals": not is_calm and dice.random() < 0.8,
-        "usage": not is_calm and dice.random() < 0.4,
-        "cooldowns": dice.random() < 0.4,
-        "silent": dice.choice((0.0, 0.1, 0.3)),
-        "clock_steps": dice.random() < 0.2,
-        "restarts": dice.random() < 0.5,
-        "twins": dice.random() < 0.1,
+        "paths": rng.randint(1, len(PATHS)),
+        "groups": rng.randint(0, 4),
+        "priorities": rng.randint(1, 4),
+        "sessions": rng.choice((0.0, 0.0, 0.2, 0.5)),
+        "signals": not is_calm and rng.random() < 0.8,
+        "usage": not is_calm and rng.random() < 0.4,
+        "cooldowns": rng.random() < 0.4,
+        "silent": rng.choice((0.0, 0.1, 0.3)),
+        "clock_steps": rng.random() < 0.2,
+        "restarts": rng.random() < 0.5,
+        "twins": rng.random() < 0.1,
     }
     try:
         return msgspec.convert(drawn | asked, WorldScenario)
@@ -100,23 +100,23 @@ def draw_scenario(dice: random.Random, asked: dict[str, Any]) -> WorldScenario:
         raise InvalidInput(f"no such scenario: {error}") from None
 
 
-def draw_settings(dice: random.Random, scenario: WorldScenario) -> GovernorSettings:
-    """Limits small enough that tickets have to wait."""
-    limits: dict[str, int | None] = {"sessions": dice.randint(2, 8), "runs": dice.randint(1, 12)}
+def draw_settings(rng: random.Random, scenario: WorldScenario) -> GovernorSettings:
+    """Draw limits that are small enough to make tickets wait."""
+    limits: dict[str, int | None] = {"sessions": rng.randint(2, 8), "runs": rng.randint(1, 12)}
     for path in PATHS[: scenario.paths]:
         for scope in (path, path.split("/")[0]):
-            if dice.random() < 0.6:
-                limits[scope] = dice.randint(1, 5)
-    if dice.random() < 0.5:
-        limits["anthropic/*/opus-*"] = dice.randint(1, 3)
+            if rng.random() < 0.6:
+                limits[scope] = rng.randint(1, 5)
+    if rng.random() < 0.5:
+        limits["anthropic/*/opus-*"] = rng.randint(1, 3)
     return GovernorSettings(
         limits=limits,
-        cooldown=dice.choice((0.0, 0.35, 2.0)) if scenario.cooldowns else 0.0,
-        headroom=dice.choice(("adaptive", "adaptive", "one-way", "off")),
+        cooldown=rng.choice((0.0, 0.35, 2.0)) if scenario.cooldowns else 0.0,
+        headroom=rng.choice(("adaptive", "adaptive", "one-way", "off")),
         usage_scopes=USAGE_SCOPES if scenario.usage else (),
-        reserves={path: dice.choice((0.1, 0.5)) for path in PATHS[: scenario.paths]} if scenario.pacing else {},
-        default_pause=dice.choice((5.0, 30.0)),
-        ageing=dice.choice((5.0, 60.0)),
-        slot_timeout=dice.choice((60.0, 300.0)),
-        watchdog_interval=dice.choice((10.0, 30.0)),
+        reserves={path: rng.choice((0.1, 0.5)) for path in PATHS[: scenario.paths]} if scenario.pacing else {},
+        default_pause=rng.choice((5.0, 30.0)),
+        ageing=rng.choice((5.0, 60.0)),
+        slot_timeout=rng.choice((60.0, 300.0)),
+        watchdog_interval=rng.choice((10.0, 30.0)),
     )

@@ -1,4 +1,4 @@
-"""Full queues and nothing else: do the shares of slot-seconds follow `2 ** priority`?"""
+"""The checker of shares: with full queues, slot-seconds must follow `2 ** priority`."""
 
 import heapq
 import random
@@ -15,7 +15,7 @@ FAIREST = 0.98
 
 
 class Shares(msgspec.Struct, frozen=True):
-    """Slot-seconds each group had, and how fair that is for its weight (Jain's index, 1 = perfectly)."""
+    """The slot-seconds of each group, and how fair they are for its weight (Jain's index; 1 is perfect)."""
 
     asked: int
     granted: int
@@ -25,24 +25,24 @@ class Shares(msgspec.Struct, frozen=True):
     slot_seconds: dict[str, float]
 
 
-def run_saturated(dice: random.Random, scenario: WorldScenario) -> Shares:
-    """Every group always has tickets waiting; slots of each last as long as is usual for it."""
-    bench = _Bench(dice, scenario)
+def run_saturated(rng: random.Random, scenario: WorldScenario) -> Shares:
+    """Run a world in which every group always has waiting tickets, each with its usual duration."""
+    bench = _Bench(rng, scenario)
     shares = bench.run(scenario.steps)
     assert shares.jain >= FAIREST, f"shares {shares.slot_seconds} have a fairness of only {shares.jain:.4f}"
     return shares
 
 
 class _Bench:
-    def __init__(self, dice: random.Random, scenario: WorldScenario) -> None:
-        self._dice = dice
+    def __init__(self, rng: random.Random, scenario: WorldScenario) -> None:
+        self._random = rng
         self.now = 0.0
-        places = dice.randint(1, 12)
+        places = rng.randint(1, 12)
         settings = GovernorSettings(limits={"runs": places}, slot_timeout=1e6)
         self.governor = Governor(settings, now=self.now)
         names = [f"campaign-{n}" for n in range(max(2, scenario.groups))]
-        self._priority = {name: dice.randrange(scenario.priorities) for name in names}
-        self._mean_seconds = {name: dice.choice(SLOT_SECONDS) for name in names}
+        self._priority = {name: rng.randrange(scenario.priorities) for name in names}
+        self._mean_seconds = {name: rng.choice(SLOT_SECONDS) for name in names}
         self._tickets: dict[str, str] = {}
         self._ending: list[tuple[float, str, float]] = []
         self._used: defaultdict[str, float] = defaultdict(float)
@@ -75,9 +75,9 @@ class _Bench:
     def _start(self, granted: Granted) -> None:
         self._granted += 1
         name = self._tickets[granted.ticket_id]
-        seconds = self._dice.uniform(0.5, 1.5) * self._mean_seconds[name]
+        seconds = self._random.uniform(0.5, 1.5) * self._mean_seconds[name]
         heapq.heappush(self._ending, (self.now + seconds, granted.ticket_id, self.now))
-        self._ask(name)  # its place in the queue is filled at once, so the group stays saturated
+        self._ask(name)  # refill the queue at once, so that the group stays saturated
 
     def _end_next(self) -> None:
         self.now, ticket_id, started = heapq.heappop(self._ending)

@@ -1,4 +1,4 @@
-"""World: a seed's worth of trouble for a Governor, in simulated time, under watch."""
+"""The World: seeded random trouble for a Governor, in simulated time, with every promise checked."""
 
 import asyncio
 import random
@@ -36,9 +36,9 @@ ODD_WAITS = (float("nan"), float("-inf"), float("inf"), -1.0, 0.0, 1e18)
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened in a world. `jain` is the fairness of the shares, where they were measured.
+    """What happened in a world. `jain` is the fairness of the shares, if they were measured.
 
-    In a world with an engine `fleet` tells what became of its units, and what was asked and granted are its sessions.
+    In a world with an engine, `fleet` has the figures of its units, and the tickets are its sessions.
     """
 
     seed: int
@@ -57,22 +57,22 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class World:
-    """`World(seed, **scenario).run()` drives a Governor through a random life and checks every promise.
+    """`World(seed, **scenario).run()` drives a Governor with random calls and checks every promise.
 
-    The same seed and scenario give the same life. A broken promise raises an AssertionError that
-    reads as one line to repeat it: `World(seed=17, steps=500).run()  # step 212: scope umans has ...`.
-    The knobs are the fields of `WorldScenario`; what is left out is drawn from the seed.
+    The same seed and scenario give the same calls. A broken promise raises an AssertionError with
+    one line that repeats it: `World(seed=17, steps=500).run()  # step 212: scope umans has ...`.
+    The options are the fields of `WorldScenario`; what is left out is drawn from the seed.
     """
 
     def __init__(self, seed: int, **scenario: Any) -> None:
         self.seed = seed
         self._asked = scenario
-        self._dice = random.Random(seed)
-        self.scenario: WorldScenario = draw_scenario(self._dice, scenario)
+        self._random = random.Random(seed)
+        self.scenario: WorldScenario = draw_scenario(self._random, scenario)
         self._step = 0
 
     def run(self) -> Figures:
-        """Live it; figures, or an AssertionError that says how to repeat it."""
+        """Run the world and return its figures. Raises an AssertionError that says how to repeat it."""
         try:
             if self.scenario.engine:
                 return self._run_engine()
@@ -83,29 +83,29 @@ class World:
             raise AssertionError(line) from broken
 
     def _run_engine(self) -> Figures:
-        fleet = Fleet(self._dice, self.scenario)
+        fleet = Fleet(self._random, self.scenario)
         try:
             asyncio.run(fleet.live())
         finally:
             self._step = fleet.step
-        told = fleet.figures()
+        figures = fleet.figures()
         return Figures(
             seed=self.seed,
             steps=self.scenario.steps,
-            asked=told.launches,
-            granted=told.launches,
-            granted_from_queue=told.launches,
-            released=told.launches,
+            asked=figures.launches,
+            granted=figures.launches,
+            granted_from_queue=figures.launches,
+            released=figures.launches,
             expired=0,
-            reports=told.refused,
+            reports=figures.refused,
             polls=0,
-            restarts=told.crashes,
-            seconds=told.seconds,
-            fleet=told,
+            restarts=figures.crashes,
+            seconds=figures.seconds,
+            fleet=figures,
         )
 
     def _run_saturated(self) -> Figures:
-        shares = run_saturated(self._dice, self.scenario)
+        shares = run_saturated(self._random, self.scenario)
         return Figures(
             seed=self.seed,
             steps=self.scenario.steps,
@@ -122,27 +122,27 @@ class World:
         )
 
     def _run_mixed(self) -> Figures:
-        life = Life(self._dice, self.scenario)
+        life = RandomCaller(self._random, self.scenario)
         while self._step < self.scenario.steps:
             self._step += 1
             life.live_one_step()
             if self._step % AUDIT_EVERY == 0:
-                life.watched.audit()
+                life.checked.audit()
         life.drain()
         return life.figures(self.seed)
 
 
-class Life:
-    """The random caller: agents that ask, hold, renew, fail and vanish, and a provider that has moods."""
+class RandomCaller:
+    """The random caller: agents that request, hold, renew, fail and vanish, and an unreliable provider."""
 
-    def __init__(self, dice: random.Random, scenario: WorldScenario) -> None:
-        self._dice = dice
+    def __init__(self, rng: random.Random, scenario: WorldScenario) -> None:
+        self._random = rng
         self.scenario = scenario
-        settings = draw_settings(dice, scenario)
+        settings = draw_settings(rng, scenario)
         governor = Governor(settings, now=START)
         if scenario.twins:
             governor = TwinGovernors(governor, START).as_governor()
-        self.watched = CheckedGovernor(governor, settings, START, is_calm=scenario.is_calm)
+        self.checked = CheckedGovernor(governor, settings, START, is_calm=scenario.is_calm)
         self._paths = PATHS[: scenario.paths]
         self._silent: set[str] = set()
         self._asked = self._reports = self._polls = self._restarts = self._released = 0
@@ -163,7 +163,7 @@ class Life:
         return menu
 
     def live_one_step(self) -> None:
-        verb = self._dice.choices(self._verbs, self._weights)[0]
+        verb = self._random.choices(self._verbs, self._weights)[0]
         verb()
 
     # -- agents -----------------------------------------------------------------------------------------
@@ -171,244 +171,244 @@ class Life:
     def _ask(self) -> None:
         ticket = self._draw_ticket()
         self._asked += 1
-        if self._dice.random() < 0.1:
-            self.watched.try_request(ticket)
+        if self._random.random() < 0.1:
+            self.checked.try_request(ticket)
         else:
-            self.watched.request(ticket)
-        if self._dice.random() < 0.05:
+            self.checked.request(ticket)
+        if self._random.random() < 0.05:
             self._ask_again()
-        if self._dice.random() < self.scenario.silent:
+        if self._random.random() < self.scenario.silent:
             self._silent.add(ticket.id)
 
     def _ask_again(self) -> None:
-        tickets = [held.ticket for held in self.watched.books.held.values()]
-        tickets += [waiting.ticket for waiting in self.watched.books.waiting.values()]
+        tickets = [held.ticket for held in self.checked.ledger.held.values()]
+        tickets += [waiting.ticket for waiting in self.checked.ledger.waiting.values()]
         if tickets:
-            self.watched.ask_again(self._dice.choice(tickets))
+            self.checked.ask_again(self._random.choice(tickets))
 
     def _draw_ticket(self) -> Ticket:
-        group = self._dice.randrange(self.scenario.groups + 1)
+        group = self._random.randrange(self.scenario.groups + 1)
         name = f"campaign-{group}" if group else ""
-        priority = (group if group else self._dice.randrange(4)) % self.scenario.priorities - 1
+        priority = (group if group else self._random.randrange(4)) % self.scenario.priorities - 1
         label = (f"campaign:{name}",) if name else ()
         ticket_id = f"t{self._asked + 1}"
         session = self._draw_session()
         if session is not None:
             scopes = ("runs", *session.scopes[1:])
             return Ticket(ticket_id, scopes, session.group, session.priority, self._draw_since(), session.id)
-        first = "sessions" if self._dice.random() < self.scenario.sessions else "runs"
-        scopes = (first, *label, *prefixes(self._dice.choice(self._paths)))
-        spread = self.scenario.pacing and self._dice.random() < 0.5
+        first = "sessions" if self._random.random() < self.scenario.sessions else "runs"
+        scopes = (first, *label, *prefixes(self._random.choice(self._paths)))
+        spread = self.scenario.pacing and self._random.random() < 0.5
         return Ticket(ticket_id, scopes, name, priority, self._draw_since(), spread=spread)
 
     def _draw_session(self) -> Ticket | None:
-        if not self.scenario.sessions or self._dice.random() < 0.4:
+        if not self.scenario.sessions or self._random.random() < 0.4:
             return None
-        sessions = [h.ticket for h in self.watched.books.held.values() if "sessions" in h.ticket.scopes]
-        return self._dice.choice(sessions) if sessions else None
+        sessions = [h.ticket for h in self.checked.ledger.held.values() if "sessions" in h.ticket.scopes]
+        return self._random.choice(sessions) if sessions else None
 
     def _draw_since(self) -> float | None:
-        now = self.watched.wall
-        return self._dice.choice((None, now, now - self._dice.uniform(0, 100), now - 9, now + 50, now * 1000))
+        now = self.checked.wall
+        return self._random.choice((None, now, now - self._random.uniform(0, 100), now - 9, now + 50, now * 1000))
 
     def _release(self) -> None:
-        if not self.watched.books.held:
+        if not self.checked.ledger.held:
             return
-        held = self._dice.choice(list(self.watched.books.held.values()))
-        if self._dice.random() < 0.2:
-            self.watched.report(
-                held.ticket.scopes[-1], Succeeded(ticket=held.ticket.id, tokens=self._dice.randrange(5000))
+        held = self._random.choice(list(self.checked.ledger.held.values()))
+        if self._random.random() < 0.2:
+            self.checked.report(
+                held.ticket.scopes[-1], Succeeded(ticket=held.ticket.id, tokens=self._random.randrange(5000))
             )
         self.end_slot(held.ticket.id)
-        if self._dice.random() < 0.05:
-            self.watched.release(held.ticket.id)  # twice is once
+        if self._random.random() < 0.05:
+            self.checked.release(held.ticket.id)  # a second release must be a no-op
 
     def end_slot(self, ticket_id: str) -> None:
-        """End a slot, and before it all that runs inside it."""
-        for waiting in list(self.watched.books.waiting.values()):
+        """End a slot, after all runs inside it."""
+        for waiting in list(self.checked.ledger.waiting.values()):
             if waiting.ticket.parent == ticket_id:
-                self.watched.cancel(waiting.ticket.id)
-        for held in list(self.watched.books.held.values()):
+                self.checked.cancel(waiting.ticket.id)
+        for held in list(self.checked.ledger.held.values()):
             if held.ticket.parent == ticket_id:
                 self.end_slot(held.ticket.id)
-        self._released += ticket_id in self.watched.books.held
-        self.watched.release(ticket_id)
+        self._released += ticket_id in self.checked.ledger.held
+        self.checked.release(ticket_id)
 
     def _cancel(self) -> None:
-        if self.watched.books.waiting:
-            ticket_id = self._dice.choice(list(self.watched.books.waiting))
-            self.watched.cancel(ticket_id)
-            self.watched.cancel(ticket_id)
+        if self.checked.ledger.waiting:
+            ticket_id = self._random.choice(list(self.checked.ledger.waiting))
+            self.checked.cancel(ticket_id)
+            self.checked.cancel(ticket_id)
 
     def _renew(self) -> None:
-        if self.watched.books.held:
-            self.watched.renew(self._dice.choice(list(self.watched.books.held)))
-        self.watched.renew("nobody")
+        if self.checked.ledger.held:
+            self.checked.renew(self._random.choice(list(self.checked.ledger.held)))
+        self.checked.renew("nobody")
 
     # -- time ---------------------------------------------------------------------------------------------
 
     def _let_time_pass(self) -> None:
-        seconds = self._dice.expovariate(1 / self._dice.choice((0.2, 1.0, 1.0, 5.0, 5.0, 40.0)))
-        if self._dice.random() < 0.02:
-            seconds = self._dice.uniform(60, 4000)
-        if self._dice.random() < 0.05:
-            self.watched.move_clock(self.watched.wall + seconds)  # asleep: every wake-up in between was missed
+        seconds = self._random.expovariate(1 / self._random.choice((0.2, 1.0, 1.0, 5.0, 5.0, 40.0)))
+        if self._random.random() < 0.02:
+            seconds = self._random.uniform(60, 4000)
+        if self._random.random() < 0.05:
+            self.checked.move_clock(self.checked.wall + seconds)  # the machine was suspended: it missed every wake-up
         else:
             self.pass_time(seconds)
 
     def pass_time(self, seconds: float) -> None:
-        """Time passes in which every holder that is not silent renews its lease in good time."""
-        until = self.watched.wall + seconds
-        pause = self.watched.settings.slot_timeout / 3
-        while self.watched.wall < until:
+        """Move time forward, while every holder that is not silent renews its lease in time."""
+        until = self.checked.wall + seconds
+        pause = self.checked.settings.slot_timeout / 3
+        while self.checked.wall < until:
             self._renew_all()
-            self.watched.run_until(min(until, self.watched.wall + pause))
+            self.checked.run_until(min(until, self.checked.wall + pause))
 
     def _renew_all(self) -> None:
-        for ticket_id, held in list(self.watched.books.held.items()):
-            is_due = self.watched.elapsed - held.renewed_at > self.watched.settings.slot_timeout / 2
+        for ticket_id, held in list(self.checked.ledger.held.items()):
+            is_due = self.checked.elapsed - held.renewed_at > self.checked.settings.slot_timeout / 2
             if (
                 is_due
                 and held.lost_at is None
                 and ticket_id not in self._silent
-                and ticket_id in self.watched.books.held
+                and ticket_id in self.checked.ledger.held
             ):
-                self.watched.renew(ticket_id)
+                self.checked.renew(ticket_id)
 
     def _step_clock_back(self) -> None:
-        self.watched.move_clock(self.watched.wall - self._dice.uniform(2, 200))
+        self.checked.move_clock(self.checked.wall - self._random.uniform(2, 200))
 
     def _restart(self) -> None:
         self._restarts += 1
-        self.watched.governor = restart(self.watched.governor, self.watched.wall)
+        self.checked.governor = restart(self.checked.governor, self.checked.wall)
 
     # -- the person -----------------------------------------------------------------------------------------
 
     def _change_settings(self) -> None:
-        scope = self._dice.choice(("runs", "sessions", *prefixes(self._dice.choice(self._paths)), "anthropic/*/opus-*"))
-        kind = self._dice.randrange(4)
+        scope = self._random.choice(
+            ("runs", "sessions", *prefixes(self._random.choice(self._paths)), "anthropic/*/opus-*")
+        )
+        kind = self._random.randrange(4)
         if kind == 0:
-            self.watched.remove_limit(scope)
+            self.checked.remove_limit(scope)
         elif kind == 1 and self.scenario.cooldowns and scope not in ("runs", "sessions") and "*" not in scope:
-            self.watched.set_cooldown(scope, self._dice.choice((0.0, 0.35, 3.0)))
+            self.checked.set_cooldown(scope, self._random.choice((0.0, 0.35, 3.0)))
         else:
-            self.watched.set_limit(scope, self._dice.choice((None, 1, 2, 3, 5, 8)))
+            self.checked.set_limit(scope, self._random.choice((None, 1, 2, 3, 5, 8)))
 
     # -- the provider -----------------------------------------------------------------------------------------
 
     def _report(self) -> None:
         self._reports += 1
-        held = list(self.watched.books.held.values())
-        ticket = self._dice.choice(held).ticket if held and self._dice.random() < 0.7 else None
-        path = ticket.scopes[-1] if ticket is not None else self._dice.choice(self._paths)
-        self.watched.report(path, self._draw_signal(ticket.id if ticket else None))
-        if self.watched.gates.held and self._dice.random() < 0.5:
-            self.watched.lift_hold(self._dice.choice(sorted(self.watched.gates.held)))
+        held = list(self.checked.ledger.held.values())
+        ticket = self._random.choice(held).ticket if held and self._random.random() < 0.7 else None
+        path = ticket.scopes[-1] if ticket is not None else self._random.choice(self._paths)
+        self.checked.report(path, self._draw_signal(ticket.id if ticket else None))
+        if self.checked.gates.held and self._random.random() < 0.5:
+            self.checked.lift_hold(self._random.choice(sorted(self.checked.gates.held)))
 
     def _draw_signal(self, ticket: str | None) -> AnySignal:
-        now, dice = self.watched.wall, self._dice
-        reach: Reach | None = dice.choice((None, None, "model", "account", "provider"))
-        wait = dice.choice((None, dice.uniform(0.5, 20), dice.uniform(1, 90), dice.choice(ODD_WAITS)))
-        cause: Cause | None = dice.choice((None, "concurrency", "requests", "tokens", "starts"))
-        match dice.choices(range(8), (30, 10, 8, 8, 10, 2, 10, 3))[0]:
+        now, rng = self.checked.wall, self._random
+        reach: Reach | None = rng.choice((None, None, "model", "account", "provider"))
+        wait = rng.choice((None, rng.uniform(0.5, 20), rng.uniform(1, 90), rng.choice(ODD_WAITS)))
+        cause: Cause | None = rng.choice((None, "concurrency", "requests", "tokens", "starts"))
+        match rng.choices(range(8), (30, 10, 8, 8, 10, 2, 10, 3))[0]:
             case 0:
                 return RateLimited(retry_after=wait, cause=cause, ticket=ticket, reach=reach)
             case 1:
                 return Overloaded(retry_after=wait, ticket=ticket, reach=reach)
             case 2:
-                resets_at = dice.choice((None, now + dice.uniform(1, 4000), now + 18_000, now - 100, now * 1000))
-                window = dice.choice((None, "5h", "weekly"))
+                resets_at = rng.choice((None, now + rng.uniform(1, 4000), now + 18_000, now - 100, now * 1000))
+                window = rng.choice((None, "5h", "weekly"))
                 return QuotaClosed(resets_at=resets_at, window=window, ticket=ticket, reach=reach, source="field")
             case 3:
-                return PlatformLimit(limit=dice.choice((None, -1, 0, 1, 2, 4)), in_use=dice.randrange(6), reach=reach)
+                return PlatformLimit(limit=rng.choice((None, -1, 0, 1, 2, 4)), in_use=rng.randrange(6), reach=reach)
             case 4:
-                return Succeeded(ticket=ticket, tokens=dice.choice((None, 100, 9000)))
+                return Succeeded(ticket=ticket, tokens=rng.choice((None, 100, 9000)))
             case 5:
-                return dice.choice(
-                    (BillingStop(detail="no credit", reach=reach), AuthFailed(detail="key", reach=reach))
-                )
+                return rng.choice((BillingStop(detail="no credit", reach=reach), AuthFailed(detail="key", reach=reach)))
             case 6:
                 return self._draw_budget(now)
             case _:
-                return Usage(concurrent_sessions=dice.choice((None, -5, 0, 2, 9)), limit=dice.choice((None, 3, 0)))
+                return Usage(concurrent_sessions=rng.choice((None, -5, 0, 2, 9)), limit=rng.choice((None, 3, 0)))
 
     def _draw_budget(self, now: float) -> Budget:
-        dice = self._dice
+        rng = self._random
         return Budget(
-            requests_remaining=dice.choice((None, 0, 1, 50)),
-            requests_reset_at=dice.choice((None, now + dice.uniform(0.1, 30), now - 5)),
-            tokens_remaining=dice.choice((None, 0, 1000, 90_000)),
-            tokens_reset_at=dice.choice((None, now + dice.uniform(0.1, 30))),
-            used_ratio=dice.choice((None, 0.1, 0.99)),
-            window=dice.choice((None, "5h")),
-            resets_at=dice.choice((None, now + 3000)),
+            requests_remaining=rng.choice((None, 0, 1, 50)),
+            requests_reset_at=rng.choice((None, now + rng.uniform(0.1, 30), now - 5)),
+            tokens_remaining=rng.choice((None, 0, 1000, 90_000)),
+            tokens_reset_at=rng.choice((None, now + rng.uniform(0.1, 30))),
+            used_ratio=rng.choice((None, 0.1, 0.99)),
+            window=rng.choice((None, "5h")),
+            resets_at=rng.choice((None, now + 3000)),
         )
 
     def _answer_poll(self) -> None:
-        if self.watched.polls:
-            scope = self.watched.polls.pop(self._dice.randrange(len(self.watched.polls)))
+        if self.checked.polls:
+            scope = self.checked.polls.pop(self._random.randrange(len(self.checked.polls)))
             self._polls += 1
-            if self._dice.random() < 0.8:
-                self.answer(scope, strangers=self._dice.choice((0, 0, 0, 1, 2)))
+            if self._random.random() < 0.8:
+                self.answer(scope, strangers=self._random.choice((0, 0, 0, 1, 2)))
 
     def answer(self, scope: str, strangers: int) -> None:
-        """The provider's own count: what runs here and what others run; now and then it cannot say."""
-        if self._dice.random() < 0.2 and strangers:
-            self.watched.report(scope, Usage())
+        """Report the usage of the provider: what runs here and elsewhere. Sometimes there is no answer."""
+        if self._random.random() < 0.2 and strangers:
+            self.checked.report(scope, Usage())
             return
-        count = self.watched.books.occupied()[scope] + strangers
-        self.watched.report(scope, Usage(concurrent_sessions=count))
+        count = self.checked.ledger.occupied()[scope] + strangers
+        self.checked.report(scope, Usage(concurrent_sessions=count))
 
     # -- the end ----------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """The storm is over: whoever still waits must get in, one wake-up after the other."""
-        self.watched.audit()
+        """End the trouble. Every waiting ticket must then be granted, one wake-up after another."""
+        self.checked.audit()
         for rounds in range(MOST_DRAIN_ROUNDS):
-            for scope in sorted(self.watched.gates.held):
-                self.watched.lift_hold(scope)
-            for ticket_id in list(self.watched.books.held):
+            for scope in sorted(self.checked.gates.held):
+                self.checked.lift_hold(scope)
+            for ticket_id in list(self.checked.ledger.held):
                 self.end_slot(ticket_id)
-            while self.watched.polls:
-                self.answer(self.watched.polls.pop(), strangers=0)
-            if not self.watched.books.waiting and not self.watched.books.held:
+            while self.checked.polls:
+                self.answer(self.checked.polls.pop(), strangers=0)
+            if not self.checked.ledger.waiting and not self.checked.ledger.held:
                 return
             if self.scenario.pacing and rounds > EXACT_DRAIN_ROUNDS:
-                self._tell_of_empty_windows()
-            wakeup = self.watched.governor.next_wakeup()
-            if wakeup is None and not self.watched.books.held:
+                self._report_empty_windows()
+            wakeup = self.checked.governor.next_wakeup()
+            if wakeup is None and not self.checked.ledger.held:
                 break
             if wakeup is not None:
-                at_least = self.watched.wall + (DRAIN_HOP_SECONDS if rounds > EXACT_DRAIN_ROUNDS else 0.0)
-                self.watched.move_clock(max(wakeup, at_least))
-        stuck = next(iter(self.watched.books.waiting))
-        self.watched.fail(f"{stuck} never gets in: {self.watched.governor.why(stuck, now=self.watched.wall)!r}")
+                at_least = self.checked.wall + (DRAIN_HOP_SECONDS if rounds > EXACT_DRAIN_ROUNDS else 0.0)
+                self.checked.move_clock(max(wakeup, at_least))
+        stuck = next(iter(self.checked.ledger.waiting))
+        self.checked.fail(f"{stuck} never gets in: {self.checked.governor.why(stuck, now=self.checked.wall)!r}")
 
-    def _tell_of_empty_windows(self) -> None:
-        """What windows were believed to hold in a storm may keep a few in line for weeks: the provider tells better."""
+    def _report_empty_windows(self) -> None:
+        """Report all windows as empty. What was learned about them in trouble could hold tickets for weeks."""
         for scope in sorted({scope for path in self._paths for scope in prefixes(path)}):
-            status = self.watched.governor.status(scope, now=self.watched.wall)
+            status = self.checked.governor.status(scope, now=self.checked.wall)
             for window in status.windows if status is not None else ():
-                told = Budget(used_ratio=0.0, window=window.name, resets_at=self.watched.wall + 3000.0)
-                self.watched.report(scope, told)
+                budget = Budget(used_ratio=0.0, window=window.name, resets_at=self.checked.wall + 3000.0)
+                self.checked.report(scope, budget)
 
     def figures(self, seed: int) -> Figures:
         return Figures(
             seed=seed,
             steps=self.scenario.steps,
             asked=self._asked,
-            granted=self.watched.granted,
-            granted_from_queue=self.watched.grants_from_queue,
+            granted=self.checked.granted,
+            granted_from_queue=self.checked.grants_from_queue,
             released=self._released,
-            expired=len(self.watched.expired),
+            expired=len(self.checked.expired),
             reports=self._reports,
             polls=self._polls,
             restarts=self._restarts,
-            seconds=self.watched.elapsed - START,
+            seconds=self.checked.elapsed - START,
         )
 
 
 def prefixes(path: str) -> tuple[str, ...]:
-    """`a/b/c` lies in `a`, `a/b` and `a/b/c`."""
+    """Return the scopes of a path: `a`, `a/b` and `a/b/c` for `a/b/c`."""
     parts = path.split("/")
     return tuple("/".join(parts[: n + 1]) for n in range(len(parts)))
