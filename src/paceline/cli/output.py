@@ -18,6 +18,16 @@ NOT_ALL_DONE: Final = 1
 WRONG_USE: Final = 2
 TRY_LATER: Final = 75
 INTERRUPTED: Final = 130
+FOLLOW_SECONDS: Final = 0.3
+"""How often `--follow` reads again: it feels immediate, and is a small load on the store."""
+STATE_STYLES: Final = {
+    "running": "green",
+    "done": "dim",
+    "parked": "yellow",
+    "held": "bold yellow",
+    "quarantined": "bold red",
+    "cancelled": "dim",
+}
 
 
 class PacelineGroup(TyperGroup):

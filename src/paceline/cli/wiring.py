@@ -22,9 +22,10 @@ from paceline.executors.terminal import TerminalExecutor
 from paceline.leadership import ENGINE, HOST, Leader, LeaderLock, new_owner
 from paceline.limiter.usage_polling import UsageSource, usage_at
 from paceline.settings import Settings, governor_settings, load_settings
-from paceline.store import Campaign, SqliteStore, Store
+from paceline.store import Campaign, SqliteStore, Store, Unit
 from paceline.views.fleet import FleetState, read_fleet
 from paceline.views.status import EngineProcess
+from paceline.views.why import Why, explain_unit, stored_waits
 
 STEP_BACK_SECONDS = 3.0
 """An `exec` that hands out slots checks for an engine more often than this, and then releases its lock."""
@@ -76,6 +77,14 @@ class Home:
             now=now,
             campaigns=tuple(state.campaigns.values()),
         )
+
+    def explain_unit(self, unit: Unit, campaign: Campaign) -> list[Why]:
+        """Return what the unit waits for: one answer, or one for each account that it could run on."""
+        leaderless = None if self.engine_leader() is not None else str(self.path)
+        return explain_unit(unit, campaign, stored_waits(self.store), leaderless=leaderless)
+
+    def last_event_id(self) -> int:
+        return self.store.append_events([])
 
     def leader_process(self) -> EngineProcess | None:
         """Return the process of the engine that leads this home on this machine."""

@@ -14,7 +14,6 @@ from tests.cli.test_steering import park
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
-from paceline.cli.commands.stored_state import last_event_id
 from paceline.cli.top.app import TopApp
 from paceline.cli.top.table import LiveTable
 from paceline.cli.top.unit_screen import UnitScreen
@@ -208,7 +207,7 @@ async def test_events_come_live_at_the_end_and_a_filter_leaves_those_that_match(
         filtered = view.keys("events")
         await view.press("escape")
 
-        assert after == [*before, str(last_event_id(view.home))]
+        assert after == [*before, str(view.home.last_event_id())]
         assert view.table("events").chosen == after[-1]
         assert filtered == after[-1:]
         assert view.keys("events") == after
@@ -301,14 +300,14 @@ async def test_o_sets_the_pool_and_nonsense_is_told_and_changes_nothing(place: P
         view.app.screen.query_one(Input).value = "9"
         await view.press("enter")
         await view.until(lambda: "pool 9" in " ".join(view.strip.split()))
-        events = last_event_id(view.home)
+        events = view.home.last_event_id()
         await view.press("o")
         view.app.screen.query_one(Input).value = "[b]many[/b]"
         await view.press("enter")
         await view.until(lambda: "'[b]many[/b]' is not a limit" in view.screen)
         await view.press("o", "escape")
 
-        assert last_event_id(view.home) == events
+        assert view.home.last_event_id() == events
         assert place.ask("status")["pool"]["sessions"] == 9
 
 

@@ -1,13 +1,21 @@
 """`events`: what happened, from the store."""
 
+import time
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from paceline.cli.commands.stored_state import show_events
+from paceline.cli import event_text
 from paceline.cli.completion import complete_unit
 from paceline.cli.options import AsJson, Follow
-from paceline.cli.wiring import open_home
+from paceline.cli.output import FOLLOW_SECONDS, out, print_line
+from paceline.cli.unit_lookup import find_unit
+from paceline.cli.wiring import Home, open_home
+from paceline.store import StoredEvent
+
+PAGE_EVENTS = 1000
+"""Events per read: a pipe gets its first lines at once, and a long history needs few reads."""
 
 
 def command(
@@ -23,4 +31,30 @@ def command(
 ) -> None:
     """Show what happened: starts, ends, parks, pauses, windows, limits. With --json one event per line."""
     with open_home() as home:
-        show_events(home, unit=unit, after=after, most=limit, follow=follow, as_json=as_json)
+        unit_id = find_unit(home.store, unit).id if unit is not None else None
+        last_id = after if after is not None else _id_before_last(home, unit_id, limit)
+        page_events = PAGE_EVENTS if after is None else min(limit, PAGE_EVENTS)
+        while True:
+            events = home.store.events(after=last_id, unit=unit_id, limit=page_events)
+            for event in events:
+                last_id = event.id
+                _print_event(event, home, as_json=as_json)
+            if not follow and (after is not None or len(events) < PAGE_EVENTS):
+                return
+            if follow and not events:
+                time.sleep(FOLLOW_SECONDS)
+
+
+def _id_before_last(home: Home, unit_id: str | None, most: int) -> int:
+    """Return the id before the last `most` events."""
+    if unit_id is not None:
+        ids = [event.id for event in home.store.events(unit=unit_id, limit=1_000_000)]
+        return ids[-most:][0] - 1 if ids else 0
+    return max(0, home.last_event_id() - most)
+
+
+def _print_event(stored: StoredEvent, home: Home, *, as_json: bool) -> None:
+    if as_json:
+        print_line(event_text.as_json(stored))
+        return
+    out().print(Text(event_text.line_of(stored.event, home.zone), style=event_text.style_of(stored.event)))

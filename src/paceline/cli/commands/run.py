@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import typer
 
-from paceline.cli.commands.stored_state import last_event_id
 from paceline.cli.log_file import LastWarning, log_to_file
 from paceline.cli.options import AsJson, PlanFile, Update
 from paceline.cli.output import INTERRUPTED, NOT_ALL_DONE, one_line, print_value, say
@@ -54,7 +53,7 @@ def _run_plan(home: Home, path: Path, *, update: bool, as_json: bool) -> int:
             sys.stderr.write(f"Warning: {trouble}\n")
     try:
         with leading_engine(home) as engine, log_to_file(home) as warning:
-            after = last_event_id(home)
+            after = home.last_event_id()
             added = orders.add_plan(home.store, plan, update=update, now=time.time())
             if not as_json:
                 print_added(plan.campaign.name, added)

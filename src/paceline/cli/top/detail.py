@@ -2,7 +2,6 @@
 
 import msgspec
 
-from paceline.cli.commands.why import read_why
 from paceline.cli.wiring import Home
 from paceline.views.safe_text import last_screen
 from paceline.views.units import UnitDetail, UnitPhase, phase_of, unit_detail, unit_history
@@ -29,6 +28,6 @@ def inspect_unit(home: Home, unit_id: str) -> UnitInspection | None:
     return UnitInspection(
         unit=unit_detail(unit, screen=screen, history=unit_history(home.store, unit_id)),
         phase=phase_of(unit),
-        whys=tuple(read_why(home, unit, campaign)),
+        whys=tuple(home.explain_unit(unit, campaign)),
         has_output=folder is not None,
     )

@@ -8,8 +8,7 @@ import msgspec
 from rich.text import Text
 
 from paceline.cli import event_text
-from paceline.cli.commands.stored_state import STATE_STYLES
-from paceline.cli.output import one_line
+from paceline.cli.output import STATE_STYLES, one_line
 from paceline.cli.signal_text import SOURCES
 from paceline.cli.time_text import clock_time
 from paceline.cli.top.snapshot import ScopeLine, Snapshot

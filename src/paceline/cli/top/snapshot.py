@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from paceline.cli.commands.status import source_text
-from paceline.cli.commands.stored_state import last_event_id
+from paceline.cli.limit_text import source_text
 from paceline.cli.progress import wait_words
 from paceline.cli.wiring import Home
 from paceline.core import ScopeStatus
@@ -53,7 +52,7 @@ class SnapshotReader:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._throughput = Throughput(home.store)
-        self._last_event = max(0, last_event_id(home) - KEPT_EVENTS)
+        self._last_event = max(0, home.last_event_id() - KEPT_EVENTS)
 
     def read(self, now: float) -> Snapshot:
         """Read the home as it is now."""

@@ -12,8 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
 from paceline.cli import event_text
-from paceline.cli.commands.stored_state import STATE_STYLES
-from paceline.cli.output import one_line, printable
+from paceline.cli.output import STATE_STYLES, one_line, printable
 from paceline.cli.top.detail import UnitInspection
 from paceline.cli.top.rendering import clock, plain, span
 from paceline.errors import PacelineError

@@ -185,8 +185,8 @@ class Gates:
         if record.reading is not None and record.heard_at is not None and elapsed <= record.heard_at + interval + SLACK:
             if record.reading + record.grants_since + 1 > limit:
                 raise self.broken(
-                    f"{ticket.id} granted in {scope}: the reading {record.reading} and {record.grants_since} later grants "
-                    f"leave nothing of {limit}"
+                    f"{ticket.id} granted in {scope}: the reading {record.reading} and {record.grants_since} "
+                    f"later grants leave nothing of {limit}"
                 )
         elif record.unknown_since is None and not self._poll_is_overdue(record, elapsed):
             raise self.broken(f"{ticket.id} granted in {scope} from the queue without a fresh usage reading")

@@ -1,0 +1,87 @@
+"""Limits and conditions of scopes as text: for `limits`, `status` and `top`."""
+
+import msgspec
+
+from paceline.cli.time_text import relative
+from paceline.core import WindowStatus
+from paceline.core.values.scopes import ScopePattern
+from paceline.settings import Settings
+from paceline.views.capacity import ScopeCapacity
+
+UNLIMITED = "none"
+
+
+class LimitLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One scope or pattern, with the keys that `limits --json` prints.
+
+    `source` is where `configured` comes from. A pattern has no cooldown of its own.
+    """
+
+    scope: str
+    configured: int | None
+    source: str
+    effective: int | None
+    platform: int | None
+    adaptive: int | None
+    in_flight: int
+    cooling: int
+    cooldown: float | None
+    paused_until: float | None
+    held: str | None
+    windows: tuple[WindowStatus, ...]
+    notice: str | None
+    state: str
+
+
+def limit_line(row: ScopeCapacity, settings: Settings, now: float) -> LimitLine:
+    """Return the row as `limits` prints it."""
+    return LimitLine(
+        scope=row.scope,
+        configured=row.configured,
+        source=source_text(row, settings),
+        effective=row.limit,
+        platform=row.platform,
+        adaptive=row.adaptive,
+        in_flight=row.in_flight,
+        cooling=row.cooling,
+        cooldown=row.cooldown if ScopePattern(row.scope).is_exact else None,
+        paused_until=row.paused_until,
+        held=row.held,
+        windows=row.windows,
+        notice=row.notice,
+        state=condition_text(row, now),
+    )
+
+
+def source_text(row: ScopeCapacity, settings: Settings) -> str:
+    """Return where the configured limit comes from. A file is named by its path."""
+    if row.configured_source == "file" and row.configured_by is not None:
+        return settings.limits[row.configured_by].source
+    return row.configured_source
+
+
+def condition_text(row: ScopeCapacity, now: float) -> str:
+    """Return what a person should know about the scope: held, paused, closed, reduced."""
+    parts = []
+    if row.held is not None:
+        parts.append(f"held: {row.held} (`paceline restore {row.scope}` once it is fixed)")
+    if row.paused_until is not None:
+        parts.append(f"paused, resumes {relative(row.paused_until - now)}")
+    for window in row.windows:
+        if window.state != "open":
+            reset = f", reset {relative(window.resets_at - now)}" if window.resets_at is not None else ""
+            probe = f", tried {relative(window.probe_at - now)}" if window.probe_at is not None else ""
+            parts.append(f"{window.name} window {window.state}{reset}{probe}")
+        elif window.used_ratio is not None:
+            parts.append(f"{window.name} window {window.used_ratio:.0%} used")
+        elif window.estimated_ratio is not None:
+            parts.append(f"{window.name} window about {window.estimated_ratio:.0%} used")
+    if row.cooling:
+        parts.append(f"{row.cooling} released {'slot' if row.cooling == 1 else 'slots'} still cooling down")
+    if row.auto_reduced:
+        parts.append(f"reduced from {row.auto_reduced_from} to {row.adaptive} after a 429")
+    return "; ".join(parts)
+
+
+def limit_text(limit: int | None) -> str:
+    return UNLIMITED if limit is None else str(limit)
