@@ -24,7 +24,7 @@ from paceline.cli.top import actions as steer
 from paceline.cli.top import rendering as faces
 from paceline.cli.top.detail import UnitInspection, inspect_unit
 from paceline.cli.top.dialogs import AskScreen, ConfirmScreen, HelpScreen
-from paceline.cli.top.snapshot import KEPT_EVENTS, Snapshot, SnapshotReader
+from paceline.cli.top.snapshot import KEPT_EVENTS, SnapshotReader, TopSnapshot
 from paceline.cli.top.table import LiveTable, Row
 from paceline.cli.top.unit_screen import UnitScreen
 from paceline.cli.unit_lookup import find_unit
@@ -69,7 +69,7 @@ class TopApp(App[None]):
         self._every = every
         self._thread = ThreadPoolExecutor(1, "store")
         self._reader: SnapshotReader | None = None
-        self._snapshot: Snapshot | None = None
+        self._snapshot: TopSnapshot | None = None
         self._trouble: str | None = None
         self._events: deque[Row] = deque(maxlen=KEPT_EVENTS)
         self._words: dict[str, str] = {}
@@ -122,7 +122,7 @@ class TopApp(App[None]):
                 self._page = page
         self._show()
 
-    def _read(self, choice: UnitChoice, place: PageStart) -> tuple[Snapshot, OrderedPage | None]:
+    def _read(self, choice: UnitChoice, place: PageStart) -> tuple[TopSnapshot, OrderedPage | None]:
         """No page of a campaign that was deleted."""
         if self._reader is None:
             self._reader = SnapshotReader(self._home)

@@ -11,7 +11,7 @@ from paceline.cli import event_text
 from paceline.cli.output import STATE_STYLES, one_line
 from paceline.cli.signal_text import SOURCES
 from paceline.cli.time_text import clock_time
-from paceline.cli.top.snapshot import ScopeLine, Snapshot
+from paceline.cli.top.snapshot import ScopeLine, TopSnapshot
 from paceline.cli.top.table import Column, Row
 from paceline.core import WindowStatus
 from paceline.core.values.scopes import is_provider_scope
@@ -87,7 +87,7 @@ def span(seconds: float) -> str:
 # -- the strip -------------------------------------------------------------------------------------
 
 
-def strip(snapshot: Snapshot, zone: ZoneInfo, trouble: str | None) -> Text:
+def strip(snapshot: TopSnapshot, zone: ZoneInfo, trouble: str | None) -> Text:
     """Two lines: the engine and its counts, then what is to come, or what is wrong."""
     status, now = snapshot.status, snapshot.at
     engine, pool = status.engine, status.pool
@@ -113,7 +113,7 @@ def strip(snapshot: Snapshot, zone: ZoneInfo, trouble: str | None) -> Text:
     return head.append("\n").append_text(_outlook(snapshot, now, zone))
 
 
-def _outlook(snapshot: Snapshot, now: float, zone: ZoneInfo) -> Text:
+def _outlook(snapshot: TopSnapshot, now: float, zone: ZoneInfo) -> Text:
     resume_at = snapshot.status.next_resume_at
     parts = []
     if snapshot.status.engine.state == "stopped":

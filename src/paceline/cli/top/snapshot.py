@@ -33,7 +33,7 @@ class ScopeLine(msgspec.Struct, frozen=True, kw_only=True):
     queue: int
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class TopSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything but the units, which are read page by page. `notes` say what blocks a campaign, by its name."""
 
     at: float
@@ -54,14 +54,14 @@ class SnapshotReader:
         self._throughput = Throughput(home.store)
         self._last_event = max(0, home.last_event_id() - KEPT_EVENTS)
 
-    def read(self, now: float) -> Snapshot:
+    def read(self, now: float) -> TopSnapshot:
         """Read the home as it is now."""
         home = self._home
         self._throughput.catch_up(now)
         offline = home.offline_state(now)
         fleet = home.read_fleet(now, offline)
         waits = wait_rows(stored_waits(home.store), fleet.campaigns)
-        return Snapshot(
+        return TopSnapshot(
             at=now,
             status=read_status_summary(fleet, home.leader_process()),
             rate=completion_rate(fleet, self._throughput),
