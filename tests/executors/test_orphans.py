@@ -10,7 +10,7 @@ from tests.executors.conftest import Fifo, Sandbox, ended, write_status
 from paceline.executors.orphans import find_leftovers
 from paceline.executors.proc_table import boot_id
 from paceline.executors.process import ProcessExecutor
-from paceline.executors.spool import read_status
+from paceline.executors.spool import read_session_status
 
 
 def start_group(script: str, ready: Fifo) -> tuple[int, list[int]]:
@@ -28,8 +28,8 @@ async def test_a_number_that_means_another_process_now_is_left_alone(
     group = os.getpgid(0)
     write_status(sandbox, "a1", **{"phase": "running", "pid": group, **changes})
 
-    assert boot_id() == getattr(read_status(str(sandbox.spool / "a1")), "boot_id", None)
-    assert find_leftovers(str(sandbox.spool / "a1"), read_status(str(sandbox.spool / "a1"))) == []
+    assert boot_id() == getattr(read_session_status(str(sandbox.spool / "a1")), "boot_id", None)
+    assert find_leftovers(str(sandbox.spool / "a1"), read_session_status(str(sandbox.spool / "a1"))) == []
 
 
 @pytest.mark.parametrize(("mark", "left"), [("", False), ("env PACELINE_SPOOL={folder} ", True)])
@@ -43,7 +43,7 @@ async def test_a_group_without_its_leader_is_left_alone_unless_a_member_carries_
     group, members = start_group(script, ready)
     write_status(sandbox, "a1", phase="running", pid=group, ticks=1)
 
-    found = find_leftovers(folder, read_status(folder))
+    found = find_leftovers(folder, read_session_status(folder))
 
     os.killpg(group, signal.SIGKILL)
     assert sorted(found) == (members if left else [])

@@ -17,7 +17,7 @@ from paceline.engine import command_log as control
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.plans.import_plan import import_in_steps
-from paceline.plans.plan_file import Plan, check_campaign
+from paceline.plans.plan_file import Plan, campaign_with_changes
 from paceline.settings import Settings
 from paceline.store import Added, Campaign, Store
 from paceline.store.interface import CampaignState
@@ -89,7 +89,7 @@ def change_campaign(
     """Some of its fields, named as in a plan; None takes one away. Checked as a plan is."""
     campaign = _not_cancelled(find_campaign(store, name))
     since = now if changes.get("deadline") is not None else 0.0
-    changed = check_campaign(campaign, changes, settings, now=since)
+    changed = campaign_with_changes(campaign, changes, settings, now=since)
     if changed != campaign:
         _replace(store, [changed], now)
     return changed

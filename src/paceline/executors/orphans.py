@@ -15,7 +15,7 @@ import select
 import signal
 
 from paceline.executors.proc_table import all_processes, boot_id, contents, start_ticks
-from paceline.executors.spool import Status
+from paceline.executors.spool import SessionStatus
 
 MARK_VARIABLE = "PACELINE_SPOOL"
 """Names the attempt's folder in the environment of every process of its session."""
@@ -23,7 +23,7 @@ _DEATH_SECONDS = 2.0
 """How long to wait for a killed process to be gone; one in uninterruptible sleep is not waited for longer."""
 
 
-def kill_leftovers(folder: str, status: Status | None) -> tuple[int, ...]:
+def kill_leftovers(folder: str, status: SessionStatus | None) -> tuple[int, ...]:
     """Kill leftovers of the session until none is found. Return their pids."""
     killed: dict[int, None] = {}
     while found := [pid for pid in find_leftovers(folder, status) if pid not in killed]:
@@ -34,7 +34,7 @@ def kill_leftovers(folder: str, status: Status | None) -> tuple[int, ...]:
     return tuple(killed)
 
 
-def find_leftovers(folder: str, status: Status | None) -> list[int]:
+def find_leftovers(folder: str, status: SessionStatus | None) -> list[int]:
     """Return the pids that provably belong to the session of this folder."""
     if status is not None and status.boot_id != boot_id():
         return []
@@ -47,14 +47,14 @@ def find_leftovers(folder: str, status: Status | None) -> list[int]:
     return [pid for pid in living if pid in marked or pid in group]
 
 
-def _is_in_group(fields: list[bytes], status: Status | None) -> bool:
+def _is_in_group(fields: list[bytes], status: SessionStatus | None) -> bool:
     """Return whether the process is in the group or session with the agent's number, and not older than the agent."""
     if status is None or status.pid is None or status.ticks is None:
         return False
     return str(status.pid).encode() in fields[2:4] and int(fields[19]) >= status.ticks
 
 
-def _is_agent_there(status: Status | None) -> bool:
+def _is_agent_there(status: SessionStatus | None) -> bool:
     """Return whether the agent's pid still means the agent: it may be about to die, or a zombie."""
     if status is None or status.pid is None or status.ticks is None:
         return False

@@ -23,11 +23,11 @@ from paceline.executors.orphans import MARK_VARIABLE, kill_and_wait, kill_leftov
 from paceline.executors.proc_table import boot_id, start_ticks
 from paceline.executors.spool import (
     OutputReader,
+    SessionStatus,
     Spool,
-    Status,
     is_locked,
     last_log_line,
-    read_status,
+    read_session_status,
     request_stop,
     take_lock,
     write_input,
@@ -48,7 +48,7 @@ class ProcessHandle:
         self.killed: tuple[int, ...] = ()
         self._readers = {channel: OutputReader(folder, channel) for channel in self.channels}
         self._child_pid = child_pid
-        self._status: Status | None = None
+        self._status: SessionStatus | None = None
         self._over: SessionState | None = None
         self._stop_grace: float | None = None
         self.pidfd = None if child_pid is None else _open_pidfd(child_pid)
@@ -112,7 +112,7 @@ class ProcessHandle:
         if self._child_pid is not None:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._child_pid, os.WNOHANG)
-        status = read_status(self.folder)
+        status = read_session_status(self.folder)
         if status is None or status.phase == "running":
             self.killed = kill_leftovers(self.folder, status)
             return _lost(self.folder, status)
@@ -130,9 +130,9 @@ class ProcessHandle:
             return SessionState(phase="running")
         return SessionState(phase="running", pid=status.pid, started_at=status.started_at)
 
-    def _running_status(self) -> Status | None:
+    def _running_status(self) -> SessionStatus | None:
         if self._status is None:
-            self._status = read_status(self.folder)
+            self._status = read_session_status(self.folder)
         return self._status
 
 
@@ -347,7 +347,7 @@ def _pids(state: SessionState) -> tuple[int, ...]:
     return () if state.pid is None else (state.pid,)
 
 
-def _ended(status: Status) -> SessionState:
+def _ended(status: SessionStatus) -> SessionState:
     return SessionState(
         phase=status.phase,
         pid=status.pid,
@@ -362,7 +362,7 @@ def _ended(status: Status) -> SessionState:
     )
 
 
-def _lost(folder: str, status: Status | None) -> SessionState:
+def _lost(folder: str, status: SessionStatus | None) -> SessionState:
     if status is not None and status.boot_id != boot_id():
         message = "the machine was restarted while it ran"
     else:

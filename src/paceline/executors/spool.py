@@ -31,7 +31,7 @@ _ATTEMPT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
 _ARCHIVE = ".settled"
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The last status that a supervisor wrote. Unknown fields of other versions are ignored."""
 
     phase: SessionPhase
@@ -52,7 +52,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     columns: int | None = None
 
 
-_decode_status = msgspec.json.Decoder(Status).decode
+_decode_status = msgspec.json.Decoder(SessionStatus).decode
 
 
 class Spool:
@@ -174,7 +174,7 @@ def dropped_line(count: int) -> bytes:
     return f"\n[paceline: {count} bytes of output were dropped here]\n".encode()
 
 
-def read_status(folder: str) -> Status | None:
+def read_session_status(folder: str) -> SessionStatus | None:
     """Return the last status; None if there is none or it cannot be read."""
     try:
         with open(os.path.join(folder, STATUS), "rb") as file:

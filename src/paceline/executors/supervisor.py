@@ -354,14 +354,14 @@ def fork_agent(options: Options, channels: tuple[int, int, int]) -> int:
 
 
 def die_with(parent: int) -> None:
-    """In a child: let the kernel kill this process when its parent ends for any reason."""
+    """Let the kernel kill this process, a child, when its parent ends for any reason."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(127)  # the parent ended before the kernel was asked
 
 
 def become_agent(options: Options, channels: tuple[int, int, int], parent: int, report_fd: int) -> None:
-    """In the child: become the agent, or send the reason to the parent."""
+    """Turn this process, a child, into the agent, or send the reason to the parent."""
     doing = "cannot prepare the process"
     try:
         os.setsid()

@@ -12,7 +12,7 @@ from paceline.detect.parsing.screen import COLUMNS, ROWS, BoundedScreen
 from paceline.detect.stream import Channel
 from paceline.executors.interface import Launch, SessionState
 from paceline.executors.process import ProcessExecutor, ProcessHandle
-from paceline.executors.spool import OutputReader, read_status
+from paceline.executors.spool import OutputReader, read_session_status
 
 LAST_SCREEN = "screen.txt"
 TERMINAL_MARK = "terminal"
@@ -87,5 +87,5 @@ class TerminalExecutor(ProcessExecutor):
 
 def _size(folder: str) -> tuple[int, int]:
     """Return columns and rows as the supervisor recorded them: an engine that adopts the session does not know them."""
-    status = read_status(folder)
+    status = read_session_status(folder)
     return (COLUMNS, ROWS) if status is None else (status.columns or COLUMNS, status.rows or ROWS)

@@ -60,8 +60,8 @@ def read_plan(
     """Read and check a plan file. Raise `InvalidPlan` with every mistake in it.
 
     Without settings the accounts are not checked. A deadline must lie after `now` (default: the present). The deadline
-    of a campaign that is stored already may lie in the past, so that it can go on late: it must lie after the time in
-    `added_at`, which maps names of stored campaigns to the time each was first added.
+    of a stored campaign may have passed, so that it can continue late: it must lie after the time in `added_at`, which
+    maps names of stored campaigns to the time each was first added.
     """
     mistakes = Mistakes()
     document = read_toml(path, mistakes)
@@ -91,7 +91,9 @@ def plan_of(
     return Plan(campaign=msgspec.convert(campaign, Campaign), units=tuple(units.units))
 
 
-def check_campaign(campaign: Campaign, changes: Mapping[str, object], settings: Settings, *, now: float) -> Campaign:
+def campaign_with_changes(
+    campaign: Campaign, changes: Mapping[str, object], settings: Settings, *, now: float
+) -> Campaign:
     """Return a campaign with some fields changed, named and written as in a plan. None removes a field."""
     stored = {field: getattr(campaign, field) for field in CAMPAIGN_FIELDS}
     if campaign.deadline is not None:
@@ -125,14 +127,14 @@ def _deadline(value: object) -> float:
 
 CAMPAIGN_FIELDS: Mapping[str, Check] = {
     "name": _name,
-    "priority": checks.whole(-HIGHEST_PRIORITY, HIGHEST_PRIORITY),
+    "priority": checks.whole_number(-HIGHEST_PRIORITY, HIGHEST_PRIORITY),
     "max_sessions": checks.limit,
     "strategy": checks.one_of(*STRATEGIES),
     "deadline": _deadline,
     "agent": checks.text,
     "model": _model,
     "accounts": checks.texts,
-    "max_attempts": checks.whole(1, MOST_ATTEMPTS),
+    "max_attempts": checks.whole_number(1, MOST_ATTEMPTS),
     "timeout": checks.span,
     "command": checks.texts,
 }

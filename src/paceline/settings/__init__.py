@@ -3,7 +3,6 @@
 Never here: anything that acts on a setting.
 """
 
-from paceline.config_files.durations import parse_duration
 from paceline.settings.load import load_settings
 from paceline.settings.model import (
     AccountSettings,
@@ -24,5 +23,4 @@ __all__ = [
     "Settings",
     "governor_settings",
     "load_settings",
-    "parse_duration",
 ]

@@ -62,24 +62,24 @@ def provider_name(value: object) -> str:
     return name
 
 
-_per_minute = checks.whole(1, LARGEST_LIMIT)
+_per_minute = checks.whole_number(1, LARGEST_LIMIT)
 RATES: Mapping[str, Check] = {
     "rpm": _per_minute,
     "tpm": _per_minute,
-    "max_parallel_requests": checks.whole(1, LARGEST_LIMIT),
+    "max_parallel_requests": checks.whole_number(1, LARGEST_LIMIT),
 }
 FIXED_TABLES: Mapping[str, Mapping[str, Check]] = {
     "pool": {"sessions": checks.limit, "runs": checks.limit},
     "engine": {
         "heartbeat": checks.span,
         "lease": checks.span,
-        "max_attempts": checks.whole(1, MOST_ATTEMPTS),
+        "max_attempts": checks.whole_number(1, MOST_ATTEMPTS),
         "stall": checks.span,
         "strategy": checks.one_of(*STRATEGIES),
     },
     "api": {
         "host": checks.text,
-        "port": checks.whole(0, 65535),
+        "port": checks.whole_number(0, 65535),
         "hosts": checks.host_names,
         "add_campaigns": checks.truth,
         "drain": checks.duration,

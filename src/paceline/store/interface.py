@@ -184,7 +184,7 @@ class Store(Protocol):
         """Return all campaigns in the order they were added."""
 
     def set_campaign(self, campaign: Campaign) -> None:
-        """Replace the settings and the state of a campaign. Raise `UnknownName` if there is none of this name."""
+        """Replace the settings and the state of a campaign. Raise `UnknownName` if it does not exist."""
 
     def delete_campaign(self, name: str) -> None:
         """Delete a campaign and all its units. Raise `IllegalStep` while one of them runs."""

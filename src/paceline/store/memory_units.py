@@ -34,7 +34,7 @@ class UnitTable:
         self.entries: dict[str, CampaignEntry] = {}
         self.units: dict[str, Unit] = {}
         self._last_number = 0
-        self._tallies: Counter[tuple[str, rules.UnitPhase]] = Counter()
+        self._tallies: Counter[tuple[str, rules.TallyPhase]] = Counter()
         self._claimable: Counter[ClaimKey] = Counter()
         # Heaps by position and by time. An entry may be out of date: the unit it points at decides.
         self._ready: dict[ClaimKey, list[int]] = {}
@@ -66,7 +66,7 @@ class UnitTable:
         del self.entries[name]
 
     def counts(self, name: str) -> UnitCounts:
-        return rules.unit_counts({phase: self._tallies[name, phase] for phase in rules.UNIT_PHASES})
+        return rules.unit_counts({phase: self._tallies[name, phase] for phase in rules.TALLY_PHASES})
 
     # -- units --------------------------------------------------------------------------------------
 
@@ -317,8 +317,8 @@ class MemoryUnits:
         return self._table.claimable()
 
 
-def _phase(unit: Unit) -> rules.UnitPhase:
-    return rules.phase_of(unit.state, unit.resume_at)
+def _phase(unit: Unit) -> rules.TallyPhase:
+    return rules.tally_phase(unit.state, unit.resume_at)
 
 
 def _claim_key(unit: Unit) -> ClaimKey | None:

@@ -16,10 +16,10 @@ from paceline.store.interface import Campaign, OutcomeRecord, StoredSlot, Unit, 
 POSITION_BITS: Final = 40
 """Splits a 63-bit key: 2^40 units in each campaign, and 2^23 campaigns."""
 
-UnitPhase = Literal["todo", "parked", "running", "done", "quarantined", "held", "cancelled"]
-"""The state of a unit, with parked units apart from those that may be claimed."""
+TallyPhase = Literal["todo", "parked", "running", "done", "quarantined", "held", "cancelled"]
+"""The phase that a unit is counted in: its state, with parked units apart from those that may be claimed."""
 
-UNIT_PHASES: Final[tuple[UnitPhase, ...]] = get_args(UnitPhase)
+TALLY_PHASES: Final[tuple[TallyPhase, ...]] = get_args(TallyPhase)
 
 
 def unit_id(campaign: str, name: str) -> str:
@@ -48,14 +48,14 @@ def number_of(key: int) -> int:
     return key >> POSITION_BITS
 
 
-def phase_of(state: UnitState, resume_at: float | None) -> UnitPhase:
+def tally_phase(state: UnitState, resume_at: float | None) -> TallyPhase:
     """Return the phase of a unit in this state."""
     return "parked" if state == "todo" and resume_at is not None else state
 
 
 def unit_counts(tally: Mapping[str, int]) -> UnitCounts:
     """Return the counts from a tally by phase. Parked units are also counted as `todo`."""
-    counts = {phase: tally.get(phase, 0) for phase in UNIT_PHASES}
+    counts = {phase: tally.get(phase, 0) for phase in TALLY_PHASES}
     counts["todo"] += counts["parked"]
     return UnitCounts(**counts)
 

@@ -7,7 +7,7 @@ import os
 import re
 
 from paceline.detect.parsing.screen import COLUMNS, ROWS, BoundedScreen
-from paceline.executors.spool import read_status, read_tail
+from paceline.executors.spool import read_session_status, read_tail
 from paceline.executors.terminal import LAST_SCREEN, TERMINAL_MARK
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -51,7 +51,7 @@ def last_screen(folder: str) -> str:
 
 
 def _drawn(folder: str) -> str:
-    status = read_status(folder)
+    status = read_session_status(folder)
     columns, rows = (status.columns, status.rows) if status is not None else (None, None)
     screen = BoundedScreen(columns or COLUMNS, rows or ROWS)
     screen.feed(read_tail(folder, "screen", DRAWN_BYTES))
