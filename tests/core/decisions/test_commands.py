@@ -91,6 +91,19 @@ def test_the_mode_that_holds_now_says_whether_a_limit_climbs(
     assert status.limit == limit
 
 
+def test_a_limit_that_may_climb_from_now_on_wakes_by_itself() -> None:
+    governor = Governor(GovernorSettings(limits={"umans": 4}, headroom="one-way"), now=0.0)
+    governor.request(Ticket("run", ("umans",), leased=False), now=0.0)
+    governor.report("umans", RateLimited(retry_after=1.0), now=0.0)
+    governor.advance(now=1.0)
+    governor.report("umans", Succeeded(ticket="run"), now=2.0)
+    assert governor.next_wakeup() is None
+
+    governor.set_headroom("umans", "adaptive", now=3.0)
+
+    assert governor.next_wakeup() == 1800.0
+
+
 def test_an_automatic_cooldown_is_learnt_from_how_far_readings_trail_behind() -> None:
     settings = GovernorSettings(limits={"umans": 1, "runs": 1}, cooldowns={"umans": "auto"}, usage_scopes=("umans",))
     governor = Governor(settings, now=0.0)

@@ -14,36 +14,36 @@ def run(name: str) -> Ticket:
 
 
 def test_what_went_through_between_two_refusals_is_the_rate() -> None:
-    rate = LearnedRate.first("requests", 30.0, 1.0, 0.0, now=0.0)
+    rate = LearnedRate.first("requests", 30, 1.0, 0.0, now=0.0)
     for second in range(120):
-        rate.on_grant(run(f"r{second}"), float(second))
+        rate.on_grant(run(f"r{second}"), 0.0, float(second))
     rate.on_refused(120.0)
     assert (rate.rate, rate.is_measured) == (1.0, True)
 
 
 def test_a_guess_that_is_far_too_fast_is_halved_at_once_and_one_that_is_too_slow_soon_grows() -> None:
     """A burst passes whatever the rate is, so the first refusal says little of it."""
-    rate = LearnedRate.first("requests", 30.0, 1.0, 0.0, now=0.0)
+    rate = LearnedRate.first("requests", 30, 1.0, 0.0, now=0.0)
     rate.on_refused(2.0)
     rate.on_refused(4.0)
     assert (rate.rate, rate.is_measured) == (7.5, False)
 
-    rate.on_grant(run("later"), 4.0 + 240.0)
-    waits = rate.next_at - rate.seen_at
+    rate.on_grant(run("later"), 0.0, 4.0 + 240.0)
+    waits = rate.next_at(0.0) - rate.seen_at
     assert waits <= 1.0 / 14.9
 
 
 def test_a_night_in_which_nobody_ran_is_no_measure_of_the_rate() -> None:
-    rate = LearnedRate.first("requests", 120.0, 60.0, 0.0, now=0.0)
+    rate = LearnedRate.first("requests", 120, 60.0, 0.0, now=0.0)
     for second in range(120):
-        rate.on_grant(run(f"r{second}"), second / 2)
+        rate.on_grant(run(f"r{second}"), 0.0, second / 2)
     rate.on_refused(60.0)
-    rate.on_grant(run("morning"), 30_000.0)
+    rate.on_grant(run("morning"), 0.0, 30_000.0)
     rate.on_refused(30_000.0)
 
     assert rate.rate >= 1.0
-    rate.on_grant(run("later"), 30_000.0 + 240.0)
-    assert rate.next_at - rate.seen_at <= 0.5
+    rate.on_grant(run("later"), 0.0, 30_000.0 + 240.0)
+    assert rate.next_at(0.0) - rate.seen_at <= 0.5
 
 
 def test_after_a_refusal_for_its_rate_those_who_waited_come_back_one_by_one() -> None:
