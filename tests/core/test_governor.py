@@ -5,7 +5,7 @@ from paceline.core.signals import RateLimited
 from paceline.events import Event
 
 
-def test_the_events_a_report_makes_name_its_origin():
+def test_the_events_a_report_makes_name_its_origin() -> None:
     governor = Governor(GovernorSettings(limits={"anthropic": 4}), now=0.0)
     governor.report("anthropic", RateLimited(retry_after=5.0), now=1.0, origin="unit-7")
     assert governor.agenda.effects
@@ -18,7 +18,7 @@ def test_the_events_a_report_makes_name_its_origin():
     assert {event.unit for event in events} == {None}
 
 
-def test_time_passing_before_a_report_is_not_its_origins_doing():
+def test_time_passing_before_a_report_is_not_its_origins_doing() -> None:
     governor = Governor(GovernorSettings(limits={"anthropic": 4}), now=0.0)
     governor.report("anthropic", RateLimited(retry_after=5.0), now=1.0, origin="unit-7")
     governor.collect()
@@ -29,7 +29,7 @@ def test_time_passing_before_a_report_is_not_its_origins_doing():
     assert ("scope.paused", "unit-8") in units
 
 
-def test_a_granted_ticket_and_its_time_are_known_until_it_is_released():
+def test_a_granted_ticket_and_its_time_are_known_until_it_is_released() -> None:
     governor = Governor(GovernorSettings(), now=0.0)
     ticket = Ticket("a", ("anthropic",), tokens=5)
     assert (governor.ticket_of("a"), governor.granted_at("a")) == (None, None)

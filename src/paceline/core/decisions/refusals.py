@@ -46,12 +46,11 @@ def _learn_rate(ledger: Ledger, scope: Scope, cause: Cause) -> None:
         runs = _recent(ledger, scope, runs=True)
         if len(runs) < 2:
             return  # a single start is no rate
-        mean = scope.tokens.mean if cause == "tokens" else 0.0
-        spent = len(runs) * (mean or 1.0)
-        rate = LearnedRate.first(cause, spent, max(1.0, ledger.now - min(runs)), mean, ledger.now)
+        seconds = max(1.0, ledger.now - min(runs))
+        rate = LearnedRate.first(cause, len(runs), seconds, scope.tokens.mean, ledger.now)
         learned.rates[cause] = rate
         scope.put_gate(learned)
-    ledger.emit("scope.paced", scope.name, interval=rate.interval, cause=cause)
+    ledger.emit("scope.paced", scope.name, interval=rate.interval(scope.tokens.mean), cause=cause)
 
 
 def _recent(ledger: Ledger, scope: Scope, *, runs: bool) -> list[float]:

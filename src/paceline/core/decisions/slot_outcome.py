@@ -6,6 +6,7 @@ from paceline.core.gates.gate import GateEvent
 from paceline.core.state.lane import LiveSlot
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
+from paceline.core.values.scopes import SESSIONS
 
 
 def learn_tokens(ledger: Ledger, scope: Scope, slot: LiveSlot | None, tokens: int) -> bool:
@@ -13,7 +14,8 @@ def learn_tokens(ledger: Ledger, scope: Scope, slot: LiveSlot | None, tokens: in
     ticket, granted_at = (slot.ticket, slot.granted_at) if slot is not None else (None, ledger.now)
     gates = scope.gates.in_order
     lets_in = [gate.on_tokens(ticket, granted_at, tokens, scope, ledger.now) for gate in gates]
-    scope.tokens.on_tokens(tokens)
+    if ticket is None or SESSIONS not in ticket.scopes:  # a session's turns are told by its runs
+        scope.tokens.on_tokens(tokens)
     return any(lets_in)
 
 

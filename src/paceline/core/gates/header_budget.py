@@ -45,7 +45,6 @@ class HeaderBudget(Gate):
 
     requests: Remaining | None = None
     tokens: Remaining | None = None
-    mean_tokens: float = 0.0
     large_tokens: float = 0.0
     """What the largest run used; one that was long ago counts for less."""
     largest_left: float = 0.0
@@ -80,7 +79,6 @@ class HeaderBudget(Gate):
         return ()
 
     def on_tokens(self, ticket: Ticket | None, granted_at: float, tokens: int, scope: ScopeView, now: float) -> bool:
-        self.mean_tokens = tokens if self.mean_tokens == 0 else 0.9 * self.mean_tokens + 0.1 * tokens
         self.large_tokens = max(float(tokens), self.large_tokens * LARGE_FADES)
         return False
 
@@ -111,7 +109,7 @@ class HeaderBudget(Gate):
         return None
 
     def _need(self, tokens: int | None, scope: ScopeView) -> float:
-        return float(tokens) if tokens is not None else max(1.0, self.mean_tokens)
+        return float(tokens) if tokens is not None else max(1.0, scope.tokens.mean)
 
     def _most(self, tokens: int | None, scope: ScopeView) -> float:
         """Return what the run may use at most: without a stated size as much as the largest, or half the budget."""

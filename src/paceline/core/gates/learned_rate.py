@@ -35,11 +35,14 @@ DEPTH_SECONDS = 30.0
 """The bucket holds so many seconds of the rate: it allows bursts, and a debt is paid within half a minute."""
 LEAST_RATE = 1.0 / 60.0
 """One a minute: a lower rate would stop the scope for longer than a pause does."""
-NEW_SHARE = 0.05
 
 
 class LearnedRate(RelativeTimes):
-    """One rate. `level` is what may be used at `seen_at`; `spent` is what was used since the last refusal."""
+    """One rate, in tokens or in runs a second.
+
+    `level` is what may be used at `seen_at`; `spent` is what was used since the last refusal. `mean_tokens` is the
+    scope's estimate; a rate counts runs where no run had reported its tokens at the first refusal.
+    """
 
     relative_times: ClassVar[tuple[str, ...]] = ("seen_at", "refused_at")
 
@@ -49,14 +52,16 @@ class LearnedRate(RelativeTimes):
     refused_at: float
     level: float = 0.0
     spent: float = 0.0
-    mean: float = 0.0
-    """Tokens of a run; 0 where runs are counted, because none has said what it used."""
+    counts_tokens: bool = False
     is_measured: bool = False
 
     @classmethod
-    def first(cls, cause: str, spent: float, seconds: float, mean: float, now: float) -> "LearnedRate":
+    def first(cls, cause: str, runs: int, seconds: float, mean_tokens: float, now: float) -> "LearnedRate":
         """Guess from one refusal what was used before it; the next refusal corrects the guess."""
-        return cls(cause=cause, rate=max(LEAST_RATE, spent / seconds), seen_at=now, refused_at=now, mean=mean)
+        counts_tokens = cause == "tokens" and mean_tokens > 0
+        spent = runs * mean_tokens if counts_tokens else float(runs)
+        rate = max(LEAST_RATE, spent / seconds)
+        return cls(cause=cause, rate=rate, seen_at=now, refused_at=now, counts_tokens=counts_tokens)
 
     def on_refused(self, now: float) -> None:
         """Measure the rate: the bucket is empty, so what was used since it last was, is what flowed in."""
@@ -70,26 +75,24 @@ class LearnedRate(RelativeTimes):
         self.rate = max(LEAST_RATE, measured)
         self.level, self.spent, self.seen_at, self.refused_at = 0.0, 0.0, now, now
 
-    @property
-    def interval(self) -> float:
-        """Seconds between two runs of the mean size."""
-        return (self.mean or 1.0) / self.rate
+    def interval(self, mean_tokens: float) -> float:
+        """Return the seconds between two runs of the mean size."""
+        return self._run(mean_tokens) / self.rate
 
-    @property
-    def next_at(self) -> float:
-        """When the next run may go. All wait for the same: what a large run would use."""
+    def next_at(self, mean_tokens: float) -> float:
+        """Return when the next run may go. All wait for the same: what a large run would use."""
         rate = self._rate
-        need = self.mean * LARGE_RUN if self.mean else 1.0
+        need = self._run(mean_tokens) * (LARGE_RUN if self.counts_tokens else 1.0)
         return self.seen_at + max(0.0, min(need, rate * DEPTH_SECONDS) - self.level) / rate
 
-    def on_grant(self, ticket: Ticket, now: float) -> None:
-        self._use(self._need(ticket), now)
+    def on_grant(self, ticket: Ticket, mean_tokens: float, now: float) -> None:
+        """Take out what the run is expected to use."""
+        self._use(self._need(ticket, mean_tokens), now)
 
-    def on_tokens(self, ticket: Ticket, tokens: int, now: float) -> None:
+    def on_tokens(self, ticket: Ticket, tokens: int, mean_tokens: float, now: float) -> None:
         """Replace what the run was expected to use by what it used."""
-        if self.mean:
-            self._use(tokens - self._need(ticket), now)
-            self.mean += NEW_SHARE * (tokens - self.mean)
+        if self.counts_tokens:
+            self._use(tokens - self._need(ticket, mean_tokens), now)
 
     def _use(self, amount: float, now: float) -> None:
         """Take the amount out. A debt beyond the depth is forgotten, so that nobody waits for longer than a minute."""
@@ -98,10 +101,13 @@ class LearnedRate(RelativeTimes):
         self.level, self.seen_at = max(-depth, filled - amount), max(now, self.seen_at)
         self.spent += amount
 
-    def _need(self, ticket: Ticket) -> float:
-        if not self.mean:
-            return 1.0
-        return self.mean if ticket.tokens is None else float(ticket.tokens)
+    def _need(self, ticket: Ticket, mean_tokens: float) -> float:
+        known = self.counts_tokens and ticket.tokens is not None
+        return float(ticket.tokens or 0) if known else self._run(mean_tokens)
+
+    def _run(self, mean_tokens: float) -> float:
+        """Return what a run uses on average, in the rate's own unit."""
+        return mean_tokens if self.counts_tokens else 1.0
 
     @property
     def _rate(self) -> float:
@@ -118,20 +124,21 @@ class LearnedRates(Gate):
     rates: dict[str, LearnedRate] = msgspec.field(default_factory=dict)
 
     def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
-        return None if self._binding(ticket, now) is None else "pacing"
+        return None if self._binding(ticket, scope, now) is None else "pacing"
 
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
-        rate = self._binding(ticket, now)
+        rate = self._binding(ticket, scope, now)
         assert rate is not None
-        return Explanation(f"{scope.name} is held to the rate of {rate.cause} that its refusals taught", rate.next_at)
+        detail = f"{scope.name} is held to the rate of {rate.cause} that its refusals taught"
+        return Explanation(detail, rate.next_at(scope.tokens.mean))
 
     def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
-        return self._binding(ticket, now) is not None
+        return self._binding(ticket, scope, now) is not None
 
     def on_grant(self, ticket: Ticket, scope: ScopeView, now: float, *, takes_place: bool) -> Sequence[GateEvent]:
         if SESSIONS not in ticket.scopes:
             for rate in self.rates.values():
-                rate.on_grant(ticket, now)
+                rate.on_grant(ticket, scope.tokens.mean, now)
         return ()
 
     def on_tokens(self, ticket: Ticket | None, granted_at: float, tokens: int, scope: ScopeView, now: float) -> bool:
@@ -139,18 +146,20 @@ class LearnedRates(Gate):
             return False
         if SESSIONS not in ticket.scopes:
             for rate in self.rates.values():
-                rate.on_tokens(ticket, tokens, now)
+                rate.on_tokens(ticket, tokens, scope.tokens.mean, now)
         return True
 
     def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:
-        return earliest(now, *(rate.next_at for rate in self.rates.values())) if has_waiters else None
+        mean = scope.tokens.mean
+        return earliest(now, *(rate.next_at(mean) for rate in self.rates.values())) if has_waiters else None
 
     def shift(self, seconds: float) -> None:
         for rate in self.rates.values():
             rate.shift(seconds)
 
-    def _binding(self, ticket: Ticket, now: float) -> LearnedRate | None:
+    def _binding(self, ticket: Ticket, scope: ScopeView, now: float) -> LearnedRate | None:
         """Return the rate that holds the ticket back."""
         if SESSIONS in ticket.scopes:
             return None
-        return next((rate for rate in self.rates.values() if now < rate.next_at), None)
+        mean = scope.tokens.mean
+        return next((rate for rate in self.rates.values() if now < rate.next_at(mean)), None)

@@ -23,7 +23,6 @@ ENTRY_SECONDS = 1.0
 """What started within a second is counted as one: a minute takes at most sixty entries, however busy it was."""
 FIRST_GUESS_TOKENS = 1
 """What a run is taken to use before any has said what it used."""
-NEW_SHARE = 0.1
 
 
 class Entry(msgspec.Struct):
@@ -48,7 +47,6 @@ class RateLimit(Gate):
 
     rate: Rate
     entries: list[Entry] = msgspec.field(default_factory=list)
-    mean_tokens: float = 0.0
     kept_for: LaneKey | None = None
     """The lane whose head was the first to be refused for its tokens.
 
@@ -65,10 +63,10 @@ class RateLimit(Gate):
         return msgspec.structs.replace(self, rate=configured.rate, kept_for=kept_for, kept_tokens=kept_tokens)
 
     def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
-        return None if self._obstacle(ticket, now) is None else "pacing"
+        return None if self._obstacle(ticket, scope, now) is None else "pacing"
 
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
-        what, at = self._obstacle(ticket, now) or ("runs", now)
+        what, at = self._obstacle(ticket, scope, now) or ("runs", now)
         return Explanation(f"{scope.name} {self._describe(what)}; the next may start in {wait_text(at, now)}", at)
 
     def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
@@ -84,7 +82,7 @@ class RateLimit(Gate):
             return ()
         entry = self._open_entry(now)
         if entry is None:
-            entry = Entry(first_at=now, last_at=now, guess=self._guess(now))
+            entry = Entry(first_at=now, last_at=now, guess=self._guess(scope.tokens.mean, now))
             self.entries.append(entry)
         entry.last_at = max(entry.last_at, now)
         entry.runs += 1
@@ -96,9 +94,6 @@ class RateLimit(Gate):
         if ticket is None:
             return False
         if SESSIONS not in ticket.scopes:
-            self.mean_tokens = (
-                self.mean_tokens + NEW_SHARE * (tokens - self.mean_tokens) if self.mean_tokens else tokens
-            )
             self._correct(ticket, granted_at, tokens)
         return True
 
@@ -124,9 +119,9 @@ class RateLimit(Gate):
 
     def keep_tokens(self, ticket: Ticket, scope: ScopeView, now: float) -> None:
         """Keep tokens for the ticket if it is the first that waits for them."""
-        held = self._obstacle(ticket, now) if self.kept_for is None else None
+        held = self._obstacle(ticket, scope, now) if self.kept_for is None else None
         if held is not None and held[0] == "tokens" and self.rate.tpm is not None:
-            self.kept_tokens = self._needed(ticket, self.rate.tpm, now)
+            self.kept_tokens = self._needed(ticket, self.rate.tpm, scope, now)
             self.kept_for = lane_key(ticket)
 
     def free_tokens(self, ticket: Ticket) -> None:
@@ -139,7 +134,7 @@ class RateLimit(Gate):
 
     # -- the window ----------------------------------------------------------------------------
 
-    def _obstacle(self, ticket: Ticket, now: float) -> tuple[str, float] | None:
+    def _obstacle(self, ticket: Ticket, scope: ScopeView, now: float) -> tuple[str, float] | None:
         """Return what the ticket has to wait for, `runs` or `tokens`, and until when at least."""
         if SESSIONS in ticket.scopes:
             return None
@@ -148,7 +143,7 @@ class RateLimit(Gate):
         waits = []
         if rpm is not None and (over := _sum(self.entries, "runs") + 1 - rpm) > 0:
             waits.append((_time_until_gone(self.entries, "runs", over, now), "runs"))
-        if tpm is not None and (over := _sum(self.entries, "tokens") + self._needed(ticket, tpm, now) - tpm) > 0:
+        if tpm is not None and (over := _sum(self.entries, "tokens") + self._needed(ticket, tpm, scope, now) - tpm) > 0:
             waits.append((_time_until_gone(self.entries, "tokens", over, now), "tokens"))
         if not waits:
             return None
@@ -163,18 +158,18 @@ class RateLimit(Gate):
             return f"has started {_sum(self.entries, 'runs'):,} runs in the last minute (rpm {self.rate.rpm:,})"
         return f"has used {_sum(self.entries, 'tokens'):,} tokens in the last minute (tpm {self.rate.tpm:,})"
 
-    def _needed(self, ticket: Ticket, tpm: int, now: float) -> int:
+    def _needed(self, ticket: Ticket, tpm: int, scope: ScopeView, now: float) -> int:
         """Return what the ticket needs. A run that is larger than a whole minute goes when the window is empty."""
-        own = min(tpm, self._guess(now) if ticket.tokens is None else ticket.tokens)
+        own = min(tpm, self._guess(scope.tokens.mean, now) if ticket.tokens is None else ticket.tokens)
         return own + self.kept_tokens if self._keeps_for_another(ticket) else own
 
-    def _guess(self, now: float) -> int:
+    def _guess(self, mean_tokens: float, now: float) -> int:
         """Return the charge of a run without a stated size.
 
         It is fixed within an entry, so that what was charged is known when the run reports what it used.
         """
         entry = self._open_entry(now)
-        return entry.guess if entry is not None else max(FIRST_GUESS_TOKENS, round(self.mean_tokens))
+        return entry.guess if entry is not None else max(FIRST_GUESS_TOKENS, round(mean_tokens))
 
     def _open_entry(self, now: float) -> Entry | None:
         last = self.entries[-1] if self.entries else None

@@ -14,7 +14,7 @@ from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
 from paceline.core.state.scope_table import LiveSettings
 from paceline.core.state.snapshot import VERSION, GroupRecord, ScopeRecord, SlotRecord, Snapshot, copied
-from paceline.core.state.snapshot_v1 import adaptive_of, gates_of
+from paceline.core.state.snapshot_v1 import adaptive_of, gates_of, mean_tokens_of
 from paceline.core.values.settings import GovernorSettings
 from paceline.core.values.tickets import LaneKey, lane_key
 from paceline.errors import InvalidSnapshot
@@ -74,7 +74,7 @@ def _restore_scope(scope: Scope, record: ScopeRecord, lanes: Collection[LaneKey]
     scope.used = len(scope.cooling)
     scope.adaptive = adaptive_of(record.headroom) or copied(record.adaptive, AdaptiveLimit)
     scope.platform = copied(record.platform, PlatformCap)
-    scope.tokens.mean = record.mean_tokens
+    scope.tokens.mean = mean_tokens_of(record, record.mean_tokens)
     for tag, raw in {**gates_of(record, record.starts), **record.gates}.items():
         _restore_gate(scope, tag, raw, lanes)
     if scope.usage is not None and record.usage is not None:

@@ -69,7 +69,7 @@ def gates_of(old: ScopeFieldsV1, starts: int) -> dict[str, object]:
     if old.windows:
         found["quota_windows"] = {"windows": {each["name"]: _window(each, starts) for each in old.windows}}
     if old.learnt_rates:
-        found["learned_rate"] = {"rates": {each["cause"]: each for each in old.learnt_rates}}
+        found["learned_rate"] = {"rates": {each["cause"]: _rate(each) for each in old.learnt_rates}}
     return {tag: raw for tag, raw in found.items() if raw is not None}
 
 
@@ -79,6 +79,17 @@ def _window(old: Raw, starts: int) -> Raw:
     window["starts_at_reading"] = starts - window.pop("started_since_reading", 0)
     window["plan_from"] = window.pop("line_from", None)
     return window
+
+
+def _rate(old: Raw) -> Raw:
+    """A rate had a mean of its own where it counted tokens."""
+    return {**old, "counts_tokens": old.get("mean", 0.0) > 0}
+
+
+def mean_tokens_of(old: ScopeFieldsV1, mean: float) -> float:
+    """Return the scope's mean of tokens, else that of a gate: each had its own."""
+    means = [part.get("mean_tokens", 0.0) for part in (old.budget, old.rate) if part is not None]
+    return float(mean or next((each for each in means if each), 0.0))
 
 
 def adaptive_of(old: HeadroomV1 | None) -> AdaptiveLimit | None:
