@@ -106,7 +106,7 @@ async def test_a_spent_window_parks_the_unit_and_its_conversation_goes_on_at_the
 ) -> None:
     scenario = spent_in_the_middle(agent)
     async with FakeProvider(scenario, clock=clock) as provider, build(tmp_path, clock, provider) as engine:
-        parked = await engine.run_until(lambda unit: unit.counters.tries == 1 and unit.state != "running")
+        parked = await engine.run_until(lambda unit: unit.counters.attempts == 1 and unit.state != "running")
         closed = engine.scope().window
         began_at = clock.now()
         assert parked.resume_at is not None
@@ -121,7 +121,7 @@ async def test_a_spent_window_parks_the_unit_and_its_conversation_goes_on_at_the
     assert (closed.state, closed.resets_at) == ("closed", parked.resume_at)
     assert WINDOW_SECONDS - ONE_MINUTE <= parked.resume_at - began_at <= WINDOW_SECONDS
     assert still_parked == parked
-    assert (done.state, done.counters.tries, done.counters.failures) == ("done", 2, 0)
+    assert (done.state, done.counters.attempts, done.counters.failures) == ("done", 2, 0)
 
     first, refused, resumed = provider.requests
     assert [record.error for record in provider.requests] == [None, "429_unified", None]
@@ -136,7 +136,7 @@ async def test_a_spent_window_parks_the_unit_and_its_conversation_goes_on_at_the
 async def test_a_conversation_that_never_began_is_started_afresh(tmp_path: Path, clock: VirtualClock) -> None:
     scenario = Scenario(script=(Step(error="429_unified", resets_in=WINDOW_SECONDS),))
     async with FakeProvider(scenario, clock=clock) as provider, claude_engine(tmp_path, clock, provider) as engine:
-        parked = await engine.run_until(lambda unit: unit.counters.tries == 1 and unit.state != "running")
+        parked = await engine.run_until(lambda unit: unit.counters.attempts == 1 and unit.state != "running")
         await clock.advance(WINDOW_SECONDS)
         done = await engine.run_until(lambda unit: unit.state not in ("todo", "running"))
 
@@ -154,7 +154,7 @@ async def test_a_short_429_is_left_to_an_agent_that_waits_it_out(tmp_path: Path,
         async with AgentEngine(tmp_path, clock, agent="claude", account=account, environ={KEY_NAME: KEY}) as engine:
             done = await engine.run_until(lambda unit: unit.state not in ("todo", "running"))
 
-    assert (done.state, done.counters.tries, done.counters.failures) == ("done", 1, 0)
+    assert (done.state, done.counters.attempts, done.counters.failures) == ("done", 1, 0)
     assert [record.error for record in provider.requests] == [None, "429_retry_after", None]
     assert len(engine.events("scope.paused")) == 1
 
@@ -165,7 +165,7 @@ async def test_a_429_that_ends_the_agent_is_no_spent_window_and_its_conversation
     """With a login Claude Code gives up at once, and its first word is that it was rejected."""
     scenario = refused_in_the_middle()
     async with FakeProvider(scenario, clock=clock) as provider, claude_engine(tmp_path, clock, provider) as engine:
-        refused = await engine.run_until(lambda unit: unit.counters.tries == 1 and unit.state != "running")
+        refused = await engine.run_until(lambda unit: unit.counters.attempts == 1 and unit.state != "running")
         assert refused.resume_at is not None
         waited = refused.resume_at - clock.now()
         await clock.advance(waited)
@@ -174,7 +174,7 @@ async def test_a_429_that_ends_the_agent_is_no_spent_window_and_its_conversation
     assert (refused.counters.refusals, refused.counters.parks, refused.counters.failures) == (1, 0, 0)
     assert waited <= ONE_MINUTE
     assert engine.events("window.closed") == []
-    assert (done.state, done.counters.tries) == ("done", 2)
+    assert (done.state, done.counters.attempts) == ("done", 2)
     first, _, resumed = provider.requests
     assert (resumed.session, resumed.answers >= 1, asked(resumed)) == (first.session, True, 1)
 
@@ -195,7 +195,7 @@ async def test_a_subscription_that_would_bill_a_key_is_stopped_and_the_account_h
     silent = Scenario(latency=ONE_MINUTE)  # on a clock that stands still nothing is answered
     async with FakeProvider(silent, clock=clock) as provider, claude_engine(tmp_path, clock, provider) as engine:
         write(tmp_path / "home" / ".claude" / "settings.json", json.dumps(settings))
-        stopped = await engine.run_until(lambda unit: unit.counters.tries == 1 and unit.state != "running")
+        stopped = await engine.run_until(lambda unit: unit.counters.attempts == 1 and unit.state != "running")
         held = engine.scope().held
         await engine.make_passes(3)
         later = engine.unit

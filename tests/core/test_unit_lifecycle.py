@@ -44,7 +44,7 @@ def test_done_is_done_and_all_other_states_can_be_left() -> None:
 
 def settle(ending: Ending, counters: Counters | None = None, **outcome: object) -> Transition:
     what = AttemptOutcome(ending=ending, reason="so it went", **outcome)  # type: ignore[arg-type]
-    return transition_after(counters or Counters(tries=1), what, Policy(), NOW)
+    return transition_after(counters or Counters(attempts=1), what, Policy(), NOW)
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def settle(ending: Ending, counters: Counters | None = None, **outcome: object) 
     [
         (
             "succeeded",
-            Transition(step="succeed", state="done", ending="succeeded", counters=Counters(tries=1), reason=""),
+            Transition(step="succeed", state="done", ending="succeeded", counters=Counters(attempts=1), reason=""),
         ),
         (
             "cancelled",
-            Transition(step="cancel", state="cancelled", ending="cancelled", counters=Counters(tries=1), reason=""),
+            Transition(step="cancel", state="cancelled", ending="cancelled", counters=Counters(attempts=1), reason=""),
         ),
         (
             "failed",
@@ -64,18 +64,20 @@ def settle(ending: Ending, counters: Counters | None = None, **outcome: object) 
                 step="requeue",
                 state="todo",
                 ending="failed",
-                counters=Counters(failures=1, tries=1),
+                counters=Counters(failures=1, attempts=1),
                 reason="",
                 resume_at=NOW + 5.0,
             ),
         ),
         (
             "parked",
-            Transition(step="requeue", state="todo", ending="parked", counters=Counters(tries=1, parks=1), reason=""),
+            Transition(
+                step="requeue", state="todo", ending="parked", counters=Counters(attempts=1, parks=1), reason=""
+            ),
         ),
         (
             "lost",
-            Transition(step="requeue", state="todo", ending="lost", counters=Counters(tries=1, losses=1), reason=""),
+            Transition(step="requeue", state="todo", ending="lost", counters=Counters(attempts=1, losses=1), reason=""),
         ),
         (
             "refused",
@@ -83,7 +85,7 @@ def settle(ending: Ending, counters: Counters | None = None, **outcome: object) 
                 step="requeue",
                 state="todo",
                 ending="refused",
-                counters=Counters(tries=1, refusals=1),
+                counters=Counters(attempts=1, refusals=1),
                 reason="",
                 resume_at=NOW + 30.0,
             ),
@@ -94,20 +96,22 @@ def settle(ending: Ending, counters: Counters | None = None, **outcome: object) 
                 step="requeue",
                 state="todo",
                 ending="try_later",
-                counters=Counters(tries=1, refusals=1),
+                counters=Counters(attempts=1, refusals=1),
                 reason="",
                 resume_at=NOW + 60.0,
             ),
         ),
         (
             "account_stopped",
-            Transition(step="requeue", state="todo", ending="account_stopped", counters=Counters(tries=1), reason=""),
+            Transition(
+                step="requeue", state="todo", ending="account_stopped", counters=Counters(attempts=1), reason=""
+            ),
         ),
     ],
 )
 def test_every_first_ending(ending: Ending, expected: Transition) -> None:
     what = AttemptOutcome(ending=ending, reason="")
-    assert transition_after(Counters(tries=1), what, Policy(), NOW) == expected
+    assert transition_after(Counters(attempts=1), what, Policy(), NOW) == expected
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ class Case:
             "at": f"{'after' if self.after else 'before'} {self.nth}",
             "states": [unit.state for unit in units],
             "attempts": [unit.counters.failures for unit in units],
-            "tries": [unit.counters.tries for unit in units],
+            "tries": [unit.counters.attempts for unit in units],
             "losses": [unit.counters.losses for unit in units],
             "runs": [runs[unit.spec.id] for unit in units],
             "runs_after_done": sum(runs[name] - then for name, then in self.runs_when_done.items()),

@@ -41,7 +41,7 @@ async def test_a_unit_is_run_and_stored_whole() -> None:
             spec=UnitSpec(id="a", prompt="mend it", cwd="/srv/a"),
             position=0,
             state="done",
-            counters=Counters(tries=1),
+            counters=Counters(attempts=1),
             reason="done",
             account="",
             attempt_id="engine1-1",
@@ -223,7 +223,7 @@ async def test_quarantined_units_run_again_when_asked_to() -> None:
         await harness.run(HOUR)
 
         assert harness.states() == {"night/u0": "done"}
-        assert harness.unit("night/u0").counters == Counters(tries=1)
+        assert harness.unit("night/u0").counters == Counters(attempts=1)
 
 
 async def test_a_campaign_added_while_it_runs_is_taken_up() -> None:
@@ -274,14 +274,14 @@ async def test_a_real_failure_is_charged_backed_off_and_in_the_end_quarantined()
 
         await harness.run(0.0)
         first = harness.unit("night/u0")
-        assert (first.state, first.counters, first.resume_at) == ("todo", Counters(failures=1, tries=1), NOW + 5.0)
+        assert (first.state, first.counters, first.resume_at) == ("todo", Counters(failures=1, attempts=1), NOW + 5.0)
 
         await harness.run(5.0)
         assert harness.unit("night/u0").resume_at == NOW + 5.0 + 30.0
 
         await harness.run(HOUR)
         last = harness.unit("night/u0")
-        assert (last.state, last.counters) == ("quarantined", Counters(failures=3, tries=3))
+        assert (last.state, last.counters) == ("quarantined", Counters(failures=3, attempts=3))
         assert (last.exit_code, last.reason) == (3, "exit code 3: it broke")
         assert [event.name for event in harness.events("unit.failed", "unit.quarantined")] == [
             "unit.failed",
@@ -302,7 +302,7 @@ async def test_exit_75_means_try_later_and_costs_no_attempt() -> None:
 
         await harness.run(120.0)
         assert harness.unit("night/u0").state == "done"
-        assert harness.unit("night/u0").counters == Counters(tries=3, refusals=2)
+        assert harness.unit("night/u0").counters == Counters(attempts=3, refusals=2)
 
 
 async def test_an_agent_that_cannot_be_started_is_a_failure_with_its_reason() -> None:
@@ -349,7 +349,7 @@ async def test_lost_sessions_go_back_without_an_attempt_but_not_for_ever() -> No
         await harness.run(1.0)
         assert (harness.unit("night/u0").state, harness.unit("night/u0").counters) == (
             "running",
-            Counters(tries=2, losses=1),
+            Counters(attempts=2, losses=1),
         )
 
         for _ in range(9):
@@ -357,7 +357,7 @@ async def test_lost_sessions_go_back_without_an_attempt_but_not_for_ever() -> No
             await harness.run(601.0)
         assert (harness.unit("night/u0").state, harness.unit("night/u0").counters) == (
             "held",
-            Counters(tries=10, losses=10),
+            Counters(attempts=10, losses=10),
         )
 
 

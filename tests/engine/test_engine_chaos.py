@@ -50,7 +50,7 @@ class Night:
 
     def _agent(self, launch: Launch) -> Run:
         unit, now = self.harness.unit(launch.env["PACELINE_UNIT"]), self.harness.clock.now()
-        session = unit.conversation_id or f"talk-{unit.counters.tries}-{unit.spec.id}"
+        session = unit.conversation_id or f"talk-{unit.counters.attempts}-{unit.spec.id}"
         begun = init(session) + answer(session)
         well = Run(stdout=begun, later=((90.0, done(session)),), seconds=90.0)
         account = unit.account or ""

@@ -89,7 +89,7 @@ async def test_a_spent_window_parks_its_units_and_closes_the_scope_for_all_other
         await harness.run(40.0)
 
         first = harness.unit("night/u0")
-        assert (first.state, first.counters) == ("todo", Counters(tries=1, parks=1))
+        assert (first.state, first.counters) == ("todo", Counters(attempts=1, parks=1))
         assert (first.resume_at, first.reason) == (NOW + 1200.0, "the quota window is spent")
         assert (first.account, first.conversation_id) == ("max-1", "talk-u0")
         assert harness.store.counts() == {"night": UnitCounts(todo=50, parked=2)}
@@ -198,7 +198,7 @@ async def test_a_parked_conversation_is_resumed_on_its_own_account_exactly_once(
         ]
         assert harness.unit("night/u0").state == "done"
         assert harness.unit("night/u0").account == "max-1"
-        assert harness.unit("night/u0").counters == Counters(tries=2, parks=1)
+        assert harness.unit("night/u0").counters == Counters(attempts=2, parks=1)
 
 
 async def test_a_conversation_that_had_not_begun_is_started_afresh() -> None:
@@ -240,7 +240,7 @@ async def test_a_failed_try_begins_afresh_where_it_may_have_been_the_conversatio
         await harness.run(HOUR)
 
         assert [is_resumed(launch) for launch in harness.executor.started] == [False, False]
-        assert harness.unit("night/u0").counters == Counters(failures=1, tries=2)
+        assert harness.unit("night/u0").counters == Counters(failures=1, attempts=2)
 
 
 async def test_a_reset_that_cannot_be_read_is_backed_off_from_five_minutes_to_an_hour() -> None:
@@ -411,7 +411,7 @@ async def test_a_long_wait_ends_the_session_and_its_conversation_goes_on_later(
         await harness.run(30.0)
 
         refused = harness.unit("night/u0")
-        assert (refused.state, refused.counters) == ("todo", Counters(tries=1, refusals=1))
+        assert (refused.state, refused.counters) == ("todo", Counters(attempts=1, refusals=1))
         assert refused.resume_at is not None
         assert refused.resume_at - harness.clock.now() > 10.0
 
@@ -440,7 +440,7 @@ async def test_free_of_charge_is_not_free_of_backoff() -> None:
 
         await harness.run(10 * HOUR)
         held = harness.unit("night/u0")
-        assert (held.state, held.counters) == ("held", Counters(tries=50, refusals=50))
+        assert (held.state, held.counters) == ("held", Counters(attempts=50, refusals=50))
 
 
 # -- the platform's own limit -----------------------------------------------------------------------------
@@ -469,7 +469,7 @@ async def test_a_platform_limit_requeues_is_told_whole_and_holds_for_the_rest_of
         )
         assert told.unit in harness.launched()
         refused = harness.unit(told.unit or "")
-        assert (refused.state, refused.counters) == ("todo", Counters(tries=1, refusals=1))
+        assert (refused.state, refused.counters) == ("todo", Counters(attempts=1, refusals=1))
 
         await harness.run(500.0)
         assert len(harness.launched()) == 8

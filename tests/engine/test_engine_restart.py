@@ -29,7 +29,7 @@ async def test_live_sessions_are_adopted_at_once_and_run_once(how: str) -> None:
         await harness.run(HOUR)
         assert harness.store.counts() == {"night": UnitCounts(done=5)}
         assert Counter(harness.launched()) == Counter(f"night/u{n}" for n in range(5))
-        assert [harness.unit(f"night/u{n}").counters for n in range(5)] == [Counters(tries=1)] * 5
+        assert [harness.unit(f"night/u{n}").counters for n in range(5)] == [Counters(attempts=1)] * 5
 
 
 async def test_what_ended_while_no_engine_was_there_is_collected() -> None:
@@ -59,7 +59,7 @@ async def test_what_was_claimed_but_never_began_goes_back_without_an_attempt() -
 
         assert (harness.unit("night/u0").state, harness.unit("night/u0").counters) == (
             "running",
-            Counters(tries=2, losses=1),
+            Counters(attempts=2, losses=1),
         )
         assert len(harness.executor.live()) == 1
 
@@ -97,7 +97,7 @@ async def test_after_a_reboot_every_unit_goes_on_and_its_conversation_is_resumed
             ("--resume", "talk-u1"),
             ("--resume", "talk-u2"),
         ]
-        assert [harness.unit(f"night/u{n}").counters for n in range(3)] == [Counters(tries=2, losses=1)] * 3
+        assert [harness.unit(f"night/u{n}").counters for n in range(3)] == [Counters(attempts=2, losses=1)] * 3
 
 
 async def test_shares_are_the_same_after_a_restart_as_without_one() -> None:

@@ -218,7 +218,7 @@ async def test_lesson_35_a_busy_or_sleeping_engine_kills_no_healthy_work() -> No
         await harness.run(HOUR)
 
         assert harness.executor.stopped == []
-        assert [harness.unit(f"night/u{n}").counters for n in range(3)] == [Counters(tries=1)] * 3
+        assert [harness.unit(f"night/u{n}").counters for n in range(3)] == [Counters(attempts=1)] * 3
 
 
 async def test_lesson_36_every_slot_comes_back_however_a_session_ends() -> None:

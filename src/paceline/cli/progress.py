@@ -193,7 +193,7 @@ def _campaign_table(campaigns: list[Campaign], counts: dict[str, UnitCounts]) ->
 def _running_line(unit: Unit, now: float) -> str:
     where = f" on {unit.account}" if unit.account else ""
     age = relative(unit.started_at - now).removesuffix(" ago") if unit.started_at else "just now"
-    again = f", try {unit.counters.tries}" if unit.counters.tries > 1 else ""
+    again = f", try {unit.counters.attempts}" if unit.counters.attempts > 1 else ""
     return f"{unit.id}{where} for {age}{again}"
 
 

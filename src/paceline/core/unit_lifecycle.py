@@ -40,10 +40,10 @@ def next_state(state: UnitState, step: Step) -> UnitState:
 
 
 class Counters(msgspec.Struct, frozen=True):
-    """How often each thing happened to a unit. Only `failures` are charged; `tries` counts all attempts."""
+    """How often each thing happened to a unit. Only `failures` are charged; `attempts` counts every launch."""
 
     failures: int = 0
-    tries: int = 0
+    attempts: int = 0
     parks: int = 0
     windows_spent: int = 0
     refusals: int = 0

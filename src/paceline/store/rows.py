@@ -10,6 +10,8 @@ from paceline.store.rules import position_of, storable_text, unit_id
 
 Row = tuple[Any, ...]
 
+# Columns keep the names of version 1 of the schema: `attempts` are the failures, `tries` all attempts, `attempt` is the
+# attempt's id, and `session_id` the id of the conversation.
 UNIT_COLUMNS: Final = (
     "u.key, u.name, u.cwd, u.output, u.state,"
     " u.attempts, u.tries, u.parks, u.windows_spent, u.refusals, u.losses,"
@@ -21,7 +23,7 @@ UNIT_COLUMNS: Final = (
 def unit_from(row: Row, campaign: str, prompt: str) -> Unit:
     """Return the unit of a row of `UNIT_COLUMNS`."""
     key, name, cwd, output, state, *rest = row
-    failures, tries, parks, windows_spent, refusals, losses = rest[:6]
+    failures, attempts, parks, windows_spent, refusals, losses = rest[:6]
     resume_at, reason, account, conversation_id, attempt_id, fence, *times = rest[6:]
     lease_until, started_at, ended_at, exit_code = times
     return Unit(
@@ -30,7 +32,7 @@ def unit_from(row: Row, campaign: str, prompt: str) -> Unit:
         spec=UnitSpec(id=name, prompt=prompt, cwd=cwd, output=output),
         position=position_of(key),
         state=state,
-        counters=Counters(failures, tries, parks, windows_spent, refusals, losses),
+        counters=Counters(failures, attempts, parks, windows_spent, refusals, losses),
         resume_at=resume_at,
         reason=reason,
         account=account,

@@ -66,7 +66,7 @@ def claimed(unit: Unit, account: str, attempt_id: str, lease_until: float, now: 
     return msgspec.structs.replace(
         unit,
         state="running",
-        counters=msgspec.structs.replace(counters, tries=counters.tries + 1),
+        counters=msgspec.structs.replace(counters, attempts=counters.attempts + 1),
         fence=unit.fence + 1,
         account=account,
         attempt_id=attempt_id,

@@ -211,7 +211,7 @@ class StoreContract(EngineContract):
             spec=specs("b")[0],
             position=0,
             state="running",
-            counters=Counters(tries=1),
+            counters=Counters(attempts=1),
             account="max-1",
             attempt_id="attempt-0",
             fence=1,
@@ -308,7 +308,7 @@ class StoreContract(EngineContract):
 
         (second,) = claim(store)
 
-        assert second == replace(first, fence=2, counters=Counters(tries=2, losses=1))
+        assert second == replace(first, fence=2, counters=Counters(attempts=2, losses=1))
 
     def test_a_stale_fence_changes_nothing(self, store: Store) -> None:
         add(store, specs("a", "b"))

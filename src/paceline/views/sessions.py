@@ -36,7 +36,7 @@ def session_view(session: LiveSession) -> SessionView:
         model=session.campaign.model,
         session_id=session.conversation,
         started_at=unit.started_at,
-        tries=unit.counters.tries,
+        tries=unit.counters.attempts,
         pid=session.handle.state().pid,
         ending=None if session.ending is None else printable(session.ending.reason),
     )

@@ -100,7 +100,7 @@ def unit_view(unit: Unit) -> UnitView:
         campaign=unit.campaign,
         state=unit.state,
         attempts=unit.counters.failures,
-        tries=unit.counters.tries,
+        tries=unit.counters.attempts,
         parks=unit.counters.parks,
         resume_at=unit.resume_at,
         reason=None if unit.reason is None else printable(unit.reason),

@@ -50,7 +50,7 @@ def _print_units(units: list[Unit], now: float) -> None:
             one_line(unit.spec.id, 60),
             Text(phase, style=STATE_STYLES.get(phase, "")),
             str(unit.counters.failures),
-            str(unit.counters.tries),
+            str(unit.counters.attempts),
             unit.account or "",
             relative(since - now) if since else "",
             _reason(unit, now),

@@ -52,7 +52,7 @@ def figures(demo: Demo, now: float) -> DemoFigures:
         units=progress.total,
         done=sum(unit.state == "done" for unit in units),
         attempts=sum(unit.counters.failures for unit in units),
-        sessions=sum(unit.counters.tries for unit in units),
+        sessions=sum(unit.counters.attempts for unit in units),
         parked=sum(unit.counters.parks for unit in units),
         resumed=progress.resumed,
         conversations=len({request.session for request in served}),

@@ -242,7 +242,7 @@ def unit_row(unit: Unit, now: float, zone: ZoneInfo) -> Row:
         plain(unit.id),
         plain(phase, STATE_STYLES.get(phase, "")),
         plain(unit.counters.failures),
-        plain(unit.counters.tries),
+        plain(unit.counters.attempts),
         plain(unit.account or ""),
         plain("" if since is None else span(now - since)),
         plain(reason),

@@ -175,7 +175,7 @@ class Fleet:
         if campaign.agent == "command":
             return Run(seconds=seconds)
         account = unit.account or ""
-        session = unit.conversation_id or f"talk-{unit.counters.tries}-{unit.spec.id}"
+        session = unit.conversation_id or f"talk-{unit.counters.attempts}-{unit.spec.id}"
         live = sum(f"anthropic/{account}" in self._scopes_of[attempt] for attempt in self._live()) - 1
         return self._accounts[account].run(session, seconds, live, self.harness.clock.now())
 
