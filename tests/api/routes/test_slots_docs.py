@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.daemon import Daemon, RunDaemon
 
-PAGE = (Path(__file__).parents[2] / "docs" / "slots.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "slots.md").read_text("utf-8")
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.S | re.M)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
 SHOWN = re.compile(r"# (\{.*\})$", re.M)

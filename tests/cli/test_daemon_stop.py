@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
-from tests.api.test_up import PATIENCE_SECONDS, Shell, shell, url_of
+from tests.cli.test_daemon import PATIENCE_SECONDS, Shell, shell, url_of
 
 from paceline.testing import FakeProvider
 from paceline.testing.provider import Scenario

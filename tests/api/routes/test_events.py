@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.api.sse import EventSource
+from tests.api.event_source import EventSource
 from tests.daemon import Daemon, RunDaemon
 
 from paceline.events import Event

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 import pytest
-from tests.api.sse import EventSource, Message
+from tests.api.event_source import EventSource, Message
 
 from paceline.api.events import sse
 from paceline.api.events.sse import EventFilter, EventStream
