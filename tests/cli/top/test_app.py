@@ -52,7 +52,7 @@ class View:
     async def settle(self) -> None:
         """Until orders that are under way are done, and a look that came after them is shown."""
         await self._pilot.pause()
-        await self.app.look()
+        await self.app.refresh_view()
         await self._pilot.pause()
 
     async def until(self, is_so: Callable[[], bool]) -> None:
@@ -386,7 +386,7 @@ async def test_help_lists_the_keys_and_q_quits(place: Place) -> None:
         shown = view.screen
         await view.press("escape", "q")
 
-        assert "set the pool: sessions at once" in shown
+        assert "set the pool: concurrent sessions" in shown
         assert view.app.return_code == 0
 
 
@@ -513,11 +513,11 @@ async def test_a_store_that_cannot_be_read_is_told_over_a_unit_too(place: Place)
         assert isinstance(screen, UnitScreen)
         with contextlib.closing(sqlite3.connect(place.home / "paceline.db")) as connection:
             connection.execute("ALTER TABLE events RENAME TO hidden")
-            await screen.look()
+            await screen.refresh_view()
             await view.settle()
             trouble = view.screen
             connection.execute("ALTER TABLE hidden RENAME TO events")
-        await screen.look()
+        await screen.refresh_view()
         await view.settle()
 
         assert "no such table: events" in trouble

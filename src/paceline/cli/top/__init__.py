@@ -1,1 +1,1 @@
-"""`paceline top`: the live view in a terminal. Only `command` is imported by others, and only when it is asked for."""
+"""`paceline top`: the live view in a terminal. Only the command `top` imports it, and only when it runs."""

@@ -1,7 +1,7 @@
-"""The live view: panes, keys, and the loop that looks at the home once a second.
+"""The live view: panes, keys, and the loop that reads the home once a second.
 
-The store is read and written by one thread of its own, so that the screen answers at once whatever it does. Nothing
-is decided here: keys give the same orders as the commands.
+One thread of its own reads and writes the store, so that the screen always answers at once. Nothing is decided here:
+keys give the same commands as the command line.
 """
 
 import asyncio
@@ -20,8 +20,7 @@ from textual.containers import Container
 from textual.events import DescendantFocus
 from textual.widgets import Footer, Input, Static
 
-from paceline.cli.top import actions as steer
-from paceline.cli.top import rendering as faces
+from paceline.cli.top import actions, rendering
 from paceline.cli.top.detail import UnitInspection, inspect_unit
 from paceline.cli.top.dialogs import AskScreen, ConfirmScreen, HelpScreen
 from paceline.cli.top.snapshot import KEPT_EVENTS, SnapshotReader, TopSnapshot
@@ -34,14 +33,15 @@ from paceline.errors import PacelineError
 from paceline.views.units import PHASES, OrderedPage, PageStart, UnitChoice, read_ordered_page
 
 REFRESH_SECONDS = 1.0
+"""Fast enough for countdowns in seconds, and a small load on the store."""
 THEME = "ansi-dark"
-"""The terminal's own colours and background, be they light or dark."""
+"""The terminal's own colours and background, light or dark."""
 
 T = TypeVar("T")
 
 
 class TopApp(App[None]):
-    """`paceline top`."""
+    """The terminal application of `paceline top`."""
 
     CSS_PATH = "top.tcss"
     ENABLE_COMMAND_PALETTE = False
@@ -74,18 +74,18 @@ class TopApp(App[None]):
         self._events: deque[Row] = deque(maxlen=KEPT_EVENTS)
         self._words: dict[str, str] = {}
         self._choice = UnitChoice()
-        self._places = [PageStart()]
+        self._page_starts = [PageStart()]
         self._page: OrderedPage | None = None
         self._landing: int | None = None
         self._is_stale = asyncio.Event()
 
     def compose(self) -> ComposeResult:
-        yield Static(Text("looking ..."), id="strip")
+        yield Static(Text("reading ..."), id="strip")
         with Container(id="panes"):
-            yield LiveTable("campaigns", faces.CAMPAIGN_COLUMNS)
-            yield LiveTable("capacity", faces.CAPACITY_COLUMNS)
-            yield LiveTable("units", faces.UNIT_COLUMNS)
-            yield LiveTable("events", faces.EVENT_COLUMNS, follows=True)
+            yield LiveTable("campaigns", rendering.CAMPAIGN_COLUMNS)
+            yield LiveTable("capacity", rendering.CAPACITY_COLUMNS)
+            yield LiveTable("units", rendering.UNIT_COLUMNS)
+            yield LiveTable("events", rendering.EVENT_COLUMNS, follows=True)
         yield Static(id="info")
         yield Input(id="search", placeholder="filter", select_on_focus=False)
         yield Footer(show_command_palette=False)
@@ -97,40 +97,40 @@ class TopApp(App[None]):
     def on_unmount(self) -> None:
         self._thread.shutdown(wait=True)
 
-    # -- looking -----------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
         while True:
-            await self.look()
+            await self.refresh_view()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._is_stale.wait(), self._every)
             self._is_stale.clear()
 
-    async def look(self) -> None:
-        """Read everything once and show it; where it cannot be read, say so and keep what was shown."""
-        choice, place = self._choice, self._places[-1]
+    async def refresh_view(self) -> None:
+        """Read everything once and show it. If it cannot be read, show the error above the last values."""
+        choice, start = self._choice, self._page_starts[-1]
         try:
-            snapshot, page = await self._at_the_store(lambda: self._read(choice, place))
+            snapshot, page = await self._in_store_thread(lambda: self._read(choice, start))
         except PacelineError as error:
             self._trouble = str(error)
         else:
             self._snapshot, self._trouble = snapshot, None
-            self._events.extend(faces.event_row(each, self._home.zone) for each in snapshot.events)
+            self._events.extend(rendering.event_row(each, self._home.zone) for each in snapshot.events)
             if page is None:
                 self._choose(UnitChoice())
-            elif (choice, place) == (self._choice, self._places[-1]):  # nobody has turned the page meanwhile
+            elif (choice, start) == (self._choice, self._page_starts[-1]):  # else the page was turned meanwhile
                 self._page = page
         self._show()
 
-    def _read(self, choice: UnitChoice, place: PageStart) -> tuple[TopSnapshot, OrderedPage | None]:
-        """No page of a campaign that was deleted."""
+    def _read(self, choice: UnitChoice, start: PageStart) -> tuple[TopSnapshot, OrderedPage | None]:
+        """Read a snapshot and a page of units. There is no page if the chosen campaign was deleted."""
         if self._reader is None:
             self._reader = SnapshotReader(self._home)
         snapshot = self._reader.read(self._now())
         is_there = choice.campaign in (None, *(row.name for row in snapshot.campaigns))
-        return snapshot, read_ordered_page(self._home.store, choice, place) if is_there else None
+        return snapshot, read_ordered_page(self._home.store, choice, start) if is_there else None
 
-    async def _at_the_store(self, work: Callable[[], T]) -> T:
+    async def _in_store_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     # -- showing -----------------------------------------------------------------------------------
@@ -141,23 +141,23 @@ class TopApp(App[None]):
     def _show(self) -> None:
         strip = self.screen_stack[0].query_one("#strip", Static)
         if self._snapshot is None:
-            strip.update(faces.plain(self._trouble or "", "bold red"))
+            strip.update(rendering.plain(self._trouble or "", "bold red"))
             return
         snapshot, now, zone = self._snapshot, self._snapshot.at, self._home.zone
         with self.batch_update():
-            strip.update(faces.strip(snapshot, zone, self._trouble))
-            campaigns = [faces.campaign_row(row, snapshot.notes[row.name], now, zone) for row in snapshot.campaigns]
-            self._fill("campaigns", campaigns, f"none yet: {faces.START} adds one and runs it")
-            scopes = [faces.scope_row(row, now, zone) for row in snapshot.scopes]
-            self._fill("capacity", scopes, "no limit is set and nothing is known of any scope")
+            strip.update(rendering.strip(snapshot, zone, self._trouble))
+            campaigns = [rendering.campaign_row(row, snapshot.notes[row.name], now, zone) for row in snapshot.campaigns]
+            self._fill("campaigns", campaigns, f"none yet: {rendering.START} adds one and runs it")
+            scopes = [rendering.scope_row(row, now, zone) for row in snapshot.scopes]
+            self._fill("capacity", scopes, "no limit is set and nothing is known about any scope")
             self._fill("events", list(self._events), "nothing has happened yet")
             self._show_units(now)
             self._show_info()
 
     @on(LiveTable.Moved)
     def _show_info(self) -> None:
-        """What the chosen row says in full, for where its pane has no room for it."""
-        self.screen_stack[0].query_one("#info", Static).update(self._in_use.last_words)
+        """Show the last cell of the chosen row in full, because its pane may cut it."""
+        self.screen_stack[0].query_one("#info", Static).update(self._in_use.last_cell)
 
     def _fill(self, name: str, rows: list[Row], empty: str) -> None:
         words = self._words.get(name, "").casefold()
@@ -166,14 +166,14 @@ class TopApp(App[None]):
         self._table(name).fill(shown, title=title, empty="nothing matches; esc shows all" if words else empty)
 
     def _show_units(self, now: float) -> None:
-        page, place = self._page, self._places[-1]
+        page, start = self._page, self._page_starts[-1]
         if page is None:
             return
         chosen = " ".join(each for each in (self._choice.campaign, self._choice.phase) if each)
-        first, last = place.before + 1, place.before + len(page.units)
+        first, last = start.before + 1, start.before + len(page.units)
         title = f"{first:,}-{last:,} of {page.total:,} {chosen}" if page.units else f"0 {chosen}"
-        rows = [faces.unit_row(unit, now, self._home.zone) for unit in page.units]
-        empty = "there are none of these; esc shows all" if chosen else f"none yet: {faces.START} adds some"
+        rows = [rendering.unit_row(unit, now, self._home.zone) for unit in page.units]
+        empty = "there are none of these; esc shows all" if chosen else f"none yet: {rendering.START} adds some"
         table = self._table("units")
         table.fill(rows, title=title, empty=empty)
         if self._landing is not None:
@@ -182,7 +182,7 @@ class TopApp(App[None]):
 
     @on(DescendantFocus)
     def _use(self, event: DescendantFocus) -> None:
-        """The pane that was used last has the room, also while a dialog is open."""
+        """Give the pane that was focused last the most room, also while a dialog is open."""
         if isinstance(event.widget, LiveTable):
             for table in self.screen_stack[0].query(LiveTable):
                 table.set_class(table is event.widget, "-in-use")
@@ -194,7 +194,7 @@ class TopApp(App[None]):
     # -- units: pages, filters, one of them ----------------------------------------------------------
 
     def _choose(self, choice: UnitChoice) -> None:
-        self._choice, self._places, self._page, self._landing = choice, [PageStart()], None, 0
+        self._choice, self._page_starts, self._page, self._landing = choice, [PageStart()], None, 0
         self._is_stale.set()
 
     @on(LiveTable.Beyond)
@@ -202,10 +202,10 @@ class TopApp(App[None]):
         if event.table.id != "units" or self._page is None:
             return
         if event.direction > 0 and self._page.following is not None:
-            self._places.append(self._page.following)
+            self._page_starts.append(self._page.following)
             self._landing = 0
-        elif event.direction < 0 and len(self._places) > 1:
-            self._places.pop()
+        elif event.direction < 0 and len(self._page_starts) > 1:
+            self._page_starts.pop()
             self._landing = -1
         self._is_stale.set()
 
@@ -219,12 +219,12 @@ class TopApp(App[None]):
 
     def _open_unit(self, unit_id: str) -> None:
         def read() -> Awaitable[UnitInspection | None]:
-            return self._at_the_store(lambda: inspect_unit(self._home, unit_id))
+            return self._in_store_thread(lambda: inspect_unit(self._home, unit_id))
 
         self.push_screen(UnitScreen(unit_id, read, self._home.zone, self._now, self._every))
 
     def action_next_phase(self) -> None:
-        """All, then those of each state."""
+        """Show all units, then those of each state in turn."""
         order = (None, *PHASES)
         following = order[(order.index(self._choice.phase) + 1) % len(order)]
         self._choose(UnitChoice(campaign=self._choice.campaign, phase=following))
@@ -236,7 +236,7 @@ class TopApp(App[None]):
         search.focus()
 
     def action_clear(self) -> None:
-        """Away with the line, or else with the filter."""
+        """Close the search line, or else remove the filter."""
         search = self.screen_stack[0].query_one("#search", Input)
         if search.has_class("-shown"):
             self._leave_search(search)
@@ -261,7 +261,7 @@ class TopApp(App[None]):
             self._show()
 
     async def _search_units(self, words: str) -> None:
-        """Campaigns and states choose; what is neither must be a unit, which is opened."""
+        """Filter by campaign and state. Any other word must be a unit, which is opened."""
         campaigns = [row.name for row in self._snapshot.campaigns] if self._snapshot else []
         choice = UnitChoice()
         for word in words.split():
@@ -271,30 +271,30 @@ class TopApp(App[None]):
             elif word in campaigns:
                 choice = UnitChoice(campaign=word, phase=choice.phase)
             else:
-                unit = await self._order(lambda: find_unit(self._home.store, words))
+                unit = await self._try_in_store(lambda: find_unit(self._home.store, words))
                 if unit is not None:
                     self._open_unit(unit.id)
                 return
         self._choose(choice)
 
-    # -- orders --------------------------------------------------------------------------------------
+    # -- commands ------------------------------------------------------------------------------------
 
-    async def _order(self, work: Callable[[], T]) -> T | None:
-        """Do it at the store; what is wrong with it is told, not raised."""
+    async def _try_in_store(self, work: Callable[[], T]) -> T | None:
+        """Run work in the store thread. An error is shown as a notification."""
         try:
-            return await self._at_the_store(work)
+            return await self._in_store_thread(work)
         except PacelineError as error:
-            self.notify(faces.plain(error).plain, severity="error", markup=False)
+            self.notify(rendering.plain(error).plain, severity="error", markup=False)
             return None
 
-    async def _steer(self, work: Callable[[], str]) -> None:
-        told = await self._order(work)
-        if told is not None:
-            self.notify(faces.plain(told).plain, markup=False)
+    async def _control(self, work: Callable[[], str]) -> None:
+        message = await self._try_in_store(work)
+        if message is not None:
+            self.notify(rendering.plain(message).plain, markup=False)
         self._is_stale.set()
 
     def _chosen(self, table: str, what: str) -> str | None:
-        """What an order is about: the row that the cursor of that pane is on."""
+        """Return the key of the row under the cursor of a pane, on which a command acts."""
         chosen = self._table(table).chosen
         if chosen is None:
             self.notify(f"there is no {what} to choose", severity="warning", markup=False)
@@ -302,33 +302,33 @@ class TopApp(App[None]):
 
     async def action_pause(self) -> None:
         if name := self._chosen("campaigns", "campaign"):
-            await self._steer(lambda: steer.pause_or_resume(self._home, name))
+            await self._control(lambda: actions.pause_or_resume(self._home, name))
 
     async def action_pause_all(self) -> None:
-        await self._steer(lambda: steer.pause_or_resume_all(self._home))
+        await self._control(lambda: actions.pause_or_resume_all(self._home))
 
     async def action_restore(self) -> None:
         if scope := self._chosen("capacity", "scope"):
-            await self._steer(lambda: steer.restore(self._home, scope))
+            await self._control(lambda: actions.restore(self._home, scope))
 
     def action_cancel(self) -> None:
         if name := self._chosen("campaigns", "campaign"):
             self.run_worker(self._cancel(name))
 
     async def _cancel(self, name: str) -> None:
-        detail = "All its units that are not done are given up for good; sessions that run are ended."
+        detail = "All its units that are not done are given up for good; running sessions are ended."
         if await self.push_screen_wait(ConfirmScreen(f"Cancel {name}?", detail)):
-            await self._steer(lambda: steer.cancel(self._home, name))
+            await self._control(lambda: actions.cancel(self._home, name))
 
     def action_pool(self) -> None:
         question, hint = "How many sessions at once?", "a whole number, or none"
-        self.run_worker(self._ask_limit(SESSIONS, question, hint, lambda size: steer.resize_pool(self._home, size)))
+        self.run_worker(self._ask_limit(SESSIONS, question, hint, lambda size: actions.resize_pool(self._home, size)))
 
     def action_limit(self) -> None:
         if scope := self._chosen("capacity", "scope"):
             question, hint = f"How many slots may {scope} hold?", "a whole number, none, or default"
             self.run_worker(
-                self._ask_limit(scope, question, hint, lambda size: steer.change_limit(self._home, scope, size))
+                self._ask_limit(scope, question, hint, lambda size: actions.change_limit(self._home, scope, size))
             )
 
     async def _ask_limit(self, scope: str, question: str, hint: str, order: Callable[[str], str]) -> None:
@@ -336,7 +336,7 @@ class TopApp(App[None]):
         size = next((str(row.capacity.configured) for row in scopes if row.capacity.scope == scope), "")
         answer = await self.push_screen_wait(AskScreen(question, size.lower(), hint))
         if answer is not None:
-            await self._steer(lambda: order(answer))
+            await self._control(lambda: order(answer))
 
     def action_help(self) -> None:
         self.push_screen(HelpScreen())

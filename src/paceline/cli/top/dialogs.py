@@ -1,4 +1,4 @@
-"""What stands over the view for a moment: a value to type, a question, the keys. Each answers with a value."""
+"""The dialogs: a value to type, a question, the list of keys. Each returns a value."""
 
 from typing import ClassVar
 
@@ -13,23 +13,23 @@ from textual.widgets import Input, Static
 from paceline.cli.top.rendering import plain
 
 HELP = (
-    ("tab, shift+tab", "next pane, the one before"),
+    ("tab, shift+tab", "next pane, previous pane"),
     ("arrows, page up, page down", "move; past the last unit comes the next page"),
     ("enter", "open a unit; show the units of a campaign"),
-    ("/", "filter the pane; of units: a campaign, a state, or a unit to open"),
-    ("s", "units of one state after the other"),
-    ("esc", "take the filter away"),
+    ("/", "filter the pane; for units: a campaign, a state, or a unit to open"),
+    ("s", "units of the next state"),
+    ("esc", "remove the filter"),
     ("p, P", "pause or resume the campaign; all campaigns"),
     ("c", "cancel the campaign (asks first)"),
-    ("o", "set the pool: sessions at once"),
+    ("o", "set the pool: concurrent sessions"),
     ("l", "set the limit of the scope"),
-    ("r", "restore the scope: forget what was learnt, lift a hold"),
-    ("q", "quit; what runs goes on"),
+    ("r", "restore the scope: forget what was learned, lift a hold"),
+    ("q", "quit; running sessions go on"),
 )
 
 
 class AskScreen(ModalScreen[str | None]):
-    """One value; None where it was left."""
+    """A question for one value. Returns None if it was left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "leave it")]
 
@@ -48,7 +48,7 @@ class AskScreen(ModalScreen[str | None]):
 
 
 class ConfirmScreen(ModalScreen[bool]):
-    """Yes or no, and no unless yes is said."""
+    """A question for yes or no. Everything but `y` is no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", "yes"),
@@ -67,7 +67,7 @@ class ConfirmScreen(ModalScreen[bool]):
 
 
 class HelpScreen(ModalScreen[None]):
-    """The keys."""
+    """The list of keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q,enter", "dismiss(None)", "close")]
 

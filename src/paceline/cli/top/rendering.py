@@ -1,4 +1,4 @@
-"""How the values look: cells and lines as text, never as markup. Whatever came from outside is made harmless here."""
+"""Values as cells and lines of text, never as markup. Text from outside is made harmless here."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -11,8 +11,9 @@ from paceline.cli import event_text
 from paceline.cli.output import STATE_STYLES, one_line
 from paceline.cli.signal_text import SOURCES
 from paceline.cli.time_text import clock_time
+from paceline.cli.top.column_layout import Column
 from paceline.cli.top.snapshot import ScopeLine, TopSnapshot
-from paceline.cli.top.table import Column, Row
+from paceline.cli.top.table import Row
 from paceline.core import WindowStatus
 from paceline.core.values.scopes import is_provider_scope
 from paceline.store import StoredEvent, Unit
@@ -60,7 +61,7 @@ EVENT_COLUMNS = (Column(title="", least=20),)
 
 
 def plain(text: object, style: str = "") -> Text:
-    """One line of text and nothing else."""
+    """Return one line of plain text."""
     return Text(one_line(str(text)), style=style, no_wrap=True)
 
 
@@ -68,7 +69,7 @@ def plain(text: object, style: str = "") -> Text:
 
 
 def clock(at: float, now: float, zone: ZoneInfo) -> str:
-    """`14:30`, and with the day where it is not within a day of now."""
+    """Return a time as `14:30`, with the day if it is more than a day away."""
     try:
         return f"{datetime.fromtimestamp(at, zone):{'%H:%M' if abs(at - now) < DAY_SECONDS else '%a %d %b %H:%M'}}"
     except (ValueError, OverflowError, OSError):  # beyond the calendar
@@ -76,7 +77,7 @@ def clock(at: float, now: float, zone: ZoneInfo) -> str:
 
 
 def span(seconds: float) -> str:
-    """`0:12`, `1:02:03`, `3 d 04 h`: of one width while it counts down."""
+    """Return a span as `0:12`, `1:02:03` or `3 d 04 h`: it keeps its width while it counts down."""
     left = max(0, round(seconds))
     if left >= 2 * DAY_SECONDS:
         return f"{left // 86400} d {left // 3600 % 24:02d} h"
@@ -88,7 +89,7 @@ def span(seconds: float) -> str:
 
 
 def strip(snapshot: TopSnapshot, zone: ZoneInfo, trouble: str | None) -> Text:
-    """Two lines: the engine and its counts, then what is to come, or what is wrong."""
+    """Return two lines: the engine and its counts, then the outlook or an error."""
     status, now = snapshot.status, snapshot.at
     engine, pool = status.engine, status.pool
     if engine.state == "stopped":
@@ -110,10 +111,10 @@ def strip(snapshot: TopSnapshot, zone: ZoneInfo, trouble: str | None) -> Text:
         head.append(f"  {name} ", style="dim").append(value, style=style)
     if trouble is not None:
         return head.append("\n").append_text(plain(trouble, "bold red"))
-    return head.append("\n").append_text(_outlook(snapshot, now, zone))
+    return head.append("\n").append_text(_second_line(snapshot, now, zone))
 
 
-def _outlook(snapshot: TopSnapshot, now: float, zone: ZoneInfo) -> Text:
+def _second_line(snapshot: TopSnapshot, now: float, zone: ZoneInfo) -> Text:
     resume_at = snapshot.status.next_resume_at
     parts = []
     if snapshot.status.engine.state == "stopped":
@@ -185,7 +186,7 @@ def _number(limit: int | None) -> str:
 
 
 def _limits(row: ScopeCapacity) -> str:
-    """The configured limit, and the effective one where that differs."""
+    """Return the configured limit, and the effective one if it differs."""
     if row.limit == row.configured:
         return _number(row.configured)
     return f"{_number(row.configured)} now {_number(row.limit)}"
@@ -204,7 +205,7 @@ def _condition(row: ScopeCapacity, now: float, zone: ZoneInfo) -> Text:
 
 
 def _window(window: WindowStatus, now: float, zone: ZoneInfo) -> Text:
-    """Its name, how much is used, when it resets, and where that belief comes from."""
+    """Return the name of a window, its use, its reset, and the source of that."""
     line = plain(window.name).append(" ")
     used = 1.0 if window.state in ("closed", "probing") else window.used_ratio
     if used is not None:

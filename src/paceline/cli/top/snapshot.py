@@ -22,6 +22,7 @@ from paceline.views.throughput import CompletionRate, Throughput
 from paceline.views.why import Wait, stored_waits, wait_rows
 
 KEPT_EVENTS = 1000
+"""As far back as a person scrolls."""
 PAGE_EVENTS = 1000
 
 
@@ -43,11 +44,11 @@ class TopSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     notes: Mapping[str, str]
     scopes: tuple[ScopeLine, ...]
     events: tuple[StoredEvent, ...]
-    """Those since the snapshot before."""
+    """Events since the last snapshot."""
 
 
 class SnapshotReader:
-    """Reads one snapshot after the other, and remembers which events it has returned."""
+    """A reader of snapshots that remembers which events it has returned."""
 
     def __init__(self, home: Home) -> None:
         self._home = home

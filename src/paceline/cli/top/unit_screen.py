@@ -1,4 +1,4 @@
-"""One unit on a screen of its own, live: why it is as it is, its tries, its last screen, the end of its output."""
+"""One unit on a screen of its own, live: what holds it, its attempts, its events, and its last output."""
 
 from collections.abc import Awaitable, Callable
 from typing import ClassVar
@@ -25,7 +25,7 @@ Read = Callable[[], Awaitable[UnitInspection | None]]
 
 
 class UnitScreen(ModalScreen[None]):
-    """`read` looks the unit up off the event loop. Modal, so that no key acts on what cannot be seen behind it."""
+    """The screen. `read` reads the unit outside the event loop. It is modal: keys do not act on hidden panes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,backspace", "dismiss(None)", "back"),
@@ -50,19 +50,19 @@ class UnitScreen(ModalScreen[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        self.set_interval(self._every, self._look_in_turn)
-        self._look_in_turn()
+        self.set_interval(self._every, self._start_refresh)
+        self._start_refresh()
 
-    def _look_in_turn(self) -> None:
-        self.run_worker(self.look(), exclusive=True)
+    def _start_refresh(self) -> None:
+        self.run_worker(self.refresh_view(), exclusive=True)
 
-    async def look(self) -> None:
-        """Read it again; nothing is drawn where nothing has changed."""
+    async def refresh_view(self) -> None:
+        """Read the unit again, and draw it if something has changed."""
         try:
             detail = await self._read()
-            shown = plain(f"{self._unit_id} is not there any more") if detail is None else self._text(detail)
+            shown = plain(f"{self._unit_id} was deleted") if detail is None else self._text(detail)
         except (PacelineError, OSError) as error:
-            shown = plain(error, "bold red")  # until the next look
+            shown = plain(error, "bold red")  # until the next refresh
         if shown != self._shown:
             self._shown = shown
             self.query_one("#detail", Static).update(shown)
@@ -74,7 +74,7 @@ class UnitScreen(ModalScreen[None]):
         view = self.query_one(VerticalScroll)
         view.scroll_end(animate=False) if is_end else view.scroll_home(animate=False)
 
-    # -- what it says ------------------------------------------------------------------------------
+    # -- text --------------------------------------------------------------------------------------
 
     def _text(self, found: UnitInspection) -> Text:
         unit = found.unit
@@ -91,7 +91,7 @@ class UnitScreen(ModalScreen[None]):
         _section(text, "prompt", printable(unit.prompt[:LONGEST_PROMPT]))
         _section(text, "events", "\n".join(self._event_lines(unit)))
         if unit.attempt is not None:
-            screen = (unit.screen or "nothing was printed") if found.has_output else "not here any more"
+            screen = (unit.screen or "nothing was printed") if found.has_output else "the output has been removed"
             _section(text, "last screen", screen)
         return text
 
