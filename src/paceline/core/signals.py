@@ -1,4 +1,4 @@
-"""What an observation means. Values only: who reads them decides what to do.
+"""Signals: what an observation means. Values only; the reader decides what to do.
 
 `retry_after` is always relative seconds, `resets_at` always absolute wall time (Unix seconds).
 `reach` says whose limit it is; `confidence` (0-1) and `source` say how far to trust it and where
@@ -14,7 +14,7 @@ Cause = Literal["concurrency", "requests", "tokens", "starts"]
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What all signals have in common. `ticket` is the slot it came from, where there is one."""
+    """The fields that all signals share. `ticket` is the slot it came from, where there is one."""
 
     ticket: str | None = None
     reach: Reach | None = None
@@ -103,4 +103,4 @@ KINDS: Final[dict[str, type[AnySignal]]] = {
     "budget": Budget,
     "succeeded": Succeeded,
 }
-"""Their names on the wire."""
+"""The signals by their names on the wire."""

@@ -101,7 +101,7 @@ def test_the_gate_that_refuses_first_is_the_one_that_is_explained() -> None:
     governor.set_pace("campaign:a", DeadlineCap(1, "one is enough", 500.0), now=0.0)
     governor.ledger.scope("campaign:a").put_gate(SlowStart(next_at=10.0))
     verdict = governor.request(Ticket("b", ("campaign:a",)), now=1.0)
-    detail = "campaign:a fills up again one by one after a refusal"
+    detail = "campaign:a admits its waiters one by one after a refusal"
     assert verdict == Deferred("b", "pacing", "campaign:a", detail, 10.0, 1)
     later = governor.why("b", now=10.0)
     assert later == Deferred("b", "pacing", "campaign:a", "one is enough", 500.0, 1)

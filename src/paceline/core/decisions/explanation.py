@@ -82,7 +82,7 @@ def _explain_room(scope: Scope, reason: Reason, now: float) -> Explanation:
         numbers = f"{scope.live} live and {cooling} cooling down of {scope.cap}"
         return Explanation(f"{scope.name} has {numbers}", scope.cooling[0] if cooling else None)
     if reason == "queue_order":
-        return Explanation(f"others are before it in line for {scope.name}")
+        return Explanation(f"others are ahead of it in the queue for {scope.name}")
     if reason == "usage_gate" and scope.usage is not None:
         cap = "no limit" if scope.cap == UNLIMITED else str(scope.cap)
         return scope.usage.explain(scope.name, cap, now)

@@ -1,6 +1,6 @@
-"""What a signal does to the scopes it is about: pause, step, close, hold, learn. One function per kind.
+"""Reactions to a signal, one function per kind: pause, lower a limit, close a window, hold, learn.
 
-Each returns the scopes in which someone may now be able to enter.
+Each returns the scopes in which somebody may now be able to enter.
 """
 
 from paceline.core.decisions.admission import admit_ready
@@ -37,7 +37,7 @@ UNNAMED_WINDOW = "quota"
 
 
 def apply_signal(ledger: Ledger, scope: str, signal: Signal, now: float, origin: str | None) -> None:
-    """Carry out what the signal means for the scope it reaches. Events of it name the `origin` as their unit."""
+    """Carry out what the signal means for the scope it reaches. Its events name `origin` as their unit."""
     move_to(ledger, now)
     ledger.origin = origin
     try:
@@ -58,7 +58,7 @@ def _react(ledger: Ledger, scope_name: str, signal: Signal) -> list[Scope]:
         case Budget():
             return _budget(ledger, ledger.scope(name), signal)
     if slot is not None:
-        slot.reported = True  # all others are refusals
+        slot.reported = True  # all other signals are refusals
     if isinstance(signal, BillingStop | AuthFailed):
         return hold_account(ledger, scope_reached(name, "account"), signal.detail or type(signal).__name__)
     scope = ledger.scope(name)
@@ -99,9 +99,9 @@ def _rate_limited(ledger: Ledger, scope: Scope, signal: RateLimited, slot: LiveS
 
 
 def _is_new_incident(last: int, until: float | None, slot: LiveSlot | None, now: float) -> bool:
-    """One step per incident: only a slot that was granted, or did well, since the last step is news."""
+    """Return whether the refusal is a new incident: its slot was granted, or had a success, after the last one."""
     if slot is not None:
-        return slot.heard > last
+        return slot.proven_seq > last
     return until is None or now >= until
 
 
@@ -140,7 +140,7 @@ def _quota_closed(ledger: Ledger, scope: Scope, signal: QuotaClosed, slot: LiveS
     window = _windows_of(scope).window(name, scope.meter.began_at)
     is_canary = slot is not None and window.is_probed_by(slot.ticket, slot.granted_at)
     if window.state == "probing" and not is_canary:
-        window.believe(resets_at, signal.source, signal.confidence, now)  # the canary will tell
+        window.believe(resets_at, signal.source, signal.confidence, now)  # the canary's own answer decides
     else:
         window.on_spent(scope.use(now), resets_at, signal.confidence, now)
         window.close(resets_at, signal.source, signal.confidence, now)
@@ -197,7 +197,7 @@ def _usage(ledger: Ledger, scope: Scope, signal: Usage) -> list[Scope]:
         stated = max(1, min(caps))
         previous = scope.effective
         if scope.adaptive is not None and scope.mode == "adaptive":
-            scope.adaptive.clear()  # what the provider states outranks what refusals taught
+            scope.adaptive.clear()  # a limit that the provider states outranks a learnt one
             scope.refresh()
         if scope.platform is None or scope.platform.limit != stated:
             scope.platform = PlatformCap(limit=stated)
@@ -212,7 +212,7 @@ def _usage(ledger: Ledger, scope: Scope, signal: Usage) -> list[Scope]:
 
 
 def _count(value: object) -> int | None:
-    """A count as an outsider gave it: fractions are cut, anything odd is unknown."""
+    """Return a count from outside as a whole number; None where it makes no sense."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST_LIMIT:
         return None
     return int(value)
@@ -238,10 +238,10 @@ def _succeeded(ledger: Ledger, name: str, signal: Succeeded, slot: LiveSlot | No
     scopes = slot.lane.scopes if slot is not None else (ledger.scope(name),)
     if slot is not None:
         ledger.seq += 1
-        slot.heard = ledger.seq
+        slot.proven_seq = ledger.seq
         slot.reported = False
         if slot.lane.parent is not None:
-            slot.lane.parent.heard = ledger.seq
+            slot.lane.parent.proven_seq = ledger.seq
     changed: list[Scope] = []
     if signal.tokens is not None:
         add_tokens(scopes, slot, signal.tokens)

@@ -1,6 +1,6 @@
-"""What a 429 teaches: how many at once, how fast, how far apart.
+"""The lesson of a 429: how many at once, how fast, how far apart.
 
-One that may be about concurrency is a start too many, a fall in mid-run, or a count that lags.
+A refusal that may be about concurrency is one start too many, a limit that fell in mid-run, or a count that lags.
 """
 
 from paceline.core.gates.learned_rate import LearnedRate, LearnedRates
@@ -14,16 +14,20 @@ from paceline.core.state.scope import Scope
 from paceline.core.values.scopes import SESSIONS
 
 FRESH_SECONDS = 20.0
-"""A slot refused within so long of its grant, and without a success, was refused at its start."""
+"""A slot refused within this time of its grant, and without a success, was refused at its start.
+
+Long enough for a slow CLI to make its first request, short against a session.
+"""
 PROVEN_SECONDS = 3.0
-"""One that has lived so long was accepted, even where nobody said so."""
+"""A slot that has lived this long was accepted, even without a reported success: refusals come within seconds."""
 FEWEST_PROVEN = 2
+"""Accepted slots needed before a refused start shows where the limit is: one alone may be luck."""
 
 
 def learn_from_incident(
     ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, cause: Cause | None, slot: LiveSlot | None
 ) -> None:
-    """By its cause; an unknown one is taken for concurrency."""
+    """Learn from a new incident by its cause; an unknown cause counts as concurrency."""
     if cause in ("requests", "tokens"):
         adaptive.incidents.was_step = True
         _learn_rate(ledger, scope, cause)
@@ -54,7 +58,7 @@ def _learn_rate(ledger: Ledger, scope: Scope, cause: Cause) -> None:
 
 
 def _recent(ledger: Ledger, scope: Scope, *, runs: bool) -> list[float]:
-    """When runs, or what stands alone, were let in during the last minute."""
+    """Return the times of the last minute at which runs (or all that is no run) entered the scope."""
     since = ledger.now - RATE_SPAN_SECONDS
     recent = []
     for at, scopes in reversed(ledger.recent):
@@ -66,7 +70,7 @@ def _recent(ledger: Ledger, scope: Scope, *, runs: bool) -> list[float]:
 
 
 def _step_down(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, slot: LiveSlot | None) -> None:
-    """An unlimited scope is stepped from what runs there; one at its lowest has nothing to give."""
+    """Lower the limit by what the refusal shows. An unlimited scope is lowered from what runs there."""
     previous = scope.effective if scope.effective is not None else scope.live
     if scope.mode == "off" or previous <= 1:
         return
@@ -77,7 +81,7 @@ def _step_down(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, slot: Live
 
 
 def _lower(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, slot: LiveSlot | None, effective: int) -> int | None:
-    """Take from the refusal what it says about the limit; the new one, None where it stays as it is."""
+    """Apply the refusal to the limit. Returns the new limit; None where it stays as it is."""
     if scope.mode != "adaptive" or slot is None:
         return adaptive.step_down(effective, scope.mode, ledger.now)
     session = slot.lane.parent or slot
@@ -93,7 +97,7 @@ def _lower(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, slot: LiveSlot
 
 
 def proven(ledger: Ledger, scope: Scope, refused: LiveSlot | None = None) -> int:
-    """How many places in the scope are held by (others) that the provider has accepted."""
+    """Count the places in the scope held by slots that the provider has accepted, without the refused one."""
     old = ledger.now - PROVEN_SECONDS
     return sum(
         max(1, other.runs.get(scope.name, 0)) if other.runs else 1

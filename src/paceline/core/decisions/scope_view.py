@@ -1,4 +1,4 @@
-"""A scope as it looks from outside: the status value is made here from what the ledger knows."""
+"""The status of a scope, made from its state in the ledger."""
 
 from paceline.core.gates.account_hold import AccountHold
 from paceline.core.gates.pause import Pause
@@ -42,7 +42,7 @@ def scope_status(scope: Scope, now: float) -> ScopeStatus:
 
 
 def _first(windows: tuple[WindowStatus, ...]) -> WindowStatus:
-    """The one to look at: one that is not open, if there is one."""
+    """Return the window that matters most: one that is not open, if there is one."""
     return next((window for window in windows if window.state != "open"), windows[0])
 
 
@@ -69,7 +69,7 @@ def _window_status(window: Window, use: Use, now: float) -> WindowStatus:
 
 
 def _notice(scope: Scope, held: str | None, adaptive: int | None, reduced_from: int | None) -> str | None:
-    """What a person should know and can undo."""
+    """Return what a person should know and can undo."""
     if held is not None:
         return f"held: {held}"
     if adaptive is not None:

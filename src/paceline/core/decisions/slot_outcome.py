@@ -14,7 +14,7 @@ def learn_tokens(ledger: Ledger, scope: Scope, slot: LiveSlot | None, tokens: in
     ticket, granted_at = (slot.ticket, slot.granted_at) if slot is not None else (None, ledger.now)
     gates = scope.gates.in_order
     lets_in = [gate.on_tokens(ticket, granted_at, tokens, scope, ledger.now) for gate in gates]
-    if ticket is None or SESSIONS not in ticket.scopes:  # a session's turns are told by its runs
+    if ticket is None or SESSIONS not in ticket.scopes:  # a session's turns are its runs'
         scope.tokens.on_tokens(tokens)
     return any(lets_in)
 

@@ -22,7 +22,7 @@ def check_request(ledger: Ledger, ticket: Ticket) -> None:
 
 
 def request_all(ledger: Ledger, tickets: Sequence[Ticket], now: float) -> None:
-    """Put several in line at once, so that the order rule, not the order of asking, decides who enters first."""
+    """Let several wait at once, so that the order rule, not the order of asking, decides who enters first."""
     move_to(ledger, now)
     for ticket in tickets:
         check_request(ledger, ticket)

@@ -1,4 +1,4 @@
-"""What time alone does: pauses end, places cool, limits climb, leases run out, the clock is set back."""
+"""Effects of time alone: pauses end, places cool, limits climb, leases run out, the clock is set back."""
 
 import math
 from collections import deque
@@ -91,7 +91,7 @@ def _probe_platform(ledger: Ledger, scope: Scope, platform: PlatformCap, *, may_
 
 
 def _emit_climb(ledger: Ledger, scope: Scope, previous: int) -> None:
-    """A climb that ends where a place is kept free for a lag is a step back."""
+    """Emit the new limit. A climb that ends with a place kept free for a lag may be a step back."""
     limit = scope.effective
     if scope.adaptive is not None and limit is not None and limit < previous:
         fields = {"limit": limit, "previous": previous, "reduced_from": scope.adaptive.reduced_from}
@@ -104,10 +104,10 @@ def _emit_climb(ledger: Ledger, scope: Scope, previous: int) -> None:
 
 
 def _sweep_leases(ledger: Ledger) -> None:
-    """A lease that was not renewed is lost; its place is given on after a grace, not at once.
+    """Mark leases that were not renewed as lost; their places are freed after a grace period.
 
-    A sweep that comes late (the machine slept, the loop was stuck) grants everybody that time: nobody
-    could renew in it.
+    A sweep that comes late (the machine slept, the loop was stuck) extends every lease by the delay: nobody could
+    renew in that time.
     """
     now = ledger.now
     late = now - (ledger.sweep_at or now)
@@ -161,7 +161,7 @@ def _step_back(ledger: Ledger, seconds: float) -> None:
     ledger.recent = deque(((at - seconds, scopes) for at, scopes in ledger.recent), ledger.recent.maxlen)
     ledger.watches.shift(seconds)
     ledger.timers.shift(seconds)
-    ledger.next_due = -math.inf  # look at everything once
+    ledger.next_due = -math.inf  # wake every scope once
     for scope in ledger.scopes.by_name.values():
         scope.shift(seconds)
         scope.wake_at = None

@@ -16,4 +16,4 @@ class AccountHold(Gate):
         return "held"
 
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
-        return Explanation(f"{scope.name} is held: {self.cause}; lift it when that is mended")
+        return Explanation(f"{scope.name} is held: {self.cause}; lift the hold when that is fixed")

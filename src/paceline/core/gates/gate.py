@@ -93,7 +93,7 @@ class Gate(RelativeTimes):
     def is_active(self, scope: ScopeView) -> bool:
         """Return whether the gate can refuse anybody but `spread` tickets before a hook changes it.
 
-        While no gate is active, requests do not look at gates at all.
+        While no gate is active, requests do not consult gates at all.
         """
         return True
 

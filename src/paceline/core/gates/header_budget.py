@@ -1,4 +1,4 @@
-"""Budgets from response headers: what the provider says is left until a reset, counted down by what was started.
+"""Budgets from response headers: what is left until a reset, counted down by what was started.
 
 Mirrored here so that calls wait instead of being refused. Sessions use none: it is their runs that do.
 """
@@ -27,7 +27,7 @@ LONGEST_BUDGET_SECONDS = 32 * 86400.0
 
 
 class Remaining(msgspec.Struct):
-    """What a header said is left until a reset, counted down by what was started since."""
+    """What is left until a reset by a header, counted down by what was started since."""
 
     left: float
     resets_at: float

@@ -70,7 +70,7 @@ class LearnedRate(RelativeTimes):
         slowest = self._rate * MOST_SLOWER
         longest = 0.0 if self.is_measured else LONGEST_MEASURE_SECONDS
         self.is_measured = seconds >= SHORTEST_MEASURE_SECONDS and (measured >= slowest or seconds <= longest)
-        if not self.is_measured:  # so short a time says little, and far less than may go is what nobody wanted to use
+        if not self.is_measured:  # the time was too short, or far less than the rate wanted to run
             measured = min(max(measured, slowest), self._rate * SLOWER)
         self.rate = max(LEAST_RATE, measured)
         self.level, self.spent, self.seen_at, self.refused_at = 0.0, 0.0, now, now
@@ -129,7 +129,7 @@ class LearnedRates(Gate):
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
         rate = self._binding(ticket, scope, now)
         assert rate is not None
-        detail = f"{scope.name} is held to the rate of {rate.cause} that its refusals taught"
+        detail = f"{scope.name} keeps to the rate of {rate.cause} learnt from its refusals"
         return Explanation(detail, rate.next_at(scope.tokens.mean))
 
     def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:

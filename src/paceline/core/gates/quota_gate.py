@@ -37,7 +37,7 @@ class QuotaGate(Gate):
         return self.windows.setdefault(name, Window(name, period=Period(began_at)))
 
     def on_reading(self, name: str, reading: Budget, scope: ScopeView, began_at: float, now: float) -> None:
-        """Take over how much of the window the provider says is used."""
+        """Take over how much of the window is used by the provider's own report."""
         assert reading.used_ratio is not None
         window = self.window(name, began_at)
         use = scope.use(now)

@@ -1,9 +1,8 @@
-"""Quota windows as beliefs: when a closed one is thought to reopen, how it is probed, how the rest follow, and
-how much of an open one is used.
+"""One quota window as a belief: when it reopens, how it is probed, and how much of it is used.
 
-A closed window lets nobody in until `probe_at`; then one canary. Its success reopens the window
-in a wave: the n-th follower starts about a second / n after the one before. Numbers and names
-only: which scope a window belongs to and who waits there is not known here.
+A closed window lets nobody in until `probe_at`, then one canary. Its success reopens the window in a wave: the
+n-th follower starts about a second / n after the one before.
+Here: numbers and names. Never here: the scope of the window, and who waits there (`quota_gate.py`).
 """
 
 import zlib
@@ -18,28 +17,52 @@ from paceline.core.values.relative_time import RelativeTimes
 from paceline.core.values.tickets import Ticket
 
 UNKNOWN_RESET_SECONDS = (300.0, 900.0, 1800.0, 3600.0)
+"""Waits between probes where no reset is known: soon at first, then hourly, because each probe costs a refusal."""
 EARLY_PROBE_SECONDS = 2700.0
+"""The first probe before a believed reset: text that states one is wrong often enough, and 45 min cost few probes."""
 READ_PROBE_SECONDS = 7200.0
+"""The same where readings of the window came with the reset: those are seldom wrong."""
 DOUBTFUL_PROBE_SECONDS = 300.0
+"""The same where the reset is implausible: it is probed as if it were unknown."""
 LATE_PROBE_SECONDS = (5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0)
-"""After a reset that has passed: most are told in whole seconds or minutes, few are off by an hour."""
+"""Waits between probes after a reset that has passed: most are stated in whole seconds or minutes, few are off by
+an hour."""
 LONG_PAST_SECONDS = 1800.0
-"""A reset that is told when it has passed by so long says nothing."""
+"""A reset that lies so far in the past when it is stated is treated as unknown."""
 TRUSTED_CONFIDENCE = 0.5
+"""From here on a belief is more likely right than wrong, and is planned with."""
+UNTRUSTED_CONFIDENCE = 0.2
+"""The most that an implausible reset is trusted, whatever its source claims."""
+LONGEST_LENGTH_SECONDS = 32 * 86400.0
+"""The longest period of a window with an unknown name: a month, and a day for time zones."""
+LENGTH_SLACK = 1.1
+"""A reset may lie a tenth beyond the length of its window: some providers round up."""
+MOST_DOUBLINGS = 12
+"""Where the doubling of early probes stops: 4096 times 45 min is beyond any window."""
 WAVE_SECONDS = 1.0
+"""The first gap of a wave: time enough for a refusal to stop it."""
 WAVE_OVER_SECONDS = 0.02
+"""A gap below this holds nobody back that matters: after 50 starts the wave is over."""
 LULL_SECONDS = 60.0
-"""A turn of the wave that nobody took for so long: there is no crowd left to hold back."""
+"""A turn of the wave that nobody took for this long: there is no crowd left to hold back."""
 CANARY_SECONDS = 900.0
-"""A canary that says nothing for so long holds nobody up: another one goes."""
+"""A canary without an answer for this long is joined by another: long turns exist, hung ones too."""
 STRUCTURED_SOURCES = ("field", "header")
 LENGTH_SECONDS = {"5h": 5 * 3600.0, "daily": 86400.0, "weekly": 7 * 86400.0, "monthly": 31 * 86400.0}
+"""Lengths of periods by the names of windows, as providers define them."""
 
 RESET_WOBBLE_SECONDS = 300.0
-"""Resets that are told in seconds from now differ a little from one reading to the next."""
+"""Resets that are stated in seconds from now differ a little from one reading to the next."""
+FRESH_DROP_RATIO = 0.05
+"""A reading that is lower by more than this belongs to a new period: within one, use only grows."""
+NEW_COST_SHARE = 0.2
+"""Weight of the latest reading in the cost of a start: five readings smooth out single large runs."""
+
 ESTIMATED_PLAN = 0.9
-"""Where the use is estimated, the line ends this far into the period: what is left after all is not lost, and a
-window that holds more than was thought shows it."""
+"""Where the use is estimated, the plan ends this far into the period.
+
+What is left after that is still used, and a window that holds more than was estimated shows it.
+"""
 
 WindowState = Literal["open", "closed", "probing", "wave"]
 
@@ -58,7 +81,7 @@ class Window(RelativeTimes):
     probe_at: float | None = None
     refusals: int = 0
     late_refusals: int = 0
-    """Those since the believed reset has passed."""
+    """Refusals since the believed reset has passed."""
     canary: str | None = None
     probed_since: float | None = None
     wave_started: int = 0
@@ -69,11 +92,11 @@ class Window(RelativeTimes):
     """The scope's starts at the last reading, less the runs that have since entered without a place."""
     cost_ratio: float = 0.0
     is_read: bool = False
-    """Whether the provider has told of this period's use."""
+    """Whether the provider has reported the use of this period."""
     period: Period = msgspec.field(default_factory=Period)
 
     def close(self, resets_at: float | None, source: str | None, confidence: float, now: float) -> None:
-        """A refusal: the window is spent. Many sessions that meet the same closing are one refusal."""
+        """Close the window after a refusal. Many sessions that meet the same closing are one refusal."""
         if self.state in ("open", "wave"):
             self.refusals = self.late_refusals = 0
         if self.state != "closed":
@@ -83,7 +106,7 @@ class Window(RelativeTimes):
         self.believe(resets_at, source, confidence, now)
 
     def believe(self, resets_at: float | None, source: str | None, confidence: float, now: float) -> None:
-        """News of the reset. Structured evidence outranks parsed text about the same window."""
+        """Take over news of the reset. Structured evidence outranks parsed text about the same window."""
         if not self._outranks(source, now):
             if resets_at is not None and resets_at > now:
                 self.late_refusals = 0
@@ -93,31 +116,31 @@ class Window(RelativeTimes):
             self.probe_at = self._next_probe(now)
 
     def _outranks(self, source: str | None, now: float) -> bool:
-        """Whether what is already believed is better than news from `source`."""
+        """Return whether the present belief is better than news from `source`."""
         still_ahead = self.resets_at is not None and self.resets_at > now and self.confidence >= TRUSTED_CONFIDENCE
         return still_ahead and self.source in STRUCTURED_SOURCES and source not in STRUCTURED_SOURCES
 
     def _plausible(self, resets_at: float | None, confidence: float, now: float) -> float:
-        """An implausible reset is kept as it is, with little trust."""
+        """Return how far to trust a reset: an implausible one is kept as it is, with little trust."""
         if resets_at is None:
             return 0.0
-        longest = LENGTH_SECONDS.get(self.name, 32 * 86400.0)
-        if resets_at <= now or resets_at > now + longest * 1.1:
-            return min(confidence, 0.2)
+        longest = LENGTH_SECONDS.get(self.name, LONGEST_LENGTH_SECONDS)
+        if resets_at <= now or resets_at > now + longest * LENGTH_SLACK:
+            return min(confidence, UNTRUSTED_CONFIDENCE)
         return confidence
 
     def _next_probe(self, now: float) -> float:
-        """The believed reset, or earlier: beliefs are wrong often enough to look in between."""
+        """Return when to probe next: at the believed reset, or earlier, because beliefs are often wrong."""
         tried = self.refusals - 1
         if self.resets_at is None or self.resets_at < now - LONG_PAST_SECONDS:
             return self._or_end_of_period(now, now + UNKNOWN_RESET_SECONDS[min(tried, len(UNKNOWN_RESET_SECONDS) - 1)])
         if self.resets_at <= now:
             return now + LATE_PROBE_SECONDS[min(max(0, self.late_refusals - 1), len(LATE_PROBE_SECONDS) - 1)]
-        probe_at = min(self.resets_at, now + self._early_probe_seconds * float(2 ** min(tried, 12)))
+        probe_at = min(self.resets_at, now + self._early_probe_seconds * float(2 ** min(tried, MOST_DOUBLINGS)))
         return probe_at if self.confidence >= TRUSTED_CONFIDENCE else self._or_end_of_period(now, probe_at)
 
     def _or_end_of_period(self, now: float, probe_at: float) -> float:
-        """Where no reset is told, or none that can be: not after the period would end, counted from its opening."""
+        """Return the probe time, but not after the end of the period as counted from its opening."""
         opened_at, length = self.period.opened_at, self.length
         if opened_at is None or length is None or opened_at + length <= now:
             return probe_at
@@ -125,13 +148,13 @@ class Window(RelativeTimes):
 
     @property
     def _early_probe_seconds(self) -> float:
-        """Where readings came with the reset, it is seldom wrong."""
+        """How long to trust the believed reset before the first probe."""
         if self.confidence < TRUSTED_CONFIDENCE:
             return DOUBTFUL_PROBE_SECONDS
         return EARLY_PROBE_SECONDS if self.used_ratio is None else READ_PROBE_SECONDS
 
     def blocks(self, ticket: Ticket, now: float) -> bool:
-        """Whether the ticket must wait. A canary session's own runs may pass: they are the probe."""
+        """Return whether the ticket must wait. A canary session's own runs may pass: they are the probe."""
         if self.state == "open":
             return False
         if self.state == "probing" and ticket.parent is not None and ticket.parent == self.canary:
@@ -141,18 +164,18 @@ class Window(RelativeTimes):
 
     @property
     def opens_at(self) -> float | None:
-        """When the next one may pass by time alone."""
+        """When the next ticket may pass by time alone."""
         if self.state in ("closed", "probing"):
             return self.probe_at
         return self.wave_next_at if self.state == "wave" else None
 
     def is_probed_by(self, ticket: Ticket, granted_at: float) -> bool:
-        """Whether it is the canary, a run of it, or an earlier canary that took its time."""
+        """Return whether the ticket is the canary, a run of it, or an earlier canary that took its time."""
         is_canary = self.canary is not None and self.canary in (ticket.id, ticket.parent)
         return is_canary or (self.probed_since is not None and granted_at >= self.probed_since)
 
     def on_grant(self, ticket_id: str, now: float, *, takes_place: bool) -> bool:
-        """A ticket passed; true if it went as the canary."""
+        """Count a ticket that has passed. Returns True if it went as the canary."""
         self.starts_at_reading -= not takes_place
         if self.state == "closed" or (self.state == "probing" and self.probe_at is not None and now >= self.probe_at):
             self.state, self.canary, self.probe_at = "probing", ticket_id, now + CANARY_SECONDS
@@ -168,23 +191,30 @@ class Window(RelativeTimes):
         return False
 
     def on_canary_accepted(self, now: float) -> None:
-        """The provider took the canary: the rest may follow."""
+        """Reopen in a wave: the provider has accepted the canary."""
         self.state, self.canary = "wave", None
         self.resets_at = self.probe_at = self.probed_since = None
         self.refusals = 0
         self.wave_started, self.wave_next_at = 0, now
 
     def on_canary_lost(self, now: float) -> None:
-        """The canary went without an answer: another one may go."""
+        """Close again until another canary goes, at once: this one ended without an answer."""
         self.state, self.canary, self.probe_at = "closed", None, now
 
     def on_reading(self, used_ratio: float, resets_at: float | None, starts: int, now: float) -> None:
-        """The provider said how much is used. It never opens a closed window: a refusal outranks it."""
-        fresh_period = self.used_ratio is None or used_ratio < self.used_ratio - 0.05 or not self._is_reset(resets_at)
+        """Take over how much is used. A reading never opens a closed window: a refusal outranks it.
+
+        `starts` are those of the scope so far.
+        """
+        fresh_period = (
+            self.used_ratio is None or used_ratio < self.used_ratio - FRESH_DROP_RATIO or not self._is_reset(resets_at)
+        )
         started = starts - self.starts_at_reading
         if self.used_ratio is not None and started and used_ratio > self.used_ratio:
             cost = (used_ratio - self.used_ratio) / started
-            self.cost_ratio = cost if self.cost_ratio == 0 else 0.8 * self.cost_ratio + 0.2 * cost
+            self.cost_ratio = (
+                cost if self.cost_ratio == 0 else (1 - NEW_COST_SHARE) * self.cost_ratio + NEW_COST_SHARE * cost
+            )
         if fresh_period or self.plan_from is None:
             self.plan_from = (now, used_ratio)
         self.used_ratio, self.starts_at_reading, self.is_read = used_ratio, starts, True
@@ -192,7 +222,7 @@ class Window(RelativeTimes):
             self.resets_at, self.source, self.seen_at = resets_at, "header", now
 
     def shift(self, seconds: float) -> None:
-        """A reset is a point on the calendar and stays; a probe in between is so long from now."""
+        """Shift with the clock. A reset is a point on the calendar and stays; a probe before it is a wait from now."""
         super().shift(seconds)
         if self.probe_at is not None and self.probe_at != self.resets_at:
             self.probe_at -= seconds
@@ -201,32 +231,32 @@ class Window(RelativeTimes):
         self.period.shift(seconds)
 
     def _is_reset(self, resets_at: float | None) -> bool:
-        """Whether that is the reset that is believed already, or no news of it."""
+        """Return whether that is the reset which is believed already, or no news of it."""
         if resets_at is None or self.resets_at is None:
             return resets_at is None
         return abs(resets_at - self.resets_at) <= RESET_WOBBLE_SECONDS
 
-    # -- how much is used ----------------------------------------------------------------------
+    # -- how much is used --------------------------------------------------------------------
 
     def on_spent(self, use: Use, resets_at: float | None, confidence: float, now: float) -> None:
-        """A refusal, before it closes the window: what was used since the opening is what it holds."""
+        """Learn from a refusal, before it closes the window, what the window holds: the use since its opening."""
         if self.state in ("open", "wave"):
             is_trusted = self._plausible(resets_at, confidence, now) >= TRUSTED_CONFIDENCE
             self.period.on_closed(use, resets_at if is_trusted else None, LENGTH_SECONDS.get(self.name), now)
 
     def begin_period(self, use: Use, now: float) -> None:
-        """It has opened again; what was read of the period before says nothing of this one."""
+        """Begin a period. Readings of the period before do not count any more."""
         self.period.begin(use, now)
         self.is_read = False
 
     def is_period_over(self, now: float) -> bool:
-        """Whether it went by without a closing."""
+        """Return whether the period has ended without a closing."""
         resets_at = self.expected_reset
         return self.state == "open" and resets_at is not None and now >= resets_at
 
     @property
     def expected_reset(self) -> float | None:
-        """As it was told of this period, else so long after its opening as periods are."""
+        """When this period ends: as the provider stated it, else one length after the opening."""
         opened_at = self.period.opened_at
         if self.resets_at is not None and (opened_at is None or self.resets_at > opened_at):
             return self.resets_at
@@ -235,13 +265,13 @@ class Window(RelativeTimes):
 
     @property
     def length(self) -> float | None:
-        """How long a period is, by the window's name, else as it was told before."""
+        """How long a period is: by the window's name, else as seen before."""
         return LENGTH_SECONDS.get(self.name) or self.period.learnt_length
 
     def plan(self, use: Use, live: int, now: float) -> UsagePlan | None:
-        """What is used by now, a reading before an estimate; None where nothing is known of this period.
+        """Return how much is used by now, from a reading or else an estimate; None where nothing is known.
 
-        A slot counts from its start on: it will have used what one does on the average.
+        A live slot counts from its start with what a slot uses on average.
         """
         resets_at = self.expected_reset
         if resets_at is None or self._plausible(resets_at, 1.0, now) < TRUSTED_CONFIDENCE:
@@ -258,5 +288,5 @@ class Window(RelativeTimes):
 
 
 def jitter(ticket_id: str, window: str) -> float:
-    """0 to 1, from the names alone, so that the core needs no randomness."""
+    """Return a number from 0 to 1 that follows from the names, so that the core needs no randomness."""
     return zlib.crc32(f"{ticket_id}|{window}".encode()) / 0xFFFFFFFF

@@ -22,7 +22,7 @@ RATE_SPAN_SECONDS = 60.0
 ENTRY_SECONDS = 1.0
 """What started within a second is counted as one: a minute takes at most sixty entries, however busy it was."""
 FIRST_GUESS_TOKENS = 1
-"""What a run is taken to use before any has said what it used."""
+"""The charge of a run without a stated size before any run has reported its tokens: the least there is."""
 
 
 class Entry(msgspec.Struct):

@@ -32,7 +32,7 @@ class SlowStart(Gate):
         return "pacing" if now < self.next_at else None
 
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
-        return Explanation(f"{scope.name} fills up again one by one after a refusal", self.next_at)
+        return Explanation(f"{scope.name} admits its waiters one by one after a refusal", self.next_at)
 
     @property
     def is_idle(self) -> bool:

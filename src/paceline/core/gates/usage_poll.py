@@ -1,7 +1,7 @@
-"""The usage gate: while someone waits, the provider's own count decides who may enter.
+"""The usage gate: while somebody waits, the provider's own count decides who may enter.
 
-Keeps the last reading, which grants it cannot have seen yet, and when to ask again. One question
-is out at a time; no answer within the time-out, or one that makes no sense, means *unknown*.
+Here: the last reading, the grants it cannot include yet, and when to poll again. One poll is out at a time; no
+answer within the time-out, or one that makes no sense, means *unknown*.
 """
 
 from typing import ClassVar
@@ -12,11 +12,16 @@ from paceline.core.gates.gate import Explanation
 from paceline.core.values.relative_time import RelativeTimes
 
 DEFAULT_LAG_SECONDS = 0.35
+"""How far a provider's count lags before anything was learnt: about a request and its bookkeeping."""
 LONGEST_LAG_SECONDS = 10.0
+"""A difference that lasts longer is no lag: somebody else uses the account too."""
 
 
 class UsagePoll(RelativeTimes):
-    """`count` is the last reading, None while unknown; `grants` are the times of recent grants."""
+    """The state of the polls of one scope.
+
+    `count` is the last reading, None while unknown. `grants` are the times of recent grants.
+    """
 
     relative_times: ClassVar[tuple[str, ...]] = ("read_at", "read_from", "asked_at", "next_ask_at", "last_release_at")
 
@@ -40,7 +45,7 @@ class UsagePoll(RelativeTimes):
         self.asked_at, self.next_ask_at, self.ask_again = now, None, False
 
     def on_answer(self, count: int | None, local: int, now: float) -> None:
-        """A reading, or None for unknown. `local` is how many slots are live here."""
+        """Take over a reading, or None for unknown. `local` is how many slots are live here."""
         self._learn_lag(count, local, now)
         self.count, self.read_at = count, now
         self.read_from = now if self.asked_at is None else self.asked_at  # what came after may not be in it
@@ -54,7 +59,7 @@ class UsagePoll(RelativeTimes):
             self.on_answer(None, local, now)
 
     def on_release(self, now: float) -> None:
-        """Room may have come up: ask now; a question that is already out is asked again after it."""
+        """Poll now, because room may have come up; while a poll is out, poll again after it."""
         self.last_release_at = now
         if self.asked_at is None:
             self.next_ask_at = now
@@ -67,7 +72,10 @@ class UsagePoll(RelativeTimes):
         self.grants.append(now)
 
     def room(self, cap: int, lag: float, now: float) -> int:
-        """How many may enter by the last reading: none without a fresh one, one an interval if unknown."""
+        """Return how many may enter by the last reading.
+
+        None without a fresh reading, and one in each interval while the count is unknown.
+        """
         if self.read_at is None or self.read_from is None or now - self.read_at >= self.interval:
             return 0
         if self.count is None:
@@ -79,10 +87,10 @@ class UsagePoll(RelativeTimes):
         """Explain why nobody enters by the last reading; `cap` is the limit in words."""
         count = "unknown" if self.count is None else str(self.count)
         retry_at = self.next_ask_at if self.next_ask_at is not None else now + self.interval
-        return Explanation(f"{scope}'s own count is {count} of {cap}; it is asked again", retry_at)
+        return Explanation(f"the provider's own count for {scope} is {count} of {cap}; polling again", retry_at)
 
     def wakes(self) -> list[float | None]:
-        """When a question is due or given up, and when one more may enter while nothing is known."""
+        """Return when a poll is due or given up, and when one more may enter while the count is unknown."""
         due = self.next_ask_at if self.asked_at is None else self.asked_at + self.timeout
         return [due] if self.count is not None or not self.grants else [due, self.grants[-1] + self.interval]
 
@@ -91,12 +99,12 @@ class UsagePoll(RelativeTimes):
         self.grants = [at - seconds for at in self.grants]
 
     def on_refused_start(self) -> None:
-        """The reading left room and the provider did not: it notices starts later than was thought."""
+        """Learn from a refused start that the reading had left room for: the provider counts starts later."""
         if self.count is not None:
             self.start_lag = min(LONGEST_LAG_SECONDS, max(DEFAULT_LAG_SECONDS, self.start_lag) * 2)
 
     def _learn_start_lag(self, count: int | None, local: int, read_from: float) -> None:
-        """A provider that counts fewer than live here has not noticed the latest starts yet."""
+        """Learn how late starts are counted: a provider that counts fewer than live here lacks the latest."""
         missing = 0 if count is None else local - count
         if 0 < missing <= len(self.grants):
             age = read_from - self.grants[-missing]
@@ -104,7 +112,7 @@ class UsagePoll(RelativeTimes):
                 self.start_lag = age
 
     def _learn_lag(self, count: int | None, local: int, now: float) -> None:
-        """A provider that still counts more than lives here some time after a release lags by that much."""
+        """Learn how late releases are counted: the provider still counts more than live here."""
         if count is None or self.last_release_at is None:
             return
         since_release = now - self.last_release_at

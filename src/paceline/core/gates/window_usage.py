@@ -1,7 +1,7 @@
-"""What the slots of a scope use, and what a quota window holds by that measure: for providers that tell nothing.
+"""What a quota window holds, learnt from its periods, for providers that do not report the use.
 
-A period that was seen from its opening to its closing has shown what the window holds. Numbers only. Whatever a
-provider tells of a window outranks all of it: see `windows.py`.
+A period that was seen from its opening to its closing has shown what the window holds.
+Here: numbers. Never here: what the provider reports, which outranks all of it (`quota_window.py`).
 """
 
 from typing import ClassVar
@@ -12,19 +12,24 @@ from paceline.core.state.usage_meter import Use
 from paceline.core.values.relative_time import RelativeTimes
 
 KEPT_SPENT = 3
-"""The middle one of them counts: one odd period, shared with a person at work, does not rule."""
+"""The middle one of these counts, so that one odd period, shared with a person at work, does not decide."""
 DAY_SECONDS = 86400.0
+"""The length of a period where none is known."""
 FORGET_PERIODS = 4
+"""An estimate is forgotten after this many periods without a closing.
+
+One that is too small would keep itself alive: it keeps the window from closing, and so from being measured again.
+"""
 FORGET_SECONDS = 28 * DAY_SECONDS
-"""A guess that is too small would keep itself alive, for nothing closes any more. So it is learnt anew: after so many
-periods, and once two of those that were spent agree, after so many seconds."""
+"""The same where two spent periods agree, and the estimate is therefore trusted for longer."""
 AGREE_WITHIN = 0.8
+"""Two periods agree where the smaller is at least this share of the larger: work varies by about a fifth."""
 WHOLE_WITHIN = 0.1
-"""A reset that is told this close to a window's length after its opening was seen from the beginning."""
+"""A period whose stated reset is this close to one length after its opening was seen from the beginning."""
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """A period that was used up, or more than any before it: what it held, and how long it was, if that is known."""
+    """A period that was used up, or that held more than any before: what it held, and its length where known."""
 
     at: float
     use: Use
@@ -32,7 +37,10 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class Period(RelativeTimes):
-    """From a window's opening on, and the last ones that were spent. `is_seen` from an opening to the next closing."""
+    """The current period of a window, and the last ones that were spent.
+
+    `is_seen` while the period was seen from its opening on and has not closed.
+    """
 
     relative_times: ClassVar[tuple[str, ...]] = ("opened_at",)
 
@@ -42,14 +50,14 @@ class Period(RelativeTimes):
     spent: tuple[Spent, ...] = ()
 
     def begin(self, use: Use, now: float) -> None:
-        """The window has opened. One that went by without a closing holds what was used in it, at least."""
+        """Begin a period. The one before, if it ended without a closing, held at least what was used in it."""
         size, used = self.size(now), use.since(self.at_opening)
         if self.is_seen and size is not None and used.share_of(size) > 1.0:
             self._learn(Spent(now, used))
         self.opened_at, self.at_opening, self.is_seen = now, use, True
 
     def on_closed(self, use: Use, resets_at: float | None, usual_length: float | None, now: float) -> None:
-        """The window is spent; only a period that was seen from its beginning teaches what it holds."""
+        """Learn what the window holds from its closing, if the period was seen from its beginning."""
         used = use.since(self.at_opening)
         length = None if resets_at is None or self.opened_at is None else resets_at - self.opened_at
         is_whole = self.is_seen
@@ -63,7 +71,7 @@ class Period(RelativeTimes):
         self.spent = (*self.spent, spent)[-KEPT_SPENT:]
 
     def size(self, now: float) -> Use | None:
-        """What a period holds, as far as is known."""
+        """Return what a period holds; None where that is not known."""
         fresh = self._fresh(now)
         if not fresh:
             return None
@@ -83,25 +91,25 @@ class Period(RelativeTimes):
 
     @property
     def learnt_length(self) -> float | None:
-        """How long after its opening a period's reset was told to be."""
+        """How long after its opening a period's reset was, as stated."""
         return _middle([each.length for each in self.spent if each.length is not None])
 
     def share_used(self, use: Use, now: float) -> float | None:
-        """What is used since the opening, as a share of what the window holds."""
+        """Return what is used since the opening as a share of what the window holds."""
         size = self.size(now)
         return None if size is None else use.since(self.at_opening).share_of(size)
 
     def share_of_starts(self, starts: int, now: float) -> float:
-        """What so many slots have used on the average by their end, as a share; 0 where it is not known."""
+        """Return the share that so many slots use on average by their end; 0 where it is not known."""
         size = self.size(now)
         return 0.0 if size is None else starts / max(1, size.starts)
 
 
 def _agree(uses: list[Use]) -> bool:
-    """Whether two of them are about the same."""
+    """Return whether two of them are about the same."""
     return any(AGREE_WITHIN <= one.share_of(other) <= 1.0 for one in uses for other in uses if one is not other)
 
 
 def _middle(values: list[float]) -> float | None:
-    """Of two the larger: what a person used of the window besides made the other one smaller."""
+    """Return the middle one; of two the larger, because a person's own use made the other one smaller."""
     return sorted(values)[len(values) // 2] if values else None

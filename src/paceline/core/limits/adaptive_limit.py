@@ -1,16 +1,17 @@
-"""What refusals teach about a scope's true capacity: the adaptive and the platform limit.
+"""The adaptive limit: how many at once, as refusals taught it.
 
-Arithmetic on numbers; nothing here counts slots or knows who waits. The rules in a paragraph: a
-refusal lowers the limit to just under the level that failed; where that level is not known, by one,
-then two, four ... while incidents follow each other; where a session is refused in mid-run, to 0.85
-of what ran. From what worked, one slot more is tried after half an hour, two, four ... more as long as
-all are accepted. A try that fails makes the wait for the next longer, up to half a day; one that succeeds
-makes it shorter: how often the provider changes is learnt. A start that is refused seconds after a release
-says nothing about the limit but that the provider's count lags: then released slots count for longer, and
-where that would cost more than a place, one place is kept free instead. If the next start is refused as
-well, it was no lag but a fall: the limit is what went well, and the more was lost, the sooner more is
-tried. A platform limit the provider named is tried again one above after a quarter hour, or half an hour
-where that was refused before.
+How it moves:
+
+- A refused start lowers the limit to just under the level that failed. Where that level is not known, it falls by
+  one, then two, four ... while incidents follow each other. Sessions refused in mid-run lower it to 0.85 of what ran.
+- From the level that worked, one slot more is tried after half an hour, then two, four ... more while all are
+  accepted. A failed try makes the wait for the next longer, up to half a day; a success makes it shorter. So the
+  limit learns how often the provider changes.
+- A start refused seconds after a release is blamed on the provider's lagging count: see `release_lag.py`. If the
+  next start is refused as well, the capacity fell: the limit is what went well, and the more was lost, the sooner
+  more is tried.
+
+Here: arithmetic on numbers. Never here: slots, and who waits.
 """
 
 import math
@@ -44,7 +45,7 @@ BELOW_FAILED_SECONDS = 30.0
 SHED_TO = 0.85
 """What is kept of the level when sessions are refused in mid-run: enough to end the refusals, most work goes on."""
 LOST_SLOT_SECONDS = 14400.0
-"""What may be lost to a fall that was none before it is looked at again: about twenty times what a refusal costs."""
+"""Slot-seconds that may be lost to a fall that was none before the level is tried again: about twenty refusals."""
 
 
 class AdaptiveLimit(RelativeTimes):
@@ -77,16 +78,16 @@ class AdaptiveLimit(RelativeTimes):
     # -- down ----------------------------------------------------------------------------------
 
     def step_down(self, effective: int, mode: HeadroomMode, now: float) -> int:
-        """One step below what failed, twice as far each time incidents follow each other; the new limit."""
+        """Go one step below what failed, twice as far each time incidents follow each other. Returns the new limit."""
         lowered = effective - (self.step if mode == "adaptive" else 1)
-        if mode == "adaptive":  # elsewhere no climb would ever set it back
+        if mode == "adaptive":  # in other modes no climb would ever reset it
             self.step *= 2
         self.fall_to(lowered, effective, now, failed_at=effective)
         self.limit, self.worked_at = max(1, lowered), None
         return self.limit
 
     def shed(self, effective: int, live: int, now: float) -> int:
-        """What ran was refused in mid-run: fewer than that must do, how many is not known."""
+        """Go to a part of what ran, because sessions were refused in mid-run. Returns the new limit."""
         self.lag.take_back_blame()
         ran, factor = min(live, effective), SHED_TO**self.step
         self.step *= 2
@@ -94,7 +95,7 @@ class AdaptiveLimit(RelativeTimes):
         return self.fall_to(min(math.ceil(ran * factor), ran - 1), effective, now, failed_at=ran)
 
     def fall_to(self, level: int, effective: int, now: float, *, failed_at: int) -> int:
-        """The level holds, what was above it failed; the new limit."""
+        """Go to a level that holds, under one that failed. Returns the new limit."""
         if self.reduced_from is None:
             self.reduced_from = effective
         self.worked_at = max(1, level)
@@ -113,7 +114,10 @@ class AdaptiveLimit(RelativeTimes):
         return self.limit
 
     def refuse_start(self, level: int, proven: int, effective: int, now: float) -> int | None:
-        """A start at `level` was refused while `proven` others went well; the new limit, None where it stays."""
+        """Learn from a start refused at `level` while `proven` others went well.
+
+        Returns the new limit; None where it stays.
+        """
         held = self.worked_at
         if held is None:
             level = min(proven, effective - 1)
@@ -131,7 +135,7 @@ class AdaptiveLimit(RelativeTimes):
         return None if self.is_trying or self.limit is None else self._hold()
 
     def _fall_from_change(self, level: int, effective: int, now: float) -> int:
-        """The capacity fell, or so it seems: the more was lost, the sooner it is tried again."""
+        """Go to `level`, because the capacity seems to have fallen. The more was lost, the sooner it is tried again."""
         self.lag.take_back_blame()
         self.doubted_at, self.doubt = None, FIRST_DOUBT_SECONDS
         lost = (self.worked_at or effective) - level
@@ -140,14 +144,14 @@ class AdaptiveLimit(RelativeTimes):
         return lowered
 
     def _fail_try(self, level: int, effective: int, now: float) -> int:
-        """Above `level` nothing works; that it was tried in vain makes the next try later."""
+        """Go back to `level` after a try above it failed. A second failure there makes the next try later."""
         was_known = self.failed_at is not None and self.failed_at <= level + 1
         if self.stride == 1 and was_known:  # else it is the end of a climb that went well, or news of a fall
             self._be_patient(AFTER_FAILED_TRY)
         return self.fall_to(level, effective, now, failed_at=level + 1)
 
     def _fall_in_doubt(self, level: int, effective: int, now: float) -> int:
-        """A lower cap, or a long lag: the level above is tried again soon, later each time it is doubted."""
+        """Go to `level`, which may be a lower limit or only a long lag. The level above is tried again soon."""
         failed_at, retry_at = self.failed_at, self.retry_at
         lowered = self.fall_to(level, effective, now, failed_at=level + 1)
         if self.doubted_at != self.failed_at:
@@ -163,7 +167,7 @@ class AdaptiveLimit(RelativeTimes):
         self.patience = min(max(self.patience * factor, SHORTEST_PATIENCE_SECONDS), LONGEST_PATIENCE_SECONDS)
 
     def on_release(self, now: float, *, was_full: bool) -> bool:
-        """Whether the limit may rise: a lag that was not seen for long is forgotten."""
+        """Count a release. Returns whether the limit rose, because a place is no longer kept free for a lag."""
         self.ended_when_full += was_full
         is_needed = self.lag.on_release(now)
         if not self.lag.kept_free or is_needed or self.is_trying or self.limit is None or self.worked_at is None:
@@ -175,7 +179,7 @@ class AdaptiveLimit(RelativeTimes):
     # -- up ------------------------------------------------------------------------------------
 
     def climb(self, ceiling: int | None, now: float) -> int | None:
-        """What was tried held: try more; None means back at the ceiling."""
+        """Try more, because what was tried held. Returns the new limit; None means back at the ceiling."""
         assert self.limit is not None
         if self.is_trying:
             self.stride *= 2
@@ -203,15 +207,18 @@ class AdaptiveLimit(RelativeTimes):
         return raised
 
     def is_unproven(self, proven: int, cap: int) -> bool:
-        """Whether the tried level was not reached yet: short calls never are, until as many came and went in it."""
+        """Return whether the tried level was not reached yet.
+
+        Calls may be too short to be proven at once; then as many must have ended while the level was full.
+        """
         return self.is_trying and max(proven, self.ended_when_full) < cap
 
     def is_too_early(self, live: int, now: float) -> bool:
-        """More run than may: that they go well says nothing of the limit until they are fewer, or it lasts."""
+        """Return whether more run than the limit allows: their success proves nothing about it for a while."""
         return self.limit is not None and live > self.limit and self.retry_at is not None and now < self.retry_at
 
     def look_again(self, now: float) -> None:
-        """What is tried has not been reached yet."""
+        """Check again soon whether the tried level is reached."""
         self.climb_at, self.success_since = now + LOOK_AGAIN_SECONDS, True
 
     def clear(self) -> None:

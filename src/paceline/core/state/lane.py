@@ -21,7 +21,7 @@ SPARE_ENTRIES = 32
 class LiveSlot(msgspec.Struct, eq=False, gc=False):
     """A granted ticket while it lives.
 
-    `heard` is the sequence number of its grant or last success: what came after an incident is news.
+    `proven_seq` is the sequence number of its grant or last success: what came after an incident is news.
     `runs` counts, for a session, its live runs by provider scope.
     """
 
@@ -30,7 +30,7 @@ class LiveSlot(msgspec.Struct, eq=False, gc=False):
     granted_at: float
     token: int
     expires_at: float | None
-    heard: int
+    proven_seq: int
     reported: bool = False
     reclaim_at: float | None = None
     released: bool = False
@@ -39,7 +39,7 @@ class LiveSlot(msgspec.Struct, eq=False, gc=False):
     @property
     def has_succeeded(self) -> bool:
         """Whether something went well since its grant."""
-        return self.heard > self.token
+        return self.proven_seq > self.token
 
     def covers(self, scope: Scope) -> bool:
         """Return whether a run of this session needs no place of its own in the scope: the session's is free."""

@@ -1,7 +1,7 @@
-"""What is configured by scope or pattern, limits before all, and the smallest of all limits that apply.
+"""Tables of what is configured by scope or pattern.
 
-Configured values come in two layers: what the settings say, and what a person set live, which wins
-until it is reset. Learnt limits (`headroom.py`) are kept apart and never written here.
+Values come in two layers: those of the settings, and those a person set live, which win until they are reset.
+Never here: learnt limits (`limits/`).
 """
 
 from typing import Generic, TypeVar
@@ -10,11 +10,12 @@ from paceline.core.values.scopes import ScopePattern, is_provider_scope
 from paceline.core.values.validation import check_limit
 
 UNLIMITED = 1 << 60
+"""Stands for no limit where numbers are compared: more than can ever be counted, and still a small integer."""
 Value = TypeVar("Value")
 
 
 class PatternTable(Generic[Value]):
-    """Values by scope or pattern; of overlapping patterns the most specific wins."""
+    """Values by scope or pattern. Of overlapping patterns the most specific wins."""
 
     def __init__(self, settings: dict[str, Value], live: dict[str, Value]) -> None:
         self.settings = {ScopePattern(text).text: value for text, value in settings.items()}
@@ -30,7 +31,7 @@ class PatternTable(Generic[Value]):
         self._order()
 
     def lookup(self, scope: str) -> tuple[str, Value] | None:
-        """The entry that rules the scope: its pattern and value."""
+        """Return the entry that applies to the scope: its pattern and value."""
         if scope in self._merged:
             return scope, self._merged[scope]
         for pattern in self._wildcards:
@@ -39,7 +40,7 @@ class PatternTable(Generic[Value]):
         return None
 
     def lookup_path(self, scope: str) -> Value | None:
-        """The value of the scope, else of the path it lies in."""
+        """Return the value of the scope, else of the path it lies in."""
         while (found := self.lookup(scope)) is None:
             if "/" not in scope:
                 return None
@@ -50,7 +51,7 @@ class PatternTable(Generic[Value]):
         return dict(self._merged)
 
     def model_needed(self, scopes: tuple[str, ...]) -> tuple[str, str] | None:
-        """The provider path that names no model although caps per model apply to it, and such a cap."""
+        """Return a provider path that lacks a model although caps per model apply to it, and such a cap."""
         paths = [scope for scope in scopes if is_provider_scope(scope)]
         for path in paths:
             if path.count("/") < 2 and not any(other.startswith(path + "/") for other in paths):
@@ -82,13 +83,13 @@ class LimitTable(PatternTable[int | None]):
         self.set_live(text, check_limit(limit))
 
     def remove(self, text: str) -> None:
-        """Unlimited from now on; an entry is kept only where another one would take its place."""
+        """Make the scope unlimited. An entry is kept only where another one would take its place."""
         self.reset_live(text)
         if self.lookup(ScopePattern(text).text) is not None:
             self.set_live(text, None)
 
 
 def smallest(*limits: int | None) -> int | None:
-    """The effective limit: the smallest that is known, never below 1; None where none is."""
+    """Return the smallest known limit, never below 1; None where none is known."""
     known = [limit for limit in limits if limit is not None]
     return max(1, min(known)) if known else None

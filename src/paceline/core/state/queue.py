@@ -18,7 +18,7 @@ class WatchTable:
     """Watching lanes by scope, and by group within it. Entries that no longer hold are dropped when they come up.
 
     Runs that wait for a provider scope stand apart in `run_lanes` and are checked one by one: whether they need
-    room depends on their session, so the foremost being refused says nothing about the next.
+    room depends on their session, so a refusal of the foremost proves nothing about the next.
     """
 
     __slots__ = ("_heaps", "run_lanes")

@@ -38,7 +38,7 @@ def restore_ledger(snapshot: Snapshot, settings: GovernorSettings | None) -> Led
         _restore_meter(ledger.scope(record.name), record, snapshot.at)
     _restore_waiters(ledger, snapshot)
     ledger.recent.extend((at, tuple(ledger.scope(name) for name in names)) for at, names in snapshot.recent)
-    ledger.next_due = -math.inf  # look at everything once
+    ledger.next_due = -math.inf  # wake every scope once
     ledger.seq, ledger.sweep_at, ledger.effects = snapshot.seq, snapshot.sweep_at, list(snapshot.effects)
     if ledger.slots and ledger.sweep_at is None:
         ledger.sweep_at = ledger.now + ledger.settings.watchdog_interval

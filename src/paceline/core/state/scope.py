@@ -31,7 +31,7 @@ def cooldown_seconds(is_provider: bool, setting: Cooldown, learnt: float | None)
 
 
 class Scope:
-    """Mutable; owned by one ledger. Optional parts are None until something needs them.
+    """The state of one scope, owned by one ledger. Optional parts are None until something needs them.
 
     `claimed` counts places kept for place claims, `cooling` holds the times at which released places are free
     again, `wake_at` is the time of the timer that counts.
@@ -179,7 +179,7 @@ class Scope:
         return "platform_limit" if self.platform is not None and self.platform.limit == self.cap else "limit"
 
     def _usage_reason(self, usage: UsagePoll, now: float) -> Reason | None:
-        """The provider's own count decides where someone waits; elsewhere local accounting is enough."""
+        """Return a refusal by the provider's own count. Where nobody waits, local accounting is enough."""
         if not self.waiting:
             return None
         lag = max(usage.start_lag, self.cooldown or DEFAULT_LAG_SECONDS)  # how far the count may trail behind a start

@@ -26,7 +26,7 @@ class LiveSettings:
 
 
 class ScopeTable:
-    """All scopes, and the tables that say what is configured for each."""
+    """All scopes, and the tables of what is configured for each."""
 
     __slots__ = ("by_name", "cooldowns", "limits", "modes", "rates", "reserves", "settings")
 

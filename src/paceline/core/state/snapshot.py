@@ -117,7 +117,13 @@ def take_snapshot(ledger: Ledger) -> Snapshot:
         ),
         slots=tuple(
             SlotRecord(
-                slot.ticket, slot.granted_at, slot.token, slot.expires_at, slot.heard, slot.reported, slot.reclaim_at
+                slot.ticket,
+                slot.granted_at,
+                slot.token,
+                slot.expires_at,
+                slot.proven_seq,
+                slot.reported,
+                slot.reclaim_at,
             )
             for slot in ledger.slots.values()
         ),

@@ -15,6 +15,7 @@ SESSIONS = "sessions"
 RUNS = "runs"
 
 _LONGEST_NAME = 300
+"""Longer than any name a provider or a person uses, short enough for logs, keys and pages."""
 _LABELLED = re.compile(r"(?:campaign|agent):[^/\x00-\x1f\x7f]+")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+~-]*(?:\[[a-z0-9]{1,8}\])?")
 _PATTERN_PART = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9._:@+~*?-]*")
@@ -34,17 +35,17 @@ _ANY_DATE = re.compile(r"[-@]20\d\d[\d-]*\*$")
 
 @lru_cache(maxsize=4096)
 def canonical_model(name: str) -> str:
-    """One spelling per model: `anthropic/claude-opus-4-6-20260105` and `opus-4-6` are the same model.
+    """Return the one spelling of a model: `anthropic/claude-opus-4-6-20260105` and `opus-4-6` are the same.
 
     Vendor prefixes, dates, revisions and context-size tags say where and how a model is served,
     not which quota it draws on, so they go.
     """
-    while (model := _without_dress(name)) != name:
-        name = model  # what comes out may be dressed again: one spelling means that nothing is left to take off
+    while (model := _stripped(name)) != name:
+        name = model  # the result may carry another prefix or date: strip until nothing is left to strip
     return model
 
 
-def _without_dress(name: str) -> str:
+def _stripped(name: str) -> str:
     model = name.lower().rsplit("/", 1)[-1].strip()
     model = _VENDOR_PREFIX.sub("", model, count=1)
     while (shorter := _TAIL.sub("", model)) != model and shorter:
@@ -64,7 +65,7 @@ def _canonical_claude(model: str) -> str:
 
 
 def canonical_scope(scope: str) -> str:
-    """The one spelling of a scope, or `InvalidScope`."""
+    """Return the one spelling of a scope. Raise `InvalidScope` if it is none."""
     if not isinstance(scope, str) or not scope or len(scope) > _LONGEST_NAME:
         raise InvalidScope(f"scope {_shown(scope)} must be a name of 1 to {_LONGEST_NAME} characters")
     return _canonical(scope)
@@ -89,7 +90,7 @@ def _canonical(scope: str) -> str:
 
 
 def path_scopes(scope: str) -> tuple[str, ...]:
-    """A provider path and all it lies in, widest first: `a/b/c` gives `a`, `a/b`, `a/b/c`."""
+    """Return a provider path and all it lies in, widest first: `a`, `a/b` and `a/b/c` for `a/b/c`."""
     scope = canonical_scope(scope)
     if not is_provider_scope(scope):
         raise InvalidScope(f"scope {_shown(scope)} is no provider path; write provider, provider/account or more")
@@ -98,12 +99,12 @@ def path_scopes(scope: str) -> tuple[str, ...]:
 
 
 def is_provider_scope(scope: str) -> bool:
-    """Whether the scope is the provider's to limit; the others are the user's own."""
+    """Return whether the scope is the provider's to limit; all others are the user's own."""
     return scope not in (SESSIONS, RUNS) and not scope.startswith(("campaign:", "agent:"))
 
 
 def scope_reached(scope: str, reach: Reach | None) -> str:
-    """The scope a signal is about: as wide as `reach` says, else the one it was seen in."""
+    """Return the scope a signal is about: as wide as its `reach`, else the one it was seen in."""
     if reach is None or not is_provider_scope(scope):
         return scope
     depth = {"provider": 1, "account": 2, "model": 3}[reach]
@@ -111,7 +112,7 @@ def scope_reached(scope: str, reach: Reach | None) -> str:
 
 
 class ScopePattern:
-    """`anthropic/*/opus-*`: each part is matched on its own; a scope that matches has a limit of its own."""
+    """A pattern such as `anthropic/*/opus-*`, matched part by part. Each matching scope has a limit of its own."""
 
     __slots__ = ("is_exact", "specificity", "text")
 
@@ -125,7 +126,7 @@ class ScopePattern:
         self.specificity = (-wildcards, len(self.text))
 
     def matches(self, scope: str) -> bool:
-        """`*` stands for any provider, never for the global pool, a campaign or an agent."""
+        """Return whether the scope matches. `*` is any provider, never the global pool, a campaign or an agent."""
         if self.is_exact:
             return scope == self.text
         if not (is_provider_scope(scope) or ":" in self.text):
@@ -133,7 +134,7 @@ class ScopePattern:
         return _regex(self.text).fullmatch(scope) is not None
 
     def matches_account_of(self, scope: str) -> bool:
-        """Whether this caps models inside the provider path `scope`, which names none."""
+        """Return whether this caps models inside the provider path `scope`, which names none."""
         parts = self.text.split("/", 2)
         mine = scope.split("/", 2)
         return len(parts) == 3 > len(mine) and all(
@@ -154,7 +155,7 @@ def _canonical_pattern(text: str) -> str:
 
 
 def _model_pattern(text: str) -> str:
-    """Models are matched by their canonical names, so what a pattern spells out of them is spelled the same way."""
+    """Return a model pattern in canonical spelling, because models are matched by their canonical names."""
     if not _WILDCARD.search(text):
         return canonical_model(text)
     model = text.lower().rsplit("/", 1)[-1]

@@ -1,4 +1,4 @@
-"""What a Governor is told at the start. Checked whole before anything uses it."""
+"""The settings of a Governor, validated as a whole before anything uses them."""
 
 from typing import Final, Literal
 
@@ -17,10 +17,17 @@ HEADROOM_MODES: tuple[HeadroomMode, ...] = ("adaptive", "one-way", "off")
 
 
 class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Scopes may be patterns; cooldowns, headrooms and reserves hold for all that lies inside as well.
+    """Settings by scope or pattern. Cooldowns, headrooms and reserves apply to everything inside a scope too.
 
     `reserves` are the shares of every window that are left to the person. Each scope that matches an entry of
-    `rates` has that rate for itself.
+    `rates` has that rate for itself. All times are in seconds:
+
+    - `default_pause` is the pause after a 429 that names none.
+    - `slot_timeout` is how long a lease lasts without renewal.
+    - `watchdog_interval` is how often leases are checked.
+    - `lost_grace` is how long a lost slot still counts: its holder may need that long to end.
+    - `ageing` is the largest head start of an old prompt, and how long a ticket may be passed over.
+    - `usage_interval` and `usage_timeout` are for polls of the provider's own count.
     """
 
     limits: dict[str, int | None] = {}

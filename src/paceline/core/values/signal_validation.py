@@ -1,4 +1,4 @@
-"""A signal as an outsider may have filled it: a value that makes no sense is *unknown*, and never an error."""
+"""Validation of signals from outside: a value that makes no sense is *unknown*, and never an error."""
 
 import math
 from collections.abc import Callable
@@ -10,10 +10,11 @@ from paceline.core.signals import Cause, Reach, Signal
 from paceline.errors import InvalidInput
 
 YEAR_9999: Final = 253_370_764_800.0
+"""Times beyond this were meant in milliseconds, and no calendar can show them."""
 
 
 def understood(signal: Signal) -> Signal:
-    """The signal with all that cannot be meant left out; whose it is and how far it reaches must be right."""
+    """Return the signal without values that make no sense. Its ticket and its reach must be valid."""
     if not isinstance(signal, Signal):
         raise InvalidInput(f"{signal!r:.80} is no signal of paceline.core.signals")
     if signal.reach is not None and signal.reach not in get_args(Reach):
@@ -32,7 +33,7 @@ def understood(signal: Signal) -> Signal:
 
 
 def _number(value: object) -> float | None:
-    """A finite number from zero up."""
+    """Return a finite number from zero up; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         return None
     try:
@@ -42,13 +43,13 @@ def _number(value: object) -> float | None:
 
 
 def _time(value: object) -> float | None:
-    """A point in time, of the calendar: milliseconds are beyond it."""
+    """Return a point in time; None for what lies beyond the calendar, as milliseconds do."""
     number = _number(value)
     return number if number and number < YEAR_9999 else None
 
 
 def _count(value: object) -> int | None:
-    """A whole number from zero up; fractions are cut."""
+    """Return a whole number from zero up, without its fraction; None for anything else."""
     number = _number(value)
     return None if number is None else int(number)
 

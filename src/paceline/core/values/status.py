@@ -1,4 +1,4 @@
-"""What a scope looks like from outside: a frozen value for people, APIs and pages."""
+"""The status of a scope as a frozen value for people, APIs and pages."""
 
 import msgspec
 
@@ -6,9 +6,9 @@ import msgspec
 class WindowStatus(msgspec.Struct, frozen=True, gc=False):
     """A quota window: what is believed of it, from where, since when, and how far to trust it.
 
-    `used_ratio` is what the provider told of this period. Where periods were seen from opening to closing,
-    `estimated_ratio` is what is used by that measure, `holds_seconds` how many seconds of sessions one held, and
-    `expected_reset` and `length` are when this one ends and how long they are, as told or as seen.
+    `used_ratio` is what the provider reported for this period. Where periods were seen from opening to closing,
+    `estimated_ratio` is the use by that measure, and `holds_seconds` how many seconds of sessions one held.
+    `expected_reset` and `length` are when this period ends and how long periods are, as stated or as seen.
     """
 
     name: str
@@ -26,12 +26,12 @@ class WindowStatus(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def best_ratio(self) -> float | None:
-        """How much is used: as told, else as estimated."""
+        """How much is used: as reported, else as estimated."""
         return self.estimated_ratio if self.used_ratio is None else self.used_ratio
 
 
 class ScopeStatus(msgspec.Struct, frozen=True, gc=False):
-    """`limit` is the effective one: the smallest of `configured`, `platform` and `adaptive`."""
+    """The status of one scope. `limit` is the effective one: the smallest of `configured`, `platform`, `adaptive`."""
 
     scope: str
     limit: int | None

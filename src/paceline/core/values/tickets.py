@@ -1,4 +1,4 @@
-"""A ticket: one request to enter a set of scopes. A value; the line it waits in is `queue.py`."""
+"""A ticket: one request to enter a set of scopes. A value; the lane it waits in is in `state/lane.py`."""
 
 import msgspec
 
@@ -6,14 +6,14 @@ from paceline.errors import InvalidInput
 
 
 class Ticket(msgspec.Struct, frozen=True, gc=False):
-    """`scopes` are occupied together or not at all.
+    """One request to enter. `scopes` are occupied together or not at all.
 
     `group` shares capacity with other groups by `2 ** priority`; bare tickets (no group) of one
     priority form a group of their own. `since` is when the agent's prompt started. `parent` is the
     id of the session's ticket a run belongs to. `tokens` is what the call is expected to use.
     `leased=False`: the holder lives in the caller's own process and is known to give the slot back,
-    so its lease need not be renewed; after a restart it runs out like any other. `spread`: start only
-    along the line that uses a window up evenly until its reset.
+    so its lease need not be renewed; after a restart it expires like any other. `spread`: start only as fast as
+    uses a window up evenly until its reset.
     """
 
     id: str
@@ -36,7 +36,7 @@ def lane_key(ticket: Ticket) -> LaneKey:
 
 
 def check_ticket(ticket: Ticket) -> None:
-    """Of what a ticket says of itself, that which is looked at only once it waits or a budget is short."""
+    """Validate `since` and `tokens`, which the fast path does not read."""
     since, tokens = ticket.since, ticket.tokens
     if since is not None and (isinstance(since, bool) or not isinstance(since, int | float)):
         raise InvalidInput(f"since must be a time in seconds, or None; got {since!r:.80}")

@@ -1,4 +1,4 @@
-"""Checks of values at the door. Each names the field, the value and what would do."""
+"""Validation of values from callers. Each error names the field, the value and what is expected."""
 
 import math
 from collections.abc import Mapping
@@ -9,11 +9,13 @@ from paceline.errors import InvalidDuration, InvalidInput, InvalidLimit
 Value = TypeVar("Value")
 
 LARGEST_LIMIT = 1_000_000_000
+"""More places than any provider has; a larger number is a mistake."""
 LONGEST_SECONDS = 10 * 365 * 86400.0
+"""Ten years: a longer wait is a mistake, or was meant in milliseconds."""
 
 
 def check_limit(value: object, name: str = "limit") -> int | None:
-    """A whole number >= 1, or None for unlimited."""
+    """Return a whole number >= 1, or None for unlimited."""
     if value is None:
         return None
     if type(value) is not int or not 1 <= value <= LARGEST_LIMIT:  # bool is an int, and no limit
@@ -22,7 +24,7 @@ def check_limit(value: object, name: str = "limit") -> int | None:
 
 
 def check_seconds(value: object, name: str, *, above_zero: bool = False) -> float:
-    """A finite number of seconds, zero or more (or more than zero)."""
+    """Return a finite number of seconds, zero or more (or more than zero)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidDuration(f"{name} must be a number of seconds; got {value!r:.80}")
     if not math.isfinite(value) or value < 0 or value > LONGEST_SECONDS or (above_zero and value == 0):
@@ -32,7 +34,7 @@ def check_seconds(value: object, name: str, *, above_zero: bool = False) -> floa
 
 
 def outside_seconds(value: object) -> float | None:
-    """Seconds as an outsider gave them: anything that is not a sane wait is unknown."""
+    """Return seconds from outside; None for anything that is no sane wait."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if not math.isfinite(value) or not 0 < value <= LONGEST_SECONDS:
@@ -41,12 +43,14 @@ def outside_seconds(value: object) -> float | None:
 
 
 def check_name(value: object, what: str) -> str:
+    """Return a name that is text and not empty."""
     if not isinstance(value, str) or not value:
         raise InvalidInput(f"the name of a {what} must be text, and not empty; got {value!r:.80}")
     return value
 
 
 def check_callable(value: object, what: str) -> None:
+    """Raise if the value cannot be called."""
     if not callable(value):
         raise InvalidInput(f"{what} must be a function; got {value!r:.80}")
 

@@ -1,4 +1,4 @@
-"""What comes out of the Governor: the answer to a ticket, and effects for the caller to carry out."""
+"""Answers of the Governor: the verdict on a ticket, and effects for the caller to carry out."""
 
 from collections.abc import Sequence
 from typing import Literal, Protocol
@@ -22,7 +22,7 @@ Reason = Literal[
 
 
 class Granted(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """The ticket is in. `token` is its fencing token: a later grant always has a larger one."""
+    """A ticket that has a slot. `token` is its fencing token: a later grant always has a larger one."""
 
     ticket_id: str
     token: int
@@ -32,10 +32,10 @@ class Granted(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class Deferred(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """The ticket is not in, and this is what binds it.
+    """A ticket that has no slot, and what keeps it out.
 
-    `retry_at` is when that may change, as far as known; `position` is the place in its line
-    (1 = next), None where it does not wait.
+    `retry_at` is when that may change, as far as known. `position` is its position in its lane (1 = next), None
+    where it does not wait.
     """
 
     ticket_id: str
@@ -47,14 +47,14 @@ class Deferred(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class Expired(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """The lease ran out: end the holder. Its place is given on at `reclaimed_at`, or when released."""
+    """A lease that ran out: end the holder. Its places are free again at `reclaimed_at`, or when released."""
 
     ticket_id: str
     reclaimed_at: float
 
 
 class PollUsage(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """Ask the provider for its own count and `report` the `Usage`, or an empty one on failure."""
+    """A poll to make: read the provider's own count and `report` the `Usage`, or an empty one on failure."""
 
     scope: str
 
