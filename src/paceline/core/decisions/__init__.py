@@ -1,11 +1,11 @@
 """What the Governor decides, as functions over the ledger.
 
-    admission        who enters next
-    explanation      why a ticket waits
-    slot_requests    what a caller does with a ticket
-    reactions        what a signal changes (`refusals.py`: what a 429 teaches)
-    slot_outcome     what the outcome of a slot teaches
-    time_effects     what time alone does
-    commands         what a person sets
-    queries          answers about the state (`scope_view.py`: the status of a scope)
+- `admission`: who enters next
+- `explanation`: why a ticket waits
+- `slot_requests`: what a caller does with a ticket
+- `reactions`: what a signal changes (`refusals.py`: what a 429 teaches)
+- `slot_outcome`: what the outcome of a slot teaches
+- `time_effects`: what time alone does
+- `commands`: what a person sets
+- `queries`: answers about the state (`scope_view.py`: the status of a scope)
 """
