@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.errors import StoreError
+from paceline.store import Store
 
 ENGINE = "engine.lock"
 """Held by the engine."""
@@ -114,3 +115,9 @@ def _read(fd: int) -> Leader | None:
         return msgspec.json.decode(os.pread(fd, 4096, 0), type=Leader)
     except msgspec.MsgspecError:
         return None
+
+
+def resign(store: Store, gone: Leader | None) -> None:
+    """Remove the lease that a killed leader of this machine left in the store, so that nobody waits for its end."""
+    if gone is not None:
+        store.resign(gone.owner)

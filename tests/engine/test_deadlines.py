@@ -6,19 +6,18 @@ from hypothesis import strategies as st
 from tests.engine.metered import LENGTH, MeteredAccount, metered_house
 
 from paceline.core import Deferred, Governor
-from paceline.engine.deadline_pacer import Deadlines, Quota
-from paceline.engine.dispatcher import Lines
+from paceline.engine.deadline_pacer import DeadlinePacer, Quota
 from paceline.store import Campaign, MemoryStore, Unit, UnitCounts, UnitSpec
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 
 NIGHTLY = Campaign(name="nightly", deadline=10 * HOUR)
 
 
-def deadlines() -> Deadlines:
+def deadlines() -> DeadlinePacer:
     governor = Governor(now=0.0)
     store = MemoryStore()
     store.add_campaign(NIGHTLY, [], update=False, now=0.0)
-    return Deadlines(store, governor, Lines(governor, {}, "test"))
+    return DeadlinePacer(store, governor, {})
 
 
 def took(seconds: float, name: str = "a", *, started_at: float = 0.0) -> tuple[Campaign, Unit, float]:
@@ -26,7 +25,7 @@ def took(seconds: float, name: str = "a", *, started_at: float = 0.0) -> tuple[C
     return NIGHTLY, unit, started_at + seconds
 
 
-def sessions(made: Deadlines, todo: int, running: int = 0, *, now: float = 0.0) -> int | None:
+def sessions(made: DeadlinePacer, todo: int, running: int = 0, *, now: float = 0.0) -> int | None:
     pace = made.pace(NIGHTLY, UnitCounts(todo=todo, running=running), now)
     return None if pace is None else pace.limit
 

@@ -415,7 +415,7 @@ async def test_a_store_that_fails_once_at_any_call_costs_nothing(logged: list[st
             assert harness.failures() == 0
             assert harness.scope("sessions").in_flight == 0
         if store.has_failed:
-            assert (nth, logged) == (nth, [] if at_the_start else ["a pass failed; the next one runs"])
+            assert (nth, logged) == (nth, [] if at_the_start else ["a pass failed; the next one recovers"])
             logged.clear()
         else:
             assert nth > 20

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from paceline.core import Deferred
-from paceline.engine.external_slots.leases import KEPT_PLACE_SECONDS, CallerGone, SlotRequest
+from paceline.engine.external_slots.leases import KEPT_POSITION_SECONDS, CallerGone, SlotRequest
 from paceline.errors import CapacityError, SlotLost, UnknownName
 from paceline.store import Lease, SqliteStore, StoredSlot
 from paceline.testing.engine_harness import EngineHarness
@@ -91,7 +91,7 @@ class LeaseMachine(RuleBasedStateMachine):
         """What a client hears."""
         if isinstance(answer, Deferred):
             if key is not None:
-                self.places_kept_until = self.harness.clock.now() + KEPT_PLACE_SECONDS
+                self.places_kept_until = self.harness.clock.now() + KEPT_POSITION_SECONDS
             return
         of_key = [slot.id for slot in self.held.values() if key is not None and lease_of(slot).key == key]
         assert of_key in ([], [answer.id])
@@ -194,7 +194,7 @@ class LeaseMachine(RuleBasedStateMachine):
                 call.hung_up.set()
             for slot_id in list(self.held):
                 await self.harness.engine.leases.release(slot_id)
-            await self.harness.clock.advance(KEPT_PLACE_SECONDS + 1.0)
+            await self.harness.clock.advance(KEPT_POSITION_SECONDS + 1.0)
             await asyncio.gather(*(call.task for call in self.calls), return_exceptions=True)
             for slot in self.store.slots():  # those that came as their callers were leaving
                 assert slot.id not in self.held

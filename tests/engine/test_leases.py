@@ -9,8 +9,9 @@ import pytest
 
 from paceline.core import Deferred
 from paceline.core.signals import Budget, RateLimited
-from paceline.engine.external_slots.leases import KEPT_PLACE_SECONDS, LONGEST_WAIT, CallerGone, SlotRequest
-from paceline.engine.external_slots.registry import OutsideClient, process_id
+from paceline.engine.external_slots.leases import KEPT_POSITION_SECONDS, LONGEST_WAIT, CallerGone, SlotRequest
+from paceline.engine.external_slots.process_client import ProcessClient
+from paceline.engine.external_slots.registry import process_id
 from paceline.errors import (
     CapacityError,
     InvalidInput,
@@ -428,7 +429,7 @@ async def test_a_wait_goes_on_in_its_place_with_its_key(harness: EngineHarness) 
 
     again = await begin(harness, 10.0, "k")
     await harness.engine.leases.release(held.id)
-    await harness.clock.advance(KEPT_PLACE_SECONDS + 1.0)
+    await harness.clock.advance(KEPT_POSITION_SECONDS + 1.0)
 
     assert harness.store.slots() == [await again.slot()]
     assert not behind.task.done()
@@ -443,7 +444,7 @@ async def test_a_slot_that_came_between_two_calls_is_kept_by_the_second(harness:
 
     slot = await take(harness, 10.0, "k")
 
-    await harness.clock.advance(KEPT_PLACE_SECONDS + 1.0)
+    await harness.clock.advance(KEPT_POSITION_SECONDS + 1.0)
     assert harness.store.slots() == [slot]
 
 
@@ -475,7 +476,7 @@ async def test_a_mistake_in_storing_is_told_to_who_waits_for_the_answer(harness:
 
 
 async def test_the_slot_of_a_command_is_not_given_back_by_a_call(harness: EngineHarness) -> None:
-    command = OutsideClient(harness.store, ("sessions", "acme"), priority=0, holder=process_id(os.getpid()))
+    command = ProcessClient(harness.store, ("sessions", "acme"), priority=0, holder=process_id(os.getpid()))
     command.request(harness.clock.now())
     harness.engine.obey()
     await harness.run(0.0)
@@ -489,14 +490,14 @@ async def test_the_slot_of_a_command_is_not_given_back_by_a_call(harness: Engine
 
 
 async def test_the_wait_of_a_command_is_stored_before_the_command_counts_as_read(harness: EngineHarness) -> None:
-    command = OutsideClient(harness.store, ("sessions", "acme"), priority=0, holder=process_id(os.getpid()))
+    command = ProcessClient(harness.store, ("sessions", "acme"), priority=0, holder=process_id(os.getpid()))
     command.request(harness.clock.now())
 
     harness.engine.obey()
     await harness.crash()  # before another pass
     await harness.run(0.0)
 
-    slot = command.look()
+    slot = command.read()
     assert slot is not None
     assert slot.granted_at is not None
 
@@ -509,7 +510,7 @@ async def test_a_place_that_nobody_comes_back_for_is_given_up(harness: EngineHar
     behind = await begin(harness, 60.0)
 
     await harness.engine.leases.release(held.id)
-    await harness.clock.advance(KEPT_PLACE_SECONDS - 0.1)
+    await harness.clock.advance(KEPT_POSITION_SECONDS - 0.1)
     assert not behind.task.done()
     await harness.clock.advance(0.5)
 

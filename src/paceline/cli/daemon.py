@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import uvloop
 
 from paceline.agents.account import GatewayAddress
@@ -50,8 +49,7 @@ async def _run(
     port = listening.getsockname()[1]
     keys = frozenset(account.key_env for account in home.settings.accounts.values() if account.key_env is not None)
     address = GatewayAddress(server_url(host, port), tokens.full, keys)
-    engine.settings = msgspec.structs.replace(engine.settings, gateway=address)
-    engine.start()
+    engine.start(gateway=address)
     running = asyncio.ensure_future(engine.run())
     leader = home.engine_leader()
     assert leader is not None  # this process holds its lock

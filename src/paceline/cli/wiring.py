@@ -14,12 +14,13 @@ from paceline.cli.inputs import local_zone
 from paceline.clock import SystemClock
 from paceline.core.unit_lifecycle import Policy
 from paceline.engine.engine import Engine
+from paceline.engine.external_slots.standalone_host import SlotDesk
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.errors import EngineBusy, InvalidSettings, StoreError
 from paceline.executors.spool import Spool
 from paceline.executors.terminal import TerminalExecutor
-from paceline.leadership import ENGINE, HOST, Leader, LeaderLock, new_owner
+from paceline.leadership import ENGINE, HOST, Leader, LeaderLock, new_owner, resign
 from paceline.limiter.usage_polling import UsageSource, usage_at
 from paceline.settings import Settings, governor_settings, load_settings
 from paceline.store import Campaign, SqliteStore, Store, Unit
@@ -60,6 +61,11 @@ class Home:
     def engine_leader(self) -> Leader | None:
         """Return the engine that runs this home on this machine, if there is one."""
         return self.lock(ENGINE).holder()
+
+    def slot_desk(self) -> SlotDesk:
+        """Return what gets slots for this process, with or without an engine."""
+        settings = engine_settings(self.settings, self.zone)
+        return SlotDesk(self.store, settings, self.spool(), engine_lock=self.lock(ENGINE), host_lock=self.lock(HOST))
 
     def offline_state(self, now: float, extra: Iterable[Campaign] = ()) -> OfflineState:
         """Return the state that an engine would find now, for a command that only reads."""
@@ -178,9 +184,3 @@ def _wait_for_host(home: Home) -> None:
     while host.holder() is not None and time.monotonic() < give_up_at:
         time.sleep(0.05)
     resign(home.store, host.left_behind())
-
-
-def resign(store: Store, gone: Leader | None) -> None:
-    """End the lease of a leader that was killed on this machine, so that nobody waits for it to expire."""
-    if gone is not None:
-        store.resign(gone.owner)

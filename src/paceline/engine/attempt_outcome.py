@@ -1,30 +1,41 @@
-"""When parked units go on: at the believed reset, and one of them earlier, to see whether the window has moved.
+"""The end of an attempt: what is stored of it, and when a parked unit resumes.
 
-Here: times for units that wait for a window. Never here: whether they may then start; the Governor lets one canary
-go first, whoever asks.
+Here: the outcome of attempts, in the order in which it must be stored. Never here: whether a unit may start again;
+the Governor lets one canary go first, whichever unit it is.
 """
 
 from collections.abc import Iterable, Sequence
 
-from paceline.agents.account import Account
+import msgspec
+
 from paceline.core import Governor, WindowStatus
+from paceline.core.gates.quota_window import TRUSTED_CONFIDENCE
+from paceline.core.signals import BillingStop, QuotaClosed
+from paceline.core.unit_lifecycle import AttemptOutcome, transition_after
+from paceline.engine.deadline_pacer import DeadlinePacer
+from paceline.engine.journal import EngineJournal
+from paceline.engine.session import LiveSession
+from paceline.engine.session_monitor import SessionMonitor
+from paceline.engine.settings import EngineSettings
+from paceline.engine.ticket_queues import NO_ACCOUNT, session_scopes
+from paceline.engine.unit_events import unit_event
+from paceline.executors import Executor
+from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
-TRUSTED_CONFIDENCE = 0.5
 
-
-class Parking:
-    """Remembers which account is about to be probed, so that only one unit is woken for it."""
+class ResumeTimes:
+    """When parked units resume: at the believed reset, and one unit earlier, to probe whether the window has moved."""
 
     def __init__(self, governor: Governor) -> None:
         self._governor = governor
         self._probed_at: dict[str, float] = {}
 
     def opens_at(self, scopes: Sequence[str], now: float) -> float | None:
-        """When the windows on the path are believed to be open again; None where none is closed."""
-        return max((_believed(window) for window in self._closed(scopes, now)), default=None)
+        """Return when the windows on the path are believed to be open again, or None if none is closed."""
+        return max((_believed_opening(window) for window in self._closed(scopes, now)), default=None)
 
     def resume_at(self, account: str, scopes: Sequence[str], now: float) -> float | None:
-        """The same for one more unit; the first on an account goes as early as the windows may be probed."""
+        """Return the time for one more parked unit. The first on an account resumes at the earliest probe."""
         opens_at = self.opens_at(scopes, now)
         probe_at = max((window.probe_at or now for window in self._closed(scopes, now)), default=None)
         if opens_at is None or probe_at is None or probe_at >= opens_at:
@@ -40,17 +51,104 @@ class Parking:
         return [window for window in windows if window.state == "closed"]
 
 
-def accounts_within(scope: str, accounts: Iterable[Account]) -> list[str]:
-    """The accounts that a window of the scope is about: all of a provider, or the one on the path."""
-    return [
-        account.name
-        for account in accounts
-        if scope == account.provider or f"{scope}/".startswith(f"{account.provider}/{account.name}/")
-    ]
+class OutcomeRecorder:
+    """Records attempts that are over. Their outcome is stored before their slots are released."""
+
+    def __init__(
+        self,
+        store: Store,
+        governor: Governor,
+        executor: Executor,
+        settings: EngineSettings,
+        *,
+        monitor: SessionMonitor,
+        pacer: DeadlinePacer,
+        journal: EngineJournal,
+    ) -> None:
+        self._store = store
+        self._governor = governor
+        self._executor = executor
+        self._settings = settings
+        self._monitor = monitor
+        self._pacer = pacer
+        self._journal = journal
+        self._resume_times = ResumeTimes(governor)
+
+    def record_ended(self, live: dict[str, LiveSession], campaigns: Iterable[Campaign], now: float) -> None:
+        """Store the outcome of every session that is over, then archive its output and release its slot."""
+        ended: list[tuple[LiveSession, OutcomeRecord]] = []
+        for session in live.values():
+            if (state := session.handle.state()).is_over:
+                outcome, signals = session.conclude(state, now)
+                self._monitor.take_signals(session, signals, now)
+                self._report_silent_limit(session, outcome, now)
+                ended.append((session, self._record_of_session(session, outcome, now)))
+        if ended and self._journal.has_learnt:
+            self._journal.collect(now)  # a closed window is emitted before what became of its units
+            self._journal.save(now)
+        self.store([record for _, record in ended], now)
+        self._pacer.on_attempts(ended, campaigns, now)
+        for session, record in ended:
+            self._executor.archive(session.handle)
+            del live[session.unit.id]
+            has_worked = record.transition.step in ("succeed", "quarantine")
+            give_back = self._governor.release if has_worked else self._governor.abandon
+            give_back(session.ticket.id, now=now)
+
+    def store(self, records: list[OutcomeRecord], now: float) -> None:
+        """Store outcomes in one transaction, and emit an event for each that was accepted."""
+        if records:
+            for record, is_stored in zip(records, self._store.record_outcomes(records, now=now), strict=True):
+                if is_stored:
+                    self._journal.append(unit_event(record, now))
+
+    def record_of(
+        self, unit: Unit, outcome: AttemptOutcome, now: float, max_attempts: int | None = None
+    ) -> OutcomeRecord:
+        """Return what to store of an attempt that has no session."""
+        policy = self._settings.policy
+        if max_attempts is not None:
+            policy = msgspec.structs.replace(policy, max_attempts=max_attempts)
+        return OutcomeRecord(
+            unit_id=unit.id,
+            fence=unit.fence,
+            transition=transition_after(unit.counters, outcome, policy, now),
+            account=unit.account if unit.conversation_id is not None else None,
+            conversation_id=unit.conversation_id,
+        )
+
+    def _record_of_session(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> OutcomeRecord:
+        if outcome.ending == "parked":
+            outcome = self._parked(session, outcome, now)
+        # After a failure the work starts from the beginning: the cause may lie in the conversation.
+        conversation = None if outcome.ending == "failed" else session.conversation
+        account = session.account.name if session.account is not None and conversation is not None else None
+        record = self.record_of(session.unit, outcome, now, session.campaign.max_attempts)
+        return msgspec.structs.replace(record, account=account, conversation_id=conversation)
+
+    def _parked(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> AttemptOutcome:
+        """Add the resume time. A unit without a conversation may run on the first account whose windows open."""
+        account = session.account.name if session.account is not None else NO_ACCOUNT
+        resume_at = self._resume_times.resume_at(account, session.ticket.scopes, now) or outcome.resume_at
+        if session.conversation is None:
+            for name in session.campaign.accounts:
+                scopes = session_scopes(session.campaign, self._settings.accounts.get(name))
+                elsewhere = self._resume_times.opens_at(scopes, now)
+                resume_at = None if elsewhere is None or resume_at is None else min(resume_at, elsewhere)
+        spent_it_alone = session.has_answered and session.is_alone_in_fresh_window
+        return msgspec.structs.replace(outcome, resume_at=resume_at, opened_window=spent_it_alone)
+
+    def _report_silent_limit(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> None:
+        """Report a limit that the outcome implies but no signal named. Else the next unit would meet it at once."""
+        is_known = outcome.resume_at is not None or self._resume_times.opens_at(session.ticket.scopes, now) is not None
+        if outcome.ending == "parked" and not is_known:
+            self._monitor.report(session, QuotaClosed(ticket=session.ticket.id, source="backoff"), now)
+        elif outcome.ending == "account_stopped":
+            self._monitor.report(session, BillingStop(detail=outcome.reason), now)
 
 
-def _believed(window: WindowStatus) -> float:
-    """The reset where it is trusted, else when it is next looked."""
+def _believed_opening(window: WindowStatus) -> float:
+    """Return the reset where it is trusted, else the time of the next probe."""
     probe_at = window.probe_at or 0.0
     if window.resets_at is None or window.confidence < TRUSTED_CONFIDENCE:
         return probe_at

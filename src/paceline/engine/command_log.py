@@ -1,4 +1,4 @@
-"""Steering an engine from another process: every command is an event in the store, read in order by the leader."""
+"""The log of commands to an engine: each is an event in the store, which the leader reads once, in order."""
 
 from collections.abc import Sequence
 
@@ -8,6 +8,13 @@ from paceline.events import Event
 from paceline.store import Store, StoredEvent
 
 PREFIX = "control."
+CONTROL_SEEN = "control_seen"
+PAGE = 1000
+"""Events per read: few enough for little memory, many enough that a backlog takes few reads."""
+STORE_POSITION_EVERY = 10_000
+"""Own events between two writes of the position. After a crash the leader reads at most so many again."""
+KEPT_EVENTS = 200_000
+"""Events that stay in the store: more is a longer history for pages and logs, fewer a smaller database."""
 
 
 def send(store: Store, command: str, *, now: float, scope: str | None = None, **fields: object) -> None:
@@ -20,14 +27,14 @@ def event_of(command: str, *, now: float, scope: str | None = None, **fields: ob
 
 
 def carry_out(governor: Governor, commands: Sequence[StoredEvent], now: float) -> list[str]:
-    """What could not be done comes back in words."""
-    troubles = []
+    """Apply commands to the Governor. Returns a message for each that could not be carried out."""
+    problems = []
     for command in commands:
         try:
             _carry_out(governor, command.event, now)
         except PacelineError as error:
-            troubles.append(f"{command.event.name}: {error}")
-    return troubles
+            problems.append(f"{command.event.name}: {error}")
+    return problems
 
 
 def _carry_out(governor: Governor, event: Event, now: float) -> None:
@@ -45,3 +52,48 @@ def _carry_out(governor: Governor, event: Event, now: float) -> None:
             governor.restore_limit(scope, now=now)
         case "lift", _:
             governor.lift_hold(scope, now=now)
+
+
+class CommandReader:
+    """Reads commands once, in order, across restarts. They count as read once `done` was called.
+
+    The engine's own events are skipped without reading them. The position is stored with commands and now and then
+    besides, so that a busy engine neither reads nor writes anything for it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._stored = int(store.load_state(CONTROL_SEEN) or b"0")
+        self._seen = self._read = self._stored
+        self._has_commands = False
+
+    def read(self) -> list[StoredEvent]:
+        """Return the commands since the last `done`."""
+        commands: list[StoredEvent] = []
+        self._read = self._seen
+        while events := self._store.events(after=self._read, limit=PAGE):
+            self._read = events[-1].id
+            commands += [event for event in events if event.event.name.startswith(PREFIX)]
+            if len(events) < PAGE:
+                break
+        self._has_commands = bool(commands)
+        return commands
+
+    def done(self) -> None:
+        """Move past the commands that were read: they were carried out, and what they changed is stored."""
+        self._seen = self._read
+        if self._has_commands or self._seen - self._stored >= STORE_POSITION_EVERY:
+            self.save()
+
+    def skip_own(self, last_id: int, count: int) -> None:
+        """Skip `count` events up to `last_id` that this engine appended, if nobody wrote between them."""
+        if self._read == self._seen == last_id - count:
+            self._read = self._seen = last_id
+
+    def save(self) -> None:
+        """Store the position, and drop the oldest events."""
+        if self._seen > self._stored:
+            self._store.save_state(CONTROL_SEEN, str(self._seen).encode())
+            self._store.trim_events(keep=KEPT_EVENTS)
+            self._stored = self._seen
+            self._has_commands = False

@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from paceline.agents.account import Account
 from paceline.core import Governor, ScopeStatus, WindowStatus
 from paceline.core.gates.deadline_cap import DeadlineCap
-from paceline.engine.dispatcher import Lines
 from paceline.engine.session import LiveSession
+from paceline.engine.ticket_queues import session_scopes
 from paceline.store import Campaign, OutcomeRecord, Store, Unit, UnitCounts
 
 MARGIN = 1.2
@@ -41,13 +42,13 @@ class Quota(msgspec.Struct, frozen=True):
         return min(self.left, sessions * first) + later
 
 
-class Deadlines:
+class DeadlinePacer:
     """Remembers what a unit of each campaign takes, in all its tries."""
 
-    def __init__(self, store: Store, governor: Governor, lines: Lines) -> None:
+    def __init__(self, store: Store, governor: Governor, accounts: Mapping[str, Account]) -> None:
         self._store = store
         self._governor = governor
-        self._lines = lines
+        self._accounts = accounts
         self._mean_seconds: dict[Key, float | None] = {}
         self._unfinished: dict[str, float] = {}
         self._paced: set[str] = set()
@@ -107,8 +108,15 @@ class Deadlines:
                 for window in status.windows
                 if (quota := _quota(status, window, now)) is not None
             ]
-            for scopes in self._lines.paths(campaign)
+            for scopes in self._paths(campaign)
         ]
+
+    def _paths(self, campaign: Campaign) -> list[tuple[str, ...]]:
+        """Return the scopes of its sessions on each of its accounts that is known."""
+        if not campaign.accounts:
+            return [session_scopes(campaign, None)]
+        known = [self._accounts[name] for name in campaign.accounts if name in self._accounts]
+        return [session_scopes(campaign, account) for account in known]
 
     def _mean(self, campaign: Campaign) -> float | None:
         """As remembered, else from the units that were done before this engine started."""

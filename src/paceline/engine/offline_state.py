@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 
 from paceline.agents.account import Account
 from paceline.core import Governor, Ticket
-from paceline.engine import command_log as control
-from paceline.engine.dispatcher import Lines
+from paceline.engine import command_log
 from paceline.engine.external_slots.registry import is_there, ticket_of
-from paceline.engine.governor_state import CommandReader, load_governor
+from paceline.engine.governor_state import apply_campaign_limits, load_governor
 from paceline.engine.settings import EngineSettings
+from paceline.engine.ticket_queues import TicketQueues, session_scopes
 from paceline.store import Campaign, Store, Unit
 
 
@@ -24,11 +24,11 @@ class OfflineState:
 
     def __init__(self, store: Store, settings: EngineSettings, now: float, extra: Iterable[Campaign] = ()) -> None:
         self.governor: Governor = load_governor(store, settings.governor, now)
-        self.lines = Lines(self.governor, settings.accounts, "offline")
+        self.accounts = settings.accounts
+        self.queues = TicketQueues(self.governor, settings.accounts, "offline")
         self.campaigns = {campaign.name: campaign for campaign in (*store.campaigns(), *extra)}
-        control.carry_out(self.governor, CommandReader(store).read(), now)
-        for campaign in self.campaigns.values():
-            self._limit_campaign(campaign, now)
+        command_log.carry_out(self.governor, command_log.CommandReader(store).read(), now)
+        apply_campaign_limits(self.governor, self.campaigns.values(), now)
         self.tickets = {unit.id: self._ticket(unit, settings.accounts) for unit in store.running_units()}
         for ticket in self.tickets.values():
             self.governor.adopt(ticket, now=now)
@@ -36,12 +36,7 @@ class OfflineState:
             if slot.granted_at is not None and is_there(slot, now):
                 self.governor.adopt(ticket_of(slot), now=now)
 
-    def _limit_campaign(self, campaign: Campaign, now: float) -> None:
-        scope = f"campaign:{campaign.name}"
-        if self.governor.get_limit(scope) != campaign.max_sessions:
-            self.governor.set_limit(scope, campaign.max_sessions, now=now)
-
     def _ticket(self, unit: Unit, accounts: Mapping[str, Account]) -> Ticket:
         campaign = self.campaigns[unit.campaign]
-        scopes = self.lines.scopes(campaign, accounts.get(unit.account or ""))
+        scopes = session_scopes(campaign, accounts.get(unit.account or ""))
         return Ticket(f"unit:{unit.id}", scopes, group=campaign.name, priority=campaign.priority, leased=False)

@@ -3,7 +3,6 @@
 Here: judgement on one session. Never here: who runs next, or the store.
 """
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -70,7 +69,7 @@ class LiveSession:
         return self.ticket.scopes[-1] if self.account is not None else None
 
     @property
-    def told_scope(self) -> str:
+    def reported_scope(self) -> str:
         """What its signals are about: its provider path, or else the agent's own login."""
         return self.scope or f"agent:{self.profile.name}"
 
@@ -229,13 +228,3 @@ class LiveSession:
         how = f"signal {state.signal}" if state.signal is not None else f"exit code {state.exit_code}"
         last_line = self._tail.decode(errors="replace").strip().rpartition("\n")[2][-200:]
         return f"{how}: {last_line}" if last_line else how
-
-
-def those_that_may_start(campaigns: Mapping[str, Campaign], live: Iterable[LiveSession]) -> list[Campaign]:
-    """Not while sessions of a deleted campaign of the same name still end: their units would be taken for its own."""
-    of_another = set()
-    for session in live:
-        current = campaigns.get(session.campaign.name)
-        if current is not None and current.created_at != session.campaign.created_at:
-            of_another.add(current.name)
-    return [campaign for campaign in campaigns.values() if campaign.name not in of_another]

@@ -1,32 +1,27 @@
-"""What the engine says of a unit when a try begins and ends, and to whom: those who want to know that there is news."""
+"""The events of a unit's attempts, and the listeners that are called when events were stored."""
 
 import logging
 from collections.abc import Callable
 
-from paceline.core import Deferred
 from paceline.core.unit_lifecycle import Transition
 from paceline.events import Event
 from paceline.store import OutcomeRecord, Unit
 
 log = logging.getLogger("paceline.engine")
 
-PACE_TOLD_SECONDS = 60.0
-
-Gist = tuple[str, str, float | None]
-
 
 class Listeners:
-    """Called whenever events were stored. One that fails is told of, and stops nobody."""
+    """Functions that are called whenever events were stored. One that fails is logged; the others are still called."""
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[], object]] = []
 
     def add(self, on_stored: Callable[[], object]) -> Callable[[], None]:
-        """The answer takes it out again."""
+        """Add a listener. Returns a function that removes it."""
         self._listeners.append(on_stored)
         return lambda: self._listeners.remove(on_stored)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         for on_stored in list(self._listeners):
             try:
                 on_stored()
@@ -34,22 +29,14 @@ class Listeners:
                 log.exception("a listener failed")
 
 
-def gist_of(reason: Deferred) -> Gist:
-    """What is worth telling anew. The time at which the line of a window is reached moves with every second of use."""
-    at = reason.retry_at
-    if at is not None and reason.reason == "pacing":
-        at = at // PACE_TOLD_SECONDS * PACE_TOLD_SECONDS
-    return reason.reason, reason.scope, at
-
-
 def start_event(unit: Unit, scope: str, now: float) -> Event:
-    """A try begins, at the very time that is stored with its unit."""
+    """Return the event of an attempt that begins, with the start time that is stored for its unit."""
     name = "unit.resumed" if unit.counters.parks else "unit.started"
     return Event(name, now, scope, unit.id, {"attempt": unit.attempt_id, "session_id": unit.conversation_id})
 
 
 def unit_event(record: OutcomeRecord, now: float) -> Event:
-    """The event for people and pages."""
+    """Return the event of an attempt that ended."""
     transition = record.transition
     fields: dict[str, object] = {
         "reason": transition.reason,

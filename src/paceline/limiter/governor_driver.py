@@ -23,6 +23,7 @@ log = logging.getLogger("paceline.limiter")
 SEPARATOR = ":"
 Value = TypeVar("Value")
 OnGranted = Callable[[Granted], object]
+OnEvents = Callable[[Sequence[Event]], object]
 
 
 def namespace_of(ticket_id: str) -> str:
@@ -41,17 +42,16 @@ class GovernorDriver:
         clock: Clock,
         usage: Mapping[str, UsageSource],
         metrics: MetricsRegistry | None = None,
-        on_events: Callable[[Sequence[Event]], object] | None = None,
     ) -> None:
         self.governor = governor
         self._agenda = governor.agenda
         self.clock = clock
         self.now = clock.now
-        self.metrics = metrics
+        self.metrics = MetricsRegistry() if metrics is None else metrics
         self.armed_for = math.inf
         """When the timer is to fire. A caller that sees an earlier `agenda.next_due` calls `carry_out`."""
         self.is_closed = False
-        self._on_events = on_events
+        self._on_events: OnEvents | None = None
         self._subscribers: dict[str, OnGranted] = {}
         self._polls = UsagePolls(usage, self.report)
         self._timer: TimerHandle | None = None
@@ -59,6 +59,10 @@ class GovernorDriver:
     def subscribe(self, namespace: str, on_granted: OnGranted) -> None:
         """Send the grants of waiting tickets whose id is in this namespace to `on_granted`."""
         self._subscribers[namespace] = on_granted
+
+    def subscribe_events(self, on_events: OnEvents) -> None:
+        """Send the Governor's events to `on_events`, in their order."""
+        self._on_events = on_events
 
     # -- calls of the Governor -----------------------------------------------------------------
 
@@ -71,8 +75,7 @@ class GovernorDriver:
     def report(self, scope: str, signal: Signal) -> None:
         """Report a signal, count it, and carry out what follows."""
         self.governor.report(scope, signal, now=self.now())
-        if self.metrics is not None:
-            self.metrics.reported(scope, signal)
+        self.metrics.reported(scope, signal)
         self.carry_out()
 
     def advance(self, now: float) -> None:

@@ -76,9 +76,8 @@ class Limiter:
             ageing=ageing,
         )
         clock = SystemClock() if clock is None else clock
-        on_events = listener.deliver if listener is not None else None
         governor = Governor(settings, now=clock.now()) if restore is None else _restored(restore, settings, clock.now())
-        self._compose(GovernorDriver(governor, clock=clock, usage=sources, on_events=on_events), listener)
+        self._compose(GovernorDriver(governor, clock=clock, usage=sources), listener)
         if restore is not None:
             self._take_over(restore)
 
@@ -92,6 +91,8 @@ class Limiter:
     def _compose(self, driver: GovernorDriver, listener: EventListener | None) -> None:
         self._driver = driver
         self._governor = driver.governor
+        if listener is not None:
+            driver.subscribe_events(listener.deliver)
         self._waiters = Waiters(driver)
         self._home = HomeLoop(is_idle=lambda: not len(self._waiters), on_leave=self._leave_loop)
         self._named = NamedSlots(driver, listener)

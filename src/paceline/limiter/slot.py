@@ -1,8 +1,8 @@
 """A slot in the caller's hands, the request that it answers, and the `async with` around it."""
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Protocol, cast
+from typing import Protocol
 
 import msgspec
 
@@ -110,16 +110,6 @@ class Slot(msgspec.Struct, eq=False, gc=False):
         return f"<Slot {self.id} in {self.scope}>"
 
 
-class _Done(tuple[()]):
-    """An awaitable that is complete at once. A release never waits, so `__aexit__` needs no coroutine."""
-
-    __slots__ = ()
-    __await__ = tuple.__iter__
-
-
-DONE = cast("Awaitable[None]", _Done())
-
-
 class SlotContext(msgspec.Struct, eq=False):
     """`async with limiter.slot(...)`: waits for a slot and releases it. Has one slot at a time."""
 
@@ -131,10 +121,9 @@ class SlotContext(msgspec.Struct, eq=False):
     def __aenter__(self) -> Coroutine[None, None, Slot]:
         return self.issuer.enter(self.request, self)
 
-    def __aexit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Awaitable[None]:
+    ) -> None:
         self.entered = False
         if self.slot is not None:
             self.slot.release()
-        return DONE

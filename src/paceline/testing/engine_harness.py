@@ -92,9 +92,10 @@ class EngineHarness:
 
     def new_engine(self) -> Engine:
         self.starts += 1
+        self._link = _StoreLink(self.store)
         return Engine(
             self.settings,
-            store=self.store,
+            store=self._link,  # type: ignore[arg-type]
             executor=self.executor,
             clock=self.clock,
             agents=load_agent,
@@ -122,7 +123,7 @@ class EngineHarness:
     async def crash(self) -> None:
         """Kill the engine as `kill -9` does: it stores nothing more. Then start a new one in the same home."""
         assert self._running is not None
-        self.engine.store = _Gone()  # type: ignore[assignment]
+        self._link.cut()
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
         self.start_over()
@@ -175,8 +176,17 @@ class EngineHarness:
         return status
 
 
-class _Gone:
-    """The store of a killed process: nothing can be reached any more."""
+class _StoreLink:
+    """The way from one engine to the store. Once it is cut, the engine is like a killed process: it stores nothing."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._is_cut = False
+
+    def cut(self) -> None:
+        self._is_cut = True
 
     def __getattr__(self, name: str) -> object:
-        raise asyncio.CancelledError(name)
+        if self._is_cut:
+            raise asyncio.CancelledError(name)
+        return getattr(self._store, name)

@@ -6,8 +6,8 @@ import msgspec
 
 from paceline.core import Deferred
 from paceline.core.values.verdicts import Reason
-from paceline.engine.dispatcher import split_line
-from paceline.engine.engine import WHY_STATE
+from paceline.engine.journal import WHY_STATE
+from paceline.engine.ticket_queues import split_queue_name
 from paceline.store import Campaign, Store, Unit
 from paceline.views.safe_text import printable
 from paceline.views.units import UnitPhase, phase_of
@@ -51,7 +51,7 @@ def stored_waits(store: Store) -> dict[str, Deferred]:
 def wait_rows(waits: Mapping[str, Deferred], campaigns: Iterable[Campaign]) -> list[Wait]:
     """Return the waits of these campaigns as rows. A campaign that was deleted since has none."""
     names = {campaign.name for campaign in campaigns}
-    named = [(*split_line(name), deferred) for name, deferred in waits.items()]
+    named = [(*split_queue_name(name), deferred) for name, deferred in waits.items()]
     return [
         Wait(
             campaign=campaign,
@@ -124,7 +124,7 @@ def _waiting(unit: Unit, waits: Mapping[str, Deferred], since: float) -> list[Wh
     """Return the waits of the accounts that the unit could run on, as the engine stored them last."""
     by_account = {}
     for name, deferred in waits.items():
-        campaign, account = split_line(name)
+        campaign, account = split_queue_name(name)
         is_bound_elsewhere = unit.conversation_id is not None and (unit.account or "") != account
         if campaign == unit.campaign and not is_bound_elsewhere:
             by_account[account] = deferred

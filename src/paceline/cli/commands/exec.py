@@ -85,10 +85,11 @@ def _run_until_done(home: Home, request: ExecRequest, priority: int) -> int:
     if shutil.which(program, path=request.env.get("PATH")) is None:
         sys.stderr.write(f"paceline: {one_line(program)} is not a program on your PATH\n")
         return NOT_FOUND
-    desk = SlotDesk(home, request.scopes, priority)
+    desk = home.slot_desk()
+    desk.check(request.scopes, priority)
     try:
         while True:
-            desk.acquire(_print_wait)
+            desk.acquire(request.scopes, priority, _print_wait)
             code, signals, is_limited = _run_once(request, desk)
             for each in signals:
                 desk.report(request.reported, each)

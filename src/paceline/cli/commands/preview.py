@@ -11,9 +11,9 @@ from paceline.cli.plan_input import read_checked_plan
 from paceline.cli.time_text import relative
 from paceline.cli.wiring import Home, open_home
 from paceline.core import Deferred, Granted
-from paceline.engine.deadline_pacer import Deadlines
-from paceline.engine.dispatcher import split_line
+from paceline.engine.deadline_pacer import DeadlinePacer
 from paceline.engine.offline_state import OfflineState
+from paceline.engine.ticket_queues import split_queue_name
 from paceline.plans.plan_file import Plan
 from paceline.store import Campaign, Unit, UnitCounts
 from paceline.views.units import iter_units
@@ -59,10 +59,10 @@ def make_preview(home: Home, plan: Plan, now: float) -> Preview:
     counts = home.store.counts() | {campaign.name: UnitCounts(todo=len(fresh), running=running)}
     known = {each.name for each in home.store.campaigns()}  # the pace of a new campaign is not known yet
     dated = [each for each in offline.campaigns.values() if each.name in known]
-    Deadlines(home.store, offline.governor, offline.lines).set_paces(dated, now, counts)
+    DeadlinePacer(home.store, offline.governor, offline.accounts).set_paces(dated, now, counts)
     granted = _dispatch(home, offline, campaign.name, len(fresh), now)
     count = sum(granted.values())
-    lines = [(*split_line(line), why) for line, why in offline.lines.why(now).items()]
+    lines = [(*split_queue_name(line), why) for line, why in offline.queues.why(now).items()]
     return Preview(
         campaign=campaign.name,
         units=len(plan.units),
@@ -102,13 +102,14 @@ def _dispatch(home: Home, offline: OfflineState, name: str, units: int, now: flo
     claimable[name, None] = max(0, units - bound)
     granted: Counter[str] = Counter()
     for _ in range(MOST_ROUNDS):
-        offline.lines.fit(offline.campaigns.values(), claimable, now)
+        offline.queues.fill(offline.campaigns.values(), claimable, now)
         grants = [effect for effect in offline.governor.advance(now=now) if isinstance(effect, Granted)]
         if not grants:
             break
         for grant in grants:
-            line = offline.lines.take(grant.ticket_id)
-            campaign, account = line.campaign.name, line.account_name
+            queue = offline.queues.queue_of(grant.ticket_id)
+            offline.queues.take(grant.ticket_id)
+            campaign, account = queue.campaign.name, queue.account_name
             key = (campaign, account) if claimable.get((campaign, account)) else (campaign, None)
             if not claimable.get(key):
                 offline.governor.abandon(grant.ticket_id, now=now)

@@ -13,6 +13,7 @@ from paceline.cli.wiring import Home
 from paceline.core import ScopeStatus
 from paceline.core.values.scopes import is_provider_scope
 from paceline.engine.offline_state import OfflineState
+from paceline.engine.ticket_queues import session_scopes
 from paceline.store import Campaign, StoredEvent
 from paceline.views.campaigns import CampaignView, campaign_views
 from paceline.views.capacity import ScopeCapacity, capacity_rows, limit_rows
@@ -86,7 +87,7 @@ class SnapshotReader:
 def _scopes_of(home: Home, offline: OfflineState, campaign: Campaign) -> list[str]:
     """Return every scope that a session of the campaign could occupy, those of providers last."""
     known = [home.settings.accounts.get(name) for name in campaign.accounts or ("",)]
-    scopes = [scope for each in known for scope in offline.lines.scopes(campaign, each.account if each else None)]
+    scopes = [scope for each in known for scope in session_scopes(campaign, each.account if each else None)]
     return list(dict.fromkeys(scopes))
 
 

@@ -1,114 +1,187 @@
-"""A slot for a program that Paceline did not start: asked of the engine, or decided here while none runs.
+"""Slots for a program that Paceline did not start, with or without an engine.
 
-All programs of a home ask in the same way. Where no engine leads, one of them leads for the time it is there
-(`SlotHost`) and steps back as soon as an engine comes.
+All programs of a home ask in the same way. While no engine leads the home, one of the programs leads it (`SlotHost`),
+and steps back as soon as an engine starts. Here: leading without an engine. Never here: campaigns.
 """
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from paceline.cli.wiring import Home, resign
-from paceline.core import Deferred, Ticket
+from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
 from paceline.core.signals import AnySignal
-from paceline.engine.external_slots.registry import OutsideClient, SlotHost, process_id
-from paceline.executors.spool import is_locked
-from paceline.leadership import ENGINE, HOST, Leader, new_owner
-from paceline.settings import governor_settings
+from paceline.engine import command_log
+from paceline.engine.external_slots.process_client import ProcessClient
+from paceline.engine.external_slots.registry import ExternalSlots, process_id
+from paceline.engine.governor_state import load_governor, save_governor
+from paceline.engine.offline_state import OfflineState
+from paceline.engine.settings import EngineSettings
+from paceline.executors.spool import Spool, is_locked
+from paceline.leadership import Leader, LeaderLock, new_owner, resign
+from paceline.store import Store
 
-LOOK_SECONDS = 0.2
+READ_SECONDS = 0.2
+"""How often a waiting program reads its slot from the store: short for a person, long for the disk."""
 SERVE_SECONDS = 0.5
-"""How often a host does its rounds while its own program runs; an engine waits longer than this for it to step back."""
+"""How often a host serves while its own program runs. An engine that starts waits longer than this for it."""
+
+
+class SlotHost:
+    """Leads a home that no engine leads, for as long as a program needs it: it grants slots and runs no campaign.
+
+    `running` returns the tickets of sessions that outlived their engine: they count, and are left alone.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: GovernorSettings,
+        *,
+        owner: str,
+        lease: float,
+        running: Callable[[], Iterable[Ticket]] = tuple,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._owner = owner
+        self._lease = lease
+        self._running = running
+        self._governor: Governor | None = None
+
+    def serve(self, now: float) -> None:
+        """Lead if nobody else does, and answer requests."""
+        if not self._store.lead(self._owner, until=now + self._lease, now=now):
+            self._governor = None
+        elif self._governor is None:
+            self._take_over(now)
+        else:
+            self._answer(self._governor, now)
+
+    def resign(self, now: float) -> None:
+        """Answer once more, so that our own release is carried out, and give up the lead."""
+        if self._governor is not None:
+            self._answer(self._governor, now)
+            self._governor = None
+            self._store.resign(self._owner)
+
+    def _take_over(self, now: float) -> None:
+        """Load what other leaders have learnt and stored. It is read only now, so that nothing is missed."""
+        self._governor = load_governor(self._store, self._settings, now)
+        for ticket in self._running():
+            self._governor.adopt(ticket, now=now)
+        self._slots = ExternalSlots(self._store, self._governor)
+        self._slots.recover(now)
+        self._commands = command_log.CommandReader(self._store)
+        self._answer(self._governor, now)
+
+    def _answer(self, governor: Governor, now: float) -> None:
+        commands = self._commands.read()
+        command_log.carry_out(governor, commands, now)
+        self._slots.carry_out(commands, now)
+        for effect in governor.advance(now=now):
+            if isinstance(effect, Granted):
+                self._slots.on_granted(effect)
+        if commands:
+            save_governor(self._store, governor)
+        self._slots.tidy(now)
+        self._commands.done()
 
 
 class SlotDesk:
-    """Gets one slot at a time for this process."""
+    """Gets one slot at a time for this process. `engine_lock` and `host_lock` are the two locks of the home."""
 
-    def __init__(self, home: Home, scopes: tuple[str, ...], priority: int) -> None:
-        self._home = home
-        self._scopes = scopes
-        self._priority = priority
-        self._client: OutsideClient | None = None
+    def __init__(
+        self, store: Store, settings: EngineSettings, spool: Spool, *, engine_lock: LeaderLock, host_lock: LeaderLock
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._spool = spool
+        self._engine_lock = engine_lock
+        self._host_lock = host_lock
+        self._client: ProcessClient | None = None
         self._host: SlotHost | None = None
-        self._lock = home.lock(HOST)
         self._counted: set[str] = set()
         self._served_at = 0.0
-        home.offline_state(time.time()).governor.check(Ticket("check", scopes, priority=priority))
 
-    def acquire(self, on_waiting: Callable[[Deferred], None]) -> None:
-        """Wait for a slot. `on_waiting` hears what holds it, once for each reason."""
-        client = OutsideClient(self._home.store, self._scopes, priority=self._priority, holder=process_id(os.getpid()))
+    def check(self, scopes: tuple[str, ...], priority: int) -> None:
+        """Raise `InvalidInput` if no slot could ever be granted for these scopes and this priority."""
+        offline = OfflineState(self._store, self._settings, time.time())
+        offline.governor.check(Ticket("check", scopes, priority=priority))
+
+    def acquire(self, scopes: tuple[str, ...], priority: int, on_waiting: Callable[[Deferred], None]) -> None:
+        """Wait for a slot. `on_waiting` is called with each new reason to wait."""
+        client = ProcessClient(self._store, scopes, priority=priority, holder=process_id(os.getpid()))
         client.request(time.time())
         self._client = client
-        told: tuple[str, str] | None = None
+        last: tuple[str, str] | None = None
         while True:
             self.serve(at_once=True)
-            slot = client.look()
+            slot = client.read()
             if slot is not None and slot.granted_at is not None:
                 return
             if slot is not None and slot.waiting is not None:
                 reason = (slot.waiting.reason, slot.waiting.scope)
-                if reason != told:
+                if reason != last:
                     on_waiting(slot.waiting)
-                    told = reason
-            time.sleep(LOOK_SECONDS)
+                    last = reason
+            time.sleep(READ_SECONDS)
 
     def report(self, scope: str, signal: AnySignal) -> None:
+        """Report a signal of the program that uses the slot."""
         if self._client is not None:
             self._client.report(scope, signal, time.time())
 
     def release(self) -> None:
-        """Give the slot back, or leave the line."""
+        """Give the slot back, or stop waiting for it."""
         if self._client is not None:
             self._client.release(time.time())
             self._client = None
             self.serve(at_once=True)
 
     def close(self) -> None:
+        """Give the slot back, and the lead if this process has it."""
         self.release()
         self._step_back()
 
     # -- leading while no engine does ------------------------------------------------------------
 
     def serve(self, *, at_once: bool = False) -> None:
-        """One round of whoever decides, if that is this process; else see whether it should be."""
+        """Do one round if this process leads, or if it should; at most every half second unless `at_once`."""
         now = time.time()
         if not at_once and now - self._served_at < SERVE_SECONDS:
             return
         self._served_at = now
-        if self._home.lock(ENGINE).holder() is not None:
+        if self._engine_lock.holder() is not None:
             self._step_back()
         elif self._host is not None or self._take_lead(now):
             self._recount(now)
 
     def _take_lead(self, now: float) -> bool:
         owner = new_owner()
-        if not self._lock.take(Leader(owner=owner, pid=os.getpid(), since=now)):
+        if not self._host_lock.take(Leader(owner=owner, pid=os.getpid(), since=now)):
             return False
-        store, settings = self._home.store, self._home.settings
-        resign(store, self._lock.previous)
-        resign(store, self._home.lock(ENGINE).left_behind())
+        resign(self._store, self._host_lock.previous)
+        resign(self._store, self._engine_lock.left_behind())
         self._host = SlotHost(
-            store, governor_settings(settings), owner=owner, lease=settings.engine.lease, running=self._tickets
+            self._store, self._settings.governor, owner=owner, lease=self._settings.lease, running=self._tickets
         )
         return True
 
     def _recount(self, now: float) -> None:
-        """A round; sessions of an engine that has stopped count as long as they run, and then no longer."""
+        """Serve once. Sessions of an engine that has stopped count until they end."""
         assert self._host is not None
         live = self._live_sessions()
         if self._counted - live:
-            self._host.resign(now)  # it counts anew when it leads again, which is at once
+            self._host.resign(now)  # it counts again when it takes the lead back, which is at once
         self._counted = live
         self._host.serve(now)
 
     def _live_sessions(self) -> set[str]:
-        spool = self._home.spool()
-        folders = {unit.id: spool.folder(unit.attempt_id or "") for unit in self._home.store.running_units()}
+        folders = {unit.id: self._spool.folder(unit.attempt_id or "") for unit in self._store.running_units()}
         return {unit_id for unit_id, folder in folders.items() if folder is not None and is_locked(folder)}
 
     def _tickets(self) -> list[Ticket]:
-        offline = self._home.offline_state(time.time())
+        offline = OfflineState(self._store, self._settings, time.time())
         live = self._live_sessions()
         return [ticket for unit_id, ticket in offline.tickets.items() if unit_id in live]
 
@@ -116,4 +189,4 @@ class SlotDesk:
         if self._host is not None:
             self._host.resign(time.time())
             self._host = None
-        self._lock.release()
+        self._host_lock.release()

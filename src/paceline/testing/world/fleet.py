@@ -13,7 +13,7 @@ import msgspec
 
 from paceline.agents.account import Account
 from paceline.core.values.scopes import path_scopes
-from paceline.engine.dispatcher import split_line
+from paceline.engine.ticket_queues import split_queue_name
 from paceline.executors import Launch
 from paceline.simulation.executor import Run
 from paceline.store import Campaign, Unit, UnitCounts
@@ -206,7 +206,7 @@ class Fleet:
         why = self.harness.engine.why_lines()
         for campaign in self.harness.store.campaigns():
             counts = self.harness.store.counts().get(campaign.name, UnitCounts())
-            reasons = [reason for line, reason in why.items() if split_line(line)[0] == campaign.name]
+            reasons = [reason for line, reason in why.items() if split_queue_name(line)[0] == campaign.name]
             if campaign.state == "active" and counts.todo > counts.parked:
                 assert reasons, f"{counts.todo - counts.parked} units of {campaign.name} wait and nothing says why"
             for reason in reasons:

@@ -1,0 +1,180 @@
+"""One pass of the engine: the steps in their order, and what is stored before what.
+
+Everything is stored before it is acted on: a claim before its launch, a closed window before its session is ended, an
+outcome before its slot is released. A pass that failed is followed by a recovery in the next one.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Sequence
+
+from paceline.core import Granted
+from paceline.core.unit_lifecycle import AttemptOutcome
+from paceline.engine import command_log
+from paceline.engine.attempt_outcome import OutcomeRecorder
+from paceline.engine.deadline_pacer import DeadlinePacer
+from paceline.engine.dispatcher import Dispatcher, startable_campaigns
+from paceline.engine.external_slots.leases import Leases
+from paceline.engine.external_slots.registry import EXTERNAL_SLOTS, ExternalSlots
+from paceline.engine.governor_state import apply_campaign_limits
+from paceline.engine.journal import EngineJournal
+from paceline.engine.launcher import Launcher
+from paceline.engine.recovery import Recovery
+from paceline.engine.session import LiveSession
+from paceline.engine.session_monitor import SessionMonitor
+from paceline.engine.settings import EngineSettings
+from paceline.engine.ticket_queues import ATTEMPTS, TicketQueues
+from paceline.engine.unit_events import Listeners
+from paceline.errors import EngineBusy
+from paceline.events import Event
+from paceline.limiter.governor_driver import GovernorDriver
+from paceline.store import Campaign, Store
+
+log = logging.getLogger("paceline.engine")
+
+
+class Cycle:
+    """The pass of one leading engine, with the collaborators that its steps use."""
+
+    def __init__(
+        self,
+        store: Store,
+        driver: GovernorDriver,
+        launcher: Launcher,
+        settings: EngineSettings,
+        *,
+        owner: str,
+        listeners: Listeners,
+        woken: asyncio.Event,
+    ) -> None:
+        governor, executor = driver.governor, launcher.executor
+        self._store = store
+        self._driver = driver
+        self.governor = governor
+        self._settings = settings
+        self._owner = owner
+        self._listeners = listeners
+        self._woken = woken
+        self.live: dict[str, LiveSession] = {}
+        self.campaigns: dict[str, Campaign] = {}
+        self._commands = command_log.CommandReader(store)
+        self.queues = TicketQueues(governor, settings.accounts, owner)
+        self.journal = EngineJournal(store, driver, self.queues, self._commands, listeners, settings.accounts)
+        self._pacer = DeadlinePacer(store, governor, settings.accounts)
+        self._monitor = SessionMonitor(driver, executor, self.journal, self.live)
+        self._outcomes = OutcomeRecorder(
+            store, governor, executor, settings, monitor=self._monitor, pacer=self._pacer, journal=self.journal
+        )
+        self._dispatcher = Dispatcher(
+            store,
+            governor,
+            queues=self.queues,
+            launcher=launcher,
+            outcomes=self._outcomes,
+            journal=self.journal,
+            live=self.live,
+        )
+        self._recovery = Recovery(
+            store, governor, executor, settings, launcher=launcher, monitor=self._monitor, outcomes=self._outcomes
+        )
+        self.external = ExternalSlots(store, governor, self.journal.emit, driver.metrics)
+        self.leases = Leases(self.external, driver, emit=self.journal.emit, sessions=self.live.values)
+        self.must_recover = False
+        """Whether the last pass failed, so that a claim may be stored whose launch never happened."""
+        self._renewed_at = -math.inf
+        driver.subscribe(ATTEMPTS, self._on_granted)
+        driver.subscribe_events(self._on_events)
+        driver.subscribe(EXTERNAL_SLOTS, self._on_external_granted)
+
+    def start(self, now: float) -> None:
+        """Find the sessions and the external slots of the engine before."""
+        self._load_campaigns(now)
+        self._recovery.recover(self.live, self.campaigns, now)
+        self.external.recover(now)
+
+    def make_pass(self, now: float) -> None:
+        """Do one turn of the heartbeat."""
+        self.read_commands(now)
+        self._renew_leases(now)
+        if self.must_recover:
+            self._recovery.recover(self.live, self.campaigns, now)
+            self.must_recover = False
+        self._monitor.read_all(now)
+        self._outcomes.record_ended(self.live, self.campaigns.values(), now)
+        self._store.wake_units(now=now)
+        self._fill_queues(now)
+        self.journal.collect(now)
+        self._woken.clear()  # whatever set it is handled by this pass
+        self._dispatcher.launch_granted(now, now + self._settings.lease)
+        self.leases.tidy(now)
+        self.journal.save(now)
+        self._driver.advance(now)
+
+    def save_all(self, now: float) -> None:
+        """Store everything that the next engine needs, also what is stored only now and then."""
+        self.journal.has_learnt = True
+        self.journal.save(now)
+        self._commands.save()
+
+    def is_idle(self) -> bool:
+        """Return whether nothing runs, and nothing that is not paused could run later."""
+        if self.live:
+            return False
+        counts = self._store.counts()
+        active = [name for name, campaign in self.campaigns.items() if campaign.state == "active"]
+        return not any(counts[name].todo for name in active if name in counts)
+
+    def obey(self, now: float) -> None:
+        """Carry out the commands in the store between two passes."""
+        self.read_commands(now)
+        self._driver.advance(now)
+
+    def read_commands(self, now: float) -> None:
+        """Carry out the commands in the store, and store what they changed before they count as read."""
+        commands = self._commands.read()
+        if commands:
+            for problem in command_log.carry_out(self.governor, commands, now):
+                log.warning("a command could not be carried out: %s", problem)
+            self.external.carry_out(commands, now)
+            self._load_campaigns(now)
+            self._renewed_at = -math.inf  # running units may have been cancelled
+            self.journal.has_learnt = True
+            self.journal.save(now)
+            self.external.table.save()  # commands are read once: a lost answer would leave its caller waiting forever
+            self._listeners.notify()
+        self._commands.done()
+
+    def _load_campaigns(self, now: float) -> None:
+        self.campaigns = {campaign.name: campaign for campaign in self._store.campaigns()}
+        apply_campaign_limits(self.governor, self.campaigns.values(), now)
+
+    def _renew_leases(self, now: float) -> None:
+        """Keep the lead and the leases of running units. A unit whose lease is no longer ours was cancelled."""
+        if 0 <= now - self._renewed_at < self._settings.lease / 3:
+            return
+        until = now + self._settings.lease
+        if not self._store.lead(self._owner, until=until, now=now):
+            raise EngineBusy("another engine has taken the lead of this home")
+        fences = {unit_id: session.unit.fence for unit_id, session in self.live.items()}
+        for unit_id in self._store.renew_units(fences, lease_until=until) if fences else ():
+            self.live[unit_id].ending = AttemptOutcome(ending="cancelled", reason="cancelled")
+        self._renewed_at = now
+
+    def _fill_queues(self, now: float) -> None:
+        campaigns = startable_campaigns(self.campaigns, self.live.values())
+        self._pacer.set_paces(campaigns, now)
+        self._dispatcher.fill_queues(campaigns, now)
+
+    def _on_granted(self, granted: Granted) -> None:
+        self._dispatcher.on_granted(granted)
+        self._driver.metrics.granted(granted.waited)
+        self._woken.set()
+
+    def _on_external_granted(self, granted: Granted) -> None:
+        if self.external.on_granted(granted):
+            self._woken.set()  # the pass stores the answer
+
+    def _on_events(self, events: Sequence[Event]) -> None:
+        self.journal.on_events(events)
+        self._woken.set()

@@ -1,0 +1,33 @@
+"""The asking side of a program on this machine: one slot, requested and released by commands in the store."""
+
+import secrets
+
+import msgspec
+
+from paceline.core.signals import AnySignal
+from paceline.engine import command_log
+from paceline.engine.external_slots.registry import ticket_of
+from paceline.store import ProcessId, Store, StoredSlot
+
+
+class ProcessClient:
+    """One slot of one program. The leader answers in the store."""
+
+    def __init__(self, store: Store, scopes: tuple[str, ...], *, priority: int, holder: ProcessId) -> None:
+        self._store = store
+        self._slot = StoredSlot(id=secrets.token_hex(8), scopes=scopes, priority=priority, holder=holder)
+
+    def request(self, now: float) -> None:
+        command_log.send(self._store, "slot_request", now=now, slot=msgspec.to_builtins(self._slot))
+
+    def read(self) -> StoredSlot | None:
+        """Return the slot as the leader stored it; None until a leader has read the request."""
+        return self._store.slot(self._slot.id)
+
+    def report(self, scope: str, signal: AnySignal, now: float) -> None:
+        """Report a signal that the program received, as one of this slot."""
+        signed = msgspec.structs.replace(signal, ticket=ticket_of(self._slot).id)
+        command_log.send(self._store, "slot_report", now=now, scope=scope, signal=msgspec.to_builtins(signed))
+
+    def release(self, now: float) -> None:
+        command_log.send(self._store, "slot_release", now=now, id=self._slot.id)

@@ -1,0 +1,108 @@
+"""The journal of an engine: events, the Governor's state, and why each queue waits, as they are stored.
+
+Here: what is stored beside the units, and in which order. Never here: when; each step of a pass knows that.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from paceline.agents.account import Account
+from paceline.core import Deferred
+from paceline.engine.command_log import CommandReader
+from paceline.engine.governor_state import save_governor
+from paceline.engine.ticket_queues import TicketQueues
+from paceline.engine.unit_events import Listeners
+from paceline.events import Event
+from paceline.limiter.governor_driver import GovernorDriver
+from paceline.store import Store
+
+WHY_STATE = "why"
+PACING_STEP_SECONDS = 60.0
+"""How far a pacing time must move to be stored again: it moves with every second of use, and each store is a write."""
+
+Gist = tuple[str, str, float | None]
+
+
+class EngineJournal:
+    """Collects events between saves. A save writes the Governor first, then events, then the reasons to wait."""
+
+    def __init__(
+        self,
+        store: Store,
+        driver: GovernorDriver,
+        queues: TicketQueues,
+        commands: CommandReader,
+        listeners: Listeners,
+        accounts: Mapping[str, Account],
+    ) -> None:
+        self._store = store
+        self._driver = driver
+        self._queues = queues
+        self._commands = commands
+        self._listeners = listeners
+        self._accounts = accounts
+        self._governor_events: list[Event] = []
+        self._unsaved: list[Event] = []
+        self._stored_gists: Mapping[str, Gist] = {}
+        self.has_learnt = False
+        """Whether the Governor has changed in a way that must survive a restart."""
+        self.canaries: set[str] = set()
+        """Tickets that were granted as a canary and wait for their unit."""
+
+    def emit(self, name: str, *, scope: str | None = None, unit: str | None = None, **fields: object) -> None:
+        """Store an event of the present time with the next save."""
+        self._unsaved.append(Event(name, self._driver.now(), scope, unit, fields))
+
+    def append(self, event: Event) -> None:
+        """Store an event with the next save."""
+        self._unsaved.append(event)
+
+    def on_events(self, events: Sequence[Event]) -> None:
+        """Keep events of the Governor until the pass collects them."""
+        self._governor_events += events
+
+    def collect(self, now: float) -> None:
+        """Let time pass, and take in what the Governor emitted."""
+        self._driver.advance(now)
+        events, self._governor_events = self._governor_events, []
+        for event in events:
+            if event.name == "window.reopened":  # perhaps early: units parked for it need not wait for the reset
+                for account in accounts_within(event.scope or "", self._accounts.values()):
+                    self._store.wake_account(account)
+            if event.name == "window.canary":
+                self.canaries.add(str(event.fields["ticket"]))
+            self._unsaved.append(event)
+            self.has_learnt = True
+
+    def save(self, now: float) -> None:
+        """Store what changed since the last save."""
+        if self.has_learnt:
+            save_governor(self._store, self._driver.governor)
+            self.has_learnt = False
+        if self._unsaved:
+            self._commands.skip_own(self._store.append_events(self._unsaved), len(self._unsaved))
+            self._unsaved = []
+            self._listeners.notify()
+        reasons = self._queues.why(now)
+        gists = {queue: _gist_of(reason) for queue, reason in reasons.items()}
+        if gists != self._stored_gists:  # other processes read them from the store
+            self._store.save_state(WHY_STATE, msgspec.json.encode(reasons))
+            self._stored_gists = gists
+
+
+def accounts_within(scope: str, accounts: Iterable[Account]) -> list[str]:
+    """Return the accounts that a window of the scope covers: all of a provider, or the one on the path."""
+    return [
+        account.name
+        for account in accounts
+        if scope == account.provider or f"{scope}/".startswith(f"{account.provider}/{account.name}/")
+    ]
+
+
+def _gist_of(reason: Deferred) -> Gist:
+    """Return the part of a reason that is worth storing again when it changes."""
+    at = reason.retry_at
+    if at is not None and reason.reason == "pacing":
+        at = at // PACING_STEP_SECONDS * PACING_STEP_SECONDS
+    return reason.reason, reason.scope, at

@@ -1,0 +1,74 @@
+"""The recovery of units that were running when an engine ended, or when a pass failed half-way.
+
+Here: which sessions are adopted, which attempts are lost, which processes are nobody's. It runs at the start of an
+engine and after a failed pass, whose claim may be stored although its launch never happened.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from paceline.core import Governor
+from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed
+from paceline.core.unit_lifecycle import AttemptOutcome
+from paceline.engine.attempt_outcome import OutcomeRecorder
+from paceline.engine.launcher import Launcher
+from paceline.engine.session import LiveSession
+from paceline.engine.session_monitor import SessionMonitor
+from paceline.engine.settings import EngineSettings
+from paceline.engine.ticket_queues import session_scopes, session_ticket
+from paceline.executors import Executor, Handle
+from paceline.store import Campaign, OutcomeRecord, Store, Unit
+
+log = logging.getLogger("paceline.engine")
+
+LASTING_SIGNALS = (QuotaClosed, BillingStop, AuthFailed)
+"""Signals that still hold when they are read again after a restart."""
+
+
+class Recovery:
+    """Finds the sessions that outlived their engine."""
+
+    def __init__(
+        self,
+        store: Store,
+        governor: Governor,
+        executor: Executor,
+        settings: EngineSettings,
+        *,
+        launcher: Launcher,
+        monitor: SessionMonitor,
+        outcomes: OutcomeRecorder,
+    ) -> None:
+        self._store = store
+        self._governor = governor
+        self._executor = executor
+        self._settings = settings
+        self._launcher = launcher
+        self._monitor = monitor
+        self._outcomes = outcomes
+
+    def recover(self, live: dict[str, LiveSession], campaigns: Mapping[str, Campaign], now: float) -> None:
+        """Adopt the sessions that run, record the attempts that never began, and end processes without a unit."""
+        never_began: list[OutcomeRecord] = []
+        for unit in self._store.running_units():
+            if unit.id in live:
+                continue
+            handle = self._executor.adopt(unit.attempt_id) if unit.attempt_id is not None else None
+            campaign = campaigns.get(unit.campaign)
+            if handle is None or campaign is None:
+                lost = AttemptOutcome(ending="lost", reason="the engine ended before the session began")
+                never_began.append(self._outcomes.record_of(unit, lost, now))
+            else:
+                live[unit.id] = self._adopt(unit, campaign, handle, now)
+        self._outcomes.store(never_began, now)
+        for orphan in self._executor.sweep([session.handle.attempt_id for session in live.values()]):
+            log.warning("%s %s, which belongs to no running unit", orphan.action, orphan.attempt_id)
+
+    def _adopt(self, unit: Unit, campaign: Campaign, handle: Handle, now: float) -> LiveSession:
+        account = self._settings.accounts.get(unit.account or "")
+        ticket = session_ticket(handle.attempt_id, campaign, session_scopes(campaign, account))
+        self._governor.adopt(ticket, now=now)
+        session = self._launcher.adopt(unit, campaign, account, ticket, handle)
+        signals = session.catch_up(now)  # the engine before reported most of them
+        self._monitor.take_signals(session, [each for each in signals if isinstance(each, LASTING_SIGNALS)], now)
+        return session
