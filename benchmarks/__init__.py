@@ -1,1 +1,1 @@
-"""Measurements, always as ratios against a baseline in the same run: machines are shared and noisy."""
+"""Benchmarks. Every number is a ratio to a baseline in the same run, because machines are shared and noisy."""

@@ -1,10 +1,10 @@
-"""What looking costs over HTTP with much to look at, beside a plain static route in the same run.
+"""Response times of the API with a full store, compared with a plain static route in the same run.
 
     python -m benchmarks.api            a million units in the store, 1,000 scopes; half a minute to fill it
     python -m benchmarks.api --quick    50,000 units
 
-The server is the whole daemon in a process of its own, its engine at its heartbeat. Requests of all kinds are made in
-turn on one keep-alive connection, so that all see the same machine.
+The server is the whole daemon in its own process, with a running engine. Requests of all kinds take turns on one
+keep-alive connection, so that all meet the same load of the machine.
 """
 
 import argparse
@@ -34,7 +34,7 @@ HELD_TO_TARGET = ("/concurrency/status", "/v1/status")
 
 
 def fill(folder: Path, units: int) -> None:
-    """A paused campaign of so many units, and settings that limit so many scopes."""
+    """Store a paused campaign with many units, and write settings that limit many scopes."""
     limits = "".join(f'"acme/a{number}" = 4\n' for number in range(SCOPES))
     (folder / "paceline.toml").write_text(f"[limits]\n{limits}")
     specs = (UnitSpec(id=f"unit-{number}", prompt="do it", cwd=str(folder)) for number in range(units))
@@ -44,7 +44,7 @@ def fill(folder: Path, units: int) -> None:
 
 
 async def measure(port: int, token: str) -> dict[str, list[float]]:
-    """Seconds of each request, by path, in order of length."""
+    """Return the seconds of each request by path, sorted."""
     connection = Connection(*(await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)), token)
     taken: dict[str, list[float]] = {path: [] for path in PATHS}
     for number in range(WARM_UP + ROUNDS):
@@ -60,7 +60,7 @@ async def measure(port: int, token: str) -> dict[str, list[float]]:
 
 
 def tell(taken: dict[str, list[float]]) -> bool:
-    """Print the table; whether the targets are met."""
+    """Print the table. Returns whether the targets are met."""
     bare = statistics.median(taken[STATIC])
     bare_late = percentile(taken[STATIC], 99)
     print(f"{'GET':28}{'p50':>10}{'p99':>10}   beside the static route")

@@ -1,14 +1,13 @@
-"""What readers of `/v1/events` cost the engine whose events they read: nobody against 200, in one run.
+"""The cost of readers of `/v1/events` for the engine: no readers against 200, in one run.
 
     python -m benchmarks.api_feed             the table
     python -m benchmarks.api_feed --quick     with fewer and shorter rounds
 
-The server is the whole daemon with its database on the disk of the temporary folder. Its sessions are scripted: a
-hundred at once, which all end at the same moments, so that every pass that counts has the same work: it settles a
-hundred tries, launches a hundred, and stores two hundred events. Readers are in a process of their own. Rounds with
-and without them are run in turn, so that both see the same machine. Told is how long those passes took, how much of
-that they were busy (the rest is waiting for the disk, and for the processor where others want it), and what the whole
-server used.
+The server is the whole daemon with its database in the temporary folder. A hundred scripted sessions run at once and
+all end at the same moments. Every measured pass therefore does the same work: it records a hundred outcomes, launches
+a hundred sessions and stores two hundred events. The readers run in their own process. Rounds with and without them
+take turns, so that both meet the same load of the machine. The table shows how long those passes took, how much of
+that they were busy (the rest is waiting for the disk or the processor), and what the whole server used.
 """
 
 import argparse
@@ -51,7 +50,7 @@ MOST_EXTRA = 0.05
 
 
 class Passes(Histogram):
-    """Remembers each pass that settled and launched all sessions: how long it took, and how long it was busy."""
+    """The duration and the busy time of each pass that ended and launched all sessions."""
 
     __slots__ = ("_metrics", "busy", "seconds")
 
@@ -70,7 +69,7 @@ class Passes(Histogram):
 
 
 class Round(msgspec.Struct):
-    """What was seen in one round, passes and the processor in seconds."""
+    """The measurements of one round. Passes and processor time are in seconds."""
 
     mean: float
     median: float
@@ -125,13 +124,13 @@ async def measure(folder: Path, rounds: int, seconds: float) -> dict[int, list[R
 
 
 def until_the_next_beat(_: Launch) -> Run:
-    """All that run end at the same moment."""
+    """Return a run that ends at the next beat, so that all sessions end together."""
     now = time.time()
     return Run(seconds=BEAT_SECONDS * math.ceil(now / BEAT_SECONDS + 0.3) - now)
 
 
 async def one_round(engine: Engine, passes: Passes, seconds: float) -> Round:
-    """Again, if the machine was so busy that sessions which belong together did not end in one pass."""
+    """Run a round. Repeat it if the machine was too busy for the sessions to end in one pass."""
     passes.seconds.clear()
     passes.busy.clear()
     first, processor = engine.store.append_events([]), time.process_time()
@@ -163,7 +162,7 @@ def reading(port: int, token: str, readers: int) -> Iterator[None]:
 
 
 async def read(port: int, token: str, readers: int) -> None:
-    """All of them read all there is, until standard input is closed."""
+    """Read all events on every connection until standard input is closed."""
     head = f"GET /v1/events HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer {token}\r\n\r\n".encode()
 
     async def one() -> None:
@@ -209,7 +208,7 @@ def report(found: dict[int, list[Round]], seconds: float) -> None:
 
 
 def _middle(rounds: list[Round]) -> Round:
-    """The median of each number."""
+    """Return the median of each number."""
     names = Round.__struct_fields__
     return Round(**{name: statistics.median(getattr(each, name) for each in rounds) for name in names})
 

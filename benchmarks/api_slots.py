@@ -1,11 +1,11 @@
-"""What a slot over HTTP costs beside an empty handler on the same server (`/healthz`, which does nothing).
+"""The cost of a slot over HTTP, compared with an empty handler on the same server (`/healthz`).
 
     python -m benchmarks.api_slots              the table, at 1 and 32 connections
     python -m benchmarks.api_slots --seconds 5  with longer rounds
 
-The server is the whole daemon in a process of its own, with its database on the disk of the temporary folder: every
-grant and every release is there before it is answered. A pair is a take and its release, two requests on one
-keep-alive connection. Rounds of both kinds are run in turn, so that both see the same machine.
+The server is the whole daemon in its own process, with its database in the temporary folder. Every grant and every
+release is stored before its response. A pair is an acquire and its release, two requests on one keep-alive
+connection. Rounds of both kinds take turns, so that both meet the same load of the machine.
 """
 
 import argparse
@@ -37,7 +37,7 @@ TAKE = json.dumps({"scope": "acme/main/large", "wait": 5}).encode()
 
 
 async def run_server(folder: Path) -> None:
-    """The daemon, until its standard input is closed."""
+    """Run the daemon until its standard input is closed."""
     variables = {"HOME": str(folder), "PATH": os.environ["PATH"], "PACELINE_HOME": str(folder / "home")}
     with open_home(variables, folder) as home, leading_engine(home) as engine:
         tokens = load_tokens(home.path)
@@ -64,7 +64,7 @@ async def run_server(folder: Path) -> None:
 
 
 class Connection:
-    """One keep-alive connection that sends bytes as they are and reads whole answers."""
+    """A keep-alive connection that sends raw bytes and reads whole responses."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> None:
         self._reader = reader
@@ -98,7 +98,7 @@ Step = Callable[[Connection], Awaitable[None]]
 
 
 async def rate(connections: list[Connection], step: Step, seconds: float) -> float:
-    """Steps per second, over all connections together."""
+    """Return the steps per second over all connections."""
     done = 0
     begun = time.perf_counter()
     until = begun + seconds
@@ -114,7 +114,7 @@ async def rate(connections: list[Connection], step: Step, seconds: float) -> flo
 
 
 async def measure(port: int, token: str, count: int, seconds: float) -> float:
-    """Print a line, and answer the ratio."""
+    """Print a line. Returns the ratio."""
     connections = [Connection(*(await asyncio.open_connection("127.0.0.1", port)), token) for _ in range(count)]
     await rate(connections, Connection.pair, seconds / 4)  # the first few fill caches
     empties, pairs = [], []

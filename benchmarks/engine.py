@@ -1,11 +1,11 @@
-"""What the engine costs: units drained, idling with parked units, a restart over a million, memory.
+"""The cost of the engine: draining units, idling with parked units, a restart with a million units, memory.
 
     python -m benchmarks.engine            100,000 units drained, a million stored; some minutes
     python -m benchmarks.engine --quick    5,000 drained, 50,000 stored
 
-Drained means: from stored to all done through the whole engine (grants, claims, launches, output, settlements,
-events), every transition durable (`synchronous=FULL`), with sessions that end at once. The bare WAL table with
-batched claims is the bound, huey (if installed) is what people use; all run interleaved on one disk.
+Drained means: from stored to all done through the whole engine (grants, claims, launches, output, outcomes, events).
+Every transition is durable (`synchronous=FULL`), and sessions end at once. A bare WAL table with batched claims is
+the upper bound; huey (if installed) is what people use. All run interleaved on one disk.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ FOR_EVER = Run(seconds=1e9)
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """How much to do. `one_by_one` is for those that commit each unit on its own: rates need no more of them."""
+    """The amount of work. `one_by_one` is for contenders that commit each unit separately and are slower."""
 
     drained: int
     one_by_one: int
@@ -79,7 +79,7 @@ def at_once(_: Launch) -> Run:
     return AT_ONCE
 
 
-def for_ever(_: Launch) -> Run:
+def forever(_: Launch) -> Run:
     return FOR_EVER
 
 
@@ -87,7 +87,7 @@ def for_ever(_: Launch) -> Run:
 
 
 def drain_engine(folder: Path, sizes: Sizes) -> float:
-    """Units per second from stored to done."""
+    """Return the units per second from stored to done."""
     store = SqliteStore(folder / "paceline.db")
     fill(store, sizes.drained)
     engine = new_engine(store, ScriptedExecutor(at_once, SystemClock(), remember=False), POOL)
@@ -122,7 +122,7 @@ def compare_draining(sizes: Sizes) -> None:
 
 
 async def idle(folder: Path, parked: int) -> None:
-    """The share of one processor that an engine takes while all units wait for a window."""
+    """Measure the share of one processor that an engine uses while all units wait for a window."""
     store = SqliteStore(folder / "paceline.db")
     fill(store, parked)
     resume_at = time.time() + 9 * 3600.0
@@ -144,7 +144,7 @@ async def idle(folder: Path, parked: int) -> None:
 
 
 def prepare_restart(folder: Path, stored: int) -> None:
-    """Three tenths done, ten thousand parked, a hundred running, the rest waits."""
+    """Fill a store: three tenths of the units done, ten thousand parked, a hundred running, the rest waiting."""
     store = SqliteStore(folder / "paceline.db")
     fill(store, stored)
     for part in batches(stored * 3 // 10, 5_000):
@@ -156,8 +156,8 @@ def prepare_restart(folder: Path, stored: int) -> None:
 
 
 def restart(folder: Path) -> None:
-    """In a process of its own: how long until the first pass is made, and what it takes to go on."""
-    executor = ScriptedExecutor(for_ever, SystemClock())
+    """Measure, in a separate process, the time and memory until the first pass after a restart."""
+    executor = ScriptedExecutor(forever, SystemClock())
     for number in range(LIVE):
         executor.start(Launch(attempt_id=f"attempt-{number}", argv=("true",), env={}, cwd="/"))
     before = peak_megabytes()
@@ -185,7 +185,7 @@ def report_restart(stored: int) -> None:
 
 
 def profile(units: int) -> None:
-    """Where the time goes while draining."""
+    """Profile the draining of units."""
     with tempfile.TemporaryDirectory() as folder, cProfile.Profile() as profiler:
         drain_engine(Path(folder), msgspec.structs.replace(QUICK, drained=units))
     pstats.Stats(profiler).sort_stats("tottime").print_stats(35)

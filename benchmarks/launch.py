@@ -1,10 +1,10 @@
-"""What a supervised session costs beside a bare child process.
+"""The cost of a supervised session, compared with a bare child process.
 
     python -m benchmarks.launch                 the table
     python -m benchmarks.launch --sessions 50   with fewer sessions at once
 
-Launches are measured in turn, one of each kind, so that both see the same machine. The first output is that of
-`echo`; for a supervised one it counts when it can be read in the spool, as the engine reads it.
+Launches of both kinds take turns, so that both meet the same load of the machine. The first output is that of
+`echo`. For a supervised session it counts when it can be read from the spool, as the engine reads it.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def plain_seconds() -> float:
 
 
 def supervised_seconds(executor: ProcessExecutor, attempt: str) -> tuple[float, float]:
-    """Seconds until `start` returns, and until the first output can be read."""
+    """Return the seconds until `start` returns, and until the first output can be read."""
     begun = time.perf_counter()
     handle = executor.start(launch(attempt, "echo hi"))
     returned = time.perf_counter() - begun
@@ -109,7 +109,7 @@ async def measure_many(executor: ProcessExecutor, count: int) -> None:
 
 
 async def polling_share(executor: ProcessExecutor, handles: list[ProcessHandle], readers: list[StreamReader]) -> float:
-    """The share of a core that heartbeats cost which look at every session and read what is new."""
+    """Return the share of a core used by heartbeats that poll every session and read its new output."""
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(HEARTBEATS):
         await executor.wait_ended(1.0)

@@ -1,11 +1,11 @@
-"""How fast the SQLite store drains units, and whether a million of them cost more than a thousand.
+"""The speed of the SQLite store: draining units, and claims from a million units against a thousand.
 
     python -m benchmarks.store            100,000 units drained, a million stored; some minutes
     python -m benchmarks.store --quick    5,000 drained, 50,000 stored
 
-Drained means: claimed in batches, settled in batches, every transition durable (`synchronous=FULL`). All
-contenders run interleaved in one process on one disk, so the ratios hold where seconds do not: the bare WAL
-table with batched claims is the bound, huey and persist-queue (if installed) are what people use.
+Drained means: claimed in batches and finished in batches, with every transition durable (`synchronous=FULL`). All
+contenders run interleaved in one process on one disk, so the ratios hold even if the seconds do not. A bare WAL
+table with batched claims is the upper bound; huey and persist-queue (if installed) are what people use.
 """
 
 import importlib
@@ -35,7 +35,7 @@ POLICY = Policy()
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """How much to do. `one_by_one` is for those that commit each unit on its own: rates need no more of them."""
+    """The amount of work. `one_by_one` is for contenders that commit each unit separately and are slower."""
 
     drained: int
     one_by_one: int
@@ -54,7 +54,7 @@ Contender = Callable[[Path, Sizes], float]
 
 
 def drain_store(folder: Path, sizes: Sizes) -> float:
-    """Units per second through `SqliteStore`."""
+    """Return the units per second through `SqliteStore`."""
     store = SqliteStore(folder / "paceline.db")
     add_units(store, sizes.drained)
     started = time.perf_counter()
@@ -66,7 +66,7 @@ def drain_store(folder: Path, sizes: Sizes) -> float:
 
 
 def drain_bare_table(folder: Path, sizes: Sizes) -> float:
-    """The bound: the least that SQLite needs to move as many rows through the same states in the same batches."""
+    """Measure the upper bound: bare SQLite moving as many rows through the same states in the same batches."""
     connection = sqlite3.connect(folder / "bare.db", isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -96,7 +96,7 @@ def claim_bare(connection: sqlite3.Connection) -> list[tuple[int, str]]:
 
 
 def drain_huey(folder: Path, sizes: Sizes) -> float:
-    """huey on SQLite with the same `synchronous`, its tasks run in this process."""
+    """Measure huey on SQLite with the same `synchronous`. Its tasks run in this process."""
     queue = importlib.import_module("huey").SqliteHuey(filename=str(folder / "huey.db"), fsync=True, results=False)
 
     @queue.task()  # type: ignore[untyped-decorator]
@@ -114,7 +114,7 @@ def drain_huey(folder: Path, sizes: Sizes) -> float:
 
 
 def drain_persist_queue(folder: Path, sizes: Sizes) -> float:
-    """persist-queue's queue with acknowledgements."""
+    """Measure persist-queue's queue with acknowledgements."""
     queue: Any = importlib.import_module("persistqueue").SQLiteAckQueue(str(folder / "persist"), auto_commit=True)
     for _ in range(sizes.one_by_one):
         queue.put("do it")
@@ -152,7 +152,7 @@ def compare_draining(sizes: Sizes) -> None:
 
 
 def compare_sizes(sizes: Sizes, folder: Path) -> None:
-    """The cost of a claim, in pairs: one in the large store, one in the small one, by the wall and by the processor."""
+    """Compare the cost of a claim in a large and in a small store, in wall and processor time."""
     large = filled(folder / "large.db", sizes.large)
     small = filled(folder / "small.db", sizes.small)
     pairs = [(timed_claim(large), timed_claim(small)) for _ in range(sizes.small // (2 * CLAIM))]
@@ -165,7 +165,7 @@ def compare_sizes(sizes: Sizes, folder: Path) -> None:
 
 
 def filled(path: Path, size: int) -> SqliteStore:
-    """Three tenths done, one hundredth parked, the rest waits."""
+    """Fill a store: three tenths of the units done, one hundredth parked, the rest waiting."""
     store = SqliteStore(path)
     started = time.perf_counter()
     add_units(store, size)
@@ -183,7 +183,7 @@ def batches(total: int, most: int) -> Iterator[int]:
 
 
 def timed_claim(store: SqliteStore) -> tuple[float, float]:
-    """Seconds by the wall and of the processor."""
+    """Return the seconds of wall time and of processor time."""
     wall, processor = time.perf_counter(), time.process_time()
     units = claim(store, CLAIM)
     processor, wall = time.process_time() - processor, time.perf_counter() - wall
@@ -192,7 +192,7 @@ def timed_claim(store: SqliteStore) -> tuple[float, float]:
 
 
 def report_restart(path: Path) -> None:
-    """In a process of its own: what it takes to open the store and ask all that an engine asks first."""
+    """Measure, in a separate process, opening the store and the first queries of an engine."""
     command = [sys.executable, "-m", "benchmarks.store", "--restart", str(path)]
     print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="")
 
@@ -218,7 +218,7 @@ def restart(path: Path) -> None:
 
 
 def peak_megabytes() -> float:
-    """Of this program alone; `getrusage` would count what its parent had when it was started."""
+    """Return the memory of this process. `getrusage` would include what its parent had at the fork."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024

@@ -1,10 +1,10 @@
-"""How fast a stream reader takes realistic agent output on one core, and how flat its memory stays.
+"""The speed of a stream reader on realistic agent output on one core, and its memory.
 
     python -m benchmarks.stream               MB/s for each CLI, beside decoding each line with msgspec
     python -m benchmarks.stream --gigabyte    one GB through one reader, and what it added to memory
 
 The ratio compares with `msgspec.json.decode(line)` for every line of the same bytes in the same run:
-the least that a reader would cost that looks at everything.
+the least that a reader of every line would cost.
 """
 
 import json
@@ -30,12 +30,12 @@ Lines = Iterator[dict[str, object]]
 
 
 def prose(rng: random.Random, words: int) -> str:
-    """Text as agents and their tools write it, quotes and escapes included."""
+    """Return text as agents and their tools write it, with quotes and escapes."""
     return " ".join(rng.choices(WORDS, k=words))
 
 
 def claude_turns(rng: random.Random) -> Lines:
-    """Messages, tool calls and tool results, with the bookkeeping in between."""
+    """Yield messages, tool calls and tool results, and the events between them."""
     yield {"type": "system", "subtype": "init", "session_id": SESSION, "apiKeySource": "none", "tools": ["Bash"] * 30}
     number = 0
     while True:
@@ -55,7 +55,7 @@ def claude_turns(rng: random.Random) -> Lines:
 
 
 def claude_deltas(rng: random.Random) -> Lines:
-    """The same with partial messages: very many short lines."""
+    """Yield the same with partial messages: very many short lines."""
     yield {"type": "system", "subtype": "init", "session_id": SESSION, "apiKeySource": "none"}
     while True:
         delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": prose(rng, 3)}}
@@ -63,7 +63,7 @@ def claude_deltas(rng: random.Random) -> Lines:
 
 
 def codex_items(rng: random.Random) -> Lines:
-    """Commands with their output, and what the agent says."""
+    """Yield commands with their output, and messages of the agent."""
     yield {"type": "thread.started", "thread_id": SESSION}
     while True:
         output = prose(rng, rng.choice((20, 300, 1500)))
@@ -74,7 +74,7 @@ def codex_items(rng: random.Random) -> Lines:
 
 
 def gemini_deltas(rng: random.Random) -> Lines:
-    """Short deltas and tool results."""
+    """Yield short deltas and tool results."""
     yield {"type": "init", "timestamp": "2026-11-15T02:02:52.525Z", "session_id": SESSION, "model": "m"}
     while True:
         for _ in range(8):
@@ -83,7 +83,7 @@ def gemini_deltas(rng: random.Random) -> Lines:
 
 
 def opencode_parts(rng: random.Random) -> Lines:
-    """Steps with text, tools and token counts."""
+    """Yield steps with text, tools and token counts."""
     while True:
         for kind, part in (
             ("step_start", {"type": "step-start"}),
@@ -95,7 +95,7 @@ def opencode_parts(rng: random.Random) -> Lines:
 
 
 def written(lines: Lines, size: int) -> bytes:
-    """As many lines as make up the size, as a process would print them."""
+    """Return lines up to the given size, as a process would print them."""
     out = bytearray()
     for line in lines:
         out += json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
@@ -105,13 +105,13 @@ def written(lines: Lines, size: int) -> bytes:
 
 
 def plain_text(rng: random.Random, size: int) -> bytes:
-    """The output of a CLI in text mode."""
+    """Return the output of a CLI in text mode."""
     paragraph = "\n".join(prose(rng, 15) for _ in range(2000)).encode() + b"\n"
     return paragraph * (size // len(paragraph) + 1)
 
 
 def retry_notices(size: int) -> bytes:
-    """stderr of a CLI that does nothing but meet limits: every notice is read closely, its stack trace is not."""
+    """Return stderr of a CLI that only meets limits: notices, which are read closely, and stack traces."""
     notice = b"Attempt 1 failed with status 429. Retrying with backoff... _ApiError: Resource has been exhausted\n"
     trace = b"    at async GeminiChat.makeApiCallAndProcessStream (file:///opt/cli:332326:28)\n" * 9
     block = notice + trace + b"  status: 429\n}\n"
@@ -119,7 +119,7 @@ def retry_notices(size: int) -> bytes:
 
 
 def read_stream(provider: str, data: bytes, channel: Channel = "stdout") -> None:
-    """What the engine does with a process's output."""
+    """Read a process's output as the engine does."""
     reader = StreamReader(provider, tz="UTC")
     for start in range(0, len(data), CHUNK):
         reader.feed(data[start : start + CHUNK], channel=channel, seen_at=1794705600.0)
@@ -127,13 +127,13 @@ def read_stream(provider: str, data: bytes, channel: Channel = "stdout") -> None
 
 
 def decode_all(data: bytes) -> None:
-    """The baseline: every line decoded into Python objects."""
+    """Decode every line into Python objects: the baseline."""
     for line in data.splitlines():
         msgspec.json.decode(line)
 
 
 def megabytes_per_second(work: Callable[[], None], size: int) -> float:
-    """The best of three: what the code can do, not what the machine was doing besides."""
+    """Return the best of three runs, which other load on the machine disturbs least."""
     best = min(_seconds(work) for _ in range(3))
     return size / best / 1e6
 
@@ -145,7 +145,7 @@ def _seconds(work: Callable[[], None]) -> float:
 
 
 def run_speed() -> None:
-    """One line per kind of output."""
+    """Print one line per kind of output."""
     sources: list[tuple[str, str, Lines]] = [
         ("claude, messages and tools", "claude-code", claude_turns(random.Random(1))),
         ("claude, partial messages", "claude-code", claude_deltas(random.Random(2))),
@@ -166,13 +166,13 @@ def run_speed() -> None:
 
 
 def print_text_speed(name: str, data: bytes, work: Callable[[], None]) -> None:
-    """Text has no decoder to compare with."""
+    """Print the speed for text, which has no decoder to compare with."""
     speed = megabytes_per_second(work, len(data))
     print(f"{name:30}{len(data) // data.count(NEWLINE):12}{speed:8.1f}{'-':>12}{'-':>8}")
 
 
 def run_gigabyte() -> None:
-    """One GB through one reader; the peak of memory after 64 MB and at the end must be the same."""
+    """Send one GB through one reader. The peak memory after 64 MB and at the end must be the same."""
     data = written(claude_turns(random.Random(1)), 8 << 20)
     reader = StreamReader("claude-code", tz="UTC")
     peaks: list[int] = []

@@ -1,5 +1,5 @@
-"""How well the fleet is controlled: our defaults against other policies on identical simulated days.
+"""The quality of control over a fleet: our defaults against other policies on identical simulated days.
 
-`provider.py` is the simulated provider, `fleet.py` the agents and the clock, `policies.py`, `limits_by_others.py`,
-`governed.py` and `oracle.py` who decides, `scenarios.py` the days, `report.py` the tables and plots.
+`provider.py` is the simulated provider, `fleet.py` the agents and the clock, `policies.py`, `published_limits.py`,
+`governed.py` and `oracle.py` the policies, `scenarios.py` the days, `report.py` the tables and plots.
 """

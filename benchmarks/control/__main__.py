@@ -1,4 +1,4 @@
-"""Every policy on the same held-out days: writes the figures, the table and the plots."""
+"""All policies on the same held-out days. Writes the numbers, the table and the plots."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ from benchmarks.control.run import POLICIES, Figures, simulate
 from benchmarks.control.scenarios import HELD_OUT, SCENARIOS
 
 READERS = ("paceline", "minus one on 429", "min(platform, configured)")
-"""Policies that make use of readings: for all others an informed day is a blind one."""
+"""Policies that use usage readings. For all others an informed day equals a blind one."""
 
 
 class Task(NamedTuple):

@@ -15,16 +15,16 @@ from benchmarks.control.provider import Provider, Refusal
 
 POOL = 8192
 FULL = 0.9
-"""Of the capacity; lag alone keeps a slot or two free at most times."""
+"""Share of the capacity. Lag alone keeps a slot or two free most of the time."""
 END: Final = "end"
 WAIT: Final = "wait"
 Answer = float | Literal["end", "wait"]
-"""When to go, or END (give the session up at this turn boundary), or WAIT (the policy will say `turn`)."""
+"""The time to start, or END (end the session at this turn boundary), or WAIT (the policy calls `turn` later)."""
 
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One agent on one unit; a unit that was cut short comes back as a new session with what is left."""
+    """One agent on one unit. A unit that was cut short returns as a new session with the remaining work."""
 
     id: str
     campaign: "Campaign"
@@ -53,7 +53,7 @@ class Campaign:
 
 
 class Policy(Protocol):
-    """Who decides. Nothing but what these calls tell it is known to a policy, the oracle apart."""
+    """A policy. Except for the oracle, it knows only what these calls pass to it."""
 
     def enqueue(self, session: Session, now: float) -> None: ...
     def poll(self, now: float) -> Iterable[tuple[Literal["start", "turn"], Session]]: ...
@@ -68,7 +68,7 @@ class Policy(Protocol):
 
 @dataclass(slots=True)
 class Load:
-    """What the agents do. Durations are log-normal: a third of the work lies in runs over five minutes."""
+    """The load of the agents. Durations are log-normal: a third of the work is in runs over five minutes."""
 
     campaigns: list[tuple[str, int, str]]
     session_mean: float = 150.0
@@ -82,7 +82,7 @@ class Load:
 
 @dataclass(slots=True)
 class Tally:
-    """What is counted on the way."""
+    """The counters of a day."""
 
     work: float = 0.0
     runs: int = 0
@@ -156,7 +156,7 @@ class Fleet:
                 self._top_up(session.campaign)
 
     def _top_up(self, campaign: Campaign) -> None:
-        """Every campaign is saturated: a few of its sessions always wait."""
+        """Keep every campaign saturated: a few of its sessions always wait."""
         while campaign.waiting < self.load.depth:
             if campaign.unfinished:
                 number, turns, left = campaign.unfinished.popleft()

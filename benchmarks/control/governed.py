@@ -15,16 +15,16 @@ SLOW_RETRY_SECONDS = 1.0
 
 @dataclass(slots=True, frozen=True)
 class Wiring:
-    """How a shell speaks to the Governor. Shells differ, and the control must not depend on it."""
+    """The way a caller reports to the Governor. Callers differ, and the control must not depend on it."""
 
-    tells_acceptance: bool = True
-    """An accepted start is reported at once, not only the end of the first turn."""
-    asks_for_turns: bool = True
-    """Each turn is a run of its session; else only sessions are asked for."""
+    reports_acceptance: bool = True
+    """Whether an accepted start is reported at once, not only at the end of the first turn."""
+    requests_runs: bool = True
+    """Whether each turn requests a run of its session. Otherwise only sessions are requested."""
     names_cause: bool = True
-    """A refusal for its rate says so; else all 429s look alike."""
+    """Whether a refusal for its rate is recognised. Otherwise all 429s are alike."""
     scope_per_model: bool = True
-    """Refusals are reported to the model's scope; else to the account's."""
+    """Whether refusals are reported to the model's scope. Otherwise to the account's."""
 
 
 class Governed:
@@ -86,7 +86,7 @@ class Governed:
         return self.governor.next_wakeup()
 
     def accepted(self, session: Session, now: float) -> None:
-        if self.wiring.tells_acceptance:
+        if self.wiring.reports_acceptance:
             self._report(session, Succeeded(ticket=session.id), now)
 
     def start_refused(self, session: Session, refusal: Refusal, now: float) -> None:
@@ -103,7 +103,7 @@ class Governed:
     # -- turns ---------------------------------------------------------------------------------
 
     def ask_turn(self, session: Session, now: float) -> Answer:
-        if not self.wiring.asks_for_turns:
+        if not self.wiring.requests_runs:
             return END if self._is_too_much(session, now) else now
         ticket = Ticket(
             f"{session.id}:turn",
@@ -124,21 +124,21 @@ class Governed:
         return is_closed or (status.limit is not None and status.in_flight > status.limit)
 
     def turn_refused(self, session: Session, refusal: Refusal, now: float) -> Answer:
-        speaker = f"{session.id}:turn" if self.wiring.asks_for_turns else session.id
+        speaker = f"{session.id}:turn" if self.wiring.requests_runs else session.id
         self._report(session, self._signal(refusal, speaker, now), now)
-        if self.wiring.asks_for_turns:
+        if self.wiring.requests_runs:
             self.governor.release(f"{session.id}:turn", now=now)
             return END if refusal.kind == "window" else self.ask_turn(session, now)
         return END if refusal.kind == "window" else now + (refusal.retry_after or 30.0)
 
     def turn_done(self, session: Session, seconds: float, now: float) -> None:
         speaker = session.id
-        if self.wiring.asks_for_turns:
+        if self.wiring.requests_runs:
             speaker = f"{session.id}:turn"
         self._report(session, Succeeded(ticket=speaker, tokens=int(session.tokens)), now)
         if self.readings is not None:
             self._report_headers(session, now)
-        if self.wiring.asks_for_turns:
+        if self.wiring.requests_runs:
             self.governor.release(speaker, now=now)
 
     # -- signals -------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Governed:
         self.governor.report(path, Usage(concurrent_sessions=count, limit=limit), now=now)
 
     def _report_headers(self, session: Session, now: float) -> None:
-        """What the response's headers say of rates and windows."""
+        """Report the rates and windows in the response's headers."""
         assert self.readings is not None
         rules = self.readings.rules
         requests, tokens = rules.requests, rules.tokens

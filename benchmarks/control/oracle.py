@@ -1,4 +1,4 @@
-"""The oracle: looks into the provider at all times, and so never meets a refusal that could be foreseen."""
+"""The oracle: it sees the provider's state at all times and so never meets a refusal that could be foreseen."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -7,29 +7,29 @@ from typing import Literal
 from benchmarks.control.fleet import END, Answer, Session
 from benchmarks.control.provider import Provider, Refusal
 
-LOOK_SECONDS = 0.25
-SLOW_LOOK_SECONDS = 5.0
+CHECK_SECONDS = 0.25
+SLOW_CHECK_SECONDS = 5.0
 
 
 class Oracle:
-    """Starts whenever a start would be accepted, ends what is too much, delays turns until the buckets allow them."""
+    """A policy that starts whenever a start is accepted, ends excess sessions, and delays turns until they fit."""
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
-        self.line: dict[str, deque[Session]] = {model: deque() for model in provider.rules.caps}
+        self.queue: dict[str, deque[Session]] = {model: deque() for model in provider.rules.caps}
         self._under_way: dict[str, int] = dict.fromkeys(provider.rules.caps, 0)
         self._turn_at = 0.0
         self._seen = 0.0
 
     def enqueue(self, session: Session, now: float) -> None:
-        self.line[session.model].append(session)
+        self.queue[session.model].append(session)
 
     def poll(self, now: float) -> Iterator[tuple[Literal["start", "turn"], Session]]:
         self._seen = now
-        for model, line in self.line.items():
-            while line and self._has_room(model, now):
+        for model, queue in self.queue.items():
+            while queue and self._has_room(model, now):
                 self._under_way[model] += 1
-                yield "start", line.popleft()
+                yield "start", queue.popleft()
 
     def _has_room(self, model: str, now: float) -> bool:
         provider = self.provider
@@ -42,7 +42,7 @@ class Oracle:
         return provider.occupancy(model, now) + self._under_way[model] < provider.rules.caps[model].at(now)
 
     def wake(self) -> float | None:
-        return self._seen + LOOK_SECONDS
+        return self._seen + CHECK_SECONDS
 
     def accepted(self, session: Session, now: float) -> None:
         self._under_way[session.model] -= 1

@@ -1,7 +1,7 @@
 """Policies as others run them: a number of places, a pause, a way to retry. First come, first served.
 
-Each is given the benefit of the doubt: windows are parked per unit, refused starts go back to the front of
-the line, and a refused turn is tried again after the provider's Retry-After.
+Each gets a favourable version: units park for their window, refused starts return to the front of the queue, and a
+refused turn is retried after the provider's Retry-After.
 """
 
 from collections import deque
@@ -17,12 +17,12 @@ UNKNOWN_RESET_SECONDS = 900.0
 
 
 class Places:
-    """A semaphore per model that starts whoever came first; subclasses say how many places there are."""
+    """A first-come semaphore per model. Subclasses choose the number of places."""
 
     def __init__(self, limits: dict[str, int]) -> None:
         self.limits: dict[str, float] = dict(limits)
         self.live = dict.fromkeys(limits, 0)
-        self.line: dict[str, deque[Session]] = {model: deque() for model in limits}
+        self.queue: dict[str, deque[Session]] = {model: deque() for model in limits}
         self.parked: list[tuple[float, Session]] = []
         self.retry_at = dict.fromkeys(limits, 0.0)
         self.cooling: dict[str, list[float]] = {model: [] for model in limits}
@@ -43,16 +43,16 @@ class Places:
     # -- the policy ----------------------------------------------------------------------------
 
     def enqueue(self, session: Session, now: float) -> None:
-        self.line[session.model].append(session)
+        self.queue[session.model].append(session)
 
     def poll(self, now: float) -> Iterator[tuple[Literal["start", "turn"], Session]]:
         self._seen = now
         if self.parked and self.parked[0][0] <= now:
             self._unpark(now)
-        for model, line in self.line.items():
-            while line and now >= self.retry_at[model] and self._taken(model, now) + 1 <= self.limit(model, now):
+        for model, queue in self.queue.items():
+            while queue and now >= self.retry_at[model] and self._taken(model, now) + 1 <= self.limit(model, now):
                 self.live[model] += 1
-                yield "start", line.popleft()
+                yield "start", queue.popleft()
 
     def _taken(self, model: str, now: float) -> int:
         cooling = self.cooling[model]
@@ -61,7 +61,7 @@ class Places:
         return self.live[model] + len(cooling)
 
     def wake(self) -> float | None:
-        times = [at for model, at in self.retry_at.items() if self.line[model] and at > self._seen]
+        times = [at for model, at in self.retry_at.items() if self.queue[model] and at > self._seen]
         times += [at for cooling in self.cooling.values() for at in cooling if at > self._seen]
         if self.parked:
             times.append(self.parked[0][0])
@@ -98,23 +98,23 @@ class Places:
             self.cooling[session.model].append(now + self.cooldown)
 
     def _park(self, session: Session, refusal: Refusal, now: float) -> None:
-        """The unit waits for the announced reset; its place is free for another unit, which finds out by itself."""
+        """Park the unit until the announced reset. Its place is free for another unit, which must find out itself."""
         self.retry_at[session.model] = now + RETRY_SECONDS
         until = refusal.resets_at
         until = now + UNKNOWN_RESET_SECONDS if until is None or until <= now else until
-        line = self.line[session.model]
-        if line:
-            self.parked.append((until, line.pop()))
+        queue = self.queue[session.model]
+        if queue:
+            self.parked.append((until, queue.pop()))
             self.parked.sort(key=lambda entry: entry[0])
 
     def _unpark(self, now: float) -> None:
         while self.parked and self.parked[0][0] <= now:
             _, session = self.parked.pop(0)
-            self.line[session.model].append(session)
+            self.queue[session.model].append(session)
 
 
 class MinusOne(Places):
-    """Minus one on each 429, a pause of 30 s, a cooldown of 350 ms, and a usage gate where there are readings."""
+    """A policy with minus one on each 429, a pause of 30 s, a cooldown of 350 ms, and a usage gate on readings."""
 
     cooldown = 0.35
 
@@ -131,7 +131,7 @@ class MinusOne(Places):
 
     def wake(self) -> float | None:
         wake = super().wake()
-        if self.readings is None or not any(self.line.values()):
+        if self.readings is None or not any(self.queue.values()):
             return wake
         return self._seen + 1.0 if wake is None else min(wake, self._seen + 1.0)
 
@@ -142,7 +142,7 @@ class MinusOne(Places):
 
 
 class CooldownAndRetry(Places):
-    """As gateways do it: after a 429 the deployment is left alone for a minute, then all come back."""
+    """The policy of common gateways: after a 429 the deployment rests for a minute, then all return at once."""
 
     def on_refused(self, session: Session, refusal: Refusal, now: float) -> None:
         self.retry_at[session.model] = now + max(60.0, refusal.retry_after or 0.0)
@@ -153,7 +153,7 @@ class CooldownAndRetry(Places):
 
 
 class Backoff(Places):
-    """No limiter: as many workers as configured, each backs off by itself, 1 s doubling to a minute, with jitter."""
+    """No limiter: the configured number of workers, each with its own backoff from 1 s to a minute, with jitter."""
 
     def __init__(self, limits: dict[str, int], seed: int) -> None:
         super().__init__(limits)

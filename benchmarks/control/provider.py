@@ -1,6 +1,6 @@
 """A simulated provider: caps that lag, buckets, quota windows, a burst limit on starts, overload, penalties.
 
-Only the oracle may look inside; every other policy sees answers and, where the scenario says so, readings.
+Only the oracle may read its state. Every other policy sees responses and, in informed scenarios, usage readings.
 """
 
 from bisect import bisect_right
@@ -14,7 +14,7 @@ Kind = Literal["cap", "requests", "tokens", "starts", "window", "overload"]
 
 
 class Refusal(NamedTuple):
-    """What the provider says instead of serving; all but `overload` are 429s."""
+    """A refusal of the provider. All kinds except `overload` are 429s."""
 
     kind: Kind
     retry_after: float | None = None
@@ -23,7 +23,7 @@ class Refusal(NamedTuple):
 
 
 class Steps:
-    """A number that changes at known times: a cap, or how many strangers run."""
+    """A number that changes at known times: a cap, or the sessions of strangers."""
 
     def __init__(self, steps: Sequence[tuple[float, int]]) -> None:
         self.steps = list(steps)
@@ -35,7 +35,7 @@ class Steps:
 
 @dataclass(slots=True)
 class Bucket:
-    """Refills at `rate` a second up to `size`."""
+    """A token bucket that refills at `rate` per second up to `size`."""
 
     rate: float
     size: float
@@ -60,7 +60,7 @@ class Bucket:
 
 @dataclass(slots=True)
 class Period:
-    """One period of a window: when it really ends, and when the provider says it does."""
+    """One period of a window: its real end, and the end that the provider announces."""
 
     ends_at: float
     announced: float | None
@@ -68,7 +68,7 @@ class Period:
 
 @dataclass(slots=True)
 class QuotaWindow:
-    """Closes when `budget` tokens are spent; `periods` follow one another."""
+    """A quota window that closes when `budget` tokens are spent. `periods` follow one another."""
 
     name: str
     budget: float
@@ -90,7 +90,7 @@ class QuotaWindow:
 
 @dataclass(slots=True)
 class Rules:
-    """All that one simulated provider does. `caps` are per model; what is None does not bind."""
+    """The rules of one simulated provider. `caps` are per model; a rule that is None does not apply."""
 
     caps: dict[str, Steps]
     lag_mean: float = 3.0
@@ -109,7 +109,7 @@ class Rules:
 
 
 class Provider:
-    """Serves sessions by id. Time comes in with each call."""
+    """The simulated provider. It serves sessions by id; every call passes the time."""
 
     def __init__(self, rules: Rules, seed: int) -> None:
         self.rules = rules
@@ -121,7 +121,7 @@ class Provider:
         self._shut_until = dict.fromkeys(rules.caps, 0.0)
 
     def occupancy(self, model: str, now: float) -> int:
-        """As the provider counts: strangers, and released sessions it has not noticed yet, among them."""
+        """Return the provider's count, including strangers and released sessions that it has not noticed yet."""
         lagging = self._lagging[model]
         while lagging and lagging[0] <= now:
             heappop(lagging)
@@ -141,7 +141,7 @@ class Provider:
         return self._penalise(refusal, model, now)
 
     def start_obstacle(self, model: str, now: float) -> Refusal | None:
-        """What refuses a start now, chance apart."""
+        """Return the refusal of a start now, without random ones."""
         if (closed := self._closed(model, now)) is not None:
             return closed
         if self.rules.burst is not None:
@@ -169,7 +169,7 @@ class Provider:
     # -- turns ---------------------------------------------------------------------------------
 
     def turn(self, session: str, model: str, tokens: float, now: float) -> Refusal | None:
-        """A call inside a session; what it uses is charged when it is accepted."""
+        """Make a call inside a session. Its tokens are charged when it is accepted."""
         refusal = self._closed(model, now) or self._rates(tokens, now)
         if refusal is None and self._is_over_cap(session, model, now):
             refusal = Refusal("cap", self.rules.retry_after)
@@ -186,16 +186,16 @@ class Provider:
         return None
 
     def turn_ready_at(self, tokens: float, now: float) -> float:
-        """When the buckets allow it (for the oracle)."""
+        """Return when the buckets allow a turn (for the oracle)."""
         buckets = ((self.rules.requests, 1.0), (self.rules.tokens, tokens))
         return max((bucket.ready_at(amount, now) for bucket, amount in buckets if bucket is not None), default=now)
 
     def excess(self, model: str, now: float) -> int:
-        """How many sessions are too many (what lags is not ours to end)."""
+        """Return the number of sessions over the cap. Lagging ones cannot be ended."""
         return len(self.live[model]) + self.rules.foreign.at(now) - self.rules.caps[model].at(now)
 
     def closed_until(self, model: str, now: float) -> float | None:
-        """When a spent window really reopens (for the oracle)."""
+        """Return when a spent window really reopens (for the oracle)."""
         ends = [w.period.ends_at for w in self.rules.windows if w.model in (None, model) and not w.is_open(now)]
         return max(ends, default=None)
 

@@ -1,4 +1,4 @@
-"""The figures as a table and as plots: useful work against 429s, drawn as SVG without any library."""
+"""The results as a table and as plots: useful work against 429s, drawn as SVG without a library."""
 
 import math
 from pathlib import Path
@@ -17,7 +17,7 @@ BARS = {
     "late": ((99.0, 12.0), (99.8, 8.0)),
     "everything": ((92.0, 40.0), (98.5, 2.0)),
 }
-"""What we want at least: useful work in % of the oracle, 429s per 1,000 runs; blind and informed."""
+"""The targets: least useful work in % of the oracle, most 429s per 1,000 runs; blind and informed."""
 COLUMNS = (
     "scenario",
     "policy",
@@ -35,7 +35,7 @@ FEWEST_REFUSALS = 0.05
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One day of one policy; `share` is its work over the oracle's."""
+    """One day of one policy. `share` is its work divided by the oracle's."""
 
     scenario: str
     seed: int
@@ -86,7 +86,7 @@ def _median(values: list[float | None]) -> str:
 
 
 def write_plots(cells: list[Cell], folder: Path) -> None:
-    """One plot per scenario: up is more work, left is fewer refusals; the bars are drawn as corners."""
+    """Draw one plot per scenario: up is more work, left is fewer refusals. The targets are drawn as corners."""
     for scenario in dict.fromkeys(cell.scenario for cell in cells):
         (folder / f"{scenario}.svg").write_text(_plot(scenario, [c for c in cells if c.scenario == scenario]))
 

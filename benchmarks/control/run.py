@@ -1,4 +1,4 @@
-"""One policy through one day, and the measures of it."""
+"""One policy through one day, and the metrics of that day."""
 
 import math
 from collections.abc import Callable
@@ -8,10 +8,10 @@ import msgspec
 
 from benchmarks.control.fleet import Campaign, Fleet, Policy
 from benchmarks.control.governed import Governed, Wiring
-from benchmarks.control.limits_by_others import Aimd, Gradient2, Vegas
 from benchmarks.control.oracle import Oracle
 from benchmarks.control.policies import Backoff, CooldownAndRetry, MinusOne, Places
 from benchmarks.control.provider import Provider
+from benchmarks.control.published_limits import Aimd, Gradient2, Vegas
 from benchmarks.control.scenarios import DAY, day_of
 from paceline.core import GovernorSettings
 
@@ -19,7 +19,7 @@ Maker = Callable[[Provider, dict[str, int], int, bool], Policy]
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What one day came to. `waits` are p50 and p99 by priority."""
+    """The result of one day. `waits` are p50 and p99 by priority."""
 
     work: float
     refused_per_1000: float
@@ -60,7 +60,7 @@ POLICIES: dict[str, Maker] = {
 
 
 class MinOfPlatform(Places):
-    """min(platform, configured): what the provider states, else the configured limit; nothing is learnt."""
+    """A policy without learning: the smaller of the limit that the provider states and the configured limit."""
 
     def __init__(self, limits: dict[str, int], readings: Provider | None) -> None:
         super().__init__(limits)
@@ -81,7 +81,7 @@ def simulate(
     settings: GovernorSettings | None = None,
     until: float = DAY,
 ) -> Figures:
-    """A day of a policy. `wiring` and `settings` are for trying our Governor in other shells."""
+    """Run a day of a policy. `wiring` and `settings` vary how our Governor is used."""
     day = day_of(scenario, seed)
     provider = Provider(day.rules, seed)
     fleet = Fleet(provider, day.load, seed, day.marks)
@@ -108,7 +108,7 @@ def simulate(
 
 
 def _jain(campaigns: list[Campaign]) -> float:
-    """Of slot-seconds by weight; a campaign is all of its models."""
+    """Return the fairness of slot-seconds by weight, per campaign over all its models."""
     shares: dict[str, float] = {}
     for campaign in campaigns:
         name = campaign.name.split("/")[0]

@@ -1,6 +1,6 @@
-"""The simulated days. What is not fixed by a scenario's name is drawn from the seed: lag, penalty, latency, drift.
+"""The simulated days. The seed draws what a scenario does not fix: lag, penalty, latency, drift.
 
-Seeds below `HELD_OUT` are for tuning, those from it on for reporting only.
+Seeds below `HELD_OUT` are for tuning; the others are for reporting only.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def _campaigns(*models: str) -> list[tuple[str, int, str]]:
 
 
 def _rules(rng: Random, caps: dict[str, Steps]) -> Rules:
-    """What every provider has: a lag, a penalty, sometimes a Retry-After."""
+    """Return the rules that every provider has: a lag, a penalty, sometimes a Retry-After."""
     return Rules(
         caps=caps,
         lag_mean=rng.uniform(0.5, 5.0),
@@ -73,7 +73,7 @@ def drift(rng: Random) -> Day:
 
 
 def _drift(rng: Random, cap: int) -> list[tuple[float, int]]:
-    """Jumps every 45 minutes or so, or a walk of small steps every ten; between half and one and a half."""
+    """Return a cap that jumps about every 45 minutes or walks in small steps, between 0.5 and 1.5 times its size."""
     steps = [(0.0, cap)]
     jumps = rng.random() < 0.5
     at, level = 0.0, cap
@@ -108,7 +108,7 @@ def _demand(load: Load, seconds: float, cap: int = CAP) -> float:
 def _window(
     rng: Random, name: str, length: float, budget: float, *, wrong: float, model: str | None = None
 ) -> QuotaWindow:
-    """`wrong` is the share of periods whose announced reset is early, late or senseless."""
+    """Return a window. `wrong` is the share of periods whose announced reset is early, late or senseless."""
     periods, start = [], -rng.uniform(0.0, 0.5) * length
     while start < DAY:
         announced: float | None = start + length
@@ -139,7 +139,7 @@ def rates(rng: Random) -> Day:
 
 
 def _mean_turn(load: Load) -> float:
-    """Turns are cut at the unit's end, so they are shorter than drawn."""
+    """Return the mean length of turns. They are cut at the unit's end, so it is shorter than drawn."""
     return 0.82 * load.turn_mean
 
 
@@ -148,7 +148,7 @@ def models(rng: Random) -> Day:
 
 
 def late(rng: Random) -> Day:
-    """Windows that reopen late or announce a wrong reset, and a provider that refuses too many starts at once."""
+    """Return a day with windows that reopen late or announce a wrong reset, and a burst limit on starts."""
     rules = _rules(rng, _still(("opus-4-6", CAP)))
     load = _load(rng, "opus-4-6")
     rules.windows = [_window(rng, "5h", 5 * HOURS, 0.6 * _demand(load, 5 * HOURS), wrong=0.6)]
@@ -188,7 +188,7 @@ SCENARIOS: dict[str, Callable[[Random], Day]] = {
 
 
 def day_of(scenario: str, seed: int) -> Day:
-    """The day of a seed; reopenings of windows are marked for every model they concern."""
+    """Return the day of a seed. Reopenings of windows are marked for every model they concern."""
     day = SCENARIOS[scenario](Random(f"{scenario}-{seed}"))
     for quota in day.rules.windows:
         for model in day.rules.caps:

@@ -1,1 +1,1 @@
-"""The gateway beside a bare aiohttp proxy and LiteLLM, each a process of its own. `python -m benchmarks.gateway`"""
+"""The gateway compared with a bare aiohttp proxy and LiteLLM, each in one process. `python -m benchmarks.gateway`"""

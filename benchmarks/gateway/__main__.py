@@ -1,11 +1,11 @@
-"""What the gateway costs, beside a direct connection, a bare aiohttp proxy and LiteLLM in one run.
+"""The cost of the gateway, compared with a direct connection, a bare aiohttp proxy and LiteLLM in one run.
 
     make bench-gateway                            installs LiteLLM into an environment of its own, and runs all of it
     python -m benchmarks.gateway                  without LiteLLM where it is not installed
     python -m benchmarks.gateway --quick          a tenth of it
 
-Upstream, proxies and clients are processes of their own. Rounds are interleaved and the best of each counts, so that
-a noisy neighbour hits all alike; processor time per request is given too, because it is noisy least.
+Upstream, proxies and clients run in separate processes. Rounds are interleaved and the best of each counts, so that
+other load on the machine hits all alike. The table includes processor time per request, the least noisy number.
 """
 
 import socket
@@ -124,7 +124,7 @@ def show_memory(console: Console, field: Field, sizes: Sizes) -> None:
 
 
 def upload(contender: Contender, size: int) -> None:
-    """One call with a body of that size; the model stands at its beginning."""
+    """Make one call with a body of the given size, with the model at its beginning."""
     head = (
         f"POST {contender.path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {size}\r\n\r\n"
     )

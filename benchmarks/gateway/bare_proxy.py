@@ -1,4 +1,4 @@
-"""What most people would write: a reverse proxy with aiohttp on both sides, without any limiter."""
+"""The baseline: a reverse proxy with aiohttp on both sides and without a limiter, as most people would write it."""
 
 import asyncio
 import sys

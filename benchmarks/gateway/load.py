@@ -1,4 +1,4 @@
-"""The clients of the benchmark, as one process: calls one after the other on each connection, or open streams.
+"""The clients of the benchmark in one process: sequential calls on each connection, or open streams.
 
 Prints one JSON line. Times are seconds on the clock that all processes of a machine share.
 """
@@ -18,7 +18,7 @@ PROMPT = b"Tell me, in a few words, what a limiter is for. " * 8
 
 
 class Task(msgspec.Struct, kw_only=True):
-    """What to do. With `stream_seconds` each connection makes one call that streams so long."""
+    """The load to create. With `stream_seconds`, each connection makes one call that streams for that long."""
 
     port: int
     path: str
@@ -36,7 +36,7 @@ class Figures(msgspec.Struct, kw_only=True):
     seconds: float
     p50: float
     p99: float
-    """Of calls: from the request to the end of its answer. Of streams: from a token written to the token read."""
+    """For calls: from the request to the end of its response. For streams: from writing a token to reading it."""
     first_byte_p50: float = 0.0
 
 

@@ -1,4 +1,4 @@
-"""The processes of the benchmark: started, warmed, weighed and ended."""
+"""The processes of the benchmark: start, warm-up, measurement and end."""
 
 import os
 import secrets
@@ -19,7 +19,7 @@ from benchmarks.gateway.load import Figures, Task
 ROOT = Path(__file__).resolve().parents[2]
 LITELLM = ROOT / ".venv-bench" / "bin" / "litellm"
 TOKEN = f"sk-{secrets.token_hex(32)}"
-"""What the clients show; LiteLLM takes no weaker one."""
+"""The key of the clients, strong enough for LiteLLM."""
 START_SECONDS = 180.0
 PATH = "/v1/chat/completions"
 LITELLM_CONFIG = """\
@@ -45,7 +45,7 @@ class Contender:
         self.path = path
 
     def load(self, **task: object) -> Figures:
-        """Run the clients against it."""
+        """Run the clients against this server."""
         fields = {
             "port": self.port, "path": self.path, "model": "gpt-5", "headers": {"authorization": f"Bearer {TOKEN}"},
         }  # fmt: skip
@@ -66,7 +66,7 @@ class Contender:
         return self._status("VmHWM")
 
     def forget_peak(self) -> None:
-        """From now on the peak counts from what is resident now."""
+        """Reset the peak memory to the memory that is resident now."""
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     def _status(self, field: str) -> float:
@@ -82,7 +82,7 @@ class Contender:
 
 
 class Field:
-    """All contenders, each in a process of its own, before the same upstream."""
+    """All contenders, each in its own process, in front of the same upstream."""
 
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[str]] = []

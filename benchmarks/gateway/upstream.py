@@ -1,7 +1,7 @@
-"""The provider of the benchmark: answers every call at once, as fast as one Python process can.
+"""The provider of the benchmark. It answers every call at once, as fast as one Python process can.
 
-A body with `"stream": true` gets server-sent events, `TOKENS_PER_SECOND` of them a second for `STREAM_SECONDS`; each
-carries the moment at which it was written, on the clock that all processes of a machine share.
+A body with `"stream": true` gets server-sent events, `TOKENS_PER_SECOND` per second for `STREAM_SECONDS`. Each has
+the time at which it was written, on the clock that all processes of a machine share.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-E
 
 class Upstream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not its instances
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are not instances of it
         self._parser = httptools.HttpRequestParser(self)
         self._body = b""
         self._streams: set[asyncio.Task[None]] = set()

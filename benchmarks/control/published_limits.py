@@ -14,7 +14,7 @@ SHORT_RETRY_SECONDS = 1.0
 
 
 class Aimd(Places):
-    """Plus one per success while at least half is in use; times 0.9 on each drop."""
+    """AIMD: plus one per success while at least half is in use, times 0.9 on each drop."""
 
     def on_refused(self, session: Session, refusal: Refusal, now: float) -> None:
         super().on_refused(session, refusal, now)
@@ -27,7 +27,7 @@ class Aimd(Places):
 
 
 class Vegas(Places):
-    """Queue estimated from the shortest and the current call; alpha, beta and step by log10 of the limit."""
+    """Vegas: a queue estimated from the shortest and the current call; alpha, beta and step by log10 of the limit."""
 
     def __init__(self, limits: dict[str, int]) -> None:
         super().__init__(limits)
@@ -54,7 +54,7 @@ class Vegas(Places):
 
 
 class Gradient2(Places):
-    """Long against short average of call times, tolerance 1.5, queue 4, smoothing 0.2; drops are not looked at."""
+    """Gradient2: long against short average of call times, tolerance 1.5, queue 4, smoothing 0.2. Ignores drops."""
 
     def __init__(self, limits: dict[str, int]) -> None:
         super().__init__(limits)
