@@ -1,4 +1,4 @@
-"""What the Client does beyond the Limiter: leases that renew themselves, and daemons that are away."""
+"""The behaviour of the Client beyond the Limiter's: leases that renew themselves, and daemons that are away."""
 
 import asyncio
 import logging
@@ -53,7 +53,7 @@ async def test_a_slot_renews_itself_while_the_body_runs(daemon: Daemon) -> None:
     assert leases(daemon) == []
 
 
-async def test_a_slot_that_is_not_renewed_is_lost_and_says_so(daemon: Daemon) -> None:
+async def test_a_slot_that_is_not_renewed_is_marked_lost(daemon: Daemon) -> None:
     async with Client(daemon.url, daemon.tokens.full, ttl=1.0) as client:
         slot = await client.acquire(SCOPE)
         assert not slot.lost
@@ -106,7 +106,7 @@ async def test_a_long_wait_is_many_calls_in_one_place(
 
 
 def counted_polls(daemon: Daemon) -> list[str]:
-    """Fills up with the calls that the daemon gets from now on."""
+    """Return a list that collects the calls to the daemon from now on."""
     polls: list[str] = []
     take = daemon.engine.leases.take
 
@@ -121,7 +121,7 @@ def counted_polls(daemon: Daemon) -> list[str]:
 # -- daemons that are away --------------------------------------------------------------------------
 
 
-async def test_41_where_no_daemon_answers_that_is_said_at_once() -> None:
+async def test_41_a_missing_daemon_raises_at_once() -> None:
     async with Client(f"http://127.0.0.1:{free_port()}", "x" * 32) as client:
         calls: list[Callable[[], object]] = [
             lambda: client.acquire(SCOPE),
@@ -134,7 +134,7 @@ async def test_41_where_no_daemon_answers_that_is_said_at_once() -> None:
                 await call()  # type: ignore[misc]
 
 
-async def test_a_wait_and_a_slot_outlast_a_restart(run_daemon: RunDaemon) -> None:
+async def test_a_wait_and_a_slot_survive_a_restart(run_daemon: RunDaemon) -> None:
     port = free_port()
     async with run_daemon(SETTINGS, port=port) as daemon:
         client = Client(daemon.url, daemon.tokens.full)
@@ -170,7 +170,7 @@ async def test_a_wait_gives_up_when_its_time_or_its_patience_is_over(run_daemon:
             await patient
 
 
-async def test_a_body_outlives_the_daemon(run_daemon: RunDaemon, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_block_survives_the_end_of_the_daemon(run_daemon: RunDaemon, caplog: pytest.LogCaptureFixture) -> None:
     async with run_daemon(SETTINGS) as daemon:
         client = Client(daemon.url, daemon.tokens.full)
         block = client.slot(SCOPE)
@@ -197,7 +197,7 @@ async def test_the_address_and_the_token_come_from_the_environment(
         assert client.url == daemon.url
 
 
-async def test_the_token_of_the_home_is_for_this_machine(
+async def test_the_token_of_the_home_is_sent_only_on_this_machine(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("PACELINE_TOKEN", raising=False)
@@ -214,13 +214,13 @@ async def test_the_token_of_the_home_is_for_this_machine(
             await client.get_limit("acme")
 
 
-async def test_a_wrong_token_is_told(daemon: Daemon) -> None:
+async def test_a_wrong_token_raises(daemon: Daemon) -> None:
     async with Client(daemon.url, "x" * 32) as client:
         with pytest.raises(DaemonError, match=r"refused \(401\).*paceline token"):
             await client.acquire(SCOPE)
 
 
-async def test_another_server_is_no_daemon() -> None:
+async def test_a_server_that_is_no_daemon_raises() -> None:
     async def hello(_: web.Request) -> web.Response:
         return web.Response(text="hello")
 

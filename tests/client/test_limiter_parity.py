@@ -1,4 +1,4 @@
-"""What Limiter and Client have in common, tried with both: the same calls, the same outcomes, the same errors."""
+"""The common interface of Limiter and Client, tested with both: same calls, same outcomes, same errors."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 20.0
 
 
 class Face:
-    """Either of them. Calls that one of them answers at once are awaited all the same."""
+    """Either of them. Results that are awaitable for only one of them are awaited if needed."""
 
     def __init__(self, limiter: Limiter | Client) -> None:
         self.limiter: Any = limiter
@@ -28,7 +28,7 @@ class Face:
         return await done(getattr(self.limiter, name)(*arguments, **options))
 
     async def counted(self, scope: str = "acme") -> tuple[int, int]:
-        """In flight, and in line."""
+        """Return the slots in flight and the queued tickets."""
         status = await self.call("scope_status", scope)
         return status.in_flight, status.queued
 
@@ -63,7 +63,7 @@ async def test_a_slot_is_held_while_the_body_runs(face: Face) -> None:
     assert (slot.released, slot.lost, await face.counted()) == (True, False, (0, 0))
 
 
-async def test_a_body_that_fails_gives_its_slot_back(face: Face) -> None:
+async def test_a_block_that_fails_releases_its_slot(face: Face) -> None:
     with pytest.raises(ZeroDivisionError):
         async with face.limiter.slot(SCOPE):
             _ = 1 / 0
@@ -71,7 +71,7 @@ async def test_a_body_that_fails_gives_its_slot_back(face: Face) -> None:
     assert await face.counted() == (0, 0)
 
 
-async def test_the_next_one_waits_and_is_told_why(face: Face) -> None:
+async def test_the_next_caller_waits_and_gets_the_reason(face: Face) -> None:
     held = await face.limiter.acquire(SCOPE)
     told: list[Deferred] = []
     waiting = asyncio.create_task(face.limiter.acquire(SCOPE, on_queued=told.append))
@@ -87,7 +87,7 @@ async def test_the_next_one_waits_and_is_told_why(face: Face) -> None:
     assert await face.counted() == (0, 0)
 
 
-async def test_one_that_never_waits_gets_a_slot_or_a_reason(face: Face) -> None:
+async def test_try_acquire_returns_a_slot_or_a_reason(face: Face) -> None:
     slot = await face.call("try_acquire", SCOPE)
 
     refused = await face.call("try_acquire", SCOPE)
@@ -98,7 +98,7 @@ async def test_one_that_never_waits_gets_a_slot_or_a_reason(face: Face) -> None:
     await done(slot.release())
 
 
-async def test_a_wait_that_runs_out_leaves_the_line(face: Face) -> None:
+async def test_a_wait_that_runs_out_leaves_the_queue(face: Face) -> None:
     held = await face.limiter.acquire(SCOPE)
 
     with pytest.raises(SlotTimeout, match=r"no slot within 0\.1 s: acme at its limit \(1/1\)") as caught:
@@ -110,7 +110,7 @@ async def test_a_wait_that_runs_out_leaves_the_line(face: Face) -> None:
     await done(held.release())
 
 
-async def test_one_that_is_cancelled_leaves_the_line(face: Face) -> None:
+async def test_a_cancelled_wait_leaves_the_queue(face: Face) -> None:
     held = await face.limiter.acquire(SCOPE)
     waiting = asyncio.create_task(face.limiter.acquire(SCOPE))
     await face.until((1, 1))
@@ -142,7 +142,7 @@ async def test_the_oldest_agent_goes_first(face: Face) -> None:
     assert order == ["old", "young"]
 
 
-async def test_limits_are_set_and_taken_away(face: Face) -> None:
+async def test_limits_are_set_and_removed(face: Face) -> None:
     await face.call("set_limit", SCOPE, 7)
     await face.call("set_limit", "acme/*/small-*", 2)
 
@@ -154,7 +154,7 @@ async def test_limits_are_set_and_taken_away(face: Face) -> None:
     assert [await face.call("get_limit", scope) for scope in (SCOPE, "acme/*/small-*", "never")] == [None] * 3
 
 
-async def test_a_higher_limit_lets_those_in_who_wait(face: Face) -> None:
+async def test_a_higher_limit_admits_waiters(face: Face) -> None:
     held = await face.limiter.acquire(SCOPE)
     waiting = asyncio.create_task(face.limiter.acquire(SCOPE))
     await face.until((1, 1))
@@ -193,7 +193,7 @@ async def test_cooldowns_are_set(face: Face) -> None:
     assert await face.call("get_cooldown", "acme") == 0.35
 
 
-async def test_what_a_slot_met_is_learnt(face: Face) -> None:
+async def test_a_signal_on_a_slot_is_learnt(face: Face) -> None:
     slot = await face.limiter.acquire(SCOPE)
 
     await done(slot.rate_limited(retry_after=50))
@@ -209,7 +209,7 @@ async def test_what_a_slot_met_is_learnt(face: Face) -> None:
     await done(slot.release())
 
 
-async def test_from_a_slot_that_is_abandoned_nothing_is_learnt(face: Face) -> None:
+async def test_nothing_is_learnt_from_an_abandoned_slot(face: Face) -> None:
     await face.call("report", SCOPE, QuotaClosed(resets_at=time.time() + 0.1, window="5h"))
     states = []
 
@@ -222,7 +222,7 @@ async def test_from_a_slot_that_is_abandoned_nothing_is_learnt(face: Face) -> No
     assert states == ["closed", "wave"]
 
 
-async def test_what_is_known_of_a_scope_is_learnt_without_a_slot(face: Face) -> None:
+async def test_a_signal_on_a_scope_is_learnt_without_a_slot(face: Face) -> None:
     await face.call("report_rate_limit", "acme/max-2", retry_after=50)
     await face.call("report", "acme/max-3", QuotaClosed(resets_at=time.time() + 3600, window="weekly"))
 
@@ -231,7 +231,7 @@ async def test_what_is_known_of_a_scope_is_learnt_without_a_slot(face: Face) -> 
     assert await face.call("scope_status", "acme/max-4") is None
 
 
-async def test_the_pool_is_told(face: Face) -> None:
+async def test_status_shows_the_pool(face: Face) -> None:
     slot = await face.limiter.acquire(SCOPE)
 
     status = await face.call("status")
@@ -252,7 +252,7 @@ async def test_a_block_holds_one_slot_at_a_time(face: Face) -> None:
     assert await face.counted() == (0, 0)
 
 
-async def test_closing_sends_those_away_who_wait(face: Face) -> None:
+async def test_closing_ends_pending_waits(face: Face) -> None:
     await face.limiter.acquire(SCOPE)
     waiting = asyncio.create_task(face.limiter.acquire(SCOPE))
     await face.until((1, 1))

@@ -1,4 +1,4 @@
-"""The gateway is tried on uvloop, as it runs; where bytes and endings are at stake, on asyncio's own loop too."""
+"""Tests of the gateway run on uvloop, as in production. Those about bytes and endings also run on asyncio's loop."""
 
 import asyncio
 from collections.abc import Callable, Mapping

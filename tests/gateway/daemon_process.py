@@ -1,4 +1,4 @@
-"""A daemon in a process of its own, with one campaign on one account that goes through its gateway."""
+"""A daemon in its own process, with one campaign on one account that uses its gateway."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 50
 
 
 class Daemon:
-    """`paceline up` in a folder of its own, and commands beside it."""
+    """`paceline up` in its own folder, and commands beside it."""
 
     def __init__(self, folder: Path, settings: str, plan: str, environ: dict[str, str]) -> None:
         self.folder = folder
@@ -74,7 +74,7 @@ prompt = "Say hello."
 
 
 def run_to_its_end(daemon: Daemon) -> tuple[dict[str, int], dict[str, int]]:
-    """The units by state when all are over, and what is still in flight then by scope."""
+    """Wait until all units have ended. Returns the units by state and the slots in flight by scope."""
     with daemon.up() as client:
         added = daemon.give("add", "plan.toml")
         assert added.returncode == 0, added.stderr

@@ -21,11 +21,11 @@ ENVIRON = {"WORK_KEY": KEY}
 PATIENCE_SECONDS = 30.0
 QUICK_TIMEOUTS = Timeouts(head=0.2, body_idle=0.2, first_byte=0.2, upstream_idle=0.2, pooled=0.2, check_interval=0.02)
 CLOSING_SECONDS = 0.1
-"""Connections that are still busy then are left to their test."""
+"""Connections that are still busy after this are left open."""
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """What stands for the API: says what it was asked."""
+    """Respond with the request: a stand-in for the API."""
     assert scope["type"] == "http"
     body = b""
     while True:
@@ -44,7 +44,7 @@ def account(base_url: str, name: str = "work", provider: str = "anthropic", **fi
 
 
 class GatewayHarness:
-    """`async with GatewayHarness(account(url)) as harness:` serves on `harness.port` until the block ends."""
+    """A served gateway: `async with GatewayHarness(account(url)) as harness` serves on `harness.port`."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class GatewayHarness:
         await self.limiter.aclose()
 
     async def _close_server(self) -> None:
-        """Uvicorn would rest for a tenth of a second also where all connections are closed at once."""
+        """Close the server without the tenth of a second that uvicorn always waits."""
         for server in self._server.servers:
             server.close()
         connections = self._server.server_state.connections
@@ -115,7 +115,7 @@ class GatewayHarness:
 
     @property
     def in_flight(self) -> int:
-        """Slots that are held."""
+        """The number of live slots."""
         return self.limiter.status().active_runs
 
 
@@ -127,6 +127,6 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def run_loop(turns: int) -> None:
-    """Let the event loop run for so many turns. All parties of a test share it, so bytes on the way arrive."""
+    """Let the event loop run for `turns` turns. All parties of a test share it, so bytes on the way arrive."""
     for _ in range(turns):
         await asyncio.sleep(0)

@@ -16,21 +16,21 @@ GET_API = b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class Message(msgspec.Struct, kw_only=True):
-    """A request or an answer as it came over the wire."""
+    """A request or a response as it came over the wire."""
 
     first_line: bytes
     headers: list[tuple[bytes, bytes]]
     body: bytes = b""
     trailers: list[tuple[bytes, bytes]] = []
     is_whole: bool = True
-    """Whether it came to the end that its head promised."""
+    """Whether the body has the length that its head promised."""
 
     @property
     def status(self) -> int:
         return int(self.first_line.split(b" ")[1])
 
     def header(self, name: bytes) -> bytes | None:
-        """The value of the header, in whatever case it is spelled."""
+        """Return the value of the header, in any case."""
         return next((value for key, value in self.headers if key.lower() == name), None)
 
     def all(self, name: bytes) -> list[bytes]:
@@ -48,7 +48,7 @@ class Wire:
         self.writer.write(data)
 
     async def read_head(self) -> Message:
-        """The next head, passing over informational ones."""
+        """Read the next head. Skips informational responses."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 raw = await self.reader.readuntil(b"\r\n\r\n")
@@ -57,7 +57,7 @@ class Wire:
                     return Message(first_line=first, headers=[_header(line) for line in lines])
 
     async def read_message(self, *, is_for_head: bool = False) -> Message:
-        """The next message with its body, or as much of it as came."""
+        """Read the next message with its body, or as much of it as came."""
         message = await self.read_head()
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -95,7 +95,7 @@ class Wire:
             raise
 
     async def until_closed(self) -> bytes:
-        """All that still comes; a reset is an end too."""
+        """Return all remaining bytes. A reset counts as an end."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             try:
                 return await self.reader.read()
@@ -103,7 +103,7 @@ class Wire:
                 return b""
 
     def reset(self) -> None:
-        """End the connection the hard way."""
+        """Reset the connection."""
         connection = self.writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
@@ -126,7 +126,7 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 
 async def connect(port: int, *, receive_buffer: int | None = None) -> Wire:
-    """A client's connection; a small receive buffer makes it one that reads slowly."""
+    """Open a client's connection. A small receive buffer makes it a slow reader."""
     if receive_buffer is None:
         return Wire(*await asyncio.open_connection(LOOPBACK, port))
     connection = socket.socket()
@@ -140,7 +140,7 @@ Handler = Callable[[Wire], Awaitable[None]]
 
 
 class RawUpstream:
-    """A server that does on each connection what the test's `handler` does."""
+    """A server that runs the test's `handler` on each connection."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -182,7 +182,7 @@ class RawUpstream:
 
 
 def answering(answer: bytes, seen: list[Message] | None = None) -> Handler:
-    """Every request on the connection gets these bytes."""
+    """Return a handler that responds to every request with these bytes."""
 
     async def handle(wire: Wire) -> None:
         while True:
@@ -196,7 +196,7 @@ def answering(answer: bytes, seen: list[Message] | None = None) -> Handler:
 
 
 def ok(body: bytes = b"{}", *headers: bytes) -> bytes:
-    """A small answer of JSON."""
+    """Return a small JSON response."""
     lines = b"".join(b"%b\r\n" % line for line in headers)
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n%bContent-Length: %d\r\n\r\n%b" % (
         lines,
@@ -211,6 +211,6 @@ def post(
     path: bytes = b"/gateway/work/v1/messages",
     key: bytes = b"x-api-key: paceline-token-1",
 ) -> bytes:
-    """A model call to the gateway."""
+    """Return a model call to the gateway."""
     lines = b"".join(b"%b\r\n" % line for line in (key, *headers) if line)
     return b"POST %b HTTP/1.1\r\nHost: gateway\r\n%bContent-Length: %d\r\n\r\n%b" % (path, lines, len(body), body)

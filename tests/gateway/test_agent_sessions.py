@@ -62,7 +62,7 @@ def test_a_sessions_calls_are_its_runs_and_share_its_place(tmp_path: Path, here:
     assert seen["env"]["ANTHROPIC_BASE_URL"].endswith(f"/gateway/work/~{seen['env']['PACELINE_ATTEMPT']}")
 
 
-def test_a_run_without_the_daemon_says_what_is_missing(tmp_path: Path, here: dict[str, str]) -> None:
+def test_a_run_without_the_daemon_names_what_is_missing(tmp_path: Path, here: dict[str, str]) -> None:
     daemon = Daemon(
         tmp_path, settings("http://127.0.0.1:9"), plan("command", 'model = "opus-4-6"\ncommand = ["true"]'), here
     )

@@ -1,4 +1,4 @@
-"""What is written to a client, whatever has become of it."""
+"""Responses written to clients that may have left."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from paceline.gateway.client_response import ClientResponse
 from paceline.gateway.upstream_pool import ResponseHead
 
 
-async def test_an_answer_to_a_client_that_has_just_left_goes_nowhere() -> None:
+async def test_a_response_to_a_client_that_has_just_left_is_dropped() -> None:
     loop = asyncio.get_running_loop()
     left: list[Exception | None] = []
 

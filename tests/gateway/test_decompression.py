@@ -6,7 +6,7 @@ import zlib
 from paceline.gateway.decompression import MOST_AT_ONCE, Decompressor
 
 
-def test_an_answer_that_unpacks_to_an_absurd_size_is_read_no_further() -> None:
+def test_a_response_that_expands_to_an_absurd_size_is_read_no_further() -> None:
     decompressor = Decompressor()
     bomb = zlib.compress(b"\0" * (8 * MOST_AT_ONCE))
 
@@ -14,7 +14,7 @@ def test_an_answer_that_unpacks_to_an_absurd_size_is_read_no_further() -> None:
     assert decompressor.feed(b"more") == b""
 
 
-def test_what_follows_the_end_of_a_compressed_answer_is_not_kept() -> None:
+def test_bytes_after_the_end_of_a_compressed_response_are_not_kept() -> None:
     decompressor = Decompressor()
     tail = bytes(MOST_AT_ONCE)
     assert decompressor.feed(zlib.compress(b"answer")) == b"answer"

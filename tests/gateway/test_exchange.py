@@ -1,4 +1,4 @@
-"""Bytes go through as they came, in both directions, whatever their size, framing and timing."""
+"""Bytes are forwarded unchanged in both directions, whatever their size, framing and timing."""
 
 import asyncio
 import gzip
@@ -13,7 +13,7 @@ CALL = b'{"model": "claude-opus-4-6", "messages": []}'
 
 
 async def exchanged(request: bytes, answer: bytes, *, is_for_head: bool = False) -> tuple[Message, Message]:
-    """What the upstream saw, and what the client got."""
+    """Return the request that the upstream saw and the response that the client got."""
     seen: list[Message] = []
     async with (
         RawUpstream(answering(answer, seen)) as upstream,
@@ -26,7 +26,7 @@ async def exchanged(request: bytes, answer: bytes, *, is_for_head: bool = False)
     return seen[0], got
 
 
-async def test_a_call_arrives_with_the_accounts_key_and_its_answer_goes_back() -> None:
+async def test_a_call_arrives_with_the_accounts_key_and_its_response_returns() -> None:
     request = post(CALL, b"X-Trace: a b", b"anthropic-version: 2023-06-01", path=b"/gateway/work/v1/messages?beta=true")
 
     seen, got = await exchanged(request, ok(b'{"a": 1}', b"Request-Id: r1"))
@@ -50,7 +50,7 @@ async def test_a_call_arrives_with_the_accounts_key_and_its_answer_goes_back() -
     ]
 
 
-async def test_headers_of_one_hop_end_here_and_all_others_are_kept_in_their_order() -> None:
+async def test_hop_by_hop_headers_are_removed_and_all_others_keep_their_order() -> None:
     request = post(
         CALL,
         b"Connection: keep-alive, X-Only-Here",
@@ -96,7 +96,7 @@ async def test_compressed_bodies_stay_compressed() -> None:
     assert (got.body, got.header(b"content-encoding")) == (packed, b"gzip")
 
 
-async def test_an_answer_in_chunks_comes_in_chunks_with_its_trailers() -> None:
+async def test_a_chunked_response_stays_chunked_with_its_trailers() -> None:
     answer = (
         b"HTTP/1.1 200 Fine\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n"
         b"3;note=x\r\nabc\r\n2\r\nde\r\n0\r\nX-Sum: 5\r\n\r\n"
@@ -108,7 +108,7 @@ async def test_an_answer_in_chunks_comes_in_chunks_with_its_trailers() -> None:
     assert (got.all(b"transfer-encoding"), got.all(b"content-length")) == ([b"chunked"], [])
 
 
-async def test_an_answer_that_ends_with_its_connection_is_whole() -> None:
+async def test_a_response_that_ends_with_its_connection_is_complete() -> None:
     async def handle(wire: Wire) -> None:
         await wire.read_message()
         wire.send(b"HTTP/1.0 200 OK\r\n\r\nall of it")
@@ -125,13 +125,13 @@ async def test_an_answer_that_ends_with_its_connection_is_whole() -> None:
 
 
 @pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
-async def test_an_answer_without_a_body_has_none(status: bytes) -> None:
+async def test_a_response_without_a_body_has_none(status: bytes) -> None:
     _, got = await exchanged(post(), b"HTTP/1.1 %b\r\nETag: x\r\n\r\n" % status)
 
     assert (got.first_line, got.body, got.header(b"transfer-encoding")) == (b"HTTP/1.1 " + status, b"", None)
 
 
-async def test_head_gets_the_length_and_no_body_and_its_connection_goes_on() -> None:
+async def test_head_gets_the_length_without_a_body_and_the_connection_stays_open() -> None:
     seen: list[Message] = []
     key = b"x-api-key: paceline-token-1\r\n"
     async with (
@@ -149,7 +149,7 @@ async def test_head_gets_the_length_and_no_body_and_its_connection_goes_on() -> 
     assert upstream.connections == 1
 
 
-async def test_informational_answers_are_passed_over() -> None:
+async def test_informational_responses_are_skipped() -> None:
     early = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
 
     _, got = await exchanged(post(), early + ok(b"[1]"))
@@ -157,7 +157,7 @@ async def test_informational_answers_are_passed_over() -> None:
     assert (got.status, got.body, got.header(b"link")) == (200, b"[1]", None)
 
 
-async def test_a_client_that_asks_before_it_sends_its_body_is_told_to_go_on() -> None:
+async def test_a_client_that_expects_100_continue_gets_it() -> None:
     seen: list[Message] = []
     head = post(CALL, b"Expect: 100-continue")[: -len(CALL)]
     async with (
@@ -174,7 +174,7 @@ async def test_a_client_that_asks_before_it_sends_its_body_is_told_to_go_on() ->
     assert (got.status, seen[0].body, seen[0].header(b"expect")) == (200, CALL, None)
 
 
-async def test_a_body_in_chunks_goes_on_in_chunks() -> None:
+async def test_a_chunked_body_is_forwarded_in_chunks() -> None:
     head = b"POST /gateway/work/v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: paceline-token-1\r\n"
     pieces = [CALL[:7], CALL[7:20], CALL[20:]]
     body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\nX-Trailer: 1\r\n\r\n"
@@ -198,7 +198,7 @@ async def test_one_upstream_connection_serves_many_requests() -> None:
     assert upstream.connections == 1
 
 
-async def test_an_upstream_that_closes_after_each_answer_is_connected_anew() -> None:
+async def test_an_upstream_that_closes_after_each_response_is_connected_again() -> None:
     async with (
         RawUpstream(answering(ok(b"{}", b"Connection: close"))) as upstream,
         GatewayHarness(account(upstream.url)) as harness,
@@ -211,7 +211,7 @@ async def test_an_upstream_that_closes_after_each_answer_is_connected_anew() -> 
     assert upstream.connections == 3
 
 
-async def test_an_old_client_gets_an_answer_that_ends_with_its_connection() -> None:
+async def test_an_http_1_0_client_gets_a_response_that_ends_with_its_connection() -> None:
     answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
     async with (
         RawUpstream(answering(answer)) as upstream,
@@ -224,7 +224,7 @@ async def test_an_old_client_gets_an_answer_that_ends_with_its_connection() -> N
     assert (got.body, got.header(b"transfer-encoding"), got.header(b"connection")) == (b"abc", None, b"close")
 
 
-async def test_a_stream_is_passed_on_piece_by_piece_without_waiting_for_more() -> None:
+async def test_a_stream_is_forwarded_piece_by_piece_without_delay() -> None:
     go_on = asyncio.Event()
 
     async def handle(wire: Wire) -> None:
@@ -304,7 +304,7 @@ def _framed(pieces: list[bytes], is_chunked: bool) -> bytes:
 
 
 async def _send_in_pieces(wire: Wire, data: bytes, cuts: list[int]) -> None:
-    """Each piece is on its way before the next is written."""
+    """Send each piece before the next is written."""
     for size in cuts:
         wire.send(data[:size])
         await wire.writer.drain()

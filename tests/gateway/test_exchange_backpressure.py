@@ -1,4 +1,4 @@
-"""Back-pressure and memory: nothing is read faster than it goes on, and size costs no memory."""
+"""Back-pressure and memory: nothing is read faster than it is forwarded, and large bodies need no memory."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,7 @@ PIECE = os.urandom(65_536)
 LONG_TEXT = b"x" * (64 * MEGABYTE)
 STILL_TURNS = 2_000
 SYSTEM_BUFFERS = 16 * MEGABYTE
-"""What the sockets of three parties on loopback may hold between them."""
+"""The bytes that the sockets of three parties on loopback may buffer."""
 
 
 def resident_bytes() -> int:
@@ -120,7 +120,7 @@ async def test_a_body_that_waits_for_a_slot_is_not_read_to_its_end() -> None:
     assert got.status == 200
 
 
-async def test_of_a_body_whose_model_stands_in_the_path_little_is_kept_while_it_waits() -> None:
+async def test_little_is_kept_of_a_waiting_body_whose_model_is_in_the_path() -> None:
     limiter = Limiter(limits={"google/work": 1})
     path = b"/gateway/work/v1beta/models/gemini-2.5-pro:generateContent"
     async with (
@@ -149,7 +149,7 @@ async def test_a_hundred_megabytes_up_and_down_cost_no_memory() -> None:
     digests: list[bytes] = []
 
     async def handle(wire: Wire) -> None:
-        """Sends back what it gets, piece by piece, after the whole of it has come."""
+        """Read the whole body, then send as many pieces back."""
         await wire.read_head()
         digest = hashlib.sha256()
         for _ in range(pieces):

@@ -1,5 +1,7 @@
-"""Clients that leave at random, upstreams that refuse, reset and stall at random: every answer that is whole is right,
-and in the end nobody holds a slot."""
+"""Clients that leave, and upstreams that refuse, reset and stall, all at random.
+
+Every complete response is right, and no slot is left in the end.
+"""
 
 import asyncio
 import random
@@ -23,12 +25,12 @@ REFUSALS = (
 
 
 def answer_to(number: int) -> bytes:
-    """The one right body for a request."""
+    """Return the only right body for a request."""
     return random.Random(number).randbytes(number * 37 % 3000)
 
 
 class WildUpstream:
-    """Answers each request rightly, or in one of the ways in which upstreams fail."""
+    """An upstream that responds correctly, or fails in one of the ways of real upstreams."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -43,7 +45,7 @@ class WildUpstream:
                 return
 
     async def _answer(self, wire: Wire, body: bytes) -> bool:
-        """Whether the connection goes on."""
+        """Respond. Returns whether the connection stays open."""
         roll = self._random.random()
         if roll < 0.15:
             wire.send(self._random.choice(REFUSALS))
@@ -72,7 +74,7 @@ class WildUpstream:
 
 
 class WildClient:
-    """Calls one after the other; some it leaves in the middle."""
+    """A client with sequential calls, some of which it leaves in the middle."""
 
     def __init__(self, port: int, seed: int) -> None:
         self._port = port
@@ -139,10 +141,10 @@ async def wild_run(requests: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_in_any_weather_whole_answers_are_right_and_no_slot_is_left(seed: int) -> None:
+async def test_under_random_failures_complete_responses_are_right_and_no_slot_is_left(seed: int) -> None:
     await wild_run(SUITE_REQUESTS, seed)
 
 
 @pytest.mark.soak
-async def test_ten_thousand_requests_in_any_weather() -> None:
+async def test_ten_thousand_requests_under_random_failures() -> None:
     await wild_run(SOAK_REQUESTS, seed=3)

@@ -1,4 +1,4 @@
-"""Connections that end at every byte of a request and of an answer, and at every stage: no slot is ever left behind."""
+"""Connections that end at every byte of a request and of a response, and at every stage. No slot is left."""
 
 import asyncio
 from collections.abc import Callable
@@ -55,7 +55,7 @@ async def test_a_client_that_leaves_after_any_byte_of_its_request_leaves_nothing
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("answer", ANSWERS)
-async def test_an_upstream_that_leaves_after_any_byte_of_its_answer_is_never_taken_for_whole(
+async def test_an_upstream_that_leaves_after_any_byte_of_its_response_is_never_taken_for_complete(
     answer: str, ending: str
 ) -> None:
     cut = 0
@@ -82,7 +82,7 @@ async def test_an_upstream_that_leaves_after_any_byte_of_its_answer_is_never_tak
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("answer", ANSWERS)
-async def test_a_client_that_leaves_after_any_byte_of_the_answer_hangs_up_the_upstream(
+async def test_a_client_that_leaves_after_any_byte_of_the_response_ends_the_upstream_call(
     answer: str, ending: str
 ) -> None:
     cut = answered = hung_up = 0
@@ -106,7 +106,7 @@ async def test_a_client_that_leaves_after_any_byte_of_the_answer_hangs_up_the_up
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_a_client_that_leaves_the_line_is_taken_out_at_once(ending: str) -> None:
+async def test_a_client_that_leaves_the_queue_is_removed_at_once(ending: str) -> None:
     limiter = Limiter(limits={"anthropic/work": 1})
     async with (
         RawUpstream(answering(ok())) as upstream,
@@ -128,7 +128,7 @@ async def test_a_client_that_leaves_the_line_is_taken_out_at_once(ending: str) -
         assert (queued(limiter), harness.in_flight, upstream.connections) == (0, 0, 1)
 
 
-async def test_a_client_that_leaves_the_line_while_its_body_is_not_read_is_noticed() -> None:
+async def test_a_client_that_leaves_the_queue_while_its_body_is_not_read_is_noticed() -> None:
     limiter = Limiter(limits={"anthropic/work": 1})
     big = b'{"model": "claude-opus-4-6", "x": "' + b"x" * 30_000_000
     async with (
@@ -147,7 +147,7 @@ async def test_a_client_that_leaves_the_line_while_its_body_is_not_read_is_notic
 
 
 async def test_a_client_that_leaves_while_the_upstream_is_being_connected_leaves_no_connection() -> None:
-    """Nobody accepts: the connection stays half open until it is given up."""
+    """The upstream accepts nothing: the connection stays half open until the client leaves."""
     async with RawUpstream(answering(ok())) as upstream, GatewayHarness(account(upstream.url)) as harness:
         for _ in range(20):
             client = await connect(harness.port)

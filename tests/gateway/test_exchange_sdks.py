@@ -1,4 +1,4 @@
-"""The vendors' own SDKs, unchanged but for the base URL and the token as their key."""
+"""The vendors' own SDKs through the gateway, with its base URL and the token as their key."""
 
 import anthropic
 import openai
@@ -25,7 +25,7 @@ def accounts_at(url: str) -> tuple[AccountSettings, ...]:
 
 
 class Bench:
-    """A provider, the gateway before it, and a client of each SDK."""
+    """A client of each SDK, connected to the gateway."""
 
     def __init__(self, harness: GatewayHarness) -> None:
         url = f"{harness.url}/gateway"
@@ -131,7 +131,7 @@ async def test_an_sdk_does_not_see_a_429_that_the_gateway_waited_out(way: str) -
         assert harness.in_flight == 0
 
 
-async def test_an_sdk_tries_again_by_itself_where_the_upstream_broke() -> None:
+async def test_an_sdk_retries_by_itself_after_an_upstream_failure() -> None:
     async def handle(wire: Wire) -> None:
         await wire.read_message()
         if upstream.connections == 1:
@@ -148,7 +148,7 @@ async def test_an_sdk_tries_again_by_itself_where_the_upstream_broke() -> None:
         assert (answer, upstream.connections, harness.in_flight) == ("at last", 2, 0)
 
 
-async def test_an_upstream_that_stays_away_is_the_sdks_own_error_for_servers() -> None:
+async def test_an_unreachable_upstream_is_the_sdks_own_server_error() -> None:
     async with GatewayHarness(*accounts_at("http://127.0.0.1:9")) as harness:
         bench = Bench(harness)
         with pytest.raises(anthropic.InternalServerError, match="no connection"):

@@ -1,4 +1,4 @@
-"""Sessions' own calls, and rates of one's own: counted as runs of a session that is named in the path or a header."""
+"""Calls of sessions, named in the path or a header and counted as their runs; and configured rates."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ async def post(client: httpx.AsyncClient, url: str, **headers: str) -> httpx.Res
     ("path", "headers"),
     [("/~s1", {}), ("/~s%31", {}), ("", {"x-paceline-session": "s1"}), ("/~other", {"x-paceline-session": "s1"})],
 )
-async def test_a_call_of_a_session_uses_the_sessions_own_place(path: str, headers: dict[str, str]) -> None:
+async def test_a_call_of_a_session_shares_the_sessions_place(path: str, headers: dict[str, str]) -> None:
     limiter = Limiter(limits={"anthropic/work": 1})
     limiter.acquire_session("s1", scope="anthropic/work")
     async with (
@@ -72,7 +72,7 @@ async def test_a_session_in_the_path_must_be_a_name(name: str) -> None:
         assert (answer.status_code, answer.json()["type"], provider.requests) == (400, "error", [])
 
 
-async def test_calls_are_held_to_the_tokens_of_a_minute_by_what_they_ask_for() -> None:
+async def test_the_tokens_that_calls_ask_for_count_against_the_tokens_per_minute() -> None:
     limiter = Limiter(rates={"anthropic/work": Rate(tpm=1000)})
     async with (
         FakeProvider() as provider,

@@ -1,4 +1,4 @@
-"""Waiting for a slot, and trying again what the upstream refused before it began: never more often than is safe."""
+"""Waits for a slot, and retries of requests that the upstream refused before it processed them."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ class Waiting:
         self.limiter = Limiter(limits={"anthropic/work": limit}, slot_timeout=3600.0, clock=self.clock)
 
 
-async def test_a_request_waits_until_a_slot_is_free_and_is_told_how_long_it_did() -> None:
+async def test_a_request_waits_for_a_slot_and_its_response_has_the_wait() -> None:
     at = Waiting()
     async with (
         RawUpstream(answering(ok())) as upstream,
@@ -70,7 +70,7 @@ async def test_a_request_waits_until_a_slot_is_free_and_is_told_how_long_it_did(
         (b"/v1beta/models/opus-4-6:generateContent", {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}}),
     ],
 )
-async def test_when_the_wait_runs_out_the_client_is_told_in_its_providers_words(
+async def test_when_the_wait_runs_out_the_client_gets_an_error_in_its_providers_shape(
     path: bytes, shape: dict[str, object]
 ) -> None:
     at = Waiting()
@@ -99,7 +99,7 @@ async def test_when_the_wait_runs_out_the_client_is_told_in_its_providers_words(
     assert (again, upstream.connections) == (0, 0)
 
 
-async def test_without_max_wait_it_is_ten_minutes() -> None:
+async def test_the_default_max_wait_is_ten_minutes() -> None:
     at = Waiting()
     async with (
         RawUpstream(answering(ok())) as upstream,
@@ -136,7 +136,7 @@ async def test_session_and_priority_are_those_of_the_headers() -> None:
 
 @pytest.mark.parametrize("error", ["429_retry_after", "429_plain", "529", "503"])
 @pytest.mark.parametrize("body", [CALL, STREAM], ids=["whole", "stream"])
-async def test_what_the_upstream_refuses_is_sent_again_after_the_pause_and_nobody_sees_it(
+async def test_a_refused_request_is_sent_again_after_the_pause_and_the_client_does_not_notice(
     error: str, body: bytes
 ) -> None:
     clock = VirtualClock(START)
@@ -178,7 +178,7 @@ async def test_retry_after_is_obeyed() -> None:
 
 
 @pytest.mark.parametrize("error", ["401", "402", "400_invalid", "500", "413"])
-async def test_other_errors_pass_at_once(error: str) -> None:
+async def test_other_errors_are_forwarded_at_once(error: str) -> None:
     clock = VirtualClock(START)
     async with (
         FakeProvider(Scenario(script=(Step(error=error),)), clock=clock) as provider,
@@ -193,7 +193,7 @@ async def test_other_errors_pass_at_once(error: str) -> None:
         assert (len(provider.requests), harness.in_flight) == (1, 0)
 
 
-async def test_an_unpaid_account_is_held_and_later_requests_are_told_so_at_once() -> None:
+async def test_an_unpaid_account_is_held_and_later_requests_fail_at_once() -> None:
     clock = VirtualClock(START)
     async with (
         FakeProvider(Scenario(script=(Step(error="402"),)), clock=clock) as provider,
@@ -224,7 +224,7 @@ async def test_a_clients_own_bad_key_does_not_hold_the_account() -> None:
     assert (wrong.status, right.status) == (401, 200)
 
 
-async def test_a_wait_longer_than_the_client_would_stay_is_passed_on_at_once() -> None:
+async def test_a_retry_after_the_clients_deadline_is_forwarded_at_once() -> None:
     clock = VirtualClock(START)
     scenario = Scenario(script=(Step(error="429_unified", resets_in=7200.0),))
     async with (
@@ -240,7 +240,7 @@ async def test_a_wait_longer_than_the_client_would_stay_is_passed_on_at_once() -
     assert got.header(b"anthropic-ratelimit-unified-status") == b"rejected"
 
 
-async def test_when_the_wait_runs_out_after_a_refusal_the_refusal_is_passed_on() -> None:
+async def test_when_the_wait_runs_out_after_a_refusal_the_refusal_is_forwarded() -> None:
     clock = VirtualClock(START)
     scenario = Scenario(script=(Step(error="529", times=None),))
     async with (
@@ -258,8 +258,8 @@ async def test_when_the_wait_runs_out_after_a_refusal_the_refusal_is_passed_on()
     assert len(provider.requests) >= 2
 
 
-async def test_a_refusal_to_a_body_too_long_to_keep_is_passed_on() -> None:
-    """And in the middle of it at that: the client still sends."""
+async def test_a_refusal_of_a_body_too_long_to_keep_is_forwarded() -> None:
+    """The refusal comes while the client is still sending."""
     refusal = b"HTTP/1.1 429 Slow\r\nRetry-After: 1\r\nContent-Length: 2\r\n\r\n{}"
 
     async def handle(wire: Wire) -> None:
@@ -281,7 +281,7 @@ async def test_a_refusal_to_a_body_too_long_to_keep_is_passed_on() -> None:
     assert (got.status, got.body, upstream.connections) == (429, b"{}", 1)
 
 
-async def test_a_refusal_too_long_to_be_kept_is_passed_on_whole() -> None:
+async def test_a_refusal_too_long_to_keep_is_forwarded_whole() -> None:
     body = b"x" * 300_000
     refusal = b"HTTP/1.1 429 Slow\r\nRetry-After: 1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
     async with (
@@ -333,7 +333,7 @@ async def test_after_the_first_byte_nothing_is_ever_sent_again() -> None:
 
 
 @pytest.mark.parametrize(("method", "tries"), [(b"POST", 1), (b"GET", 2)])
-async def test_a_used_connection_that_dies_is_replaced_only_for_what_may_be_done_twice(
+async def test_a_pooled_connection_that_dies_is_replaced_only_for_idempotent_requests(
     method: bytes, tries: int
 ) -> None:
     seen: list[Message] = []
@@ -378,7 +378,7 @@ async def test_a_connection_that_the_upstream_closed_while_idle_is_not_used() ->
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://no..host"])
-async def test_an_upstream_that_is_not_there_is_a_502(url: str) -> None:
+async def test_an_unreachable_upstream_is_a_502(url: str) -> None:
     async with GatewayHarness(account(url)) as harness, await connect(harness.port) as client:
         client.send(post())
         got = await client.read_message()
@@ -412,7 +412,7 @@ async def test_a_fleet_of_64_against_a_cap_of_8_with_accounting_lag_sees_no_429(
     assert provider.peak_concurrency <= 8
 
 
-async def test_a_client_in_line_when_the_daemon_stops_is_told_to_come_back() -> None:
+async def test_a_queued_client_gets_a_retry_after_when_the_daemon_stops() -> None:
     limiter = Limiter(limits={"anthropic": 1})
     async with (
         GatewayHarness(account("http://127.0.0.1:9"), limiter=limiter) as harness,

@@ -1,4 +1,4 @@
-"""Who is let in, as whom, and where a request can go: nowhere but to the account's own upstream."""
+"""Authentication, the key that is sent, and the address: only the account's own upstream can be reached."""
 
 import pytest
 from tests.gateway.gateway_harness import KEY, TOKEN, GatewayHarness, account
@@ -22,7 +22,7 @@ async def asked(
     environ: dict[str, str] | None = None,
     **fields: str,
 ) -> tuple[Message, Message | None]:
-    """The answer, and what the upstream saw, if anything."""
+    """Return the response, and the request that the upstream saw, if any."""
     seen: list[Message] = []
     body = b'{"model": "some-model"}' if method == b"POST" else b""
     lines = b"".join(b"%b\r\n" % line for line in (b"Host: paceline:7433", *headers))
@@ -55,7 +55,7 @@ def keys_in(request: Message | None) -> list[tuple[bytes, bytes]]:
         ("vllm", b"/v1/chat/completions", b"Authorization: Bearer %b", (b"authorization", b"Bearer " + KEY.encode())),
     ],
 )  # fmt: skip
-async def test_the_token_in_the_place_of_the_key_is_replaced_by_the_accounts_key(
+async def test_the_token_in_the_key_position_is_replaced_by_the_accounts_key(
     provider: str, path: bytes, header: bytes, expected: tuple[bytes, bytes]
 ) -> None:
     got, seen = await asked(header % TOKEN.encode(), target=b"/gateway/work" + path, provider=provider)
@@ -86,7 +86,7 @@ async def test_the_token_beside_the_clients_own_key_lets_that_key_pass() -> None
     assert not any(name.lower().startswith(b"x-paceline") for name, _ in seen.headers)
 
 
-async def test_the_token_in_any_place_is_found_beside_other_keys() -> None:
+async def test_the_token_in_any_position_is_found_beside_other_keys() -> None:
     _, seen = await asked(b"x-api-key: " + OWN, b"Authorization: Bearer " + TOKEN.encode())
 
     assert keys_in(seen) == [(b"x-api-key", KEY.encode())]
@@ -111,7 +111,7 @@ async def test_the_token_in_both_places_means_the_accounts_key() -> None:
         (b"x-paceline-token: wrong", b"x-api-key: " + OWN),
     ],
 )
-async def test_without_the_token_nobody_is_let_in(headers: tuple[bytes, ...]) -> None:
+async def test_a_request_without_the_token_is_rejected(headers: tuple[bytes, ...]) -> None:
     got, seen = await asked(*headers)
 
     assert (got.status, seen) == (401, None)
@@ -129,14 +129,14 @@ async def test_without_the_token_nobody_is_let_in(headers: tuple[bytes, ...]) ->
         ("google", b"Authorization: Bearer ya29.a0AfB_byC"),
     ],
 )
-async def test_a_persons_login_is_refused_with_what_to_do(provider: str, header: bytes) -> None:
+async def test_the_login_of_a_subscription_is_rejected_with_advice(provider: str, header: bytes) -> None:
     got, seen = await asked(b"x-paceline-token: " + TOKEN.encode(), header, provider=provider)
 
     assert (got.status, seen) == (403, None)
     assert b"`paceline run` or `paceline exec`" in got.body
 
 
-async def test_a_login_hidden_beside_a_key_is_refused_too() -> None:
+async def test_a_login_beside_a_key_is_rejected_too() -> None:
     headers = (b"x-paceline-token: " + TOKEN.encode(), b"x-api-key: " + OWN, b"Authorization: Bearer " + LOGIN)
 
     got, seen = await asked(*headers)
@@ -151,7 +151,7 @@ async def test_a_login_in_the_accounts_variable_is_refused() -> None:
     assert LOGIN not in got.body
 
 
-async def test_a_subscription_is_refused_with_what_to_do() -> None:
+async def test_a_subscription_account_is_rejected_with_advice() -> None:
     got, seen = await asked(b"x-api-key: " + TOKEN.encode(), kind="subscription")
 
     assert (got.status, seen) == (403, None)
@@ -172,32 +172,32 @@ async def test_a_key_that_was_read_with_its_line_end_is_sent_without() -> None:
     assert keys_in(seen) == [(b"x-api-key", KEY.encode())]
 
 
-async def test_the_token_is_not_sent_on_in_any_other_header() -> None:
+async def test_the_token_is_never_forwarded_in_another_header() -> None:
     got, seen = await asked(b"x-api-key: " + TOKEN.encode(), b"X-Other: " + TOKEN.encode())
 
     assert (got.status, seen) == (400, None)
 
 
 @pytest.mark.parametrize("header", [b"x-api-key: %b", b"Authorization: Bearer %b"])
-async def test_the_key_that_sessions_of_an_account_are_given_is_replaced_by_the_accounts_own(header: bytes) -> None:
+async def test_the_session_key_of_an_account_is_replaced_by_the_accounts_key(header: bytes) -> None:
     got, seen = await asked(header % WORK_SESSIONS)
 
     assert (got.status, keys_in(seen)) == (200, [(b"x-api-key", KEY.encode())])
 
 
-async def test_the_key_of_another_accounts_sessions_lets_nobody_in() -> None:
+async def test_the_session_key_of_another_account_is_rejected() -> None:
     got, seen = await asked(b"x-api-key: " + gateway_key(TOKEN, "other").encode())
 
     assert (got.status, seen) == (401, None)
 
 
-async def test_the_key_of_sessions_is_not_sent_on_in_any_other_header() -> None:
+async def test_the_session_key_is_never_forwarded_in_another_header() -> None:
     got, seen = await asked(b"x-api-key: " + WORK_SESSIONS, b"X-Other: " + WORK_SESSIONS)
 
     assert (got.status, seen) == (400, None)
 
 
-async def test_an_unknown_account_is_told_the_known_ones() -> None:
+async def test_an_unknown_account_gets_the_list_of_accounts() -> None:
     got, seen = await asked(b"x-api-key: " + TOKEN.encode(), target=b"/gateway/wrok/v1/messages")
 
     assert (got.status, seen) == (404, None)
@@ -311,7 +311,7 @@ async def test_no_path_leads_out_of_the_base(target: bytes) -> None:
 @pytest.mark.parametrize(
     "target", [b"http://evil.example/gateway/work/v1", b"//gateway/work/v1", b"/Gateway/work/v1", b"*"]
 )
-async def test_other_forms_of_a_target_are_none_of_the_gateways(target: bytes) -> None:
+async def test_other_forms_of_a_target_do_not_reach_the_gateway(target: bytes) -> None:
     method = b"OPTIONS" if target == b"*" else b"GET"
     got, seen = await asked(b"x-api-key: " + TOKEN.encode(), target=target, method=method)
 
@@ -332,7 +332,7 @@ async def test_no_header_steers_where_a_request_goes(header: bytes) -> None:
     assert (seen.header(b"host") or b"").startswith(b"127.0.0.1:")
 
 
-async def test_an_account_of_an_unknown_provider_without_a_base_url_is_no_way_out() -> None:
+async def test_an_account_of_an_unknown_provider_without_a_base_url_has_no_route() -> None:
     nowhere = AccountSettings(name="lab", provider="mylab", kind="metered", key_env="WORK_KEY")
     async with GatewayHarness(nowhere) as harness, await connect(harness.port) as client:
         client.send(b"GET /gateway/lab/v1 HTTP/1.1\r\nHost: x\r\nx-api-key: %b\r\n\r\n" % TOKEN.encode())

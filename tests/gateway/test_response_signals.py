@@ -1,4 +1,4 @@
-"""What answers teach: budgets before the refusal comes, refusals, tokens; whether they are compressed or not."""
+"""Signals in responses: budgets before a refusal, refusals, tokens, in compressed responses too."""
 
 import gzip
 import json
@@ -26,7 +26,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate"
 
 
 def chunked(body: bytes, kind: bytes, *headers: bytes) -> bytes:
-    """An answer in chunks of a few bytes."""
+    """Return a response in chunks of a few bytes."""
     lines = b"".join(b"%b\r\n" % line for line in headers)
     chunks = b"".join(
         b"%x\r\n%b\r\n" % (len(part), part) for part in (body[at : at + 50] for at in range(0, len(body), 50))
@@ -39,7 +39,7 @@ def chunked(body: bytes, kind: bytes, *headers: bytes) -> bytes:
 
 
 async def tokens_of(answer: bytes) -> int:
-    """What the metrics say after one call with this answer."""
+    """Return the tokens in the metrics after one call with this response."""
     async with (
         RawUpstream(answering(answer)) as upstream,
         GatewayHarness(account(upstream.url)) as harness,
@@ -55,12 +55,12 @@ async def tokens_of(answer: bytes) -> int:
 @pytest.mark.parametrize(
     "answer", [ok(USED), chunked(USED, b"application/json"), chunked(EVENTS, b"text/event-stream; charset=utf-8")]
 )
-async def test_the_tokens_of_an_answer_are_counted(answer: bytes) -> None:
+async def test_the_tokens_of_a_response_are_counted(answer: bytes) -> None:
     assert await tokens_of(answer) == 42
 
 
 @pytest.mark.parametrize("coding", PACKERS)
-async def test_the_tokens_of_a_compressed_answer_are_counted_too(coding: str) -> None:
+async def test_the_tokens_of_a_compressed_response_are_counted_too(coding: str) -> None:
     packed, header = PACKERS[coding], b"Content-Encoding: " + coding.encode()
 
     assert await tokens_of(ok(packed(USED), header)) == 42
@@ -95,7 +95,7 @@ async def test_a_refusal_is_understood_by_its_words_compressed_or_not(is_packed:
     assert (got.status, got.body, held.status) == (400, sent, 403)
 
 
-async def test_a_budget_in_the_headers_holds_the_next_request_back_before_a_429_comes() -> None:
+async def test_a_budget_in_the_headers_delays_the_next_request_before_a_429_comes() -> None:
     clock = VirtualClock(START)
     limiter = Limiter(clock=clock)
     headers = (
@@ -119,7 +119,7 @@ async def test_a_budget_in_the_headers_holds_the_next_request_back_before_a_429_
     assert (got.status, int(got.header(b"x-paceline-waited-ms") or 0) // 1000) == (200, 30)
 
 
-async def test_an_error_inside_a_stream_is_learnt_from() -> None:
+async def test_an_error_inside_a_stream_is_reported() -> None:
     clock = VirtualClock(START)
     limiter = Limiter(clock=clock)
     events = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n'
@@ -138,7 +138,7 @@ async def test_an_error_inside_a_stream_is_learnt_from() -> None:
 
 
 @pytest.mark.parametrize("answered", [BROKEN_BODY, BROKEN_CHUNKS])
-async def test_a_refusal_whose_body_breaks_off_is_learnt_from(answered: bytes) -> None:
+async def test_a_refusal_whose_body_breaks_off_is_reported(answered: bytes) -> None:
     clock = VirtualClock(START)
     limiter = Limiter(clock=clock)
 
@@ -167,7 +167,7 @@ def _queued(limiter: Limiter) -> int:
     return 0 if status is None else status.queued
 
 
-async def test_a_canary_reopens_the_window_with_the_head_of_its_answer_not_at_the_end_of_its_stream() -> None:
+async def test_a_canary_reopens_the_window_with_the_head_of_its_response() -> None:
     clock = VirtualClock(START)
     limiter = Limiter(clock=clock)
     limiter.report("anthropic/work", QuotaClosed(resets_at=START + 60.0, window="5h"))

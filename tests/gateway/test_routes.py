@@ -1,4 +1,4 @@
-"""Where paths lead, and what is kept of them."""
+"""Routes of paths, and the bounds of their cache."""
 
 import tracemalloc
 
@@ -7,13 +7,13 @@ from tests.gateway.gateway_harness import account
 from paceline.gateway.routes import MOST_ROUTES, Routes
 
 
-def test_a_path_that_is_asked_for_often_is_followed_once() -> None:
+def test_a_repeated_path_is_resolved_once() -> None:
     routes = Routes([account("http://127.0.0.1:9")])
 
     assert routes.resolve(b"/gateway/work/v1/messages") is routes.resolve(b"/gateway/work/v1/messages")
 
 
-def test_long_paths_are_followed_and_not_kept() -> None:
+def test_long_paths_are_resolved_and_not_cached() -> None:
     routes = Routes([account("http://127.0.0.1:9")])
     tracemalloc.start()
     try:
@@ -25,7 +25,7 @@ def test_long_paths_are_followed_and_not_kept() -> None:
         tracemalloc.stop()
 
 
-def test_of_many_short_paths_a_bounded_number_is_kept() -> None:
+def test_the_route_cache_is_bounded() -> None:
     routes = Routes([account("http://127.0.0.1:9")])
 
     for number in range(2 * MOST_ROUTES):

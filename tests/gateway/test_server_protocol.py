@@ -1,4 +1,4 @@
-"""One port for the API and the gateway, mixed on one connection; clients that dawdle, flood or talk nonsense."""
+"""One port for the API and the gateway, mixed on one connection; clients that are slow, flood or send nonsense."""
 
 import asyncio
 import inspect
@@ -16,7 +16,7 @@ from paceline.gateway.server_protocol import ServerProtocol
 
 
 async def slow_ok(wire: Wire) -> None:
-    """Answers with the body it was sent, a moment later."""
+    """Respond with the request's own body, one turn of the loop later."""
     while True:
         request = await wire.read_message()
         await asyncio.sleep(0)
@@ -72,7 +72,7 @@ async def test_requests_sent_all_at_once_are_answered_in_their_order() -> None:
     ]
 
 
-async def test_a_client_that_leaves_with_requests_still_in_line_leaves_no_slot() -> None:
+async def test_a_client_that_leaves_with_queued_requests_leaves_no_slot() -> None:
     hang = asyncio.Event()
 
     async def handle(wire: Wire) -> None:
@@ -87,7 +87,7 @@ async def test_a_client_that_leaves_with_requests_still_in_line_leaves_no_slot()
         await until(lambda: harness.in_flight == 0 and not harness.gateway.live)
 
 
-async def test_a_client_that_asked_to_close_is_closed_after_its_answer() -> None:
+async def test_a_connection_with_close_is_closed_after_its_response() -> None:
     async with (
         RawUpstream(answering(ok())) as upstream,
         GatewayHarness(account(upstream.url)) as harness,
@@ -101,7 +101,7 @@ async def test_a_client_that_asked_to_close_is_closed_after_its_answer() -> None
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /gate", b"POST /gateway/work/v1/messages HTTP/1.1\r\nX-A: b"])
-async def test_a_client_that_never_finishes_its_head_is_let_go(sent: bytes) -> None:
+async def test_a_client_that_never_finishes_its_head_is_disconnected(sent: bytes) -> None:
     async with (
         GatewayHarness(account("http://127.0.0.1:9"), timeouts=QUICK_TIMEOUTS) as harness,
         await connect(harness.port) as client,
@@ -135,7 +135,7 @@ async def test_a_client_that_drips_its_head_is_disconnected_all_the_same() -> No
     assert received.startswith(b"HTTP/1.1 408 ")
 
 
-async def test_who_comes_while_too_many_are_connected_is_hung_up_on_and_may_come_later() -> None:
+async def test_connections_beyond_the_limit_are_aborted_and_accepted_later() -> None:
     async with GatewayHarness(account("http://127.0.0.1:9"), most_connections=2) as harness:
         async with await connect(harness.port) as first, await connect(harness.port) as second:
             for served in (first, second):
@@ -150,7 +150,7 @@ async def test_who_comes_while_too_many_are_connected_is_hung_up_on_and_may_come
 
 
 @pytest.mark.parametrize("sent", [b"", b'{"model": "opus", '])
-async def test_a_client_that_never_finishes_its_body_is_told_and_let_go(sent: bytes) -> None:
+async def test_a_client_that_never_finishes_its_body_gets_a_408_and_is_disconnected(sent: bytes) -> None:
     request = post(b'{"model": "opus"}' + b" " * 100)
     head = request[: request.index(b"\r\n\r\n") + 4]
     async with (
@@ -191,7 +191,7 @@ async def test_a_client_whose_body_was_not_read_while_it_waited_does_not_time_ou
 
 
 @pytest.mark.parametrize("ending", [b"\r\n", b""])
-async def test_a_head_without_end_is_refused(ending: bytes) -> None:
+async def test_a_head_without_end_is_rejected(ending: bytes) -> None:
     async with GatewayHarness(account("http://127.0.0.1:9")) as harness, await connect(harness.port) as client:
         client.send(b"GET /gateway/work HTTP/1.1\r\nX-A: ")
         for _ in range(200):
@@ -203,7 +203,7 @@ async def test_a_head_without_end_is_refused(ending: bytes) -> None:
     assert said == b"" or said.startswith(b"HTTP/1.1 431 ")
 
 
-async def test_a_long_body_before_the_beginning_of_the_next_head_does_not_count_to_that_head() -> None:
+async def test_a_long_body_does_not_count_to_the_size_of_the_next_head() -> None:
     long = post(b"x" * 200_000, path=b"/gateway/work/v1/files")
     async with (
         RawUpstream(answering(ok())) as upstream,
@@ -230,7 +230,7 @@ async def test_a_long_body_before_the_beginning_of_the_next_head_does_not_count_
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
 )
-async def test_what_is_not_http_is_refused(nonsense: bytes) -> None:
+async def test_bytes_that_are_not_http_are_rejected(nonsense: bytes) -> None:
     async with GatewayHarness(account("http://127.0.0.1:9")) as harness, await connect(harness.port) as client:
         client.send(nonsense)
         said = await client.until_closed()
@@ -239,7 +239,7 @@ async def test_what_is_not_http_is_refused(nonsense: bytes) -> None:
     assert said.startswith(b"HTTP/1.1 400 ")
 
 
-async def test_a_body_that_stops_being_http_is_refused_in_the_providers_words() -> None:
+async def test_a_body_that_stops_being_http_gets_an_error_in_the_providers_shape() -> None:
     head = b"POST /gateway/work/v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: paceline-token-1\r\n"
     async with (
         RawUpstream(answering(ok())) as upstream,
@@ -255,7 +255,7 @@ async def test_a_body_that_stops_being_http_is_refused_in_the_providers_words() 
     assert (got.status, got.body[:24]) == (400, b'{"type":"error","error":')
 
 
-async def test_a_body_that_stops_being_http_never_spoils_an_answer_that_has_begun() -> None:
+async def test_a_body_that_stops_being_http_never_corrupts_a_response_that_has_begun() -> None:
     async def handle(wire: Wire) -> None:
         await wire.read_head()
         wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
@@ -277,7 +277,7 @@ async def test_a_body_that_stops_being_http_never_spoils_an_answer_that_has_begu
     assert (answer.status, rest) == (200, b"")
 
 
-async def test_a_transfer_coding_that_is_not_known_is_refused() -> None:
+async def test_an_unknown_transfer_coding_is_rejected() -> None:
     head = b"POST /gateway/work/v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: paceline-token-1\r\n"
     async with (
         RawUpstream(answering(ok())) as upstream,
@@ -291,7 +291,7 @@ async def test_a_transfer_coding_that_is_not_known_is_refused() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 60, 150, -5, None])
-async def test_an_upgrade_is_ignored_and_the_request_is_served_as_it_is(cut: int | None) -> None:
+async def test_an_upgrade_is_ignored_and_the_request_is_served_without_it(cut: int | None) -> None:
     body = b'{"model": "opus", "n": 1}'
     h2c = post(body, b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABk")
     seen: list[Message] = []
@@ -331,7 +331,7 @@ async def test_an_upgrade_is_ignored_by_the_api_too() -> None:
         b"TRACE /gateway/work/v1/models HTTP/1.1\r\nHost: x\r\nx-api-key: paceline-token-1\r\n\r\n",
     ],
 )
-async def test_methods_of_no_use_here_are_not_allowed(asked: bytes) -> None:
+async def test_connect_and_trace_are_not_allowed(asked: bytes) -> None:
     async with (
         RawUpstream(answering(ok())) as upstream,
         GatewayHarness(account(upstream.url)) as harness,
@@ -344,7 +344,7 @@ async def test_methods_of_no_use_here_are_not_allowed(asked: bytes) -> None:
     assert upstream.connections == 0
 
 
-async def test_a_server_that_stops_tells_its_clients_to_close() -> None:
+async def test_a_stopping_server_asks_its_clients_to_close() -> None:
     go_on = asyncio.Event()
 
     async def handle(wire: Wire) -> None:
@@ -369,8 +369,8 @@ async def test_a_server_that_stops_tells_its_clients_to_close() -> None:
         assert (got.status, got.header(b"connection"), await client.until_closed()) == (200, b"close", b"")
 
 
-def test_uvicorn_still_has_the_parts_that_the_door_is_hung_on() -> None:
-    """When this fails after an update, compare `door.py` and `exchange.py` with uvicorn's `httptools_impl.py`."""
+def test_uvicorn_still_has_the_parts_that_the_protocol_relies_on() -> None:
+    """After a failure, compare `server_protocol.py` and `exchange.py` with uvicorn's `httptools_impl.py`."""
     protocol = inspect.getsource(httptools_impl.HttpToolsProtocol)
     cycle_parts = set(re.findall(r"\bcycle\.(\w+)", protocol))
 
@@ -384,8 +384,8 @@ def test_uvicorn_still_has_the_parts_that_the_door_is_hung_on() -> None:
     assert {"read_paused", "write_paused"} <= set(FlowControl.__init__.__code__.co_names)
 
 
-async def test_a_client_that_still_sends_its_body_reads_why_it_was_refused() -> None:
-    """A connection closed at once would be reset under the client, and the answer lost."""
+async def test_a_client_that_still_sends_its_body_can_read_the_error() -> None:
+    """If the connection closed at once, it would be reset and the client would lose the response."""
     body = b'{"model": "opus", "x": "' + b"x" * 20_000_000 + b'"}'
     async with GatewayHarness(account("http://127.0.0.1:9")) as harness, await connect(harness.port) as client:
         client.send(post(body, key=b"x-api-key: wrong"))

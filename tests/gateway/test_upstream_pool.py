@@ -20,7 +20,7 @@ LONG = b"x" * 70_000
     ],
     ids=["one header", "many headers", "status line", "informational"],
 )
-async def test_a_head_of_an_answer_without_end_is_a_502(answer: bytes, in_one_read: bool) -> None:
+async def test_a_response_head_without_end_is_a_502(answer: bytes, in_one_read: bool) -> None:
     async def handle(wire: Wire) -> None:
         await wire.read_message()
         step = len(answer) if in_one_read else 1_000
@@ -42,7 +42,7 @@ async def test_a_head_of_an_answer_without_end_is_a_502(answer: bytes, in_one_re
     assert b"the headers of its response have more than 64 KiB" in got.body
 
 
-async def test_trailers_without_end_cut_the_answer_off() -> None:
+async def test_trailers_without_end_cut_the_response_off() -> None:
     answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" + b"X-T: 1\r\n" * 20_000 + b"\r\n"
     async with (
         RawUpstream(answering(answer)) as upstream,
@@ -56,7 +56,7 @@ async def test_trailers_without_end_cut_the_answer_off() -> None:
     assert (got.status, got.body, got.is_whole) == (200, b"{}", False)
 
 
-async def test_an_upstream_that_never_answers_is_a_504() -> None:
+async def test_an_upstream_that_never_responds_is_a_504() -> None:
     async def handle(wire: Wire) -> None:
         await wire.read_message()
         assert await wire.reader.read() == b""
@@ -95,7 +95,7 @@ async def test_an_upstream_that_stops_in_the_middle_is_cut_off() -> None:
     assert (got.status, got.body, got.is_whole) == (200, b"half", False)
 
 
-async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off() -> None:
+async def test_a_client_that_does_not_read_its_response_is_cut_off() -> None:
     async def handle(wire: Wire) -> None:
         await wire.read_message()
         wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
@@ -113,7 +113,7 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off() -> None:
         await until(lambda: harness.in_flight == 0)
 
 
-async def test_upstream_connections_that_nobody_uses_are_closed() -> None:
+async def test_idle_upstream_connections_are_closed() -> None:
     closed = asyncio.Event()
 
     async def handle(wire: Wire) -> None:
@@ -145,7 +145,7 @@ async def test_upstream_connections_that_nobody_uses_are_closed() -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
     ],
 )
-async def test_an_answer_that_is_not_http_is_a_502(answer: bytes) -> None:
+async def test_a_response_that_is_not_http_is_a_502(answer: bytes) -> None:
     async with (
         RawUpstream(answering(answer)) as upstream,
         GatewayHarness(account(upstream.url)) as harness,
@@ -157,7 +157,7 @@ async def test_an_answer_that_is_not_http_is_a_502(answer: bytes) -> None:
         assert (got.status, harness.in_flight) == (502, 0)
 
 
-async def test_bytes_after_the_end_of_an_answer_reach_nobody() -> None:
+async def test_bytes_after_the_end_of_a_response_are_never_forwarded() -> None:
     async with (
         RawUpstream(answering(ok(b"[]") + ok(b'"not yours"'))) as upstream,
         GatewayHarness(account(upstream.url)) as harness,
@@ -171,7 +171,7 @@ async def test_bytes_after_the_end_of_an_answer_reach_nobody() -> None:
     assert upstream.connections == 3
 
 
-async def test_an_answer_before_the_body_was_sent_is_passed_on_and_the_rest_is_swallowed() -> None:
+async def test_a_response_before_the_body_was_sent_is_forwarded_and_the_rest_is_dropped() -> None:
     async def handle(wire: Wire) -> None:
         await wire.read_head()
         wire.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}")

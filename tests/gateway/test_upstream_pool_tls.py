@@ -1,4 +1,4 @@
-"""An upstream over TLS: its certificate is checked, bytes and endings are as without."""
+"""An upstream over TLS: its certificate is checked, and bytes and endings are the same."""
 
 import asyncio
 import ssl
@@ -14,7 +14,7 @@ BODY = bytes(range(256)) * 4000
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key and a certificate of our own for the loopback address, in one file."""
+    """Create a key and a self-signed certificate for the loopback address, in one file."""
     folder = tmp_path_factory.mktemp("tls")
     key, signed, both = folder / "key.pem", folder / "signed.pem", folder / "both.pem"
     subprocess.run(
@@ -47,7 +47,7 @@ def url_of(server: asyncio.Server) -> str:
     return f"https://{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
 
 
-async def test_bodies_pass_over_tls(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bodies_are_forwarded_over_tls(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     server = await serve(certificate)
     async with server, GatewayHarness(account(url_of(server))) as harness, await connect(harness.port) as client:
@@ -60,7 +60,7 @@ async def test_bodies_pass_over_tls(certificate: Path, monkeypatch: pytest.Monke
         await until(lambda: harness.in_flight == 0 and not harness.gateway.live)
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_refused(certificate: Path) -> None:
+async def test_an_untrusted_certificate_is_rejected(certificate: Path) -> None:
     server = await serve(certificate)
     async with server, GatewayHarness(account(url_of(server))) as harness, await connect(harness.port) as client:
         client.send(post())

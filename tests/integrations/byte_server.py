@@ -1,4 +1,4 @@
-"""A server that says what it is told to, byte for byte, and hangs up."""
+"""A server that sends given bytes and closes the connection."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,8 +10,8 @@ BROKEN_REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 50\r\ncontent-
 
 
 @asynccontextmanager
-async def saying(answer: bytes) -> AsyncIterator[str]:
-    """The URL of a server that gives this answer to every request, and closes the connection after it."""
+async def serving_bytes(answer: bytes) -> AsyncIterator[str]:
+    """Yield the URL of a server that sends this response to every request and closes the connection."""
 
     async def answer_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""The official SDKs with the gate under them, each set up by the one line that the documentation shows."""
+"""The official SDKs with `SlotTransport`, each set up with the one line that the documentation shows."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -17,7 +17,7 @@ HI: Any = [{"role": "user", "content": "Say hello."}]
 
 
 class Sdk(msgspec.Struct, frozen=True):
-    """One SDK in asyncio: `ask` gives the text, `stream` gives it in pieces."""
+    """One SDK in asyncio: `ask` returns the text, `stream` yields it in pieces."""
 
     name: str
     provider: str
@@ -166,7 +166,7 @@ def stream_sync_openai(url: str, transport: SyncSlotTransport, model: str) -> It
 
 @contextmanager
 def _sync_gemini(url: str, transport: SyncSlotTransport) -> Iterator[genai.Client]:
-    """This SDK leaves the client that it was given open."""
+    """Close the HTTP client too: this SDK leaves it open."""
     with httpx2.Client(transport=transport) as http_client:
         options = HttpOptions(base_url=url, httpx_client=http_client)
         with genai.Client(api_key="k", http_options=options) as client:

@@ -1,4 +1,4 @@
-"""docs/integrations.md does what it says: its blocks run as they stand, and the signature is right."""
+"""docs/integrations.md is correct: its code blocks run, and its signature is the real one."""
 
 import inspect
 import re
@@ -15,7 +15,7 @@ KEYS = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k", "GEMINI_API_KEY": "k"}
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-async def test_a_block_runs_as_it_stands(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_code_block_of_the_page_runs(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     made: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The transport under plain clients of both libraries, with bodies and answers that the SDKs do not make."""
+"""The transport in plain clients of both libraries, with bodies and responses that the SDKs do not produce."""
 
 import gzip
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ async def test_a_plain_client_waits_out_a_refusal(library: Any, transports: Any)
 
 
 @BOTH
-def test_a_plain_blocking_client_gets_its_answer(library: Any, transports: Any) -> None:
+def test_a_plain_blocking_client_gets_its_response(library: Any, transports: Any) -> None:
     limiter = Limiter()
     transport = transports.SyncSlotTransport(limiter, "anthropic/work-key")
     with FakeProvider() as provider, library.Client(transport=transport) as client:
@@ -70,7 +70,7 @@ async def test_a_body_that_is_streamed_is_sent_once_and_not_kept(library: Any, t
 
 
 @BOTH
-async def test_a_compressed_refusal_is_read_and_passed_on_as_it_came(library: Any, transports: Any) -> None:
+async def test_a_compressed_refusal_is_read_and_forwarded_as_it_came(library: Any, transports: Any) -> None:
     limiter = Limiter()
     body = gzip.compress(b'{"error": {"type": "insufficient_quota", "code": "insufficient_quota", "message": "quota"}}')
 
@@ -96,7 +96,7 @@ async def test_a_compressed_refusal_is_read_and_passed_on_as_it_came(library: An
     assert status.held is not None
 
 
-async def test_a_request_of_another_library_is_refused_with_a_sentence() -> None:
+async def test_a_request_of_another_library_is_rejected_with_a_message() -> None:
     transport = paceline.integrations.httpx.SlotTransport(Limiter(), "openai/work-key")
 
     with pytest.raises(ValueError, match="requests of httpx and httpx2"):

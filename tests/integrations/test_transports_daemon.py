@@ -1,4 +1,4 @@
-"""The same line with a Client: the slots are the daemon's, and what is learnt is learnt there."""
+"""The transport with a Client: the slots are the daemon's, and signals are reported there."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ def in_flight(served: Daemon) -> int:
     return 0 if status is None else status.in_flight
 
 
-async def test_requests_take_the_daemons_slots_and_teach_it(daemon: Daemon) -> None:
+async def test_requests_take_the_daemons_slots_and_report_to_it(daemon: Daemon) -> None:
     async with (
         Client(daemon.url, daemon.tokens.full) as gate,
         FakeProvider(Scenario(latency=0.2)) as provider,
@@ -39,7 +39,7 @@ async def test_requests_take_the_daemons_slots_and_teach_it(daemon: Daemon) -> N
         ]
 
 
-async def test_a_stream_that_is_cut_gives_the_daemons_slot_back(daemon: Daemon) -> None:
+async def test_a_stream_that_is_cut_off_releases_the_daemons_slot(daemon: Daemon) -> None:
     scenario = Scenario(tokens_per_second=100.0, reply_tokens=400)
     async with (
         Client(daemon.url, daemon.tokens.full) as gate,
@@ -55,7 +55,7 @@ async def test_a_stream_that_is_cut_gives_the_daemons_slot_back(daemon: Daemon) 
         assert in_flight(daemon) == 0
 
 
-async def test_a_wait_that_runs_out_says_what_held_it(daemon: Daemon) -> None:
+async def test_a_wait_that_runs_out_names_its_reason(daemon: Daemon) -> None:
     daemon.engine.limiter.set_limit(SCOPE, 1)
     held = await daemon.engine.limiter.acquire(f"{SCOPE}/opus-4-6")
     async with (
@@ -68,7 +68,7 @@ async def test_a_wait_that_runs_out_says_what_held_it(daemon: Daemon) -> None:
     held.release()
 
 
-async def test_a_daemon_that_goes_away_costs_no_answer(run_daemon: RunDaemon) -> None:
+async def test_a_response_survives_a_daemon_that_goes_away(run_daemon: RunDaemon) -> None:
     scenario = Scenario(tokens_per_second=100.0, reply_tokens=60)
     async with FakeProvider(scenario) as provider:
         async with run_daemon() as served:

@@ -1,4 +1,4 @@
-"""Connections that break: what is learnt of a call whose answer did not come, or not to its end."""
+"""Connections that break: the signals of a call without a response, or with an incomplete one."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.daemon import Daemon
-from tests.integrations.byte_server import BROKEN_BODY, BROKEN_REFUSAL, WHOLE, saying
+from tests.integrations.byte_server import BROKEN_BODY, BROKEN_REFUSAL, WHOLE, serving_bytes
 
 from paceline import Client, Limiter
 from paceline.core.signals import QuotaClosed
@@ -20,7 +20,7 @@ BREAKS = pytest.mark.parametrize("answer", [b"", BROKEN_BODY], ids=["before the 
 
 
 async def with_a_canary_to_send() -> Limiter:
-    """The next call goes out to try a closed window, which opens if it went well."""
+    """Return a limiter whose next call is the canary of a closed window."""
     clock = VirtualClock()
     limiter = Limiter(clock=clock)
     limiter.report(SCOPE, QuotaClosed(resets_at=100.0, window="5h"))
@@ -29,7 +29,7 @@ async def with_a_canary_to_send() -> Limiter:
 
 
 def window(limiter: Limiter) -> tuple[int, str]:
-    """How many calls hold a slot, and whether the window is believed to be open."""
+    """Return the slots in flight, and the state of the window."""
     status = limiter.scope_status(SCOPE)
     assert status is not None
     return status.in_flight, status.windows[0].state
@@ -55,12 +55,12 @@ EACH = pytest.mark.parametrize("ask", [post, post_blocking], ids=["asyncio", "bl
 @BREAKS
 async def test_a_call_that_breaks_is_no_success(ask: Any, answer: bytes) -> None:
     limiter = await with_a_canary_to_send()
-    async with saying(answer) as url:
+    async with serving_bytes(answer) as url:
         with pytest.raises(httpx2.RemoteProtocolError):
             await ask(limiter, url)
     broken = window(limiter)
 
-    async with saying(WHOLE) as url:
+    async with serving_bytes(WHOLE) as url:
         await ask(limiter, url)
 
     assert (broken, window(limiter)) == ((0, "closed"), (0, "wave"))
@@ -79,10 +79,10 @@ async def test_a_provider_that_cannot_be_reached_is_no_success(ask: Any) -> None
 
 
 @EACH
-async def test_a_refusal_whose_body_breaks_off_is_heard(ask: Any) -> None:
+async def test_a_refusal_whose_body_breaks_off_is_reported(ask: Any) -> None:
     clock = VirtualClock()
     limiter = Limiter(clock=clock)
-    async with saying(BROKEN_REFUSAL) as url:
+    async with serving_bytes(BROKEN_REFUSAL) as url:
         with pytest.raises(httpx2.RemoteProtocolError):
             await ask(limiter, url)
 
@@ -92,10 +92,10 @@ async def test_a_refusal_whose_body_breaks_off_is_heard(ask: Any) -> None:
     await limiter.aclose()
 
 
-async def test_a_stream_that_is_closed_by_who_has_read_enough_went_well() -> None:
+async def test_a_stream_that_is_closed_early_counts_as_a_success() -> None:
     limiter = await with_a_canary_to_send()
     transport = SlotTransport(limiter, SCOPE)
-    async with saying(BROKEN_BODY) as url, httpx2.AsyncClient(transport=transport) as client:
+    async with serving_bytes(BROKEN_BODY) as url, httpx2.AsyncClient(transport=transport) as client:
         async with client.stream("POST", f"{url}/v1/messages", json=CALL):
             pass
 
@@ -103,15 +103,15 @@ async def test_a_stream_that_is_closed_by_who_has_read_enough_went_well() -> Non
     await limiter.aclose()
 
 
-async def test_the_daemon_hears_that_a_call_broke(daemon: Daemon) -> None:
+async def test_a_broken_call_is_reported_to_the_daemon(daemon: Daemon) -> None:
     daemon.engine.limiter.report(SCOPE, QuotaClosed(resets_at=time.time() + 0.1, window="5h"))
     async with Client(daemon.url, daemon.tokens.full) as gate:
-        async with saying(BROKEN_BODY) as url:
+        async with serving_bytes(BROKEN_BODY) as url:
             with pytest.raises(httpx2.RemoteProtocolError):
                 await post(gate, url)
         broken = window(daemon.engine.limiter)
 
-        async with saying(WHOLE) as url:
+        async with serving_bytes(WHOLE) as url:
             await post(gate, url)
 
         assert (broken, window(daemon.engine.limiter)) == ((0, "closed"), (0, "wave"))

@@ -1,4 +1,4 @@
-"""The official SDKs with the gate under them: bursts wait, 429s are not seen, and no slot is left behind."""
+"""The official SDKs with `SlotTransport`: bursts wait, 429s stay invisible, and no slot is left."""
 
 import asyncio
 import gc
@@ -23,7 +23,7 @@ SLOW = Scenario(tokens_per_second=200.0, reply_tokens=400)
 
 
 class ListeningLimiter(Limiter):
-    """Remembers what it was told."""
+    """A limiter that records the reported signals."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def in_flight(limiter: Limiter) -> dict[str, int]:
 
 
 @EACH
-async def test_an_answer_and_a_stream_come_through_and_give_their_slots_back(sdk: Sdk) -> None:
+async def test_a_response_and_a_stream_arrive_and_release_their_slots(sdk: Sdk) -> None:
     limiter = Limiter()
     async with FakeProvider() as provider, connected(sdk, provider.url, SlotTransport(limiter, account(sdk))) as client:
         whole = await sdk.ask(client, sdk.model)
@@ -56,7 +56,7 @@ async def test_an_answer_and_a_stream_come_through_and_give_their_slots_back(sdk
 
 
 @EACH
-async def test_a_refusal_is_waited_out_and_not_seen(sdk: Sdk) -> None:
+async def test_a_refusal_is_waited_out_and_the_program_does_not_notice(sdk: Sdk) -> None:
     limiter = Limiter()
     async with FakeProvider() as provider, connected(sdk, provider.url, SlotTransport(limiter, account(sdk))) as client:
         for _ in range(2):
@@ -73,7 +73,7 @@ async def test_a_refusal_is_waited_out_and_not_seen(sdk: Sdk) -> None:
 
 
 @EACH
-async def test_a_crowd_against_a_cap_with_a_lagging_count_sees_no_429(sdk: Sdk) -> None:
+async def test_many_tasks_against_a_cap_with_a_lagging_count_see_no_429(sdk: Sdk) -> None:
     limiter = Limiter(limits={account(sdk): 4}, cooldown=0.1)
     scenario = Scenario(concurrency=4, lag=0.05, latency=0.01)
     async with (
@@ -101,7 +101,7 @@ async def test_a_wait_that_runs_out_is_the_sdks_own_rate_limit_error(sdk: Sdk) -
 
 
 @EACH
-async def test_a_provider_that_names_a_time_too_late_is_heard_at_once(sdk: Sdk) -> None:
+async def test_a_retry_time_after_the_deadline_is_forwarded_at_once(sdk: Sdk) -> None:
     limiter = Limiter()
     transport = SlotTransport(limiter, account(sdk), max_wait=2.0)
     async with FakeProvider() as provider, connected(sdk, provider.url, transport) as client:
@@ -116,7 +116,7 @@ async def test_a_provider_that_names_a_time_too_late_is_heard_at_once(sdk: Sdk) 
 
 
 @EACH
-async def test_what_the_answer_used_is_told(sdk: Sdk) -> None:
+async def test_the_tokens_of_a_response_are_reported(sdk: Sdk) -> None:
     limiter = ListeningLimiter()
     scenario = Scenario(reply_tokens=7, announce=False)
     async with (
@@ -156,7 +156,7 @@ async def test_a_task_that_is_cancelled_in_mid_stream_leaves_no_slot(sdk: Sdk) -
 
 
 @EACH
-async def test_a_task_that_is_cancelled_while_it_waits_leaves_the_line(sdk: Sdk) -> None:
+async def test_a_task_that_is_cancelled_while_it_waits_leaves_the_queue(sdk: Sdk) -> None:
     queued = asyncio.Event()
     limiter = Limiter(
         limits={account(sdk): 1}, on_event=lambda event: queued.set() if event.name == "slot.deferred" else None
@@ -176,7 +176,7 @@ async def test_a_task_that_is_cancelled_while_it_waits_leaves_the_line(sdk: Sdk)
         assert (status.queued, in_flight(limiter)) == (0, {})
 
 
-async def test_an_answer_that_is_dropped_without_being_closed_gives_its_slot_back() -> None:
+async def test_a_response_that_is_dropped_without_being_closed_releases_its_slot() -> None:
     limiter = Limiter()
     sdk = SDKS[1]
     async with (
@@ -196,7 +196,7 @@ async def test_an_answer_that_is_dropped_without_being_closed_gives_its_slot_bac
         assert in_flight(limiter) == {}
 
 
-async def test_a_stream_that_breaks_gives_its_slot_back_and_is_not_sent_again() -> None:
+async def test_a_stream_that_breaks_releases_its_slot_and_is_not_sent_again() -> None:
     limiter = Limiter()
     sdk = SDKS[0]
     async with FakeProvider() as provider, connected(sdk, provider.url, SlotTransport(limiter, account(sdk))) as client:
@@ -220,7 +220,7 @@ async def test_a_provider_that_cannot_be_reached_leaves_no_slot() -> None:
     assert in_flight(limiter) == {}
 
 
-async def test_wrong_keys_and_empty_purses_pass_through_at_once() -> None:
+async def test_wrong_keys_and_unpaid_accounts_are_forwarded_at_once() -> None:
     sdk = SDKS[1]
     for error in ("401", "429_insufficient_quota"):
         limiter = Limiter()
@@ -237,7 +237,7 @@ async def test_wrong_keys_and_empty_purses_pass_through_at_once() -> None:
         assert status.held is not None
 
 
-async def test_an_account_that_waits_for_a_person_is_said_at_once() -> None:
+async def test_a_held_account_fails_at_once() -> None:
     limiter = Limiter()
     limiter.report("anthropic/work-key", BillingStop(detail="no credit left"))
     sdk = SDKS[0]
@@ -248,7 +248,7 @@ async def test_an_account_that_waits_for_a_person_is_said_at_once() -> None:
         assert provider.requests == []
 
 
-def test_a_blocking_client_is_told_at_once_too() -> None:
+def test_a_held_account_fails_a_blocking_client_at_once_too() -> None:
     limiter = Limiter()
     limiter.report("anthropic/work-key", BillingStop(detail="no credit left"))
     with pytest.raises(anthropic.PermissionDeniedError, match="no credit left"):
@@ -308,12 +308,12 @@ async def test_a_session_holds_one_place_for_its_first_call() -> None:
         {"account": "a b", "provider": "anthropic"},
     ],
 )
-def test_senseless_arguments_are_refused_when_it_is_made(arguments: dict[str, object]) -> None:
+def test_invalid_arguments_raise_when_the_transport_is_created(arguments: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         SlotTransport(Limiter(), **arguments)  # type: ignore[arg-type]
 
 
-def test_what_is_no_limiter_is_refused() -> None:
+def test_an_object_that_is_no_limiter_is_rejected() -> None:
     for kind in (SlotTransport, SyncSlotTransport):
         with pytest.raises(InvalidInput, match="takes a Limiter"):
             kind(object(), "anthropic/a")  # type: ignore[arg-type]
@@ -323,7 +323,7 @@ def test_what_is_no_limiter_is_refused() -> None:
 
 
 @EACH_SYNC
-def test_blocking_clients_wait_out_refusals_and_give_their_slots_back(sdk: SyncSdk) -> None:
+def test_blocking_clients_wait_out_refusals_and_release_their_slots(sdk: SyncSdk) -> None:
     limiter = Limiter()
     with FakeProvider() as provider:
         provider.script("429_retry_after", retry_after=1.0)
@@ -339,7 +339,7 @@ def test_blocking_clients_wait_out_refusals_and_give_their_slots_back(sdk: SyncS
 
 
 @EACH_SYNC
-def test_what_a_blocking_stream_used_is_told_also_where_it_is_closed_after_its_last_event(sdk: SyncSdk) -> None:
+def test_the_tokens_of_a_blocking_stream_are_reported_even_if_it_is_closed_after_its_last_event(sdk: SyncSdk) -> None:
     limiter = ListeningLimiter()
     with FakeProvider(Scenario(reply_tokens=7, tokens_per_second=200.0, announce=False)) as provider:
         transport = SyncSlotTransport(limiter, "work-key", provider=sdk.provider)
@@ -374,7 +374,7 @@ def test_many_threads_keep_to_one_limit(sdk: SyncSdk) -> None:
     limiter.from_thread.close()
 
 
-def test_a_blocking_stream_that_is_left_early_gives_its_slot_back() -> None:
+def test_a_blocking_stream_that_is_closed_early_releases_its_slot() -> None:
     limiter = Limiter()
     sdk = SYNC_SDKS[1]
     with FakeProvider(SLOW) as provider:
@@ -388,7 +388,7 @@ def test_a_blocking_stream_that_is_left_early_gives_its_slot_back() -> None:
     limiter.from_thread.close()
 
 
-async def test_what_others_learnt_holds_for_the_sdk_too() -> None:
+async def test_a_pause_reported_by_others_holds_for_the_sdk_too() -> None:
     clock, queued = VirtualClock(1_700_000_000.0), asyncio.Event()
     limiter = Limiter(clock=clock, on_event=lambda event: queued.set() if event.name == "slot.deferred" else None)
     sdk = SDKS[0]

@@ -1,4 +1,4 @@
-"""Errors in each provider's shape, read by the SDK that will meet them."""
+"""Errors in each provider's shape, read by the provider's SDK."""
 
 from collections.abc import Callable
 
@@ -91,5 +91,5 @@ def test_the_shapes_in_full() -> None:
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
-def test_what_may_be_over_in_a_moment_is_left_to_the_retries_of_the_sdk(status: int) -> None:
+def test_server_errors_are_left_to_the_retries_of_the_sdk(status: int) -> None:
     assert error_headers(status) == [(b"content-type", b"application/json")]

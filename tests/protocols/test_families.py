@@ -1,4 +1,4 @@
-"""Which protocol a request speaks, which model its URL names, and where it is counted."""
+"""The protocol of a request, the model in its URL, and its scope."""
 
 import tracemalloc
 
@@ -27,7 +27,7 @@ from paceline.protocols import Family, detect_name, family_of, model_in_path, sc
         ("anything", "/", "openai"),
     ],
 )
-def test_the_path_says_which_protocol_is_spoken_and_else_the_provider(provider: str, path: str, family: Family) -> None:
+def test_the_path_decides_the_protocol_or_else_the_provider(provider: str, path: str, family: Family) -> None:
     assert family_of(provider, path) == family
 
 
@@ -69,7 +69,7 @@ def test_detect_is_asked_by_the_names_it_knows() -> None:
     assert names == ["anthropic-api", "openai-api", "gemini-api", "gemini-api", "openrouter", "vllm"]
 
 
-def test_nothing_is_kept_of_the_paths_that_strangers_ask_for() -> None:
+def test_paths_of_strangers_are_not_kept() -> None:
     tracemalloc.start()
     try:
         for number in range(100):
@@ -79,7 +79,7 @@ def test_nothing_is_kept_of_the_paths_that_strangers_ask_for() -> None:
         tracemalloc.stop()
 
 
-def test_what_makes_a_model_work_takes_a_slot() -> None:
+def test_requests_that_make_a_model_work_take_a_slot() -> None:
     counted = ["/v1/messages", "/v1/responses", "/v1beta/models/m:generateContent", "/v1/chat/completions"]
     free = ["/v1/messages/count_tokens", "/v1beta/models/m:countTokens", "/v1/files", "/v1/messages/batches/b/cancel"]
 

@@ -1,4 +1,4 @@
-"""Members found while a body passes by: the same as a parser finds, however the body is cut."""
+"""Members found in a body in pieces: the same as a parser finds, however the body is cut."""
 
 import itertools
 import json
@@ -85,7 +85,7 @@ def test_a_member_that_comes_twice_counts_as_it_came_last() -> None:
     assert scan([body]) == scan([body[:12], body[12:]]) == {"model": "last"}
 
 
-def test_a_value_beyond_the_bound_is_passed_over_and_not_kept() -> None:
+def test_a_value_beyond_the_bound_is_skipped_and_not_kept() -> None:
     body = json.dumps({"usage": "x" * 500, "model": "m"}).encode()
 
     assert scan([body], longest=100) == {"model": "m"}

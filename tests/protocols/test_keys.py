@@ -1,4 +1,4 @@
-"""Keys: found wherever a client puts one, put where the provider wants one, and logins told from keys."""
+"""Keys: found in every position, moved to the position that the provider expects, and distinguished from logins."""
 
 import base64
 import json
@@ -30,7 +30,7 @@ def test_a_key_is_found_in_every_position(
     assert presented_key(headers, target) == expected
 
 
-def test_the_accounts_key_takes_the_place_of_every_key_the_client_sent() -> None:
+def test_the_accounts_key_replaces_every_key_of_the_client() -> None:
     headers = [(b"accept", b"*/*"), (b"authorization", b"Bearer t"), (b"x-api-key", b"t"), (b"user-agent", b"u")]
     target = b"/v1/messages?beta=true&key=t&b=%20"
 
@@ -44,7 +44,7 @@ def test_the_accounts_key_takes_the_place_of_every_key_the_client_sent() -> None
 
 
 @pytest.mark.parametrize("position", ["x-api-key", "authorization", "query"])
-def test_a_server_that_wants_no_key_gets_none(position: KeyPosition) -> None:
+def test_an_account_without_a_key_sends_none(position: KeyPosition) -> None:
     headers = [(b"accept", b"*/*"), (b"authorization", b"Bearer t")]
 
     assert with_key(headers, b"/v1?key=t", b"", position) == ([(b"accept", b"*/*")], b"/v1")

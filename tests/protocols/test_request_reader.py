@@ -14,13 +14,13 @@ def test_the_model_is_the_one_at_the_top() -> None:
     assert (enough, reader.model) == (True, "top")
 
 
-def test_says_when_there_is_no_model_to_wait_for() -> None:
+def test_reports_when_there_is_no_model_to_wait_for() -> None:
     for body in (b"{}", b"[]", b"not json", b'{"model": 5}', b'{"model": ""}', b"--boundary\r\n", b"\xff\xfe{\x00"):
         reader = RequestReader()
         assert (body, reader.feed(body), reader.model) == (body, True, None)
 
 
-def test_waits_on_while_the_model_may_still_come() -> None:
+def test_waits_while_the_model_may_still_come() -> None:
     reader = RequestReader()
 
     assert [reader.feed(part) for part in (b"", b" ", b'{"messages": ["', b'a"], "mo', b'del": "m', b'"')] == [
@@ -29,7 +29,7 @@ def test_waits_on_while_the_model_may_still_come() -> None:
     assert reader.model == "m"
 
 
-def test_tokens_are_the_body_and_the_answer_as_long_as_it_may_become() -> None:
+def test_tokens_are_the_body_and_the_longest_response() -> None:
     for body, limit in (
         (b'{"model": "m", "max_tokens": 100}', 100),
         (b'{"model": "m", "max_output_tokens": 7}', 7),

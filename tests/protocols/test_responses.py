@@ -1,4 +1,4 @@
-"""What an answer means, and when its request may be sent again."""
+"""The meaning of a response, and whether its request is sent again."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_a_refusal_is_read_from_status_headers_and_body() -> None:
     assert [(type(signal), getattr(signal, "retry_after", None)) for signal in signals] == [(RateLimited, 7.0)]
 
 
-def test_what_is_left_is_read_from_the_headers_of_a_success() -> None:
+def test_the_remaining_budget_is_read_from_the_headers_of_a_success() -> None:
     headers = [(b"content-type", b"text/plain"), (b"x-ratelimit-remaining-requests", b"3"),
                (b"x-ratelimit-reset-requests", b"20s")]  # fmt: skip
 
@@ -44,7 +44,7 @@ def test_what_is_left_is_read_from_the_headers_of_a_success() -> None:
     assert signals == [Budget(requests_remaining=3, requests_reset_at=NOW + 20, source="header")]
 
 
-def test_a_success_without_limits_in_its_headers_says_nothing() -> None:
+def test_a_success_without_limits_in_its_headers_has_no_signals() -> None:
     assert signals_of("openai-api", 200, [(b"content-type", b"x")], b"rate limit exceeded", seen_at=NOW) == []
 
 
@@ -101,7 +101,7 @@ def test_the_earliest_retry_is_the_latest_that_any_signal_names() -> None:
     assert earliest_retry([RateLimited(retry_after=5.0), QuotaClosed(resets_at=NOW + 60)], NOW) == NOW + 60
 
 
-def test_at_its_end_an_answer_says_how_much_it_used_or_what_ended_it() -> None:
+def test_a_complete_response_has_its_tokens_or_the_error_that_ended_it() -> None:
     def at_end(status: int, body: bytes) -> list[Signal]:
         headers = [(b"content-type", b"text/event-stream")]
         reader = response_reader(headers)
@@ -118,7 +118,7 @@ def test_at_its_end_an_answer_says_how_much_it_used_or_what_ended_it() -> None:
     assert at_end(404, b"no such thing") == []
 
 
-def test_what_is_sent_again_waits_first() -> None:
+def test_a_retry_always_has_a_pause() -> None:
     assert with_pause([]) == [Overloaded()]
     for immediate in (PlatformLimit(limit=4), PlatformLimit(limit=4, retry_after=0.0)):
         assert with_pause([immediate]) == [immediate, Overloaded()]

@@ -1,4 +1,4 @@
-"""Tokens of an answer: read in passing, from bodies and streams of every protocol, cut anywhere."""
+"""Tokens of a response, read from bodies and streams of every protocol, cut anywhere."""
 
 import gzip
 import json
@@ -103,7 +103,7 @@ def test_an_error_within_a_stream_is_kept_for_detect(stream: bytes) -> None:
     assert reader.error == stream.split(b"data: ")[1].strip()
 
 
-def test_compressed_and_other_answers_are_unknown() -> None:
+def test_compressed_and_other_responses_are_unknown() -> None:
     assert response_reader([*JSON, (b"content-encoding", b"gzip")]) is None
     assert response_reader([*SSE, (b"content-encoding", b"br")]) is None
     assert response_reader([(b"content-type", b"audio/mpeg")]) is None
