@@ -96,7 +96,7 @@ class Authentication:
         return None
 
     def _is_our_host(self, host: str, server: tuple[str, int] | None) -> bool:
-        """Whether the Host header names this server.
+        """Return whether the Host header names this server.
 
         This blocks DNS rebinding, where the owner of another site points its name at this machine.
         """
@@ -150,7 +150,7 @@ class _Response:
 
 
 def _protected(send: Send) -> Send:
-    """Add the protecting headers to every response, and forbid caching where a response does not allow it."""
+    """Add the protecting headers to every response, and forbid caching unless the response allows it."""
 
     async def send_protected(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -177,7 +177,7 @@ def split_host(host: str) -> tuple[str, int | None]:
 
 
 def is_same_address(name: str, address: str) -> bool:
-    """Whether the name is this IP address, written as one: no DNS entry can fake that."""
+    """Return whether the name is this IP address, written as one: no DNS entry can fake that."""
     try:
         return ip_address(name) == ip_address(address)
     except ValueError:
@@ -185,7 +185,7 @@ def is_same_address(name: str, address: str) -> bool:
 
 
 def _is_same_origin(headers: dict[bytes, bytes], host: str) -> bool:
-    """Whether the request comes from our own dashboard, or from no browser at all."""
+    """Return whether the request comes from our own dashboard, or from no browser at all."""
     if headers.get(b"sec-fetch-site", b"none") not in (b"same-origin", b"none"):
         return False
     origin = headers.get(b"origin")

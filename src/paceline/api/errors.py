@@ -73,16 +73,16 @@ def error_json(path: str, status: int, detail: str) -> bytes:
     """Return the JSON of an error at this path."""
     if is_concurrency(path):
         return msgspec.json.encode(ConcurrencyErrorBody(detail))
-    return msgspec.json.encode(error_body(status, detail))
+    return msgspec.json.encode(http_error_body(status, detail))
 
 
-def error_body(status: int, detail: str) -> ErrorBody:
+def http_error_body(status: int, detail: str) -> ErrorBody:
     """Return the body of an error outside of `/concurrency`."""
     return ErrorBody(CODES.get(status, "invalid"), detail)
 
 
 def is_concurrency(path: str) -> bool:
-    """Whether the path is under `/concurrency`, where errors have no code."""
+    """Return whether the path is under `/concurrency`, where errors have no code."""
     return path == CONCURRENCY or path.startswith(CONCURRENCY + "/")
 
 
@@ -145,7 +145,7 @@ def _response(
 
 
 def closes_connection(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether the connection ends with the response.
+    """Return whether the connection ends with the response.
 
     Otherwise the rest of a body that is too large is read and thrown away, so that its sender sees the response.
     """

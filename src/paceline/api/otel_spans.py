@@ -1,4 +1,4 @@
-"""The spans of a unit as a trace, made from its events alone: a span for the unit, and in it one for each attempt.
+"""The life of a unit as a trace, made from its events alone: a span for the unit, and in it one for each attempt.
 
 Needs the extra `otel`. A trace starts with the first attempt that is seen, and ends with the unit or with the engine.
 """

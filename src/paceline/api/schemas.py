@@ -25,15 +25,15 @@ from paceline.views.why import Wait, Why
 LimitNumber = Annotated[int, Meta(ge=1, le=LARGEST_LIMIT)]
 
 
-class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseSchema(msgspec.Struct, frozen=True, kw_only=True):
     """Base of the bodies that the API sends."""
 
 
-class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RequestSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of the bodies that clients send. Unknown fields are refused, because ignoring one would hide a mistake."""
 
 
-class Ok(ResponseBody, frozen=True, kw_only=True):
+class Ok(ResponseSchema, frozen=True, kw_only=True):
     """The request was carried out."""
 
     ok: bool = True
@@ -54,34 +54,34 @@ class CooldownBody(msgspec.Struct, frozen=True):
     cooldownMs: Annotated[int, Meta(ge=0)]  # noqa: N815
 
 
-class ScopeLimit(ResponseBody, frozen=True, kw_only=True):
+class ScopeLimit(ResponseSchema, frozen=True, kw_only=True):
     """The configured limit of a scope or pattern."""
 
     providerId: str  # noqa: N815
     limit: int
 
 
-class ScopeLimits(ResponseBody, frozen=True, kw_only=True):
+class ScopeLimits(ResponseSchema, frozen=True, kw_only=True):
     """Every configured limit."""
 
     limits: list[ScopeLimit]
 
 
-class LimitRemoved(ResponseBody, frozen=True, kw_only=True):
+class LimitRemoved(ResponseSchema, frozen=True, kw_only=True):
     """The scope has no limit any more."""
 
     ok: bool
     providerId: str  # noqa: N815
 
 
-class ScopeCooldown(ResponseBody, frozen=True, kw_only=True):
+class ScopeCooldown(ResponseSchema, frozen=True, kw_only=True):
     """The cooldown of a scope or pattern, in milliseconds."""
 
     providerId: str  # noqa: N815
     cooldownMs: int  # noqa: N815
 
 
-class ScopeRestored(ResponseBody, frozen=True, kw_only=True):
+class ScopeRestored(ResponseSchema, frozen=True, kw_only=True):
     """The scope is back at its configured limit, null for unlimited."""
 
     ok: bool
@@ -89,7 +89,7 @@ class ScopeRestored(ResponseBody, frozen=True, kw_only=True):
     limit: int | None
 
 
-class ConcurrencyRow(ResponseBody, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ConcurrencyRow(ResponseSchema, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One scope. `limit` is the effective one, null for unlimited; `inFlight` includes slots that cool down."""
 
     providerId: str  # noqa: N815
@@ -107,7 +107,7 @@ class ConcurrencyRow(ResponseBody, frozen=True, kw_only=True, omit_defaults=True
     adaptive: int | UnsetType = UNSET
 
 
-class ConcurrencyStatus(ResponseBody, frozen=True, kw_only=True):
+class ConcurrencyStatus(ResponseSchema, frozen=True, kw_only=True):
     """Every scope."""
 
     providers: list[ConcurrencyRow]
@@ -116,37 +116,37 @@ class ConcurrencyStatus(ResponseBody, frozen=True, kw_only=True):
 # -- the fleet -------------------------------------------------------------------------------------
 
 
-class PoolSize(ResponseBody, frozen=True, kw_only=True):
+class PoolSize(ResponseSchema, frozen=True, kw_only=True):
     """How many sessions may run at once; null for no limit."""
 
     sessions: int | None
 
 
-class PoolBody(RequestBody, frozen=True, kw_only=True):
+class PoolBody(RequestSchema, frozen=True, kw_only=True):
     """The pool size to set; null for no limit."""
 
     sessions: LimitNumber | None
 
 
-class Sessions(ResponseBody, frozen=True, kw_only=True):
+class Sessions(ResponseSchema, frozen=True, kw_only=True):
     """Every live session."""
 
     sessions: list[SessionView]
 
 
-class Accounts(ResponseBody, frozen=True, kw_only=True):
+class Accounts(ResponseSchema, frozen=True, kw_only=True):
     """Every account of the settings."""
 
     accounts: list[AccountView]
 
 
-class Windows(ResponseBody, frozen=True, kw_only=True):
+class Windows(ResponseSchema, frozen=True, kw_only=True):
     """Every quota window."""
 
     windows: list[ScopeWindow]
 
 
-class Overview(ResponseBody, frozen=True, kw_only=True):
+class Overview(ResponseSchema, frozen=True, kw_only=True):
     """Everything at one moment. Events with an id above `last_event_id` are not part of it yet."""
 
     at: float
@@ -161,13 +161,13 @@ class Overview(ResponseBody, frozen=True, kw_only=True):
 # -- campaigns -------------------------------------------------------------------------------------
 
 
-class Campaigns(ResponseBody, frozen=True, kw_only=True):
+class Campaigns(ResponseSchema, frozen=True, kw_only=True):
     """Every campaign."""
 
     campaigns: list[CampaignView]
 
 
-class CampaignAdded(ResponseBody, frozen=True, kw_only=True):
+class CampaignAdded(ResponseSchema, frozen=True, kw_only=True):
     """The campaign after the import. `changed` units differ from the stored ones and were left, or `updated`."""
 
     campaign: CampaignView
@@ -177,7 +177,7 @@ class CampaignAdded(ResponseBody, frozen=True, kw_only=True):
     updated: tuple[str, ...]
 
 
-class CampaignBody(RequestBody, frozen=True, kw_only=True):
+class CampaignBody(RequestSchema, frozen=True, kw_only=True):
     """The tables of a plan file: `campaign`, and `unit` (a list) or `units` (a source) or both."""
 
     campaign: dict[str, Any]
@@ -185,7 +185,7 @@ class CampaignBody(RequestBody, frozen=True, kw_only=True):
     units: dict[str, Any] | None = None
 
 
-class CampaignChanges(RequestBody, frozen=True, kw_only=True):
+class CampaignChanges(RequestSchema, frozen=True, kw_only=True):
     """Settings of a campaign that can be changed. A missing field stays as it is; null removes an optional value."""
 
     priority: int | UnsetType = UNSET
@@ -198,7 +198,7 @@ class CampaignChanges(RequestBody, frozen=True, kw_only=True):
     accounts: list[str] | UnsetType = UNSET
 
 
-class CampaignStates(ResponseBody, frozen=True, kw_only=True):
+class CampaignStates(ResponseSchema, frozen=True, kw_only=True):
     """The campaigns whose state the request changed, and their new state."""
 
     campaigns: list[str]
@@ -208,7 +208,7 @@ class CampaignStates(ResponseBody, frozen=True, kw_only=True):
 # -- units -----------------------------------------------------------------------------------------
 
 
-class Units(ResponseBody, frozen=True, kw_only=True):
+class Units(ResponseSchema, frozen=True, kw_only=True):
     """A page of units. It may be shorter than its limit; there is more while there is a cursor."""
 
     units: list[UnitView]
@@ -221,7 +221,7 @@ class WhyAnswer(Why, frozen=True, kw_only=True):
     others: list[Why]
 
 
-class UnitLog(ResponseBody, frozen=True, kw_only=True):
+class UnitLog(ResponseSchema, frozen=True, kw_only=True):
     """The end of the last attempt's output, without control characters. Channels that were not requested are null."""
 
     unit: str
@@ -235,7 +235,7 @@ class UnitLog(ResponseBody, frozen=True, kw_only=True):
 # -- slots -----------------------------------------------------------------------------------------
 
 
-class SlotGrant(ResponseBody, frozen=True, kw_only=True):
+class SlotGrant(ResponseSchema, frozen=True, kw_only=True):
     """A slot. `token` grows with every grant: a resource that the slot protects can refuse an older one."""
 
     id: str
@@ -244,7 +244,7 @@ class SlotGrant(ResponseBody, frozen=True, kw_only=True):
     expires_at: float
 
 
-class SlotDeferral(ResponseBody, frozen=True, kw_only=True):
+class SlotDeferral(ResponseSchema, frozen=True, kw_only=True):
     """No slot within the wait, and what binds. `retry_at` is when that may change, `position` the rank in the queue."""
 
     error: Literal["deferred"] = "deferred"
@@ -255,7 +255,7 @@ class SlotDeferral(ResponseBody, frozen=True, kw_only=True):
     position: int | None
 
 
-class SlotRelease(ResponseBody, frozen=True, kw_only=True):
+class SlotRelease(ResponseSchema, frozen=True, kw_only=True):
     """`released` is false if there was nothing to release: the slot was released before, or its lease expired."""
 
     ok: bool = True
@@ -263,7 +263,7 @@ class SlotRelease(ResponseBody, frozen=True, kw_only=True):
     released: bool
 
 
-class SignalBody(RequestBody, frozen=True, kw_only=True):
+class SignalBody(RequestSchema, frozen=True, kw_only=True):
     """A provider's answer as a signal. `kind` decides which fields apply; leave out those that are unknown.
 
     `retry_after` is in seconds from now; `resets_at`, `requests_reset_at` and `tokens_reset_at` are Unix times.
@@ -306,7 +306,7 @@ class ScopeSignalBody(SignalBody, frozen=True, kw_only=True):
     scope: str
 
 
-class Scopes(ResponseBody, frozen=True, kw_only=True):
+class Scopes(ResponseSchema, frozen=True, kw_only=True):
     """The status of scopes, with times in seconds."""
 
     scopes: list[ScopeStatus]

@@ -9,7 +9,7 @@ from typing import Final
 
 from paceline.api.auth import App, Receive, Scope, Send
 from paceline.api.context import ApiContext
-from paceline.api.errors import DETAILS, INTERNAL_ERROR, HttpError, closes_connection, error_body, status_of
+from paceline.api.errors import DETAILS, INTERNAL_ERROR, HttpError, closes_connection, http_error_body, status_of
 from paceline.api.request_body import SMALL_BYTES, check_media_type, decode_body
 from paceline.api.routes import slots
 from paceline.engine.external_slots.leases import SlotRequest
@@ -40,10 +40,10 @@ class SlotShortcut:
         except PacelineError as error:
             status = status_of(error)
             closing = [(b"connection", b"close")] if closes_connection(status, scope["headers"]) else []
-            response = slots.JsonResponse(error_body(status, str(error)), status, *closing)
+            response = slots.JsonResponse(http_error_body(status, str(error)), status, *closing)
         except Exception:
             log.exception("%s %s failed", scope["method"], PATH)
-            response = slots.JsonResponse(error_body(500, INTERNAL_ERROR), 500)
+            response = slots.JsonResponse(http_error_body(500, INTERNAL_ERROR), 500)
         await response.send(scope, receive, send)
 
     async def _acquire(self, scope: Scope, receive: Receive) -> slots.JsonResponse:

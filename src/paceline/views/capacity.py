@@ -151,12 +151,12 @@ def kind_of(scope: str) -> ScopeKind:
 
 
 def is_notable(row: ScopeCapacity) -> bool:
-    """Whether there is more to report of a scope than that it exists."""
+    """Return whether there is more to report of a scope than that it exists."""
     is_limited = row.limit is not None and "/" in row.scope
     return is_limited or bool(row.in_flight or row.cooling or row.platform or row.adaptive) or has_condition(row)
 
 
 def has_condition(row: ScopeCapacity) -> bool:
-    """Whether the scope is held, paused or reduced, or a window of it is closed or its use is known."""
+    """Return whether the scope is held, paused or reduced, or a window of it is closed or its use is known."""
     is_window_notable = any(window.state != "open" or window.best_ratio is not None for window in row.windows)
     return row.held is not None or row.paused_until is not None or row.auto_reduced or is_window_notable

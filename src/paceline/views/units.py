@@ -47,7 +47,7 @@ def stored_state(chosen: UnitFilter) -> UnitState:
 
 
 def is_chosen(unit: Unit, chosen: UnitFilter | None) -> bool:
-    """Whether the unit is in this phase or state; None chooses every unit."""
+    """Return whether the unit is in this phase or state; None chooses every unit."""
     return chosen is None or chosen in (unit.state, phase_of(unit))
 
 

@@ -54,20 +54,20 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class EventFilter(msgspec.Struct, frozen=True):
-    """Which events a reader wants: those of one unit, or with names that start so; all of them by default."""
+    """Which events a reader wants: those of one unit, or with these prefixes of names; all of them by default."""
 
     unit: str | None = None
     names: tuple[str, ...] = ()
 
     def accepts(self, event: Event) -> bool:
-        """Whether the reader wants the event."""
+        """Return whether the reader wants the event."""
         if self.unit is not None and event.unit != self.unit:
             return False
         return not self.names or event.name.startswith(self.names)
 
 
 def is_event_prefix(text: str) -> bool:
-    """Whether the name of any event starts so."""
+    """Return whether the name of any event starts with the text."""
     return bool(text) and any(name.startswith(text) for name in FIELDS)
 
 
@@ -192,7 +192,7 @@ class EventStream:
         return first[0].id if first else self._last + 1
 
     def _is_from_another_store(self, position: int) -> bool:
-        """Whether this store has not reached the position: the reader knew a store that was removed or restored."""
+        """Return whether the reader knew another store: this one has not reached the position."""
         if position <= self._last:
             return False
         return not any(stored.id == position for stored in self._store.events(after=position - 1, limit=1))

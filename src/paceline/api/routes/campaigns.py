@@ -62,7 +62,7 @@ def _read_campaign(context: ApiContext, name: str) -> CampaignView:
     summary="Add a campaign, or units to one, as a plan file does",
     opt={"body": CampaignBody},
 )
-async def add_campaign(
+async def post_campaign(
     request: Request[Any, Any, Any], context: Context, update: FromQuery[bool] = False
 ) -> CampaignAdded:
     if not context.settings.api.add_campaigns:
@@ -129,7 +129,7 @@ def _parse_time(value: object) -> datetime:
     summary="Change the settings of a campaign; missing fields stay as they are",
     opt={"body": CampaignChanges},
 )
-async def change_campaign(request: Request[Any, Any, Any], name: FromPath[str], context: Context) -> CampaignView:
+async def patch_campaign(request: Request[Any, Any, Any], name: FromPath[str], context: Context) -> CampaignView:
     body = await read_body(request, CampaignChanges)
     given = {key: value for key, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     commands.change_campaign(context.store, context.settings, name, _with_deadline(given), now=context.now)
@@ -143,7 +143,7 @@ async def change_campaign(request: Request[Any, Any, Any], name: FromPath[str], 
     status_code=200,
     summary="Delete a campaign with all its units; refused while one of them runs",
 )
-def delete_campaign(name: FromPath[str], context: Context) -> Ok:
+def remove_campaign(name: FromPath[str], context: Context) -> Ok:
     commands.delete_campaign(context.store, name, now=context.now)
     context.apply_commands()
     return Ok()
@@ -155,14 +155,14 @@ def delete_campaign(name: FromPath[str], context: Context) -> Ok:
     status_code=200,
     summary="Start no more units of it; running sessions continue to their end",
 )
-def pause_campaign(name: FromPath[str], context: Context) -> CampaignView:
+def post_pause(name: FromPath[str], context: Context) -> CampaignView:
     commands.pause_campaigns(context.store, [name], now=context.now)
     context.apply_commands()
     return _read_campaign(context, name)
 
 
 @post("/v1/campaigns/{name:str}/resume", sync_to_thread=False, status_code=200, summary="Start units of it again")
-def resume_campaign(name: FromPath[str], context: Context) -> CampaignView:
+def post_resume(name: FromPath[str], context: Context) -> CampaignView:
     commands.resume_campaigns(context.store, [name], now=context.now)
     context.apply_commands()
     return _read_campaign(context, name)
@@ -174,7 +174,7 @@ def resume_campaign(name: FromPath[str], context: Context) -> CampaignView:
     status_code=200,
     summary="Cancel all units that are not done, permanently; running sessions are ended",
 )
-def cancel_campaign(name: FromPath[str], context: Context) -> CampaignView:
+def post_cancel(name: FromPath[str], context: Context) -> CampaignView:
     commands.cancel_campaign(context.store, name, now=context.now)
     context.apply_commands()
     return _read_campaign(context, name)
@@ -186,21 +186,21 @@ def cancel_campaign(name: FromPath[str], context: Context) -> CampaignView:
     status_code=200,
     summary="Run held and quarantined units again, with their counters at zero",
 )
-def retry_campaign(name: FromPath[str], context: Context) -> CampaignView:
+def post_retry(name: FromPath[str], context: Context) -> CampaignView:
     commands.retry_campaign(context.store, name, now=context.now)
     context.apply_commands()
     return _read_campaign(context, name)
 
 
 @post("/v1/pause", sync_to_thread=False, status_code=200, summary="Pause all campaigns")
-def pause_all(context: Context) -> CampaignStates:
+def post_pause_all(context: Context) -> CampaignStates:
     changed = commands.pause_campaigns(context.store, None, now=context.now)
     context.apply_commands()
     return CampaignStates(campaigns=changed, state="paused")
 
 
 @post("/v1/resume", sync_to_thread=False, status_code=200, summary="Resume all campaigns")
-def resume_all(context: Context) -> CampaignStates:
+def post_resume_all(context: Context) -> CampaignStates:
     changed = commands.resume_campaigns(context.store, None, now=context.now)
     context.apply_commands()
     return CampaignStates(campaigns=changed, state="active")
@@ -209,13 +209,13 @@ def resume_all(context: Context) -> CampaignStates:
 ROUTES: list[HTTPRouteHandler] = [
     list_campaigns,
     get_campaign,
-    add_campaign,
-    change_campaign,
-    delete_campaign,
-    pause_campaign,
-    resume_campaign,
-    cancel_campaign,
-    retry_campaign,
-    pause_all,
-    resume_all,
+    post_campaign,
+    patch_campaign,
+    remove_campaign,
+    post_pause,
+    post_resume,
+    post_cancel,
+    post_retry,
+    post_pause_all,
+    post_resume_all,
 ]
