@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.config_files.durations import read_duration
+from paceline.config_files.durations import duration_seconds
 from paceline.errors import InvalidDuration
 
 WRITTEN = {
@@ -23,12 +23,12 @@ WRITTEN = {
 
 @pytest.mark.parametrize(("text", "seconds"), WRITTEN.items())
 def test_a_duration_is_read_as_written(text: str, seconds: float) -> None:
-    assert read_duration(text) == seconds
+    assert duration_seconds(text) == seconds
 
 
 @pytest.mark.parametrize("number", [0, 1, 2.5])
 def test_a_number_is_seconds(number: float) -> None:
-    assert read_duration(number) == float(number)
+    assert duration_seconds(number) == float(number)
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ def test_a_number_is_seconds(number: float) -> None:
 )  # fmt: skip
 def test_what_is_no_duration_is_refused(wrong: object) -> None:
     with pytest.raises(InvalidDuration):
-        read_duration(wrong)
+        duration_seconds(wrong)
 
 
 def test_zero_is_refused_where_it_means_nothing() -> None:
     with pytest.raises(InvalidDuration, match="timeout"):
-        read_duration("0s", "timeout", above_zero=True)
+        duration_seconds("0s", "timeout", above_zero=True)
 
 
 @given(
@@ -55,13 +55,13 @@ def test_zero_is_refused_where_it_means_nothing() -> None:
 def test_the_parts_add_up(days: int, hours: int, minutes: int, seconds: int, milliseconds: int) -> None:
     text = f"{days}d{hours}h{minutes}m{seconds}s{milliseconds}ms"
 
-    assert read_duration(text) == days * 86400 + hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
+    assert duration_seconds(text) == days * 86400 + hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
 
 
 @given(st.text() | st.floats() | st.integers())
 def test_any_value_is_a_duration_or_refused(value: object) -> None:
     try:
-        seconds = read_duration(value)
+        seconds = duration_seconds(value)
     except InvalidDuration:
         return
     assert seconds >= 0

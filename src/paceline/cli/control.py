@@ -11,7 +11,7 @@ import msgspec
 
 from paceline.cli.output import print_value, say
 from paceline.cli.wiring import Home
-from paceline.config_files.durations import read_duration
+from paceline.config_files.durations import duration_seconds
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.settings import AUTO
 from paceline.core.values.validation import check_limit
@@ -135,7 +135,7 @@ def change_cooldown(home: Home, scope: str, text: str) -> ControlResult:
         scope = orders.set_cooldown(home.store, scope, AUTO, now=time.time())
         message = f"the cooldown of {scope} is learned from its usage readings"
         return ControlResult(message=message, values={"scope": scope, "seconds": AUTO})
-    seconds = 0.0 if text.strip() == "0" else read_duration(text, "cooldown")
+    seconds = 0.0 if text.strip() == "0" else duration_seconds(text, "cooldown")
     scope = orders.set_cooldown(home.store, scope, seconds, now=time.time())
     message = f"a released slot of {scope} counts for {seconds:g} s more"
     return ControlResult(message=message, values={"scope": scope, "seconds": seconds})

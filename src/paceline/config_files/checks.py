@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import SplitResult, urlsplit
 
 from paceline.config_files.documents import PrivateValue, did_you_mean
-from paceline.config_files.durations import read_duration
+from paceline.config_files.durations import duration_seconds
 from paceline.core.values.settings import AUTO, Cooldown
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidDuration, InvalidInput, InvalidScope
@@ -60,7 +60,7 @@ def span(value: object) -> float:
 
 def _duration(value: object, *, above_zero: bool) -> float:
     try:
-        return read_duration(value, above_zero=above_zero)
+        return duration_seconds(value, above_zero=above_zero)
     except InvalidDuration:
         least = "longer than 0" if above_zero else "0 or longer"
         raise InvalidInput(f'must be a duration {least}: "350ms", "1s", "30m", "5h", or a number of seconds') from None

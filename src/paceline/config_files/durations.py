@@ -12,7 +12,7 @@ _LARGEST_FIRST = (86400.0, 3600.0, 60.0, 1.0)
 _LONGEST_TEXT = 64
 
 
-def read_duration(value: object, name: str = "duration", *, above_zero: bool = False) -> float:
+def duration_seconds(value: object, name: str = "duration", *, above_zero: bool = False) -> float:
     """Return seconds. A bare number means seconds; text needs a unit, so that `"30"` is not ambiguous."""
     if isinstance(value, str):
         value = _seconds(value, name)
