@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ import pytest
 from typer.testing import CliRunner
 
 from paceline.cli.main import app
+from paceline.cli.wiring import open_home
+from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
+from paceline.store import OutcomeRecord
 
 LOOKS = {"TZ": "UTC", "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
 PATIENCE_SECONDS = 20
@@ -131,3 +135,17 @@ def lines_of(path: Path) -> list[str]:
 
 def decode_lines(text: str) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in text.splitlines()]
+
+
+def park(unit_count: int = 1, *, reason: str = "the quota window is spent", until: float | None = None) -> None:
+    """As an engine would: claimed, and settled as parked."""
+    now = time.time()
+    with open_home() as home:
+        names = [f"park-{number}" for number in range(unit_count)]
+        units = home.store.claim_units("docs", "", unit_count, attempt_ids=names, lease_until=now + 60, now=now)
+        for unit in units:
+            outcome = AttemptOutcome(ending="parked", reason=reason, resume_at=until or now + 3600)
+            transition = transition_after(unit.counters, outcome, Policy(), now)
+            home.store.record_outcomes(
+                [OutcomeRecord(unit_id=unit.id, fence=unit.fence, transition=transition)], now=now
+            )

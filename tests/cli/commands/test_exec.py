@@ -2,6 +2,7 @@
 
 import pytest
 from tests.cli.conftest import Place, finish, lines_of, read_until
+from tests.cli.terminal import COLUMNS, ROWS, on_terminal
 from tests.executors.conftest import is_gone, until
 
 GATED = "echo {0} >> starts; echo {0} runs; while [ ! -e {0}.go ]; do sleep 0.05; done; echo {0} >> ends"
@@ -111,3 +112,28 @@ def test_wrong_use_starts_nothing(place: Place, options: list[str], said: str) -
 
     assert said in refused.stderr
     assert not (place.folder / "ran").exists()
+
+
+def test_exec_gives_its_command_a_terminal(place: Place) -> None:
+    script = "test -t 0 && test -t 1 && stty size; printf 'name? '; read name; echo hello $name; exit 5"
+
+    with on_terminal(place, "exec", "--", "sh", "-c", script) as terminal:
+        terminal.wait_for(lambda text: "name?" in text)
+        terminal.type(b"bob\r")
+        code = terminal.wait_end()
+
+    assert f"{ROWS} {COLUMNS}" in terminal.text
+    assert "hello bob" in terminal.text
+    assert code == 5
+
+
+def test_ctrl_c_is_the_commands_to_answer(place: Place) -> None:
+    script = "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.05; done"
+
+    with on_terminal(place, "exec", "--", "sh", "-c", script) as terminal:
+        terminal.wait_for(lambda text: "ready" in text)
+        terminal.type(b"\x03")
+        code = terminal.wait_end()
+
+    assert "caught" in terminal.text
+    assert code == 9

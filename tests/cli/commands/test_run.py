@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from tests.cli.conftest import Place, finish, lines_of, read_until
+from tests.cli.terminal import on_terminal
 
 RECORDED = "echo {id} >> starts; while [ ! -e go ]; do sleep 0.05; done; echo {id} >> ends"
 
@@ -240,3 +241,30 @@ def test_the_engine_writes_nothing_but_what_it_owns(place: Place) -> None:
 
     assert names <= {"paceline.db", "paceline.db-wal", "paceline.db-shm", "spool", "engine.lock", "paceline.log"}
     assert json.loads((place.home / "engine.lock").read_text())["pid"] == os.getpid()
+
+
+def test_the_live_screen_shows_what_runs_and_what_waits_and_ctrl_c_stops(place: Place) -> None:
+    plan = place.plan("while [ ! -e go ]; do sleep 0.05; done", "a", "b", head="max_sessions = 1")
+
+    with on_terminal(place, "run", str(plan)) as terminal:
+        shown = terminal.wait_for(lambda text: "waiting\n" in text)
+        terminal.type(b"\x03")
+        code = terminal.wait_end()
+
+    assert "docs/a for" in shown
+    assert "docs: campaign:docs at its limit (1/1)" in shown
+    assert "0/2" in shown
+    assert code == 130
+    assert "1 session goes on without the engine: docs/a" in terminal.text
+    (place.folder / "go").touch()
+    place.give("run", plan)
+
+
+def test_a_parked_unit_is_shown_with_its_time(place: Place) -> None:
+    plan = place.plan("exit 75", "a")
+
+    with on_terminal(place, "run", str(plan)) as terminal:
+        shown = terminal.wait_for(lambda text: "parked\n" in text)
+
+    assert "docs: 1 until" in shown
+    assert "asked to be tried later (exit code 75)" in shown

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from tests.cli.conftest import Place, finish
-from tests.cli.test_on_a_terminal import on_terminal
+from tests.cli.terminal import on_terminal
 
 
 def test_it_is_drawn_next_to_an_engine_and_its_keys_steer_it(place: Place) -> None:

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import PATIENCE_SECONDS, Place, finish
-from tests.cli.test_steering import park
+from tests.cli.conftest import PATIENCE_SECONDS, Place, finish, park
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 

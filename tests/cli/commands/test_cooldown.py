@@ -1,0 +1,26 @@
+"""`cooldown`: seconds, or learned."""
+
+import time
+
+import msgspec
+from tests.cli.conftest import Place, decode_lines
+
+from paceline.cli.wiring import open_home
+
+
+def test_a_cooldown_is_learnt_where_one_says_auto(place: Place) -> None:
+    answer = place.ask("cooldown", "acme", "auto")
+    with open_home() as home:
+        cooldowns = home.offline_state(time.time()).governor.cooldowns()
+
+    assert answer == {"ok": True, "scope": "acme", "seconds": "auto", "engine": "stopped"}
+    assert cooldowns["acme"] == "auto"
+
+
+def test_cooldown_is_stored(place: Place) -> None:
+    place.give("cooldown", "acme", "350ms")
+
+    events = decode_lines(place.give("events", "--json").stdout)
+
+    assert events[-1]["fields"] == {"seconds": 0.35}
+    assert msgspec.json.encode(events[-1]["scope"]) == b'"acme"'
