@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a runner that sees the same width and zone everywhere, and a home."""
+"""Shared by the tests of the command line: a runner with a fixed width and zone, and a workspace with a home."""
 
 import json
 import os
@@ -20,22 +20,22 @@ from paceline.cli.wiring import open_home
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
 from paceline.store import OutcomeRecord
 
-LOOKS = {"TZ": "UTC", "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+TERMINAL_ENV = {"TZ": "UTC", "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
 PATIENCE_SECONDS = 20
 
 
-def hear_interrupts() -> None:
-    """As from a shell, also where the tests run in the background and ignore them."""
+def accept_interrupts() -> None:
+    """Accept Ctrl-C as under a shell, also if the tests run in the background and ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture
 def runner() -> CliRunner:
-    return CliRunner(env=LOOKS)
+    return CliRunner(env=TERMINAL_ENV)
 
 
-class Place:
-    """An empty folder with a home of its own, and commands given in it."""
+class Workspace:
+    """An empty folder with a home of its own, in which commands run."""
 
     def __init__(self, folder: Path, runner: CliRunner) -> None:
         self.folder = folder
@@ -49,37 +49,37 @@ class Place:
         return path
 
     def plan(self, command: str, *units: str, name: str = "docs", head: str = "") -> Path:
-        """A plan whose units run a shell script; `{id}` and `{prompt}` are filled in."""
+        """Write a plan whose units run a shell script; `{id}` and `{prompt}` are filled in."""
         lines = [f"[campaign]\nname = {json.dumps(name)}\ncommand = {json.dumps(['sh', '-c', command])}\n{head}"]
         lines += [f'[[unit]]\nid = "{unit}"\nprompt = "do {unit}"' for unit in units]
         return self.write(f"{name}.toml", "\n".join(lines))
 
-    def give(self, *argv: object, code: int = 0) -> Any:
-        """One command in this process."""
+    def run(self, *argv: object, code: int = 0) -> Any:
+        """Run a command in this process and check its exit code."""
         result = self._runner.invoke(app, [str(each) for each in argv])
         assert result.exit_code == code, result.output
         return result
 
-    def ask(self, *argv: object, code: int = 0) -> Any:
-        """The JSON that a command answers."""
-        return json.loads(self.give(*argv, "--json", code=code).stdout)
+    def run_json(self, *argv: object, code: int = 0) -> Any:
+        """Run a command with --json, and return what it prints."""
+        return json.loads(self.run(*argv, "--json", code=code).stdout)
 
     def start(self, *argv: object) -> "subprocess.Popen[str]":
-        """A command in a process of its own, as from a shell."""
+        """Start a command in a process of its own, as from a shell."""
         process = subprocess.Popen(
             [sys.executable, "-u", "-m", "paceline", *map(str, argv)],
-            env={**os.environ, **LOOKS},
+            env={**os.environ, **TERMINAL_ENV},
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=hear_interrupts,
+            preexec_fn=accept_interrupts,
         )
         self._started.append(process)
         return process
 
-    def end_everything(self) -> None:
-        """Nothing outlives its test: the processes, and the sessions that are left under their supervisors."""
+    def end_processes(self) -> None:
+        """End the processes of the test, and the sessions that are left under their supervisors."""
         for process in self._started:
             process.kill()
             process.communicate()
@@ -97,18 +97,18 @@ def _command_line(pid: int) -> str:
 
 
 def read_until(process: "subprocess.Popen[str]", words: str) -> str:
-    """The output up to the line that has the words."""
+    """Read the output up to the line that contains the words."""
     assert process.stdout is not None
     seen = ""
-    impatience = threading.Timer(PATIENCE_SECONDS, process.kill)  # a hung process fails its test, not the suite
-    impatience.start()
+    timer = threading.Timer(PATIENCE_SECONDS, process.kill)  # a hung process fails its test, not the suite
+    timer.start()
     try:
         for line in process.stdout:
             seen += line
             if words in line:
                 return seen
     finally:
-        impatience.cancel()
+        timer.cancel()
     raise AssertionError(f"ended without {words!r}: {seen}{process.stderr.read() if process.stderr else ''}")
 
 
@@ -118,15 +118,15 @@ def finish(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def workspace(tmp_path: Path, runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
     for name in [name for name in os.environ if name.startswith(("PACELINE_", "ANTHROPIC_", "CLAUDE", "XDG_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    made = Place(tmp_path, runner)
+    made = Workspace(tmp_path, runner)
     yield made
-    made.end_everything()
+    made.end_processes()
 
 
 def lines_of(path: Path) -> list[str]:
@@ -138,7 +138,7 @@ def decode_lines(text: str) -> list[dict[str, Any]]:
 
 
 def park(unit_count: int = 1, *, reason: str = "the quota window is spent", until: float | None = None) -> None:
-    """As an engine would: claimed, and settled as parked."""
+    """Park units as an engine does: claim them, and record the outcome."""
     now = time.time()
     with open_home() as home:
         names = [f"park-{number}" for number in range(unit_count)]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyte
-from tests.cli.conftest import LOOKS, PATIENCE_SECONDS, Place
+from tests.cli.conftest import PATIENCE_SECONDS, TERMINAL_ENV, Workspace
 
 COLUMNS, ROWS = 100, 30
 
@@ -65,13 +65,13 @@ def _as_a_shell_would() -> None:
 
 
 @contextmanager
-def on_terminal(place: Place, *argv: str) -> Iterator[Terminal]:
+def on_terminal(workspace: Workspace, *argv: str) -> Iterator[Terminal]:
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     process = subprocess.Popen(
         [sys.executable, "-m", "paceline", *argv],
-        env={**os.environ, **LOOKS, "TERM": "xterm"},
-        cwd=place.folder,
+        env={**os.environ, **TERMINAL_ENV, "TERM": "xterm"},
+        cwd=workspace.folder,
         stdin=slave,
         stdout=slave,
         stderr=slave,

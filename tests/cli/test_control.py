@@ -1,7 +1,7 @@
 """Wrong names and values of commands are refused with a suggestion."""
 
 import pytest
-from tests.cli.conftest import Place
+from tests.cli.conftest import Workspace
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,8 @@ from tests.cli.conftest import Place
         (["units", "docs", "--state", "sleeping"], "sleeping"),
     ],
 )
-def test_wrong_names_and_values_exit_with_2_and_a_suggestion(place: Place, wrong: list[str], said: str) -> None:
-    place.give("add", place.plan("true", "a1", "same"))
-    place.give("add", place.plan("true", "x", "same", name="more"))
+def test_wrong_names_and_values_exit_with_2_and_a_suggestion(workspace: Workspace, wrong: list[str], said: str) -> None:
+    workspace.run("add", workspace.plan("true", "a1", "same"))
+    workspace.run("add", workspace.plan("true", "x", "same", name="more"))
 
-    assert said in place.give(*wrong, code=2).stderr
+    assert said in workspace.run(*wrong, code=2).stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.cli.conftest import hear_interrupts
+from tests.cli.conftest import accept_interrupts
 
 PATIENCE_SECONDS = 30
 
@@ -35,7 +35,7 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=hear_interrupts,
+            preexec_fn=accept_interrupts,
         )
         self.started.append(process)
         return process
@@ -47,7 +47,7 @@ class Shell:
         self.started.append(process)
         return process
 
-    def give(self, *argv: str, code: int = 0, **env: str) -> tuple[str, str]:
+    def run(self, *argv: str, code: int = 0, **env: str) -> tuple[str, str]:
         process = self.start(*argv, **env)
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == code, out + err
@@ -108,8 +108,8 @@ def test_it_runs_campaigns_that_others_add_and_goes_on_after_a_restart(shell: Sh
     )
     process, line = shell.up("--json")
     told = json.loads(line)
-    shell.give("add", "docs.toml")
-    token = shell.give("token")[0].strip()
+    shell.run("add", "docs.toml")
+    token = shell.run("token")[0].strip()
     base, headers = told["url"].partition("/?")[0], {"authorization": f"Bearer {token}"}
     with httpx.Client(trust_env=False, base_url=base, headers=headers) as client:
         with client.stream("GET", "/v1/events?after=0&name=unit.done") as events:
@@ -130,7 +130,7 @@ def test_it_runs_campaigns_that_others_add_and_goes_on_after_a_restart(shell: Sh
 def test_a_second_engine_is_told_to_try_later(shell: Shell) -> None:
     process, _ = shell.up()
 
-    _, err = shell.give("up", "--port", "0", code=75)
+    _, err = shell.run("up", "--port", "0", code=75)
 
     assert f"another engine (process {process.pid}) runs" in err
     assert end(process)[0] == 0
@@ -139,7 +139,7 @@ def test_a_second_engine_is_told_to_try_later(shell: Shell) -> None:
 def test_a_port_in_use_is_said_and_nothing_is_left(shell: Shell) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        _, err = shell.give("up", "--port", str(port), code=2)
+        _, err = shell.run("up", "--port", str(port), code=2)
 
     assert err == f"Error: port {port} of 127.0.0.1 is in use by another program; give another one with --port\n"
     process, _ = shell.up()
@@ -147,7 +147,7 @@ def test_a_port_in_use_is_said_and_nothing_is_left(shell: Shell) -> None:
 
 
 def test_an_address_that_is_not_ours(shell: Shell) -> None:
-    _, err = shell.give("up", "--host", "203.0.113.7", "--port", "0", code=2)
+    _, err = shell.run("up", "--host", "203.0.113.7", "--port", "0", code=2)
 
     assert "cannot listen on 203.0.113.7" in err
 
@@ -156,10 +156,10 @@ def test_without_a_token_that_holds_nothing_is_served(shell: Shell) -> None:
     shell.home.mkdir()
     (shell.home / "token").write_text("x" * 40)
     (shell.home / "token").chmod(0o644)
-    _, known = shell.give("up", "--host", "0.0.0.0", "--port", "0", code=2)
+    _, known = shell.run("up", "--host", "0.0.0.0", "--port", "0", code=2)
     (shell.home / "token").write_text("")
     (shell.home / "token").chmod(0o600)
-    _, empty = shell.give("up", "--port", "0", code=2)
+    _, empty = shell.run("up", "--port", "0", code=2)
 
     assert "can be read by others (mode 644): delete it, and a new token is made" in known
     assert "has no token of 24 or more characters: delete it, and one is made" in empty
@@ -169,9 +169,9 @@ def test_settings_say_where_to_listen_and_flags_win(shell: Shell) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (shell.folder / "paceline.toml").write_text(f'[api]\nport = {port}\nhost = "localhost"\n')
-        _, err = shell.give("up", code=2)
+        _, err = shell.run("up", code=2)
         process, line = shell.up()
-    _, wrong = shell.give("up", code=2, PACELINE_API_PORT="99999")
+    _, wrong = shell.run("up", code=2, PACELINE_API_PORT="99999")
 
     assert f"port {port} of localhost is in use" in err
     assert line.startswith("Paceline is up: http://localhost:")
@@ -190,9 +190,9 @@ def test_the_gateway_is_on_the_same_port(shell: Shell) -> None:
 
 
 def test_tokens_are_printed_and_made_where_there_are_none(shell: Shell) -> None:
-    full = shell.give("token")[0].strip()
-    read_only = shell.give("token", "--read-only")[0].strip()
-    url = shell.give("token", "--url")[0].strip()
+    full = shell.run("token")[0].strip()
+    read_only = shell.run("token", "--read-only")[0].strip()
+    url = shell.run("token", "--url")[0].strip()
 
     assert full == (shell.home / "token").read_text().strip()
     assert read_only == (shell.home / "token-readonly").read_text().strip()
@@ -202,7 +202,7 @@ def test_tokens_are_printed_and_made_where_there_are_none(shell: Shell) -> None:
 
 def test_a_daemon_on_another_port_is_found_by_commands_and_clients_of_its_home(shell: Shell) -> None:
     process, line = shell.up()
-    url = shell.give("token", "--url")[0].strip()
+    url = shell.run("token", "--url")[0].strip()
     asked = subprocess.run(
         [sys.executable, "-c", "from paceline import Client; print(Client().url)"],
         env=shell.env,
@@ -216,7 +216,7 @@ def test_a_daemon_on_another_port_is_found_by_commands_and_clients_of_its_home(s
     assert url == url_of(line)
     assert (asked.stdout.strip(), asked.stderr) == (url.partition("/?")[0], "")
     assert code == 0
-    assert shell.give("token", "--url")[0].strip() == f"http://127.0.0.1:7433/?token={token}"
+    assert shell.run("token", "--url")[0].strip() == f"http://127.0.0.1:7433/?token={token}"
 
 
 def test_a_crowd_of_connections_leaves_the_engine_files_for_its_sessions(shell: Shell) -> None:
@@ -231,7 +231,7 @@ def test_a_crowd_of_connections_leaves_the_engine_files_for_its_sessions(shell: 
     with contextlib.ExitStack() as crowd:
         for _ in range(300):
             crowd.enter_context(socket.create_connection((address.host, address.port)))
-        shell.give("add", "docs.toml")
+        shell.run("add", "docs.toml")
         followed = shell.start("events", "--follow", "--unit", "docs/a")
         assert followed.stdout is not None
         last = next(line for line in followed.stdout if "started" not in line)

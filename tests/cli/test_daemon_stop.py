@@ -125,7 +125,7 @@ def test_what_a_call_teaches_after_the_signal_is_kept(shell: Shell) -> None:
             answer = asking.result()
         code = daemon.process.wait(PATIENCE_SECONDS)
         upstream.shutdown()
-    scopes = json.loads(shell.give("limits", "--json")[0])
+    scopes = json.loads(shell.run("limits", "--json")[0])
 
     assert (said.startswith(READY), answer.status_code, code) == (True, 402, 0)
     assert "no credit left" in json.dumps(scopes)

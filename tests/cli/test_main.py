@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Place, hear_interrupts
+from tests.cli.conftest import Workspace, accept_interrupts
 from typer.testing import CliRunner
 
 from paceline.cli import commands
@@ -91,8 +91,8 @@ def test_wrong_use_exits_with_2_and_names_what_was_wrong(runner: CliRunner, wron
         ("paceline pause ", "docs"),
     ],
 )
-def test_the_shell_completes_commands_campaigns_and_units(place: Place, typed: str, offered: str) -> None:
-    place.give("add", place.plan("true", "a"))
+def test_the_shell_completes_commands_campaigns_and_units(workspace: Workspace, typed: str, offered: str) -> None:
+    workspace.run("add", workspace.plan("true", "a"))
     words = typed.split(" ")
     asked = {"_PACELINE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}
 
@@ -119,7 +119,7 @@ def test_it_runs_as_a_module_and_reads_a_pipe() -> None:
 def test_an_interrupted_demo_exits_with_130_and_no_traceback() -> None:
     argv = [sys.executable, "-u", "-m", "paceline", "demo"]
 
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hear_interrupts) as demo:
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=accept_interrupts) as demo:
         assert demo.stdout is not None
         demo.stdout.readline()  # it plays
         demo.send_signal(signal.SIGINT)

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Place, finish, read_until
+from tests.cli.conftest import Workspace, finish, read_until
 
 PAGE = (Path(__file__).parents[2] / "docs" / "overnight.md").read_text("utf-8")
 SETTINGS, PLAN = re.findall(r"^```toml\n(.*?)^```", PAGE, re.S | re.M)
@@ -25,31 +25,31 @@ echo '{RESULT % "1"}'
 
 
 @pytest.fixture
-def night(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+def night(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """The folder of the page, up to its step 3."""
-    tools = place.folder / "bin"
+    tools = workspace.folder / "bin"
     tools.mkdir()
     (tools / "claude").write_text(STAND_IN)
     (tools / "claude").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-from-the-day")
-    login = place.folder / ".claude-max-1"
+    login = workspace.folder / ".claude-max-1"
     login.mkdir()
     (login / ".credentials.json").touch()
-    place.write("paceline.toml", SETTINGS)
-    place.write("docs.toml", PLAN)
-    (place.folder / "tasks").mkdir()
-    place.write("tasks/parser.md", "Write docstrings.")
-    place.write("tasks/lexer.md", "Write docstrings.")
-    return place
+    workspace.write("paceline.toml", SETTINGS)
+    workspace.write("docs.toml", PLAN)
+    (workspace.folder / "tasks").mkdir()
+    workspace.write("tasks/parser.md", "Write docstrings.")
+    workspace.write("tasks/lexer.md", "Write docstrings.")
+    return workspace
 
 
-def test_the_machine_is_found_well_and_the_plan_would_start(night: Place) -> None:
-    assert "Nothing is wrong." in night.give("doctor").stdout
-    assert "2 would start now (2 on max-1)" in night.give("preview", "docs.toml").stdout
+def test_the_machine_is_found_well_and_the_plan_would_start(night: Workspace) -> None:
+    assert "Nothing is wrong." in night.run("doctor").stdout
+    assert "2 would start now (2 on max-1)" in night.run("preview", "docs.toml").stdout
 
 
-def test_the_night_ends_with_everything_done_on_the_subscription(night: Place) -> None:
+def test_the_night_ends_with_everything_done_on_the_subscription(night: Workspace) -> None:
     code, out, err = finish(night.start("run", "docs.toml"))
 
     assert (code, err) == (0, "")
@@ -57,14 +57,14 @@ def test_the_night_ends_with_everything_done_on_the_subscription(night: Place) -
     assert (night.folder / "sessions").read_text().splitlines() == [f"{night.folder}/.claude-max-1"] * 2
 
 
-def test_every_command_of_the_page_works_while_it_runs(night: Place) -> None:
+def test_every_command_of_the_page_works_while_it_runs(night: Workspace) -> None:
     (night.folder / "closed").touch()
     engine = night.start("run", "docs.toml")
     read_until(engine, "started docs/parser")
 
     told = [line.replace("UNIT", "docs/parser").split()[1:] for line in COMMANDS]
     for argv in [argv for argv in told if argv[0] != "run"]:
-        night.give(*argv)
+        night.run(*argv)
     (night.folder / "closed").unlink()
 
     assert {argv[0] for argv in told} >= {"doctor", "preview", "run", "status", "why", "logs", "limits", "pool", "list"}

@@ -3,13 +3,13 @@
 import time
 
 import msgspec
-from tests.cli.conftest import Place, decode_lines
+from tests.cli.conftest import Workspace, decode_lines
 
 from paceline.cli.wiring import open_home
 
 
-def test_a_cooldown_is_learnt_where_one_says_auto(place: Place) -> None:
-    answer = place.ask("cooldown", "acme", "auto")
+def test_a_cooldown_is_learnt_where_one_says_auto(workspace: Workspace) -> None:
+    answer = workspace.run_json("cooldown", "acme", "auto")
     with open_home() as home:
         cooldowns = home.offline_state(time.time()).governor.cooldowns()
 
@@ -17,10 +17,10 @@ def test_a_cooldown_is_learnt_where_one_says_auto(place: Place) -> None:
     assert cooldowns["acme"] == "auto"
 
 
-def test_cooldown_is_stored(place: Place) -> None:
-    place.give("cooldown", "acme", "350ms")
+def test_cooldown_is_stored(workspace: Workspace) -> None:
+    workspace.run("cooldown", "acme", "350ms")
 
-    events = decode_lines(place.give("events", "--json").stdout)
+    events = decode_lines(workspace.run("events", "--json").stdout)
 
     assert events[-1]["fields"] == {"seconds": 0.35}
     assert msgspec.json.encode(events[-1]["scope"]) == b'"acme"'

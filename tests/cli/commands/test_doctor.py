@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Place
+from tests.cli.conftest import Workspace
 
 SUBSCRIPTION = (
     '[accounts.max-1]\nprovider = "anthropic"\nkind = "subscription"\nenv = { CLAUDE_CONFIG_DIR = "~/.max" }\n'
@@ -11,9 +11,9 @@ SUBSCRIPTION = (
 
 
 @pytest.fixture(autouse=True)
-def bare_path(place: Place, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bare_path(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Only what the test puts there is installed."""
-    bin_folder = place.folder / "bin"
+    bin_folder = workspace.folder / "bin"
     bin_folder.mkdir()
     monkeypatch.setenv("PATH", f"{bin_folder}:/usr/bin:/bin")
     return bin_folder
@@ -25,27 +25,27 @@ def install(folder: Path, name: str, script: str) -> None:
     program.chmod(0o755)
 
 
-def test_a_bare_machine_is_well(place: Place) -> None:
-    said = place.give("doctor").stdout
+def test_a_bare_machine_is_well(workspace: Workspace) -> None:
+    said = workspace.run("doctor").stdout
 
     assert "Nothing is wrong." in said
     assert "no paceline.toml: the defaults are used" in said
     assert "GB free" in said
 
 
-def test_an_agent_is_shown_with_its_version(place: Place, bare_path: Path) -> None:
+def test_an_agent_is_shown_with_its_version(workspace: Workspace, bare_path: Path) -> None:
     install(bare_path, "claude", r"printf '9.9.9 \033[31m(Claude Code)\n'")
 
-    findings = {each["what"]: each for each in place.ask("doctor")["findings"]}
+    findings = {each["what"]: each for each in workspace.run_json("doctor")["findings"]}
     assert findings["claude"]["verdict"] == "ok"
     assert "9.9.9" in findings["claude"]["detail"]
-    assert "\x1b" not in place.give("doctor").stdout
+    assert "\x1b" not in workspace.run("doctor").stdout
 
 
-def test_a_subscription_without_its_cli_and_login_is_wrong(place: Place) -> None:
-    place.write("paceline.toml", SUBSCRIPTION)
+def test_a_subscription_without_its_cli_and_login_is_wrong(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", SUBSCRIPTION)
 
-    said = place.give("doctor", code=1).stdout
+    said = workspace.run("doctor", code=1).stdout
 
     assert "npm install -g @anthropic-ai/claude-code" in said
     assert "log in once: mkdir -p" in said
@@ -53,39 +53,39 @@ def test_a_subscription_without_its_cli_and_login_is_wrong(place: Place) -> None
 
 
 def test_a_login_and_a_cli_make_it_well_and_the_key_is_told_of(
-    place: Place, bare_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, bare_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.write("paceline.toml", SUBSCRIPTION)
+    workspace.write("paceline.toml", SUBSCRIPTION)
     install(bare_path, "claude", "echo 9.9.9")
-    (place.folder / ".max").mkdir()
-    assert "does not look logged in" in place.give("doctor", code=1).stdout
-    (place.folder / ".max" / ".credentials.json").touch()
+    (workspace.folder / ".max").mkdir()
+    assert "does not look logged in" in workspace.run("doctor", code=1).stdout
+    (workspace.folder / ".max" / ".credentials.json").touch()
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
 
-    said = place.give("doctor").stdout
+    said = workspace.run("doctor").stdout
 
     assert "ANTHROPIC_API_KEY is set here; sessions of max-1 do not get it" in said
     assert "sk-secret" not in said
 
 
-def test_a_metered_account_needs_its_key(place: Place) -> None:
-    place.write("paceline.toml", '[accounts.key]\nprovider = "acme"\nkind = "metered"\nkey_env = "ACME_KEY"')
+def test_a_metered_account_needs_its_key(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", '[accounts.key]\nprovider = "acme"\nkind = "metered"\nkey_env = "ACME_KEY"')
 
-    assert "ACME_KEY, which is not set" in place.give("doctor", code=1).stdout
+    assert "ACME_KEY, which is not set" in workspace.run("doctor", code=1).stdout
 
 
-def test_a_broken_file_is_told_line_by_line(place: Place) -> None:
-    place.write("paceline.toml", "[pool]\nsesions = 4\n[engine]\nheartbeat = 0")
+def test_a_broken_file_is_told_line_by_line(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", "[pool]\nsesions = 4\n[engine]\nheartbeat = 0")
 
-    said = place.give("doctor", code=1).stdout
+    said = workspace.run("doctor", code=1).stdout
 
     assert "paceline.toml:2" in said
     assert "paceline.toml:4" in said
 
 
-def test_a_home_that_cannot_be_made_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocked = place.write("file", "")
+def test_a_home_that_cannot_be_made_is_told(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = workspace.write("file", "")
     monkeypatch.setenv("PACELINE_HOME", str(blocked / "home"))
 
-    assert "set PACELINE_HOME to a folder of yours" in place.give("doctor", code=1).stdout
-    assert "cannot create" in place.give("list", code=1).stderr
+    assert "set PACELINE_HOME to a folder of yours" in workspace.run("doctor", code=1).stdout
+    assert "cannot create" in workspace.run("list", code=1).stderr

@@ -2,18 +2,18 @@
 
 import time
 
-from tests.cli.conftest import Place, decode_lines, read_until
+from tests.cli.conftest import Workspace, decode_lines, read_until
 
 from paceline.cli.wiring import open_home
 from paceline.events import Event
 
 
-def test_events_come_as_lines_and_as_json(place: Place) -> None:
-    place.give("run", place.plan("true", "a", "b"))
+def test_events_come_as_lines_and_as_json(workspace: Workspace) -> None:
+    workspace.run("run", workspace.plan("true", "a", "b"))
 
-    names = [event["name"] for event in decode_lines(place.give("events", "--json").stdout)]
-    of_one = decode_lines(place.give("events", "--unit", "a", "--json").stdout)
-    last = place.give("events", "--limit", 1).stdout
+    names = [event["name"] for event in decode_lines(workspace.run("events", "--json").stdout)]
+    of_one = decode_lines(workspace.run("events", "--unit", "a", "--json").stdout)
+    last = workspace.run("events", "--limit", 1).stdout
 
     assert names[0] == "control.campaigns"
     assert names.count("unit.done") == 2
@@ -22,34 +22,34 @@ def test_events_come_as_lines_and_as_json(place: Place) -> None:
     assert len(last.splitlines()) == 1
 
 
-def test_an_event_that_names_a_time_beyond_the_calendar_is_a_line_as_any_other(place: Place) -> None:
+def test_an_event_that_names_a_time_beyond_the_calendar_is_a_line_as_any_other(workspace: Workspace) -> None:
     with open_home() as home:
         home.store.append_events(
             [Event(at=time.time(), name="window.closed", scope="umans", fields={"resets_at": 1e18})]
         )
 
-    told = place.give("events").stdout
+    told = workspace.run("events").stdout
 
     assert "window closed umans: resets at never" in told
 
 
-def test_fractions_in_events_are_as_long_as_people_read_them(place: Place) -> None:
+def test_fractions_in_events_are_as_long_as_people_read_them(workspace: Workspace) -> None:
     now = time.time()
     lost = Event(at=now, name="slot.lost", scope="umans", fields={"reclaimed_at": now - 2e-5})
     granted = Event(at=now, name="slot.granted", scope="umans", fields={"waited": 3.3036794662475586})
     with open_home() as home:
         home.store.append_events([lost, granted])
 
-    first, second = place.give("events").stdout.splitlines()
+    first, second = workspace.run("events").stdout.splitlines()
 
     assert first.endswith("(0 s ago)")
     assert second.endswith("slot granted umans: waited 3.3")
 
 
-def test_followed_events_come_as_they_happen(place: Place) -> None:
-    plan = place.plan("true", "a")
-    follower = place.start("events", "--follow")
+def test_followed_events_come_as_they_happen(workspace: Workspace) -> None:
+    plan = workspace.plan("true", "a")
+    follower = workspace.start("events", "--follow")
 
-    place.give("run", plan)
+    workspace.run("run", plan)
 
     assert "done docs/a" in read_until(follower, "engine stopped")

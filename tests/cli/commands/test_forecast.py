@@ -4,7 +4,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from tests.cli.conftest import Place
+from tests.cli.conftest import Workspace
 
 from paceline.cli.wiring import open_home
 from paceline.core import Governor, Ticket
@@ -37,46 +37,46 @@ def window(name: str, holds: float, length: float, *, used: float = 0.0, resets_
     }
 
 
-def claude_plan(place: Place, units: int) -> object:
-    place.write("paceline.toml", SETTINGS)
+def claude_plan(workspace: Workspace, units: int) -> object:
+    workspace.write("paceline.toml", SETTINGS)
     names = "\n".join(f'[[unit]]\nid = "u{n}"\nprompt = "do {n}"' for n in range(units))
-    return place.write("docs.toml", f'[campaign]\nname = "docs"\n{MAX_1}\n{names}\n')
+    return workspace.write("docs.toml", f'[campaign]\nname = "docs"\n{MAX_1}\n{names}\n')
 
 
 @pytest.fixture
-def claude(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+def claude(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """A claude on the path, so that the plan can run; the forecast starts nothing."""
-    program = place.write("claude", "#!/bin/sh\nexit 1\n")
+    program = workspace.write("claude", "#!/bin/sh\nexit 1\n")
     program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{place.folder}:/usr/bin:/bin")
-    return place
+    monkeypatch.setenv("PATH", f"{workspace.folder}:/usr/bin:/bin")
+    return workspace
 
 
-def test_without_history_it_says_what_it_assumes_and_which_pool_is_worth_it(place: Place) -> None:
-    plan = place.plan("true", "a", "b", "c")
+def test_without_history_it_says_what_it_assumes_and_which_pool_is_worth_it(workspace: Workspace) -> None:
+    plan = workspace.plan("true", "a", "b", "c")
 
-    told = place.ask("forecast", plan)
+    told = workspace.run_json("forecast", plan)
 
     assert (told["basis"]["units"], told["basis"]["tries_known"], told["basis"]["windows"]) == (3, 0, {})
     took = {size: round(each["finished_at"] - told["now"]) for size, each in told["pools"].items()}
     assert took == {"1": 1800, "2": 1200, "3": 600, "4": 600}
     assert (told["pool"], told["pool_worth_it"], told["parks"]) == (4, 3, 0)
-    assert place.ask("list") == {"campaigns": []}  # nothing was stored
+    assert workspace.run_json("list") == {"campaigns": []}  # nothing was stored
 
 
-def test_durations_come_from_what_ran_with_the_same_model(claude: Place) -> None:
+def test_durations_come_from_what_ran_with_the_same_model(claude: Workspace) -> None:
     plan = claude_plan(claude, 4)
     now = time.time()
     remember(
         *ran("old/a", now - 500, 100), *ran("old/b", now - 300, 200), *ran("old/c", now, 900, scope="agent:command")
     )
 
-    told = claude.ask("forecast", plan)
+    told = claude.run_json("forecast", plan)
 
     assert (told["basis"]["unit_seconds"], told["basis"]["tries_known"], told["basis"]["known_from"]) == (150, 2, PATH)
 
 
-def test_a_window_that_was_spent_before_parks_the_plan_and_tells_when(claude: Place) -> None:
+def test_a_window_that_was_spent_before_parks_the_plan_and_tells_when(claude: Workspace) -> None:
     """It held two hours of sessions in five; five hours and twenty minutes of work take a third one in part."""
     plan = claude_plan(claude, 8)
     begun = time.time() - 20 * HOUR
@@ -87,7 +87,7 @@ def test_a_window_that_was_spent_before_parks_the_plan_and_tells_when(claude: Pl
         Event("window.reopened", begun + 5 * HOUR, "anthropic/max-1", None, {"window": "5h"}),
     )
 
-    told = claude.ask("forecast", plan)
+    told = claude.run_json("forecast", plan)
 
     assert told["basis"]["windows"] == {"max-1": [window("5h", 2 * HOUR, 5 * HOUR)]}
     assert told["parks"] > 0
@@ -103,7 +103,7 @@ def test_a_window_that_was_spent_before_parks_the_plan_and_tells_when(claude: Pl
     assert (told["reserve"]["finished_at"] - told["now"]) / HOUR > 15  # four fifths of two hours, four times
 
 
-def test_what_the_governor_has_learnt_of_a_window_outranks_what_the_events_tell(claude: Place) -> None:
+def test_what_the_governor_has_learnt_of_a_window_outranks_what_the_events_tell(claude: Workspace) -> None:
     plan = claude_plan(claude, 8)
     begun = time.time() - 4 * HOUR
     governor = Governor(now=begun)
@@ -113,38 +113,38 @@ def test_what_the_governor_has_learnt_of_a_window_outranks_what_the_events_tell(
     with open_home() as home:
         save_governor(home.store, governor)
 
-    told = claude.ask("forecast", plan)
+    told = claude.run_json("forecast", plan)
 
     assert told["basis"]["windows"] == {"max-1": [window("5h", HOUR, 5 * HOUR, used=HOUR, resets_at=begun + 5 * HOUR)]}
 
 
-def test_a_replay_plays_what_ran_against_the_settings_of_now(place: Place) -> None:
-    plan = place.plan("true", "a", "b")
-    place.ask("add", plan)
+def test_a_replay_plays_what_ran_against_the_settings_of_now(workspace: Workspace) -> None:
+    plan = workspace.plan("true", "a", "b")
+    workspace.run_json("add", plan)
     begun = time.time() - HOUR
     remember(*ran("docs/a", begun, 300, scope="agent:command"), *ran("docs/b", begun + 300, 300, scope="agent:command"))
 
-    told = place.ask("forecast", "--replay", "docs")
+    told = workspace.run_json("forecast", "--replay", "docs")
 
     assert (told["basis"]["units"], told["took"]) == (2, 600)
     assert told["finished_at"] - told["now"] == pytest.approx(300, abs=1)  # side by side, it takes half the time
 
 
 @pytest.mark.parametrize("argv", [(), ("docs.toml", "--replay", "docs"), ("--replay", "nothing")])
-def test_wrong_use_is_refused(place: Place, argv: tuple[str, ...]) -> None:
-    place.plan("true", "a")
+def test_wrong_use_is_refused(workspace: Workspace, argv: tuple[str, ...]) -> None:
+    workspace.plan("true", "a")
 
-    assert "Error" in place.give("forecast", *argv, code=2).output
+    assert "Error" in workspace.run("forecast", *argv, code=2).output
 
 
-def test_people_get_a_table(place: Place) -> None:
-    told = place.give("forecast", place.plan("true", "a", "b")).output
+def test_people_get_a_table(workspace: Workspace) -> None:
+    told = workspace.run("forecast", workspace.plan("true", "a", "b")).output
 
     assert "docs: 2 units, about 10 min each (assumed: nothing has run yet)" in told
     assert "worth it" in told
 
 
-def test_a_week_counts_what_all_its_shorter_windows_held_and_nothing_from_before(claude: Place) -> None:
+def test_a_week_counts_what_all_its_shorter_windows_held_and_nothing_from_before(claude: Workspace) -> None:
     plan = claude_plan(claude, 2)
     begun = time.time() - 200 * HOUR
     weekly = {"window": "weekly", "resets_at": begun + 168 * HOUR, "source": "field", "confidence": 1.0}
@@ -161,30 +161,30 @@ def test_a_week_counts_what_all_its_shorter_windows_held_and_nothing_from_before
         Event("window.closed", begun + 27 * HOUR, "anthropic/max-1", None, weekly),
     )
 
-    told = claude.ask("forecast", plan)
+    told = claude.run_json("forecast", plan)
 
     assert told["basis"]["windows"] == {
         "max-1": [window("5h", 3 * HOUR, 5 * HOUR), window("weekly", 7 * HOUR, 168 * HOUR)]
     }
 
 
-def test_a_timeout_below_what_is_assumed_fails_nothing(place: Place) -> None:
-    plan = place.write(
+def test_a_timeout_below_what_is_assumed_fails_nothing(workspace: Workspace) -> None:
+    plan = workspace.write(
         "docs.toml",
         '[campaign]\nname = "docs"\ncommand = ["true"]\ntimeout = "5m"\n[[unit]]\nid = "a"\n[[unit]]\nid = "b"\n',
     )
 
-    told = place.ask("forecast", plan)
+    told = workspace.run_json("forecast", plan)
 
     assert (told["basis"]["unit_seconds"], told["finished_at"] - told["now"]) == (300, 300)
 
 
-def test_a_plan_that_is_finished_leaves_nothing_to_forecast(place: Place) -> None:
-    plan = place.plan("true", "a")
-    place.give("run", plan)
+def test_a_plan_that_is_finished_leaves_nothing_to_forecast(workspace: Workspace) -> None:
+    plan = workspace.plan("true", "a")
+    workspace.run("run", plan)
 
-    told = place.ask("forecast", plan)
-    said = place.give("forecast", plan).output
+    told = workspace.run_json("forecast", plan)
+    said = workspace.run("forecast", plan).output
 
     assert (told["basis"]["units"], told["finished_at"], list(told["pools"])) == (0, told["now"], ["1", "4"])
     assert said == "docs: every unit is finished; nothing is left to forecast\n"
@@ -198,18 +198,20 @@ def test_a_plan_that_is_finished_leaves_nothing_to_forecast(place: Place) -> Non
         (5, "by 15 min: no pool size meets it; give it more time"),
     ],
 )
-def test_a_deadline_is_made_or_missed_and_what_would_make_it(place: Place, minutes: int, verdict: str) -> None:
+def test_a_deadline_is_made_or_missed_and_what_would_make_it(workspace: Workspace, minutes: int, verdict: str) -> None:
     deadline = datetime.fromtimestamp(time.time() + minutes * 60, UTC).isoformat()
     units = "".join(f'[[unit]]\nid = "{name}"\n' for name in "abcdef")
-    plan = place.write("docs.toml", f'[campaign]\nname = "docs"\ncommand = ["true"]\ndeadline = {deadline}\n{units}')
+    plan = workspace.write(
+        "docs.toml", f'[campaign]\nname = "docs"\ncommand = ["true"]\ndeadline = {deadline}\n{units}'
+    )
 
-    assert verdict in place.give("forecast", plan).output
+    assert verdict in workspace.run("forecast", plan).output
 
 
-def test_very_many_units_are_played_in_bundles_that_end_at_the_same_time(place: Place) -> None:
-    plan = place.plan("true", *(f"u{n}" for n in range(2000)))
+def test_very_many_units_are_played_in_bundles_that_end_at_the_same_time(workspace: Workspace) -> None:
+    plan = workspace.plan("true", *(f"u{n}" for n in range(2000)))
 
-    told = place.ask("forecast", plan)
+    told = workspace.run_json("forecast", plan)
 
     assert told["basis"]["units"] == 2000
     took = {size: (each["finished_at"] - told["now"]) / HOUR for size, each in told["pools"].items()}
@@ -218,7 +220,7 @@ def test_very_many_units_are_played_in_bundles_that_end_at_the_same_time(place: 
     }
 
 
-def test_a_reset_that_cannot_be_is_no_history(claude: Place) -> None:
+def test_a_reset_that_cannot_be_is_no_history(claude: Workspace) -> None:
     plan = claude_plan(claude, 2)
     begun = time.time() - 20 * HOUR
     closed = {"window": "5h", "resets_at": begun + 5 * HOUR, "source": "field", "confidence": 1.0}
@@ -229,40 +231,40 @@ def test_a_reset_that_cannot_be_is_no_history(claude: Place) -> None:
         Event("window.closed", begun + 7 * HOUR, "anthropic/max-1", None, closed | {"resets_at": None}),
     )
 
-    told = claude.ask("forecast", plan)
+    told = claude.run_json("forecast", plan)
 
     assert told["basis"]["windows"] == {"max-1": [window("5h", 2 * HOUR, 5 * HOUR)]}
 
 
-def test_a_replay_goes_without_an_account_that_the_settings_no_longer_have(claude: Place) -> None:
+def test_a_replay_goes_without_an_account_that_the_settings_no_longer_have(claude: Workspace) -> None:
     plan = claude_plan(claude, 2)
-    claude.ask("add", plan)
+    claude.run_json("add", plan)
     elsewhere = PATH.replace("max-1", "max-9")
     remember(*ran("docs/u0", time.time() - HOUR, 300), *ran("docs/u1", time.time() - HOUR, 300, scope=elsewhere))
     others = claude.write("others.toml", '[campaign]\nname = "others"\ncommand = ["true"]\n[[unit]]\nid = "a"\n')
-    replayed = claude.ask("forecast", "--replay", "docs")
+    replayed = claude.run_json("forecast", "--replay", "docs")
     claude.write("paceline.toml", SETTINGS.replace("max-1", "max-2"))
 
-    refused = claude.give("forecast", "--replay", "docs", code=2).output
-    beside = claude.ask("forecast", others)
+    refused = claude.run("forecast", "--replay", "docs", code=2).output
+    beside = claude.run_json("forecast", others)
 
     assert replayed["basis"]["units"] == 2  # also what ran on one that is gone
     assert "docs runs on max-1, which the settings do not have: add [accounts.max-1] to paceline.toml" in refused
     assert beside["finished_at"] - beside["now"] == 300  # nothing of docs can run, so nothing competes
 
 
-def test_a_paused_campaign_is_told_to_be_paused(place: Place) -> None:
-    plan = place.plan("true", "a")
-    place.give("add", plan)
-    place.give("pause", "docs")
+def test_a_paused_campaign_is_told_to_be_paused(workspace: Workspace) -> None:
+    plan = workspace.plan("true", "a")
+    workspace.run("add", plan)
+    workspace.run("pause", "docs")
 
-    told = place.give("forecast", plan).output
+    told = workspace.run("forecast", plan).output
 
     assert "docs: 1 unit, about 10 min each" in told
     assert "it is paused: this is what happens after `paceline resume docs`" in told
 
 
-def test_one_period_in_which_you_were_at_work_too_does_not_rule(claude: Place) -> None:
+def test_one_period_in_which_you_were_at_work_too_does_not_rule(claude: Workspace) -> None:
     plan = claude_plan(claude, 2)
     begun = time.time() - 50 * HOUR
     for number, held in enumerate((2.0 * HOUR, 1.5 * HOUR, 5.0)):
@@ -272,6 +274,6 @@ def test_one_period_in_which_you_were_at_work_too_does_not_rule(claude: Place) -
             *ran(f"old/{number}", opened, held), Event("window.closed", opened + held, "anthropic/max-1", None, closed)
         )
 
-    told = claude.ask("forecast", plan)
+    told = claude.run_json("forecast", plan)
 
     assert told["basis"]["windows"] == {"max-1": [window("5h", 1.5 * HOUR, 5 * HOUR)]}

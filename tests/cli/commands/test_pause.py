@@ -1,12 +1,12 @@
 """`pause` and `resume`."""
 
-from tests.cli.conftest import Place
+from tests.cli.conftest import Workspace
 
 
-def test_pause_and_resume_all(place: Place) -> None:
-    place.give("add", place.plan("true", "a"))
-    place.give("add", place.plan("true", "x", name="more"))
+def test_pause_and_resume_all(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a"))
+    workspace.run("add", workspace.plan("true", "x", name="more"))
 
-    assert place.ask("pause", "--all")["campaigns"] == ["docs", "more"]
-    assert place.ask("resume", "docs")["campaigns"] == ["docs"]
-    assert place.ask("resume", "--all")["campaigns"] == ["more"]
+    assert workspace.run_json("pause", "--all")["campaigns"] == ["docs", "more"]
+    assert workspace.run_json("resume", "docs")["campaigns"] == ["docs"]
+    assert workspace.run_json("resume", "--all")["campaigns"] == ["more"]

@@ -1,18 +1,18 @@
 """`restore`: a held account is usable again."""
 
-from tests.cli.conftest import Place, finish, read_until
+from tests.cli.conftest import Workspace, finish, read_until
 
 
-def test_a_held_account_is_told_and_restored(place: Place) -> None:
-    place.write("paceline.toml", '[accounts.mine]\nprovider = "acme"\nkind = "subscription"')
+def test_a_held_account_is_told_and_restored(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", '[accounts.mine]\nprovider = "acme"\nkind = "subscription"')
     script = "echo 'Invalid API key · Please run /login' >&2; exit 1"
-    plan = place.plan(f"test -e mended || {{ {script}; }}", "a", head='accounts = ["mine"]')
-    engine = place.start("run", plan)
+    plan = workspace.plan(f"test -e mended || {{ {script}; }}", "a", head='accounts = ["mine"]')
+    engine = workspace.start("run", plan)
     read_until(engine, "held acme/mine")
 
-    held = next(row for row in place.ask("limits")["limits"] if row["scope"] == "acme/mine")
-    (place.folder / "mended").touch()
-    place.give("restore", "acme/mine")
+    held = next(row for row in workspace.run_json("limits")["limits"] if row["scope"] == "acme/mine")
+    (workspace.folder / "mended").touch()
+    workspace.run("restore", "acme/mine")
     code, out, _ = finish(engine)
 
     assert held["held"]

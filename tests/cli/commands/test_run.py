@@ -7,47 +7,47 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.conftest import Place, finish, lines_of, read_until
+from tests.cli.conftest import Workspace, finish, lines_of, read_until
 from tests.cli.terminal import on_terminal
 
 RECORDED = "echo {id} >> starts; while [ ! -e go ]; do sleep 0.05; done; echo {id} >> ends"
 
 
-def test_a_plan_runs_to_its_end(place: Place) -> None:
-    plan = place.plan("echo {id} >> ends", "a", "b", "c", "d", "e", "f")
+def test_a_plan_runs_to_its_end(workspace: Workspace) -> None:
+    plan = workspace.plan("echo {id} >> ends", "a", "b", "c", "d", "e", "f")
 
-    code, out, err = finish(place.start("run", plan))
+    code, out, err = finish(workspace.start("run", plan))
 
     assert (code, err) == (0, "")
     assert "docs: 6 new units" in out
     assert "docs: 6 done" in out
-    assert sorted(lines_of(place.folder / "ends")) == list("abcdef")
-    assert oct((place.home).stat().st_mode)[-3:] == "700"
+    assert sorted(lines_of(workspace.folder / "ends")) == list("abcdef")
+    assert oct((workspace.home).stat().st_mode)[-3:] == "700"
 
 
-def test_running_a_finished_plan_again_does_nothing(place: Place) -> None:
-    plan = place.plan("echo {id} >> ends", "a", "b")
-    place.give("run", plan)
+def test_running_a_finished_plan_again_does_nothing(workspace: Workspace) -> None:
+    plan = workspace.plan("echo {id} >> ends", "a", "b")
+    workspace.run("run", plan)
 
-    again = place.give("run", plan)
+    again = workspace.run("run", plan)
 
     assert "0 new units, 2 already known" in again.stdout
-    assert len(lines_of(place.folder / "ends")) == 2
+    assert len(lines_of(workspace.folder / "ends")) == 2
 
 
-def test_a_unit_that_fails_for_good_is_named_and_the_exit_code_is_1(place: Place) -> None:
-    plan = place.plan("echo sorry; exit 3", "bad", head="max_attempts = 1")
+def test_a_unit_that_fails_for_good_is_named_and_the_exit_code_is_1(workspace: Workspace) -> None:
+    plan = workspace.plan("echo sorry; exit 3", "bad", head="max_attempts = 1")
 
-    result = place.give("run", plan, code=1)
+    result = workspace.run("run", plan, code=1)
 
     assert "docs/bad is quarantined: exit code 3: sorry" in result.stdout
     assert "paceline retry docs" in result.stdout
 
 
-def test_figures_come_as_json(place: Place) -> None:
-    plan = place.plan("test {id} != bad", "good", "bad", head="max_attempts = 1")
+def test_figures_come_as_json(workspace: Workspace) -> None:
+    plan = workspace.plan("test {id} != bad", "good", "bad", head="max_attempts = 1")
 
-    figures = place.ask("run", plan, code=1)
+    figures = workspace.run_json("run", plan, code=1)
 
     assert figures["campaign"] == "docs"
     assert (figures["units"]["done"], figures["units"]["quarantined"]) == (1, 1)
@@ -55,9 +55,11 @@ def test_figures_come_as_json(place: Place) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_leaves_its_sessions_running_and_goes_on(place: Place, number: signal.Signals) -> None:
-    plan = place.plan(RECORDED, "a", "b", "c", head="max_sessions = 2")
-    first = place.start("run", plan)
+def test_an_interrupted_run_leaves_its_sessions_running_and_goes_on(
+    workspace: Workspace, number: signal.Signals
+) -> None:
+    plan = workspace.plan(RECORDED, "a", "b", "c", head="max_sessions = 2")
+    first = workspace.start("run", plan)
     read_until(first, "started docs/b")
 
     first.send_signal(number)
@@ -66,36 +68,36 @@ def test_an_interrupted_run_leaves_its_sessions_running_and_goes_on(place: Place
     assert (code, err) == (130, "")
     assert "2 sessions go on without the engine" in out
     assert f"To continue: paceline run {plan}" in out
-    assert place.ask("status")["engine"]["state"] == "stopped"
+    assert workspace.run_json("status")["engine"]["state"] == "stopped"
 
-    (place.folder / "go").touch()
-    code, out, _ = finish(place.start("run", plan))
+    (workspace.folder / "go").touch()
+    code, out, _ = finish(workspace.start("run", plan))
 
     assert code == 0
-    assert sorted(lines_of(place.folder / "starts")) == ["a", "b", "c"]
-    assert sorted(lines_of(place.folder / "ends")) == ["a", "b", "c"]
-    assert [unit["tries"] for unit in place.ask("units", "docs")["units"]] == [1, 1, 1]
+    assert sorted(lines_of(workspace.folder / "starts")) == ["a", "b", "c"]
+    assert sorted(lines_of(workspace.folder / "ends")) == ["a", "b", "c"]
+    assert [unit["tries"] for unit in workspace.run_json("units", "docs")["units"]] == [1, 1, 1]
 
 
-def test_a_run_under_nohup_does_not_end_with_its_terminal(place: Place) -> None:
-    plan = place.plan(RECORDED, "a")
+def test_a_run_under_nohup_does_not_end_with_its_terminal(workspace: Workspace) -> None:
+    plan = workspace.plan(RECORDED, "a")
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited by what is started now
     try:
-        engine = place.start("run", plan)
+        engine = workspace.start("run", plan)
     finally:
         signal.signal(signal.SIGHUP, before)
     read_until(engine, "started docs/a")
 
     engine.send_signal(signal.SIGHUP)
-    place.give("add", place.plan("true", "x", name="more"))
+    workspace.run("add", workspace.plan("true", "x", name="more"))
     read_until(engine, "done more/x")  # it goes on
-    (place.folder / "go").touch()
+    (workspace.folder / "go").touch()
 
     assert finish(engine)[0] == 0
 
 
-def test_whoever_stops_reading_gets_no_traceback(place: Place) -> None:
-    place.give("add", place.plan("true", *(f"u{number}" for number in range(3000))))
+def test_whoever_stops_reading_gets_no_traceback(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", *(f"u{number}" for number in range(3000))))
     command = f"{sys.executable} -m paceline units docs --json | head -n 1"
 
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
@@ -103,78 +105,80 @@ def test_whoever_stops_reading_gets_no_traceback(place: Place) -> None:
     assert (done.stdout, done.stderr) == ("{\n", "")
 
 
-def test_a_killed_run_goes_on_at_once_with_the_sessions_that_still_run(place: Place) -> None:
-    plan = place.plan(RECORDED, "a", "b", "c", head="max_sessions = 2")
-    first = place.start("run", plan)
+def test_a_killed_run_goes_on_at_once_with_the_sessions_that_still_run(workspace: Workspace) -> None:
+    plan = workspace.plan(RECORDED, "a", "b", "c", head="max_sessions = 2")
+    first = workspace.start("run", plan)
     read_until(first, "started docs/b")
 
     first.kill()
     finish(first)
-    second = place.start("run", plan)
+    second = workspace.start("run", plan)
     read_until(second, "engine leading")  # without waiting for the lease of the one that was killed
-    (place.folder / "go").touch()
+    (workspace.folder / "go").touch()
     code, _, _ = finish(second)
 
     assert code == 0
-    assert sorted(lines_of(place.folder / "starts")) == ["a", "b", "c"]
-    assert sorted(lines_of(place.folder / "ends")) == ["a", "b", "c"]
-    assert [unit["attempts"] for unit in place.ask("units", "docs")["units"]] == [0, 0, 0]
+    assert sorted(lines_of(workspace.folder / "starts")) == ["a", "b", "c"]
+    assert sorted(lines_of(workspace.folder / "ends")) == ["a", "b", "c"]
+    assert [unit["attempts"] for unit in workspace.run_json("units", "docs")["units"]] == [0, 0, 0]
 
 
-def test_a_second_engine_is_refused_with_75_and_stores_nothing(place: Place) -> None:
-    first = place.start("run", place.plan(RECORDED, "a"))
+def test_a_second_engine_is_refused_with_75_and_stores_nothing(workspace: Workspace) -> None:
+    first = workspace.start("run", workspace.plan(RECORDED, "a"))
     read_until(first, "started docs/a")
-    other = place.plan("true", "x", name="other")
+    other = workspace.plan("true", "x", name="other")
 
-    refused = place.give("run", other, code=75)
+    refused = workspace.run("run", other, code=75)
 
     assert f"another engine (process {first.pid})" in refused.stderr
     assert f"paceline add {other}" in refused.stderr
-    assert [campaign["name"] for campaign in place.ask("list")["campaigns"]] == ["docs"]
+    assert [campaign["name"] for campaign in workspace.run_json("list")["campaigns"]] == ["docs"]
 
 
-def test_a_plan_added_from_outside_is_taken_up_by_the_engine_that_runs(place: Place) -> None:
-    engine = place.start("run", place.plan(RECORDED, "a"))
+def test_a_plan_added_from_outside_is_taken_up_by_the_engine_that_runs(workspace: Workspace) -> None:
+    engine = workspace.start("run", workspace.plan(RECORDED, "a"))
     read_until(engine, "started docs/a")
 
-    place.give("add", place.plan("echo {id} >> others", "x", name="other"))
+    workspace.run("add", workspace.plan("echo {id} >> others", "x", name="other"))
     read_until(engine, "done other/x")
-    (place.folder / "go").touch()
+    (workspace.folder / "go").touch()
 
     assert finish(engine)[0] == 0
-    assert lines_of(place.folder / "others") == ["x"]
+    assert lines_of(workspace.folder / "others") == ["x"]
 
 
-def test_a_live_engine_obeys_pause_pool_and_cancel(place: Place) -> None:
-    plan = place.plan(RECORDED, "a", "b", "c")
-    engine = place.start("run", plan)
-    place_pool = place.ask("pool", 1)  # may come before or after the first starts; nothing that runs is ended for it
+def test_a_live_engine_obeys_pause_pool_and_cancel(workspace: Workspace) -> None:
+    plan = workspace.plan(RECORDED, "a", "b", "c")
+    engine = workspace.start("run", plan)
+    place_pool = workspace.run_json(
+        "pool", 1
+    )  # may come before or after the first starts; nothing that runs is ended for it
     assert place_pool["limit"] == 1
     read_until(engine, "started docs/a")
-    place.give("pause", "docs")
-    place.give("cancel", "docs")
+    workspace.run("pause", "docs")
+    workspace.run("cancel", "docs")
 
     code, out, _ = finish(engine)
 
     assert code == 1
     assert "3 cancelled" in out
-    assert lines_of(place.folder / "ends") == []
+    assert lines_of(workspace.folder / "ends") == []
 
 
-def test_a_paused_campaign_ends_the_run_and_says_how_to_go_on(place: Place) -> None:
-    plan = place.plan("true", "a")
-    place.give("add", plan)
-    place.give("pause", "docs")
+def test_a_paused_campaign_ends_the_run_and_says_how_to_go_on(workspace: Workspace) -> None:
+    plan = workspace.plan("true", "a")
+    workspace.run("add", plan)
+    workspace.run("pause", "docs")
 
-    result = place.give("run", plan, code=1)
+    result = workspace.run("run", plan, code=1)
 
     assert "docs is paused: paceline resume docs" in result.stdout
 
 
-def test_an_agent_finds_its_unit_in_its_environment(place: Place) -> None:
-    place.give("run", place.plan("echo $PACELINE_UNIT $PACELINE_ATTEMPT > seen", "a"))
+def test_an_agent_finds_its_unit_in_its_environment(workspace: Workspace) -> None:
+    workspace.run("run", workspace.plan("echo $PACELINE_UNIT $PACELINE_ATTEMPT > seen", "a"))
 
-    unit, attempt = lines_of(place.folder / "seen")[0].split()
+    unit, attempt = lines_of(workspace.folder / "seen")[0].split()
 
     assert unit == "docs/a"
     assert attempt.endswith("-1")
@@ -192,61 +196,63 @@ def test_an_agent_finds_its_unit_in_its_environment(place: Place) -> None:
         ('[campaign]\nname = "x"\ncommand = ["true"]\n[[unit]]\nid = "a"\n[[unit]]\nid = "a"', "a"),
     ],
 )
-def test_what_cannot_run_is_refused_whole(place: Place, monkeypatch: pytest.MonkeyPatch, text: str, said: str) -> None:
+def test_what_cannot_run_is_refused_whole(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
 
-    refused = place.give("run", place.write("x.toml", text), code=2)
+    refused = workspace.run("run", workspace.write("x.toml", text), code=2)
 
     assert said in refused.stderr
     assert "x.toml" in refused.stderr
-    assert place.ask("list")["campaigns"] == []
+    assert workspace.run_json("list")["campaigns"] == []
 
 
-def test_an_account_without_its_folder_is_refused_with_the_way_to_log_in(place: Place) -> None:
-    place.write(
+def test_an_account_without_its_folder_is_refused_with_the_way_to_log_in(workspace: Workspace) -> None:
+    workspace.write(
         "paceline.toml",
         '[accounts.max-1]\nprovider = "anthropic"\nkind = "subscription"\n'
         'env = { CLAUDE_CONFIG_DIR = "~/.claude-max-1" }',
     )
-    plan = place.plan("true", "a", head='model = "opus-4-6"\naccounts = ["max-1"]')
+    plan = workspace.plan("true", "a", head='model = "opus-4-6"\naccounts = ["max-1"]')
 
-    refused = place.give("run", plan, code=2)
+    refused = workspace.run("run", plan, code=2)
 
     assert "CLAUDE_CONFIG_DIR names" in refused.stderr
     assert "log in once: mkdir -p" in refused.stderr
 
 
-def test_a_campaign_whose_account_is_gone_is_named(place: Place) -> None:
-    settings = place.write("paceline.toml", '[accounts.mine]\nprovider = "acme"\nkind = "subscription"')
-    place.give("add", place.plan("true", "a", head='accounts = ["mine"]'))
+def test_a_campaign_whose_account_is_gone_is_named(workspace: Workspace) -> None:
+    settings = workspace.write("paceline.toml", '[accounts.mine]\nprovider = "acme"\nkind = "subscription"')
+    workspace.run("add", workspace.plan("true", "a", head='accounts = ["mine"]'))
     settings.unlink()
 
-    refused = place.give("run", place.plan("true", "x", name="other"), code=2)
+    refused = workspace.run("run", workspace.plan("true", "x", name="other"), code=2)
 
     assert "docs runs on the account 'mine', which no longer exists" in refused.stderr
 
 
-def test_a_broken_settings_file_is_wrong_use(place: Place) -> None:
-    place.write("paceline.toml", "[pool]\nsesions = 4")
+def test_a_broken_settings_file_is_wrong_use(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", "[pool]\nsesions = 4")
 
-    refused = place.give("run", place.plan("true", "a"), code=2)
+    refused = workspace.run("run", workspace.plan("true", "a"), code=2)
 
     assert 'did you mean "sessions"?' in refused.stderr
 
 
-def test_the_engine_writes_nothing_but_what_it_owns(place: Place) -> None:
-    place.give("run", place.plan("true", "a"))
+def test_the_engine_writes_nothing_but_what_it_owns(workspace: Workspace) -> None:
+    workspace.run("run", workspace.plan("true", "a"))
 
-    names = {path.name for path in place.home.iterdir()}
+    names = {path.name for path in workspace.home.iterdir()}
 
     assert names <= {"paceline.db", "paceline.db-wal", "paceline.db-shm", "spool", "engine.lock", "paceline.log"}
-    assert json.loads((place.home / "engine.lock").read_text())["pid"] == os.getpid()
+    assert json.loads((workspace.home / "engine.lock").read_text())["pid"] == os.getpid()
 
 
-def test_the_live_screen_shows_what_runs_and_what_waits_and_ctrl_c_stops(place: Place) -> None:
-    plan = place.plan("while [ ! -e go ]; do sleep 0.05; done", "a", "b", head="max_sessions = 1")
+def test_the_live_screen_shows_what_runs_and_what_waits_and_ctrl_c_stops(workspace: Workspace) -> None:
+    plan = workspace.plan("while [ ! -e go ]; do sleep 0.05; done", "a", "b", head="max_sessions = 1")
 
-    with on_terminal(place, "run", str(plan)) as terminal:
+    with on_terminal(workspace, "run", str(plan)) as terminal:
         shown = terminal.wait_for(lambda text: "waiting\n" in text)
         terminal.type(b"\x03")
         code = terminal.wait_end()
@@ -256,14 +262,14 @@ def test_the_live_screen_shows_what_runs_and_what_waits_and_ctrl_c_stops(place: 
     assert "0/2" in shown
     assert code == 130
     assert "1 session goes on without the engine: docs/a" in terminal.text
-    (place.folder / "go").touch()
-    place.give("run", plan)
+    (workspace.folder / "go").touch()
+    workspace.run("run", plan)
 
 
-def test_a_parked_unit_is_shown_with_its_time(place: Place) -> None:
-    plan = place.plan("exit 75", "a")
+def test_a_parked_unit_is_shown_with_its_time(workspace: Workspace) -> None:
+    plan = workspace.plan("exit 75", "a")
 
-    with on_terminal(place, "run", str(plan)) as terminal:
+    with on_terminal(workspace, "run", str(plan)) as terminal:
         shown = terminal.wait_for(lambda text: "parked\n" in text)
 
     assert "docs: 1 until" in shown

@@ -3,15 +3,15 @@
 import time
 
 import pytest
-from tests.cli.conftest import Place, park
+from tests.cli.conftest import Workspace, park
 
 
-def test_the_status_tells_the_next_resume(place: Place) -> None:
-    place.give("add", place.plan("true", "a", "b"))
+def test_the_status_tells_the_next_resume(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a", "b"))
     park(until=time.time() + 7200)
 
-    status = place.ask("status")
+    status = workspace.run_json("status")
 
     assert status["pool"] == {"sessions": 4, "running": 0, "waiting": 1, "parked": 1}
     assert status["next_resume_at"] == pytest.approx(time.time() + 7200, abs=60)
-    assert "next resume" in place.give("status").stdout
+    assert "next resume" in workspace.run("status").stdout

@@ -3,22 +3,22 @@
 import subprocess
 import sys
 
-from tests.cli.conftest import Place, finish
+from tests.cli.conftest import Workspace, finish
 from tests.cli.terminal import on_terminal
 
 
-def test_it_is_drawn_next_to_an_engine_and_its_keys_steer_it(place: Place) -> None:
+def test_it_is_drawn_next_to_an_engine_and_its_keys_steer_it(workspace: Workspace) -> None:
     script = r"printf '\033]0;owned\007\033[2J'; while [ ! -e go ]; do sleep 0.05; done"
-    engine = place.start("run", place.plan(script, "a", "b", head="max_sessions = 1"))
+    engine = workspace.start("run", workspace.plan(script, "a", "b", head="max_sessions = 1"))
 
-    with on_terminal(place, "top") as terminal:
+    with on_terminal(workspace, "top") as terminal:
         terminal.wait_for(lambda text: "docs/a" in text and "running" in text and "● leading" in text)
         terminal.type(b"p")
         terminal.wait_for(lambda text: "docs paused" in text)
-        paused = place.ask("list")["campaigns"][0]["state"]
+        paused = workspace.run_json("list")["campaigns"][0]["state"]
         terminal.type(b"p")
         terminal.wait_for(lambda text: "docs paused" not in text)
-        (place.folder / "go").touch()
+        (workspace.folder / "go").touch()
         terminal.wait_for(lambda text: "done 2/2" in text)
         terminal.type(b"q")
         code = terminal.wait_end()
@@ -29,7 +29,7 @@ def test_it_is_drawn_next_to_an_engine_and_its_keys_steer_it(place: Place) -> No
     assert finish(engine)[0] == 0
 
 
-def test_no_other_command_loads_what_only_top_needs(place: Place) -> None:
+def test_no_other_command_loads_what_only_top_needs(workspace: Workspace) -> None:
     script = (
         "import sys; from paceline.cli.main import app; app(['status'], standalone_mode=False); print(*sys.modules)"
     )

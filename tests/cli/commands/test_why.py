@@ -3,57 +3,57 @@
 import time
 
 import pytest
-from tests.cli.conftest import Place, finish, park, read_until
+from tests.cli.conftest import Workspace, finish, park, read_until
 
 WAITING = "echo {id} >> starts; while [ ! -e go ]; do sleep 0.05; done"
 
 
-def test_why_without_an_engine_says_so_and_what_to_do(place: Place) -> None:
-    place.give("add", place.plan("true", "a"))
+def test_why_without_an_engine_says_so_and_what_to_do(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a"))
 
-    why = place.ask("why", "a")
+    why = workspace.run_json("why", "a")
 
     assert (why["state"], why["reason"], why["hint"]) == ("waiting", "no_engine", "paceline run PLAN")
 
 
-def test_why_of_a_parked_unit_has_its_reason_and_time(place: Place) -> None:
-    place.give("add", place.plan("true", "a"))
+def test_why_of_a_parked_unit_has_its_reason_and_time(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a"))
     park(until=time.time() + 600)
 
-    why = place.ask("why", "docs/a")
+    why = workspace.run_json("why", "docs/a")
 
     assert (why["state"], why["reason"], why["detail"]) == ("parked", "parked", "the quota window is spent")
     assert why["until"] == pytest.approx(time.time() + 600, abs=60)
-    assert "until" in place.give("why", "docs/a").stdout
+    assert "until" in workspace.run("why", "docs/a").stdout
 
 
-def test_why_of_a_paused_campaign_names_the_command_that_goes_on(place: Place) -> None:
-    place.give("add", place.plan("true", "a"))
-    place.give("pause", "--all")
+def test_why_of_a_paused_campaign_names_the_command_that_goes_on(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a"))
+    workspace.run("pause", "--all")
 
-    assert place.ask("why", "a")["hint"] == "paceline resume docs"
+    assert workspace.run_json("why", "a")["hint"] == "paceline resume docs"
 
 
-def test_why_of_a_quarantined_unit_has_its_last_words_and_retry_mends_it(place: Place) -> None:
-    plan = place.plan("test -e mended || { echo broken; exit 2; }", "a", head="max_attempts = 1")
-    place.give("run", plan, code=1)
+def test_why_of_a_quarantined_unit_has_its_last_words_and_retry_mends_it(workspace: Workspace) -> None:
+    plan = workspace.plan("test -e mended || { echo broken; exit 2; }", "a", head="max_attempts = 1")
+    workspace.run("run", plan, code=1)
 
-    why = place.ask("why", "a")
-    (place.folder / "mended").touch()
-    retried = place.ask("retry", "docs")
-    place.give("run", plan)
+    why = workspace.run_json("why", "a")
+    (workspace.folder / "mended").touch()
+    retried = workspace.run_json("retry", "docs")
+    workspace.run("run", plan)
 
     assert why["detail"] == "failed once, the last time with: exit code 2: broken"
     assert "paceline retry docs" in why["hint"]
     assert retried["retried"] == 1
 
 
-def test_why_of_a_waiting_unit_is_what_the_engine_last_said(place: Place) -> None:
-    engine = place.start("run", place.plan(WAITING, "a", "b", head="max_sessions = 1"))
+def test_why_of_a_waiting_unit_is_what_the_engine_last_said(workspace: Workspace) -> None:
+    engine = workspace.start("run", workspace.plan(WAITING, "a", "b", head="max_sessions = 1"))
     read_until(engine, "waits docs")
 
-    waiting, running = place.ask("why", "b"), place.ask("why", "a")
-    (place.folder / "go").touch()
+    waiting, running = workspace.run_json("why", "b"), workspace.run_json("why", "a")
+    (workspace.folder / "go").touch()
     finish(engine)
 
     assert (waiting["reason"], waiting["scope"]) == ("limit", "campaign:docs")

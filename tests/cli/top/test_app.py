@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import PATIENCE_SECONDS, Place, finish, park
+from tests.cli.conftest import PATIENCE_SECONDS, Workspace, finish, park
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
@@ -95,9 +95,9 @@ async def watching(size: tuple[int, int] = WIDE) -> AsyncIterator[View]:
             yield view
 
 
-def run_to_its_end(place: Place, plan: Path) -> None:
+def run_to_its_end(workspace: Workspace, plan: Path) -> None:
     """In a process of its own: an event loop runs here already."""
-    finish(place.start("run", plan))
+    finish(workspace.start("run", plan))
 
 
 def teach(*reports: tuple[str, Signal]) -> None:
@@ -114,16 +114,16 @@ def teach(*reports: tuple[str, Signal]) -> None:
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE, (40, 10), (400, 100)])
-async def test_an_empty_home_says_what_to_do_next(place: Place, size: tuple[int, int]) -> None:
+async def test_an_empty_home_says_what_to_do_next(workspace: Workspace, size: tuple[int, int]) -> None:
     async with watching(size) as view:
         assert "no engine" in view.strip
         assert "none yet: paceline run PLAN" in view.screen
 
 
-async def test_the_strip_has_the_numbers_of_the_store(place: Place) -> None:
-    run_to_its_end(place, place.plan("true", "a", "b", name="first"))
-    run_to_its_end(place, place.plan("exit 3", "a", name="bad", head="max_attempts = 1"))
-    place.give("add", place.plan("true", "a", "b", "c"))
+async def test_the_strip_has_the_numbers_of_the_store(workspace: Workspace) -> None:
+    run_to_its_end(workspace, workspace.plan("true", "a", "b", name="first"))
+    run_to_its_end(workspace, workspace.plan("exit 3", "a", name="bad", head="max_attempts = 1"))
+    workspace.run("add", workspace.plan("true", "a", "b", "c"))
     park(until=time.time() + 7200)
 
     async with watching() as view:
@@ -135,9 +135,11 @@ async def test_the_strip_has_the_numbers_of_the_store(place: Place) -> None:
     assert "done/h 2 " in words
 
 
-async def test_campaigns_have_their_counts_and_say_what_holds_them(place: Place) -> None:
-    place.write("paceline.toml", ACCOUNTS)
-    place.give("add", place.plan("true", "a", "b", "c", head='priority = 7\naccounts = ["max-1"]\nmodel = "opus-4-6"'))
+async def test_campaigns_have_their_counts_and_say_what_holds_them(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", ACCOUNTS)
+    workspace.run(
+        "add", workspace.plan("true", "a", "b", "c", head='priority = 7\naccounts = ["max-1"]\nmodel = "opus-4-6"')
+    )
     park()
     resets_at = time.time() + 7200
     teach(("anthropic/max-1", QuotaClosed(resets_at=resets_at, window="5h")))
@@ -149,9 +151,9 @@ async def test_campaigns_have_their_counts_and_say_what_holds_them(place: Place)
     assert f"quota spent on max-1, resumes about {time.strftime('%H:%M', time.gmtime(resets_at))}" in row
 
 
-async def test_capacity_tells_limits_pauses_windows_and_notices(place: Place) -> None:
-    place.write("paceline.toml", ACCOUNTS)
-    place.give("add", place.plan("true", "a", "b", head='accounts = ["max-1"]\nmodel = "opus-4-6"'))
+async def test_capacity_tells_limits_pauses_windows_and_notices(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", ACCOUNTS)
+    workspace.run("add", workspace.plan("true", "a", "b", head='accounts = ["max-1"]\nmodel = "opus-4-6"'))
 
     teach(
         ("anthropic/max-1", RateLimited(retry_after=600.0, cause="concurrency")),
@@ -169,9 +171,9 @@ async def test_capacity_tells_limits_pauses_windows_and_notices(place: Place) ->
     assert "(said by a response header)" in model
 
 
-async def test_what_runs_is_counted_in_its_scopes_and_every_number_is_the_stores(place: Place) -> None:
-    plan = place.plan("while [ ! -e go ]; do sleep 0.05; done", "a", "b", "c", head="max_sessions = 2")
-    engine = place.start("run", plan)
+async def test_what_runs_is_counted_in_its_scopes_and_every_number_is_the_stores(workspace: Workspace) -> None:
+    plan = workspace.plan("while [ ! -e go ]; do sleep 0.05; done", "a", "b", "c", head="max_sessions = 2")
+    engine = workspace.start("run", plan)
 
     async with watching() as view:
         await view.until(
@@ -181,7 +183,7 @@ async def test_what_runs_is_counted_in_its_scopes_and_every_number_is_the_stores
         pool, own = view.row("capacity", SESSIONS), view.row("capacity", "campaign:docs")
         units = [view.row("units", key).split()[:2] for key in view.keys("units")]
         started = [row.cells[0].plain for row in view.table("events").rows if "started" in row.cells[0].plain]
-        (place.folder / "go").touch()
+        (workspace.folder / "go").touch()
         await view.until(lambda: "done 3/3" in view.strip)
         await view.until(lambda: "no engine" in view.strip)
 
@@ -193,8 +195,8 @@ async def test_what_runs_is_counted_in_its_scopes_and_every_number_is_the_stores
     assert engine.wait(PATIENCE_SECONDS) == 0
 
 
-async def test_events_come_live_at_the_end_and_a_filter_leaves_those_that_match(place: Place) -> None:
-    run_to_its_end(place, place.plan("true", "a"))
+async def test_events_come_live_at_the_end_and_a_filter_leaves_those_that_match(workspace: Workspace) -> None:
+    run_to_its_end(workspace, workspace.plan("true", "a"))
 
     async with watching() as view:
         before = view.keys("events")
@@ -217,7 +219,7 @@ async def test_events_come_live_at_the_end_and_a_filter_leaves_those_that_match(
 HOSTILE = "[bold red]x[/] [@click=app.quit]y[/] \x1b[2J\x1b]0;owned\x07 \u202eevil [/nonsense"
 
 
-async def test_hostile_text_stays_text_everywhere(place: Place) -> None:
+async def test_hostile_text_stays_text_everywhere(workspace: Workspace) -> None:
     name = "[red]c"
     with open_home() as home:
         specs = [UnitSpec(id=HOSTILE, prompt=HOSTILE)]
@@ -243,9 +245,9 @@ async def test_hostile_text_stays_text_everywhere(place: Place) -> None:
         assert not {"\x1b", "\x07", "\u202e"} & set(screen)
 
 
-async def test_what_an_agent_printed_is_shown_without_what_steers_a_terminal(place: Place) -> None:
+async def test_what_an_agent_printed_is_shown_without_what_steers_a_terminal(workspace: Workspace) -> None:
     script = r"printf 'plain\033]0;owned\007 \033[31mred\033[0m [blink]b[/blink]\n'; exit 3"
-    run_to_its_end(place, place.plan(script, "a", head="max_attempts = 1"))
+    run_to_its_end(workspace, workspace.plan(script, "a", head="max_attempts = 1"))
 
     async with watching() as view:
         view.table("units").focus()
@@ -262,9 +264,9 @@ async def test_what_an_agent_printed_is_shown_without_what_steers_a_terminal(pla
 # -- keys --------------------------------------------------------------------------------------------
 
 
-async def test_p_pauses_the_chosen_campaign_and_resumes_it(place: Place) -> None:
-    place.give("add", place.plan("true", "a"))
-    place.give("add", place.plan("true", "a", name="other"))
+async def test_p_pauses_the_chosen_campaign_and_resumes_it(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a"))
+    workspace.run("add", workspace.plan("true", "a", name="other"))
 
     async with watching() as view:
         await view.press("down", "p")
@@ -278,10 +280,10 @@ async def test_p_pauses_the_chosen_campaign_and_resumes_it(place: Place) -> None
     assert resumed == "active"
 
 
-async def test_capital_p_pauses_all_and_resumes_all(place: Place) -> None:
-    place.give("add", place.plan("true", "a"))
-    place.give("add", place.plan("true", "a", name="other"))
-    place.give("pause", "docs")
+async def test_capital_p_pauses_all_and_resumes_all(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a"))
+    workspace.run("add", workspace.plan("true", "a", name="other"))
+    workspace.run("pause", "docs")
 
     async with watching() as view:
         await view.press("P")
@@ -293,7 +295,7 @@ async def test_capital_p_pauses_all_and_resumes_all(place: Place) -> None:
     assert resumed == ["active", "active"]
 
 
-async def test_o_sets_the_pool_and_nonsense_is_told_and_changes_nothing(place: Place) -> None:
+async def test_o_sets_the_pool_and_nonsense_is_told_and_changes_nothing(workspace: Workspace) -> None:
     async with watching() as view:
         await view.press("o")
         view.app.screen.query_one(Input).value = "9"
@@ -307,11 +309,11 @@ async def test_o_sets_the_pool_and_nonsense_is_told_and_changes_nothing(place: P
         await view.press("o", "escape")
 
         assert view.home.last_event_id() == events
-        assert place.ask("status")["pool"]["sessions"] == 9
+        assert workspace.run_json("status")["pool"]["sessions"] == 9
 
 
-async def test_l_limits_the_chosen_scope_and_default_is_the_settings_again(place: Place) -> None:
-    place.write("paceline.toml", ACCOUNTS)
+async def test_l_limits_the_chosen_scope_and_default_is_the_settings_again(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", ACCOUNTS)
 
     async with watching() as view:
         view.table("capacity").focus()
@@ -327,8 +329,8 @@ async def test_l_limits_the_chosen_scope_and_default_is_the_settings_again(place
     assert limits == [3, 8]
 
 
-async def test_r_restores_the_chosen_scope(place: Place) -> None:
-    place.write("paceline.toml", ACCOUNTS)
+async def test_r_restores_the_chosen_scope(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", ACCOUNTS)
     teach(("anthropic/max-1", AuthFailed(detail="log in again")))
 
     async with watching() as view:
@@ -342,8 +344,8 @@ async def test_r_restores_the_chosen_scope(place: Place) -> None:
     assert "held" not in restored
 
 
-async def test_c_cancels_only_after_a_yes(place: Place) -> None:
-    place.give("add", place.plan("true", "a", "b"))
+async def test_c_cancels_only_after_a_yes(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a", "b"))
 
     async with watching() as view:
         await view.press("c", "n")
@@ -359,14 +361,14 @@ async def test_c_cancels_only_after_a_yes(place: Place) -> None:
     assert (counts.todo, counts.cancelled) == (0, 2)
 
 
-async def test_without_anything_to_choose_the_keys_say_so(place: Place) -> None:
+async def test_without_anything_to_choose_the_keys_say_so(workspace: Workspace) -> None:
     async with watching() as view:
         await view.press("p")
 
         assert "there is no campaign to choose" in view.screen
 
 
-async def test_tab_goes_round_the_panes_and_the_one_in_use_has_the_room(place: Place) -> None:
+async def test_tab_goes_round_the_panes_and_the_one_in_use_has_the_room(workspace: Workspace) -> None:
     async with watching(NARROW) as view:
         heights = []
         for _ in range(5):
@@ -379,7 +381,7 @@ async def test_tab_goes_round_the_panes_and_the_one_in_use_has_the_room(place: P
     assert heights == [(name, 24 - 2 - 1 - 1 - 3 * 4) for name in names]
 
 
-async def test_help_lists_the_keys_and_q_quits(place: Place) -> None:
+async def test_help_lists_the_keys_and_q_quits(workspace: Workspace) -> None:
     async with watching() as view:
         await view.press("question_mark")
         shown = view.screen
@@ -392,9 +394,9 @@ async def test_help_lists_the_keys_and_q_quits(place: Place) -> None:
 # -- units -------------------------------------------------------------------------------------------
 
 
-async def test_units_are_chosen_by_campaign_and_state(place: Place) -> None:
-    place.give("add", place.plan("true", "a", "b", "c"))
-    place.give("add", place.plan("true", "x", name="other"))
+async def test_units_are_chosen_by_campaign_and_state(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a", "b", "c"))
+    workspace.run("add", workspace.plan("true", "x", name="other"))
     park()
 
     async with watching() as view:
@@ -414,8 +416,8 @@ async def test_units_are_chosen_by_campaign_and_state(place: Place) -> None:
     assert everything == ["docs/a", "docs/b", "docs/c", "other/x"]
 
 
-async def test_a_filter_that_names_a_unit_opens_it_and_one_that_names_nothing_is_told(place: Place) -> None:
-    place.give("add", place.plan("true", "alpha"))
+async def test_a_filter_that_names_a_unit_opens_it_and_one_that_names_nothing_is_told(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "alpha"))
 
     async with watching() as view:
         view.table("units").focus()
@@ -428,9 +430,9 @@ async def test_a_filter_that_names_a_unit_opens_it_and_one_that_names_nothing_is
     assert "no engine runs" in shown
 
 
-async def test_enter_on_a_campaign_shows_its_units_and_s_goes_through_the_states(place: Place) -> None:
-    place.give("add", place.plan("true", "a"))
-    place.give("add", place.plan("true", "x", name="other"))
+async def test_enter_on_a_campaign_shows_its_units_and_s_goes_through_the_states(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a"))
+    workspace.run("add", workspace.plan("true", "x", name="other"))
 
     async with watching() as view:
         await view.press("down", "enter")
@@ -444,8 +446,8 @@ async def test_enter_on_a_campaign_shows_its_units_and_s_goes_through_the_states
         assert view.app.focused is view.table("units")
 
 
-async def test_the_chosen_row_stays_chosen_and_on_its_line_while_units_move_past_it(place: Place) -> None:
-    place.give("add", place.plan("true", *(f"u{number:03d}" for number in range(100))))
+async def test_the_chosen_row_stays_chosen_and_on_its_line_while_units_move_past_it(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", *(f"u{number:03d}" for number in range(100))))
 
     async with watching() as view:
         units = view.table("units")
@@ -465,7 +467,7 @@ async def test_the_chosen_row_stays_chosen_and_on_its_line_while_units_move_past
         assert "docs/u040" in drawn
 
 
-async def test_a_hundred_thousand_units_are_paged_both_ways(place: Place) -> None:
+async def test_a_hundred_thousand_units_are_paged_both_ways(workspace: Workspace) -> None:
     with open_home() as home:
         specs = (UnitSpec(id=f"u{number:06d}") for number in range(100_000))
         home.store.add_campaign(Campaign(name="big", created_at=1.0), specs, update=False, now=1.0)
@@ -486,11 +488,11 @@ async def test_a_hundred_thousand_units_are_paged_both_ways(place: Place) -> Non
 # -- trouble -----------------------------------------------------------------------------------------
 
 
-async def test_a_store_that_cannot_be_read_is_told_and_what_was_shown_stays(place: Place) -> None:
-    place.give("add", place.plan("true", "a"))
+async def test_a_store_that_cannot_be_read_is_told_and_what_was_shown_stays(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a"))
 
     async with watching() as view:
-        with contextlib.closing(sqlite3.connect(place.home / "paceline.db")) as connection:
+        with contextlib.closing(sqlite3.connect(workspace.home / "paceline.db")) as connection:
             connection.execute("ALTER TABLE events RENAME TO hidden")
             await view.settle()
             trouble, campaigns = view.strip, view.keys("campaigns")
@@ -502,15 +504,15 @@ async def test_a_store_that_cannot_be_read_is_told_and_what_was_shown_stays(plac
         assert "no such table" not in view.strip
 
 
-async def test_a_store_that_cannot_be_read_is_told_over_a_unit_too(place: Place) -> None:
-    place.give("add", place.plan("true", "a"))
+async def test_a_store_that_cannot_be_read_is_told_over_a_unit_too(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a"))
 
     async with watching() as view:
         view.table("units").focus()
         await view.press("enter")
         screen = view.app.screen
         assert isinstance(screen, UnitScreen)
-        with contextlib.closing(sqlite3.connect(place.home / "paceline.db")) as connection:
+        with contextlib.closing(sqlite3.connect(workspace.home / "paceline.db")) as connection:
             connection.execute("ALTER TABLE events RENAME TO hidden")
             await screen.refresh_view()
             await view.settle()
@@ -524,16 +526,16 @@ async def test_a_store_that_cannot_be_read_is_told_over_a_unit_too(place: Place)
         assert "docs/a" in view.screen
 
 
-def test_without_a_terminal_it_is_refused(place: Place) -> None:
-    refused = place.give("top", code=2)
+def test_without_a_terminal_it_is_refused(workspace: Workspace) -> None:
+    refused = workspace.run("top", code=2)
 
     assert "needs a terminal" in refused.output
     assert "paceline status --json" in refused.output
 
 
-async def test_a_deleted_campaign_takes_its_filter_with_it(place: Place) -> None:
-    place.give("add", place.plan("true", "a"))
-    place.give("add", place.plan("true", "x", name="other"))
+async def test_a_deleted_campaign_takes_its_filter_with_it(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a"))
+    workspace.run("add", workspace.plan("true", "x", name="other"))
 
     async with watching() as view:
         await view.press("enter")
