@@ -150,10 +150,9 @@ def test_a_plan_added_from_outside_is_taken_up_by_the_engine_that_runs(workspace
 def test_a_live_engine_obeys_pause_pool_and_cancel(workspace: Workspace) -> None:
     plan = workspace.plan(RECORDED, "a", "b", "c")
     engine = workspace.start("run", plan)
-    place_pool = workspace.run_json(
-        "pool", 1
-    )  # may come before or after the first starts; nothing that runs is ended for it
-    assert place_pool["limit"] == 1
+    # This may come before or after the first starts; running sessions are never ended for it.
+    pool = workspace.run_json("pool", 1)
+    assert pool["limit"] == 1
     read_until(engine, "started docs/a")
     workspace.run("pause", "docs")
     workspace.run("cancel", "docs")
