@@ -6,6 +6,9 @@ BENCH := .venv-bench
 PYTEST := $(BIN)/python -m pytest
 # One more than the two cores of the usual machine, because the tests spend a third of their time waiting for processes and sockets.
 WORKERS ?= 3
+# The size of a soak. 20,000 seeds and 2,000 nights take about 25 minutes on two cores.
+SEEDS ?= 100000
+NIGHTS ?= 20000
 # Allow bytecode files. Without them, every program and test module is compiled again in each run.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -66,8 +69,8 @@ $(BENCH)/.made:
 bench-control: env  ## compare control policies on simulated days: useful work and 429s
 	$(BIN)/python -m benchmarks.control --out docs/control
 
-soak: env  ## run 100,000 seeds of the simulated world, and long random tests of store and engine
-	$(PYTEST) -n $(WORKERS) -m soak
+soak: env  ## run SEEDS lives of the simulated world, NIGHTS of an engine, and long random tests of the stores
+	$(PYTEST) -n $(WORKERS) -m soak --seeds $(SEEDS) --nights $(NIGHTS)
 
 fuzz: env  ## run detection on mutated agent output for ten minutes (PACELINE_FUZZ_SECONDS)
 	$(PYTEST) -m fuzz

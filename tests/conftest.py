@@ -17,6 +17,8 @@ NEEDED_BYTES = 2 << 30
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", action="store_true", help="rewrite the recorded answers instead of failing")
+    parser.addoption("--seeds", type=int, default=100_000, help="lives of the simulated world in a soak")
+    parser.addoption("--nights", type=int, default=20_000, help="nights of a simulated engine in a soak")
 
 
 @pytest.fixture

@@ -18,7 +18,16 @@ SUITE_SEEDS = 2_000
 ENGINE_SEEDS = 500
 ENGINE_SEEDS_PER_CHUNK = 25
 SOAK_SEEDS_PER_CHUNK = 500
-SOAK_SEEDS = 100_000
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Draw the seeds of a soak, which come after those of the suite: `--seeds` lives and `--nights` of an engine."""
+    if "first_life" in metafunc.fixturenames:
+        count = metafunc.config.getoption("--seeds")
+        metafunc.parametrize("first_life", range(SUITE_SEEDS, SUITE_SEEDS + count, SOAK_SEEDS_PER_CHUNK))
+    if "first_night" in metafunc.fixturenames:
+        count = metafunc.config.getoption("--nights")
+        metafunc.parametrize("first_night", range(ENGINE_SEEDS, ENGINE_SEEDS + count, ENGINE_SEEDS_PER_CHUNK))
 
 
 @pytest.mark.parametrize("first", range(0, SUITE_SEEDS, SEEDS_PER_CHUNK))
@@ -35,9 +44,8 @@ def test_no_promise_is_broken_where_tickets_are_spread_and_reserves_are_kept(fir
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("first", range(SUITE_SEEDS, SUITE_SEEDS + SOAK_SEEDS, SOAK_SEEDS_PER_CHUNK))
-def test_no_promise_is_broken_in_a_long_soak(first: int) -> None:
-    for seed in range(first, first + SOAK_SEEDS_PER_CHUNK):
+def test_no_promise_is_broken_in_a_long_soak(first_life: int) -> None:
+    for seed in range(first_life, first_life + SOAK_SEEDS_PER_CHUNK):
         World(seed).run()
 
 
@@ -50,9 +58,8 @@ def test_no_promise_is_broken_by_a_whole_engine(first: int) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("first", range(ENGINE_SEEDS, ENGINE_SEEDS + 20_000, ENGINE_SEEDS_PER_CHUNK))
-def test_no_promise_is_broken_by_a_whole_engine_in_a_long_soak(first: int) -> None:
-    for seed in range(first, first + ENGINE_SEEDS_PER_CHUNK):
+def test_no_promise_is_broken_by_a_whole_engine_in_a_long_soak(first_night: int) -> None:
+    for seed in range(first_night, first_night + ENGINE_SEEDS_PER_CHUNK):
         World(seed, engine=True).run()
 
 
