@@ -598,7 +598,7 @@ async def test_an_agent_that_is_not_logged_in_holds_its_account_at_the_first_uni
     [
         (None, "ended well, but out.md was not written"),
         ("", "ended well, but out.md is empty"),
-        ("old", "ended well, but out.md is older than this try"),
+        ("old", "ended well, but out.md is older than this attempt"),
     ],
 )
 async def test_a_unit_without_its_output_is_not_done(tmp_path: Path, leaves: str | None, reason: str) -> None:

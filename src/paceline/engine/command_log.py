@@ -18,7 +18,7 @@ KEPT_EVENTS = 200_000
 
 
 def send(store: Store, command: str, *, now: float, scope: str | None = None, **fields: object) -> None:
-    """Leave a command for the engine that leads, or the next one."""
+    """Store a command for the leading engine, or for the next one."""
     store.append_events([event_of(command, now=now, scope=scope, **fields)])
 
 

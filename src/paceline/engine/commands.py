@@ -1,7 +1,7 @@
-"""What a person orders: checked here, stored as events that the engine carries out, and answered with values.
+"""The commands of an operator: validated here, stored as events that the engine carries out, answered with values.
 
-CLI and API give their orders through these functions, so both refuse the same in the same words. An order is stored
-whole or not at all, and takes effect when a leading engine reads it (`Engine.obey` at once, else its next pass).
+CLI and API both call these functions, so they refuse the same input with the same message. A command is stored in one
+transaction. It takes effect when a leading engine reads it: `Engine.obey` at once, else its next pass.
 Never here: printing, or HTTP.
 """
 
@@ -13,7 +13,7 @@ from paceline.config_files.documents import did_you_mean
 from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, is_provider_scope
 from paceline.core.values.settings import Cooldown, check_cooldown
 from paceline.core.values.validation import check_limit
-from paceline.engine import command_log as control
+from paceline.engine import command_log
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.plans.import_plan import import_in_steps
@@ -26,7 +26,7 @@ CAMPAIGN = "campaign:"
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
-    """How many units were given up, and which of them ran."""
+    """The number of cancelled units, and the ids of those that were running."""
 
     units: int
     running: tuple[str, ...]
@@ -36,35 +36,35 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_plan(store: Store, plan: Plan, *, update: bool, now: float) -> Added:
-    """A plan that was checked becomes a campaign, or more units of one."""
-    news = [control.event_of("campaigns", now=now)]
-    return store.add_campaign(plan.campaign, plan.units, update=update, now=now, events=news)
+    """Store a validated plan as a campaign, or as more units of one."""
+    events = [command_log.event_of("campaigns", now=now)]
+    return store.add_campaign(plan.campaign, plan.units, update=update, now=now, events=events)
 
 
 async def add_plan_in_steps(store: Store, plan: Plan, *, update: bool, now: float) -> Added:
     """Add a plan as `add_plan` does, without holding up the event loop."""
-    news = [control.event_of("campaigns", now=now)]
-    return await import_in_steps(store, plan, update=update, now=now, events=news)
+    events = [command_log.event_of("campaigns", now=now)]
+    return await import_in_steps(store, plan, update=update, now=now, events=events)
 
 
 def check_not_cancelled(store: Store, name: str) -> None:
-    """A campaign that was given up cannot be added to."""
+    """Raise `IllegalStep` if the campaign was cancelled: units cannot be added to it."""
     if any(campaign.name == name and campaign.state == "cancelled" for campaign in store.campaigns()):
         raise IllegalStep(f"the campaign {name} was cancelled, which is for good; delete it to use its name again")
 
 
 def pause_campaigns(store: Store, names: Sequence[str] | None, *, now: float) -> list[str]:
-    """Nothing more of them starts; all of them without names. Those that were not paused before."""
+    """Pause the named campaigns (all if None). Returns the names that changed."""
     return _set_state(store, _chosen(store, names), "paused", now)
 
 
 def resume_campaigns(store: Store, names: Sequence[str] | None, *, now: float) -> list[str]:
-    """They go on; all of them without names. Those that did not run before."""
+    """Resume the named campaigns (all if None). Returns the names that changed."""
     return _set_state(store, _chosen(store, names), "active", now)
 
 
 def cancel_campaign(store: Store, name: str, *, now: float) -> Cancelled:
-    """All that is not done is given up for good. What runs is ended by the engine that leads, if one does."""
+    """Cancel every unit that is not done. The leading engine ends those that run."""
     campaign = find_campaign(store, name)
     counts = store.counts()[name]
     with store.together():
@@ -75,18 +75,18 @@ def cancel_campaign(store: Store, name: str, *, now: float) -> Cancelled:
 
 
 def retry_campaign(store: Store, name: str, *, now: float) -> int:
-    """Held and quarantined units are tried again; how many."""
+    """Move held and quarantined units back to `todo`. Returns how many moved."""
     campaign = _not_cancelled(find_campaign(store, name))
     with store.together():
         count = store.retry_units(campaign.name)
-        control.send(store, "campaigns", now=now)
+        command_log.send(store, "campaigns", now=now)
     return count
 
 
 def change_campaign(
     store: Store, settings: Settings, name: str, changes: Mapping[str, object], *, now: float
 ) -> Campaign:
-    """Some of its fields, named as in a plan; None takes one away. Checked as a plan is."""
+    """Change fields of a campaign, named and validated as in a plan. None removes a field."""
     campaign = _not_cancelled(find_campaign(store, name))
     since = now if changes.get("deadline") is not None else 0.0
     changed = campaign_with_changes(campaign, changes, settings, now=since)
@@ -96,12 +96,12 @@ def change_campaign(
 
 
 def delete_campaign(store: Store, name: str, *, now: float) -> None:
-    """Forget it with all its units; refused while one of them runs."""
+    """Delete a campaign with all its units. Refused while one of them runs."""
     campaign = find_campaign(store, name)
     with store.together():
         store.delete_campaign(campaign.name)
-        control.send(store, "campaigns", now=now)
-        control.send(store, "reset", now=now, scope=f"{CAMPAIGN}{name}")
+        command_log.send(store, "campaigns", now=now)
+        command_log.send(store, "reset", now=now, scope=f"{CAMPAIGN}{name}")
 
 
 def _chosen(store: Store, names: Sequence[str] | None) -> list[Campaign]:
@@ -127,73 +127,76 @@ def _replace(store: Store, campaigns: Iterable[Campaign], now: float) -> None:
     with store.together():
         for campaign in campaigns:
             store.set_campaign(campaign)
-        control.send(store, "campaigns", now=now)
+        command_log.send(store, "campaigns", now=now)
 
 
 # -- capacity ------------------------------------------------------------------------------------
 
 
 def set_limit(store: Store, scope: str, limit: int | None, *, now: float) -> str:
-    """A number, or None for no limit; the scope's one spelling. What was learnt of it is forgotten."""
+    """Set a limit (None for unlimited) and forget what was learnt. Returns the scope in its canonical spelling."""
     scope = ScopePattern(scope).text
     check_limit(limit)
     if scope.startswith(CAMPAIGN):
         _limit_campaign(store, scope, limit, now)
     else:
-        control.send(store, "limit", now=now, scope=scope, limit=limit)
+        command_log.send(store, "limit", now=now, scope=scope, limit=limit)
     return scope
 
 
 def set_pool(store: Store, sessions: int | None, *, now: float) -> None:
-    """How many sessions run at once; what runs is never ended for it."""
+    """Set how many sessions may run at once. Running sessions are never ended for it."""
     set_limit(store, SESSIONS, sessions, now=now)
 
 
 def remove_limit(store: Store, scope: str, *, now: float) -> str:
-    """Unlimited from now on, also where a pattern or the settings say otherwise."""
+    """Make a scope unlimited, also where a pattern or the settings limit it."""
     scope = ScopePattern(scope).text
     if scope.startswith(CAMPAIGN):
         _limit_campaign(store, scope, None, now)
     else:
-        control.send(store, "remove", now=now, scope=scope)
+        command_log.send(store, "remove", now=now, scope=scope)
     return scope
 
 
 def reset_limit(store: Store, scope: str, *, now: float) -> str:
-    """The limit of the settings again."""
+    """Return a scope to the limit of the settings."""
     scope = ScopePattern(scope).text
-    control.send(store, "reset", now=now, scope=scope)
+    command_log.send(store, "reset", now=now, scope=scope)
     return scope
 
 
 def set_cooldown(store: Store, scope: str, cooldown: Cooldown, *, now: float) -> str:
-    """How long a released slot still counts: seconds, or "auto" to learn it from usage readings."""
+    """Set how long a released slot still counts: seconds, or "auto" to learn it from usage readings."""
     scope = ScopePattern(scope).text
     if not is_provider_scope(scope):
         raise InvalidInput(f"{scope} has no cooldown: only what a provider counts has one, such as anthropic/max-1")
-    control.send(store, "cooldown", now=now, scope=scope, seconds=check_cooldown(cooldown, "cooldown"))
+    command_log.send(store, "cooldown", now=now, scope=scope, seconds=check_cooldown(cooldown, "cooldown"))
     return scope
 
 
 def restore_scope(store: Store, settings: Settings, scope: str, *, known: Iterable[str] = (), now: float) -> str:
-    """Forget what was learnt of it, and lift a hold. `known` are scopes besides those of settings and campaigns."""
+    """Forget what was learnt about a scope, and lift a hold.
+
+    `known` are scopes besides those of settings and campaigns.
+    """
     pattern = ScopePattern(scope)
     _check_known(store, settings, pattern, known)
     with store.together():
-        control.send(store, "restore", now=now, scope=pattern.text)
+        command_log.send(store, "restore", now=now, scope=pattern.text)
         if pattern.is_exact:
-            control.send(store, "lift", now=now, scope=pattern.text)
+            command_log.send(store, "lift", now=now, scope=pattern.text)
     return pattern.text
 
 
 def _limit_campaign(store: Store, scope: str, limit: int | None, now: float) -> None:
-    """A campaign keeps its own limit, so that it is one in plan, list and scope."""
+    """Set the limit of a campaign itself, so that its plan, its row and its scope agree."""
     campaign = find_campaign(store, scope.removeprefix(CAMPAIGN))
     _replace(store, [msgspec.structs.replace(campaign, max_sessions=limit)], now)
 
 
 def _check_known(store: Store, settings: Settings, pattern: ScopePattern, others: Iterable[str]) -> None:
-    """A name that nothing stands behind is a slip of the pen."""
+    """Raise `UnknownName` for an exact scope that no setting, account or campaign mentions: it is a typing error."""
     scope = pattern.text
     accounts = settings.accounts.values()
     known = {SESSIONS, RUNS, *others, *settings.limits, *(each.provider for each in accounts)}

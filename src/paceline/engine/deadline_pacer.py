@@ -1,6 +1,6 @@
-"""The gentlest pace that makes a campaign's deadline, from how long its units took and what its windows hold.
+"""The fewest concurrent sessions that meet a campaign's deadline, from unit durations and the size of windows.
 
-Here: how many sessions at once are enough. Never here: which of them start; the Governor is told the pace.
+Here: how many sessions are enough. Never here: which of them start; the Governor gets the number as a cap.
 """
 
 import math
@@ -18,16 +18,19 @@ from paceline.engine.ticket_queues import session_scopes
 from paceline.store import Campaign, OutcomeRecord, Store, Unit, UnitCounts
 
 MARGIN = 1.2
-"""Tries differ in length, and some are repeated."""
+"""How much more work is planned for than the mean says: attempts differ in length, and some are repeated."""
 WEIGHT_OF_NEWS = 0.2
+"""Weight of the latest unit in the mean: higher follows a change sooner, lower is steadier."""
 MOST_REMEMBERED = 1000
+"""Finished units that the first mean is computed from: enough for a mean, and one page of the store."""
 ROUNDING = 1e-9
+"""Relative slack, so that work that fits exactly is not refused by rounding."""
 
 Key = tuple[str, float]
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """What campaigns may use of a window, in seconds of sessions: `left` until `resets_at`, then `size` a period."""
+    """The part of a window for campaigns, in seconds of sessions: `left` until `resets_at`, then `size` per period."""
 
     left: float
     resets_at: float
@@ -35,7 +38,7 @@ class Quota(msgspec.Struct, frozen=True):
     length: float
 
     def usable(self, sessions: float, now: float, until: float) -> float:
-        """What so many sessions at once get out of it; once it is spent they wait for the reset."""
+        """Return the seconds that so many concurrent sessions get out of it. A spent window makes them wait."""
         first = min(until, self.resets_at) - now
         periods, rest = divmod(max(0.0, until - self.resets_at), self.length)
         later = periods * min(self.size, sessions * self.length) + min(self.size, sessions * rest)
@@ -43,7 +46,7 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 class DeadlinePacer:
-    """Remembers what a unit of each campaign takes, in all its tries."""
+    """Keeps the mean duration of each campaign's units, over all attempts of a unit, and caps campaigns by it."""
 
     def __init__(self, store: Store, governor: Governor, accounts: Mapping[str, Account]) -> None:
         self._store = store
@@ -56,13 +59,13 @@ class DeadlinePacer:
     def on_attempts(
         self, ended: Iterable[tuple[LiveSession, OutcomeRecord]], campaigns: Iterable[Campaign], now: float
     ) -> None:
-        """Before their slots are given on: at the pace that they teach."""
+        """Update unit durations and caps from finished attempts, before their slots are released."""
         for session, record in ended:
             self.on_attempt(session.campaign, session.unit, now, is_done=record.transition.step == "succeed")
         self.set_paces(campaigns, now)
 
     def on_attempt(self, campaign: Campaign, unit: Unit, now: float, *, is_done: bool) -> None:
-        """A try has ended. What the unit took is known once it is done."""
+        """Add the duration of an attempt. The duration of its unit is known once the unit is done."""
         if campaign.deadline is None:
             return
         seconds = self._unfinished.pop(unit.id, 0.0) + now - (now if unit.started_at is None else unit.started_at)
@@ -75,7 +78,7 @@ class DeadlinePacer:
     def set_paces(
         self, campaigns: Iterable[Campaign], now: float, counts: Mapping[str, UnitCounts] | None = None
     ) -> None:
-        """Hold those that need not run flat out to be done in time to as many sessions as make it."""
+        """Cap each campaign with a deadline at the fewest concurrent sessions that still meet it."""
         dated = [campaign for campaign in campaigns if campaign.deadline is not None]
         if dated and counts is None:
             counts = self._store.counts()
@@ -85,7 +88,7 @@ class DeadlinePacer:
         self._paced = set(paces)
 
     def pace(self, campaign: Campaign, counts: UnitCounts, now: float) -> DeadlineCap | None:
-        """None for flat out: no deadline, a missed one, one that cannot be made, or nothing known yet."""
+        """Return the cap, or None for none: no deadline, one that is missed or cannot be met, or no durations yet."""
         units, deadline = counts.todo + counts.running, campaign.deadline
         if deadline is None or deadline <= now or not units:
             return None
@@ -99,7 +102,7 @@ class DeadlinePacer:
         return DeadlineCap(needed, _words(deadline, units, mean, needed), deadline - work / needed)
 
     def _quotas(self, campaign: Campaign, now: float) -> list[list[Quota]]:
-        """What is known of the windows of each account that it runs on."""
+        """Return the known windows of each account that the campaign runs on."""
         return [
             [
                 quota
@@ -119,7 +122,7 @@ class DeadlinePacer:
         return [session_scopes(campaign, account) for account in known]
 
     def _mean(self, campaign: Campaign) -> float | None:
-        """As remembered, else from the units that were done before this engine started."""
+        """Return the mean duration of its units; at first from the units that earlier engines finished."""
         key = _key(campaign)
         if key not in self._mean_seconds:
             done = self._store.units(campaign=campaign.name, state="done", limit=MOST_REMEMBERED).units
@@ -129,7 +132,7 @@ class DeadlinePacer:
 
 
 def _needed(work: float, units: int, quotas: Sequence[Sequence[Quota]], now: float, deadline: float) -> int | None:
-    """The fewest at once that get the work done, though windows close on the way; None if all cannot."""
+    """Return the fewest sessions that finish the work although windows close, or None if no number does."""
 
     def done_by(sessions: int) -> float:
         each, flat = sessions / len(quotas), sessions / len(quotas) * (deadline - now)
@@ -142,7 +145,7 @@ def _needed(work: float, units: int, quotas: Sequence[Sequence[Quota]], now: flo
 
 
 def _key(campaign: Campaign) -> Key:
-    """One that was deleted and added again under its name is another."""
+    """Return the key of a campaign. One that was deleted and added again under its name is another campaign."""
     return campaign.name, campaign.created_at
 
 

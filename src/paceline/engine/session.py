@@ -1,6 +1,6 @@
-"""The life of one try: what its output means while it runs, and what is concluded when it is over.
+"""One session: what its output means while it runs, and the outcome of its attempt when it is over.
 
-Here: judgement on one session. Never here: who runs next, or the store.
+Here: decisions about one session. Never here: which unit runs next, or the store.
 """
 
 from pathlib import Path
@@ -26,16 +26,22 @@ from paceline.executors import Handle, SessionState
 from paceline.store import Campaign, Unit
 
 LONGEST_WAIT_LEFT_TO_THE_AGENT = 60.0
+"""A session that waits longer blocks a slot without working, so it is ended and resumed later."""
 MOST_RETRIES_LEFT_TO_THE_AGENT = 2
+"""More refusals in a row mean that the agent's own backoff is too short for this limit."""
 UNKNOWN_WAIT_SECONDS = 30.0
+"""The wait after a refusal that names no time: the same as the default pause of a scope."""
 TRY_LATER_EXIT_CODE = 75
+"""EX_TEMPFAIL of sysexits.h."""
 SHOWN_OUTPUT_BYTES = 2000
+"""Output that is kept to show the last line of a failed attempt."""
 CLOCK_SLACK_SECONDS = 2.0
-OF_A_LOGIN = (BillingStop, AuthFailed)
+"""How much older than the start of its attempt an output may be: file systems round times, some to two seconds."""
+LOGIN_SIGNALS = (BillingStop, AuthFailed)
 
 
 class LiveSession:
-    """A running unit: its slot, its process, its reader, and why it is being ended, if it is."""
+    """A running unit: its ticket, its process, its reader, and the outcome it is being ended with, if it is."""
 
     def __init__(
         self,
@@ -65,33 +71,33 @@ class LiveSession:
 
     @property
     def scope(self) -> str | None:
-        """The provider path it runs on, where it has one."""
+        """The provider path that it runs on, or None without an account."""
         return self.ticket.scopes[-1] if self.account is not None else None
 
     @property
     def reported_scope(self) -> str:
-        """What its signals are about: its provider path, or else the agent's own login."""
+        """The scope of its signals: its provider path, or else the agent's own login."""
         return self.scope or f"agent:{self.profile.name}"
 
     @property
     def has_payer(self) -> bool:
-        """Whether there is a login to hold. A plan's own command may fail at any server: that is its own failure."""
+        """Whether a login pays for it. A plan's own command may fail anywhere, which says nothing about a login."""
         return self.account is not None or bool(self.profile.start)
 
     @property
     def payer(self) -> str:
-        """Whose quota it uses: its account's, or that of the agent's own login."""
+        """The name of the account or login whose quota it uses."""
         return self.account.name if self.account is not None else f"agent:{self.profile.name}"
 
     @property
     def conversation(self) -> str | None:
-        """What can be resumed: a conversation that had really begun, in this try or in one before."""
+        """The conversation that can be resumed: one that had begun, in this attempt or in one before."""
         if not self.profile.can_resume:
             return None
         return self.reader.session_id if self.has_answered and self.reader.session_id else self.unit.conversation_id
 
     def read(self, now: float) -> list[Signal]:
-        """What its new output says."""
+        """Read its new output. Returns the signals in it."""
         signals: list[Signal] = []
         for channel in self.handle.channels:
             while chunk := self.handle.read_new(channel):
@@ -103,25 +109,25 @@ class LiveSession:
         return self._signed(signals)
 
     def catch_up(self, now: float) -> list[Signal]:
-        """What one that was found again has said so far; its tokens were counted by whoever started it."""
+        """Read all output of an adopted session. Its tokens do not count: the engine that started it counted them."""
         signals = self.read(now)
         self.new_tokens()
         return signals
 
     def new_tokens(self) -> int:
-        """How many it has told of since this was last asked."""
+        """Return the tokens that it used since the last call."""
         counted, self._counted_tokens = self._counted_tokens, self.reader.tokens or 0
         return self._counted_tokens - counted
 
     def _signed(self, signals: list[Signal]) -> list[Signal]:
-        """Those that concern us, with the ticket they came from."""
-        ours = signals if self.has_payer else [each for each in signals if not isinstance(each, OF_A_LOGIN)]
+        """Return the signals that count, with the ticket they came from."""
+        ours = signals if self.has_payer else [each for each in signals if not isinstance(each, LOGIN_SIGNALS)]
         return [msgspec.structs.replace(signal, ticket=self.ticket.id) for signal in ours]
 
     # -- while it runs -----------------------------------------------------------------------
 
     def judge(self, signal: Signal, now: float) -> None:
-        """Short waits are left to the CLI while its scope is paused for newcomers; longer ones end the session."""
+        """Decide whether the signal ends the session. Short waits are left to the CLI, while its scope is paused."""
         match signal:
             case QuotaClosed():
                 self._end("parked", "the quota window is spent", signal.resets_at)
@@ -133,13 +139,13 @@ class LiveSession:
                 self._judge_refusal(signal, now)
 
     def leave_reserve(self, reached: tuple[str, float] | None) -> None:
-        """Where nothing but a window's reserve is left, one whose conversation can be resumed waits for the reset."""
+        """Park the session if only a window's reserve is left and its conversation can be resumed."""
         if reached is not None and self.conversation is not None:
             window, resets_at = reached
             self._end("parked", f"the rest of the {window} window is kept in reserve", resets_at)
 
     def check_retries(self, now: float) -> None:
-        """Retries that say nothing new are no signals of their own, but they count."""
+        """End a session that is refused too often in a row. Such retries carry no new signal."""
         if self.reader.retries > MOST_RETRIES_LEFT_TO_THE_AGENT:
             wait = self._last_wait if self._last_wait is not None else UNKNOWN_WAIT_SECONDS
             self._end("refused", f"refused {self.reader.retries} times in a row", now + wait)
@@ -152,7 +158,7 @@ class LiveSession:
             self._end("refused", f"{what}, asked to wait {wait:g} s", now + wait)
 
     def check_payer(self) -> bool:
-        """Whether a subscription is being billed by the token: then it is stopped at once."""
+        """End a session that bills tokens instead of its subscription. Returns whether it does."""
         if self.account is None or self.account.kind != "subscription":
             return False
         if self.reader.auth_mode not in ("api_key", "overage"):
@@ -162,14 +168,14 @@ class LiveSession:
         return True
 
     def _end(self, ending: Ending, reason: str, resume_at: float | None = None) -> None:
-        """The first reason counts, but a spent window outranks a refusal."""
+        """Set the outcome to end with. The first one counts, but a spent window replaces a refusal."""
         if self.ending is None or (self.ending.ending == "refused" and ending == "parked"):
             self.ending = AttemptOutcome(ending=ending, reason=reason, resume_at=resume_at)
 
     # -- when it is over ---------------------------------------------------------------------
 
     def conclude(self, state: SessionState, now: float) -> tuple[AttemptOutcome, list[Signal]]:
-        """How the try ended, and what its last words said."""
+        """Return the outcome of the attempt, and the signals of its last output."""
         signals = self.read(now)
         signals += self._signed(self.reader.close(exit_code=state.shell_code, seen_at=now))
         if self.reader.outcome != "success":
@@ -181,7 +187,7 @@ class LiveSession:
         return msgspec.structs.replace(outcome, exit_code=state.shell_code), signals
 
     def _by_process(self, state: SessionState) -> AttemptOutcome | None:
-        """Ends that say nothing about the work, or all there is to say."""
+        """Return the outcome that the end of the process decides, if it does."""
         if state.phase == "not_started":
             return AttemptOutcome(ending="failed", reason=state.message or "the agent could not be started")
         if state.phase == "lost" or state.cause in ("terminated", "stopped"):
@@ -210,7 +216,7 @@ class LiveSession:
         return AttemptOutcome(ending="failed", reason=self._failure(state))
 
     def _checked_success(self) -> AttemptOutcome:
-        """Done only when the output that the plan names was written by this try."""
+        """Return success only if this attempt wrote the output that the plan names."""
         output = self.unit.spec.output
         if output is None:
             return AttemptOutcome(ending="succeeded", reason="done")
@@ -221,7 +227,7 @@ class LiveSession:
         if not written.st_size:
             return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is empty")
         if written.st_mtime < (self.unit.started_at or 0.0) - CLOCK_SLACK_SECONDS:
-            return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is older than this try")
+            return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is older than this attempt")
         return AttemptOutcome(ending="succeeded", reason="done")
 
     def _failure(self, state: SessionState) -> str:

@@ -1,4 +1,4 @@
-"""What the engine needs to know of the configuration, as one value."""
+"""The part of the configuration that the engine uses, as one value."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ from paceline.core.unit_lifecycle import Policy
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Times are in seconds; `stall` is how long a session may be silent and idle."""
+    """Times are in seconds. `stall` is how long a session may be silent and idle before it is stopped."""
 
     governor: GovernorSettings
     accounts: dict[str, Account] = {}
@@ -18,4 +18,4 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy = Policy()
     tz: str = "UTC"
     gateway: GatewayAddress | None = None
-    """Where sessions of accounts with `via_gateway` make their calls; None where nothing serves it."""
+    """Where sessions of accounts with `via_gateway` make their calls; None without a gateway."""

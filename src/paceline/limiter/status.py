@@ -1,4 +1,4 @@
-"""What the whole pool looks like from outside: a frozen value for people, APIs and pages."""
+"""The use of the global pool as a frozen value, for people, APIs and pages."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from paceline.core import ScopeStatus
 
 
 class LimiterStatus(msgspec.Struct, frozen=True):
-    """The global pool. None means unlimited."""
+    """The global pool of sessions and runs. None means unlimited."""
 
     active_sessions: int
     active_runs: int

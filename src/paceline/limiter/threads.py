@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class ThreadSlot:
-    """A slot as seen from another thread; its calls return once the limiter has taken note."""
+    """A slot for another thread. Its calls return once the limiter has carried them out."""
 
     __slots__ = ("_from_thread", "_slot")
 
@@ -61,7 +61,7 @@ class ThreadSlot:
         self._from_thread.call(self._slot.release)
 
     def abandon(self) -> None:
-        """Give the slot back without a word on how it went: the call never reached the provider, say, or broke."""
+        """Give the slot back and learn nothing from it: the call never reached the provider, or broke."""
         self._from_thread.call(self._slot.abandon)
 
     def renew(self) -> None:
@@ -84,7 +84,7 @@ class ThreadSlot:
 
 
 class _Visit:
-    """One `with` block of a thread. Its fields are touched on the loop only, so that no slot falls between the two."""
+    """One `with` block of a thread. Only the loop touches its fields, so that an interrupt cannot lose a slot."""
 
     def __init__(self) -> None:
         self._slot: Slot | None = None
@@ -92,7 +92,7 @@ class _Visit:
 
     def take(self, slot: Slot) -> Slot:
         self._slot = slot
-        if self._is_over:  # the thread was interrupted before it heard of the grant
+        if self._is_over:  # the thread was interrupted before it got the slot
             slot.abandon()
         return slot
 
@@ -127,7 +127,10 @@ class FromThread:
         timeout: float | None = None,
         on_queued: OnQueued = None,
     ) -> Iterator[ThreadSlot]:
-        """`with` a slot: blocks this thread until its turn comes. `on_queued` is called on the limiter's loop."""
+        """Wait for a slot, blocking this thread, and release it at the end of the `with` block.
+
+        `on_queued` is called on the limiter's loop.
+        """
         visit = _Visit()
         request = AdmissionRequest(scope, session, priority, since, tokens, timeout, on_queued, leased=False)
 
@@ -144,12 +147,12 @@ class FromThread:
                 waiting.cancel()
             try:
                 self.call(visit.end)
-            except BaseException:  # interrupted once more: the place must come back, if without waiting for it
+            except BaseException:  # interrupted again: the slot must come back, but is not waited for
                 self._home.open_loop().call_soon_threadsafe(visit.end)
                 raise
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """Run a method of the limiter on its loop and wait for the answer."""
+        """Run a function on the limiter's loop, and return its result."""
 
         async def run() -> Result:
             return function()
@@ -162,13 +165,13 @@ class FromThread:
             work.close()  # where its loop ended before it began
 
     def close(self) -> None:
-        """`limiter.aclose()` from here: threads that wait get CapacityError."""
+        """Call `limiter.aclose()` from a thread. Waiting threads get `CapacityError`."""
         loop = self._home.open_loop()
         _result(asyncio.run_coroutine_threadsafe(self._aclose(), loop), loop)
 
 
 def _result(answer: "Future[Result]", loop: asyncio.AbstractEventLoop) -> Result:
-    """Wait for it, but not for ever on a loop that was closed meanwhile."""
+    """Wait for the result, but not forever on a loop that was closed meanwhile."""
     while True:
         try:
             return answer.result(LOOP_CHECK_SECONDS)

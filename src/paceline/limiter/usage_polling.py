@@ -14,6 +14,7 @@ from paceline.core.signals import Usage
 log = logging.getLogger("paceline.usage")
 
 TIMEOUT_SECONDS = 5.0
+"""How long a poll may take: longer than a slow provider needs, as short as the Governor waits for an answer."""
 UsageSource = Callable[[], Awaitable[Usage | None]]
 
 
@@ -57,10 +58,10 @@ class UsagePolls:
 def openai_compatible_usage(
     base_url: str, key: str, *, client: httpx.AsyncClient | None = None
 ) -> Callable[[], Awaitable[Usage | None]]:
-    """A source for `Limiter(usage={scope: ...})` that reads `GET {base_url}/usage` with a bearer key.
+    """Return a source for `Limiter(usage={scope: ...})` that reads `GET {base_url}/usage` with a bearer key.
 
     It reads `usage.concurrent_sessions` and, where given, `limits.concurrency.limit` and
-    `.hard_cap`. It never raises: what cannot be read is None.
+    `.hard_cap`. It never raises: it returns None for what it cannot read.
     """
     return usage_at(base_url.rstrip("/") + "/usage", key, client=client)
 
@@ -68,7 +69,7 @@ def openai_compatible_usage(
 def usage_at(
     url: str, key: str | None, *, client: httpx.AsyncClient | None = None
 ) -> Callable[[], Awaitable[Usage | None]]:
-    """The same for the whole address of a `/usage` answer, with or without a key."""
+    """Return a source that reads the full address of a `/usage` resource, with or without a key."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     trusted = _trusted()
 
@@ -90,12 +91,12 @@ def usage_at(
 
 @functools.cache
 def _trusted() -> ssl.SSLContext:
-    """Read once: at every poll it would hold up the loop for longer than all the rest."""
+    """Load the certificates once: that takes longer than the rest of a poll, and blocks the loop."""
     return httpx.create_ssl_context(trust_env=False)
 
 
 def read_usage(answer: object) -> Usage | None:
-    """The reading in a `/usage` answer, or None where there is none."""
+    """Return the reading in a `/usage` answer, or None if there is none."""
     sessions = _whole(_inside(answer, "usage", "concurrent_sessions"))
     if sessions is None:
         return None
@@ -116,7 +117,7 @@ def _inside(value: object, *path: str) -> object:
 
 
 def _whole(value: object) -> int | None:
-    """A count: fractions are cut; text, bool, negative or endless numbers are unknown."""
+    """Return a count without its fraction, or None for text, bools, and negative or infinite numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         return None
     return int(value)
