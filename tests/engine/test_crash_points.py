@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.engine.crashing import WRITES
+from tests.engine.crash_process import WRITES
 
 from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Result(msgspec.Struct):
-    """What `tests.engine.crashing` tells of one crash point."""
+    """What `tests.engine.crash_process` tells of one crash point."""
 
     at: str
     was_killed: bool
@@ -40,7 +40,7 @@ class Result(msgspec.Struct):
 
 
 def crash_everywhere(folder: Path, disaster: str) -> list[Result]:
-    command = [sys.executable, "-m", "tests.engine.crashing", str(folder), disaster, "1", "1000"]
+    command = [sys.executable, "-m", "tests.engine.crash_process", str(folder), disaster, "1", "1000"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     return [msgspec.convert(json.loads(line), Result) for line in ended.stdout.splitlines()]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from tests.engine.logged import Logged
+from tests.engine.log_capture import Logged
 
 from paceline.core.unit_lifecycle import Counters
 from paceline.errors import EngineBusy, StoreBusy

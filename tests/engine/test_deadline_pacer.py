@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.metered import LENGTH, MeteredAccount, metered_house
+from tests.engine.metered_account import LENGTH, MeteredAccount, metered_house
 
 from paceline.core import Deferred, Governor
 from paceline.engine.deadline_pacer import DeadlinePacer, Quota

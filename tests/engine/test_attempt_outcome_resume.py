@@ -1,6 +1,6 @@
 """A long wait: everybody is parked until the reset, one unit looks earlier, and an early reopening wakes the rest."""
 
-from tests.engine.test_engine_limits import Window, house_with
+from tests.engine.test_attempt_outcome import Window, house_with
 
 from paceline.store import UnitCounts
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness

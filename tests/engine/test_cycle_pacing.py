@@ -1,7 +1,7 @@
 """Whole windows in virtual time: spread and reserve on an account that never tells how much is used."""
 
 import pytest
-from tests.engine.metered import LENGTH, MeteredAccount, metered_house
+from tests.engine.metered_account import LENGTH, MeteredAccount, metered_house
 
 from paceline.store import MemoryStore
 from paceline.testing.engine_harness import HOUR, EngineHarness

@@ -1,6 +1,6 @@
 """A small campaign of real processes whose engine is killed at a chosen stored transition. Run in a process of its own.
 
-    python -m tests.engine.crashing FOLDER DISASTER FIRST LAST
+    python -m tests.engine.crash_process FOLDER DISASTER FIRST LAST
 
 For each transition from FIRST to LAST, before it is stored and after: a first engine is killed there (and with
 DISASTER `supervisors` or `reboot`, all that it had started), with `engine` a second one too; the next goes on.
