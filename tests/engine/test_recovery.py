@@ -153,3 +153,28 @@ async def test_an_engine_that_has_stopped_leaves_orders_to_the_next() -> None:
 
         await harness.run(1.0)
         assert harness.engine.limiter.get_limit("sessions") == 2
+
+
+@pytest.mark.parametrize("owner", ["slot-1", "slot", "session-run-outside"])
+async def test_an_engine_on_a_host_of_any_name_gets_its_own_grants(owner: str) -> None:
+    """Attempts are named after the host. The limiter's own tickets are `slot:1`, and a host may be called `slot-1`."""
+    async with EngineHarness(pool=1) as harness:
+        harness.add("docs", 2)
+        harness.engine = harness.new_engine(owner)
+        await harness.run(200.0)
+        assert harness.states() == {"docs/u0": "done", "docs/u1": "done"}
+        assert {launch.attempt_id for launch in harness.executor.started} == {f"{owner}-1", f"{owner}-2"}
+
+
+async def test_the_stored_attempt_id_is_the_ticket_of_an_adopted_session() -> None:
+    """Attempt ids have no namespace and keep their form, so an older database needs no migration."""
+    async with EngineHarness(pool=1) as harness:
+        harness.add("docs", 1)
+        await harness.run(10.0)
+        (unit,) = harness.store.running_units()
+        assert unit.attempt_id == "engine1-1"
+        await harness.crash()
+        await harness.run(10.0)
+        assert [session.ticket.id for session in harness.engine.live_sessions()] == ["engine1-1"]
+        await harness.run(60.0)
+        assert harness.states() == {"docs/u0": "done"}

@@ -90,7 +90,7 @@ class EngineHarness:
 
     # -- time and engines ---------------------------------------------------------------------------
 
-    def new_engine(self) -> Engine:
+    def new_engine(self, owner: str | None = None) -> Engine:
         self.starts += 1
         self._link = _StoreLink(self.store)
         return Engine(
@@ -100,7 +100,7 @@ class EngineHarness:
             clock=self.clock,
             agents=load_agent,
             environ={"HOME": "/home/ada", "ANTHROPIC_API_KEY": "sk-secret"},
-            owner=f"engine{self.starts}",
+            owner=owner or f"engine{self.starts}",
             usage=self.usage,
         )
 

@@ -1,0 +1,49 @@
+"""Every queue explains why its tickets wait."""
+
+from collections import Counter
+
+import msgspec
+
+from paceline.core import Deferred
+from paceline.executors import Launch
+from paceline.simulation.agent_transcripts import init, limit_without_a_time, rejected
+from paceline.simulation.executor import Run
+from paceline.testing.engine_harness import HOUR, MAX_1, NOW, EngineHarness
+
+
+async def test_lesson_42_every_wait_has_a_reason_a_scope_and_a_time() -> None:
+    def script(launch: Launch) -> Run:
+        if launch.argv[0] == "claude":
+            return Run(stdout=init() + rejected(NOW + 1200.0), exit_code=1)
+        return Run(seconds=HOUR)
+
+    async with EngineHarness(script, pool=2, accounts=(MAX_1,)) as harness:
+        harness.add_claude("quota", 4)
+        await harness.run(10.0)
+        harness.add("full", 4)
+        harness.add("capped", 4, max_sessions=1)
+        harness.add("lost", 1, accounts=("nobody",))
+        await harness.run(60.0)
+
+        stored = harness.store.load_state("why")
+        assert stored is not None
+        why = msgspec.json.decode(stored, type=dict[str, Deferred])
+        told = {line: (held.reason, held.scope, held.retry_at) for line, held in why.items()}
+        assert told == {
+            "quota max-1": ("window_closed", "anthropic/max-1", NOW + 1200.0),
+            "full ": ("limit", "sessions", None),
+            "capped ": ("limit", "sessions", None),
+            "lost nobody": ("held", "campaign:lost", None),
+        }
+        assert all(held.detail for held in why.values())
+        parked = harness.unit("quota/u0")
+        assert (parked.reason, parked.resume_at) == ("the quota window is spent", NOW + 1200.0)
+        assert Counter(harness.states().values()) == {"todo": 11, "running": 2}
+
+
+async def test_lesson_42_a_limit_without_a_time_still_has_a_next_check() -> None:
+    async with EngineHarness(lambda _: Run(stdout=init() + limit_without_a_time(), exit_code=1)) as harness:
+        harness.add_claude("night", 1)
+        await harness.run(1.0)
+
+        assert harness.unit("night/u0").resume_at == NOW + 300.0

@@ -1,0 +1,49 @@
+"""Sessions and runs that are acquired and released by name."""
+
+import pytest
+from tests.limiter.waiting_tasks import in_flight, limiter_with
+
+from paceline import (
+    MaxRunsExceeded,
+    MaxSessionsExceeded,
+    PacelineError,
+)
+from paceline.testing import VirtualClock
+
+
+async def test_lesson_11_a_run_acquired_before_its_session_goes_with_it() -> None:
+    clock = VirtualClock()
+    async with limiter_with(clock) as limiter:
+        limiter.acquire_run("s1", "r1", scope="umans")
+        limiter.acquire_session("s1", scope="umans")
+        limiter.release_session("s1")
+        status = limiter.status()
+        assert (status.active_sessions, status.active_runs, in_flight(limiter)) == (0, 0, 0)
+
+
+async def test_lesson_11_a_run_id_of_another_session_is_refused() -> None:
+    clock = VirtualClock()
+    async with limiter_with(clock) as limiter:
+        limiter.acquire_session("s1")
+        limiter.acquire_session("s2")
+        limiter.acquire_run("s1", "r1")
+        limiter.acquire_run("s1", "r1")  # the same again is a no-op
+        with pytest.raises(PacelineError, match="r1"):
+            limiter.acquire_run("s2", "r1")
+        limiter.release_session("s2")
+        assert limiter.status().active_runs == 1, "the first session still has its run"
+        limiter.release_run("r1")
+        limiter.release_run("r1")
+        assert limiter.status().active_runs == 0
+
+
+async def test_lesson_11_full_pools_say_so() -> None:
+    clock = VirtualClock()
+    async with limiter_with(clock, max_parallel_sessions=1, max_parallel_runs=1) as limiter:
+        limiter.acquire_session("s1")
+        limiter.acquire_run("s1", "r1")
+        with pytest.raises(MaxSessionsExceeded) as sessions:
+            limiter.acquire_session("s2")
+        with pytest.raises(MaxRunsExceeded) as runs:
+            limiter.acquire_run("s1", "r2")
+        assert (sessions.value.code, runs.value.code) == ("max_sessions_exceeded", "max_runs_exceeded")
