@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from tests.tidy.source import Finding, FunctionNode, Module, Sources
 
-NOUNS = frozenset({"feed", "pacing", "start_spacing", "testing"})
-"""Nouns that end like a verb. `testing` is a public path, `pacing` a reason of the public contract."""
+NOUNS = frozenset({"feed", "pacing", "start_spacing", "testing", "wiring"})
+"""Nouns that end like a verb. `testing` is a public path, `pacing` a reason of the public contract, and `wiring` the
+usual word for a composition root."""
 PUBLIC_MODULES = ("paceline", "paceline.core", "paceline.core.signals", "paceline.detect", "paceline.testing")
 STATE_OF_CORE = frozenset({"ledger", "_ledger", "books", "_books"})
 

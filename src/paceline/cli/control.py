@@ -28,7 +28,7 @@ class ControlResult(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     values: dict[str, object]
     needs_engine: bool = True
-    """Whether it takes effect only once an engine runs."""
+    """Return whether it takes effect only once an engine runs."""
 
 
 def print_result(home: Home, result: ControlResult, *, as_json: bool) -> None:
@@ -53,7 +53,7 @@ def chosen_campaigns(names: list[str], *, everything: bool) -> list[str] | None:
 
 def pause(home: Home, names: list[str] | None) -> ControlResult:
     changed = orders.pause_campaigns(home.store, names, now=time.time())
-    message = _changed("paused", changed, "running sessions go on to their end; nothing new starts")
+    message = _changed("paused", changed, "running sessions finish; nothing new starts")
     return ControlResult(message=message, values={"campaigns": changed, "state": "paused"})
 
 

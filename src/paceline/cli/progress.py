@@ -134,7 +134,7 @@ class LiveView:
         counts = store.counts()
         campaigns = [each for each in store.campaigns() if each.name == self._name or _has_work(counts.get(each.name))]
         parts: list[RenderableType] = [
-            Text(f"paceline · {clock_time(now, self._home.zone)} · Ctrl-C stops, sessions go on", "dim"),
+            Text(f"paceline · {clock_time(now, self._home.zone)} · Ctrl-C stops, sessions continue", "dim"),
             _campaign_table(campaigns, counts),
         ]
         parts += _section("running", [_running_line(unit, now) for unit in store.running_units()], RUNNING_ROWS)

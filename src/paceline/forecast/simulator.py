@@ -110,7 +110,7 @@ class _Account:
         self._timer: VirtualTimer | None = None
 
     def start(self, attempt: str, seconds: float, session: str) -> tuple[str, bool]:
-        """Start a session. Returns what the account prints about its windows, and whether the session may go on."""
+        """Start a session. Returns what the account prints about its windows, and whether the session may continue."""
         self._count()
         for window in self._windows:
             window.open_next(self._clock.now())

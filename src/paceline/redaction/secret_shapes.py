@@ -128,7 +128,7 @@ def long_number(found: re.Match[str]) -> str | None:
 
 
 def is_opaque(token: str) -> bool:
-    """Whether a run of letters, digits and joiners is more likely an id or a key than words."""
+    """Return whether a run of letters, digits and joiners is more likely an id or a key than words."""
     if _TIME.fullmatch(token):
         return False
     return _is_patchwork(token) or any(_is_opaque_part(part) for part in _JOINERS.split(token))
@@ -146,14 +146,14 @@ def _is_opaque_part(part: str) -> bool:
 
 
 def _are_opaque_letters(letters: str) -> bool:
-    """Whether letters look random. Names consist of humps (`PerProjectPerModel`); random letters change case often."""
+    """Return whether letters look random: they change case often, unlike the humps of `PerProjectPerModel`."""
     humps = _HUMPS.findall(letters)
     short = sum(len(hump) <= 2 for hump in humps)
     return short >= 2 or len(letters) < 3.2 * len(humps) or any(len(hump) > LONGEST_WORD for hump in humps)
 
 
 def _is_patchwork(token: str) -> bool:
-    """Whether the token consists of many short mixed pieces, as ids and keys with joiners do."""
+    """Return whether the token consists of many short mixed pieces, as ids and keys with joiners do."""
     if len(token) < SHORTEST_PATCHWORK:
         return False
     short_humps = sum(len(hump) <= 2 for hump in _HUMPS.findall(token))

@@ -198,7 +198,7 @@ class ScriptedExecutor:
             del self._sessions[handle.attempt_id]
 
     def close(self) -> None:
-        """Do nothing: sessions go on without the engine."""
+        """Do nothing: sessions continue without the engine."""
 
     # -- for tests: reading and disturbing sessions --------------------------------------------------
 
@@ -223,7 +223,7 @@ class ScriptedExecutor:
         return self._sessions[attempt].ends_at
 
     def say(self, attempt: str, says: str) -> None:
-        """Let a session print something now, and go on."""
+        """Let a session print something now, and continue."""
         session = self._sessions[attempt]
         said = (self._clock.now() - session.started_at, says)
         later = tuple(sorted((*session.run.later, said), key=lambda each: each[0]))

@@ -113,7 +113,7 @@ class EngineHarness:
             await self._running
 
     async def stop(self) -> None:
-        """Stop the engine as Ctrl-C does; sessions go on."""
+        """Stop the engine as Ctrl-C does; sessions continue."""
         assert self._running is not None
         self.engine.stop()
         await self._running

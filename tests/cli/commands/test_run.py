@@ -66,7 +66,7 @@ def test_an_interrupted_run_leaves_its_sessions_running_and_goes_on(
     code, out, err = finish(first)
 
     assert (code, err) == (130, "")
-    assert "2 sessions go on without the engine" in out
+    assert "2 sessions continue without the engine" in out
     assert f"To continue: paceline run {plan}" in out
     assert workspace.run_json("status")["engine"]["state"] == "stopped"
 

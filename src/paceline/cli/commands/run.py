@@ -33,7 +33,7 @@ def command(plan: PlanFile, update: Update = False, as_json: AsJson = False) -> 
     unit that meets a spent quota window is parked, and resumes by itself when the window reopens. That is not counted
     as a failed attempt.
 
-    [bold]Ctrl-C[/bold] stops the engine; running sessions go on without it. To continue, run the same command again:
+    [bold]Ctrl-C[/bold] stops the engine; running sessions continue without it. To resume, run the same command again:
     nothing is lost and nothing is done twice. Other campaigns of the same home run too.
 
     Exit codes: 0 all done; 1 some units failed for good or are held; 2 something in the plan, the settings or on this
@@ -102,7 +102,7 @@ def _print_interrupted(home: Home, path: Path, *, as_json: bool) -> int:
         print_value({"interrupted": True, "running": [unit.id for unit in running]})
         return INTERRUPTED
     if running:
-        sessions = "1 session goes on" if len(running) == 1 else f"{len(running)} sessions go on"
+        sessions = "1 session continues" if len(running) == 1 else f"{len(running)} sessions continue"
         say(f"Stopped. {sessions} without the engine: {', '.join(unit.id for unit in running[:MOST_NAMED])}")
     else:
         say("Stopped. No session is running.")

@@ -38,7 +38,7 @@ class UnitProgress(msgspec.Struct, eq=False):
     since: float = 0.0
     resume_at: float | None = None
     goes_on: bool = False
-    """Whether its session continues the conversation of an earlier one."""
+    """Return whether its session continues the conversation of an earlier one."""
 
     def state_at(self, now: float) -> UnitPhase:
         """Return its state. A parked unit whose time has come waits for its turn."""

@@ -20,7 +20,7 @@ from textual.containers import Container
 from textual.events import DescendantFocus
 from textual.widgets import Footer, Input, Static
 
-from paceline.cli.top import actions, rendering
+from paceline.cli.top import actions, row_text
 from paceline.cli.top.detail import UnitInspection, inspect_unit
 from paceline.cli.top.dialogs import AskScreen, ConfirmScreen, HelpScreen
 from paceline.cli.top.snapshot import KEPT_EVENTS, SnapshotReader, TopSnapshot
@@ -82,10 +82,10 @@ class TopApp(App[None]):
     def compose(self) -> ComposeResult:
         yield Static(Text("reading ..."), id="strip")
         with Container(id="panes"):
-            yield LiveTable("campaigns", rendering.CAMPAIGN_COLUMNS)
-            yield LiveTable("capacity", rendering.CAPACITY_COLUMNS)
-            yield LiveTable("units", rendering.UNIT_COLUMNS)
-            yield LiveTable("events", rendering.EVENT_COLUMNS, follows=True)
+            yield LiveTable("campaigns", row_text.CAMPAIGN_COLUMNS)
+            yield LiveTable("capacity", row_text.CAPACITY_COLUMNS)
+            yield LiveTable("units", row_text.UNIT_COLUMNS)
+            yield LiveTable("events", row_text.EVENT_COLUMNS, follows=True)
         yield Static(id="info")
         yield Input(id="search", placeholder="filter", select_on_focus=False)
         yield Footer(show_command_palette=False)
@@ -115,7 +115,7 @@ class TopApp(App[None]):
             self._trouble = str(error)
         else:
             self._snapshot, self._trouble = snapshot, None
-            self._events.extend(rendering.event_row(each, self._home.zone) for each in snapshot.events)
+            self._events.extend(row_text.event_row(each, self._home.zone) for each in snapshot.events)
             if page is None:
                 self._choose(UnitChoice())
             elif (choice, start) == (self._choice, self._page_starts[-1]):  # else the page was turned meanwhile
@@ -141,14 +141,14 @@ class TopApp(App[None]):
     def _show(self) -> None:
         strip = self.screen_stack[0].query_one("#strip", Static)
         if self._snapshot is None:
-            strip.update(rendering.plain(self._trouble or "", "bold red"))
+            strip.update(row_text.plain(self._trouble or "", "bold red"))
             return
         snapshot, now, zone = self._snapshot, self._snapshot.at, self._home.zone
         with self.batch_update():
-            strip.update(rendering.strip(snapshot, zone, self._trouble))
-            campaigns = [rendering.campaign_row(row, snapshot.notes[row.name], now, zone) for row in snapshot.campaigns]
-            self._fill("campaigns", campaigns, f"none yet: {rendering.START} adds one and runs it")
-            scopes = [rendering.scope_row(row, now, zone) for row in snapshot.scopes]
+            strip.update(row_text.strip(snapshot, zone, self._trouble))
+            campaigns = [row_text.campaign_row(row, snapshot.notes[row.name], now, zone) for row in snapshot.campaigns]
+            self._fill("campaigns", campaigns, f"none yet: {row_text.START} adds one and runs it")
+            scopes = [row_text.scope_row(row, now, zone) for row in snapshot.scopes]
             self._fill("capacity", scopes, "no limit is set and nothing is known about any scope")
             self._fill("events", list(self._events), "nothing has happened yet")
             self._show_units(now)
@@ -172,8 +172,8 @@ class TopApp(App[None]):
         chosen = " ".join(each for each in (self._choice.campaign, self._choice.phase) if each)
         first, last = start.before + 1, start.before + len(page.units)
         title = f"{first:,}-{last:,} of {page.total:,} {chosen}" if page.units else f"0 {chosen}"
-        rows = [rendering.unit_row(unit, now, self._home.zone) for unit in page.units]
-        empty = "there are none of these; esc shows all" if chosen else f"none yet: {rendering.START} adds some"
+        rows = [row_text.unit_row(unit, now, self._home.zone) for unit in page.units]
+        empty = "there are none of these; esc shows all" if chosen else f"none yet: {row_text.START} adds some"
         table = self._table("units")
         table.fill(rows, title=title, empty=empty)
         if self._landing is not None:
@@ -284,13 +284,13 @@ class TopApp(App[None]):
         try:
             return await self._in_store_thread(work)
         except PacelineError as error:
-            self.notify(rendering.plain(error).plain, severity="error", markup=False)
+            self.notify(row_text.plain(error).plain, severity="error", markup=False)
             return None
 
     async def _control(self, work: Callable[[], str]) -> None:
         message = await self._try_in_store(work)
         if message is not None:
-            self.notify(rendering.plain(message).plain, markup=False)
+            self.notify(row_text.plain(message).plain, markup=False)
         self._is_stale.set()
 
     def _chosen(self, table: str, what: str) -> str | None:

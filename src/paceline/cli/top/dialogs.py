@@ -10,7 +10,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from paceline.cli.top.rendering import plain
+from paceline.cli.top.row_text import plain
 
 HELP = (
     ("tab, shift+tab", "next pane, previous pane"),
@@ -24,7 +24,7 @@ HELP = (
     ("o", "set the pool: concurrent sessions"),
     ("l", "set the limit of the scope"),
     ("r", "restore the scope: forget what was learned, lift a hold"),
-    ("q", "quit; running sessions go on"),
+    ("q", "quit; running sessions continue"),
 )
 
 

@@ -14,7 +14,7 @@ from textual.widgets import Footer, Static
 from paceline.cli import event_text
 from paceline.cli.output import STATE_STYLES, one_line, printable
 from paceline.cli.top.detail import UnitInspection
-from paceline.cli.top.rendering import clock, plain, span
+from paceline.cli.top.row_text import clock, countdown, plain
 from paceline.errors import PacelineError
 from paceline.events import Event
 from paceline.views.units import UnitDetail
@@ -102,8 +102,8 @@ class UnitScreen(ModalScreen[None]):
     def _add_why(self, text: Text, why: Why) -> None:
         _fact(text, "why", why.detail)
         now = self._now()
-        since = None if why.since is None else f"{clock(why.since, now, self._zone)}, {span(now - why.since)} ago"
-        until = None if why.until is None else f"{clock(why.until, now, self._zone)}, in {span(why.until - now)}"
+        since = None if why.since is None else f"{clock(why.since, now, self._zone)}, {countdown(now - why.since)} ago"
+        until = None if why.until is None else f"{clock(why.until, now, self._zone)}, in {countdown(why.until - now)}"
         for name, value in (("where", why.scope), ("since", since), ("until", until), ("to do", why.hint)):
             if value is not None:
                 _fact(text, name, value)

@@ -112,8 +112,8 @@ class Scenario(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reply_tokens: int | None = None
     """Length of each answer, one word per token; None: as long as its sentence is."""
     announce: bool = True
-    """Whether responses have rate, window and retry headers."""
+    """Return whether responses have rate, window and retry headers."""
     usage: bool = True
-    """Whether `GET /usage` answers; otherwise it is a 404."""
+    """Return whether `GET /usage` answers; otherwise it is a 404."""
     models: tuple[str, ...] = ("claude-opus-4-6", "claude-sonnet-4-5", "gpt-5", "gemini-2.5-pro", "qwen3-coder")
     script: tuple[Step, ...] = ()

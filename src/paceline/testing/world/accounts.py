@@ -16,7 +16,7 @@ from paceline.simulation.executor import Run
 HOUR = 3600.0
 LONGEST_SESSION = 2 * HOUR
 NOTICE_SECONDS = 30.0
-"""How long a session goes on after it has met its limit, before it ends by itself."""
+"""How long a session continues after it has met its limit, before it ends by itself."""
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):

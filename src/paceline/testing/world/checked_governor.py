@@ -274,7 +274,7 @@ class CheckedGovernor:
                     self.ledger.cool(scope, self.elapsed + seconds)
 
     def _has_family(self, ticket: Ticket) -> bool:
-        """Whether a session and its runs share a slot. Not every release frees it then, so nothing need cool."""
+        """Return whether a session and its runs share a slot. Not every release frees it then, so nothing need cool."""
         return ticket.parent is not None or "sessions" in ticket.scopes
 
     # -- audits, which cost more -------------------------------------------------------------------------
@@ -341,5 +341,5 @@ class CheckedGovernor:
 
 
 def _is_same_grant(verdict: Verdict, granted: Granted) -> bool:
-    """Whether two grants are the same slot. Its lease may have been renewed and the clock set back meanwhile."""
+    """Return whether two grants are the same slot. Its lease may have been renewed and the clock set back meanwhile."""
     return isinstance(verdict, Granted) and verdict.token == granted.token

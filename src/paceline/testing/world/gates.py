@@ -197,10 +197,6 @@ class Gates:
     def _poll_is_overdue(self, record: UsageRecord, elapsed: float) -> bool:
         return record.asked_at is not None and elapsed >= record.asked_at + self.settings.usage_timeout - SLACK
 
-    def is_shut(self, scope: str, elapsed: float) -> bool:
-        """Whether a known gate keeps every ticket out."""
-        return elapsed < self.paused_until.get(scope, 0.0) or scope in self.held or bool(self.windows.get(scope))
-
 
 def _shortest_wait(resets_at: float | None, wall: float) -> float:
     """Return how long a window stays closed at least: until its reset or first probe, if it is plausible."""

@@ -117,7 +117,7 @@ class ExpectedLedger:
         return occupied
 
     def _rides(self, ticket: Ticket, scope: str) -> bool:
-        """Whether the ticket is a run inside the slot of its session in this scope."""
+        """Return whether the ticket is a run inside the slot of its session in this scope."""
         session = self.held.get(ticket.parent) if ticket.parent is not None else None
         return session is not None and is_provider_scope(scope) and scope in session.ticket.scopes
 
@@ -128,7 +128,7 @@ class ExpectedLedger:
         return 0 if rides_free else 1
 
     def is_excess(self, session: str | None, scope: str, limit: int) -> bool:
-        """Whether the session is one of the youngest that put the scope over its limit."""
+        """Return whether the session is one of the youngest that put the scope over its limit."""
         too_many = self.occupied()[scope] - limit
         if too_many <= 0 or session is None:
             return False

@@ -67,7 +67,7 @@ class OrderCheck:
             self._check_between_lanes(chosen)
 
     def _is_overdue(self, waiting: Waiting) -> bool:
-        """Whether slots may be reserved for the ticket: it has waited for at least `ageing`."""
+        """Return whether slots may be reserved for the ticket: it has waited for at least `ageing`."""
         return waiting.enqueued_at <= self._checked.elapsed - self._checked.settings.ageing + SLACK
 
     def _check_between_lanes(self, chosen: Waiting) -> None:
@@ -96,7 +96,7 @@ class OrderCheck:
         return (accrued + live * self._checked.ledger.mean_seconds()) / weight
 
     def could_enter(self, waiting: Waiting) -> bool:
-        """Whether every scope of the ticket has room (calm worlds have no other gates)."""
+        """Return whether every scope of the ticket has room (calm worlds have no other gates)."""
         return not any(lacks_room(self._checked, waiting, scope) for scope in waiting.ticket.scopes)
 
     def check_nobody_is_kept_waiting(self) -> None:

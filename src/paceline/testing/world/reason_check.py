@@ -31,7 +31,7 @@ def check_reason(checked: "CheckedGovernor", waiting: Waiting, why: Deferred) ->
 
 
 def _has_prospect(checked: "CheckedGovernor", why: Deferred) -> bool:
-    """Whether the Governor will decide again, not later than it said. A usage reading may come at any time."""
+    """Return whether the Governor will decide again, not later than it said. A usage reading may come at any time."""
     wakeup = checked.governor.next_wakeup()
     if wakeup is None or why.retry_at is None or why.reason == "usage_gate":
         return wakeup is not None
@@ -61,7 +61,7 @@ def _is_backed(checked: "CheckedGovernor", waiting: Waiting, why: Deferred) -> b
 
 
 def lacks_room(checked: "CheckedGovernor", waiting: Waiting, scope: str) -> bool:
-    """Whether the scope is full for this ticket. A run inside its session waits only if the session is excess."""
+    """Return whether the scope is full for this ticket. A run in its session waits only if that is excess."""
     limit = checked.limit_of(scope)
     if limit is None:
         return False
@@ -72,7 +72,7 @@ def lacks_room(checked: "CheckedGovernor", waiting: Waiting, scope: str) -> bool
 
 
 def may_be_kept(checked: "CheckedGovernor", waiting: Waiting) -> bool:
-    """Whether a slot may be reserved for another ticket that shares a scope and has waited for `ageing`."""
+    """Return whether a slot may be reserved for another ticket that shares a scope and has waited for `ageing`."""
     overdue_since = checked.elapsed - checked.settings.ageing + SLACK
     return any(
         other.enqueued_at <= overdue_since

@@ -49,7 +49,7 @@ class TwinGovernors:
 
 
 def _are_alike(first: Any, second: Any) -> bool:
-    """Whether answers are alike. Grants must come in the same order; the order of other effects has no meaning."""
+    """Return whether answers are alike. Only the order of grants matters, not that of other effects."""
     if not isinstance(first, list) or not isinstance(second, list):
         return False
     if [e for e in first if isinstance(e, Granted)] != [e for e in second if isinstance(e, Granted)]:

@@ -69,7 +69,7 @@ class WorldScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def is_calm(self) -> bool:
-        """Whether only the user's own limits bind, so that plain arithmetic tells which ticket could enter."""
+        """Return whether only the user's own limits bind, so that plain arithmetic shows which ticket could enter."""
         shares_cooling_places = self.cooldowns and self.sessions > 0
         return not (self.signals or self.usage or shares_cooling_places)
 

@@ -76,7 +76,7 @@ def clock(at: float, now: float, zone: ZoneInfo) -> str:
         return "never"
 
 
-def span(seconds: float) -> str:
+def countdown(seconds: float) -> str:
     """Return a span as `0:12`, `1:02:03` or `3 d 04 h`: it keeps its width while it counts down."""
     left = max(0, round(seconds))
     if left >= 2 * DAY_SECONDS:
@@ -120,10 +120,10 @@ def _second_line(snapshot: TopSnapshot, now: float, zone: ZoneInfo) -> Text:
     if snapshot.status.engine.state == "stopped":
         parts.append(("start one with", START))
     if resume_at is not None:
-        parts.append(("next resume", f"{clock(resume_at, now, zone)} in {span(resume_at - now)}"))
+        parts.append(("next resume", f"{clock(resume_at, now, zone)} in {countdown(resume_at - now)}"))
     parts.append(("done/h", f"{snapshot.rate.per_hour:,}"))
     if (eta := snapshot.rate.eta) is not None:
-        parts.append(("ETA", f"{clock(eta, now, zone)} in {span(eta - now)}"))
+        parts.append(("ETA", f"{clock(eta, now, zone)} in {countdown(eta - now)}"))
     parts.append(("now", clock_time(now, zone)))
     line = Text()
     for name, value in parts:
@@ -195,7 +195,7 @@ def _limits(row: ScopeCapacity) -> str:
 def _condition(row: ScopeCapacity, now: float, zone: ZoneInfo) -> Text:
     parts: list[Text] = []
     if row.paused_until is not None:
-        parts.append(plain(f"paused {span(row.paused_until - now)}", "bold red"))
+        parts.append(plain(f"paused {countdown(row.paused_until - now)}", "bold red"))
     if row.notice is not None:
         parts.append(plain(f"{row.notice} (r)", "bold red" if row.held else "yellow"))
     if row.cooling:
@@ -218,7 +218,7 @@ def _window(window: WindowStatus, now: float, zone: ZoneInfo) -> Text:
         case "wave":
             line.append(" reopens in a wave", style="cyan")
     if window.resets_at is not None:
-        line.append(f" resets {clock(window.resets_at, now, zone)} in {span(window.resets_at - now)}")
+        line.append(f" resets {clock(window.resets_at, now, zone)} in {countdown(window.resets_at - now)}")
     if window.state == "closed" and window.probe_at not in (None, window.resets_at):
         line.append(f", tried {clock(window.probe_at, now, zone)}")
     if window.source is not None:
@@ -238,14 +238,14 @@ def unit_row(unit: Unit, now: float, zone: ZoneInfo) -> Row:
     since = unit.started_at if unit.state == "running" else unit.ended_at
     reason = "" if unit.state in ("done", "running") else one_line(unit.reason)
     if unit.resume_at is not None:
-        reason = f"again {clock(unit.resume_at, now, zone)} in {span(unit.resume_at - now)}: {reason}"
+        reason = f"again {clock(unit.resume_at, now, zone)} in {countdown(unit.resume_at - now)}: {reason}"
     cells = (
         plain(unit.id),
         plain(phase, STATE_STYLES.get(phase, "")),
         plain(unit.counters.failures),
         plain(unit.counters.attempts),
         plain(unit.account or ""),
-        plain("" if since is None else span(now - since)),
+        plain("" if since is None else countdown(now - since)),
         plain(reason),
     )
     return Row(unit.id, cells)
