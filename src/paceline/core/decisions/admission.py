@@ -115,7 +115,7 @@ def admit_ready(ledger: Ledger, hot: list[Scope]) -> None:
     """Let in everybody who can enter now that the `hot` scopes have changed, in order."""
     if ledger.place_claims:
         hot = hot + _serve_place_claims(ledger)
-    ready = _runs_that_wait(ledger, hot)
+    ready = _runs_that_wait(ledger, hot) if ledger.watches.run_lanes else []
     aside: list[tuple[Lane, Scope]] = []
     behind: list[Scope] = []
     while (found := _foremost(ledger, hot, ready)) is not None:
@@ -150,8 +150,6 @@ def admit_ready(ledger: Ledger, hot: list[Scope]) -> None:
 def _runs_that_wait(ledger: Ledger, hot: list[Scope]) -> list[Lane]:
     """Return the lanes of runs that watch one of the scopes: each of them may enter."""
     run_lanes = ledger.watches.run_lanes
-    if not run_lanes:
-        return []
     return list(dict.fromkeys(lane for scope in hot for lane in run_lanes.get(scope, ())))
 
 

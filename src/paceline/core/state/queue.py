@@ -31,14 +31,11 @@ class WatchTable:
         """Have the lane's head found when the scope changes."""
         if lane.watching is not scope:
             self.stop(lane)
-        lane.watching = scope
+            lane.watching = scope
         if lane.parent is not None and scope.is_provider:
             self.run_lanes.setdefault(scope, {})[lane] = None
             self._refresh(scope)
-        else:
-            self._push(lane, scope)
-
-    def _push(self, lane: Lane, scope: Scope) -> None:
+            return
         head = lane.head
         groups = self._heaps.get(scope)
         if groups is None:
@@ -66,7 +63,7 @@ class WatchTable:
         lane.leave_session()
         scope = lane.watching
         if scope is not None and self._drop_run_lane(lane, scope):
-            self._push(lane, scope)
+            self.watch(lane, scope)
 
     def _drop_run_lane(self, lane: Lane, scope: Scope) -> bool:
         lanes = self.run_lanes.get(scope)
