@@ -260,7 +260,7 @@ def test_the_live_screen_shows_what_runs_and_what_waits_and_ctrl_c_stops(workspa
     assert "docs: campaign:docs at its limit (1/1)" in shown
     assert "0/2" in shown
     assert code == 130
-    assert "1 session goes on without the engine: docs/a" in terminal.text
+    assert "1 session continues without the engine: docs/a" in terminal.text
     (workspace.folder / "go").touch()
     workspace.run("run", plan)
 
