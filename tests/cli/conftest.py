@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cli.shell import accept_interrupts
+from tests.cli.shell import shell as shell
 from typer.testing import CliRunner
 
 from paceline.cli.main import app
@@ -22,11 +24,6 @@ from paceline.store import OutcomeRecord
 
 TERMINAL_ENV = {"TZ": "UTC", "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
 PATIENCE_SECONDS = 20
-
-
-def accept_interrupts() -> None:
-    """Accept Ctrl-C as under a shell, also if the tests run in the background and ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture

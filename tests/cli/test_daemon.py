@@ -2,87 +2,19 @@
 
 import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
-import pytest
-from tests.cli.conftest import accept_interrupts
-
-PATIENCE_SECONDS = 30
-
-
-class Shell:
-    """Commands in a folder with a home of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.home = folder / "home"
-        self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PACELINE_HOME": str(self.home), "TZ": "UTC"}
-        self.started: list[subprocess.Popen[str]] = []
-
-    def start(self, *argv: str, **env: str) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            [sys.executable, "-m", "paceline", *argv],
-            cwd=self.folder,
-            env={**self.env, **env},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=accept_interrupts,
-        )
-        self.started.append(process)
-        return process
-
-    def start_shell(self, command: str) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            ["sh", "-c", command], cwd=self.folder, env=self.env, stdout=subprocess.PIPE, text=True
-        )
-        self.started.append(process)
-        return process
-
-    def run(self, *argv: str, code: int = 0, **env: str) -> tuple[str, str]:
-        process = self.start(*argv, **env)
-        out, err = process.communicate(timeout=PATIENCE_SECONDS)
-        assert process.returncode == code, out + err
-        return out, err
-
-    def up(self, *argv: str, **env: str) -> "tuple[subprocess.Popen[str], str]":
-        """The daemon once it serves, and the line it printed."""
-        process = self.start("up", "--port", "0", *argv, **env)
-        assert process.stdout is not None
-        impatience = threading.Timer(PATIENCE_SECONDS, process.kill)
-        impatience.start()
-        line = process.stdout.readline()
-        impatience.cancel()
-        assert line, process.communicate()
-        return process, line.strip()
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    made = Shell(tmp_path)
-    yield made
-    for process in made.started:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        process.communicate()
+from tests.cli.shell import PATIENCE_SECONDS, Shell, url_of
 
 
 def end(process: "subprocess.Popen[str]", number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
     return process.returncode, out, err
-
-
-def url_of(line: str) -> str:
-    return line[line.index("http://") :]
 
 
 def test_it_prints_one_address_that_opens_the_page_and_ends_on_a_signal(shell: Shell) -> None:

@@ -10,12 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
-from tests.cli.test_daemon import PATIENCE_SECONDS, Shell, shell, url_of
+from tests.cli.shell import PATIENCE_SECONDS, Shell, url_of
 
 from paceline.testing import FakeProvider
 from paceline.testing.provider import Scenario
 
-__all__ = ["shell"]
 CALL = {"model": "claude-opus-4-6", "max_tokens": 999, "messages": [{"role": "user", "content": "hi"}], "stream": True}
 LONG = Scenario(tokens_per_second=20.0, reply_tokens=10_000)
 READY = "Waiting for a running call"

@@ -10,7 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Workspace, accept_interrupts
+from tests.cli.conftest import Workspace
+from tests.cli.shell import accept_interrupts
 from typer.testing import CliRunner
 
 from paceline.cli import commands

@@ -1,0 +1,114 @@
+"""Units: their phases, pages of them, and their history."""
+
+import pytest
+from tests.views.fleets import NOW
+
+from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
+from paceline.events import Event
+from paceline.store import Campaign, MemoryStore, OutcomeRecord, UnitCounts, UnitSpec
+from paceline.views import units
+from paceline.views.units import (
+    PageStart,
+    UnitChoice,
+    UnitFilter,
+    count_in_phase,
+    iter_units,
+    phase_of,
+    read_ordered_page,
+    read_units,
+    stored_state,
+    unit_history,
+)
+
+
+def store_with(count: int, parked: int = 0) -> MemoryStore:
+    """Return a store with one campaign, of which the first units are parked."""
+    store = MemoryStore()
+    specs = [UnitSpec(id=f"u{number}") for number in range(count)]
+    store.add_campaign(Campaign(name="docs"), specs, update=False, now=NOW)
+    names = [f"parked-{number}" for number in range(parked)]
+    for unit in store.claim_units("docs", "", parked, attempt_ids=names, lease_until=NOW + 60, now=NOW):
+        outcome = AttemptOutcome(ending="parked", reason="the quota window is spent", resume_at=NOW + 3600)
+        transition = transition_after(unit.counters, outcome, Policy(), NOW)
+        store.record_outcomes([OutcomeRecord(unit_id=unit.id, fence=unit.fence, transition=transition)], now=NOW)
+    return store
+
+
+def ids(found: object) -> list[str]:
+    return [unit.spec.id for unit in found]  # type: ignore[attr-defined]
+
+
+def test_a_todo_unit_waits_or_is_parked() -> None:
+    page = store_with(2, parked=1).units(campaign="docs")
+
+    assert {unit.spec.id: phase_of(unit) for unit in page.units} == {"u0": "parked", "u1": "waiting"}
+    assert [stored_state(each) for each in ("waiting", "parked", "todo", "held")] == ["todo", "todo", "todo", "held"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [(None, ["u0", "u1", "u2"]), ("todo", ["u0", "u1", "u2"]), ("parked", ["u0"]), ("waiting", ["u1", "u2"])],
+)
+def test_units_are_chosen_by_state_and_by_phase(chosen: UnitFilter | None, expected: list[str]) -> None:
+    store = store_with(3, parked=1)
+
+    page = read_units(store, campaign="docs", chosen=chosen, limit=10)
+
+    assert (ids(page.units), page.cursor) == (expected, None)
+    assert ids(iter_units(store, campaign="docs", chosen=chosen, most=10)) == expected
+    assert ids(iter_units(store, campaign="docs", chosen=chosen, most=1)) == expected[:1]
+
+
+def test_a_page_of_waiting_units_behind_many_parked_ones_is_cut_short_and_continues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(units, "MOST_EXAMINED", 4)
+    store = store_with(10, parked=8)
+
+    found, cursor, pages = [], None, 0
+    while True:
+        page = read_units(store, campaign="docs", chosen="waiting", limit=2, cursor=cursor)
+        found += ids(page.units)
+        pages += 1
+        cursor = page.cursor
+        if cursor is None:
+            break
+
+    assert found == ["u8", "u9"]
+    assert pages > 1
+
+
+def test_pages_for_people_show_what_needs_attention_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "PAGE_UNITS", 2)
+    store = store_with(5)
+    store.claim_units("docs", "", 1, attempt_ids=["a"], lease_until=NOW + 60, now=NOW)
+    store.hold_units(["docs/u3"], "a person is needed", now=NOW)
+
+    found: list[str] = []
+    start: PageStart | None = PageStart()
+    while start is not None:
+        page = read_ordered_page(store, UnitChoice(), start)
+        found += ids(page.units)
+        assert page.total == 5
+        start = page.following
+
+    assert found == ["u0", "u3", "u1", "u2", "u4"]
+
+
+def test_phases_are_counted_from_the_tallies() -> None:
+    counts = UnitCounts(todo=5, parked=2, running=1, done=4)
+
+    assert count_in_phase(counts, None) == 10
+    assert count_in_phase(counts, "waiting") == 3
+    assert count_in_phase(counts, "parked") == 2
+    assert count_in_phase(counts, "done") == 4
+
+
+def test_the_history_is_the_last_events_of_the_unit_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "READ_LIMIT", 10)
+    monkeypatch.setattr(units, "MOST_EVENTS", 3)
+    store = MemoryStore()
+    events = [Event("unit.started", NOW + number, None, f"docs/{'ab'[number % 2]}", {}) for number in range(60)]
+    store.append_events(events)
+
+    assert [stored.event.at - NOW for stored in unit_history(store, "docs/a")] == [54, 56, 58]

@@ -1,0 +1,96 @@
+"""What a unit waits for, in every state that it can be in."""
+
+import msgspec
+import pytest
+from tests.views.fleets import NOW
+
+from paceline.core import Deferred
+from paceline.core.unit_lifecycle import Counters, UnitState
+from paceline.store import Campaign, MemoryStore, Unit, UnitSpec
+from paceline.views.why import Why, explain_unit, stored_waits, wait_rows
+
+CAMPAIGN = Campaign(name="docs", accounts=("max-1", "max-2"), created_at=NOW - 100)
+UNIT = Unit(id="docs/a", campaign="docs", spec=UnitSpec(id="a"), position=0)
+SPENT = Deferred("t1", "window_closed", "anthropic/max-1", "the 5h window is spent", NOW + 600)
+FULL = Deferred("t2", "limit", "sessions", "sessions at its limit (4/4)")
+WAITS = {"docs max-1": SPENT, "docs max-2": FULL, "gone max-1": FULL}
+
+
+def explain(*, leaderless: str | None = None, campaign: Campaign = CAMPAIGN, **fields: object) -> list[Why]:
+    return explain_unit(msgspec.structs.replace(UNIT, **fields), campaign, WAITS, leaderless=leaderless)
+
+
+def test_a_waiting_unit_has_an_answer_for_each_account() -> None:
+    first, second = explain()
+
+    assert first == Why(
+        unit="docs/a",
+        state="waiting",
+        reason="window_closed",
+        detail="the 5h window is spent",
+        scope="anthropic/max-1",
+        since=NOW - 100,
+        until=NOW + 600,
+        hint=None,
+    )
+    assert (second.reason, second.scope) == ("limit", "sessions")
+
+
+def test_a_unit_with_a_conversation_waits_for_the_account_of_that_conversation() -> None:
+    (only,) = explain(conversation_id="c1", account="max-2")
+
+    assert (only.reason, only.scope) == ("limit", "sessions")
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ("running", "running"),
+        ("held", "held"),
+        ("quarantined", "quarantined"),
+        ("done", "done"),
+        ("cancelled", "cancelled"),
+    ],
+)
+def test_other_states_are_their_own_reason(state: UnitState, reason: str) -> None:
+    (only,) = explain(state=state)
+
+    assert (only.state, only.reason) == (state, reason)
+
+
+def test_a_quarantined_unit_says_how_often_it_failed_and_what_to_do() -> None:
+    (only,) = explain(state="quarantined", reason="exit code 3", counters=Counters(failures=2))
+
+    assert only.detail == "failed 2 times, the last time with: exit code 3"
+    assert only.hint == "paceline logs docs/a shows its last output; paceline retry docs runs it again"
+
+
+def test_a_pause_comes_before_a_park_and_a_park_before_a_missing_engine() -> None:
+    paused = msgspec.structs.replace(CAMPAIGN, state="paused")
+
+    reasons = [
+        explain(resume_at=NOW + 60, leaderless="home", campaign=paused)[0].reason,
+        explain(resume_at=NOW + 60, leaderless="home")[0].reason,
+        explain(leaderless="home")[0].reason,
+    ]
+
+    assert reasons == ["paused", "parked", "no_engine"]
+
+
+def test_a_unit_that_nothing_blocks_starts_with_the_next_pass() -> None:
+    (only,) = explain_unit(UNIT, CAMPAIGN, {}, leaderless=None)
+
+    assert (only.reason, only.detail) == ("queue_order", "nothing blocks it: it starts at the engine's next pass")
+
+
+def test_rows_of_waits_leave_out_campaigns_that_were_deleted() -> None:
+    rows = wait_rows(WAITS, [CAMPAIGN])
+
+    assert [(row.campaign, row.account, row.reason) for row in rows] == [
+        ("docs", "max-1", "window_closed"),
+        ("docs", "max-2", "limit"),
+    ]
+
+
+def test_a_store_without_an_engine_has_no_waits() -> None:
+    assert stored_waits(MemoryStore()) == {}
