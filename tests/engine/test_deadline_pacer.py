@@ -104,7 +104,7 @@ async def test_units_that_are_held_back_for_a_deadline_say_so_until_it_is_their_
         harness.add("nightly", 20, deadline=NOW + 10 * HOUR)
 
         await harness.run(150.0)
-        held_back = harness.engine.why_lines()
+        held_back = harness.engine.wait_reasons()
         running = len(harness.running())
         harness.change("nightly", deadline=None)
         await harness.run(30.0)
@@ -116,7 +116,7 @@ async def test_units_that_are_held_back_for_a_deadline_say_so_until_it_is_their_
         until = NOW + 10 * HOUR - 9 * 60.0 * 1.2
         assert why == Deferred(why.ticket_id, "pacing", "campaign:nightly", detail, why.retry_at, 1)
         assert why.retry_at == pytest.approx(until)
-        assert harness.engine.why_lines() == {}
+        assert harness.engine.wait_reasons() == {}
 
 
 async def test_two_accounts_do_not_double_the_pace_and_say_the_same() -> None:
@@ -130,7 +130,7 @@ async def test_two_accounts_do_not_double_the_pace_and_say_the_same() -> None:
             most = max(most, len(harness.running()))
 
         assert most == 1
-        assert [(line, why.reason) for line, why in harness.engine.why_lines().items()] == [
+        assert [(line, why.reason) for line, why in harness.engine.wait_reasons().items()] == [
             ("nightly max-1", "pacing"),
             ("nightly max-2", "pacing"),
         ]

@@ -18,7 +18,7 @@ async def test_its_tickets_leave_the_line() -> None:
         await harness.run(30.0)
 
         assert harness.scope("sessions").queued == 0
-        assert harness.engine.why_lines() == {}
+        assert harness.engine.wait_reasons() == {}
 
 
 async def test_a_campaign_of_the_same_name_begins_once_the_sessions_of_the_old_one_have_ended() -> None:

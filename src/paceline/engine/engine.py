@@ -151,7 +151,7 @@ class Engine:
         )
         self._started = cycle, Limiter.over(driver)
         cycle.start(now)
-        self.tell("engine.leading", owner=self._owner)
+        self.emit("engine.leading", owner=self._owner)
 
     def close(self) -> None:
         """Store everything and give up the lead. Live sessions continue. An engine without the lead stores nothing."""
@@ -162,7 +162,7 @@ class Engine:
             return
         self._leads = False
         if self._started is not None:  # else the start failed, and nothing was loaded that could be stored
-            self.tell("engine.stopped", owner=self._owner)
+            self.emit("engine.stopped", owner=self._owner)
             self._cycle.save_all(self.clock.now())
         self.store.resign(self._owner)
 
@@ -197,7 +197,7 @@ class Engine:
             self._cycle.obey(self.clock.now())
             self.wake()
 
-    def tell(self, name: str, *, scope: str | None = None, unit: str | None = None, **fields: object) -> None:
+    def emit(self, name: str, *, scope: str | None = None, unit: str | None = None, **fields: object) -> None:
         """Store an event with the next pass."""
         self._cycle.journal.emit(name, scope=scope, unit=unit, **fields)
 
@@ -208,6 +208,6 @@ class Engine:
     def live_sessions(self) -> list[LiveSession]:
         return list(self._cycle.live.values())
 
-    def why_lines(self) -> dict[str, Deferred]:
+    def wait_reasons(self) -> dict[str, Deferred]:
         """Return why the units of each campaign and account wait, by the name of their queue (`split_queue_name`)."""
         return self._cycle.queues.why(self.clock.now())

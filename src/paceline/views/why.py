@@ -43,7 +43,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stored_waits(store: Store) -> dict[str, Deferred]:
-    """Return the waits that the leading engine stored last, as `Engine.why_lines` returns them."""
+    """Return the waits that the leading engine stored last, as `Engine.wait_reasons` returns them."""
     stored = store.load_state(WHY_STATE)
     return msgspec.json.decode(stored, type=dict[str, Deferred]) if stored else {}
 

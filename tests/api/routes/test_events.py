@@ -113,7 +113,7 @@ async def test_all_that_is_kept_is_replayed_by_either_name(daemon: Daemon, query
     daemon.store.append_events([Event("scope.resumed", 1.0, f"provider-{number}") for number in range(1500)])
 
     async with listening(daemon, query) as listener:
-        daemon.engine.tell("scope.resumed", scope="the-end")
+        daemon.engine.emit("scope.resumed", scope="the-end")
         daemon.engine.wake()
         while not any(message.value["scope"] == "the-end" for message in listener.source.messages[-5:]):
             await listener.hear()

@@ -159,7 +159,7 @@ async def test_the_line_of_a_campaign_is_not_taken_for_that_of_another_whose_nam
     await daemon.until(lambda: daemon.counts("docs").running + daemon.counts("docs two").running == 1)
     daemon.add("docs", WAITS, "a", "b", "c")
     daemon.add("docs two", WAITS, "a", "b")
-    await daemon.until(lambda: len(daemon.engine.why_lines()) == 2)
+    await daemon.until(lambda: len(daemon.engine.wait_reasons()) == 2)
 
     why = await daemon.get("/v1/units/docs/c/why")
     overview = await daemon.get("/v1/overview")

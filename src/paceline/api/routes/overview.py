@@ -42,7 +42,7 @@ def get_overview(context: Context) -> Overview:
         campaigns=campaign_views(fleet, context.throughput),
         capacity=capacity_rows(fleet),
         sessions=[session_view(session) for session in context.engine.live_sessions()],
-        waits=wait_rows(context.engine.why_lines(), fleet.campaigns),
+        waits=wait_rows(context.engine.wait_reasons(), fleet.campaigns),
     )
 
 

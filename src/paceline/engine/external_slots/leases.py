@@ -103,7 +103,8 @@ class Leases:
         verdict = self._slots.ask(slot, now, may_wait=request.wait > 0)
         self._advance(now)
         if isinstance(verdict, Deferred):
-            self._emit_deferred(slot, verdict)
+            fields = {"reason": verdict.reason, "detail": verdict.detail, "retry_at": verdict.retry_at}
+            self._emit("slot.deferred", scope=verdict.scope, ticket=slot.id, **fields)
             if request.wait <= 0:
                 return verdict
         if not self._is_granted(slot.id):
@@ -192,10 +193,6 @@ class Leases:
         if self._table.was_lost(slot_id):
             raise SlotLost(f"the lease of slot {slot_id} was not renewed in time; its place is given on")
         raise UnknownName(f"there is no slot {slot_id!r:.80}: it was released, or its lease ran out long ago")
-
-    def _emit_deferred(self, slot: StoredSlot, why: Deferred) -> None:
-        fields = {"reason": why.reason, "detail": why.detail, "retry_at": why.retry_at}
-        self._emit("slot.deferred", scope=why.scope, ticket=slot.id, **fields)
 
     # -- waiting ---------------------------------------------------------------------------------
 

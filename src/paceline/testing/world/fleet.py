@@ -203,7 +203,7 @@ class Fleet:
     def _check_waits(self) -> None:
         """Check that every waiting unit has a reason, and a time at which it is tried again."""
         now = self.harness.clock.now()
-        why = self.harness.engine.why_lines()
+        why = self.harness.engine.wait_reasons()
         for campaign in self.harness.store.campaigns():
             counts = self.harness.store.counts().get(campaign.name, UnitCounts())
             reasons = [reason for line, reason in why.items() if split_queue_name(line)[0] == campaign.name]
