@@ -48,7 +48,7 @@ class Shell:
         self.started.append(process)
         return process
 
-    def give(self, *argv: str, code: int = 0, **env: str) -> tuple[str, str]:
+    def run(self, *argv: str, code: int = 0, **env: str) -> tuple[str, str]:
         process = self.start(*argv, **env)
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == code, out + err
