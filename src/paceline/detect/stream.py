@@ -84,7 +84,7 @@ class StreamReader:
         self._stdout.flush()
         self._stderr.flush(exit_code)
         if self._screen is not None:
-            self._add_paragraphs(self._screen.look())
+            self._add_paragraphs(self._screen.new_paragraphs())
         self._stdout.read_final_error(exit_code)
         self.outcome = conclude(self._run(exit_code))
         return self._interpreter.take_news()

@@ -180,14 +180,14 @@ class _Sessions(ScriptedExecutor):
     def begin(self, attempt: str, unit: str, account: "_Account | None") -> None:
         self._begun[attempt] = unit, self._now(), account
 
-    def report(self, attempt: str, says: str) -> None:
-        self.say(attempt, says)
+    def report(self, attempt: str, text: str) -> None:
+        self.print_output(attempt, text)
         self._on_news()
 
-    def refuse(self, attempt: str, says: str) -> None:
+    def refuse(self, attempt: str, text: str) -> None:
         """End a session whose window is spent."""
         self._keep(attempt)
-        self.cut(attempt, says, after=NOTICE_SECONDS)
+        self.cut(attempt, text, after=NOTICE_SECONDS)
 
     def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
         """End a session for the engine: for a reserve, or because another session was refused."""
@@ -269,16 +269,16 @@ class Simulation:
         unit = self._store.unit(launch.env["PACELINE_UNIT"])
         assert unit is not None
         session, seconds = unit.conversation_id or unit.id, self._sessions.left[unit.id]
-        says = transcripts.init(session)
+        printed = transcripts.init(session)
         account = self._accounts.get(unit.account or "")
         if account is not None:
             reports, may_go_on = account.start(launch.attempt_id, seconds, session)
-            says += reports
+            printed += reports
             if not may_go_on:
-                return Run(stdout=says, exit_code=1, seconds=1.0)
+                return Run(stdout=printed, exit_code=1, seconds=1.0)
         self._sessions.begin(launch.attempt_id, unit.id, account)
-        says += transcripts.answer(session)
-        return Run(stdout=says, later=((seconds, transcripts.done(session)),), seconds=seconds)
+        printed += transcripts.answer(session)
+        return Run(stdout=printed, later=((seconds, transcripts.done(session)),), seconds=seconds)
 
     def _is_over(self, campaign: str) -> bool:
         counts = self._store.counts()[campaign]

@@ -222,19 +222,19 @@ class ScriptedExecutor:
         """Return when it ends or has ended, as far as known now."""
         return self._sessions[attempt].ends_at
 
-    def say(self, attempt: str, says: str) -> None:
+    def print_output(self, attempt: str, text: str) -> None:
         """Let a session print something now, and continue."""
         session = self._sessions[attempt]
-        said = (self._clock.now() - session.started_at, says)
-        later = tuple(sorted((*session.run.later, said), key=lambda each: each[0]))
+        printed = (self._clock.now() - session.started_at, text)
+        later = tuple(sorted((*session.run.later, printed), key=lambda each: each[0]))
         session.run = msgspec.structs.replace(session.run, later=later)
 
-    def cut(self, attempt: str, says: str, *, exit_code: int = 1, after: float = 0.0) -> None:
-        """Let a session print something now, and end by itself `after` seconds."""
+    def cut(self, attempt: str, text: str, *, exit_code: int = 1, after: float = 0.0) -> None:
+        """Let a session print something now, and end by itself `after` seconds later."""
         session, now = self._sessions[attempt], self._clock.now()
         if now < session.ends_at:
-            said = tuple(each for each in session.run.later if session.started_at + each[0] <= now)
-            later = (*said, (now - session.started_at, says))
+            printed = tuple(each for each in session.run.later if session.started_at + each[0] <= now)
+            later = (*printed, (now - session.started_at, text))
             session.run = msgspec.structs.replace(session.run, later=later, exit_code=exit_code)
             session.ends_at = now + after
             self._watched(session)

@@ -184,7 +184,7 @@ class StoreContract(EngineContract):
 
         assert store.counts() == {"night": UnitCounts(running=1)}
 
-    def test_unknown_names_are_told(self, store: Store) -> None:
+    def test_unknown_names_are_refused(self, store: Store) -> None:
         add(store)
         for verb in (
             lambda: store.set_campaign(Campaign(name="dusk")),
@@ -281,7 +281,7 @@ class StoreContract(EngineContract):
             ("cancelled", UnitCounts(cancelled=1)),
         ],
     )
-    def test_a_settlement_is_stored_whole(self, store: Store, ending: Ending, counts: UnitCounts) -> None:
+    def test_an_outcome_is_stored_whole(self, store: Store, ending: Ending, counts: UnitCounts) -> None:
         add(store, specs("a"))
         (unit,) = claim(store)
         how = ended(unit, ending, resume_at=NOW + 99.0 if ending == "parked" else None, conversation_id="talk")
@@ -301,7 +301,7 @@ class StoreContract(EngineContract):
         )
         assert store.counts() == {"night": counts}
 
-    def test_the_next_try_shows_nothing_of_the_last(self, store: Store) -> None:
+    def test_the_next_attempt_shows_nothing_of_the_last(self, store: Store) -> None:
         add(store, specs("a"))
         (first,) = claim(store)
         record(store, [ended(first, "lost")])
@@ -322,7 +322,7 @@ class StoreContract(EngineContract):
         assert store.renew_units({first.id: first.fence, second.id: 9, "x/y": 1}, lease_until=1e9) == [second.id, "x/y"]
         assert stored(store, "night/a") == second
 
-    def test_settling_again_is_harmless(self, store: Store) -> None:
+    def test_recording_again_is_harmless(self, store: Store) -> None:
         add(store, specs("a"))
         (unit,) = claim(store)
         how = ended(unit, "parked", resume_at=NOW + 99.0)
@@ -351,7 +351,7 @@ class StoreContract(EngineContract):
 
         assert (stored(store, "night/a").resume_at, store.counts()) == (None, {"night": UnitCounts(done=1)})
 
-    def test_half_characters_from_an_agent_do_not_stop_a_settlement(self, store: Store) -> None:
+    def test_half_characters_from_an_agent_do_not_lose_its_outcome(self, store: Store) -> None:
         add(store, specs("a"))
         how = ended(claim(store)[0], "lost", conversation_id="talk")
 

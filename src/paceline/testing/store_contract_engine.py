@@ -45,11 +45,11 @@ class EngineContract:
         assert (len(store.events()), store.load_state("governor")) == (1, b"1")
 
     def test_events_come_with_what_is_added(self, store: Store) -> None:
-        told = Event("control.campaigns", NOW)
+        event = Event("control.campaigns", NOW)
 
-        store.add_campaign(Campaign(name="night"), [UnitSpec(id="a")], update=False, now=NOW, events=[told])
+        store.add_campaign(Campaign(name="night"), [UnitSpec(id="a")], update=False, now=NOW, events=[event])
 
-        assert store.events() == [StoredEvent(1, told)]
+        assert store.events() == [StoredEvent(1, event)]
 
     def test_events_come_back_in_order_from_any_place(self, store: Store) -> None:
         first = Event("scope.paused", NOW, scope="anthropic", fields={"until": 9.0, "cause": None})

@@ -13,9 +13,9 @@ COLUMNS, ROWS = 200, 50
 """Wide enough that notices are seldom wrapped, and high enough for the interface of any agent CLI."""
 _PIECE = 4096
 """Bytes after which the screen is read, so that a long burst cannot scroll a notice past unseen."""
-_LOOK_BYTES = 64
-"""Fewer new bytes are read only after `_LOOK_SECONDS`: reading a screen costs the same for one byte as for many."""
-_LOOK_SECONDS = 0.25
+_READ_BYTES = 64
+"""Fewer new bytes are read only after `_READ_SECONDS`: reading a screen costs the same for one byte as for many."""
+_READ_SECONDS = 0.25
 """The longest delay of a notice that arrives in few bytes."""
 _PARSER_LIFE = 1 << 18
 """Characters after which the parser is replaced, because it would collect a terminal code that never ends forever.
@@ -80,8 +80,8 @@ class ScreenParagraphs:
     def __init__(self, columns: int = COLUMNS, rows: int = ROWS) -> None:
         self._screen = BoundedScreen(columns, rows)
         self._shown: frozenset[str] = frozenset()
-        self._unseen_bytes = 0
-        self._looked_at = float("-inf")
+        self._unread_bytes = 0
+        self._read_at = float("-inf")
 
     def feed(self, data: bytes, *, seen_at: float) -> list[str]:
         """Draw the bytes. Return the paragraphs that have appeared, once there are enough new bytes."""
@@ -89,15 +89,15 @@ class ScreenParagraphs:
         for start in range(0, len(data), _PIECE):
             piece = data[start : start + _PIECE]
             self._screen.feed(piece)
-            self._unseen_bytes += len(piece)
-            if self._unseen_bytes >= _LOOK_BYTES or seen_at >= self._looked_at + _LOOK_SECONDS:
-                self._looked_at = seen_at
-                fresh += self.look()
+            self._unread_bytes += len(piece)
+            if self._unread_bytes >= _READ_BYTES or seen_at >= self._read_at + _READ_SECONDS:
+                self._read_at = seen_at
+                fresh += self.new_paragraphs()
         return fresh
 
-    def look(self) -> list[str]:
-        """Return the paragraphs that have appeared since the last look."""
-        self._unseen_bytes = 0
+    def new_paragraphs(self) -> list[str]:
+        """Return the paragraphs that have appeared since the last call."""
+        self._unread_bytes = 0
         paragraphs = lower_paragraphs(self._screen.display())
         fresh = [paragraph for paragraph in paragraphs if paragraph not in self._shown]
         self._shown = frozenset(paragraphs)

@@ -4,7 +4,17 @@ from collections.abc import Iterator
 
 import msgspec
 
-from paceline.simulation.provider.wire import Chunk, Content, Json, ModelCall, ProtocolName, Reply, decode, sse, text_of
+from paceline.simulation.provider.protocol_module import (
+    Chunk,
+    Content,
+    Json,
+    ModelCall,
+    ProtocolName,
+    Reply,
+    decode,
+    sse,
+    text_of,
+)
 
 NAME: ProtocolName = "anthropic"
 STREAM_TYPE = "text/event-stream"

@@ -7,7 +7,17 @@ from collections.abc import Iterator
 
 import msgspec
 
-from paceline.simulation.provider.wire import Chunk, Json, ModelCall, Part, ProtocolName, Reply, decode, sse, text_of
+from paceline.simulation.provider.protocol_module import (
+    Chunk,
+    Json,
+    ModelCall,
+    Part,
+    ProtocolName,
+    Reply,
+    decode,
+    sse,
+    text_of,
+)
 
 NAME: ProtocolName = "gemini"
 STREAM_TYPE = "text/event-stream"

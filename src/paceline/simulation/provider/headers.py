@@ -4,7 +4,7 @@ import math
 
 from paceline.simulation.provider.capacity import AccountReading, RateReading, WindowReading
 from paceline.simulation.provider.facts import CLAIMS, iso
-from paceline.simulation.provider.wire import ProtocolName
+from paceline.simulation.provider.protocol_module import ProtocolName
 
 WARNING_RATIO = 0.9
 _UNIFIED = "anthropic-ratelimit-unified"
@@ -23,29 +23,29 @@ def reading_headers(protocol: ProtocolName, reading: AccountReading, now: float,
 
 
 def _anthropic_rates(reading: AccountReading) -> dict[str, str]:
-    told: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for name, rate in (("requests", reading.requests), ("tokens", reading.tokens)):
         if rate is not None:
-            told[f"anthropic-ratelimit-{name}-limit"] = str(rate.limit)
-            told[f"anthropic-ratelimit-{name}-remaining"] = str(rate.remaining)
-            told[f"anthropic-ratelimit-{name}-reset"] = iso(rate.full_at)
-    return told
+            headers[f"anthropic-ratelimit-{name}-limit"] = str(rate.limit)
+            headers[f"anthropic-ratelimit-{name}-remaining"] = str(rate.remaining)
+            headers[f"anthropic-ratelimit-{name}-reset"] = iso(rate.full_at)
+    return headers
 
 
 def _unified(windows: tuple[WindowReading, ...], refused: bool) -> dict[str, str]:
     if not windows:
         return {}
     tightest = max(windows, key=lambda window: window.used_ratio)
-    told = {
+    headers = {
         f"{_UNIFIED}-status": _status(tightest, refused),
         f"{_UNIFIED}-reset": str(int(tightest.resets_at)),
         f"{_UNIFIED}-representative-claim": CLAIMS.get(tightest.name, tightest.name),
     }
     for window in windows:
-        told[f"{_UNIFIED}-{window.name}-status"] = _status(window, refused)
-        told[f"{_UNIFIED}-{window.name}-reset"] = str(int(window.resets_at))
-        told[f"{_UNIFIED}-{window.name}-utilization"] = f"{window.used_ratio:.2f}"
-    return told
+        headers[f"{_UNIFIED}-{window.name}-status"] = _status(window, refused)
+        headers[f"{_UNIFIED}-{window.name}-reset"] = str(int(window.resets_at))
+        headers[f"{_UNIFIED}-{window.name}-utilization"] = f"{window.used_ratio:.2f}"
+    return headers
 
 
 def _status(window: WindowReading, refused: bool) -> str:
@@ -56,13 +56,13 @@ def _status(window: WindowReading, refused: bool) -> str:
 
 
 def _openai_rates(reading: AccountReading, now: float) -> dict[str, str]:
-    told: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for name, rate in (("requests", reading.requests), ("tokens", reading.tokens)):
         if rate is not None:
-            told[f"x-ratelimit-limit-{name}"] = str(rate.limit)
-            told[f"x-ratelimit-remaining-{name}"] = str(rate.remaining)
-            told[f"x-ratelimit-reset-{name}"] = _short_duration(rate, now)
-    return told
+            headers[f"x-ratelimit-limit-{name}"] = str(rate.limit)
+            headers[f"x-ratelimit-remaining-{name}"] = str(rate.remaining)
+            headers[f"x-ratelimit-reset-{name}"] = _short_duration(rate, now)
+    return headers
 
 
 def _short_duration(rate: RateReading, now: float) -> str:
@@ -76,10 +76,10 @@ def _short_duration(rate: RateReading, now: float) -> str:
 
 
 def _codex(windows: tuple[WindowReading, ...], now: float) -> dict[str, str]:
-    told: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for slot, window in zip(_CODEX_SLOTS, windows, strict=False):  # Codex has two windows
-        told[f"x-codex-{slot}-used-percent"] = f"{min(100.0, window.used_ratio * 100):.1f}"
-        told[f"x-codex-{slot}-window-minutes"] = str(int(window.seconds // 60))
-        told[f"x-codex-{slot}-reset-at"] = str(int(window.resets_at))
-        told[f"x-codex-{slot}-reset-after-seconds"] = str(max(0, int(window.resets_at - now)))
-    return told
+        headers[f"x-codex-{slot}-used-percent"] = f"{min(100.0, window.used_ratio * 100):.1f}"
+        headers[f"x-codex-{slot}-window-minutes"] = str(int(window.seconds // 60))
+        headers[f"x-codex-{slot}-reset-at"] = str(int(window.resets_at))
+        headers[f"x-codex-{slot}-reset-after-seconds"] = str(max(0, int(window.resets_at - now)))
+    return headers

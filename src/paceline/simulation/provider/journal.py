@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from paceline.simulation.provider.wire import ModelCall, ProtocolName
+from paceline.simulation.provider.protocol_module import ModelCall, ProtocolName
 
 Ending = Literal["served", "refused", "cut", "client_left"]
 

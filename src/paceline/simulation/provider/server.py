@@ -15,9 +15,16 @@ from paceline.simulation.provider.errors import ErrorResponse, refuse
 from paceline.simulation.provider.facts import ErrorFacts
 from paceline.simulation.provider.headers import reading_headers
 from paceline.simulation.provider.journal import Journal, RequestRecord
+from paceline.simulation.provider.protocol_module import (
+    Json,
+    MalformedCallError,
+    ModelCall,
+    ProtocolModule,
+    ProtocolName,
+    Reply,
+)
 from paceline.simulation.provider.scenario import Scenario, Step, ToolCall
 from paceline.simulation.provider.script import OK, Script
-from paceline.simulation.provider.wire import Json, MalformedCallError, ModelCall, ProtocolModule, ProtocolName, Reply
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -51,7 +58,7 @@ class ProviderExchange(msgspec.Struct, frozen=True, kw_only=True):
     """A request in progress: the call, its protocol, and its record."""
 
     request: web.Request
-    wire: ProtocolModule
+    protocol: ProtocolModule
     call: ModelCall
     record: RequestRecord
 
@@ -68,8 +75,8 @@ class ProviderServer:
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=LARGEST_BODY_BYTES)
-        for path, wire in ROUTES:
-            app.router.add_post(path, self._model_handler(wire))
+        for path, protocol in ROUTES:
+            app.router.add_post(path, self._model_handler(protocol))
         app.router.add_post("/v1/messages/count_tokens", self._count_tokens)
         app.router.add_post(r"/{version:v1|v1beta}/models/{model:[^/]+}:countTokens", self._count_tokens)
         app.router.add_get("/v1/models", self._models)
@@ -78,22 +85,24 @@ class ProviderServer:
         app.router.add_get("/", self._root)  # and HEAD, with which Claude Code checks the connection
         return app
 
-    def _model_handler(self, wire: ProtocolModule) -> Handler:
+    def _model_handler(self, protocol: ProtocolModule) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             body = await request.read()
             try:
-                call = wire.read_call(body, request.match_info.get("model"))
+                call = protocol.read_call(body, request.match_info.get("model"))
             except MalformedCallError as error:
-                return self._malformed(wire.NAME, str(error))
-            record = self._begin(request, wire, call, len(body))
+                return self._malformed(protocol.NAME, str(error))
+            record = self._begin(request, protocol, call, len(body))
             try:
-                return await self._answer(ProviderExchange(request=request, wire=wire, call=call, record=record))
+                return await self._answer(
+                    ProviderExchange(request=request, protocol=protocol, call=call, record=record)
+                )
             finally:
                 self._journal.end(record, self._clock.now())
 
         return handle
 
-    def _begin(self, request: web.Request, wire: ProtocolModule, call: ModelCall, body_bytes: int) -> RequestRecord:
+    def _begin(self, request: web.Request, protocol: ProtocolModule, call: ModelCall, body_bytes: int) -> RequestRecord:
         hints = [call.session, *(request.headers.get(name) for name in SESSION_HEADERS)]
         call = msgspec.structs.replace(
             call,
@@ -104,7 +113,7 @@ class ProviderServer:
         return self._journal.begin(
             call,
             path=request.path_qs,
-            protocol=wire.NAME,
+            protocol=protocol.NAME,
             key=key_of(request),
             tokens=max(1, body_bytes // BYTES_PER_TOKEN),
             headers={name: value for name, value in headers.items() if name not in SECRET_HEADERS},
@@ -147,7 +156,7 @@ class ProviderServer:
 
     def _whole(self, exchange: ProviderExchange, reply: Reply) -> web.Response:
         self._served(exchange.record, reply.output_tokens)
-        return json_response(exchange.wire.whole(reply), 200, self._told(exchange))
+        return json_response(exchange.protocol.whole(reply), 200, self._reading_headers(exchange))
 
     async def _cut_whole(self, exchange: ProviderExchange, planned: ErrorResponse) -> web.StreamResponse:
         """Return where an error belongs that would cut a stream: before the first byte of an answer in one piece."""
@@ -160,11 +169,13 @@ class ProviderServer:
     async def _stream(
         self, exchange: ProviderExchange, reply: Reply, admission: Admission, planned: ErrorResponse | None
     ) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"cache-control": "no-cache", "server": SERVER} | self._told(exchange))
-        response.content_type = exchange.wire.STREAM_TYPE
+        response = web.StreamResponse(
+            headers={"cache-control": "no-cache", "server": SERVER} | self._reading_headers(exchange)
+        )
+        response.content_type = exchange.protocol.STREAM_TYPE
         exchange.record.status = 200
         await response.prepare(exchange.request)
-        for chunk in exchange.wire.stream(reply):
+        for chunk in exchange.protocol.stream(reply):
             if planned is not None and exchange.record.output_tokens >= reply.output_tokens // 2:
                 return await self._cut_stream(exchange, response, reply, planned)
             if chunk.tokens:
@@ -179,7 +190,7 @@ class ProviderServer:
     ) -> web.StreamResponse:
         exchange.record.error, exchange.record.ending = planned.name, "cut"
         if planned.place == "midstream":
-            await response.write(exchange.wire.error_event(planned.body, reply))
+            await response.write(exchange.protocol.error_event(planned.body, reply))
         elif planned.place == "midstream_reset":
             reset_connection(exchange.request)
         return response
@@ -200,19 +211,19 @@ class ProviderServer:
             limit=step.limit,
             in_use=step.limit,
         )
-        return refuse(exchange.wire.NAME, step.error, facts)
+        return refuse(exchange.protocol.NAME, step.error, facts)
 
     def _over_capacity(self, exchange: ProviderExchange, refusal: Refusal) -> ErrorResponse:
-        refused = refuse(exchange.wire.NAME, refusal.error, refusal.facts)
-        headers = refused.headers | self._told(exchange, refused=True) if self._scenario.announce else {}
+        refused = refuse(exchange.protocol.NAME, refusal.error, refusal.facts)
+        headers = refused.headers | self._reading_headers(exchange, refused=True) if self._scenario.announce else {}
         return msgspec.structs.replace(refused, headers=headers)
 
-    def _told(self, exchange: ProviderExchange, *, refused: bool = False) -> dict[str, str]:
+    def _reading_headers(self, exchange: ProviderExchange, *, refused: bool = False) -> dict[str, str]:
         if not self._scenario.announce:
             return {}
         now = self._clock.now()
         reading = self._capacity.read(exchange.record.key, exchange.record.model, now)
-        return reading_headers(exchange.wire.NAME, reading, now, refused=refused)
+        return reading_headers(exchange.protocol.NAME, reading, now, refused=refused)
 
     def _served(self, record: RequestRecord, output_tokens: int) -> None:
         record.status, record.ending, record.output_tokens = 200, "served", output_tokens

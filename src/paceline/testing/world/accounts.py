@@ -91,7 +91,7 @@ class SimulatedAccount:
         window = _trouble_at(self._troubles.closed, now)
         if window is not None:
             self.refused += 1
-            return _ended_by_window(session, window, after=0.0, says=transcripts.init(session))
+            return _ended_by_window(session, window, after=0.0, printed=transcripts.init(session))
         if (trouble := self._trouble(session, live, now)) is not None:
             self.refused += 1
             return trouble
@@ -99,15 +99,15 @@ class SimulatedAccount:
         begun = transcripts.init(session) + transcripts.answer(session)
         closing = next((trouble for trouble in self._troubles.closed if now < trouble.begins < now + seconds), None)
         if closing is not None:
-            return _ended_by_window(session, closing, after=closing.begins - now, says=begun)
+            return _ended_by_window(session, closing, after=closing.begins - now, printed=begun)
         self._ends.append(now + seconds)
         return Run(stdout=begun, later=((seconds, transcripts.done(session)),), seconds=seconds)
 
     def _trouble(self, session: str, live: int, now: float) -> Run | None:
         troubles = self._troubles
         if _trouble_at(troubles.overloads, now) is not None:
-            says = transcripts.init(session) + transcripts.retry(5.0, nth=10, status=529, session=session)
-            return Run(stdout=says, exit_code=1, seconds=1.0)
+            printed = transcripts.init(session) + transcripts.retry(5.0, nth=10, status=529, session=session)
+            return Run(stdout=printed, exit_code=1, seconds=1.0)
         lagging = sum(end <= now < end + troubles.lag for end in self._ends)
         foreign = sum(trouble.begins <= now < trouble.ends for trouble in troubles.foreign)
         recent = sum(now - 1.0 < start for start in self._starts)
@@ -116,15 +116,15 @@ class SimulatedAccount:
         if not (is_full or is_burst or now < self._penalty_until):
             return None
         self._penalty_until = max(self._penalty_until, now + troubles.penalty)
-        says = transcripts.init(session) + transcripts.retry(2.0, nth=10, session=session)
-        return Run(stdout=says, exit_code=1, seconds=1.0)
+        printed = transcripts.init(session) + transcripts.retry(2.0, nth=10, session=session)
+        return Run(stdout=printed, exit_code=1, seconds=1.0)
 
 
 def _trouble_at(troubles: Sequence[Trouble], now: float) -> Trouble | None:
     return next((trouble for trouble in troubles if trouble.begins <= now < trouble.ends), None)
 
 
-def _ended_by_window(session: str, window: Trouble, *, after: float, says: str) -> Run:
+def _ended_by_window(session: str, window: Trouble, *, after: float, printed: str) -> Run:
     end = window.announced
     notice = transcripts.limit_without_a_time() if end is None else transcripts.rejected(end, session)
-    return Run(stdout=says, later=((after, notice),), exit_code=1, seconds=after + NOTICE_SECONDS)
+    return Run(stdout=printed, later=((after, notice),), exit_code=1, seconds=after + NOTICE_SECONDS)

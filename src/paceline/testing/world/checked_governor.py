@@ -226,7 +226,7 @@ class CheckedGovernor:
         self.granted += 1
 
     def _check_room(self, ticket: Ticket) -> None:
-        """Check that a grant has room in each scope. Only a run inside the slot of its session may enter a full one."""
+        """Check that a grant has room in each scope. Only a run that uses its session's place may enter a full one."""
         for scope in ticket.scopes:
             limit = self.limit_of(scope)
             if limit is None:
@@ -274,7 +274,7 @@ class CheckedGovernor:
                     self.ledger.cool(scope, self.elapsed + seconds)
 
     def _has_family(self, ticket: Ticket) -> bool:
-        """Return whether a session and its runs share a slot. Not every release frees it then, so nothing need cool."""
+        """Return whether a session and its runs share a place. Not every release frees it, so nothing need cool."""
         return ticket.parent is not None or "sessions" in ticket.scopes
 
     # -- audits, which cost more -------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class CheckedGovernor:
         return cooldown
 
     def cooling_in(self, scope: str) -> int:
-        """Return how many released slots may still count. For slots shared with runs only the Governor knows."""
+        """Return how many released places may still count. For places shared with runs only the Governor knows."""
         if self.is_calm:
             return self.ledger.cooling_in(scope, self.elapsed - SLACK)
         status = self.governor.status(scope, now=self._wall)

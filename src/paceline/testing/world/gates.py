@@ -173,7 +173,7 @@ class Gates:
         closed.sent_at = elapsed
 
     def note_grant(self, placed: list[str]) -> None:
-        """Record a grant. `placed` are the scopes in which it takes a slot; a run inside its session takes none."""
+        """Record a grant. `placed` are the scopes in which it takes a place of its own."""
         for scope in placed:
             if scope in self.usage:
                 self.usage[scope].grants_since += 1

@@ -48,7 +48,7 @@ class ExpectedLedger:
     def __init__(self, limits: dict[str, int | None]) -> None:
         self.held: dict[str, Held] = {}
         self.waiting: dict[str, Waiting] = {}
-        self.lines: dict[LaneKey, list[Waiting]] = {}
+        self.lanes: dict[LaneKey, list[Waiting]] = {}
         self.limits = dict(limits)
         self._from_settings = frozenset(limits)
         self._looked_up: dict[str, int | None] = {}
@@ -69,18 +69,18 @@ class ExpectedLedger:
         waiting = Waiting(key, self._arrivals, ticket, now)
         self.waiting[ticket.id] = waiting
         self.priorities[group_of(ticket)] = ticket.priority
-        insort(self.lines.setdefault(lane_of(ticket), []), waiting)
+        insort(self.lanes.setdefault(lane_of(ticket), []), waiting)
 
     def dequeue(self, ticket_id: str) -> Waiting:
         waiting = self.waiting.pop(ticket_id)
         key = lane_of(waiting.ticket)
-        self.lines[key].remove(waiting)
-        if not self.lines[key]:
-            del self.lines[key]
+        self.lanes[key].remove(waiting)
+        if not self.lanes[key]:
+            del self.lanes[key]
         return waiting
 
     def heads(self) -> list[Waiting]:
-        return [line[0] for line in self.lines.values()]
+        return [lane[0] for lane in self.lanes.values()]
 
     # -- holding --------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class ExpectedLedger:
         return held
 
     def occupied(self) -> Counter[str]:
-        """Return the slots taken in each scope. A session and its runs take `max(1, live runs)` of a provider's."""
+        """Return the places taken in each scope. A session and its runs take `max(1, live runs)` in a provider's."""
         if self._occupied is None:
             self._occupied = self._recount()
         return self._occupied
@@ -107,7 +107,7 @@ class ExpectedLedger:
         runs_of: dict[tuple[str, str], int] = defaultdict(int)
         for held in self.held.values():
             for scope in held.ticket.scopes:
-                if self._rides(held.ticket, scope):
+                if self._shares_place(held.ticket, scope):
                     runs_of[held.ticket.parent or "", scope] += 1
                 else:
                     occupied[scope] += 1
@@ -116,16 +116,16 @@ class ExpectedLedger:
         self._runs_of = runs_of
         return occupied
 
-    def _rides(self, ticket: Ticket, scope: str) -> bool:
-        """Return whether the ticket is a run inside the slot of its session in this scope."""
+    def _shares_place(self, ticket: Ticket, scope: str) -> bool:
+        """Return whether the ticket is a run that can use the place of its session in this scope."""
         session = self.held.get(ticket.parent) if ticket.parent is not None else None
         return session is not None and is_provider_scope(scope) and scope in session.ticket.scopes
 
     def places_needed(self, ticket: Ticket, scope: str) -> int:
-        """Return how many more slots the ticket would take: none if the slot of its session is still unused."""
+        """Return how many more places the ticket would take: none if the place of its session is still unused."""
         self.occupied()
-        rides_free = self._rides(ticket, scope) and not self._runs_of.get((ticket.parent or "", scope))
-        return 0 if rides_free else 1
+        needs_none = self._shares_place(ticket, scope) and not self._runs_of.get((ticket.parent or "", scope))
+        return 0 if needs_none else 1
 
     def is_excess(self, session: str | None, scope: str, limit: int) -> bool:
         """Return whether the session is one of the youngest that put the scope over its limit."""

@@ -1,9 +1,9 @@
 """The checker of the order rule, which it computes again in the simplest way.
 
 Within a lane the rule is exact: smallest key first, then arrival. Between lanes and groups it is checked only where
-the answer is certain: in calm worlds, with the Governor's own accounts of the groups before the call, and while no
-ticket has waited for `ageing` or longer. (Slots may be reserved for overdue tickets, and the ledger cannot know from
-which moment a ticket counts as passed over.) Claims are checked with the Governor's own list of them.
+the answer is certain: in calm worlds, with the Governor's own count of what each group has used, and while no ticket
+has waited for `ageing` or longer. (Overdue tickets may have place claims, and the ledger cannot know from which moment
+a ticket counts as passed over.) Place claims are checked with the Governor's own list of them.
 """
 
 from typing import TYPE_CHECKING
@@ -17,57 +17,59 @@ if TYPE_CHECKING:
     from paceline.testing.world.checked_governor import CheckedGovernor
 
 RELATIVE_SLACK = 1e-6
-LOOK_EVERY = 4
-Account = tuple[float, int]
+RECORD_EVERY = 4
+"""Releases per snapshot: a snapshot costs more than the release itself."""
+GroupUse = tuple[float, int]
+"""Accrued slot-seconds and live slots of one group."""
 
 
 class OrderCheck:
     """The order of grants.
 
-    `accounts` has (accrued slot-seconds, live slots) of each group, and `claims` the tickets for which slots are
-    reserved, as in the Governor's snapshot before a release. None if no snapshot was taken.
+    `use` is that of each group, and `place_claims` are the tickets for which places are kept, both as in the
+    Governor's snapshot before a release. `use` is None if no snapshot was taken.
     """
 
     def __init__(self, checked: "CheckedGovernor") -> None:
         self._checked = checked
         self._releases = 0
-        self.accounts: dict[str, Account] | None = None
-        self.claims: tuple[str, ...] = ()
+        self.use: dict[str, GroupUse] | None = None
+        self.place_claims: tuple[str, ...] = ()
 
     def record_before_release(self, released: Ticket) -> None:
-        """Record the accounts of the groups as the release will leave them. Not always: a snapshot is expensive."""
+        """Record the use of the groups as the release will leave it. Not always: a snapshot is expensive."""
         self._releases += 1
-        if not self._checked.is_calm or self._releases % LOOK_EVERY:
+        if not self._checked.is_calm or self._releases % RECORD_EVERY:
             return
         snapshot = self._checked.governor.snapshot()
-        self.accounts = accounts_of(snapshot)
-        self.claims = snapshot.claims
-        accrued, live = self.accounts[group_of(released)]
-        self.accounts[group_of(released)] = accrued, live - 1
+        self.use = use_by_group(snapshot)
+        self.place_claims = snapshot.claims
+        accrued, live = self.use[group_of(released)]
+        self.use[group_of(released)] = accrued, live - 1
 
     def forget(self) -> None:
-        """Forget the accounts: they are valid for one call only."""
-        self.accounts = None
+        """Forget the use: it is valid for one call only."""
+        self.use = None
 
     def check_newcomer(self, ticket: Ticket) -> None:
         """Check that a new ticket enters at once only if no ticket of its lane waits."""
-        ahead = self._checked.ledger.lines.get(lane_of(ticket))
+        ahead = self._checked.ledger.lanes.get(lane_of(ticket))
         if ahead:
-            self._checked.fail(f"{ticket.id} entered past {ahead[0].ticket.id}, which waits in the same line")
+            self._checked.fail(f"{ticket.id} entered past {ahead[0].ticket.id}, which waits in the same lane")
 
     def check_from_queue(self, chosen: Waiting) -> None:
-        line = self._checked.ledger.lines[lane_of(chosen.ticket)]
-        if line[0] is not chosen and not self._is_overdue(chosen):
-            self._checked.fail(f"{chosen.ticket.id} entered before {line[0].ticket.id}, which is ahead in its line")
+        lane = self._checked.ledger.lanes[lane_of(chosen.ticket)]
+        if lane[0] is not chosen and not self._is_overdue(chosen):
+            self._checked.fail(f"{chosen.ticket.id} entered before {lane[0].ticket.id}, which is ahead in its lane")
         if not self._checked.is_calm:
             return
-        if self.accounts is not None:
-            self._check_claims(chosen)
+        if self.use is not None:
+            self._check_place_claims(chosen)
         if not any(self._is_overdue(waiting) for waiting in self._checked.ledger.waiting.values()):
             self._check_between_lanes(chosen)
 
     def _is_overdue(self, waiting: Waiting) -> bool:
-        """Return whether slots may be reserved for the ticket: it has waited for at least `ageing`."""
+        """Return whether places may be kept for the ticket: it has waited for at least `ageing`."""
         return waiting.enqueued_at <= self._checked.elapsed - self._checked.settings.ageing + SLACK
 
     def _check_between_lanes(self, chosen: Waiting) -> None:
@@ -79,19 +81,19 @@ class OrderCheck:
         self._check_between_groups(group, {group_of(rival.ticket) for rival in rivals})
 
     def _check_between_groups(self, chosen: str, rivals: set[str]) -> None:
-        if self.accounts is None:
+        if self.use is None:
             return
         mine = self._value(chosen)
         for rival in rivals - {chosen}:
             theirs = self._value(rival)
             if theirs < mine - RELATIVE_SLACK * max(1.0, abs(mine)):
                 self._checked.fail(f"group {chosen} ({mine}) went before group {rival} ({theirs}), which has had less")
-        accrued, live = self.accounts[chosen]
-        self.accounts[chosen] = accrued, live + 1
+        accrued, live = self.use[chosen]
+        self.use[chosen] = accrued, live + 1
 
     def _value(self, group: str) -> float:
-        assert self.accounts is not None
-        accrued, live = self.accounts[group]
+        assert self.use is not None
+        accrued, live = self.use[group]
         weight = 2.0 ** self._checked.ledger.priorities[group]
         return (accrued + live * self._checked.ledger.mean_seconds()) / weight
 
@@ -105,28 +107,32 @@ class OrderCheck:
             if self.could_enter(head) and not may_be_kept(self._checked, head):
                 self._checked.fail(f"{head.ticket.id} waits though there is room in all of its scopes")
 
-    def _check_claims(self, chosen: Waiting) -> None:
-        """Check that slots are reserved only for overdue tickets, and that others leave one for each of them."""
-        for ticket_id in self.claims:
+    def _check_place_claims(self, chosen: Waiting) -> None:
+        """Check that places are kept only for overdue tickets, and that others leave one for each of them."""
+        for ticket_id in self.place_claims:
             claimant = self._checked.ledger.waiting.get(ticket_id)
             if claimant is not None and not self._is_overdue(claimant):
                 self._checked.fail(f"a place is kept for {ticket_id}, which has not waited for long")
-        if chosen.ticket.id not in self.claims:
+        if chosen.ticket.id not in self.place_claims:
             for scope in chosen.ticket.scopes:
-                self._check_slots_are_left(chosen, scope)
+                self._check_places_are_left(chosen, scope)
 
-    def _check_slots_are_left(self, chosen: Waiting, scope: str) -> None:
+    def _check_places_are_left(self, chosen: Waiting, scope: str) -> None:
         limit = self._checked.limit_of(scope)
         if limit is None or not self._checked.ledger.places_needed(chosen.ticket, scope):
             return
         waiting = self._checked.ledger.waiting
-        kept = sum(1 for claim in self.claims if claim in waiting and scope in waiting[claim].ticket.scopes)
+        kept = sum(
+            1 for claimant in self.place_claims if claimant in waiting and scope in waiting[claimant].ticket.scopes
+        )
         if limit - self._checked.ledger.occupied()[scope] - 1 < kept:
-            self._checked.fail(f"{chosen.ticket.id} took a place in {scope} that was kept for one of {self.claims}")
+            self._checked.fail(
+                f"{chosen.ticket.id} took a place in {scope} that was kept for one of {self.place_claims}"
+            )
 
 
-def accounts_of(snapshot: Snapshot) -> dict[str, Account]:
-    """Return the account of each group in the snapshot, by the group names of the ledger."""
+def use_by_group(snapshot: Snapshot) -> dict[str, GroupUse]:
+    """Return the use of each group in the snapshot, by the group names of the ledger."""
     return {
         group.name if isinstance(group.name, str) else f"priority {group.name}": (
             group.accrued + group.live * (snapshot.at - group.accrued_at),

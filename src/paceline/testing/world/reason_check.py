@@ -1,4 +1,4 @@
-"""The checker of wait reasons. A false reason would hide an idle slot."""
+"""The checker of wait reasons. A false reason would hide an idle place."""
 
 import math
 from typing import TYPE_CHECKING, get_args
@@ -72,7 +72,7 @@ def lacks_room(checked: "CheckedGovernor", waiting: Waiting, scope: str) -> bool
 
 
 def may_be_kept(checked: "CheckedGovernor", waiting: Waiting) -> bool:
-    """Return whether a slot may be reserved for another ticket that shares a scope and has waited for `ageing`."""
+    """Return whether a place may be kept for another ticket that shares a scope and has waited for `ageing`."""
     overdue_since = checked.elapsed - checked.settings.ageing + SLACK
     return any(
         other.enqueued_at <= overdue_since

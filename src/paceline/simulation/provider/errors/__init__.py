@@ -11,7 +11,7 @@ from paceline.simulation.provider.errors.gemini import GEMINI
 from paceline.simulation.provider.errors.openai import OPENAI
 from paceline.simulation.provider.errors.shape import Kind, Place, ProviderError
 from paceline.simulation.provider.facts import ErrorFacts, fill, spell
-from paceline.simulation.provider.wire import Json, ProtocolName
+from paceline.simulation.provider.protocol_module import Json, ProtocolName
 
 
 class ErrorResponse(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """The refusals of the Gemini API and of the services behind the Gemini CLI. Data only."""
 
 from paceline.simulation.provider.errors.shape import ENDINGS, Kind, ProviderError, midstream
-from paceline.simulation.provider.wire import Json
+from paceline.simulation.provider.protocol_module import Json
 
 
 def _error(kind: Kind, code: int, status: str, message: str, *details: Json) -> ProviderError:
