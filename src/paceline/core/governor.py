@@ -43,7 +43,7 @@ class Governor:
     # -- tickets -----------------------------------------------------------------------------
 
     def request(self, ticket: Ticket, *, now: float) -> Verdict:
-        """Enter now, or wait. Requesting the same ticket again returns the answer it has."""
+        """Grant the ticket now, or let it wait. Repeating a request returns the present answer and changes nothing."""
         ledger = self.ledger
         if ledger.now <= now < ledger.next_due:  # as `move_to`, without the call: requests and releases are hot
             ledger.now = now
@@ -65,22 +65,22 @@ class Governor:
         return deferred(ledger, lane, ticket, lane.size, refusing)
 
     def request_all(self, tickets: Sequence[Ticket], *, now: float) -> None:
-        """Let several wait at once, so that the order rule, not the order of asking, decides who enters first.
+        """Enqueue several tickets together, so that the order rule, not the order of the calls, decides which enter.
 
         Grants come as effects.
         """
         slot_requests.request_all(self.ledger, tickets, now)
 
     def try_request(self, ticket: Ticket, *, now: float) -> Verdict:
-        """Enter now or not at all."""
+        """Grant the ticket now, or return why not. The ticket does not wait."""
         return slot_requests.try_request(self.ledger, ticket, now)
 
     def check(self, ticket: Ticket) -> None:
-        """Raise what is wrong with the ticket's scopes or priority, if anything is; nothing is changed."""
+        """Raise an error if the ticket's scopes or priority are invalid. Nothing is changed."""
         slot_requests.check_request(self.ledger, ticket)
 
     def adopt(self, ticket: Ticket, *, now: float) -> Granted:
-        """Count a slot that is held already, whatever the limits are: its holder was found after a restart."""
+        """Count a slot that its holder already has, whatever the limits are. Used for holders found after a restart."""
         return slot_requests.adopt_slot(self.ledger, ticket, now)
 
     def cancel(self, ticket_id: str, *, now: float) -> None:
@@ -88,7 +88,7 @@ class Governor:
         slot_requests.leave_queue(self.ledger, ticket_id, now)
 
     def release(self, ticket_id: str, *, now: float) -> bool:
-        """Give the slot back. Without a report before, it went well. Idempotent; returns whether there was a slot."""
+        """Release the slot. Without an earlier report it counts as a success. Returns whether there was a slot."""
         ledger = self.ledger
         if ledger.now <= now < ledger.next_due:
             ledger.now = now
@@ -104,12 +104,12 @@ class Governor:
         return True
 
     def abandon(self, ticket_id: str, *, now: float) -> bool:
-        """Take the ticket out wherever it is, and learn nothing from it. Returns whether it had a slot."""
+        """Remove the ticket from the queue or its slot, and learn nothing from it. Returns whether it had a slot."""
         slot_requests.mark_abandoned(self.ledger, ticket_id, now)
         return self.release(ticket_id, now=now)
 
     def renew(self, ticket_id: str, *, now: float) -> bool:
-        """Keep the lease. Returns False if it is lost already."""
+        """Extend the lease. Returns False if it is already lost."""
         return slot_requests.renew_lease(self.ledger, ticket_id, now)
 
     # -- signals and time --------------------------------------------------------------------
@@ -131,7 +131,7 @@ class Governor:
         return self.collect()
 
     def pass_time(self, *, now: float) -> None:
-        """Let what is due happen; its effects wait to be collected."""
+        """Carry out what is due. Its effects wait to be collected."""
         move_to(self.ledger, now)
 
     def collect(self) -> list[Effect]:
@@ -168,11 +168,11 @@ class Governor:
         return slot.granted_at if slot is not None else None
 
     def is_canary(self, ticket_id: str) -> bool:
-        """Return whether the ticket has a slot that is out to try a closed window, so its first answer is awaited."""
+        """Return whether the ticket is the canary of a closed window, so that others wait for its first answer."""
         return queries.is_canary(self.ledger, ticket_id)
 
     def why(self, ticket_id: str, *, now: float) -> Deferred | None:
-        """Return what keeps a waiting ticket out, with its position."""
+        """Return why a ticket waits, with its position; None if it does not wait."""
         return queries.explain_waiter(self.ledger, ticket_id, now)
 
     def waiting(self, *, now: float) -> Counter[tuple[str, Reason]]:
@@ -180,15 +180,15 @@ class Governor:
         return queries.count_waiting(self.ledger, now)
 
     def status(self, scope: str, *, now: float) -> ScopeStatus | None:
-        """Return the scope as it is, or None if nothing was ever set, requested or learnt there."""
+        """Return the status of the scope, or None if nothing was ever set, requested or learnt there."""
         return queries.find_status(self.ledger, scope, now)
 
     def statuses(self, *, now: float) -> list[ScopeStatus]:
-        """Return every scope as it is."""
+        """Return the status of every scope."""
         return queries.list_statuses(self.ledger, now)
 
     def reserve_reached(self, ticket_id: str, *, now: float) -> tuple[str, float] | None:
-        """Return the window of which the slot uses the reserve, and its reset: who can go on later should stop."""
+        """Return the window whose reserve the slot now uses, and its reset. A session that can resume should stop."""
         return queries.reserve_reached(self.ledger, ticket_id, now)
 
     # -- commands of a person ----------------------------------------------------------------
@@ -202,11 +202,11 @@ class Governor:
         commands.remove_scope_limit(self.ledger, scope, now)
 
     def reset_limit(self, scope: str, *, now: float) -> None:
-        """Forget the limit that was set live, so that the settings rule again."""
+        """Forget the limit that was set live, so that the settings apply again."""
         commands.reset_scope_limit(self.ledger, scope, now)
 
     def restore_limit(self, scope: str, *, now: float) -> None:
-        """Go back to the configured limit: forget what refusals taught, rates and the spacing of starts as well."""
+        """Return to the configured limit: forget what refusals taught, also rates and the spacing of starts."""
         commands.restore_scope_limit(self.ledger, scope, now)
 
     def get_limit(self, scope: str) -> int | None:
@@ -222,11 +222,11 @@ class Governor:
         return self.ledger.scopes.limits.ruling_entry(canonical_scope(scope))
 
     def set_cooldown(self, scope: str, cooldown: Cooldown, *, now: float) -> None:
-        """Set how long a released slot still counts. Slots that cool already keep the cooldown they began with."""
+        """Set how long a released slot still counts. Slots that already cool keep their cooldown."""
         commands.set_scope_cooldown(self.ledger, scope, cooldown, now)
 
     def get_cooldown(self, scope: str) -> float:
-        """Return the cooldown in seconds as it is now; of a pattern, as a scope that matches it would begin."""
+        """Return the present cooldown in seconds. For a pattern, return that of a new scope which matches it."""
         return commands.scope_cooldown(self.ledger, scope)
 
     def cooldowns(self) -> dict[str, Cooldown]:
@@ -238,7 +238,7 @@ class Governor:
         commands.set_headroom_mode(self.ledger, scope, mode, now)
 
     def set_pace(self, scope: str, pace: DeadlineCap | None, *, now: float) -> None:
-        """Admit no more at once than the cap allows, until it is set again; nothing that runs is ended."""
+        """Admit no more sessions at once than the cap allows, until it is set again. Running sessions are not ended."""
         commands.set_deadline_cap(self.ledger, scope, pace, now)
 
     def hold(self, scope: str, detail: str, *, now: float) -> None:
@@ -252,7 +252,7 @@ class Governor:
     # -- restart -----------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Return all of it as a value that can be stored."""
+        """Return the whole state as a value that can be stored."""
         return take_snapshot(self.ledger)
 
     @classmethod

@@ -51,7 +51,7 @@ def is_excess(ledger: Ledger, scope: Scope, session: LiveSlot) -> bool:
 
 
 def enqueue(ledger: Ledger, lane: Lane, ticket: Ticket, refusing: Scope | None) -> Waiter:
-    """Put the ticket in its lane; `refusing` is what kept it out, None behind others of its lane."""
+    """Put the ticket in its lane. `refusing` is the scope that refused it, None behind others of its lane."""
     now = ledger.now
     ledger.seq += 1
     waiter = Waiter(queue_key(ticket.since, now, ledger.settings.ageing), ledger.seq, ticket, lane, now)
@@ -67,7 +67,7 @@ def enqueue(ledger: Ledger, lane: Lane, ticket: Ticket, refusing: Scope | None) 
         if ticket.spread:
             add_spread_waiters(scope, 1)
         if scope.gates.in_order or scope.usage is not None:
-            ledger.ask_usage(scope)
+            ledger.poll_usage(scope)
             ledger.schedule(scope)
     if lane.push(waiter):
         refusing = refusing or lane.watching
@@ -77,13 +77,13 @@ def enqueue(ledger: Ledger, lane: Lane, ticket: Ticket, refusing: Scope | None) 
 
 
 def add_spread_waiters(scope: Scope, count: int) -> None:
-    """Count waiters that keep to a window's plan: while there are any, the plan has to be kept up to date."""
+    """Count `spread` waiters: while there are any, the plan of a window must be kept up to date."""
     scope.spread_waiters += count
     scope.refresh()
 
 
 def dequeue(ledger: Ledger, waiter: Waiter) -> bool:
-    """Take the ticket out of its lane, for whatever reason. Returns whether that may let another one in."""
+    """Remove the ticket from its lane. Returns whether another ticket may now be able to enter."""
     lane = waiter.lane
     del ledger.waiters[waiter.ticket.id]
     was_head = lane.remove(waiter)
@@ -105,14 +105,14 @@ def dequeue(ledger: Ledger, waiter: Waiter) -> bool:
 
 
 def _wait_for(ledger: Ledger, lane: Lane, scope: Scope) -> None:
-    """Have the lane watch the scope, and keep there what its head waits for."""
+    """Let the lane watch the scope, and let the scope's gates keep tokens for its head."""
     ledger.watches.watch(lane, scope)
     if scope.gates.in_order:
         scope.gates.keep_tokens(lane.head.ticket, scope, ledger.now)
 
 
 def admit_ready(ledger: Ledger, hot: list[Scope]) -> None:
-    """Let in everybody who can enter now that the `hot` scopes have changed, in order."""
+    """Grant every ticket that can enter now that the `hot` scopes have changed, in order."""
     if ledger.place_claims:
         hot = hot + _serve_place_claims(ledger)
     ready = _runs_that_wait(ledger, hot) if ledger.watches.run_lanes else []
@@ -135,7 +135,7 @@ def admit_ready(ledger: Ledger, hot: list[Scope]) -> None:
         elif refusing is not via:
             _mark_passed_over(ledger, head, refusing)
             _wait_for(ledger, lane, refusing)
-        elif via.gates.refuse_only_this(head.ticket, via, ledger.now):
+        elif via.gates.refuses_only_this(head.ticket, via, ledger.now):
             aside.append((lane, via))
             lane.watching = None
         else:
@@ -144,7 +144,7 @@ def admit_ready(ledger: Ledger, hot: list[Scope]) -> None:
     for lane, scope in aside:
         ledger.watches.watch(lane, scope)
     if passed := [scope for scope in behind if not scope.gates.kept_lanes()]:
-        admit_ready(ledger, passed)  # what they were behind waits for something else now
+        admit_ready(ledger, passed)  # the lane in front of them now watches another scope
 
 
 def _runs_that_wait(ledger: Ledger, hot: list[Scope]) -> list[Lane]:
@@ -158,7 +158,7 @@ def _foremost(ledger: Ledger, hot: list[Scope], ready: list[Lane]) -> tuple[Lane
     watches = ledger.watches
     best: tuple[Lane, Scope | None] | None = None
     for scope in hot:
-        if scope.is_watched and scope.cap - scope.used > scope.claimed:  # if full, all who watch it need room here
+        if scope.is_watched and scope.cap - scope.used > scope.claimed:  # all lanes that watch it need room here
             for group in watches.groups(scope):
                 lane = watches.foremost(scope, group)
                 if lane is not None and (best is None or _rank(ledger, lane) < _rank(ledger, best[0])):
@@ -183,7 +183,7 @@ def _admit(ledger: Ledger, waiter: Waiter) -> None:
 
 
 def _mark_passed_over(ledger: Ledger, head: Waiter, refusing: Scope) -> None:
-    """Start the patience of a ticket whose turn came in order, and that lacked room elsewhere."""
+    """Start the patience of a ticket whose turn has come, but which lacks room in another scope."""
     if head.passed_since is None and refusing.gates.refusal(head.ticket, refusing, ledger.now) is None:
         head.passed_since = ledger.now
         due = ledger.now + ledger.settings.ageing
@@ -205,7 +205,7 @@ def claim_places(ledger: Ledger, waiter: Waiter) -> None:
 
 
 def withdraw_place_claim(ledger: Ledger, waiter: Waiter) -> None:
-    """Keep nothing for the waiter any more."""
+    """Stop keeping places for the waiter."""
     ledger.place_claims.remove(waiter)
     waiter.passed_since = None
     for scope in waiter.lane.scopes:
@@ -235,7 +235,7 @@ def _serve_place_claims(ledger: Ledger) -> list[Scope]:
 def _has_room_for_claim(ledger: Ledger, scope: Scope, older_claims: int, waiter: Waiter) -> bool:
     session = waiter.lane.parent
     if session is not None and session.covers(scope):
-        return not is_excess(ledger, scope, session)  # it needs no place of its own here
+        return not is_excess(ledger, scope, session)  # the ticket needs no place of its own here
     others = scope.claimed - older_claims
     return scope.refuses(waiter.ticket, ledger.now, own_claims=others) is None
 

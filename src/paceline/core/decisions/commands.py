@@ -33,7 +33,7 @@ def remove_scope_limit(ledger: Ledger, scope: str, now: float) -> None:
 
 
 def reset_scope_limit(ledger: Ledger, scope: str, now: float) -> None:
-    """Forget the limit that was set live, so that the settings rule again."""
+    """Forget the limit that was set live, so that the settings apply again."""
     pattern = ScopePattern(scope)
     move_to(ledger, now)
     ledger.scopes.limits.reset_live(pattern.text)
@@ -41,7 +41,7 @@ def reset_scope_limit(ledger: Ledger, scope: str, now: float) -> None:
 
 
 def restore_scope_limit(ledger: Ledger, scope: str, now: float) -> None:
-    """Go back to the configured limit: forget what refusals taught, rates and the spacing of starts as well."""
+    """Return to the configured limit: forget what refusals taught, also rates and the spacing of starts."""
     pattern = ScopePattern(scope)
     move_to(ledger, now)
     for state in ledger.scopes.by_name.values():
@@ -71,7 +71,7 @@ def _apply_limits(ledger: Ledger, pattern: ScopePattern) -> None:
 
 
 def set_scope_cooldown(ledger: Ledger, scope: str, cooldown: Cooldown, now: float) -> None:
-    """Set how long a released slot still counts. Slots that cool already keep the cooldown they began with."""
+    """Set how long a released slot still counts. Slots that already cool keep their cooldown."""
     pattern = ScopePattern(scope)
     checked = check_cooldown(cooldown, "cooldown")
     move_to(ledger, now)
@@ -82,7 +82,7 @@ def set_scope_cooldown(ledger: Ledger, scope: str, cooldown: Cooldown, now: floa
 
 
 def scope_cooldown(ledger: Ledger, scope: str) -> float:
-    """Return the cooldown in seconds as it is now; of a pattern, as a scope that matches it would begin."""
+    """Return the present cooldown in seconds. For a pattern, return that of a new scope which matches it."""
     text = ScopePattern(scope).text
     known = ledger.scopes.by_name.get(text)
     if known is not None:
@@ -103,7 +103,7 @@ def set_headroom_mode(ledger: Ledger, scope: str, mode: HeadroomMode, now: float
 
 
 def set_deadline_cap(ledger: Ledger, scope: str, cap: DeadlineCap | None, now: float) -> None:
-    """Admit no more at once than the cap allows, until it is set again; nothing that runs is ended."""
+    """Admit no more sessions at once than the cap allows, until it is set again. Running sessions are not ended."""
     move_to(ledger, now)
     state = ledger.scope(canonical_scope(scope))
     if state.gates.get(DeadlineCap) == cap:

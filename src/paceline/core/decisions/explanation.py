@@ -21,10 +21,10 @@ Refusal = tuple[Scope, Reason, Gate | None]
 def deferred(
     ledger: Ledger, lane: Lane, ticket: Ticket, position: int | None, refusing: Scope | None = None
 ) -> Deferred:
-    """Return what binds the ticket now; `refusing` is the scope that does, where that was just found."""
+    """Return why the ticket waits now. `refusing` is the scope that refuses it, if the caller has just found it."""
     gate: Gate | None = None
     if refusing is not None and refusing.live >= refusing.cap and _only_room_counts(lane, refusing):
-        scope, reason = refusing, refusing.room_reason() or "limit"  # the everyday case, made cheap
+        scope, reason = refusing, refusing.room_reason() or "limit"  # the usual case, made cheap
     else:
         scope, reason, gate = _binding(ledger, lane, ticket)
     found = _explain_room(scope, reason, ledger.now) if gate is None else gate.explain(ticket, scope, ledger.now)
@@ -67,7 +67,7 @@ def _refusal(ledger: Ledger, lane: Lane, ticket: Ticket, scope: Scope) -> tuple[
     session = lane.parent
     covered = session is not None and session.covers(scope)
     if session is not None and covered and is_excess(ledger, scope, session):
-        return "limit", None  # a gate opens by itself, this does not: whoever can should end the session here
+        return "limit", None  # a gate opens by itself, an excess lasts until a session ends
     refusal = scope.gates.refusal(ticket, scope, ledger.now)
     if refusal is not None:
         return refusal[1], refusal[0]

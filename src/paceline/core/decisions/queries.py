@@ -13,7 +13,7 @@ from paceline.core.values.verdicts import Deferred, Reason
 
 
 def explain_waiter(ledger: Ledger, ticket_id: str, now: float) -> Deferred | None:
-    """Return what keeps a waiting ticket out, with its position."""
+    """Return why a ticket waits, with its position; None if it does not wait."""
     move_to(ledger, now)
     waiter = ledger.waiters.get(ticket_id)
     if waiter is None:
@@ -33,27 +33,27 @@ def count_waiting(ledger: Ledger, now: float) -> Counter[tuple[str, Reason]]:
 
 
 def is_canary(ledger: Ledger, ticket_id: str) -> bool:
-    """Return whether the ticket has a slot that is out to try a closed window."""
+    """Return whether the ticket is the canary of a closed window."""
     slot = ledger.slots.get(ticket_id)
     scopes = slot.lane.scopes if slot is not None else ()
     return any(gate.has_canary(ticket_id) for scope in scopes for gate in scope.gates.in_order)
 
 
 def find_status(ledger: Ledger, scope: str, now: float) -> ScopeStatus | None:
-    """Return the scope as it is, or None if nothing was ever set, requested or learnt there."""
+    """Return the status of the scope, or None if nothing was ever set, requested or learnt there."""
     move_to(ledger, now)
     state = ledger.scopes.by_name.get(canonical_scope(scope))
     return scope_status(state, ledger.now) if state is not None else None
 
 
 def list_statuses(ledger: Ledger, now: float) -> list[ScopeStatus]:
-    """Return every scope as it is."""
+    """Return the status of every scope."""
     move_to(ledger, now)
     return [scope_status(state, ledger.now) for state in ledger.scopes.by_name.values()]
 
 
 def reserve_reached(ledger: Ledger, ticket_id: str, now: float) -> tuple[str, float] | None:
-    """Return the window of which the slot uses the reserve, and its reset."""
+    """Return the window whose reserve the slot now uses, and its reset."""
     move_to(ledger, now)
     slot = ledger.slots.get(ticket_id)
     for scope in slot.lane.scopes if slot is not None else ():

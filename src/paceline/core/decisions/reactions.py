@@ -1,6 +1,6 @@
 """Reactions to a signal, one function per kind: pause, lower a limit, close a window, hold, learn.
 
-Each returns the scopes in which somebody may now be able to enter.
+Each function returns the scopes in which a waiter may now be able to enter.
 """
 
 from paceline.core.decisions.admission import admit_ready
@@ -168,11 +168,11 @@ def _platform_limit(ledger: Ledger, scope: Scope, signal: PlatformLimit) -> list
     if stated is None:
         stated = scope.live - 1
     scope.platform = PlatformCap.learnt(stated, scope.platform, ledger.now)
-    _tell_platform_limit(ledger, scope, stated, previous)
+    _emit_platform_limit(ledger, scope, stated, previous)
     return [scope]
 
 
-def _tell_platform_limit(ledger: Ledger, scope: Scope, detected: int, previous: int | None) -> None:
+def _emit_platform_limit(ledger: Ledger, scope: Scope, detected: int, previous: int | None) -> None:
     scope.refresh()
     fields = {"detected_limit": detected, "effective_cap": scope.effective, "previous_cap": previous}
     ledger.emit("scope.platform_limit", scope.name, **fields)
@@ -201,18 +201,18 @@ def _usage(ledger: Ledger, scope: Scope, signal: Usage) -> list[Scope]:
             scope.refresh()
         if scope.platform is None or scope.platform.limit != stated:
             scope.platform = PlatformCap(limit=stated)
-            _tell_platform_limit(ledger, scope, stated, previous)
+            _emit_platform_limit(ledger, scope, stated, previous)
         elif scope.effective != previous:
             ledger.emit("scope.limit_raised", scope.name, limit=scope.effective, previous=previous)
     if scope.usage is not None:
         scope.usage.on_answer(_count(signal.concurrent_sessions), scope.live, ledger.now)
-        ledger.ask_usage(scope)
+        ledger.poll_usage(scope)
         ledger.schedule(scope)
     return [scope]
 
 
 def _count(value: object) -> int | None:
-    """Return a count from outside as a whole number; None where it makes no sense."""
+    """Return a count from outside as a whole number, or None if it is not a valid count."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST_LIMIT:
         return None
     return int(value)

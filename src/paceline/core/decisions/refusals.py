@@ -49,7 +49,7 @@ def _learn_rate(ledger: Ledger, scope: Scope, cause: Cause) -> None:
     else:
         runs = _recent(ledger, scope, runs=True)
         if len(runs) < 2:
-            return  # a single start is no rate
+            return  # one start alone shows no rate
         seconds = max(1.0, ledger.now - min(runs))
         rate = LearnedRate.first(cause, len(runs), seconds, scope.tokens.mean, ledger.now)
         learned.rates[cause] = rate
@@ -58,7 +58,7 @@ def _learn_rate(ledger: Ledger, scope: Scope, cause: Cause) -> None:
 
 
 def _recent(ledger: Ledger, scope: Scope, *, runs: bool) -> list[float]:
-    """Return the times of the last minute at which runs (or all that is no run) entered the scope."""
+    """Return the times in the last minute at which runs, or tickets other than runs, entered the scope."""
     since = ledger.now - RATE_SPAN_SECONDS
     recent = []
     for at, scopes in reversed(ledger.recent):

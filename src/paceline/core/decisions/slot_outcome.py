@@ -10,17 +10,17 @@ from paceline.core.values.scopes import SESSIONS
 
 
 def learn_tokens(ledger: Ledger, scope: Scope, slot: LiveSlot | None, tokens: int) -> bool:
-    """Let the gates and the estimate learn what a run used. Returns whether that may let somebody in."""
+    """Let the gates and the estimate learn what a run used. Returns whether a waiter may now be able to enter."""
     ticket, granted_at = (slot.ticket, slot.granted_at) if slot is not None else (None, ledger.now)
     gates = scope.gates.in_order
     lets_in = [gate.on_tokens(ticket, granted_at, tokens, scope, ledger.now) for gate in gates]
-    if ticket is None or SESSIONS not in ticket.scopes:  # a session's turns are its runs'
+    if ticket is None or SESSIONS not in ticket.scopes:  # the tokens of a session are counted with its runs
         scope.tokens.on_tokens(tokens)
     return any(lets_in)
 
 
 def add_tokens(scopes: tuple[Scope, ...], slot: LiveSlot | None, tokens: int) -> None:
-    """Count tokens against the windows; a session whose runs have slots of their own leaves that to its runs."""
+    """Count tokens against the windows. If the runs of a session have slots of their own, only the runs count."""
     if slot is None or slot.runs is None:
         for scope in scopes:
             scope.meter.tokens += tokens
@@ -29,7 +29,7 @@ def add_tokens(scopes: tuple[Scope, ...], slot: LiveSlot | None, tokens: int) ->
 def on_success(ledger: Ledger, scopes: tuple[Scope, ...], slot: LiveSlot | None) -> list[Scope]:
     """Learn from a call or a whole slot that went well: trouble is over, canaries are accepted, limits may climb.
 
-    Returns the scopes in which somebody may now enter.
+    Returns the scopes in which a waiter may now be able to enter.
     """
     reopened: list[Scope] = []
     for scope in scopes:
@@ -69,7 +69,7 @@ def apply_gate_events(ledger: Ledger, scope: Scope, events: Sequence[GateEvent])
 
 
 def on_canary_lost(ledger: Ledger, slot: LiveSlot) -> list[Scope]:
-    """Let another canary go where the slot was one and ended without an answer. Returns the scopes."""
+    """Allow another canary where this slot was one and ended without an answer. Returns those scopes."""
     lost = []
     for scope in slot.lane.scopes:
         found = [gate.on_canary_lost(slot.ticket.id, ledger.now) for gate in scope.gates.in_order]

@@ -16,13 +16,13 @@ from paceline.errors import TicketConflict
 
 
 def check_request(ledger: Ledger, ticket: Ticket) -> None:
-    """Raise what is wrong with the ticket, if anything is; nothing is changed."""
+    """Raise an error if the ticket is invalid. Nothing is changed."""
     check_ticket(ticket)
     ledger.lanes.lane(ticket, ledger.now)
 
 
 def request_all(ledger: Ledger, tickets: Sequence[Ticket], now: float) -> None:
-    """Let several wait at once, so that the order rule, not the order of asking, decides who enters first."""
+    """Enqueue several tickets together, so that the order rule, not the order of the calls, decides which enter."""
     move_to(ledger, now)
     for ticket in tickets:
         check_request(ledger, ticket)
@@ -31,14 +31,14 @@ def request_all(ledger: Ledger, tickets: Sequence[Ticket], now: float) -> None:
         raise TicketConflict("two of these tickets have the same id; choose another id")
     asked = []
     for ticket in tickets:
-        lane = ledger.lanes.lane(ticket, ledger.now)  # found just before it is used: an empty one may be dropped
+        lane = ledger.lanes.lane(ticket, ledger.now)  # looked up just before use, because empty lanes may be dropped
         enqueue(ledger, lane, ticket, lane.watching or lane.checks[0])
         asked.append(lane)
     admit_ready(ledger, [scope for lane in dict.fromkeys(asked) for scope in lane.scopes])
 
 
 def adopt_slot(ledger: Ledger, ticket: Ticket, now: float) -> Granted:
-    """Count a slot that is held already, whatever the limits are."""
+    """Count a slot that its holder already has, whatever the limits are."""
     move_to(ledger, now)
     _check_unused(ledger, ticket)
     return ledger.enter(ledger.lanes.accepted_lane(ticket, ledger.now), ticket, 0.0)
@@ -50,7 +50,7 @@ def _check_unused(ledger: Ledger, ticket: Ticket) -> None:
 
 
 def try_request(ledger: Ledger, ticket: Ticket, now: float) -> Verdict:
-    """Enter now or not at all."""
+    """Grant the ticket now, or return why not. The ticket does not wait."""
     move_to(ledger, now)
     if ticket.since is not None or ticket.tokens is not None:
         check_ticket(ticket)
@@ -63,7 +63,7 @@ def try_request(ledger: Ledger, ticket: Ticket, now: float) -> Verdict:
 
 
 def standing_verdict(ledger: Ledger, ticket: Ticket) -> Verdict:
-    """Return the answer that a ticket which is asked for again already has."""
+    """Return the present answer to a ticket that is requested again."""
     slot = ledger.slots.get(ticket.id)
     known = slot.ticket if slot is not None else ledger.waiters[ticket.id].ticket
     if known != ticket:
@@ -84,7 +84,7 @@ def leave_queue(ledger: Ledger, ticket_id: str, now: float) -> None:
 
 
 def on_release(ledger: Ledger, slot: LiveSlot, hot: list[Scope]) -> None:
-    """Learn from the end of a slot, and let in who waited for its places; `hot` are the scopes that changed."""
+    """Learn from the end of a slot, and grant its places to waiters. `hot` are the scopes that changed."""
     if slot.reported:
         hot += on_canary_lost(ledger, slot)
     elif any(scope.learns for scope in hot):
@@ -93,7 +93,7 @@ def on_release(ledger: Ledger, slot: LiveSlot, hot: list[Scope]) -> None:
 
 
 def mark_abandoned(ledger: Ledger, ticket_id: str, now: float) -> None:
-    """Take a waiting ticket out of the queue, and have nothing learnt from the end of a slot."""
+    """Remove a waiting ticket from the queue, or mark a slot so that nothing is learnt from its end."""
     leave_queue(ledger, ticket_id, now)
     slot = ledger.slots.get(ticket_id)
     if slot is not None:
@@ -101,7 +101,7 @@ def mark_abandoned(ledger: Ledger, ticket_id: str, now: float) -> None:
 
 
 def renew_lease(ledger: Ledger, ticket_id: str, now: float) -> bool:
-    """Keep the lease. Returns False if it is lost already."""
+    """Extend the lease. Returns False if it is already lost."""
     move_to(ledger, now)
     slot = ledger.slots.get(ticket_id)
     if slot is None or slot.reclaim_at is not None:

@@ -16,15 +16,15 @@ from paceline.core.state.scope import Scope
 from paceline.core.values.verdicts import Expired
 
 CLOCK_STEP_SECONDS = 1.0
-"""A step back of up to a second is a clock's wobble and is waited out; a larger one was set by someone."""
+"""A step back of up to a second is clock correction and is waited out; a larger one means that the clock was set."""
 
 
 def move_to(ledger: Ledger, now: float) -> None:
-    """Let it be `now`, and carry out what is due."""
+    """Move the time of the ledger to `now`, and carry out what is due."""
     if ledger.now <= now < ledger.next_due:
         ledger.now = now
     elif now >= ledger.now:
-        ledger.now = now  # after a jump, what was due on the way happens now: that is when it is seen
+        ledger.now = now  # after a jump, everything that was due meanwhile happens now, when the jump is noticed
         while (due := ledger.next_time()) is not None and due <= now:
             admit_ready(ledger, _run_due(ledger))
         ledger.next_due = math.inf if due is None else due
@@ -33,7 +33,7 @@ def move_to(ledger: Ledger, now: float) -> None:
 
 
 def _run_due(ledger: Ledger) -> list[Scope]:
-    """Carry out all that is due by `ledger.now`. Returns the scopes in which someone may now enter."""
+    """Carry out all that is due by `ledger.now`. Returns the scopes in which a waiter may now be able to enter."""
     now = ledger.now
     hot: list[Scope] = []
     for scope in ledger.timers.due_scopes(now):
@@ -53,13 +53,13 @@ def _wake(ledger: Ledger, scope: Scope) -> None:
     """Carry out everything in one scope that changes by time."""
     apply_gate_events(ledger, scope, scope.on_time(ledger.now))
     _climb(ledger, scope)
-    ledger.ask_usage(scope)
+    ledger.poll_usage(scope)
     scope.refresh()
     ledger.schedule(scope)
 
 
 def _climb(ledger: Ledger, scope: Scope) -> None:
-    """Let limits grow. A scope that is full, or waited for, is in demand; success since the last change is needed."""
+    """Probe a higher limit if one is due. That needs demand (the scope is full or has waiters) and a recent success."""
     now, previous = ledger.now, scope.effective
     in_demand = scope.waiting > 0 or scope.live >= scope.cap
     if scope.adaptive is not None and scope.climb_at is not None and scope.climb_at <= now:
@@ -75,7 +75,7 @@ def _climb_adaptive(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, *, in
     now, platform = ledger.now, scope.platform
     adaptive.success_since = False
     if adaptive.is_too_early(scope.live, now) or adaptive.is_unproven(proven(ledger, scope), scope.cap):
-        adaptive.look_again(now)
+        adaptive.postpone_climb(now)
     elif in_demand and adaptive.reduced_from is not None:
         ceiling = smallest(scope.configured, platform.limit if platform else None) or 2 * adaptive.reduced_from
         adaptive.climb(ceiling, now)
@@ -145,7 +145,7 @@ def _reclaim_lost(ledger: Ledger, hot: list[Scope]) -> None:
 def _step_back(ledger: Ledger, seconds: float) -> None:
     """Follow a wall clock that was set back: what is relative keeps its remaining length, resets stay absolute."""
     for scope in ledger.scopes.by_name.values():
-        apply_gate_events(ledger, scope, scope.on_time(ledger.now))  # what has reset does not come back with the hour
+        apply_gate_events(ledger, scope, scope.on_time(ledger.now))  # an ended period does not come back
     ledger.now -= seconds
     for slot in ledger.slots.values():
         slot.granted_at -= seconds

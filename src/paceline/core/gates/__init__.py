@@ -1,6 +1,6 @@
 """The gates of a scope: rules that can refuse a ticket whether or not there is room.
 
-`gate.py` is what a gate is, `order.py` their one order, `gate_set.py` those of one scope. Then one module per kind:
+`gate.py` defines a gate, `order.py` the one order of all kinds, `gate_set.py` holds those of one scope. The kinds:
 
 - `account_hold`: a person has to act
 - `pause`: after a refusal or an overload
@@ -12,6 +12,6 @@
 - `learned_rate`: a rate of requests or tokens, as refusals taught it
 - `rate_limit`: a configured rate
 
-`usage_poll.py` is apart: it comes after room, and counts only where somebody waits.
+`usage_poll.py` is not a gate of the order: it comes after room, and counts only while a ticket waits.
 To add a gate: write one module with a subclass of `Gate`, and enter it in `GATE_ORDER`.
 """

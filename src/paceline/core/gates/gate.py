@@ -79,7 +79,7 @@ class Gate(RelativeTimes):
     # -- deciding and explaining -------------------------------------------------------------
 
     def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
-        """Return why the ticket may not enter now; None where it may."""
+        """Return why the ticket may not enter now, or None if it may."""
         return None
 
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
@@ -87,30 +87,30 @@ class Gate(RelativeTimes):
         return Explanation(f"{scope.name} is closed by its {self.TAG}")
 
     def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
-        """Return whether another ticket, such as a smaller one, may pass where this one is refused."""
+        """Return whether the gate may admit another ticket, such as a smaller one, although it refuses this one."""
         return False
 
     def is_active(self, scope: ScopeView) -> bool:
-        """Return whether the gate can refuse anybody but `spread` tickets before a hook changes it.
+        """Return whether the gate may refuse tickets, `spread` ones aside, before its next hook is called.
 
         While no gate is active, requests do not consult gates at all.
         """
         return True
 
     def counts_grants_from(self, scope: ScopeView) -> float:
-        """Return the time from which an inactive gate must see grants all the same."""
+        """Return the time from which an inactive gate must be notified of grants, too."""
         return math.inf
 
     @property
     def is_idle(self) -> bool:
-        """Whether the gate has nothing left to hold back or to remember; then it is dropped."""
+        """Whether the gate has nothing left to hold back or to remember. An idle gate is dropped."""
         return False
 
     def is_blank(self, now: float) -> bool:
-        """Return whether a scope that is made afresh would have the same gate."""
+        """Return whether a new scope would have the same gate, so that it need not be kept."""
         return False
 
-    # -- what happens ------------------------------------------------------------------------
+    # -- notifications -----------------------------------------------------------------------
 
     def on_grant(self, ticket: Ticket, scope: ScopeView, now: float, *, takes_place: bool) -> Sequence[GateEvent]:
         """Count a ticket that has entered. A run that shares its session's place takes none."""
@@ -126,34 +126,34 @@ class Gate(RelativeTimes):
         return ()
 
     def on_tokens(self, ticket: Ticket | None, granted_at: float, tokens: int, scope: ScopeView, now: float) -> bool:
-        """Learn what a run used, before the scope's estimate does. Returns whether that may let somebody in."""
+        """Learn what a run used, before the scope's estimate does. Returns whether a waiter may now enter."""
         return False
 
     def has_canary(self, ticket_id: str) -> bool:
-        """Return whether the ticket is out to try what is closed here."""
+        """Return whether the ticket is a canary of this gate."""
         return False
 
     def on_canary_lost(self, ticket_id: str | None, now: float) -> bool:
-        """Send another canary where the ticket (None: any) was one and ended without an answer. Returns whether."""
+        """Allow another canary if the ticket (None: any) was one that got no answer. Returns whether it was."""
         return False
 
     # -- tokens kept for the first in a lane -------------------------------------------------
 
     def keep_tokens(self, ticket: Ticket, scope: ScopeView, now: float) -> None:
-        """Keep what the head of a lane waits for, so that no later ticket takes it away."""
+        """Keep tokens for the head of a lane, so that no later ticket takes them."""
 
     def free_tokens(self, ticket: Ticket) -> None:
-        """Stop keeping anything for the ticket: it has entered, has left, or waits for something else."""
+        """Stop keeping tokens for the ticket: it has entered, has left, or waits for another scope."""
 
     @property
     def kept_lane(self) -> LaneKey | None:
-        """The lane for which something is kept."""
+        """The lane for which tokens are kept."""
         return None
 
     # -- time --------------------------------------------------------------------------------
 
     def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:
-        """Return the next time at which the gate changes, or lets a waiter in, by time alone."""
+        """Return the next time at which the gate changes, or admits a waiter, by time alone."""
         return None
 
     def on_time(self, scope: ScopeView, now: float) -> Sequence[GateEvent]:
@@ -163,7 +163,7 @@ class Gate(RelativeTimes):
     # -- restart -----------------------------------------------------------------------------
 
     def restored(self, configured: "Gate | None", lanes: Collection[LaneKey]) -> "Gate | None":
-        """Return the gate to go on with after a restart; `configured` is the one that the settings made."""
+        """Return the gate to continue with after a restart. `configured` is the gate that the settings make, if any."""
         return self
 
 

@@ -35,7 +35,7 @@ class GateSet:
         self.in_order = tuple(gate for gate in self.in_order if type(gate) is not kind)
 
     def drop_idle(self) -> bool:
-        """Remove the gates that have nothing left to hold back. Returns whether there was one."""
+        """Remove the idle gates. Returns whether there was one."""
         kept = tuple(gate for gate in self.in_order if not gate.is_idle)
         is_changed = len(kept) < len(self.in_order)
         if is_changed:
@@ -49,25 +49,25 @@ class GateSet:
                 return gate, reason
         return None
 
-    def refuse_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
-        """Return whether another ticket may pass where this one is refused."""
+    def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
+        """Return whether another ticket may enter although the gates refuse this one."""
         if any(gate.refuses_only_this(ticket, scope, now) for gate in self.in_order):
             return True
         if not ticket.spread:
             return False
         refusal = self.refusal(ticket, scope, now)
-        return refusal is not None and refusal[1] == "pacing"  # it may be its own plan that holds it back
+        return refusal is not None and refusal[1] == "pacing"  # it may be held back by its own plan only
 
     def keep_tokens(self, ticket: Ticket, scope: ScopeView, now: float) -> None:
-        """Keep what the head of a lane waits for, so that no later ticket takes it away."""
+        """Keep tokens for the head of a lane, so that no later ticket takes them."""
         for gate in self.in_order:
             gate.keep_tokens(ticket, scope, now)
 
     def free_tokens(self, ticket: Ticket) -> None:
-        """Stop keeping anything for the ticket."""
+        """Stop keeping tokens for the ticket."""
         for gate in self.in_order:
             gate.free_tokens(ticket)
 
     def kept_lanes(self) -> set[LaneKey]:
-        """Return the lanes for which something is kept."""
+        """Return the lanes for which tokens are kept."""
         return {lane for gate in self.in_order if (lane := gate.kept_lane) is not None}

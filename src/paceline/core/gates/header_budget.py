@@ -1,6 +1,6 @@
 """Budgets from response headers: what is left until a reset, counted down by what was started.
 
-Mirrored here so that calls wait instead of being refused. Sessions use none: it is their runs that do.
+Mirrored here so that calls wait instead of being refused. Sessions do not count: their runs use the budget.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class HeaderBudget(Gate):
     requests: Remaining | None = None
     tokens: Remaining | None = None
     large_tokens: float = 0.0
-    """What the largest run used; one that was long ago counts for less."""
+    """What the largest run used. Older runs count for less."""
     largest_left: float = 0.0
 
     def on_reading(self, budget: Budget, now: float) -> None:
@@ -92,7 +92,7 @@ class HeaderBudget(Gate):
         return ()
 
     def _expire(self, now: float) -> None:
-        """Drop what has reset."""
+        """Drop budgets whose reset has passed."""
         if self.requests is not None and now >= self.requests.resets_at:
             self.requests = None
         if self.tokens is not None and now >= self.tokens.resets_at:
@@ -112,7 +112,7 @@ class HeaderBudget(Gate):
         return float(tokens) if tokens is not None else max(1.0, scope.tokens.mean)
 
     def _most(self, tokens: int | None, scope: ScopeView) -> float:
-        """Return what the run may use at most: without a stated size as much as the largest, or half the budget."""
+        """Return the most that the run may use. Without a stated size: that of the largest run, or half the budget."""
         mean = self._need(tokens, scope)
         if tokens is not None:
             return mean

@@ -2,7 +2,7 @@
 
 At a refusal the provider's bucket is empty. So what went through between two refusals, over the time between
 them, is its rate: two of them show it, and a little more is tried from then on until the next refusal. Sessions
-are not counted: it is their runs that use a rate.
+are not counted: their runs use the rate.
 """
 
 from collections.abc import Sequence
@@ -64,13 +64,13 @@ class LearnedRate(RelativeTimes):
         return cls(cause=cause, rate=rate, seen_at=now, refused_at=now, counts_tokens=counts_tokens)
 
     def on_refused(self, now: float) -> None:
-        """Measure the rate: the bucket is empty, so what was used since it last was, is what flowed in."""
+        """Measure the rate: the bucket is empty now, so what was used since it was last empty is what flowed in."""
         seconds = now - self.refused_at
         measured = self.spent / seconds if seconds > 0 else 0.0
         slowest = self._rate * MOST_SLOWER
         longest = 0.0 if self.is_measured else LONGEST_MEASURE_SECONDS
         self.is_measured = seconds >= SHORTEST_MEASURE_SECONDS and (measured >= slowest or seconds <= longest)
-        if not self.is_measured:  # the time was too short, or far less than the rate wanted to run
+        if not self.is_measured:  # the time was too short, or there was little demand
             measured = min(max(measured, slowest), self._rate * SLOWER)
         self.rate = max(LEAST_RATE, measured)
         self.level, self.spent, self.seen_at, self.refused_at = 0.0, 0.0, now, now
@@ -80,7 +80,7 @@ class LearnedRate(RelativeTimes):
         return self._run(mean_tokens) / self.rate
 
     def next_at(self, mean_tokens: float) -> float:
-        """Return when the next run may go. All wait for the same: what a large run would use."""
+        """Return when the next run may go. All runs wait for the amount that a large run would use."""
         rate = self._rate
         need = self._run(mean_tokens) * (LARGE_RUN if self.counts_tokens else 1.0)
         return self.seen_at + max(0.0, min(need, rate * DEPTH_SECONDS) - self.level) / rate
@@ -95,7 +95,7 @@ class LearnedRate(RelativeTimes):
             self._use(tokens - self._need(ticket, mean_tokens), now)
 
     def _use(self, amount: float, now: float) -> None:
-        """Take the amount out. A debt beyond the depth is forgotten, so that nobody waits for longer than a minute."""
+        """Take the amount out. A debt beyond the depth is forgotten, so that no run waits for longer than a minute."""
         rate, depth = self._rate, self._rate * DEPTH_SECONDS
         filled = min(depth, self.level + max(0.0, now - self.seen_at) * rate)
         self.level, self.seen_at = max(-depth, filled - amount), max(now, self.seen_at)
@@ -111,7 +111,7 @@ class LearnedRate(RelativeTimes):
 
     @property
     def _rate(self) -> float:
-        """A little faster the longer nothing was refused; much faster while it is a guess."""
+        """Return the rate to try: a little faster the longer nothing was refused, much faster while it is a guess."""
         faster = FASTER_PER_SECOND if self.is_measured else GUESS_FASTER_PER_SECOND
         return self.rate * (1.0 + min(MOST_FASTER, faster * max(0.0, self.seen_at - self.refused_at)))
 

@@ -30,7 +30,7 @@ GATE_ORDER: tuple[type[Gate], ...] = (
 
 
 def in_order(gates: list[Gate]) -> tuple[Gate, ...]:
-    """Return the gates as they decide."""
+    """Return the gates in the order in which they decide."""
     return tuple(sorted(gates, key=lambda gate: GATE_ORDER.index(type(gate))))
 
 

@@ -21,7 +21,7 @@ MOST_OVERLOADS = 16
 
 
 class Pause(Gate):
-    """Closed while `until` is ahead. `overloads` counts refusals in a row that were the provider's own trouble."""
+    """A pause that lasts until `until`. `overloads` counts successive refusals that were the provider's own trouble."""
 
     TAG = "pause"
     relative_times: ClassVar[tuple[str, ...]] = ("until",)
@@ -30,7 +30,7 @@ class Pause(Gate):
     overloads: int = 0
 
     def extend(self, until: float) -> bool:
-        """Extend the pause to `until`. Returns False where it already lasts as long."""
+        """Extend the pause to `until`. Returns False if it already lasts as long."""
         if self.until is not None and until <= self.until:
             return False
         self.until = until

@@ -16,7 +16,7 @@ from paceline.core.values.verdicts import Reason
 
 
 class WindowHold(msgspec.Struct, frozen=True):
-    """A window that keeps a ticket out, and until when. `plan` where it is open and its use is what counts."""
+    """A window that refuses a ticket, and until when. `plan` is set if the window is open and its use is the reason."""
 
     window: Window
     reason: Literal["window_closed", "reserve", "pacing"]
@@ -33,11 +33,11 @@ class QuotaGate(Gate):
     windows: dict[str, Window] = msgspec.field(default_factory=dict)
 
     def window(self, name: str, began_at: float) -> Window:
-        """Return the window of that name; a new one opened at the earliest when the scope was first used."""
+        """Return the window of that name. A new one opened no earlier than the first use of the scope."""
         return self.windows.setdefault(name, Window(name, period=Period(began_at)))
 
     def on_reading(self, name: str, reading: Budget, scope: ScopeView, began_at: float, now: float) -> None:
-        """Take over how much of the window is used by the provider's own report."""
+        """Take over the provider's own reading of how much of the window is used."""
         assert reading.used_ratio is not None
         window = self.window(name, began_at)
         use = scope.use(now)

@@ -42,11 +42,11 @@ MOST_DOUBLINGS = 12
 WAVE_SECONDS = 1.0
 """The first gap of a wave: time enough for a refusal to stop it."""
 WAVE_OVER_SECONDS = 0.02
-"""A gap below this holds nobody back that matters: after 50 starts the wave is over."""
+"""A gap below this makes no difference: after 50 starts the wave is over."""
 LULL_SECONDS = 60.0
-"""A turn of the wave that nobody took for this long: there is no crowd left to hold back."""
+"""If no waiter took its turn for this long, no crowd is left to hold back."""
 CANARY_SECONDS = 900.0
-"""A canary without an answer for this long is joined by another: long turns exist, hung ones too."""
+"""A canary without an answer for this long is joined by another: its turn may be long, or it may hang."""
 STRUCTURED_SOURCES = ("field", "header")
 LENGTH_SECONDS = {"5h": 5 * 3600.0, "daily": 86400.0, "weekly": 7 * 86400.0, "monthly": 31 * 86400.0}
 """Lengths of periods by the names of windows, as providers define them."""
@@ -140,7 +140,7 @@ class Window(RelativeTimes):
         return probe_at if self.confidence >= TRUSTED_CONFIDENCE else self._or_end_of_period(now, probe_at)
 
     def _or_end_of_period(self, now: float, probe_at: float) -> float:
-        """Return the probe time, but not after the end of the period as counted from its opening."""
+        """Return the probe time, but no later than the end of the period as counted from its opening."""
         opened_at, length = self.period.opened_at, self.length
         if opened_at is None or length is None or opened_at + length <= now:
             return probe_at
@@ -198,7 +198,7 @@ class Window(RelativeTimes):
         self.wave_started, self.wave_next_at = 0, now
 
     def on_canary_lost(self, now: float) -> None:
-        """Close again until another canary goes, at once: this one ended without an answer."""
+        """Close again, and allow another canary at once: this one ended without an answer."""
         self.state, self.canary, self.probe_at = "closed", None, now
 
     def on_reading(self, used_ratio: float, resets_at: float | None, starts: int, now: float) -> None:
@@ -231,7 +231,7 @@ class Window(RelativeTimes):
         self.period.shift(seconds)
 
     def _is_reset(self, resets_at: float | None) -> bool:
-        """Return whether that is the reset which is believed already, or no news of it."""
+        """Return whether this is the reset that is already believed, or no reset at all."""
         if resets_at is None or self.resets_at is None:
             return resets_at is None
         return abs(resets_at - self.resets_at) <= RESET_WOBBLE_SECONDS
@@ -239,7 +239,7 @@ class Window(RelativeTimes):
     # -- how much is used --------------------------------------------------------------------
 
     def on_spent(self, use: Use, resets_at: float | None, confidence: float, now: float) -> None:
-        """Learn from a refusal, before it closes the window, what the window holds: the use since its opening."""
+        """Learn the size of the window from a refusal, before it closes the window: the use since its opening."""
         if self.state in ("open", "wave"):
             is_trusted = self._plausible(resets_at, confidence, now) >= TRUSTED_CONFIDENCE
             self.period.on_closed(use, resets_at if is_trusted else None, LENGTH_SECONDS.get(self.name), now)

@@ -4,7 +4,7 @@ A burst may use a minute's worth at once; then each start waits until as much ha
 within a second is one entry that leaves with the last of it, so the count is never too low and no more than a
 minute of seconds has to be remembered.
 
-Sessions are not counted: they last for hours, and it is their runs that use a rate.
+Sessions are not counted: they last for hours, and their runs use the rate.
 """
 
 from collections.abc import Collection, Sequence
@@ -31,7 +31,7 @@ class Entry(msgspec.Struct):
     first_at: float
     last_at: float
     guess: int
-    """What each run was charged that did not state what it would use."""
+    """The charge of each run that stated no size."""
     runs: int = 0
     tokens: int = 0
 
@@ -50,12 +50,12 @@ class RateLimit(Gate):
     kept_for: LaneKey | None = None
     """The lane whose head was the first to be refused for its tokens.
 
-    Nobody passes it with a smaller run, or a large one would wait forever.
+    No smaller run of another lane may pass it, or a large run would wait forever.
     """
     kept_tokens: int = 0
 
     def restored(self, configured: Gate | None, lanes: Collection[LaneKey]) -> Gate | None:
-        """Go on with the same minute under the rate that is configured now; without one the gate is gone."""
+        """Continue the same minute under the present configured rate. Without a rate, drop the gate."""
         if not isinstance(configured, RateLimit):
             return None
         kept_for = self.kept_for if self.kept_for in lanes else None
@@ -70,7 +70,7 @@ class RateLimit(Gate):
         return Explanation(f"{scope.name} {self._describe(what)}; the next may start in {wait_text(at, now)}", at)
 
     def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
-        """Return whether the ticket is behind the lane that tokens are kept for: that one may still pass."""
+        """Return whether tokens are kept for another lane, whose head may still enter."""
         return self._keeps_for_another(ticket)
 
     def is_blank(self, now: float) -> bool:
@@ -90,7 +90,7 @@ class RateLimit(Gate):
         return ()
 
     def on_tokens(self, ticket: Ticket | None, granted_at: float, tokens: int, scope: ScopeView, now: float) -> bool:
-        """Replace what the run was expected to use by what it used; less than that may let somebody in."""
+        """Replace the expected use of the run by its real use. If it used less, a waiter may now be able to enter."""
         if ticket is None:
             return False
         if SESSIONS not in ticket.scopes:
@@ -185,7 +185,7 @@ def _sum(entries: list[Entry], field: str) -> int:
 
 
 def _time_until_gone(entries: list[Entry], field: str, over: int, now: float) -> float:
-    """Return when so much has left the window; what is kept for another leaves when that one had its turn."""
+    """Return when this amount has left the window, at the latest when the last entry has."""
     at = now
     for entry in entries:
         at = entry.leaves_at

@@ -1,6 +1,6 @@
 """A slow start: after a pause a scope admits its waiters one by one, at shrinking intervals.
 
-If the provider refuses the first one again, the rest never went.
+If the provider refuses the first one again, the others have not started.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from paceline.core.values.verdicts import Reason
 FIRST_GAP_SECONDS = 2.0
 """The gap after the first one: about as long as a provider takes to refuse a start."""
 LAST_GAP_SECONDS = 0.1
-"""The n-th gap is the first one divided by n. From the twentieth on it would hold nobody back that matters."""
+"""The n-th gap is the first one divided by n. From the twentieth on it makes no difference."""
 LULL_SECONDS = 30.0
-"""A turn that nobody took for so long: there is no crowd left to hold back."""
+"""If no waiter took its turn for this long, no crowd is left to hold back."""
 
 
 class SlowStart(Gate):
-    """`next_at` is when the next one may enter."""
+    """The slow start of one scope. `next_at` is when the next waiter may enter."""
 
     TAG = "slow_start"
     relative_times: ClassVar[tuple[str, ...]] = ("next_at",)

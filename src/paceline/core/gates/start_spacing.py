@@ -13,9 +13,9 @@ from paceline.core.values.verdicts import Reason
 START_SPAN_SECONDS = 10.0
 """The starts of so many seconds before a refusal count as one burst: providers average starts over about this."""
 SLOWER_AGAIN = 1.5
-"""Each further refusal makes the interval so much longer: the last one was too short, and few steps find the right."""
+"""Each further refusal makes the interval longer by this factor: few steps find the right one."""
 SHORTEST_INTERVAL_SECONDS = 0.05
-"""Below this the spacing holds nobody back that matters, and is dropped."""
+"""Below this the spacing makes no difference, and is dropped."""
 FIRST_INTERVAL_SECONDS = 1.0
 """The interval where too few starts were seen to measure one."""
 LONGEST_INTERVAL_SECONDS = 30.0

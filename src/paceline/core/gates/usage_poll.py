@@ -14,7 +14,7 @@ from paceline.core.values.relative_time import RelativeTimes
 DEFAULT_LAG_SECONDS = 0.35
 """How far a provider's count lags before anything was learnt: about a request and its bookkeeping."""
 LONGEST_LAG_SECONDS = 10.0
-"""A difference that lasts longer is no lag: somebody else uses the account too."""
+"""A difference that lasts longer is no lag: another program uses the account too."""
 
 
 class UsagePoll(RelativeTimes):
@@ -48,7 +48,7 @@ class UsagePoll(RelativeTimes):
         """Take over a reading, or None for unknown. `local` is how many slots are live here."""
         self._learn_lag(count, local, now)
         self.count, self.read_at = count, now
-        self.read_from = now if self.asked_at is None else self.asked_at  # what came after may not be in it
+        self.read_from = now if self.asked_at is None else self.asked_at  # later grants may not be counted in it
         self._learn_start_lag(count, local, self.read_from)
         self.asked_at = None
         self.next_ask_at = now if self.ask_again else now + self.interval
@@ -59,7 +59,7 @@ class UsagePoll(RelativeTimes):
             self.on_answer(None, local, now)
 
     def on_release(self, now: float) -> None:
-        """Poll now, because room may have come up; while a poll is out, poll again after it."""
+        """Poll now, because room may have become free. If a poll is already running, poll again after it."""
         self.last_release_at = now
         if self.asked_at is None:
             self.next_ask_at = now
@@ -90,7 +90,7 @@ class UsagePoll(RelativeTimes):
         return Explanation(f"the provider's own count for {scope} is {count} of {cap}; polling again", retry_at)
 
     def wakes(self) -> list[float | None]:
-        """Return when a poll is due or given up, and when one more may enter while the count is unknown."""
+        """Return when a poll is due or times out, and when one more ticket may enter while the count is unknown."""
         due = self.next_ask_at if self.asked_at is None else self.asked_at + self.timeout
         return [due] if self.count is not None or not self.grants else [due, self.grants[-1] + self.interval]
 
@@ -104,7 +104,7 @@ class UsagePoll(RelativeTimes):
             self.start_lag = min(LONGEST_LAG_SECONDS, max(DEFAULT_LAG_SECONDS, self.start_lag) * 2)
 
     def _learn_start_lag(self, count: int | None, local: int, read_from: float) -> None:
-        """Learn how late starts are counted: a provider that counts fewer than live here lacks the latest."""
+        """Learn how late starts are counted: a provider that counts fewer than are live here lacks the latest."""
         missing = 0 if count is None else local - count
         if 0 < missing <= len(self.grants):
             age = read_from - self.grants[-missing]
@@ -112,7 +112,7 @@ class UsagePoll(RelativeTimes):
                 self.start_lag = age
 
     def _learn_lag(self, count: int | None, local: int, now: float) -> None:
-        """Learn how late releases are counted: the provider still counts more than live here."""
+        """Learn how late releases are counted: the provider still counts more than are live here."""
         if count is None or self.last_release_at is None:
             return
         since_release = now - self.last_release_at

@@ -27,7 +27,7 @@ class UsagePlan(msgspec.Struct, frozen=True):
 def budget_hold(
     plan: UsagePlan, now: float, *, reserve: float, spread: bool
 ) -> tuple[Literal["reserve", "pacing"], float] | None:
-    """Return why a start is held back, and until when; None where it is not.
+    """Return why a start is held back, and until when; None if it may go.
 
     The share `reserve` of the window is left to the person; with `spread` the rest is used up along the plan.
     """

@@ -68,7 +68,7 @@ class AdaptiveLimit(RelativeTimes):
     success_since: bool = False
     is_trying: bool = False
     ended_when_full: int = 0
-    """How many went well and ended while the level that is tried was full."""
+    """Slots that succeeded and ended while the tried level was full."""
     doubted_at: int | None = None
     doubt: float = FIRST_DOUBT_SECONDS
     retry_at: float | None = None
@@ -78,16 +78,16 @@ class AdaptiveLimit(RelativeTimes):
     # -- down ----------------------------------------------------------------------------------
 
     def step_down(self, effective: int, mode: HeadroomMode, now: float) -> int:
-        """Go one step below what failed, twice as far each time incidents follow each other. Returns the new limit."""
+        """Lower the limit by one step, which doubles while incidents follow each other. Returns the new limit."""
         lowered = effective - (self.step if mode == "adaptive" else 1)
-        if mode == "adaptive":  # in other modes no climb would ever reset it
+        if mode == "adaptive":  # in other modes no climb ever resets the step
             self.step *= 2
         self.fall_to(lowered, effective, now, failed_at=effective)
         self.limit, self.worked_at = max(1, lowered), None
         return self.limit
 
     def shed(self, effective: int, live: int, now: float) -> int:
-        """Go to a part of what ran, because sessions were refused in mid-run. Returns the new limit."""
+        """Lower the limit to a share of what ran, because sessions were refused in mid-run. Returns the new limit."""
         self.lag.take_back_blame()
         ran, factor = min(live, effective), SHED_TO**self.step
         self.step *= 2
@@ -95,7 +95,7 @@ class AdaptiveLimit(RelativeTimes):
         return self.fall_to(min(math.ceil(ran * factor), ran - 1), effective, now, failed_at=ran)
 
     def fall_to(self, level: int, effective: int, now: float, *, failed_at: int) -> int:
-        """Go to a level that holds, under one that failed. Returns the new limit."""
+        """Lower the limit to a level that holds, below one that failed. Returns the new limit."""
         if self.reduced_from is None:
             self.reduced_from = effective
         self.worked_at = max(1, level)
@@ -107,7 +107,7 @@ class AdaptiveLimit(RelativeTimes):
         return self._hold()
 
     def _hold(self) -> int:
-        """Stay at what worked, less what is kept free for slots whose end the provider has not noticed."""
+        """Set the limit to the level that worked, less the places kept free for the release lag."""
         assert self.worked_at is not None
         self.is_trying = False
         self.limit = max(1, self.worked_at - self.lag.kept_free)
@@ -135,7 +135,7 @@ class AdaptiveLimit(RelativeTimes):
         return None if self.is_trying or self.limit is None else self._hold()
 
     def _fall_from_change(self, level: int, effective: int, now: float) -> int:
-        """Go to `level`, because the capacity seems to have fallen. The more was lost, the sooner it is tried again."""
+        """Lower the limit to `level`, because the capacity seems to have fallen. A larger loss is probed sooner."""
         self.lag.take_back_blame()
         self.doubted_at, self.doubt = None, FIRST_DOUBT_SECONDS
         lost = (self.worked_at or effective) - level
@@ -144,14 +144,14 @@ class AdaptiveLimit(RelativeTimes):
         return lowered
 
     def _fail_try(self, level: int, effective: int, now: float) -> int:
-        """Go back to `level` after a try above it failed. A second failure there makes the next try later."""
+        """Return to `level` after a try above it failed. A second failure there delays the next try."""
         was_known = self.failed_at is not None and self.failed_at <= level + 1
-        if self.stride == 1 and was_known:  # else it is the end of a climb that went well, or news of a fall
+        if self.stride == 1 and was_known:  # else a successful climb has ended, or the capacity fell
             self._be_patient(AFTER_FAILED_TRY)
         return self.fall_to(level, effective, now, failed_at=level + 1)
 
     def _fall_in_doubt(self, level: int, effective: int, now: float) -> int:
-        """Go to `level`, which may be a lower limit or only a long lag. The level above is tried again soon."""
+        """Lower the limit to `level`. The cause may be only a long lag, so the level above is tried again soon."""
         failed_at, retry_at = self.failed_at, self.retry_at
         lowered = self.fall_to(level, effective, now, failed_at=level + 1)
         if self.doubted_at != self.failed_at:
@@ -179,7 +179,7 @@ class AdaptiveLimit(RelativeTimes):
     # -- up ------------------------------------------------------------------------------------
 
     def climb(self, ceiling: int | None, now: float) -> int | None:
-        """Try more, because what was tried held. Returns the new limit; None means back at the ceiling."""
+        """Raise the limit, because the tried level held. Returns the new limit; None means no reduction is left."""
         assert self.limit is not None
         if self.is_trying:
             self.stride *= 2
@@ -214,11 +214,11 @@ class AdaptiveLimit(RelativeTimes):
         return self.is_trying and max(proven, self.ended_when_full) < cap
 
     def is_too_early(self, live: int, now: float) -> bool:
-        """Return whether more run than the limit allows: their success proves nothing about it for a while."""
+        """Return whether more run than the limit allows. Their success proves nothing about the limit yet."""
         return self.limit is not None and live > self.limit and self.retry_at is not None and now < self.retry_at
 
-    def look_again(self, now: float) -> None:
-        """Check again soon whether the tried level is reached."""
+    def postpone_climb(self, now: float) -> None:
+        """Check again soon whether the tried level has been reached."""
         self.climb_at, self.success_since = now + LOOK_AGAIN_SECONDS, True
 
     def clear(self) -> None:
@@ -230,7 +230,7 @@ class AdaptiveLimit(RelativeTimes):
         self.doubted_at, self.doubt, self.retry_at = None, FIRST_DOUBT_SECONDS, None
 
     def on_success(self, token: int | None) -> None:
-        """Note that something went well; `token` is that of the slot, where one reported it."""
+        """Record a success. `token` is that of the slot that reported it, if any."""
         self.success_since = self.limit is not None
         if token is not None and token > self.incidents.last:
             self.lag.unblamed = None

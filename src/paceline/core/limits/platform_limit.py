@@ -23,7 +23,7 @@ class PlatformCap(RelativeTimes):
 
     @classmethod
     def learnt(cls, limit: int, before: "PlatformCap | None", now: float) -> "PlatformCap":
-        """Learn from a refusal `(X/Y)`; a Y of 0 cannot be meant. Many who meet the same cap are one refusal."""
+        """Learn from a refusal `(X/Y)`. A Y of 0 is not a limit. Many slots that meet the same cap are one refusal."""
         limit = max(1, limit)
         if before is not None and before.limit == limit and before.probe_at is not None:
             before.success_since = False
@@ -33,7 +33,7 @@ class PlatformCap(RelativeTimes):
         return cls(limit=limit, probe_at=now + wait)
 
     def on_success(self) -> None:
-        """Note that something went well, which a probe needs."""
+        """Record a success: a probe needs one."""
         if self.probe_at is not None:
             self.success_since = True
 

@@ -30,7 +30,7 @@ KEPT_RELEASES = 16
 
 
 class ReleaseLag(msgspec.Struct):
-    """`seconds` is the lag, `kept_free` the places kept free for it.
+    """The learnt lag of one scope. `seconds` is the lag, `kept_free` the places kept free for it.
 
     `unblamed` is what both were before the last refusal was blamed on the lag, until a success confirms the blame.
     """
@@ -58,7 +58,7 @@ class ReleaseLag(msgspec.Struct):
         return [now - at for at in self.releases[-count:]]
 
     def is_likely(self, total_age: float) -> bool:
-        """Return whether releases that are so old together may still be counted by the provider."""
+        """Return whether the provider may still count releases with this total age."""
         return total_age <= max(LIKELY_LAG_SECONDS, LIKELY_LAGS * self.seconds * (1 + self.kept_free))
 
     def blame(self, seen: float, now: float) -> None:
@@ -70,7 +70,7 @@ class ReleaseLag(msgspec.Struct):
             self.seconds /= 2
 
     def take_back_blame(self) -> None:
-        """Undo the last blame: the next start was refused as well, so it was not the lag."""
+        """Undo the last blame: the next start was refused too, so the lag was not the cause."""
         if self.unblamed is not None:
             (self.seconds, self.kept_free), self.unblamed = self.unblamed, None
 

@@ -7,7 +7,7 @@ LARGEST_EXPONENT = 32
 
 
 class Group:
-    """Who shares capacity by weight. `accrued` are slot-seconds up to `accrued_at`."""
+    """One party that shares capacity by its weight. `accrued` are slot-seconds up to `accrued_at`."""
 
     __slots__ = ("accrued", "accrued_at", "index", "live", "name", "waiting", "weight")
 
@@ -21,7 +21,7 @@ class Group:
         self.waiting = 0
 
     def value(self, mean_slot: float, now: float) -> float:
-        """Return what it has had, and is about to have, for its weight: the smallest goes next."""
+        """Return what the group has used, and is about to use, for its weight. The smallest value is next."""
         return (self.accrued + self.live * (now - self.accrued_at + mean_slot)) / self.weight
 
     def accrue(self, now: float) -> None:
@@ -30,7 +30,7 @@ class Group:
         self.accrued_at = now
 
     def reweigh(self, weight: float, now: float) -> None:
-        """Apply a new priority from now on: what was had under the old one becomes neither a debt nor a credit."""
+        """Apply a new priority from now on. Earlier use becomes neither a debt nor a credit."""
         self.accrue(now)
         self.accrued *= weight / self.weight
         self.weight = weight
@@ -61,7 +61,7 @@ class FairShares:
 
     @property
     def mean_slot(self) -> float:
-        """How long a slot is held, as far as seen; before the first release: a second."""
+        """The mean length of all slots so far; a second before the first release."""
         return self.finished_seconds / self.finished_slots if self.finished_slots else 1.0
 
     def lift_newcomer(self, group: Group, rivals: Collection[Group], now: float) -> None:
@@ -89,7 +89,7 @@ class FairShares:
             self._lift(blocked, min(self._values(served, now)), now)
 
     def shift(self, seconds: float) -> None:
-        """Keep what was had when the clock is set back."""
+        """Keep the use of every group when the clock is set back."""
         for group in self.groups.values():
             group.accrued_at -= seconds
 

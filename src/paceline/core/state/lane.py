@@ -15,7 +15,7 @@ from paceline.core.state.scope import Scope
 from paceline.core.values.tickets import Ticket
 
 SPARE_ENTRIES = 32
-"""Entries of tickets that are gone which a lane may keep beside twice its size: clearing them out costs a pass."""
+"""Entries of removed tickets that a lane may keep, in addition to twice its size: removing them costs a pass."""
 
 
 class LiveSlot(msgspec.Struct, eq=False, gc=False):
@@ -95,7 +95,7 @@ class Lane:
     )
 
     head: Waiter
-    """The foremost; only while `size` is above 0."""
+    """The first waiter. Valid only while `size` is above 0."""
 
     def __init__(
         self, scopes: tuple[Scope, ...], group: Group, weight: float, parent: LiveSlot | None, *, is_spread: bool
@@ -104,7 +104,7 @@ class Lane:
         self.checks = scopes[::-1]  # narrowest first: a full model should not make its lane watch the whole pool
         self.names = tuple(scope.name for scope in scopes)
         self.group = group
-        self.weight = weight  # of its tickets; the group has that of the latest who came to wait
+        self.weight = weight  # of its tickets; the priority of the group is that of its latest waiter
         self.parent = parent
         self.is_spread = is_spread
         self.is_plain = parent is None and not is_spread  # its tickets may skip gates that are not active
@@ -114,7 +114,7 @@ class Lane:
         self._early: list[Waiter] = []
 
     def leave_session(self) -> None:
-        """Go on without the parent session, which has ended."""
+        """Continue without the parent session, which has ended."""
         self.parent = None
         self.is_plain = not self.is_spread
 
@@ -157,7 +157,7 @@ class Lane:
         return early[0]
 
     def waiters(self) -> list[Waiter]:
-        """Return all in order; for snapshots and questions, not for decisions."""
+        """Return all waiters in order. For snapshots and queries; decisions need only the head."""
         return sorted(waiter for waiter in (*self._queue, *self._early) if not waiter.gone)
 
     def shift(self, seconds: float) -> None:

@@ -58,7 +58,7 @@ class LaneTable:
 
     def _make(self, key: TableKey, now: float) -> Lane:
         scopes, group_name, priority, parent, spread = key
-        if parent is not None and parent not in self._slots:  # not yet, or no longer: its runs stand alone
+        if parent is not None and parent not in self._slots:  # no such session now: its runs stand alone
             key = (scopes, group_name, priority, _absent(parent), spread)
             if (known := self.by_key.get(key)) is not None:
                 return known
@@ -100,9 +100,9 @@ class LaneTable:
         return len(self._scopes.by_name) + len(self.by_key) + len(self._shares.groups)
 
     def end_session(self, session: LiveSlot) -> None:
-        """Let runs that still wait when their session ends wait on as any others do, in lanes of their own.
+        """Move runs that still wait when their session ends to lanes without a session.
 
-        The session's name may come back, and its new runs belong to that one.
+        A later session may have the same name; only its own runs belong to it.
         """
         session_id = session.ticket.id
         for lane in self.of_session.pop(session_id):
@@ -119,5 +119,5 @@ class LaneTable:
 
 
 def _absent(parent: str) -> str:
-    """Return where runs stand whose session is not there, so that a session that takes its name has its own lanes."""
+    """Return the parent of runs whose session has ended, so that a later session of that name has its own lanes."""
     return f"{parent} (absent)"

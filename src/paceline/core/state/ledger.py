@@ -133,7 +133,7 @@ class Ledger:
         self.schedule(scope)
 
     def leave(self, slot: LiveSlot, hot: list[Scope]) -> None:
-        """Give the places back; `hot` collects the scopes that changed, those that learn from it among them."""
+        """Give the places back. `hot` collects the scopes that changed, also those that learn from the end."""
         now = self.now
         lane = slot.lane
         group = lane.group
@@ -167,7 +167,7 @@ class Ledger:
             self.schedule(scope)
         if scope.usage is not None and scope.waiting:
             scope.usage.on_release(self.now)
-            self.ask_usage(scope)
+            self.poll_usage(scope)
             self.schedule(scope)
         hot.append(scope)
 
@@ -180,8 +180,8 @@ class Ledger:
 
     # -- effects -------------------------------------------------------------------------------
 
-    def ask_usage(self, scope: Scope) -> None:
-        """Poll the provider's count while someone waits: one question at a time, an old one is given up first."""
+    def poll_usage(self, scope: Scope) -> None:
+        """Poll the provider's count while a ticket waits. One poll runs at a time; an overdue one is given up first."""
         if scope.usage is not None and scope.waiting:
             scope.usage.expire_question(scope.live, self.now)
             if scope.usage.wants_to_ask(self.now):
@@ -214,9 +214,9 @@ class Ledger:
 
 
 def _frees_place(slot: LiveSlot, scope: Scope) -> bool:
-    """Return whether a place is freed: a session holds max(1, its live runs), so not every end frees one."""
+    """Return whether a place becomes free. A session holds max(1, its live runs), so not every end frees one."""
     if slot.runs and slot.runs.get(scope.name):
-        return False  # its runs go on and keep the place
+        return False  # its runs continue and keep the place
     parent = slot.lane.parent
     if parent is None or not scope.is_provider or scope.name not in parent.lane.names:
         return True

@@ -28,7 +28,7 @@ class WatchTable:
         self.run_lanes: dict[Scope, dict[Lane, None]] = {}
 
     def watch(self, lane: Lane, scope: Scope) -> None:
-        """Have the lane's head found when the scope changes."""
+        """Let the lane be checked when the scope changes."""
         if lane.watching is not scope:
             self.stop(lane)
             lane.watching = scope
@@ -44,13 +44,13 @@ class WatchTable:
         if heap is None:
             groups[lane.group] = [(head.key, head.seq, lane)]
             self._refresh(scope)
-        elif heap[0][2] is lane:  # its last head has just gone in
+        elif heap[0][2] is lane:  # its last head has just entered
             heapreplace(heap, (head.key, head.seq, lane))
         else:
             heappush(heap, (head.key, head.seq, lane))
 
     def stop(self, lane: Lane) -> None:
-        """Have the lane watch nothing."""
+        """Let the lane watch no scope."""
         scope = lane.watching
         if scope is not None:
             if lane.size and scope.gates.in_order:
@@ -59,7 +59,7 @@ class WatchTable:
         lane.watching = None
 
     def leave_session(self, lane: Lane) -> None:
-        """Have the lane go on as any other: its session has ended."""
+        """Treat the lane like any other: its session has ended."""
         lane.leave_session()
         scope = lane.watching
         if scope is not None and self._drop_run_lane(lane, scope):
@@ -104,7 +104,7 @@ class WatchTable:
         return {lane.group for lane in self.run_lanes.get(scope, ())}.union(self.blocked(scope))
 
     def keep_only(self, scopes: Iterable[Scope]) -> None:
-        """Forget the entries, none of which holds, of scopes that were dropped."""
+        """Forget the outdated entries of scopes that were dropped."""
         self._heaps = {scope: self._heaps[scope] for scope in scopes if scope in self._heaps}
 
     def shift(self, seconds: float) -> None:
@@ -119,7 +119,7 @@ class WatchTable:
 
 
 def queue_key(since: float | None, enqueued_at: float, ageing: float) -> float:
-    """Return a ticket's key: an old prompt has a head start of at most `ageing`, a `since` ahead of now has none."""
-    if since is None or not since <= enqueued_at:  # NaN is no time either
+    """Return a ticket's key. An old prompt has a head start of at most `ageing`; a `since` in the future has none."""
+    if since is None or not since <= enqueued_at:  # also for NaN
         return enqueued_at
     return max(enqueued_at - ageing, since)

@@ -21,7 +21,7 @@ from paceline.errors import InvalidSnapshot
 
 
 def restore_ledger(snapshot: Snapshot, settings: GovernorSettings | None) -> Ledger:
-    """Return a ledger that goes on where the snapshot was taken."""
+    """Return a ledger that continues from the snapshot."""
     if snapshot.version > VERSION:
         raise InvalidSnapshot(f"snapshot version {snapshot.version} is newer than {VERSION}: update Paceline")
     live = LiveSettings(snapshot.limits, snapshot.cooldowns, snapshot.headroom_modes)
@@ -49,13 +49,13 @@ def restore_ledger(snapshot: Snapshot, settings: GovernorSettings | None) -> Led
 
 
 def without_slots(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot as if nobody had a slot or waited for one: limits, gates and what was learnt stay."""
+    """Return the snapshot without slots and waiters. Limits, gates and what was learnt stay."""
     groups = tuple(msgspec.structs.replace(group, live=0) for group in snapshot.groups)
     return msgspec.structs.replace(snapshot, slots=(), waiters=(), claims=(), effects=(), groups=groups)
 
 
 def lose_canaries(ledger: Ledger, now: float) -> None:
-    """Send another canary wherever one was out: it is gone with its slot."""
+    """Allow another canary wherever there was one: it is gone with its slot."""
     for scope in ledger.scopes.by_name.values():
         for gate in scope.gates.in_order:
             gate.on_canary_lost(None, now)

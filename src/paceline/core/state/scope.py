@@ -1,7 +1,7 @@
 """One scope as the Governor sees it: its counts, its limits, its gates and its use.
 
-The hot numbers are `used` (places taken, cooling ones included) and `open_cap` (how many may be taken without a
-second look; 0 while any gate is active). Gates are consulted only when `used >= open_cap`. `notify_from` is the
+The hot numbers are `used` (places taken, cooling ones included) and `open_cap` (how many may be taken without asking
+further; 0 while any gate is active). Gates are consulted only when `used >= open_cap`. `notify_from` is the
 time from which a grant must be counted by the gates.
 Never here: who waits for the scope (`queue.py`), and what is decided (`decisions/`).
 """
@@ -134,7 +134,7 @@ class Scope:
         return self.platform.probe_at if self.platform is not None and self.platform.success_since else None
 
     def is_idle(self, now: float) -> bool:
-        """Return whether there is nothing here that a scope made afresh would not have."""
+        """Return whether a new scope would have the same state, so that this one can be dropped."""
         if self.used or self.lane_count or self.adaptive or self.platform or self.usage or self.gates.unknown:
             return False
         return all(gate.is_blank(now) for gate in self.gates.in_order)
@@ -182,7 +182,7 @@ class Scope:
         """Return a refusal by the provider's own count. Where nobody waits, local accounting is enough."""
         if not self.waiting:
             return None
-        lag = max(usage.start_lag, self.cooldown or DEFAULT_LAG_SECONDS)  # how far the count may trail behind a start
+        lag = max(usage.start_lag, self.cooldown or DEFAULT_LAG_SECONDS)  # how far the count may lag behind a start
         return None if usage.room(self.cap, lag, now) > 0 else "usage_gate"
 
     # -- gates -------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class Scope:
         if has_waiters and self.usage is not None:
             times.extend(self.usage.wakes())
         ahead = [at for at in times if at is not None and at > now]
-        ahead += [max(at, now) for at in (self.climb_at, self.probe_at) if at is not None]  # a late success: at once
+        ahead += [max(at, now) for at in (self.climb_at, self.probe_at) if at is not None]  # at once if overdue
         return min(ahead, default=None)
 
     def on_time(self, now: float) -> Sequence[GateEvent]:

@@ -74,6 +74,6 @@ class ScopeTable:
         return self.limits.model_needed(names) or self.rates.model_needed(names)
 
     def forget_idle(self, now: float) -> None:
-        """Drop scopes in which nothing is left; what has a setting stays."""
+        """Drop idle scopes. Scopes with a setting of their own stay."""
         named = {*self.limits.entries(), *self.cooldowns.entries()}
         self.by_name = {name: scope for name, scope in self.by_name.items() if name in named or not scope.is_idle(now)}

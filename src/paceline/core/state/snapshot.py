@@ -1,4 +1,4 @@
-"""All of a Governor as one frozen value. What restarts is indistinguishable from what never stopped.
+"""All of a Governor as one frozen value. A restored Governor behaves exactly like one that never stopped.
 
 `msgspec.json.encode(snapshot)` and `msgspec.json.decode(data, type=Snapshot)` store it. Gates are stored by tag;
 those of a newer version are kept and written back. Version 1 is read as well (`snapshot_v1.py`).
@@ -44,7 +44,7 @@ class ScopeRecord(ScopeFieldsV1, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GroupRecord(msgspec.Struct, frozen=True):
-    """What one group has had."""
+    """The use of one group."""
 
     name: str | int
     weight: float
@@ -156,7 +156,7 @@ def _scope_record(scope: Scope) -> ScopeRecord:
 
 
 def copied(part: Part | None, kind: type[Part]) -> Part | None:
-    """Return the part with nothing in common with the original, which goes on changing."""
+    """Return a deep copy of the part, because the original continues to change."""
     return None if part is None else msgspec.convert(msgspec.to_builtins(part), kind)
 
 

@@ -74,7 +74,7 @@ def gates_of(old: ScopeFieldsV1, starts: int) -> dict[str, object]:
 
 
 def _window(old: Raw, starts: int) -> Raw:
-    """Count starts from the beginning, not from the last reading, and name the plan what it is."""
+    """Convert a window: starts are counted from the beginning, not from the last reading; the plan has a new name."""
     window = dict(old)
     window["starts_at_reading"] = starts - window.pop("started_since_reading", 0)
     window["plan_from"] = window.pop("line_from", None)
@@ -82,7 +82,7 @@ def _window(old: Raw, starts: int) -> Raw:
 
 
 def _rate(old: Raw) -> Raw:
-    """A rate had a mean of its own where it counted tokens."""
+    """Convert a learnt rate: one that counted tokens had a mean of its own."""
     return {**old, "counts_tokens": old.get("mean", 0.0) > 0}
 
 

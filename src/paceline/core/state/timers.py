@@ -18,13 +18,13 @@ class Timers:
         self._count = 0
 
     def wake(self, scope: Scope, when: float) -> None:
-        """Wake the scope then."""
+        """Wake the scope at this time."""
         scope.wake_at = when
         self._count += 1
         heappush(self._scopes, (when, self._count, scope))
 
     def end_patience(self, waiter: Waiter, when: float) -> None:
-        """Count the waiter as overdue then."""
+        """Count the waiter as overdue from this time on."""
         heappush(self._patience, (when, waiter.seq, waiter))
 
     def next_time(self) -> float | None:
@@ -36,7 +36,7 @@ class Timers:
         return min((heap[0][0] for heap in (self._scopes, self._patience) if heap), default=None)
 
     def due_scopes(self, now: float) -> Iterator[Scope]:
-        """Take out the scopes that are due."""
+        """Remove and return the scopes that are due."""
         while self._scopes and self._scopes[0][0] <= now:
             when, _, scope = heappop(self._scopes)
             if scope.wake_at == when:
@@ -44,7 +44,7 @@ class Timers:
                 yield scope
 
     def overdue_waiters(self, now: float) -> Iterator[Waiter]:
-        """Take out the waiters whose patience has ended."""
+        """Remove and return the waiters whose patience has ended."""
         while self._patience and self._patience[0][0] <= now:
             waiter = heappop(self._patience)[2]
             if not waiter.gone:

@@ -1,4 +1,4 @@
-"""Validation of signals from outside: a value that makes no sense is *unknown*, and never an error."""
+"""Validation of signals from outside: an invalid value is *unknown*, and never an error."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,7 @@ YEAR_9999: Final = 253_370_764_800.0
 
 
 def understood(signal: Signal) -> Signal:
-    """Return the signal without values that make no sense. Its ticket and its reach must be valid."""
+    """Return the signal with invalid values removed. Its ticket and its reach must be valid."""
     if not isinstance(signal, Signal):
         raise InvalidInput(f"{signal!r:.80} is no signal of paceline.core.signals")
     if signal.reach is not None and signal.reach not in get_args(Reach):
@@ -27,7 +27,7 @@ def understood(signal: Signal) -> Signal:
         if name not in _READ or (value is None and name != "confidence"):
             continue
         read = _READ[name](value)
-        if type(read) is not type(value) or read != value:  # False equals 0.0, and is no number
+        if type(read) is not type(value) or read != value:  # False equals 0.0, but is not a number
             odd[name] = read
     return msgspec.structs.replace(signal, **odd) if odd else signal
 

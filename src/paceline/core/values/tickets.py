@@ -31,7 +31,7 @@ LaneKey = tuple[tuple[str, ...], str, int, str | None]
 
 
 def lane_key(ticket: Ticket) -> LaneKey:
-    """Return what tickets of one lane have in common, but for how they are paced."""
+    """Return what all tickets of one lane have in common, except their pacing strategy."""
     return ticket.scopes, ticket.group, ticket.priority, ticket.parent
 
 

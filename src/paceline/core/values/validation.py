@@ -18,7 +18,7 @@ def check_limit(value: object, name: str = "limit") -> int | None:
     """Return a whole number >= 1, or None for unlimited."""
     if value is None:
         return None
-    if type(value) is not int or not 1 <= value <= LARGEST_LIMIT:  # bool is an int, and no limit
+    if type(value) is not int or not 1 <= value <= LARGEST_LIMIT:  # bool is an int, but not a limit
         raise InvalidLimit(f"{name} must be a whole number >= 1, or None for unlimited; got {value!r:.80}")
     return value
 
@@ -34,7 +34,7 @@ def check_seconds(value: object, name: str, *, above_zero: bool = False) -> floa
 
 
 def outside_seconds(value: object) -> float | None:
-    """Return seconds from outside; None for anything that is no sane wait."""
+    """Return seconds from outside, or None for anything that is not a plausible wait."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if not math.isfinite(value) or not 0 < value <= LONGEST_SECONDS:
