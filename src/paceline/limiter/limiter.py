@@ -130,7 +130,7 @@ class Limiter:
     ) -> SlotContext:
         """Return an `async with` block that waits for a slot and always releases it."""
         return SlotContext(
-            self._slots, AdmissionRequest(scope, session, priority, since, tokens, timeout, on_queued, leased=False)
+            self._slots, AdmissionRequest(scope, session, priority, since, tokens, timeout, on_queued, False)
         )
 
     def acquire(

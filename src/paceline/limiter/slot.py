@@ -34,7 +34,7 @@ class SlotIssuer(Protocol):
     def enter(
         self, request: AdmissionRequest, context: "SlotContext | None" = None
     ) -> Coroutine[None, None, "Slot"]: ...
-    def leave(self, granted: Granted, scope: str, session: str | None, *, learns: bool) -> None: ...
+    def leave(self, granted: Granted, scope: str, session: str | None, learns: bool) -> None: ...
     def renew(self, slot: "Slot") -> None: ...
     def report(self, slot: "Slot", signal: Signal) -> None: ...
     def is_held(self, slot: "Slot") -> bool: ...
@@ -81,13 +81,13 @@ class Slot(msgspec.Struct, eq=False, gc=False):
         """Give the slot back. Without a report before, it counts as a success."""
         if not self.released:
             self.released = True
-            self._issuer.leave(self._granted, self.scope, self.session, learns=True)
+            self._issuer.leave(self._granted, self.scope, self.session, True)
 
     def abandon(self) -> None:
         """Give the slot back and learn nothing from it: the call never reached the provider, or broke."""
         if not self.released:
             self.released = True
-            self._issuer.leave(self._granted, self.scope, self.session, learns=False)
+            self._issuer.leave(self._granted, self.scope, self.session, False)
 
     def renew(self) -> None:
         """Keep the lease for another `slot_timeout`."""

@@ -107,10 +107,10 @@ class SlotAdmission:
             raise InvalidInput(f"priority must be a whole number; got {priority!r:.80}")
         if since is not None and type(since) not in (float, int):
             raise InvalidInput(f"since must be a time in seconds, or None; got {since!r:.80}")
-        self._count += 1
+        self._count = number = self._count + 1
         session = request.session
         parent = self._named.session_ticket(check_name(session, "session")) if session is not None else None
-        return Ticket(f"slot:{self._count}", scopes, "", priority, since, parent, request.tokens, request.leased)
+        return Ticket(f"slot:{number}", scopes, "", priority, since, parent, request.tokens, request.leased)
 
     def _parse(self, scope: str) -> tuple[str, ...]:
         if len(self._paths) >= CACHED_PATHS:
@@ -153,14 +153,15 @@ class SlotAdmission:
 
     # -- what a slot asks of us ------------------------------------------------------------------
 
-    def leave(self, granted: Granted, scope: str, session: str | None, *, learns: bool) -> None:
+    def leave(self, granted: Granted, scope: str, session: str | None, learns: bool) -> None:
         """Give a slot back, let others in, and emit its last event unless it was reclaimed before."""
         ticket_id = granted.ticket_id
         if session is not None:
             self._named.forget(session, ticket_id)
         now = self._now()
-        had_slot = (self._governor.release if learns else self._governor.abandon)(ticket_id, now=now)
-        if self._agenda.effects or self._agenda.next_due < self._driver.armed_for:
+        governor, agenda = self._governor, self._agenda
+        had_slot = governor.release(ticket_id, now=now) if learns else governor.abandon(ticket_id, now=now)
+        if agenda.effects or agenda.next_due < self._driver.armed_for:
             self._driver.carry_out()
         if had_slot and self._listener is not None:
             fields: dict[str, object] = {"ticket": ticket_id, "held": now - granted.granted_at}
