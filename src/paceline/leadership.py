@@ -118,6 +118,6 @@ def _read(fd: int) -> Leader | None:
 
 
 def resign(store: Store, gone: Leader | None) -> None:
-    """Remove the lease that a killed leader of this machine left in the store, so that nobody waits for its end."""
+    """Remove the lease that a killed leader of this machine left in the store: the next leader need not wait for it."""
     if gone is not None:
         store.resign(gone.owner)

@@ -254,10 +254,10 @@ def first_events(daemon: Daemon, count: int) -> list[Any]:
     return read
 
 
-# -- the door, the description and the gateway -----------------------------------------------------
+# -- access, the OpenAPI document and the gateway --------------------------------------------------
 
 
-def compare_door(daemon: Daemon, recordings: Recordings) -> None:
+def compare_access(daemon: Daemon, recordings: Recordings) -> None:
     """Compare who may come in, and what is described."""
     base = daemon.client.base_url
     with httpx.Client(base_url=base, trust_env=False) as stranger:
@@ -278,7 +278,7 @@ def compare_door(daemon: Daemon, recordings: Recordings) -> None:
         }
     kept = {name: kept_of(answer, daemon) for name, answer in answers.items()}
 
-    recordings.compare("http/door", kept)
+    recordings.compare("http/access", kept)
     recordings.compare("http/openapi", shape_of(daemon.send("GET", "/openapi.json").json()))
 
 
@@ -301,7 +301,7 @@ def without_prose(value: Any, parent: str = "") -> Any:
     return [without_prose(each) for each in value] if isinstance(value, list) else value
 
 
-def test_the_door_the_description_and_the_gateway(home: Home, recordings: Recordings) -> None:
+def test_access_the_openapi_document_and_the_gateway(home: Home, recordings: Recordings) -> None:
     home.environ["ANTHROPIC_API_KEY"] = "sk-ant-test"
     with FakeProvider() as provider:
         limits = '[limits]\n"anthropic/work-key" = 1'
@@ -309,7 +309,7 @@ def test_the_door_the_description_and_the_gateway(home: Home, recordings: Record
             "paceline.toml", SETTINGS.replace("https://api.anthropic.com", provider.url).replace("[limits]", limits)
         )
         with daemon_in(home) as daemon:
-            compare_door(daemon, recordings)
+            compare_access(daemon, recordings)
             body = {"model": "claude-opus-4-6", "max_tokens": 10, "messages": [{"role": "user", "content": "hello"}]}
             headers = {"x-paceline-session": "s1", "anthropic-version": "2023-06-01"}
             passed = daemon.send("POST", "/gateway/work-key/v1/messages", body, headers=headers)

@@ -1,4 +1,4 @@
-"""The daemon: engine, HTTP API, gateway and page in one process and one event loop."""
+"""The daemon: engine, HTTP API, gateway and dashboard in one process and one event loop."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from paceline.api.app import create_app
 from paceline.api.context import ApiContext
 from paceline.api.server import RunningServer, bind, serve
 from paceline.api.tokens import Tokens, load_tokens
-from paceline.cli.daemon_address import ALL_INTERFACES, page_url, server_url
+from paceline.cli.daemon_address import ALL_INTERFACES, dashboard_url, server_url
 from paceline.cli.log_file import log_to_file
 from paceline.cli.output import print_line
 from paceline.cli.stop_signals import on_stop_signals
@@ -142,7 +142,7 @@ def _url_file(home: Home, url: str) -> Iterator[None]:
 
 
 def _print_ready(served: RunningServer, tokens: Tokens, *, as_json: bool) -> None:
-    url = page_url(server_url(served.host, served.port), tokens.full)
+    url = dashboard_url(server_url(served.host, served.port), tokens.full)
     if as_json:
         print_line({"url": url, "pid": os.getpid()})
     else:

@@ -12,8 +12,8 @@ def server_url(host: str, port: int) -> str:
     return f"http://{f'[{name}]' if ':' in name else name}:{port}"
 
 
-def page_url(server: str, token: str) -> str:
-    """Return the address that opens the page in a browser on this machine."""
+def dashboard_url(server: str, token: str) -> str:
+    """Return the address that opens the dashboard in a browser on this machine."""
     return f"{server}/?token={token}"
 
 

@@ -1,6 +1,6 @@
 """What one structured event of an agent CLI states about limits.
 
-Here: whether an event is an error, somebody's words or bookkeeping, by its type. Never here: the events of one CLI,
+Here: whether an event is an error, prose or bookkeeping, by its type. Never here: the events of one CLI,
 which its provider reads, and sentences, which the caller reads in the text that is found.
 """
 
@@ -22,7 +22,7 @@ _PROSE_HEAD = re.compile(
 
 
 def is_cut_prose(text: str, providers: ProviderSet) -> bool:
-    """Return whether a piece of an event, too broken to be parsed, begins as somebody's words."""
+    """Return whether a piece of an event, too broken to be parsed, begins as words of the model, a tool or the user."""
     head = _PROSE_HEAD.match(text[:400])
     if head is None:
         return False

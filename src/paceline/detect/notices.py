@@ -15,7 +15,7 @@ NOTICE_LINES = 8
 _TAIL_LINES = 8
 """Lines of plain text that are kept: an error at the end of an answer is shorter."""
 CLIP = 1536
-"""Characters of a line that are read. The rest of a longer line is somebody's data and would only cost time."""
+"""Characters of a line that are read. The rest of a longer line is an agent's data and would only cost time."""
 
 _STACK_LINE = re.compile(r"\s+at ")
 _ERROR_MARK = re.compile(r"\W{0,4}(?:API Error|Error:|error:|ERROR)")

@@ -161,7 +161,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Whether plain text is printed as it comes and closed with a line feed, so that its absence means a stop."""
 
     def is_own_event(self, event: Event) -> bool:
-        """Return whether an object outside a running stream is the CLI's own event, and not somebody's JSON."""
+        """Return whether an object outside a running stream is the CLI's own event, and not an agent's JSON."""
         kind = event.get("type")
         if kind is None:
             return self.is_document(event)

@@ -39,7 +39,7 @@ class ProviderSet:
         return shortest(frozenset[str]().union(*words, *(rule.needs for rule in self.rules)))
 
     def has_hint(self, text: str) -> bool:
-        """Return whether a text is worth reading: without any word that a rule needs, none can match."""
+        """Return whether any rule can match the text: each rule needs at least one of its words."""
         low = text.casefold()
         return any(word in low for word in self._words)
 
@@ -74,7 +74,7 @@ class ProviderSet:
         return kind in self._event_readers
 
     def read_event(self, kind: str, event: Event) -> EventReading | None:
-        """Return the first reading of an event by those who read its type."""
+        """Return the first reading of an event among the providers that read its type."""
         for reader in self._event_readers[kind]:
             if (reading := reader(event)) is not None:
                 return reading

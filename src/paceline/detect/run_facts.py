@@ -80,7 +80,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str | None = None
     tokens: int | None = None
     is_interrupted: bool = False
-    """Whether its last line reports that somebody stopped the run."""
+    """Whether its last line reports that the run was stopped."""
 
 
 NO_TRANSCRIPT = Transcript()

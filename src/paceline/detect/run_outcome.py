@@ -39,7 +39,7 @@ _TROUBLE_OF_KIND: dict[Kind, Trouble] = {
 }
 """Without `platform`: a run that ended with a bare 423 has not met a limit of the account."""
 _FORBIDDEN = 403
-"""A single 403 proves nothing, but a run that ended with one was refused: somebody has to check the login."""
+"""A single 403 proves nothing, but a run that ended with one was refused: a person has to check the login."""
 _MORE_CERTAIN = frozenset({"quota_window", "billing"})
 """After one of these, a bare 429 is the same refusal with less detail."""
 
@@ -118,7 +118,7 @@ def _without_cause(run: Run) -> Outcome:
 
 
 def was_stopped(exit_code: int | None) -> bool:
-    """Return whether somebody ended the process: then its last line is where it happened to be."""
+    """Return whether the process was stopped from outside: then its last line says nothing about the cause."""
     return exit_code is None or exit_code == _TIME_LIMIT_EXIT or _was_signalled(exit_code)
 
 

@@ -73,7 +73,7 @@ def own_lines(text: str) -> str:
             kept.append(bare)
         elif _is_announced(before) or not _is_foreign(bare, is_soft=bare is not line):
             depth, length = (_net_brackets(bare) if _begins_body(bare) else 0), 0
-            kept.append(_INLINE_CODE.sub("`x`", _soften(line)))
+            kept.append(_INLINE_CODE.sub("`x`", _as_one_sentence(line)))
         before = bare
     return "\n".join(kept)
 
@@ -88,7 +88,7 @@ def without_meters(text: str) -> str:
     return "\n".join(line for line in text.split("\n") if not (_METER.search(line) and not _HIT.search(line)))
 
 
-def _soften(line: str) -> str:
+def _as_one_sentence(line: str) -> str:
     return _INNER_START.sub(",", line[1:]) if line.startswith(SOFT) else line
 
 

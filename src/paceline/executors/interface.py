@@ -19,7 +19,7 @@ import msgspec
 from paceline.detect.stream import Channel
 
 SessionPhase = Literal["running", "ended", "not_started", "lost"]
-"""`not_started`: the agent never ran. `lost`: the agent is gone, and nobody recorded how it ended."""
+"""`not_started`: the agent never ran. `lost`: the agent is gone, and its end was not recorded."""
 Cause = Literal["exit", "stopped", "terminated", "timed_out", "stalled"]
 """Why it ended: by itself, by `stop`, by a TERM that the engine did not send (a shutdown), or at a limit of time."""
 

@@ -29,6 +29,7 @@ PIECE_BYTES = 1 << 20
 """The most that one read returns: bounds memory and the time of a pass."""
 _ATTEMPT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
 _ARCHIVE = ".settled"
+"""Part of the format of a home: earlier versions archived under this name."""
 
 
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -115,7 +115,7 @@ class Exchange:
             self._task.cancel()
 
     def fail(self, error: GatewayError) -> None:
-        """End the exchange in whatever state it is, because of something that the client did."""
+        """End the exchange, in any state, because of something that the client did."""
         self._error = error
         if self._task is not None and not self.response_complete:
             self._task.cancel()

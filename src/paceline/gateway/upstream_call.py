@@ -65,7 +65,7 @@ class UpstreamCall:
         body.attach(connection)
 
     def give_up(self) -> None:
-        """Abort the call: nobody needs the response any more."""
+        """Abort the call: the response is no longer needed."""
         self._body.detach()
         if self._connection is not None:
             self._connection.abort()

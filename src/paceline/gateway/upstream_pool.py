@@ -151,7 +151,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.write(last_chunk([]))
 
     def abort(self) -> None:
-        """Close the connection at once, so that the provider notices that nobody needs the response."""
+        """Close the connection at once, so that the provider stops working on the response."""
         self._receiver = None
         self._pool.forget(self)
         if self._transport is not None:

@@ -94,8 +94,8 @@ class _Session:
         if not self.run.later:
             return self.run.stdout.encode()
         until = min(now, self.ends_at)
-        said = [text for after, text in self.run.later if self.started_at + after <= until]
-        return (self.run.stdout + "".join(said)).encode()
+        printed = [text for after, text in self.run.later if self.started_at + after <= until]
+        return (self.run.stdout + "".join(printed)).encode()
 
 
 class ScriptedHandle:
@@ -114,10 +114,10 @@ class ScriptedHandle:
         return self.session.state(self._clock.now())
 
     def read_new(self, channel: Channel) -> bytes:
-        said = self.session.output(channel, self._clock.now())
-        new = said[self._read.get(channel, 0) :]
+        output = self.session.output(channel, self._clock.now())
+        new = output[self._read.get(channel, 0) :]
         if new:
-            self._read[channel] = len(said)
+            self._read[channel] = len(output)
         return new
 
 

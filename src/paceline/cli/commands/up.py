@@ -19,10 +19,10 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the daemon: engine, HTTP API, gateway and page, until it is stopped.
+    """Run the daemon: engine, HTTP API, gateway and dashboard, until it is stopped.
 
     When it is ready it prints one address with a token in it: open it in a browser. Add campaigns with
-    [bold]paceline add[/bold], on the page or over HTTP. [bold]Ctrl-C[/bold] stops it; running sessions continue
+    [bold]paceline add[/bold], on the dashboard or over HTTP. [bold]Ctrl-C[/bold] stops it; running sessions continue
     without it and are found again at the next start.
 
     Exit codes: 0 stopped; 2 something is wrong with the settings, the token file or the address; 75 another engine

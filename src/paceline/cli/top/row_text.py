@@ -89,7 +89,7 @@ def countdown(seconds: float) -> str:
 
 
 def strip(snapshot: TopSnapshot, zone: ZoneInfo, trouble: str | None) -> Text:
-    """Return two lines: the engine and its counts, then the outlook or an error."""
+    """Return two lines: the engine and its counts, then the next resume, the rate and the ETA, or an error."""
     status, now = snapshot.status, snapshot.at
     engine, pool = status.engine, status.pool
     if engine.state == "stopped":

@@ -189,13 +189,13 @@ _PIPE_EPOCH = re.compile(r"\|\s?(\d{10}(?:\d{3})?)\b")
 
 def find_resets(text: str, *, seen_at: float, tz: str) -> list[Reset]:
     """Return all resets that a text states, the provider's before the client's own; each group in text order."""
-    said: dict[str, Reset] = {}
+    by_cue: dict[str, Reset] = {}
     for cue in _CUE.finditer(text):
         found = None if _counts_past(text, cue.start()) else _value_after(text, cue.end(), seen_at=seen_at, tz=tz)
         if found is not None:
             # A log repeats the same line, each time with less to wait: the last one counts.
-            said[text[max(0, cue.start() - 30) : cue.end()].lower()] = found
-    server = list(said.values())
+            by_cue[text[max(0, cue.start() - 30) : cue.end()].lower()] = found
+    server = list(by_cue.values())
     server += _before_cue(text, seen_at=seen_at, tz=tz)
     if pipe := _PIPE_EPOCH.search(text):
         at = epoch_seconds(float(pipe[1]))

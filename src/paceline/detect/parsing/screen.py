@@ -21,7 +21,7 @@ _PARSER_LIFE = 1 << 18
 """Characters after which the parser is replaced, because it would collect a terminal code that never ends forever.
 That happens before an escape, where a new parser reads the same, or anywhere in a piece that has none."""
 _LOWER_ROWS = 24
-"""A CLI's own notices are near its prompt; what is further up has scrolled by and may be anybody's."""
+"""A CLI's own notices are near its prompt; text further up has scrolled by and may be the agent's or a tool's."""
 
 # pyte drops the rest of a run of text at a character without width, and gathers combining marks without end.
 _WITHOUT_WIDTH = frozenset({"Mn", "Me", "Cf", "Zl", "Zp", "Cs"})

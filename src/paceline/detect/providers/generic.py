@@ -414,7 +414,7 @@ KANA = re.compile(r"[\u3040-\u30ff]")
 """Only in Japanese, which shares its other characters with Chinese."""
 
 UNKNOWN_CLI = AgentCli(name="", dialect=ASSUMED_FORMAT, stderr=LastLine)
-"""A command of which nothing is known. Its stderr may be anybody's, so only the last line of a failed run counts."""
+"""An unknown command. Its stderr may quote any text, so only the last line of a failed run counts."""
 
 PROVIDER = Provider(
     name="generic",

@@ -208,17 +208,17 @@ class Fleet:
             counts = self.harness.store.counts().get(campaign.name, UnitCounts())
             reasons = [reason for line, reason in why.items() if split_queue_name(line)[0] == campaign.name]
             if campaign.state == "active" and counts.todo > counts.parked:
-                assert reasons, f"{counts.todo - counts.parked} units of {campaign.name} wait and nothing says why"
+                assert reasons, f"{counts.todo - counts.parked} units of {campaign.name} wait without a reason"
             for reason in reasons:
-                assert reason.detail, f"{campaign.name} waits for {reason.reason} and no words say so"
+                assert reason.detail, f"{campaign.name} waits for {reason.reason} without a detail"
                 since = now - HEARTBEAT if reason.reason == "pacing" else now  # each pass computes the pace
                 has_time = reason.retry_at is not None and since <= reason.retry_at < now + LONGEST_WAIT
                 assert has_time or reason.reason not in TIMED_REASONS, f"{campaign.name}: {reason} has no end"
         for unit in self.harness.store.units(state="todo", limit=10_000).units:
             if unit.resume_at is not None:
                 overdue, far = now - unit.resume_at, unit.resume_at - now
-                assert overdue <= HEARTBEAT, f"{unit.id} should have gone on {overdue:.0f} s ago"
-                assert math.isfinite(far), f"{unit.id} is parked for ever"
+                assert overdue <= HEARTBEAT, f"{unit.id} should have resumed {overdue:.0f} s ago"
+                assert math.isfinite(far), f"{unit.id} is parked forever"
                 assert far < LONGEST_WAIT, f"{unit.id} is parked for {far:.0f} s"
 
     def _check_end(self) -> None:
@@ -232,10 +232,10 @@ class Fleet:
             assert unit.state == "done" or failed, f"{unit.id} is quarantined and never failed"
         twice = [unit for unit, count in Counter(e.unit for e in self.harness.events("unit.done")).items() if count > 1]
         assert not twice, f"done more than once: {twice}"
-        assert not self.harness.executor.live(), "sessions run that nobody waits for"
+        assert not self.harness.executor.live(), "sessions run without a unit"
         assert not self.harness.executor.unarchived(), "results were never stored"
-        assert self.harness.scope("sessions").in_flight == 0, "places are held by nobody"
-        assert not self._errors.told, f"the engine complained: {self._errors.told[0]}"
+        assert self.harness.scope("sessions").in_flight == 0, "places are taken without a holder"
+        assert not self._errors.messages, f"the engine logged an error: {self._errors.messages[0]}"
 
     def figures(self) -> FleetFigures:
         units = self.harness.store.units(limit=10_000).units
@@ -257,7 +257,7 @@ class _Errors(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
-        self.told: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.told.append(f"{record.getMessage()} {record.exc_info[1] if record.exc_info else ''}")
+        self.messages.append(f"{record.getMessage()} {record.exc_info[1] if record.exc_info else ''}")
