@@ -1,5 +1,7 @@
 """`/metrics`: every number is the Governor's or the store's, names are the contract's, and series are bounded."""
 
+from typing import Any
+
 import msgspec
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
@@ -72,6 +74,13 @@ def scrape(metrics: EngineMetrics) -> Scrape:
     content, media_type = encode(metrics.collect(), "")
     assert media_type.startswith("text/plain")
     return Scrape(content.decode())
+
+
+def started_harness(**settings: Any) -> EngineHarness:
+    """Return a harness whose engine leads and makes no passes."""
+    harness = EngineHarness(**settings)
+    harness.engine.start()
+    return harness
 
 
 def metrics_of(harness: EngineHarness) -> EngineMetrics:
@@ -190,7 +199,7 @@ async def test_a_try_that_began_before_the_metrics_is_timed_from_its_start() -> 
 
 
 def test_what_the_gateway_measures_is_shown() -> None:
-    harness = EngineHarness()
+    harness = started_harness()
     metrics = harness.engine.metrics
     metrics.gateway_retries.add(OPUS, "rate_limited")
     metrics.tokens.add(OPUS, "output", by=812)
@@ -204,7 +213,7 @@ def test_what_the_gateway_measures_is_shown() -> None:
 
 
 def test_openmetrics_is_spoken_where_it_is_asked_for() -> None:
-    harness = EngineHarness()
+    harness = started_harness()
     content, media_type = encode(EngineMetrics(harness.engine).collect(), "application/openmetrics-text; version=1.0.0")
 
     assert media_type.startswith("application/openmetrics-text")
@@ -215,7 +224,7 @@ def test_openmetrics_is_spoken_where_it_is_asked_for() -> None:
 
 
 def test_scopes_that_clients_invent_share_one_series_beyond_the_most() -> None:
-    harness = EngineHarness(limits={"anthropic": 3})
+    harness = started_harness(limits={"anthropic": 3})
     governor = harness.engine.governor
     for number in range(2 * MOST_NAMES):
         governor.request(Ticket(f"t{number}", ("runs", f"provider-{number}")), now=NOW)
@@ -232,7 +241,7 @@ def test_scopes_that_clients_invent_share_one_series_beyond_the_most() -> None:
 
 
 def test_campaigns_share_one_series_beyond_the_most() -> None:
-    harness = EngineHarness()
+    harness = started_harness()
     for number in range(MOST_NAMES + 20):
         harness.add(f"c{number}", 2, agent=f"agent{number}")
 
@@ -244,7 +253,7 @@ def test_campaigns_share_one_series_beyond_the_most() -> None:
 
 
 def test_events_of_invented_scopes_are_bounded_too() -> None:
-    harness = EngineHarness()
+    harness = started_harness()
     metrics = EngineMetrics(harness.engine)
     fields: dict[str, object] = {"detected_limit": 2, "effective_cap": 2, "previous_cap": None}
     events = [Event("scope.platform_limit", NOW, f"provider-{number}", None, fields) for number in range(600)]
@@ -270,7 +279,7 @@ def test_a_name_keeps_its_series_while_it_is_there_and_makes_room_when_it_goes()
 
 
 def test_windows_that_clients_invent_share_one_series_that_shows_the_fullest() -> None:
-    harness = EngineHarness()
+    harness = started_harness()
     for number in range(MOST_NAMES + 20):
         harness.engine.limiter.report("umans", Budget(used_ratio=number / 1000, window=f"w{number}"))
 
