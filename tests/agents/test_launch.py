@@ -131,7 +131,7 @@ def test_a_command_that_does_not_name_the_prompt_finds_it_on_stdin() -> None:
     assert len(run.stdin) == 1_200_000
 
 
-def test_a_command_with_a_prompt_that_is_too_long_is_told_what_to_do() -> None:
+def test_a_command_with_a_prompt_that_is_too_long_is_refused_with_a_fix() -> None:
     with pytest.raises(InvalidInput, match=r"remove \{prompt\} from the command"):
         prepare_session(load_agent("command"), commanded("echo", "{prompt}", prompt="x" * 1_000_000), None, BASE)
 

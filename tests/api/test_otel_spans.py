@@ -46,7 +46,7 @@ def ended(unit: str, at: float, how: str, reason: str = "") -> Event:
     return Event(f"unit.{how}", at, None, unit, {"reason": reason, "resume_at": None, "attempts": 1})
 
 
-def told(span: ReadableSpan) -> list[tuple[str, float]]:
+def span_events(span: ReadableSpan) -> list[tuple[str, float]]:
     return [(event.name, event.timestamp / 1e9) for event in span.events]
 
 
@@ -74,7 +74,7 @@ async def test_a_unit_that_was_parked_and_resumed_is_one_trace_with_two_tries() 
         "paceline.unit": "night/u0",
         "paceline.ending": "done",
     }
-    assert ("unit.parked", happened["unit.parked"]) in told(unit)
+    assert ("unit.parked", happened["unit.parked"]) in span_events(unit)
     assert ((unit.start_time or 0) / 1e9, (unit.end_time or 0) / 1e9) == (NOW, happened["unit.done"])
     assert unit.parent is None
     assert [(span.name, span.parent) for span in tries] == [("try", unit.get_span_context())] * len(tries)
@@ -89,8 +89,8 @@ async def test_a_unit_that_was_parked_and_resumed_is_one_trace_with_two_tries() 
         "paceline.ending": "parked",
     }
     assert (last["paceline.ending"], last["paceline.session_id"]) == ("done", "s1")
-    assert "scope.paused" in {name for name, _ in told(tries[0])}
-    assert "window.closed" in {name for name, _ in (*told(tries[0]), *told(unit))}
+    assert "scope.paused" in {name for name, _ in span_events(tries[0])}
+    assert "window.closed" in {name for name, _ in (*span_events(tries[0]), *span_events(unit))}
 
 
 def test_a_unit_that_failed_for_good_is_an_error() -> None:

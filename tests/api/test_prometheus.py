@@ -129,7 +129,7 @@ async def test_while_units_run_every_gauge_is_what_the_governor_and_the_store_sa
         assert seen["parked"] == {(OPUS,): 0, ("agent:command",): 0}
 
 
-async def test_refusals_limits_windows_and_parks_are_told_by_scope() -> None:
+async def test_refusals_limits_windows_and_parks_are_reported_by_scope() -> None:
     reset = NOW + HOUR
 
     def script(launch: Launch) -> Run:

@@ -14,9 +14,9 @@ from paceline.api.server import serve
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
     """Starts and stops; nobody asks it anything."""
-    for told in ("lifespan.startup.complete", "lifespan.shutdown.complete"):
+    for message in ("lifespan.startup.complete", "lifespan.shutdown.complete"):
         await receive()
-        await send({"type": told})
+        await send({"type": message})
 
 
 async def test_clients_give_idle_connections_up_before_the_server_does() -> None:

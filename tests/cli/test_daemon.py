@@ -39,10 +39,10 @@ def test_it_runs_campaigns_that_others_add_and_goes_on_after_a_restart(shell: Sh
         '[campaign]\nname = "docs"\ncommand = ["sh", "-c", "touch {id}"]\n[[unit]]\nid = "a"\nprompt = "x"\n'
     )
     process, line = shell.up("--json")
-    told = json.loads(line)
+    printed = json.loads(line)
     shell.run("add", "docs.toml")
     token = shell.run("token")[0].strip()
-    base, headers = told["url"].partition("/?")[0], {"authorization": f"Bearer {token}"}
+    base, headers = printed["url"].partition("/?")[0], {"authorization": f"Bearer {token}"}
     with httpx.Client(trust_env=False, base_url=base, headers=headers) as client:
         with client.stream("GET", "/v1/events?after=0&name=unit.done") as events:
             assert any("unit.done" in each for each in events.iter_lines())
@@ -53,13 +53,13 @@ def test_it_runs_campaigns_that_others_add_and_goes_on_after_a_restart(shell: Sh
     again = httpx.get(url_of(line).partition("/?")[0] + "/v1/pool", headers=headers, trust_env=False)
     second = end(process)
 
-    assert told == {"url": f"{base}/?token={token}", "pid": told["pid"]}
+    assert printed == {"url": f"{base}/?token={token}", "pid": printed["pid"]}
     assert (done, (shell.folder / "a").exists()) == (1, True)
     assert again.json() == {"sessions": 9}
     assert (first[0], second[0]) == (0, 0)
 
 
-def test_a_second_engine_is_told_to_try_later(shell: Shell) -> None:
+def test_a_second_engine_is_asked_to_try_later(shell: Shell) -> None:
     process, _ = shell.up()
 
     _, err = shell.run("up", "--port", "0", code=75)

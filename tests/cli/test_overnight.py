@@ -62,10 +62,20 @@ def test_every_command_of_the_page_works_while_it_runs(night: Workspace) -> None
     engine = night.start("run", "docs.toml")
     read_until(engine, "started docs/parser")
 
-    told = [line.replace("UNIT", "docs/parser").split()[1:] for line in COMMANDS]
-    for argv in [argv for argv in told if argv[0] != "run"]:
+    commands = [line.replace("UNIT", "docs/parser").split()[1:] for line in COMMANDS]
+    for argv in [argv for argv in commands if argv[0] != "run"]:
         night.run(*argv)
     (night.folder / "closed").unlink()
 
-    assert {argv[0] for argv in told} >= {"doctor", "preview", "run", "status", "why", "logs", "limits", "pool", "list"}
+    assert {argv[0] for argv in commands} >= {
+        "doctor",
+        "preview",
+        "run",
+        "status",
+        "why",
+        "logs",
+        "limits",
+        "pool",
+        "list",
+    }
     assert finish(engine)[0] == 0

@@ -73,15 +73,15 @@ async def test_a_block_that_fails_releases_its_slot(face: Face) -> None:
 
 async def test_the_next_caller_waits_and_gets_the_reason(face: Face) -> None:
     held = await face.limiter.acquire(SCOPE)
-    told: list[Deferred] = []
-    waiting = asyncio.create_task(face.limiter.acquire(SCOPE, on_queued=told.append))
+    reasons: list[Deferred] = []
+    waiting = asyncio.create_task(face.limiter.acquire(SCOPE, on_queued=reasons.append))
     await face.until((1, 1))
 
     await done(held.release())
 
     slot = await waiting
     assert slot.token > held.token
-    assert [(why.reason, why.scope, why.detail) for why in told] == [("limit", "acme", "acme at its limit (1/1)")]
+    assert [(why.reason, why.scope, why.detail) for why in reasons] == [("limit", "acme", "acme at its limit (1/1)")]
     await done(slot.release())
     await done(slot.release())
     assert await face.counted() == (0, 0)

@@ -50,8 +50,8 @@ class MeteredAccount:
 
     def _turns(self, seconds: float) -> tuple[tuple[float, str], ...]:
         """What it says at each minute, and at the end."""
-        told = [60.0 * (n + 1) for n in range(int(seconds / 60.0))] if self._tokens else []
-        turns = [(at, _says(f"m{at:.0f}", self._tokens)) for at in told]
+        turn_times = [60.0 * (n + 1) for n in range(int(seconds / 60.0))] if self._tokens else []
+        turns = [(at, _says(f"m{at:.0f}", self._tokens)) for at in turn_times]
         return (*turns, (seconds, _line(type="result", subtype="success", is_error=False, result="Done.")))
 
     # -- the provider's count ---------------------------------------------------------------------

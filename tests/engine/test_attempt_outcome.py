@@ -92,14 +92,14 @@ async def test_a_spent_window_parks_its_units_and_closes_the_scope_for_all_other
         ]
 
 
-async def test_that_a_window_closed_is_told_before_the_units_that_it_parked() -> None:
+async def test_that_a_window_closed_is_emitted_before_the_units_that_it_parked() -> None:
     async with EngineHarness(lambda _: Run(stdout=init() + rejected(RESET), exit_code=1), pool=2) as harness:
         harness.add_claude("night", 5)
 
         await harness.run(40.0)
 
-        told = [event.name for event in harness.events("window.closed", "unit.parked")]
-        assert told == ["window.closed", "window.closed", "unit.parked", "unit.parked"]
+        emitted = [event.name for event in harness.events("window.closed", "unit.parked")]
+        assert emitted == ["window.closed", "window.closed", "unit.parked", "unit.parked"]
 
 
 async def test_at_the_reset_one_canary_goes_and_at_its_first_answer_the_wave_follows() -> None:

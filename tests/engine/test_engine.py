@@ -250,7 +250,7 @@ async def test_one_campaign_that_cannot_be_placed_does_not_hold_up_the_others(lo
         assert logged == []
 
 
-async def test_a_command_that_cannot_be_understood_is_told_and_passed_over(logged: list[str]) -> None:
+async def test_a_command_that_cannot_be_understood_is_reported_and_passed_over(logged: list[str]) -> None:
     async with EngineHarness() as harness:
         harness.send("slot_request", slot={"id": "x"})
         harness.send("slot_report", "nonsense//", signal={"type": "Succeeded"})

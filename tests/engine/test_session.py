@@ -106,7 +106,7 @@ async def test_an_agent_that_has_said_nothing_yet_does_not_wait_in_a_slot() -> N
         assert harness.scope("sessions").in_flight == 0
 
 
-async def test_a_platform_limit_requeues_is_told_whole_and_holds_for_the_rest_of_the_pass() -> None:
+async def test_a_platform_limit_requeues_is_reported_whole_and_holds_for_the_rest_of_the_pass() -> None:
     def script(launch: Launch) -> Run:
         if len(harness.executor.live()) >= 3:
             return Run(stderr="Error: too many concurrent sessions (5/3)\n", exit_code=1)
@@ -119,16 +119,16 @@ async def test_a_platform_limit_requeues_is_told_whole_and_holds_for_the_rest_of
         # all eight were launched in one pass; five were refused, and the same pass launched nobody in their place
         assert len(harness.launched()) == 8
         assert len(harness.running()) == 3
-        (told, *_) = harness.events("scope.platform_limit")
-        assert told == Event(
+        (emitted, *_) = harness.events("scope.platform_limit")
+        assert emitted == Event(
             "scope.platform_limit",
             NOW,
             "agent:command",
-            told.unit,
+            emitted.unit,
             {"detected_limit": 3, "effective_cap": 3, "previous_cap": None},
         )
-        assert told.unit in harness.launched()
-        refused = harness.unit(told.unit or "")
+        assert emitted.unit in harness.launched()
+        refused = harness.unit(emitted.unit or "")
         assert (refused.state, refused.counters) == ("todo", Counters(attempts=1, refusals=1))
 
         await harness.run(500.0)

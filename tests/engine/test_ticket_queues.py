@@ -28,8 +28,8 @@ async def test_lesson_42_every_wait_has_a_reason_a_scope_and_a_time() -> None:
         stored = harness.store.load_state("why")
         assert stored is not None
         why = msgspec.json.decode(stored, type=dict[str, Deferred])
-        told = {line: (held.reason, held.scope, held.retry_at) for line, held in why.items()}
-        assert told == {
+        reasons = {line: (held.reason, held.scope, held.retry_at) for line, held in why.items()}
+        assert reasons == {
             "quota max-1": ("window_closed", "anthropic/max-1", NOW + 1200.0),
             "full ": ("limit", "sessions", None),
             "capped ": ("limit", "sessions", None),

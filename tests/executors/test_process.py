@@ -107,7 +107,7 @@ async def test_the_agent_has_default_signals_and_no_open_files_of_ours(
     assert words[4:] == ["0", "1", "2", "3"]  # 3 is the folder that `ls` itself reads
 
 
-async def test_a_signal_is_told_from_an_exit_code(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+async def test_a_signal_is_distinguished_from_an_exit_code(executor: ProcessExecutor, sandbox: Sandbox) -> None:
     state = await ended(executor, executor.start(sandbox.shell("a1", "kill -SEGV $$")))
 
     assert (state.exit_code, state.signal, state.shell_code) == (None, signal.SIGSEGV, 139)
@@ -224,7 +224,7 @@ def test_a_name_that_is_no_folder_is_refused(name: str, executor: ProcessExecuto
         executor.start(sandbox.launch(name, "true"))
 
 
-def test_a_spool_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_spool_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(SpoolError, match="cannot create the spool folder"):

@@ -191,7 +191,7 @@ async def test_live_sessions_that_nobody_knows_are_stopped(sandbox: Sandbox) -> 
     executor.close()
 
 
-async def test_leftovers_of_a_dead_supervisor_are_killed_and_told(sandbox: Sandbox) -> None:
+async def test_leftovers_of_a_dead_supervisor_are_killed_and_reported(sandbox: Sandbox) -> None:
     ready = sandbox.fifo("ready")
     first = ProcessExecutor(str(sandbox.spool))
     first.start(sandbox.shell("a1", f"setsid sleep 1000 & echo $PPID $! > {ready}; wait"))

@@ -166,11 +166,11 @@ async def test_a_client_that_expects_100_continue_gets_it() -> None:
         await connect(harness.port) as client,
     ):
         client.send(head)
-        told = await client.reader.readuntil(b"\r\n\r\n")
+        received = await client.reader.readuntil(b"\r\n\r\n")
         client.send(CALL)
         got = await client.read_message()
 
-    assert told == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert received == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert (got.status, seen[0].body, seen[0].header(b"expect")) == (200, CALL, None)
 
 

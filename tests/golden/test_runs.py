@@ -16,9 +16,9 @@ def events_by_unit(home: Home) -> dict[str, Any]:
     stored = home.give("events", "--json", "--after", "0", "--limit", "1000").json()
     sorted_out: dict[str, Any] = {}
     for event in stored:
-        told = {key: each for key, each in event.items() if key not in ("id", "at")}
+        fields = {key: each for key, each in event.items() if key not in ("id", "at")}
         place = event["unit"] or event["scope"] or "engine"
-        sorted_out.setdefault(place, []).append(normal(told, home.folder))
+        sorted_out.setdefault(place, []).append(normal(fields, home.folder))
     return dict(sorted(sorted_out.items()))
 
 

@@ -201,11 +201,13 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), MISTAKES.items(), ids=[told[0][:70] for told in MISTAKES.values()])
-def test_a_mistake_is_told_with_its_place(text: str, told: list[str], read: Read, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "expected"), MISTAKES.items(), ids=[expected[0][:70] for expected in MISTAKES.values()]
+)
+def test_a_mistake_is_reported_with_its_place(text: str, expected: list[str], read: Read, tmp_path: Path) -> None:
     found = mistakes_of(read, text, tmp_path)
 
-    assert [mistake[: len(start)] for mistake, start in zip(found, told, strict=False)] == told
+    assert [mistake[: len(start)] for mistake, start in zip(found, expected, strict=False)] == expected
 
 
 @pytest.mark.parametrize(
@@ -217,7 +219,7 @@ def test_an_id_that_is_unsafe_as_a_file_name_is_refused(name: str, read: Read, t
     assert "this id cannot be used" in mistake
 
 
-def test_all_mistakes_are_told_at_once(read: Read, tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(read: Read, tmp_path: Path) -> None:
     text = HEAD + "max_sessions = 0\ntimout = 1\n" + ONE + ONE + '[units]\nglob = "none/*"\n'
 
     assert [mistake.partition(": ")[0] for mistake in mistakes_of(read, text, tmp_path)] == [

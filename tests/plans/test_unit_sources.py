@@ -76,10 +76,10 @@ def test_a_glob_that_goes_down_names_units_by_their_path(units: Units, tmp_path:
     )
 
 
-def test_what_is_wrong_with_a_glob_is_told(mistakes: Mistakes, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_glob_is_reported(mistakes: Mistakes, tmp_path: Path) -> None:
     assert mistakes('glob = "no/*.md"')[0].startswith('plan.toml:5: units.glob = "no/*.md": no file in ')
-    told = mistakes('glob = "*.txt"', a__txt="x", b__txt=b"x\n\xff", c__txt="", d__txt=b"x" * 1_048_577, e__txt="x\0")
-    assert [mistake.partition(": ")[0] for mistake in told] == ["b.txt:2", "d.txt", "c.txt", "e.txt"]
+    found = mistakes('glob = "*.txt"', a__txt="x", b__txt=b"x\n\xff", c__txt="", d__txt=b"x" * 1_048_577, e__txt="x\0")
+    assert [mistake.partition(": ")[0] for mistake in found] == ["b.txt:2", "d.txt", "c.txt", "e.txt"]
     (tmp_path / "e.txt").unlink()
     twice = mistakes('glob = "x.*"', x__a="1", x__b="2")
     assert twice == ['x.b: unit "x": this id is already used at x.a; give each unit an id of its own']
@@ -129,9 +129,9 @@ ROW_MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("table", "told"), ROW_MISTAKES.items())
-def test_what_is_wrong_with_the_table_is_told(table: str, told: str, mistakes: Mistakes) -> None:
-    assert mistakes(table, rows__csv=ROWS)[0].startswith(told)
+@pytest.mark.parametrize(("table", "expected"), ROW_MISTAKES.items())
+def test_what_is_wrong_with_the_table_is_reported(table: str, expected: str, mistakes: Mistakes) -> None:
+    assert mistakes(table, rows__csv=ROWS)[0].startswith(expected)
 
 
 BAD_CSV = {
@@ -145,9 +145,9 @@ BAD_CSV = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), BAD_CSV.items())
-def test_what_is_wrong_with_a_row_of_csv_is_told(text: str, told: str, mistakes: Mistakes) -> None:
-    assert mistakes('csv = "r.csv"\nprompt = "Do {file}"', r__csv=text)[0].startswith(told)
+@pytest.mark.parametrize(("text", "expected"), BAD_CSV.items())
+def test_what_is_wrong_with_a_row_of_csv_is_reported(text: str, expected: str, mistakes: Mistakes) -> None:
+    assert mistakes('csv = "r.csv"\nprompt = "Do {file}"', r__csv=text)[0].startswith(expected)
 
 
 BAD_JSONL = {
@@ -161,9 +161,11 @@ BAD_JSONL = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), BAD_JSONL.items())
-def test_what_is_wrong_with_a_row_of_jsonl_is_told(text: str, told: str, mistakes: Mistakes, tmp_path: Path) -> None:
-    assert mistakes('jsonl = "r.jsonl"\nprompt = "Do {f}"', r__jsonl=text)[0].startswith(told)
+@pytest.mark.parametrize(("text", "expected"), BAD_JSONL.items())
+def test_what_is_wrong_with_a_row_of_jsonl_is_reported(
+    text: str, expected: str, mistakes: Mistakes, tmp_path: Path
+) -> None:
+    assert mistakes('jsonl = "r.jsonl"\nprompt = "Do {f}"', r__jsonl=text)[0].startswith(expected)
 
 
 def test_a_hundred_thousand_rows_are_read_quickly(units: Units) -> None:

@@ -227,12 +227,12 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), MISTAKES.items(), ids=[told[:60] for told in MISTAKES.values()])
-def test_a_mistake_is_told_with_its_place_and_what_would_do(text: str, told: str, refused: Refused) -> None:
-    assert refused(text)[0].startswith(told)
+@pytest.mark.parametrize(("text", "expected"), MISTAKES.items(), ids=[expected[:60] for expected in MISTAKES.values()])
+def test_a_mistake_is_reported_with_its_place_and_what_would_do(text: str, expected: str, refused: Refused) -> None:
+    assert refused(text)[0].startswith(expected)
 
 
-def test_all_mistakes_of_all_layers_are_told_at_once(refused: Refused) -> None:
+def test_all_mistakes_of_all_layers_are_reported_at_once(refused: Refused) -> None:
     mistakes = refused("[pool]\nsessions = 0\n[engine]\nlease = 0", {"PACELINE_LIMIT": "a=1"}, {"stor": {}})
 
     assert [mistake.partition(": ")[0] for mistake in mistakes] == [

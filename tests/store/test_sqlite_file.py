@@ -33,7 +33,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 # -- the disk ---------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_told_and_what_was_stored_stays(tiny_disk: Path) -> None:
+def test_a_full_disk_is_reported_and_what_was_stored_stays(tiny_disk: Path) -> None:
     store = SqliteStore(tiny_disk / "paceline.db")
     add(store, specs("a", "b"))
     (unit,) = claim(store)
@@ -50,7 +50,7 @@ def test_a_full_disk_is_told_and_what_was_stored_stays(tiny_disk: Path) -> None:
     store.close()
 
 
-def test_a_disk_without_any_room_is_told_at_once(tiny_disk: Path) -> None:
+def test_a_disk_without_any_room_is_reported_at_once(tiny_disk: Path) -> None:
     (tiny_disk / "filler").write_bytes(b"x" * (2 << 20))
 
     with pytest.raises(StoreFull, match=r"paceline\.db"):
@@ -71,7 +71,7 @@ def test_a_database_at_its_largest_is_full_and_undoes_the_transaction(path: Path
     file.close()
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"nowhere.*No such file"):
         SqliteStore(tmp_path / "nowhere" / "paceline.db")
     with pytest.raises(StoreError, match="unable to open"):
@@ -120,7 +120,7 @@ def test_one_commit_that_need_not_wait_changes_nothing_for_the_next(path: Path) 
 # -- other processes --------------------------------------------------------------------------------
 
 
-def test_another_writer_is_waited_for_and_then_told(path: Path) -> None:
+def test_another_writer_is_waited_for_and_then_reported(path: Path) -> None:
     store = SqliteStore(path, busy_seconds=BRIEF)
     add(store, specs("a"))
     other = sqlite3.connect(path, isolation_level=None)

@@ -120,7 +120,7 @@ def test_a_plan_with_a_mistake_near_its_end_leaves_no_row(store: SqliteStore, pa
     assert (rows(path), store.units()) == ([0, 0, 0], Page(units=()))
 
 
-def test_one_that_comes_later_goes_first_and_the_other_is_told(store: SqliteStore, path: Path) -> None:
+def test_one_that_comes_later_goes_first_and_the_other_is_reported(store: SqliteStore, path: Path) -> None:
     steps = half_added(store)
     other = SqliteStore(path)
 

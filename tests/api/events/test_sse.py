@@ -259,7 +259,7 @@ async def test_a_reader_that_reads_nothing_is_given_one_chunk_and_waits() -> Non
         assert reader.bytes < 64 * 1024
 
 
-async def test_a_reader_whose_place_is_not_kept_any_more_is_told_and_goes_on_with_the_oldest() -> None:
+async def test_a_reader_whose_place_is_not_kept_any_more_gets_a_gap_and_then_the_oldest() -> None:
     async with Stream(stored=1000) as stream:
         stream.store.trim_events(keep=100)
 
@@ -279,7 +279,7 @@ async def test_a_reader_right_before_the_oldest_has_missed_nothing() -> None:
         assert reader.source.ids == numbers(901, 1000)
 
 
-async def test_a_slow_reader_that_is_overtaken_by_trimming_is_told() -> None:
+async def test_a_slow_reader_that_is_overtaken_by_trimming_gets_a_gap() -> None:
     async with Stream(stored=1000) as stream:
         reader = Reader(stream.feed.read(after=0, wanted=ALL))
         stream.readers.append(reader)
@@ -295,7 +295,7 @@ async def test_a_slow_reader_that_is_overtaken_by_trimming_is_told() -> None:
         assert reader.source.ids == numbers(901, 1000)
 
 
-async def test_a_place_in_another_store_is_told_and_read_from_the_oldest() -> None:
+async def test_a_place_in_another_store_is_a_gap_and_read_from_the_oldest() -> None:
     async with Stream(stored=3) as stream:
         reader = await stream.reader(after=70_000)
         await stream.tell(1)

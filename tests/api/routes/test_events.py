@@ -78,7 +78,7 @@ async def test_a_unit_is_watched_from_start_to_end(daemon: Daemon) -> None:
             }
 
 
-async def test_orders_of_the_cli_and_of_the_api_are_told(daemon: Daemon) -> None:
+async def test_commands_of_the_cli_and_of_the_api_are_events(daemon: Daemon) -> None:
     async with listening(daemon) as listener:
         await daemon.ask("PUT", "/v1/pool", {"sessions": 7})
 
@@ -201,7 +201,7 @@ async def test_nonsense_is_refused_and_named(daemon: Daemon) -> None:
         assert (answer.status_code, answer.json()["detail"].partition(":")[0]) == (400, "Last-Event-ID")
 
 
-async def test_the_largest_id_there_can_be_is_told_as_a_gap(daemon: Daemon) -> None:
+async def test_the_largest_id_there_can_be_is_reported_as_a_gap(daemon: Daemon) -> None:
     async with listening(daemon, f"?after={(1 << 63) - 1}") as listener:
         while not listener.source.messages:
             await listener.hear()

@@ -200,7 +200,7 @@ async def test_capacity_says_where_each_limit_comes_from(run_daemon: RunDaemon) 
     assert list(shown)[:4] == ["runs", "sessions", "anthropic", "anthropic/max-1"]
 
 
-async def test_a_spent_window_is_told_in_a_line(run_daemon: RunDaemon) -> None:
+async def test_a_spent_window_is_reported_in_a_line(run_daemon: RunDaemon) -> None:
     async with run_daemon(ACCOUNTS, {"TZ": "UTC"}) as daemon:
         daemon.add("docs", WAITS, "a", accounts=("max-1",), model="opus-4-6", state="paused")
         resets_at = daemon.context.now + 1800

@@ -156,7 +156,7 @@ async def test_a_rate_limit_pauses_the_scope_of_the_slot(daemon: Daemon) -> None
     assert 40 < status["paused_until"] - time.time() <= 50
 
 
-async def test_scopes_are_told_as_they_are(daemon: Daemon) -> None:
+async def test_scopes_are_reported_as_they_are(daemon: Daemon) -> None:
     await take(daemon)
 
     everything = {status["scope"]: status for status in (await daemon.get("/v1/scopes"))["scopes"]}

@@ -21,7 +21,7 @@ def ask(runner: CliRunner, text: str | bytes, *options: str) -> str:
     return " ".join(result.stdout.split())
 
 
-def test_a_spent_window_is_told_with_its_reset_in_both_ways(runner: CliRunner) -> None:
+def test_a_spent_window_is_reported_with_its_reset_in_both_ways(runner: CliRunner) -> None:
     said = ask(runner, "You've hit your session limit · resets 3pm (Europe/Paris)")
 
     assert "Quota window spent" in said
@@ -48,7 +48,7 @@ def test_an_http_answer_is_read_with_its_status_and_headers(runner: CliRunner) -
     assert "read from a response header" in said
 
 
-def test_a_platform_limit_is_told_with_its_numbers(runner: CliRunner) -> None:
+def test_a_platform_limit_is_reported_with_its_numbers(runner: CliRunner) -> None:
     said = ask(
         runner, "Error: max active children for this session (5/5)", "--provider", "openclaw", "--channel", "stderr"
     )
@@ -112,7 +112,7 @@ def test_a_whole_run_is_concluded(runner: CliRunner) -> None:
     assert answer["session_id"]
 
 
-def test_a_whole_run_is_told_in_words(runner: CliRunner) -> None:
+def test_a_whole_run_is_reported_in_words(runner: CliRunner) -> None:
     event = '{"type":"system","subtype":"init","session_id":"s-1","apiKeySource":"ANTHROPIC_API_KEY"}\n'
     result = '{"type":"result","subtype":"success","is_error":false,"session_id":"s-1","result":"ok"}\n'
 

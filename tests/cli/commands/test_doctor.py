@@ -52,7 +52,7 @@ def test_a_subscription_without_its_cli_and_login_is_wrong(workspace: Workspace)
     assert "2 to fix." in said
 
 
-def test_a_login_and_a_cli_make_it_well_and_the_key_is_told_of(
+def test_a_login_and_a_cli_make_it_well_and_the_key_is_reported(
     workspace: Workspace, bare_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace.write("paceline.toml", SUBSCRIPTION)
@@ -74,7 +74,7 @@ def test_a_metered_account_needs_its_key(workspace: Workspace) -> None:
     assert "ACME_KEY, which is not set" in workspace.run("doctor", code=1).stdout
 
 
-def test_a_broken_file_is_told_line_by_line(workspace: Workspace) -> None:
+def test_a_broken_file_is_reported_line_by_line(workspace: Workspace) -> None:
     workspace.write("paceline.toml", "[pool]\nsesions = 4\n[engine]\nheartbeat = 0")
 
     said = workspace.run("doctor", code=1).stdout
@@ -83,7 +83,7 @@ def test_a_broken_file_is_told_line_by_line(workspace: Workspace) -> None:
     assert "paceline.toml:4" in said
 
 
-def test_a_home_that_cannot_be_made_is_told(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_cannot_be_made_is_reported(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = workspace.write("file", "")
     monkeypatch.setenv("PACELINE_HOME", str(blocked / "home"))
 

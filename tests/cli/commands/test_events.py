@@ -28,9 +28,9 @@ def test_an_event_that_names_a_time_beyond_the_calendar_is_a_line_as_any_other(w
             [Event(at=time.time(), name="window.closed", scope="umans", fields={"resets_at": 1e18})]
         )
 
-    told = workspace.run("events").stdout
+    printed = workspace.run("events").stdout
 
-    assert "window closed umans: resets at never" in told
+    assert "window closed umans: resets at never" in printed
 
 
 def test_fractions_in_events_are_as_long_as_people_read_them(workspace: Workspace) -> None:

@@ -55,12 +55,12 @@ def claude(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 def test_without_history_it_says_what_it_assumes_and_which_pool_is_worth_it(workspace: Workspace) -> None:
     plan = workspace.plan("true", "a", "b", "c")
 
-    told = workspace.run_json("forecast", plan)
+    shown = workspace.run_json("forecast", plan)
 
-    assert (told["basis"]["units"], told["basis"]["tries_known"], told["basis"]["windows"]) == (3, 0, {})
-    took = {size: round(each["finished_at"] - told["now"]) for size, each in told["pools"].items()}
+    assert (shown["basis"]["units"], shown["basis"]["tries_known"], shown["basis"]["windows"]) == (3, 0, {})
+    took = {size: round(each["finished_at"] - shown["now"]) for size, each in shown["pools"].items()}
     assert took == {"1": 1800, "2": 1200, "3": 600, "4": 600}
-    assert (told["pool"], told["pool_worth_it"], told["parks"]) == (4, 3, 0)
+    assert (shown["pool"], shown["pool_worth_it"], shown["parks"]) == (4, 3, 0)
     assert workspace.run_json("list") == {"campaigns": []}  # nothing was stored
 
 
@@ -71,9 +71,13 @@ def test_durations_come_from_what_ran_with_the_same_model(claude: Workspace) -> 
         *ran("old/a", now - 500, 100), *ran("old/b", now - 300, 200), *ran("old/c", now, 900, scope="agent:command")
     )
 
-    told = claude.run_json("forecast", plan)
+    shown = claude.run_json("forecast", plan)
 
-    assert (told["basis"]["unit_seconds"], told["basis"]["tries_known"], told["basis"]["known_from"]) == (150, 2, PATH)
+    assert (shown["basis"]["unit_seconds"], shown["basis"]["tries_known"], shown["basis"]["known_from"]) == (
+        150,
+        2,
+        PATH,
+    )
 
 
 def test_a_window_that_was_spent_before_parks_the_plan_and_tells_when(claude: Workspace) -> None:
@@ -87,20 +91,20 @@ def test_a_window_that_was_spent_before_parks_the_plan_and_tells_when(claude: Wo
         Event("window.reopened", begun + 5 * HOUR, "anthropic/max-1", None, {"window": "5h"}),
     )
 
-    told = claude.run_json("forecast", plan)
+    shown = claude.run_json("forecast", plan)
 
-    assert told["basis"]["windows"] == {"max-1": [window("5h", 2 * HOUR, 5 * HOUR)]}
-    assert told["parks"] > 0
-    first = told["closings"][0]
+    assert shown["basis"]["windows"] == {"max-1": [window("5h", 2 * HOUR, 5 * HOUR)]}
+    assert shown["parks"] > 0
+    first = shown["closings"][0]
     assert first[0] == "anthropic/max-1"
-    assert first[1] - told["now"] == pytest.approx(HOUR / 2, abs=120)  # four at once spend two hours in half of one
-    assert first[2] - told["now"] == pytest.approx(5 * HOUR, abs=120)
-    assert (told["finished_at"] - told["now"]) / HOUR == pytest.approx(10.4, abs=0.2)
-    assert [each[0] for each in told["closings"]] == [
+    assert first[1] - shown["now"] == pytest.approx(HOUR / 2, abs=120)  # four at once spend two hours in half of one
+    assert first[2] - shown["now"] == pytest.approx(5 * HOUR, abs=120)
+    assert (shown["finished_at"] - shown["now"]) / HOUR == pytest.approx(10.4, abs=0.2)
+    assert [each[0] for each in shown["closings"]] == [
         "anthropic/max-1"
     ] * 2  # once for each period, whoever was refused
-    assert told["pool_worth_it"] == 2  # the window binds, not the pool
-    assert (told["reserve"]["finished_at"] - told["now"]) / HOUR > 15  # four fifths of two hours, four times
+    assert shown["pool_worth_it"] == 2  # the window binds, not the pool
+    assert (shown["reserve"]["finished_at"] - shown["now"]) / HOUR > 15  # four fifths of two hours, four times
 
 
 def test_what_the_governor_has_learnt_of_a_window_outranks_what_the_events_tell(claude: Workspace) -> None:
@@ -113,9 +117,9 @@ def test_what_the_governor_has_learnt_of_a_window_outranks_what_the_events_tell(
     with open_home() as home:
         save_governor(home.store, governor)
 
-    told = claude.run_json("forecast", plan)
+    shown = claude.run_json("forecast", plan)
 
-    assert told["basis"]["windows"] == {"max-1": [window("5h", HOUR, 5 * HOUR, used=HOUR, resets_at=begun + 5 * HOUR)]}
+    assert shown["basis"]["windows"] == {"max-1": [window("5h", HOUR, 5 * HOUR, used=HOUR, resets_at=begun + 5 * HOUR)]}
 
 
 def test_a_replay_plays_what_ran_against_the_settings_of_now(workspace: Workspace) -> None:
@@ -124,10 +128,10 @@ def test_a_replay_plays_what_ran_against_the_settings_of_now(workspace: Workspac
     begun = time.time() - HOUR
     remember(*ran("docs/a", begun, 300, scope="agent:command"), *ran("docs/b", begun + 300, 300, scope="agent:command"))
 
-    told = workspace.run_json("forecast", "--replay", "docs")
+    shown = workspace.run_json("forecast", "--replay", "docs")
 
-    assert (told["basis"]["units"], told["took"]) == (2, 600)
-    assert told["finished_at"] - told["now"] == pytest.approx(300, abs=1)  # side by side, it takes half the time
+    assert (shown["basis"]["units"], shown["took"]) == (2, 600)
+    assert shown["finished_at"] - shown["now"] == pytest.approx(300, abs=1)  # side by side, it takes half the time
 
 
 @pytest.mark.parametrize("argv", [(), ("docs.toml", "--replay", "docs"), ("--replay", "nothing")])
@@ -138,10 +142,10 @@ def test_wrong_use_is_refused(workspace: Workspace, argv: tuple[str, ...]) -> No
 
 
 def test_people_get_a_table(workspace: Workspace) -> None:
-    told = workspace.run("forecast", workspace.plan("true", "a", "b")).output
+    shown = workspace.run("forecast", workspace.plan("true", "a", "b")).output
 
-    assert "docs: 2 units, about 10 min each (assumed: nothing has run yet)" in told
-    assert "worth it" in told
+    assert "docs: 2 units, about 10 min each (assumed: nothing has run yet)" in shown
+    assert "worth it" in shown
 
 
 def test_a_week_counts_what_all_its_shorter_windows_held_and_nothing_from_before(claude: Workspace) -> None:
@@ -161,9 +165,9 @@ def test_a_week_counts_what_all_its_shorter_windows_held_and_nothing_from_before
         Event("window.closed", begun + 27 * HOUR, "anthropic/max-1", None, weekly),
     )
 
-    told = claude.run_json("forecast", plan)
+    shown = claude.run_json("forecast", plan)
 
-    assert told["basis"]["windows"] == {
+    assert shown["basis"]["windows"] == {
         "max-1": [window("5h", 3 * HOUR, 5 * HOUR), window("weekly", 7 * HOUR, 168 * HOUR)]
     }
 
@@ -174,19 +178,19 @@ def test_a_timeout_below_what_is_assumed_fails_nothing(workspace: Workspace) -> 
         '[campaign]\nname = "docs"\ncommand = ["true"]\ntimeout = "5m"\n[[unit]]\nid = "a"\n[[unit]]\nid = "b"\n',
     )
 
-    told = workspace.run_json("forecast", plan)
+    shown = workspace.run_json("forecast", plan)
 
-    assert (told["basis"]["unit_seconds"], told["finished_at"] - told["now"]) == (300, 300)
+    assert (shown["basis"]["unit_seconds"], shown["finished_at"] - shown["now"]) == (300, 300)
 
 
 def test_a_plan_that_is_finished_leaves_nothing_to_forecast(workspace: Workspace) -> None:
     plan = workspace.plan("true", "a")
     workspace.run("run", plan)
 
-    told = workspace.run_json("forecast", plan)
+    shown = workspace.run_json("forecast", plan)
     said = workspace.run("forecast", plan).output
 
-    assert (told["basis"]["units"], told["finished_at"], list(told["pools"])) == (0, told["now"], ["1", "4"])
+    assert (shown["basis"]["units"], shown["finished_at"], list(shown["pools"])) == (0, shown["now"], ["1", "4"])
     assert said == "docs: every unit is finished; nothing is left to forecast\n"
 
 
@@ -211,10 +215,10 @@ def test_a_deadline_is_made_or_missed_and_what_would_make_it(workspace: Workspac
 def test_very_many_units_are_played_in_bundles_that_end_at_the_same_time(workspace: Workspace) -> None:
     plan = workspace.plan("true", *(f"u{n}" for n in range(2000)))
 
-    told = workspace.run_json("forecast", plan)
+    shown = workspace.run_json("forecast", plan)
 
-    assert told["basis"]["units"] == 2000
-    took = {size: (each["finished_at"] - told["now"]) / HOUR for size, each in told["pools"].items()}
+    assert shown["basis"]["units"] == 2000
+    took = {size: (each["finished_at"] - shown["now"]) / HOUR for size, each in shown["pools"].items()}
     assert took == {
         size: pytest.approx(2000 / 6 / int(size), rel=0.03) for size in ("1", "2", "4", "8", "16", "32", "64")
     }
@@ -231,9 +235,9 @@ def test_a_reset_that_cannot_be_is_no_history(claude: Workspace) -> None:
         Event("window.closed", begun + 7 * HOUR, "anthropic/max-1", None, closed | {"resets_at": None}),
     )
 
-    told = claude.run_json("forecast", plan)
+    shown = claude.run_json("forecast", plan)
 
-    assert told["basis"]["windows"] == {"max-1": [window("5h", 2 * HOUR, 5 * HOUR)]}
+    assert shown["basis"]["windows"] == {"max-1": [window("5h", 2 * HOUR, 5 * HOUR)]}
 
 
 def test_a_replay_goes_without_an_account_that_the_settings_no_longer_have(claude: Workspace) -> None:
@@ -253,15 +257,15 @@ def test_a_replay_goes_without_an_account_that_the_settings_no_longer_have(claud
     assert beside["finished_at"] - beside["now"] == 300  # nothing of docs can run, so nothing competes
 
 
-def test_a_paused_campaign_is_told_to_be_paused(workspace: Workspace) -> None:
+def test_a_paused_campaign_is_reported_to_be_paused(workspace: Workspace) -> None:
     plan = workspace.plan("true", "a")
     workspace.run("add", plan)
     workspace.run("pause", "docs")
 
-    told = workspace.run("forecast", plan).output
+    shown = workspace.run("forecast", plan).output
 
-    assert "docs: 1 unit, about 10 min each" in told
-    assert "it is paused: this is what happens after `paceline resume docs`" in told
+    assert "docs: 1 unit, about 10 min each" in shown
+    assert "it is paused: this is what happens after `paceline resume docs`" in shown
 
 
 def test_one_period_in_which_you_were_at_work_too_does_not_rule(claude: Workspace) -> None:
@@ -274,6 +278,6 @@ def test_one_period_in_which_you_were_at_work_too_does_not_rule(claude: Workspac
             *ran(f"old/{number}", opened, held), Event("window.closed", opened + held, "anthropic/max-1", None, closed)
         )
 
-    told = claude.run_json("forecast", plan)
+    shown = claude.run_json("forecast", plan)
 
-    assert told["basis"]["windows"] == {"max-1": [window("5h", 1.5 * HOUR, 5 * HOUR)]}
+    assert shown["basis"]["windows"] == {"max-1": [window("5h", 1.5 * HOUR, 5 * HOUR)]}

@@ -3,7 +3,7 @@
 from tests.cli.conftest import Workspace, finish, read_until
 
 
-def test_a_held_account_is_told_and_restored(workspace: Workspace) -> None:
+def test_a_held_account_is_reported_and_restored(workspace: Workspace) -> None:
     workspace.write("paceline.toml", '[accounts.mine]\nprovider = "acme"\nkind = "subscription"')
     script = "echo 'Invalid API key · Please run /login' >&2; exit 1"
     plan = workspace.plan(f"test -e mended || {{ {script}; }}", "a", head='accounts = ["mine"]')

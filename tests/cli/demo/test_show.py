@@ -48,10 +48,10 @@ def processes_of(url: str) -> list[int]:
     found = []
     for environ in Path("/proc").glob("[0-9]*/environ"):
         try:
-            told = environ.read_bytes()
+            environment = environ.read_bytes()
         except OSError:
             continue
-        if url.encode() in told:
+        if url.encode() in environment:
             found.append(int(environ.parent.name))
     return found
 

@@ -295,7 +295,7 @@ async def test_capital_p_pauses_all_and_resumes_all(workspace: Workspace) -> Non
     assert resumed == ["active", "active"]
 
 
-async def test_o_sets_the_pool_and_nonsense_is_told_and_changes_nothing(workspace: Workspace) -> None:
+async def test_o_sets_the_pool_and_nonsense_is_reported_and_changes_nothing(workspace: Workspace) -> None:
     async with watching() as view:
         await view.press("o")
         view.app.screen.query_one(Input).value = "9"
@@ -416,7 +416,7 @@ async def test_units_are_chosen_by_campaign_and_state(workspace: Workspace) -> N
     assert everything == ["docs/a", "docs/b", "docs/c", "other/x"]
 
 
-async def test_a_filter_that_names_a_unit_opens_it_and_one_that_names_nothing_is_told(workspace: Workspace) -> None:
+async def test_a_filter_that_names_a_unit_opens_it_and_one_that_names_nothing_is_reported(workspace: Workspace) -> None:
     workspace.run("add", workspace.plan("true", "alpha"))
 
     async with watching() as view:
@@ -488,7 +488,7 @@ async def test_a_hundred_thousand_units_are_paged_both_ways(workspace: Workspace
 # -- trouble -----------------------------------------------------------------------------------------
 
 
-async def test_a_store_that_cannot_be_read_is_told_and_what_was_shown_stays(workspace: Workspace) -> None:
+async def test_a_store_that_cannot_be_read_is_reported_and_what_was_shown_stays(workspace: Workspace) -> None:
     workspace.run("add", workspace.plan("true", "a"))
 
     async with watching() as view:
@@ -504,7 +504,7 @@ async def test_a_store_that_cannot_be_read_is_told_and_what_was_shown_stays(work
         assert "no such table" not in view.strip
 
 
-async def test_a_store_that_cannot_be_read_is_told_over_a_unit_too(workspace: Workspace) -> None:
+async def test_a_store_that_cannot_be_read_is_reported_over_a_unit_too(workspace: Workspace) -> None:
     workspace.run("add", workspace.plan("true", "a"))
 
     async with watching() as view:

@@ -54,7 +54,7 @@ def test_nobody_is_held_who_is_on_the_line_and_nobody_beyond_its_end(
 
 
 @given(lines(), times, reserves)
-def test_whoever_was_held_is_on_the_line_when_it_was_told_to_be(line: UsagePlan, now: float, reserve: float) -> None:
+def test_a_held_ticket_is_on_the_line_at_its_retry_time(line: UsagePlan, now: float, reserve: float) -> None:
     held = budget_hold(line, now, reserve=reserve, spread=True)
 
     if held is not None and held[0] == "pacing":
@@ -142,14 +142,14 @@ def test_the_line_lets_go_before_the_reset_so_that_a_window_that_holds_more_show
     governor.request(Ticket("long", ("umans",)), now=opened + 100.0)
 
     held = governor.request(spread("b"), now=opened + 5_000.0)
-    told = window(governor, opened + 5_000.0)
+    reported = window(governor, opened + 5_000.0)
     governor.advance(now=opened + 0.9 * LENGTH - 1.0)
     is_held = governor.why("b", now=opened + 0.9 * LENGTH - 1.0) is not None
     granted = [each for each in governor.advance(now=opened + 0.9 * LENGTH) if isinstance(each, Granted)]
 
     assert isinstance(held, Deferred)
     assert held.retry_at == opened + 0.9 * LENGTH
-    assert told.estimated_ratio == pytest.approx(4.9)
+    assert reported.estimated_ratio == pytest.approx(4.9)
     assert is_held
     assert [each.ticket_id for each in granted] == ["b"]
 
@@ -162,8 +162,8 @@ def test_a_period_that_went_by_with_more_used_than_was_thought_to_fit_teaches_th
 
     governor.request(Ticket("next", ("umans",)), now=opened + LENGTH)
 
-    told = window(governor, opened + LENGTH)
-    assert (told.holds_seconds, told.estimated_ratio) == (3_000.0, 0.0)
+    reported = window(governor, opened + LENGTH)
+    assert (reported.holds_seconds, reported.estimated_ratio) == (3_000.0, 0.0)
 
 
 def test_the_reserve_is_kept_of_what_the_window_has_held() -> None:
@@ -192,7 +192,7 @@ def test_slots_that_end_early_leave_room_before_the_reserve() -> None:
     assert [e.ticket_id for e in governor.advance(now=opened + 110.0) if isinstance(e, Granted)] == ["a8"]
 
 
-def test_where_tokens_are_told_they_count_and_not_the_time() -> None:
+def test_where_tokens_are_reported_they_count_and_not_the_time() -> None:
     governor = governor_with()
     opened = spend(governor, 0.0, tokens=500)
     governor.request(Ticket("a", ("umans",)), now=opened + 100.0)
@@ -202,7 +202,7 @@ def test_where_tokens_are_told_they_count_and_not_the_time() -> None:
     assert window(governor, opened + 5_000.0).estimated_ratio == 0.5
 
 
-def test_tokens_of_a_session_are_told_by_its_runs_where_they_have_slots_of_their_own() -> None:
+def test_tokens_of_a_session_are_reported_by_its_runs_where_they_have_slots_of_their_own() -> None:
     governor = governor_with()
     opened = spend(governor, 0.0, tokens=500)
     governor.request(Ticket("session", ("sessions", "umans")), now=opened + 100.0)
@@ -259,9 +259,9 @@ def test_a_senseless_reset_teaches_no_length_and_holds_nobody(resets_at: float) 
     open_again(governor, 1_500.0 + 300.0)
     governor.report("umans", Budget(used_ratio=0.9, window="5h", resets_at=resets_at), now=1_900.0)
 
-    told = governor.status("umans", now=2_000.0)
-    assert told is not None
-    assert [each.length for each in told.windows] == [None, LENGTH]
+    reported = governor.status("umans", now=2_000.0)
+    assert reported is not None
+    assert [each.length for each in reported.windows] == [None, LENGTH]
     assert isinstance(governor.request(Ticket("b", ("umans",)), now=2_000.0), Granted)
 
 
@@ -353,11 +353,11 @@ def test_what_the_provider_tells_outranks_it_until_the_period_is_over() -> None:
 # -- several windows, and readings that wobble -------------------------------------------------------------
 
 
-def test_of_several_windows_the_one_that_holds_for_longest_is_told() -> None:
+def test_of_several_windows_the_one_that_holds_for_longest_is_reported() -> None:
     account, model = "anthropic/max-1", "anthropic/max-1/opus-4-6"
     governor = governor_with(reserves={account: 0.2})
-    told = [("5h", account, 0.9, 4_000.0), ("weekly", account, 0.85, 400_000.0), ("5h", model, 0.95, 9_000.0)]
-    for name, scope, ratio, resets_at in told:
+    reported = [("5h", account, 0.9, 4_000.0), ("weekly", account, 0.85, 400_000.0), ("5h", model, 0.95, 9_000.0)]
+    for name, scope, ratio, resets_at in reported:
         governor.report(scope, Budget(used_ratio=ratio, window=name, resets_at=resets_at), now=0.0)
     ticket = Ticket("a", ("runs", "anthropic", account, model))
 
@@ -393,7 +393,7 @@ def test_the_tightest_of_several_windows_sets_the_pace() -> None:
     assert held.retry_at == pytest.approx(0.33 * LENGTH)
 
 
-def test_a_closed_window_of_the_model_is_not_told_while_the_account_waits_for_longer() -> None:
+def test_a_closed_window_of_the_model_is_not_reported_while_the_account_waits_for_longer() -> None:
     account, model = "anthropic/max-1", "anthropic/max-1/opus-4-6"
     governor = governor_with()
     governor.report(model, QuotaClosed(window="5h", resets_at=1_000.0, source="field"), now=0.0)

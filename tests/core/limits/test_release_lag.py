@@ -133,7 +133,7 @@ def test_the_more_was_lost_the_sooner_it_is_tried_again() -> None:
     assert waits[6] < 900.0
 
 
-def test_a_run_of_a_session_that_is_too_many_is_told_the_limit_also_while_its_scope_is_paused() -> None:
+def test_a_run_of_an_excess_session_waits_for_the_limit_also_while_its_scope_is_paused() -> None:
     """A pause ends by itself, an excess does not: whoever hears of the limit ends the session at its turn."""
     governor = Governor(GovernorSettings(limits={SCOPE: 10}), now=0.0)
     for number in range(10):
@@ -163,7 +163,7 @@ def test_a_start_refused_for_its_burst_is_no_news_of_the_limit_for_those_that_we
     assert status.limit == 10
 
 
-def test_a_window_whose_told_reset_is_senseless_is_looked_at_when_its_period_ends() -> None:
+def test_a_window_with_an_implausible_reset_is_probed_when_its_period_ends() -> None:
     governor = Governor(GovernorSettings(limits={SCOPE: 4}), now=0.0)
     closed = QuotaClosed(resets_at=3600.0, window="5h", source="field")
     governor.report(SCOPE, closed, now=0.0)
@@ -195,7 +195,7 @@ def limit_events(governor: Governor, now: float) -> list[tuple[str, int | None, 
     ]
 
 
-def test_a_refusal_that_is_put_down_to_a_lag_is_not_told_as_a_lower_limit() -> None:
+def test_a_refusal_that_is_put_down_to_a_lag_is_not_reported_as_a_lower_limit() -> None:
     fleet = Fleet(cap=8, configured=16)
     fleet.wait(100.0)
     fleet.governor.collect()
@@ -205,7 +205,7 @@ def test_a_refusal_that_is_put_down_to_a_lag_is_not_told_as_a_lower_limit() -> N
     assert limit_events(fleet.governor, fleet.now) == []
 
 
-def test_a_climb_that_ends_with_a_place_kept_free_is_told_as_a_step_back() -> None:
+def test_a_climb_that_ends_with_a_place_kept_free_is_reported_as_a_step_back() -> None:
     fleet = Fleet(cap=6, configured=16)
     fleet.wait(100.0)
     headroom = fleet.governor.ledger.scopes.by_name[SCOPE].adaptive
@@ -218,7 +218,7 @@ def test_a_climb_that_ends_with_a_place_kept_free_is_told_as_a_step_back() -> No
     assert limit_events(fleet.governor, fleet.now) == [("scope.limit_reduced", 5, 6)]
 
 
-def test_a_reading_that_undoes_a_reduction_is_told() -> None:
+def test_a_reading_that_undoes_a_reduction_is_reported() -> None:
     fleet = Fleet(cap=4, configured=8)
     reading = Usage(concurrent_sessions=4, limit=6)
     fleet.governor.report(SCOPE, reading, now=0.0)

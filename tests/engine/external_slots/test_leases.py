@@ -102,7 +102,7 @@ def lease_of(slot: StoredSlot) -> Lease:
 # -- taking and giving back -------------------------------------------------------------------------
 
 
-async def test_a_slot_occupies_its_whole_path_and_is_stored_before_it_is_told(harness: EngineHarness) -> None:
+async def test_a_slot_occupies_its_whole_path_and_is_stored_before_it_is_returned(harness: EngineHarness) -> None:
     slot = await take(harness, session="s1", priority=2, since=NOW - 5.0, ttl=30.0, key="k")
 
     assert slot == StoredSlot(
@@ -140,8 +140,8 @@ async def test_a_call_waits_for_its_slot(harness: EngineHarness) -> None:
     assert lease_of(slot).token == 2
     assert (counted(harness), harness.store.slots()) == ((1, 0), [slot])
     await harness.run(30.0)
-    told = harness.events("slot.granted", "slot.deferred", "slot.released")
-    assert [(event.name, event.scope) for event in told] == [
+    emitted = harness.events("slot.granted", "slot.deferred", "slot.released")
+    assert [(event.name, event.scope) for event in emitted] == [
         ("slot.granted", SCOPE),
         ("slot.deferred", "acme"),
         ("slot.released", SCOPE),
@@ -260,7 +260,7 @@ async def test_renewing_keeps_a_lease_for_another_ttl(harness: EngineHarness) ->
     assert (counted(harness), harness.store.slots()) == ((0, 0), [])
 
 
-async def test_a_late_holder_is_told(harness: EngineHarness) -> None:
+async def test_a_late_holder_learns_that_its_slot_is_lost(harness: EngineHarness) -> None:
     leases = harness.engine.leases
     slot = await take(harness, ttl=20.0)
     await harness.clock.advance(20.0)
@@ -463,7 +463,7 @@ async def test_asking_again_for_a_slot_that_is_held_never_gives_it_back(harness:
     assert counted(harness) == (1, 0)
 
 
-async def test_a_mistake_in_storing_is_told_to_who_waits_for_the_answer(harness: EngineHarness) -> None:
+async def test_an_error_in_storing_is_raised_to_the_caller_that_waits(harness: EngineHarness) -> None:
     assert isinstance(harness.store, CountingStore)
     harness.store.is_mistaken = True
 

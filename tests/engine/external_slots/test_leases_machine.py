@@ -84,10 +84,10 @@ class LeaseMachine(RuleBasedStateMachine):
         for call in [call for call in self.calls if call.task.done()]:
             self.calls.remove(call)
             with contextlib.suppress(CallerGone, CapacityError):
-                self.told(await call.task, call.key)
+                self.record_answer(await call.task, call.key)
         self.held = {slot.id: slot for slot in self.held.values() if lease_of(slot).expires_at > now}
 
-    def told(self, answer: StoredSlot | Deferred, key: str | None) -> None:
+    def record_answer(self, answer: StoredSlot | Deferred, key: str | None) -> None:
         """What a client hears."""
         if isinstance(answer, Deferred):
             if key is not None:
@@ -105,7 +105,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @rule(key=keys)
     def take(self, key: str | None) -> None:
         async def step() -> None:
-            self.told(await self.harness.engine.leases.take(asked(key, 0.0)), key)
+            self.record_answer(await self.harness.engine.leases.take(asked(key, 0.0)), key)
 
         if not any(call.key == key for call in self.calls if key is not None):
             self.do(step())
