@@ -14,7 +14,7 @@ from paceline.cli.inputs import local_zone
 from paceline.clock import SystemClock
 from paceline.core.unit_lifecycle import Policy
 from paceline.engine.engine import Engine
-from paceline.engine.external_slots.standalone_host import SlotDesk
+from paceline.engine.external_slots.standalone_host import ProcessSlot
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.errors import EngineBusy, InvalidSettings, StoreError
@@ -62,10 +62,10 @@ class Home:
         """Return the engine that runs this home on this machine, if there is one."""
         return self.lock(ENGINE).holder()
 
-    def slot_desk(self) -> SlotDesk:
-        """Return what gets slots for this process, with or without an engine."""
+    def process_slot(self) -> ProcessSlot:
+        """Return the slot of this process, which can be acquired with or without an engine."""
         settings = engine_settings(self.settings, self.zone)
-        return SlotDesk(self.store, settings, self.spool(), engine_lock=self.lock(ENGINE), host_lock=self.lock(HOST))
+        return ProcessSlot(self.store, settings, self.spool(), engine_lock=self.lock(ENGINE), host_lock=self.lock(HOST))
 
     def offline_state(self, now: float, extra: Iterable[Campaign] = ()) -> OfflineState:
         """Return the state that an engine would find now, for a command that only reads."""

@@ -86,7 +86,7 @@ class CommandReader:
             self.save()
 
     def skip_own(self, last_id: int, count: int) -> None:
-        """Skip `count` events up to `last_id` that this engine appended, if nobody wrote between them."""
+        """Skip `count` events up to `last_id` that this engine appended, if no other process wrote between them."""
         if self._read == self._seen == last_id - count:
             self._read = self._seen = last_id
 

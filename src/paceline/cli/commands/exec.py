@@ -30,7 +30,7 @@ from paceline.core.signals import (
 from paceline.core.values.scopes import SESSIONS, canonical_scope, is_provider_scope, path_scopes
 from paceline.detect import StreamReader
 from paceline.detect.stream import Channel
-from paceline.engine.external_slots.standalone_host import SlotDesk
+from paceline.engine.external_slots.standalone_host import ProcessSlot
 from paceline.errors import InvalidInput, UnknownName
 from paceline.executors.command_runner import run_in_pipes, run_in_terminal
 
@@ -85,22 +85,22 @@ def _run_until_done(home: Home, request: ExecRequest, priority: int) -> int:
     if shutil.which(program, path=request.env.get("PATH")) is None:
         sys.stderr.write(f"paceline: {one_line(program)} is not a program on your PATH\n")
         return NOT_FOUND
-    desk = home.slot_desk()
-    desk.check(request.scopes, priority)
+    slot = home.process_slot()
+    slot.check(request.scopes, priority)
     try:
         while True:
-            desk.acquire(request.scopes, priority, _print_wait)
-            code, signals, is_limited = _run_once(request, desk)
+            slot.acquire(request.scopes, priority, _print_wait)
+            code, signals, is_limited = _run_once(request, slot)
             for each in signals:
-                desk.report(request.reported, each)
-            desk.release()
+                slot.report(request.reported, each)
+            slot.release()
             if not is_limited:
                 return code
             sys.stderr.write(f"paceline: {one_line(program, 60)} met a limit; it runs again when there is room\n")
     except KeyboardInterrupt:
         return INTERRUPTED
     finally:
-        desk.close()
+        slot.close()
 
 
 def _read_request(home: Home, command: tuple[str, ...], scope: str | None, agent: str | None) -> ExecRequest:
@@ -133,7 +133,7 @@ def _print_wait(why: Deferred) -> None:
     sys.stderr.flush()
 
 
-def _run_once(request: ExecRequest, desk: SlotDesk) -> tuple[int, list[AnySignal], bool]:
+def _run_once(request: ExecRequest, slot: ProcessSlot) -> tuple[int, list[AnySignal], bool]:
     """Return the exit code, the limit signals in the output, and whether the command ended at a limit."""
     reader = StreamReader(request.provider, tz=local_zone().key)
     signals: list[AnySignal] = []
@@ -142,7 +142,7 @@ def _run_once(request: ExecRequest, desk: SlotDesk) -> tuple[int, list[AnySignal
         signals.extend(_limit_signals(reader.feed(piece, channel=channel, seen_at=time.time())))
 
     run = run_in_terminal if sys.stdin.isatty() and sys.stdout.isatty() else run_in_pipes
-    code = run(request.command, request.env, on_output, desk.serve)
+    code = run(request.command, request.env, on_output, slot.serve)
     signals += _limit_signals(reader.close(exit_code=code, seen_at=time.time()))
     return code, signals, code != 0 and reader.outcome in LIMITS
 

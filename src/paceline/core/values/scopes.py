@@ -81,7 +81,7 @@ def _canonical(scope: str) -> str:
     for part in parts:
         if not _PART.fullmatch(part):
             raise InvalidScope(
-                f"scope {_shown(scope)} has a part {_shown(part)} that is no name; "
+                f"scope {_shown(scope)} has a part {_shown(part)} that is not a name; "
                 "write provider/account/model with letters, digits and . _ : @ + - (or campaign:NAME, agent:NAME)"
             )
     if ":" in parts[0]:
@@ -93,7 +93,7 @@ def path_scopes(scope: str) -> tuple[str, ...]:
     """Return a provider path and all it lies in, widest first: `a`, `a/b` and `a/b/c` for `a/b/c`."""
     scope = canonical_scope(scope)
     if not is_provider_scope(scope):
-        raise InvalidScope(f"scope {_shown(scope)} is no provider path; write provider, provider/account or more")
+        raise InvalidScope(f"scope {_shown(scope)} is not a provider path; write provider, provider/account or more")
     parts = scope.split("/", 2)
     return tuple("/".join(parts[: n + 1]) for n in range(len(parts)))
 
@@ -150,7 +150,9 @@ def _canonical_pattern(text: str) -> str:
         parts[2] = _model_pattern(parts[2])
     for part in parts:
         if not (_PATTERN_PART.fullmatch(part) or _LABELLED.fullmatch(part)):
-            raise InvalidScope(f"scope pattern {_shown(text)} has a part {_shown(part)} that is no name or wildcard")
+            raise InvalidScope(
+                f"scope pattern {_shown(text)} has a part {_shown(part)} that is neither a name nor a wildcard"
+            )
     return "/".join(parts)
 
 

@@ -44,7 +44,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=LONGEST_TEXT)]
 
 
 class CallerGone(Exception):
-    """The caller has closed its connection: there is nobody to answer."""
+    """The caller has closed its connection before the answer."""
 
 
 class SlotRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
 """Slots for a program that Paceline did not start, with or without an engine.
 
-All programs of a home ask in the same way. While no engine leads the home, one of the programs leads it (`SlotHost`),
-and steps back as soon as an engine starts. Here: leading without an engine. Never here: campaigns.
+All programs of a home request slots in the same way. While no engine leads the home, one of the programs leads it
+(`SlotHost`), and steps back as soon as an engine starts. Here: leading without an engine. Never here: campaigns.
 """
 
 import os
@@ -49,7 +49,7 @@ class SlotHost:
         self._governor: Governor | None = None
 
     def serve(self, now: float) -> None:
-        """Lead if nobody else does, and answer requests."""
+        """Lead if no other process does, and answer requests."""
         if not self._store.lead(self._owner, until=now + self._lease, now=now):
             self._governor = None
         elif self._governor is None:
@@ -87,8 +87,8 @@ class SlotHost:
         self._commands.done()
 
 
-class SlotDesk:
-    """Gets one slot at a time for this process. `engine_lock` and `host_lock` are the two locks of the home."""
+class ProcessSlot:
+    """The slot of this process, one at a time. `engine_lock` and `host_lock` are the two locks of the home."""
 
     def __init__(
         self, store: Store, settings: EngineSettings, spool: Spool, *, engine_lock: LeaderLock, host_lock: LeaderLock
@@ -154,7 +154,7 @@ class SlotDesk:
         if self._engine_lock.holder() is not None:
             self._step_back()
         elif self._host is not None or self._take_lead(now):
-            self._recount(now)
+            self._serve_as_host(now)
 
     def _take_lead(self, now: float) -> bool:
         owner = new_owner()
@@ -167,12 +167,12 @@ class SlotDesk:
         )
         return True
 
-    def _recount(self, now: float) -> None:
+    def _serve_as_host(self, now: float) -> None:
         """Serve once. Sessions of an engine that has stopped count until they end."""
         assert self._host is not None
         live = self._live_sessions()
         if self._counted - live:
-            self._host.resign(now)  # it counts again when it takes the lead back, which is at once
+            self._host.resign(now)  # it counts sessions again as soon as it takes the lead back
         self._counted = live
         self._host.serve(now)
 
