@@ -1,4 +1,4 @@
-"""The plain numbers behind `/metrics`: what falls in which bucket, and how many names are told apart."""
+"""The plain numbers behind `/metrics`: what falls in which bucket, and how many names have counts of their own."""
 
 import pytest
 

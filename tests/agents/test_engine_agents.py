@@ -49,14 +49,14 @@ pytestmark = [
 
 @pytest.fixture
 def clock() -> VirtualClock:
-    """Starts now: Codex tells its reset as a time of day."""
+    """Starts now: Codex states its reset as a time of day."""
     return VirtualClock(time.time())
 
 
 def spent_in_the_middle(agent: str) -> Scenario:
     """A window of one request. The answer to it calls a tool, so the same turn asks again, and is refused.
 
-    Opens a minute early: Codex tells the reset in whole minutes.
+    Opens a minute early: Codex states the reset in whole minutes.
     """
     window = Window(name="5h", seconds=WINDOW_SECONDS, requests=1, late=-ONE_MINUTE)
     return Scenario(windows=(window,), script=(Step(error="ok", tool=LIST_FILES[agent]),))
@@ -129,7 +129,7 @@ async def test_a_spent_window_parks_the_unit_and_its_conversation_goes_on_at_the
     assert (first.answers, asked(first)) == (0, 1)
     assert refused.answers >= 1  # the conversation had begun
     assert resumed.answers >= refused.answers  # and all of it was sent again,
-    assert asked(resumed) == 1  # with the task in it once: it is told to go on, not what to do
+    assert asked(resumed) == 1  # with the task in it once: the resume prompt does not repeat the task
     assert [event.fields["session_id"] for event in engine.events("unit.resumed")] == [parked.conversation_id]
 
 

@@ -1,4 +1,4 @@
-"""Agents pointed at the gateway: what they are told, and what they can no longer reach."""
+"""Agents pointed at the gateway: their environment, and what they can no longer reach."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Who may come in: tokens, cookies, hosts, origins, and what a browser is told."""
+"""Authentication: tokens, cookies, hosts, origins, and the headers for a browser."""
 
 import asyncio
 from pathlib import Path

@@ -28,7 +28,7 @@ async def test_clients_give_idle_connections_up_before_the_server_does() -> None
 
 
 class Slow:
-    """Answers when it is told to."""
+    """Answers on request of the test."""
 
     def __init__(self) -> None:
         self.is_asked = asyncio.Event()

@@ -59,7 +59,7 @@ class Terminal:
 
 
 def _as_a_shell_would() -> None:
-    """The terminal is its own, and Ctrl-C is heard, also where the tests run in the background."""
+    """Give the process its own terminal with Ctrl-C enabled, also where the tests run in the background."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

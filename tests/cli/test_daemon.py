@@ -23,7 +23,7 @@ def test_it_prints_one_address_that_opens_the_page_and_ends_on_a_signal(shell: S
         opened = browser.get(url_of(line), follow_redirects=True)
         status = browser.get(opened.url.join("/v1/status")).json()
         with browser.stream("GET", opened.url.join("/v1/events")) as events:
-            next(events.iter_raw())  # somebody who listens for ever must not hold up the end
+            next(events.iter_raw())  # an endless reader must not hold up the end
             code, out, err = end(process, signal.SIGINT)
 
     assert (opened.status_code, opened.url.path, opened.url.query) == (200, "/", b"")

@@ -1,4 +1,4 @@
-"""`paceline up` told to stop while calls run through its gateway: a real daemon, a real provider, real signals."""
+"""A stop of `paceline up` while calls run through its gateway: a real daemon, a real provider, real signals."""
 
 import contextlib
 import json
@@ -95,7 +95,7 @@ def test_calls_that_take_too_long_are_cut_off(shell: Shell) -> None:
 
 
 class Unpaid(BaseHTTPRequestHandler):
-    """Says so when it is told to."""
+    """Answers on request of the test."""
 
     is_asked = threading.Event()
     may_answer = threading.Event()

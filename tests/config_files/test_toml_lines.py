@@ -1,4 +1,4 @@
-"""A line that is told is the right one."""
+"""Every reported line is the right one."""
 
 import json
 import tomllib

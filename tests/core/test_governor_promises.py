@@ -280,7 +280,7 @@ def test_a_canary_that_says_nothing_is_joined_by_another_and_either_reopens_the_
 
 
 def test_a_canary_that_went_a_moment_too_early_at_the_reset_is_sent_again_in_seconds() -> None:
-    """However often the window was looked at before: resets are told in whole seconds, or minutes."""
+    """However often the window was probed before: resets are stated in whole seconds or minutes."""
     governor = Governor(GovernorSettings(limits={"umans": 4}), now=0.0)
     spent = QuotaClosed(resets_at=18_000.0, window="5h", source="field")
     governor.report("umans", spent, now=0.0)

@@ -122,7 +122,7 @@ class Case:
         signal.alarm(30)
         real = SqliteStore(self.folder / "paceline.db")
         for before in range(number):
-            real.resign(f"engine{before}")  # the lock of a home tells that they are gone
+            real.resign(f"engine{before}")  # the lock of a home shows that they are gone
         store = Deadly(real, self.nth, after=self.after) if deadly else real
         engine = Engine(
             EngineSettings(governor=GovernorSettings(limits={"sessions": 2}), heartbeat=0.2),

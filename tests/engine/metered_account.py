@@ -1,4 +1,4 @@
-"""An account whose quota window is used up by the second of sessions or by the token, and which never tells how far."""
+"""An account whose quota window is used up by seconds of sessions or by tokens, and which never reports its use."""
 
 import json
 import random
@@ -92,7 +92,7 @@ class MeteredAccount:
         self.harness.clock.call_at(self._now + wait, self._look)
 
     def _look(self) -> None:
-        """Whether it is spent; those who run are told, and keep what they have done."""
+        """Whether it is spent. Running sessions are refused, and keep what they have done."""
         assert self.harness is not None
         self._count()
         if self.used < self.holds - 1e-6:

@@ -264,7 +264,7 @@ async def test_a_restart_during_the_wait_forgets_neither_the_reset_nor_the_units
 
 
 async def test_a_restart_while_the_canary_runs_sends_another() -> None:
-    """The canary is gone with the machine: nobody would wait for it for ever."""
+    """The canary is gone with the machine: no ticket may wait for it forever."""
 
     def script(launch: Launch) -> Run:
         if harness.clock.now() < NOW + 1200.0:

@@ -60,7 +60,7 @@ async def test_lesson_27_a_belief_is_probed_long_before_it_comes_true() -> None:
 
 
 async def test_lesson_28_an_optimistic_reading_does_not_open_a_closed_window() -> None:
-    """One of two sessions is refused; the other, which began before, still tells of a meter that is half full."""
+    """One of two sessions is refused; the other, which began before, still reports a window that is half used."""
 
     def script(launch: Launch) -> Run:
         if launch.env["PACELINE_UNIT"] == "night/u0":

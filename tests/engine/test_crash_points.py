@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Result(msgspec.Struct):
-    """What `tests.engine.crash_process` tells of one crash point."""
+    """The result of one crash point, as `tests.engine.crash_process` prints it."""
 
     at: str
     was_killed: bool

@@ -1,4 +1,4 @@
-"""Whole windows in virtual time: spread and reserve on an account that never tells how much is used."""
+"""Whole windows in virtual time: spread and reserve on an account that never reports how much is used."""
 
 import pytest
 from tests.engine.metered_account import LENGTH, MeteredAccount, metered_house

@@ -1,4 +1,4 @@
-"""A provider that tells its own count: the engine asks it, and starts no more than the answer leaves."""
+"""A provider that reports its own count: the engine polls it, and starts no more than the answer leaves room for."""
 
 from itertools import pairwise
 

@@ -94,7 +94,7 @@ async def test_the_account_with_most_of_its_quota_left_goes_first() -> None:
         used["max-1"], used["max-2"] = 0.1, 0.9
         await harness.run(20 * MINUTE)
         later = [launch.env["WHO"] for launch in harness.executor.started[2 + len(tried) :]]
-        assert later[4:14] == ["max-1"] * 10  # as soon as max-2 has told of it
+        assert later[4:14] == ["max-1"] * 10  # as soon as max-2 has reported its use
 
 
 async def test_units_whose_account_was_taken_away_say_so_and_go_on_when_it_is_back() -> None:

@@ -1,4 +1,4 @@
-"""An engine that is killed: starts sessions in a spool, and dies by SIGKILL at the point it is told.
+"""An engine that is killed: starts sessions in a spool, and dies by SIGKILL at the given point.
 
 python killed_engine.py SPOOL WORK POINT ATTEMPT...
 """

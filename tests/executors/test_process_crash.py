@@ -114,7 +114,7 @@ async def test_an_engine_that_died_before_the_supervisor_began_has_run_nothing(s
 
 
 async def lose_supervisor(executor: ProcessExecutor, sandbox: Sandbox, script: str) -> tuple[SessionState, list[int]]:
-    """A session whose script tells its pids, and whose supervisor is then killed."""
+    """A session whose script prints its pids, and whose supervisor is then killed."""
     ready = sandbox.fifo("ready")
     handle = executor.start(sandbox.shell("a1", script.replace("READY", str(ready))))
     supervisor, *pids = map(int, ready.read_line().split())

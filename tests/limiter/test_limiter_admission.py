@@ -59,7 +59,7 @@ async def test_lesson_08_a_slot_without_a_resolved_model_is_refused() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, "10", "abc", 4.5, True])
-async def test_lesson_09_bad_limits_are_refused_at_every_door(limit: object) -> None:
+async def test_lesson_09_bad_limits_are_refused_by_every_call(limit: object) -> None:
     clock = VirtualClock()
     async with limiter_with(clock, limits={"umans": 4}) as limiter:
         with pytest.raises(InvalidLimit):

@@ -1,4 +1,4 @@
-"""Rates of one's own through the library: given at the start, kept by waiting, checked at the door."""
+"""Rates of one's own through the library: given at the start, kept by waiting, validated at once."""
 
 import asyncio
 

@@ -36,7 +36,7 @@ def in_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[object
 
 
 def test_a_thread_interrupted_as_its_grant_arrives_leaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interrupt comes when the loop has granted, and the thread has not heard of it."""
+    """The interrupt comes when the loop has granted, but the thread does not have the slot yet."""
     limiter = Limiter(limits={"umans": 1})
 
     def interrupted(answer: "Future[Slot]", loop: asyncio.AbstractEventLoop) -> Slot:

@@ -1,4 +1,4 @@
-"""Redaction: secrets of many shapes never survive, and what tells a limit does."""
+"""Redaction: secrets of many shapes never survive, and what describes a limit does."""
 
 import json
 import random
@@ -171,7 +171,7 @@ def test_what_is_known_of_this_machine_does_not_survive_in_any_case() -> None:
         "您的账户已达到速率限制",
     ],
 )
-def test_what_tells_a_limit_is_kept(said: str) -> None:
+def test_what_describes_a_limit_is_kept(said: str) -> None:
     kept = redact(said)
 
     assert kept.text == said

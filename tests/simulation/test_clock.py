@@ -1,4 +1,4 @@
-"""VirtualClock: time moves only when told, and everything in between happens in order."""
+"""VirtualClock: time moves only on request, and everything in between happens in order."""
 
 import asyncio
 from collections.abc import Callable

@@ -35,7 +35,7 @@ class CountingStore(MemoryStore):
 
 
 class Reader:
-    """One connection: reads as fast as it is given something, unless told to hold."""
+    """One connection: reads as fast as data arrives, unless it is held."""
 
     def __init__(self, chunks: AsyncGenerator[bytes, None]) -> None:
         self.source = EventSource()
@@ -175,7 +175,7 @@ async def test_replay_and_live_make_one_stream_without_gap_or_repeat(after: int)
 
 async def test_events_that_the_tail_has_not_read_yet_come_once() -> None:
     async with Stream(stored=10) as stream:
-        stream.write(10)  # nobody was told
+        stream.write(10)  # without a notification
 
         reader = await stream.reader(after=3)
         assert reader.source.ids == numbers(4, 20)

@@ -44,7 +44,7 @@ def written(console: Console) -> str:
 
 
 def processes_of(url: str) -> list[int]:
-    """Who was told to talk to this provider."""
+    """Return the processes whose environment names this provider."""
     found = []
     for environ in Path("/proc").glob("[0-9]*/environ"):
         try:

@@ -168,7 +168,7 @@ def test_too_many_starts_at_once_space_the_starts_and_not_the_turns_of_sessions(
 
 
 def test_a_limit_that_only_a_person_restores_can_be_stored_after_any_number_of_refusals() -> None:
-    """A step that doubles for ever is soon too large a number to be written down."""
+    """A step that doubles forever soon becomes too large to be stored."""
     governor = Governor(GovernorSettings(limits={SCOPE: 100}, headroom="one-way"), now=0.0)
     for number in range(80):
         governor.report(SCOPE, RateLimited(retry_after=1.0), now=number * 10.0)

@@ -23,7 +23,7 @@ def run(name: str, tokens: int | None = None, parent: str | None = None, priorit
 
 
 def drain(governor: Governor, until: float) -> list[tuple[float, str]]:
-    """Let time pass, stopping wherever the Governor asks to be looked at; who entered when."""
+    """Let time pass with every wake-up of the Governor. Return which ticket entered when."""
     entered = []
     while (at := governor.next_wakeup()) is not None and at <= until:
         entered += [(at, effect.ticket_id) for effect in governor.advance(now=at) if isinstance(effect, Granted)]
@@ -205,7 +205,7 @@ def test_what_is_kept_for_a_large_one_outlives_a_restart_with_it_and_not_without
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "10", True, [], 10**12])
 @pytest.mark.parametrize("field", ["rpm", "tpm"])
-def test_a_rate_that_is_none_is_refused_at_the_door(field: str, value: object) -> None:
+def test_a_rate_that_is_none_is_refused_at_once(field: str, value: object) -> None:
     with pytest.raises(InvalidLimit, match=field):
         check_rate({field: value}, "rate")
     with pytest.raises(InvalidLimit, match=field):
@@ -213,7 +213,7 @@ def test_a_rate_that_is_none_is_refused_at_the_door(field: str, value: object) -
 
 
 @pytest.mark.parametrize("value", [5, "5", None, {"rps": 1}, [("rpm", 1)]])
-def test_what_is_no_rate_at_all_is_refused_at_the_door(value: object) -> None:
+def test_what_is_no_rate_at_all_is_refused_at_once(value: object) -> None:
     with pytest.raises(InvalidLimit, match="rpm, tpm or both"):
         check_rate(value, "rates['umans']")
 
@@ -266,7 +266,7 @@ def test_when_the_large_one_turns_out_to_wait_elsewhere_those_behind_it_go_at_on
     limited.request(Ticket("large", (*SCOPES, f"{KEY}/opus-4-6"), tokens=90, leased=False), now=1.0)
     limited.report(f"{KEY}/opus-4-6", RateLimited(retry_after=500.0), now=2.0)
 
-    behind = run("behind", 20, priority=3, parent="s" if by_session else None)  # it is looked at first
+    behind = run("behind", 20, priority=3, parent="s" if by_session else None)  # it is checked first
     assert isinstance(limited.request(behind, now=3.0), Deferred)
 
     assert drain(limited, 100.0) == [(60.0, "behind")]

@@ -1,4 +1,4 @@
-"""How a refused start is told apart: a try that failed, a count that lags, a capacity that fell."""
+"""The causes of a refused start: a failed try, a lagging count, a capacity that fell."""
 
 from itertools import count
 
@@ -134,7 +134,7 @@ def test_the_more_was_lost_the_sooner_it_is_tried_again() -> None:
 
 
 def test_a_run_of_an_excess_session_waits_for_the_limit_also_while_its_scope_is_paused() -> None:
-    """A pause ends by itself, an excess does not: whoever hears of the limit ends the session at its turn."""
+    """A pause ends by itself, an excess does not: a caller that sees the limit ends the session at its turn."""
     governor = Governor(GovernorSettings(limits={SCOPE: 10}), now=0.0)
     for number in range(10):
         governor.request(session(f"s{number}"), now=0.0)
@@ -231,7 +231,7 @@ def test_a_reading_that_undoes_a_reduction_is_reported() -> None:
 
 
 class Calls:
-    """A provider that takes `cap` calls at once, for which more always wait; what is accepted is told at the end."""
+    """A provider that takes `cap` calls at once, for which more always wait; successes are reported at the end."""
 
     def __init__(self, cap: int, configured: int, seconds: float) -> None:
         self.governor = Governor(GovernorSettings(limits={SCOPE: configured}), now=0.0)

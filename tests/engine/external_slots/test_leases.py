@@ -190,7 +190,7 @@ EMPTY = Budget(requests_remaining=0, requests_reset_at=NOW + 3600.0)
 async def test_what_programs_tell_survives_the_engine_from_the_next_pass_on(
     harness: EngineHarness, has_slot: bool
 ) -> None:
-    """Also what changes nothing that anybody would be told of, such as a budget."""
+    """Also a report that emits no event, such as a budget."""
     if has_slot:
         harness.engine.leases.report((await take(harness)).id, EMPTY)
     else:

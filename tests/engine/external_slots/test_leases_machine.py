@@ -54,7 +54,7 @@ def lease_of(slot: StoredSlot) -> Lease:
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    """`held` are the slots that clients were told of and whose leases run."""
+    """`held` are the slots that clients received and whose leases run."""
 
     @initialize()
     def open(self) -> None:
@@ -88,7 +88,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.held = {slot.id: slot for slot in self.held.values() if lease_of(slot).expires_at > now}
 
     def record_answer(self, answer: StoredSlot | Deferred, key: str | None) -> None:
-        """What a client hears."""
+        """Record the answer that a client received."""
         if isinstance(answer, Deferred):
             if key is not None:
                 self.places_kept_until = self.harness.clock.now() + KEPT_POSITION_SECONDS
