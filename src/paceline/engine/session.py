@@ -203,7 +203,7 @@ class LiveSession:
     def _by_its_own_account(self, state: SessionState, now: float) -> AttemptOutcome:
         match self.reader.outcome:
             case "success":
-                return self._checked_success()
+                return _checked_success(self.unit)
             case "quota_window":
                 return AttemptOutcome(ending="parked", reason="the quota window is spent")
             case "rate_limit" | "overloaded" as refused:
@@ -215,22 +215,23 @@ class LiveSession:
                 return AttemptOutcome(ending="lost", reason="interrupted from outside")
         return AttemptOutcome(ending="failed", reason=self._failure(state))
 
-    def _checked_success(self) -> AttemptOutcome:
-        """Return success only if this attempt wrote the output that the plan names."""
-        output = self.unit.spec.output
-        if output is None:
-            return AttemptOutcome(ending="succeeded", reason="done")
-        try:
-            written = (Path(self.unit.spec.cwd) / output).stat()
-        except OSError:
-            return AttemptOutcome(ending="failed", reason=f"ended well, but {output} was not written")
-        if not written.st_size:
-            return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is empty")
-        if written.st_mtime < (self.unit.started_at or 0.0) - CLOCK_SLACK_SECONDS:
-            return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is older than this attempt")
-        return AttemptOutcome(ending="succeeded", reason="done")
-
     def _failure(self, state: SessionState) -> str:
         how = f"signal {state.signal}" if state.signal is not None else f"exit code {state.exit_code}"
         last_line = self._tail.decode(errors="replace").strip().rpartition("\n")[2][-200:]
         return f"{how}: {last_line}" if last_line else how
+
+
+def _checked_success(unit: Unit) -> AttemptOutcome:
+    """Return success only if this attempt wrote the output that the plan names."""
+    output = unit.spec.output
+    if output is None:
+        return AttemptOutcome(ending="succeeded", reason="done")
+    try:
+        written = (Path(unit.spec.cwd) / output).stat()
+    except OSError:
+        return AttemptOutcome(ending="failed", reason=f"ended well, but {output} was not written")
+    if not written.st_size:
+        return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is empty")
+    if written.st_mtime < (unit.started_at or 0.0) - CLOCK_SLACK_SECONDS:
+        return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is older than this attempt")
+    return AttemptOutcome(ending="succeeded", reason="done")
