@@ -250,20 +250,20 @@ def past_the_gate(_: CheckedGovernor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "told"),
+    ("trouble", "expected"),
     [
         (over_the_limit, "scope umans has 2 live slots over its limit of 1"),
         (in_a_pause, "a granted in umans, which is paused for another 5.000 s"),
         (in_a_closed_window, "a granted in window quota of umans, 1000.000 s before the first canary"),
         (beside_the_canary, "a granted while a canary is out in window quota of umans"),
         (with_an_old_token, "fencing token 1 of b is not above 1"),
-        (past_the_gate, "b granted in umans: the reading 1 and 0 grants since leave nothing of 1"),
+        (past_the_gate, "b granted in umans: the reading 1 and 0 later grants leave nothing of 1"),
     ],
 )
-def test_each_checker_says_what_was_broken(trouble: Callable[[CheckedGovernor], None], told: str) -> None:
+def test_each_checker_says_what_was_broken(trouble: Callable[[CheckedGovernor], None], expected: str) -> None:
     with pytest.raises(BrokenPromise) as caught:
         trouble(checked_governor())
-    assert str(caught.value) == told
+    assert str(caught.value) == expected
 
 
 def test_a_second_poll_while_one_is_out_is_found_out() -> None:
