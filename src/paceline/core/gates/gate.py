@@ -116,9 +116,8 @@ class Gate(RelativeTimes):
         """Count a ticket that has entered. A run that shares its session's place takes none."""
         return ()
 
-    @property
-    def awaits_success(self) -> bool:
-        """Whether `on_success` would change something."""
+    def awaits_success(self, scope: ScopeView) -> bool:
+        """Return whether a success may change the gate, or when it next opens."""
         return False
 
     def on_success(self, ticket: Ticket | None, granted_at: float, scope: ScopeView, now: float) -> Sequence[GateEvent]:

@@ -55,8 +55,7 @@ class Pause(Gate):
     def is_idle(self) -> bool:
         return self.until is None and self.overloads == 0
 
-    @property
-    def awaits_success(self) -> bool:
+    def awaits_success(self, scope: ScopeView) -> bool:
         return True
 
     def on_success(self, ticket: Ticket | None, granted_at: float, scope: ScopeView, now: float) -> Sequence[GateEvent]:

@@ -98,9 +98,9 @@ class QuotaGate(Gate):
                 events.append(GateEvent("window.canary", {"window": window.name, "ticket": ticket.id}))
         return events
 
-    @property
-    def awaits_success(self) -> bool:
-        return any(window.state == "probing" for window in self.windows.values())
+    def awaits_success(self, scope: ScopeView) -> bool:
+        """Return whether a canary is out, or the plan of an open window is followed: its use has grown."""
+        return self.is_active(scope)
 
     def on_success(self, ticket: Ticket | None, granted_at: float, scope: ScopeView, now: float) -> Sequence[GateEvent]:
         """Reopen each window whose canary the ticket was."""

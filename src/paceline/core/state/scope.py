@@ -151,7 +151,7 @@ class Scope:
                 self.is_gated = True
             else:
                 notify_from = min(notify_from, gate.counts_grants_from(self))
-            self.learns = self.learns or gate.awaits_success
+            self.learns = self.learns or gate.awaits_success(self)
         self.open_cap = 0 if self.is_gated else self.cap - self.claimed
         self.notify_from = -math.inf if self.is_gated else notify_from
         cools = self.release_lag > 0 and effective is not None
