@@ -23,7 +23,7 @@ from paceline.events import Event
 from paceline.limiter import Limiter
 from paceline.limiter.slot import Slot
 from paceline.limiter.status import LimiterStatus
-from paceline.limiter.usage_polling import openai_compatible_usage
+from paceline.limiter.usage_polls import openai_compatible_usage
 
 __all__ = [
     "CapacityError",

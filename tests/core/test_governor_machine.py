@@ -97,52 +97,52 @@ class GovernorMachine(RuleBasedStateMachine):
 
     @rule(session=sessions)
     def ask_for_a_run_of(self, session: Ticket) -> None:
-        if session.id in self.checked.ledger.held:
+        if session.id in self.checked.expected.held:
             ticket = Ticket(self.next_id(), ("runs", *session.scopes[1:]), parent=session.id)
             self.checked.request(ticket)
 
     @rule(session=consumes(sessions))
     def end_session(self, session: Ticket) -> None:
-        for waiting in list(self.checked.ledger.waiting.values()):
+        for waiting in list(self.checked.expected.waiting.values()):
             if waiting.ticket.parent == session.id:
                 self.checked.cancel(waiting.ticket.id)
-        for held in list(self.checked.ledger.held.values()):
+        for held in list(self.checked.expected.held.values()):
             if held.ticket.parent == session.id:
                 self.checked.release(held.ticket.id)
         self.checked.cancel(session.id)
         self.checked.release(session.id)
 
-    @precondition(lambda self: any("runs" in h.ticket.scopes for h in self.checked.ledger.held.values()))
+    @precondition(lambda self: any("runs" in h.ticket.scopes for h in self.checked.expected.held.values()))
     @rule(data=st.data(), well=st.booleans())
     def release(self, data: st.DataObject, well: bool) -> None:
-        runs = [h.ticket for h in self.checked.ledger.held.values() if "runs" in h.ticket.scopes]
+        runs = [h.ticket for h in self.checked.expected.held.values() if "runs" in h.ticket.scopes]
         ticket = data.draw(st.sampled_from(runs))
         if well:
             self.checked.report(ticket.scopes[-1], Succeeded(ticket=ticket.id, tokens=10))
         self.checked.release(ticket.id)
 
-    @precondition(lambda self: self.checked.ledger.waiting)
+    @precondition(lambda self: self.checked.expected.waiting)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        self.checked.cancel(data.draw(st.sampled_from(sorted(self.checked.ledger.waiting))))
+        self.checked.cancel(data.draw(st.sampled_from(sorted(self.checked.expected.waiting))))
 
     @rule(number=st.integers(0, 60))
     def meddle_with_any_id(self, number: int) -> None:
         """Of ids that are not held or not waiting, nothing happens."""
         name = f"t{number}"
-        if name not in self.checked.ledger.held:
+        if name not in self.checked.expected.held:
             self.checked.release(name)
-        if name not in self.checked.ledger.waiting:
+        if name not in self.checked.expected.waiting:
             self.checked.cancel(name)
         self.checked.renew(name)
 
     # -- signals ------------------------------------------------------------------------------------
 
     def report(self, path: str, signal: Signal, data: st.DataObject) -> None:
-        held = sorted(self.checked.ledger.held)
+        held = sorted(self.checked.expected.held)
         ticket = data.draw(st.none() | st.sampled_from(held)) if held else None
         if ticket is not None:
-            path = self.checked.ledger.held[ticket].ticket.scopes[-1]
+            path = self.checked.expected.held[ticket].ticket.scopes[-1]
         self.checked.report(path, msgspec.structs.replace(signal, ticket=ticket))  # type: ignore[arg-type]
 
     @rule(

@@ -209,7 +209,7 @@ def grant(ticket_id: str, now: float = 0.0, token: int = 10**9) -> Granted:
 
 def enter_anyway(checked: CheckedGovernor, ticket_id: str) -> None:
     """As if the governor had let it in."""
-    checked._enter(run(ticket_id), grant(ticket_id, checked.wall, checked.ledger.last_token + 1), waited=0.0)
+    checked._enter(run(ticket_id), grant(ticket_id, checked.wall, checked.expected.last_token + 1), waited=0.0)
 
 
 def over_the_limit(checked: CheckedGovernor) -> None:
@@ -238,7 +238,7 @@ def beside_the_canary(checked: CheckedGovernor) -> None:
 def with_an_old_token(checked: CheckedGovernor) -> None:
     checked.set_limit("umans", None)
     checked.request(run("a"))
-    checked._enter(run("b"), grant("b", token=checked.ledger.last_token), waited=0.0)
+    checked._enter(run("b"), grant("b", token=checked.expected.last_token), waited=0.0)
 
 
 def past_the_gate(_: CheckedGovernor) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from tests.tidy.source import Finding, FunctionNode, Module, Sources
 
-NOUNS = frozenset({"feed", "pacing", "start_spacing", "testing", "wiring"})
-"""Nouns that end like a verb. `testing` is a public path, `pacing` a reason of the public contract, and `wiring` the
-usual word for a composition root."""
+NOUNS = frozenset({"feed", "pacing", "parsing", "start_spacing", "testing", "wiring"})
+"""Nouns that end like a verb. `testing` is a public path, `pacing` a reason of the public contract, `wiring` the usual
+word for a composition root, and `parsing` the field's name for what parsers do."""
+ENTRY_POINT = "main"
+"""The usual name of a program's entry point; every program has one."""
 PUBLIC_MODULES = ("paceline", "paceline.core", "paceline.core.signals", "paceline.detect", "paceline.testing")
 STATE_OF_CORE = frozenset({"ledger", "_ledger", "books", "_books"})
 
@@ -30,7 +32,11 @@ def repeated_names(sources: Sources) -> Iterator[Finding]:
     defined: dict[str, dict[str, str]] = defaultdict(dict)
     for module in sources.modules:
         for node in module.tree.body:
-            if isinstance(node, FunctionNode | ast.ClassDef) and not node.name.startswith("_"):
+            if (
+                isinstance(node, FunctionNode | ast.ClassDef)
+                and not node.name.startswith("_")
+                and node.name != ENTRY_POINT
+            ):
                 defined[node.name].setdefault(module.package, module.where(node))
     for name, places in sorted(defined.items()):
         if len(places) > 1:

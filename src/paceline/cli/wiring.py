@@ -21,7 +21,7 @@ from paceline.errors import EngineBusy, InvalidSettings, StoreError
 from paceline.executors.spool import Spool
 from paceline.executors.terminal import TerminalExecutor
 from paceline.leadership import ENGINE, HOST, Leader, LeaderLock, new_owner, resign
-from paceline.limiter.usage_polling import UsageSource, usage_at
+from paceline.limiter.usage_polls import UsageSource, usage_at
 from paceline.settings import Settings, governor_settings, load_settings
 from paceline.store import Campaign, SqliteStore, Store, Unit
 from paceline.views.fleet import FleetState, read_fleet

@@ -259,7 +259,7 @@ class Governor:
     def restore(
         cls, snapshot: Snapshot, *, now: float, settings: GovernorSettings | None = None, keep_slots: bool = True
     ) -> "Governor":
-        """Go on where the snapshot was taken; new `settings` replace the old, what was learnt stays.
+        """Restore a Governor from a snapshot. New `settings` replace the old; learnt values stay.
 
         Without `keep_slots` nobody has a slot or waits: the caller finds out who still runs.
         """

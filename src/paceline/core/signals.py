@@ -9,6 +9,23 @@ from typing import Final, Literal
 
 import msgspec
 
+__all__ = [
+    "KINDS",
+    "AnySignal",
+    "AuthFailed",
+    "BillingStop",
+    "Budget",
+    "Cause",
+    "Overloaded",
+    "PlatformLimit",
+    "QuotaClosed",
+    "RateLimited",
+    "Reach",
+    "Signal",
+    "Succeeded",
+    "Usage",
+]
+
 Reach = Literal["model", "account", "provider"]
 Cause = Literal["concurrency", "requests", "tokens", "starts"]
 
@@ -23,7 +40,7 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class RateLimited(Signal, frozen=True, kw_only=True):
-    """Too much at once or too fast: pause the scope, then go on."""
+    """Too much at once or too fast: pause the scope, then continue."""
 
     retry_after: float | None = None
     cause: Cause | None = None

@@ -47,7 +47,7 @@ _TIME_LIMIT_EXIT = 124
 _SIGNAL_EXITS = frozenset({129, 130, 137, 143})
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class FinishedRun(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the conclusion depends on."""
 
     cli: AgentCli
@@ -86,7 +86,7 @@ def merge_trouble(before: Trouble | None, now: Trouble | None) -> Trouble | None
     return now
 
 
-def conclude(run: Run) -> Outcome:
+def conclude(run: FinishedRun) -> Outcome:
     """Return the outcome of a run. Neither exit code 0 alone nor any single event proves success."""
     if run.ending is not None:
         return _conclude_ended(run, run.ending)
@@ -103,7 +103,7 @@ def conclude(run: Run) -> Outcome:
     return trouble_of_status(_status_in_exit_code(run)) or "failed"
 
 
-def _conclude_ended(run: Run, ending: Ending) -> Outcome:
+def _conclude_ended(run: FinishedRun, ending: Ending) -> Outcome:
     if ending.ok:
         if run.exit_code in (0, None):
             return "success"
@@ -113,7 +113,7 @@ def _conclude_ended(run: Run, ending: Ending) -> Outcome:
     return run.trouble or trouble_of_status(_status_in_exit_code(run)) or _without_cause(run)
 
 
-def _without_cause(run: Run) -> Outcome:
+def _without_cause(run: FinishedRun) -> Outcome:
     return "interrupted" if _was_signalled(run.exit_code) else "failed"
 
 
@@ -126,14 +126,14 @@ def _was_signalled(exit_code: int | None) -> bool:
     return exit_code is not None and (exit_code < 0 or exit_code in _SIGNAL_EXITS)
 
 
-def _conclude_timed_out(run: Run) -> Outcome:
+def _conclude_timed_out(run: FinishedRun) -> Outcome:
     if run.has_answered or run.has_text:
         return "failed"
     when_cancelled = run.cli.silent_wait_when_cancelled if run.was_cancelled else None
     return when_cancelled or run.cli.silent_wait or "failed"
 
 
-def _conclude_quiet_exit(run: Run) -> Outcome:
+def _conclude_quiet_exit(run: FinishedRun) -> Outcome:
     """Conclude from exit code 0. Several CLIs exit so when they are stopped: then their closing event is missing."""
     if run.speaks_json:
         return "interrupted" if run.cli.dialect.ends_with_result else "success"
@@ -142,7 +142,7 @@ def _conclude_quiet_exit(run: Run) -> Outcome:
     return "success" if run.has_text or not run.cli.dialect.ends_with_result else "interrupted"
 
 
-def _status_in_exit_code(run: Run) -> int | None:
+def _status_in_exit_code(run: FinishedRun) -> int | None:
     if run.cli.exit_status is None or run.exit_code is None:
         return None
     return run.cli.exit_status(run.exit_code)

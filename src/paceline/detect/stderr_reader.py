@@ -4,7 +4,7 @@ Here: passing the CLI's own pieces to the interpreter. Never here: how one CLI w
 """
 
 from paceline.detect.output_interpreter import OutputInterpreter
-from paceline.detect.parsing.line_splitter import DocumentReader, LineSplitter, LongLine, clean_text, decode_event
+from paceline.detect.parsing.line_splitter import DocumentReader, LineSplitter, LongLine, clean_text, decode_json_event
 from paceline.detect.run_facts import Transcript
 
 
@@ -52,7 +52,7 @@ class StderrReader:
     def _read_text(self, text: str) -> None:
         if text == self._interpreter.cli.cancelled_line:
             self.was_cancelled = True
-        event = decode_event(text.encode("utf-8", "replace")) if text.startswith("{") else None
+        event = decode_json_event(text.encode("utf-8", "replace")) if text.startswith("{") else None
         if event is not None and self._interpreter.dialect.is_own_event(event):
             self._interpreter.add_event(event)
         else:

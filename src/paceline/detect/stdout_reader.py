@@ -17,7 +17,7 @@ from paceline.detect.parsing.line_splitter import (
     LineSplitter,
     LongLine,
     clean_text,
-    decode_event,
+    decode_json_event,
     events_within,
     salvage,
 )
@@ -79,7 +79,7 @@ class StdoutReader:
         failed = exit_code != 0
         error = final_error(lines, is_all=self._answer.is_short, failed=failed, stopped_answers=stopped_answers)
         if error is not None:
-            event = decode_event(error.encode("utf-8", "replace"))
+            event = decode_json_event(error.encode("utf-8", "replace"))
             interrupted = error in stopped_answers and not failed
             self._interpreter.add_final_error(error, event, interrupted=interrupted)
 
@@ -116,7 +116,7 @@ class StdoutReader:
 
     def _read_odd_line(self, line: bytes) -> None:
         """Read a line that has news, or is not one clean event: an event between other text, several, or none."""
-        event = decode_event(line)
+        event = decode_json_event(line)
         events = [event] if event is not None else self._own_events_within(line)
         for found in events:
             self._interpreter.add_event(found)

@@ -12,7 +12,7 @@ from paceline.detect.parsing.screen import ScreenParagraphs
 from paceline.detect.provider_set import ProviderSet
 from paceline.detect.providers import KNOWN
 from paceline.detect.run_facts import AuthMode
-from paceline.detect.run_outcome import Outcome, Run, conclude
+from paceline.detect.run_outcome import FinishedRun, Outcome, conclude
 from paceline.detect.stderr_reader import StderrReader
 from paceline.detect.stdout_reader import StdoutReader
 from paceline.errors import InvalidInput
@@ -98,9 +98,9 @@ class StreamReader:
         for paragraph in paragraphs:
             self._interpreter.add_notice(paragraph, channel="screen")
 
-    def _run(self, exit_code: int | None) -> Run:
+    def _run(self, exit_code: int | None) -> FinishedRun:
         record, cli = self._record, self._interpreter.cli
-        return Run(
+        return FinishedRun(
             cli=cli,
             exit_code=exit_code,
             ending=record.ending,

@@ -25,7 +25,7 @@ from paceline.errors import EngineBusy
 from paceline.executors import Executor
 from paceline.limiter import Limiter
 from paceline.limiter.governor_driver import GovernorDriver
-from paceline.limiter.usage_polling import UsageSource
+from paceline.limiter.usage_polls import UsageSource
 from paceline.metrics import MetricsRegistry
 from paceline.store import Store
 

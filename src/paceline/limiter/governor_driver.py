@@ -15,7 +15,7 @@ from paceline.core import Governor, Granted, PollUsage
 from paceline.core.signals import Signal
 from paceline.events import Event
 from paceline.limiter.home_loop import running_loop
-from paceline.limiter.usage_polling import UsagePolls, UsageSource
+from paceline.limiter.usage_polls import UsagePolls, UsageSource
 from paceline.metrics import MetricsRegistry
 
 log = logging.getLogger("paceline.limiter")

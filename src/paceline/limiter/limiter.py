@@ -26,7 +26,7 @@ from paceline.limiter.slot import AdmissionRequest, OnQueued, Slot, SlotContext
 from paceline.limiter.slot_admission import SlotAdmission
 from paceline.limiter.status import LimiterStatus, limiter_status
 from paceline.limiter.threads import FromThread
-from paceline.limiter.usage_polling import UsageSource
+from paceline.limiter.usage_polls import UsageSource
 from paceline.limiter.waiters import Waiters
 
 CLOSE_SECONDS = 1.0

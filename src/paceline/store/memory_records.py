@@ -22,7 +22,7 @@ class MemoryEvents:
         return self._last_id
 
     def read(self, after: int, limit: int, unit: str | None) -> list[StoredEvent]:
-        rules.check_limit(limit)
+        rules.check_page_size(limit)
         found = [entry for entry in self._events if entry[0] > after and unit in (None, entry[1])]
         return [StoredEvent(number, rules.decode_event(body)) for number, _, body in found[:limit]]
 

@@ -239,7 +239,7 @@ class MemoryUnits:
         return stale
 
     def wake(self, *, now: float, limit: int) -> int:
-        rules.check_limit(limit)
+        rules.check_page_size(limit)
         woken = 0
         while woken < limit and (unit := self._table.first_parked()) is not None and (unit.resume_at or 0.0) <= now:
             self._table.put(replace(unit, resume_at=None))
@@ -247,7 +247,7 @@ class MemoryUnits:
         return woken
 
     def wake_account(self, account: str, *, limit: int) -> int:
-        rules.check_limit(limit)
+        rules.check_page_size(limit)
         parked = [
             (unit.resume_at, self._table.sort_key(unit), unit)
             for unit in self._table.units.values()
@@ -294,7 +294,7 @@ class MemoryUnits:
         return self._table.units.get(unit_id)
 
     def page(self, campaign: str | None, state: UnitState | None, limit: int, cursor: str | None) -> Page:
-        rules.check_limit(limit)
+        rules.check_page_size(limit)
         after = rules.key_after(cursor)
         names = self._table.entries if campaign is None else (self._table.entry(campaign).campaign.name,)
         found: list[Unit] = []

@@ -87,7 +87,7 @@ def key_after(cursor: str | None) -> int:
     return int(cursor)
 
 
-def check_limit(limit: int) -> None:
+def check_page_size(limit: int) -> None:
     """Raise `InvalidInput` unless a page has room for an entry."""
     if limit < 1:
         raise InvalidInput(f"a limit of {limit} is too small: use 1 or more")

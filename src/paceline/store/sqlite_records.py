@@ -33,7 +33,7 @@ class SqliteEvents:
         return 0 if row is None else int(row[0])
 
     def read(self, after: int, limit: int, unit: str | None) -> list[StoredEvent]:
-        rules.check_limit(limit)
+        rules.check_page_size(limit)
         of_unit = "" if unit is None else "AND unit = ?"
         parameters = (after, limit) if unit is None else (after, unit, limit)
         with self._file.reading() as connection:

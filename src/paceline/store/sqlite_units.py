@@ -105,7 +105,7 @@ class SqliteUnits:
             ]
 
     def wake(self, *, now: float, limit: int) -> int:
-        rules.check_limit(limit)
+        rules.check_page_size(limit)
         first = self.next_resume_at()
         if first is None or first > now:  # the usual case at every pass: it needs no lock for writing
             return 0
@@ -115,7 +115,7 @@ class SqliteUnits:
         return len(due)
 
     def wake_account(self, account: str, *, limit: int) -> int:
-        rules.check_limit(limit)
+        rules.check_page_size(limit)
         with self._file.writing() as connection:
             parked = connection.execute(_PARKED_ON, (account, limit)).fetchall()
             connection.executemany(_WAKE, parked)
@@ -164,7 +164,7 @@ class SqliteUnits:
         return None if row is None else unit_from(row[:-1], campaign, row[-1] or "")
 
     def page(self, campaign: str | None, state: UnitState | None, limit: int, cursor: str | None) -> Page:
-        rules.check_limit(limit)
+        rules.check_page_size(limit)
         after = rules.key_after(cursor)
         with self._file.reading() as connection:
             low, high = ALL_KEYS if campaign is None else campaign_span(known_number(connection, campaign))

@@ -12,7 +12,7 @@ from paceline.engine.engine import Engine
 from paceline.engine.settings import EngineSettings
 from paceline.events import Event
 from paceline.executors import Launch
-from paceline.limiter.usage_polling import UsageSource
+from paceline.limiter.usage_polls import UsageSource
 from paceline.simulation.clock import VirtualClock
 from paceline.simulation.executor import Run, ScriptedExecutor
 from paceline.store import Campaign, MemoryStore, Store, Unit, UnitSpec

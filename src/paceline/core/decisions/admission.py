@@ -28,7 +28,7 @@ def blocker(ledger: Ledger, lane: Lane, ticket: Ticket) -> Scope | None:
 
 
 def _blocker_of_run(ledger: Ledger, lane: Lane, ticket: Ticket, session: LiveSlot) -> Scope | None:
-    """A run uses its session's own place where that is free, unless the session is over the limit."""
+    """Return the scope that refuses a run. It shares its session's place where that is free and within the limit."""
     for scope in lane.checks:
         covered = session.covers(scope)
         if scope.refuses(ticket, ledger.now, needs_room=not covered) is not None:

@@ -43,7 +43,7 @@ LOOK_AGAIN_SECONDS = 5.0
 BELOW_FAILED_SECONDS = 30.0
 """How long a level further below the failed one stands before a higher one is tried: the true limit lies between."""
 SHED_TO = 0.85
-"""What is kept of the level when sessions are refused in mid-run: enough to end the refusals, most work goes on."""
+"""What stays of the level when sessions are refused in mid-run: it ends the refusals, and most work continues."""
 LOST_SLOT_SECONDS = 14400.0
 """Slot-seconds that may be lost to a fall that was none before the level is tried again: about twenty refusals."""
 

@@ -98,7 +98,7 @@ def clean_text(line: bytes) -> str:
     return text.rstrip().rpartition("\r")[2]
 
 
-def decode_event(line: bytes) -> Event | None:
+def decode_json_event(line: bytes) -> Event | None:
     """Return the object that a line consists of, or None."""
     try:
         value = msgspec.json.decode(line)
@@ -156,7 +156,7 @@ def salvage(line: LongLine) -> Event | None:
 def _longest_prefix(head: bytes) -> Event | None:
     starts = [match.start() for match in _MEMBER_START.finditer(head)]
     for cut in starts[: -_TRIES - 1 : -1]:
-        event = decode_event(head[:cut] + b"}")
+        event = decode_json_event(head[:cut] + b"}")
         if event is not None:
             return event
     return None
@@ -166,7 +166,7 @@ def _longest_suffix(tail: bytes) -> Event | None:
     for tries, match in enumerate(_MEMBER_START.finditer(tail)):
         if tries == _TRIES:
             return None
-        event = decode_event(b"{" + tail[match.start() + 1 :])
+        event = decode_json_event(b"{" + tail[match.start() + 1 :])
         if event is not None:
             return event
     return None

@@ -34,7 +34,7 @@ class CheckedGovernor:
         self.governor = governor
         self.settings = settings
         self.is_calm = is_calm
-        self.ledger = ExpectedLedger(settings.limits)
+        self.expected = ExpectedLedger(settings.limits)
         self.gates = Gates(settings, BrokenPromise)
         self.order = OrderCheck(self)
         self.polls: list[str] = []
@@ -61,7 +61,7 @@ class CheckedGovernor:
         """Set the wall clock. A step back means that the clock was set; no time was undone."""
         wakeup = self.governor.next_wakeup()
         slept = now - wakeup if wakeup is not None and wakeup < now else 0.0
-        for held in self.ledger.held.values():
+        for held in self.expected.held.values():
             held.slept += slept
         if now < self._wall:
             self._set_back += self._wall - now
@@ -93,7 +93,7 @@ class CheckedGovernor:
             self.order.check_newcomer(ticket)
             self._enter(ticket, verdict, waited=0.0)
         elif waits:
-            self.ledger.enqueue(ticket, self.elapsed, self._elapsed_since(ticket), self.settings.ageing)
+            self.expected.enqueue(ticket, self.elapsed, self._elapsed_since(ticket), self.settings.ageing)
         self.collect()
         return verdict
 
@@ -105,7 +105,7 @@ class CheckedGovernor:
     def ask_again(self, ticket: Ticket) -> Verdict:
         """Repeat the request of a held or waiting ticket. It must return the present answer and change nothing."""
         verdict = self.governor.request(ticket, now=self._wall)
-        held = self.ledger.held.get(ticket.id)
+        held = self.expected.held.get(ticket.id)
         if held is not None and not _is_same_grant(verdict, held.granted):
             self.fail(f"asked again, {ticket.id} got {verdict!r} instead of its standing {held.granted!r}")
         if held is None and not isinstance(verdict, Deferred):
@@ -114,7 +114,7 @@ class CheckedGovernor:
         return verdict
 
     def release(self, ticket_id: str) -> None:
-        held = self.ledger.held.get(ticket_id)
+        held = self.expected.held.get(ticket_id)
         if held is not None:
             self.order.record_before_release(held.ticket)
         self.governor.release(ticket_id, now=self._wall)
@@ -127,13 +127,13 @@ class CheckedGovernor:
 
     def cancel(self, ticket_id: str) -> None:
         self.governor.cancel(ticket_id, now=self._wall)
-        if ticket_id in self.ledger.waiting:
-            self.ledger.dequeue(ticket_id)
+        if ticket_id in self.expected.waiting:
+            self.expected.dequeue(ticket_id)
         self.collect()
 
     def renew(self, ticket_id: str) -> bool:
         renewed = self.governor.renew(ticket_id, now=self._wall)
-        held = self.ledger.held.get(ticket_id)
+        held = self.expected.held.get(ticket_id)
         if renewed and (held is None or held.lost_at is not None):
             self.fail(f"renewed the lease of {ticket_id}, which is {'unknown' if held is None else 'lost'}")
         if not renewed and held is not None and held.lost_at is None:
@@ -144,7 +144,7 @@ class CheckedGovernor:
         return renewed
 
     def report(self, scope: str, signal: AnySignal) -> None:
-        held = self.ledger.held.get(signal.ticket or "")
+        held = self.expected.held.get(signal.ticket or "")
         session = held.ticket.parent if held is not None else None
         self.gates.note_report(scope, signal, session, self.elapsed, self._wall)
         if held is not None and not isinstance(signal, Usage):
@@ -153,12 +153,12 @@ class CheckedGovernor:
         self.collect()
 
     def set_limit(self, scope: str, limit: int | None) -> None:
-        self.ledger.set_limit(scope, limit)
+        self.expected.set_limit(scope, limit)
         self.governor.set_limit(scope, limit, now=self._wall)
         self.collect()
 
     def remove_limit(self, scope: str) -> None:
-        self.ledger.remove_limit(scope)
+        self.expected.remove_limit(scope)
         self.governor.remove_limit(scope, now=self._wall)
         self.collect()
 
@@ -191,38 +191,38 @@ class CheckedGovernor:
             case Expired():
                 self._take_expiry(effect)
             case PollUsage(scope=scope):
-                someone_waits = any(scope in waiting.ticket.scopes for waiting in self.ledger.waiting.values())
+                someone_waits = any(scope in waiting.ticket.scopes for waiting in self.expected.waiting.values())
                 self.gates.note_poll(scope, self.elapsed, someone_waits)
                 self.polls.append(scope)
             case Event():
                 self._take_event(effect)
 
     def _take_grant(self, granted: Granted) -> None:
-        waiting = self.ledger.waiting.get(granted.ticket_id)
+        waiting = self.expected.waiting.get(granted.ticket_id)
         if waiting is None:
             self.fail(f"granted {granted.ticket_id}, which does not wait")
         self.order.check_from_queue(waiting)
-        self.ledger.dequeue(granted.ticket_id)
+        self.expected.dequeue(granted.ticket_id)
         for scope in waiting.ticket.scopes:
             limit = self.limit_of(scope) if scope in self.gates.usage else None
-            if limit is not None and self.ledger.places_needed(waiting.ticket, scope):
+            if limit is not None and self.expected.places_needed(waiting.ticket, scope):
                 self.gates.check_gated_grant(waiting.ticket, scope, limit, self.elapsed)
         self.grants_from_queue += 1
         self._enter(waiting.ticket, granted, waited=self.elapsed - waiting.enqueued_at)
 
     def _enter(self, ticket: Ticket, granted: Granted, waited: float) -> None:
-        if ticket.id in self.ledger.held:
+        if ticket.id in self.expected.held:
             self.fail(f"granted {ticket.id}, which already holds a slot")
-        if granted.token <= self.ledger.last_token:
-            self.fail(f"fencing token {granted.token} of {ticket.id} is not above {self.ledger.last_token}")
+        if granted.token <= self.expected.last_token:
+            self.fail(f"fencing token {granted.token} of {ticket.id} is not above {self.expected.last_token}")
         if granted.granted_at != self._wall or abs(granted.waited - waited) > SLACK:
             self.fail(f"{granted!r} should have been granted at {self._wall} after {waited} s")
         if granted.expires_at is None or abs(granted.expires_at - self._wall - self.settings.slot_timeout) > SLACK:
             self.fail(f"{granted!r} should expire {self.settings.slot_timeout} s after {self._wall}")
         self._check_room(ticket)
         self.gates.check_grant(ticket, self.elapsed)
-        self.gates.note_grant([scope for scope in ticket.scopes if self.ledger.places_needed(ticket, scope)])
-        self.ledger.hold(ticket, granted, self.elapsed)
+        self.gates.note_grant([scope for scope in ticket.scopes if self.expected.places_needed(ticket, scope)])
+        self.expected.hold(ticket, granted, self.elapsed)
         self.granted += 1
 
     def _check_room(self, ticket: Ticket) -> None:
@@ -231,16 +231,16 @@ class CheckedGovernor:
             limit = self.limit_of(scope)
             if limit is None:
                 continue
-            occupied = self.ledger.occupied()[scope]
-            if self.ledger.places_needed(ticket, scope):
-                occupied += 1 + self.ledger.cooling_in(scope, self.elapsed + SLACK)
+            occupied = self.expected.occupied()[scope]
+            if self.expected.places_needed(ticket, scope):
+                occupied += 1 + self.expected.cooling_in(scope, self.elapsed + SLACK)
                 if occupied > limit:
                     self.fail(f"scope {scope} has {occupied} live slots over its limit of {limit}")
-            elif self.ledger.is_excess(ticket.parent, scope, limit):
+            elif self.expected.is_excess(ticket.parent, scope, limit):
                 self.fail(f"{ticket.id} entered {scope}, of which its session is too much since the limit is {limit}")
 
     def _take_expiry(self, expired: Expired) -> None:
-        held = self.ledger.held.get(expired.ticket_id)
+        held = self.expected.held.get(expired.ticket_id)
         if held is None or held.lost_at is not None:
             self.fail(f"expired {expired.ticket_id}, which holds no live lease")
         if self.elapsed - held.renewed_at < self.settings.slot_timeout - SLACK:
@@ -258,7 +258,7 @@ class CheckedGovernor:
             self._take_reclaim(str(event.fields["ticket"]))
 
     def _take_reclaim(self, ticket_id: str) -> None:
-        held = self.ledger.held.get(ticket_id)
+        held = self.expected.held.get(ticket_id)
         if held is None or held.lost_at is None:
             self.fail(f"reclaimed {ticket_id}, which is not lost")
         if self.elapsed - held.lost_at < self.settings.lost_grace - SLACK:
@@ -266,12 +266,12 @@ class CheckedGovernor:
         self._leave(held)
 
     def _leave(self, held: Held) -> None:
-        self.ledger.let_go(held.ticket.id, self.elapsed)
+        self.expected.let_go(held.ticket.id, self.elapsed)
         self.gates.note_canary_gone(held.ticket.id)
         if not self._has_family(held.ticket):
             for scope in held.ticket.scopes:
                 if (seconds := self.cooldown_of(scope)) > 0 and self.limit_of(scope) is not None:
-                    self.ledger.cool(scope, self.elapsed + seconds)
+                    self.expected.cool(scope, self.elapsed + seconds)
 
     def _has_family(self, ticket: Ticket) -> bool:
         """Return whether a session and its runs share a place. Not every release frees it, so nothing need cool."""
@@ -281,14 +281,14 @@ class CheckedGovernor:
 
     def audit(self) -> None:
         """Compare the whole status of the Governor with the ledger."""
-        self.ledger.forget_cooled(self.elapsed)
-        scopes = {scope for held in self.ledger.held.values() for scope in held.ticket.scopes}
-        scopes |= {scope for waiting in self.ledger.waiting.values() for scope in waiting.ticket.scopes}
+        self.expected.forget_cooled(self.elapsed)
+        scopes = {scope for held in self.expected.held.values() for scope in held.ticket.scopes}
+        scopes |= {scope for waiting in self.expected.waiting.values() for scope in waiting.ticket.scopes}
         for scope in scopes:
             self._audit_scope(scope)
-        for held in self.ledger.held.values():
+        for held in self.expected.held.values():
             self._audit_lease(held)
-        for waiting in self.ledger.waiting.values():
+        for waiting in self.expected.waiting.values():
             why = self.governor.why(waiting.ticket.id, now=self._wall)
             if why is None:
                 self.fail(f"{waiting.ticket.id} waits and nothing says why")
@@ -298,12 +298,12 @@ class CheckedGovernor:
         status = self.governor.status(scope, now=self._wall)
         if status is None:
             self.fail(f"scope {scope} is in use and has no status")
-        queued = sum(1 for waiting in self.ledger.waiting.values() if scope in waiting.ticket.scopes)
-        shown, booked = (status.in_flight, status.queued), (self.ledger.occupied()[scope], queued)
+        queued = sum(1 for waiting in self.expected.waiting.values() if scope in waiting.ticket.scopes)
+        shown, booked = (status.in_flight, status.queued), (self.expected.occupied()[scope], queued)
         if shown != booked:
-            self.fail(f"scope {scope} shows {shown} in flight and queued, the ledger say {booked}")
-        if self.is_calm and status.limit != self.ledger.configured(scope):
-            self.fail(f"scope {scope} shows a limit of {status.limit}, set was {self.ledger.configured(scope)}")
+            self.fail(f"scope {scope} shows {shown} in flight and queued, the ledger has {booked}")
+        if self.is_calm and status.limit != self.expected.configured(scope):
+            self.fail(f"scope {scope} shows a limit of {status.limit}, set was {self.expected.configured(scope)}")
 
     def _audit_lease(self, held: Held) -> None:
         longest = self.settings.slot_timeout + self.settings.watchdog_interval + held.slept
@@ -315,7 +315,7 @@ class CheckedGovernor:
     def limit_of(self, scope: str) -> int | None:
         """Return the effective limit: in calm worlds from the ledger, else as the Governor reports it."""
         if self.is_calm:
-            return self.ledger.configured(scope)
+            return self.expected.configured(scope)
         status = self.governor.status(scope, now=self._wall)
         return None if status is None else status.limit
 
@@ -332,7 +332,7 @@ class CheckedGovernor:
     def cooling_in(self, scope: str) -> int:
         """Return how many released places may still count. For places shared with runs only the Governor knows."""
         if self.is_calm:
-            return self.ledger.cooling_in(scope, self.elapsed - SLACK)
+            return self.expected.cooling_in(scope, self.elapsed - SLACK)
         status = self.governor.status(scope, now=self._wall)
         return 0 if status is None else status.cooling
 

@@ -53,19 +53,19 @@ class OrderCheck:
 
     def check_newcomer(self, ticket: Ticket) -> None:
         """Check that a new ticket enters at once only if no ticket of its lane waits."""
-        ahead = self._checked.ledger.lanes.get(lane_of(ticket))
+        ahead = self._checked.expected.lanes.get(lane_of(ticket))
         if ahead:
             self._checked.fail(f"{ticket.id} entered past {ahead[0].ticket.id}, which waits in the same lane")
 
     def check_from_queue(self, chosen: Waiting) -> None:
-        lane = self._checked.ledger.lanes[lane_of(chosen.ticket)]
+        lane = self._checked.expected.lanes[lane_of(chosen.ticket)]
         if lane[0] is not chosen and not self._is_overdue(chosen):
             self._checked.fail(f"{chosen.ticket.id} entered before {lane[0].ticket.id}, which is ahead in its lane")
         if not self._checked.is_calm:
             return
         if self.use is not None:
             self._check_place_claims(chosen)
-        if not any(self._is_overdue(waiting) for waiting in self._checked.ledger.waiting.values()):
+        if not any(self._is_overdue(waiting) for waiting in self._checked.expected.waiting.values()):
             self._check_between_lanes(chosen)
 
     def _is_overdue(self, waiting: Waiting) -> bool:
@@ -73,7 +73,7 @@ class OrderCheck:
         return waiting.enqueued_at <= self._checked.elapsed - self._checked.settings.ageing + SLACK
 
     def _check_between_lanes(self, chosen: Waiting) -> None:
-        rivals = [head for head in self._checked.ledger.heads() if head is not chosen and self.could_enter(head)]
+        rivals = [head for head in self._checked.expected.heads() if head is not chosen and self.could_enter(head)]
         group = group_of(chosen.ticket)
         for rival in rivals:
             if group_of(rival.ticket) == group and (rival.key, rival.arrival) < (chosen.key - SLACK, chosen.arrival):
@@ -94,8 +94,8 @@ class OrderCheck:
     def _value(self, group: str) -> float:
         assert self.use is not None
         accrued, live = self.use[group]
-        weight = 2.0 ** self._checked.ledger.priorities[group]
-        return (accrued + live * self._checked.ledger.mean_seconds()) / weight
+        weight = 2.0 ** self._checked.expected.priorities[group]
+        return (accrued + live * self._checked.expected.mean_seconds()) / weight
 
     def could_enter(self, waiting: Waiting) -> bool:
         """Return whether every scope of the ticket has room (calm worlds have no other gates)."""
@@ -103,14 +103,14 @@ class OrderCheck:
 
     def check_nobody_is_kept_waiting(self) -> None:
         """Check that no ticket waits while there is room for it."""
-        for head in self._checked.ledger.heads():
+        for head in self._checked.expected.heads():
             if self.could_enter(head) and not may_be_kept(self._checked, head):
                 self._checked.fail(f"{head.ticket.id} waits though there is room in all of its scopes")
 
     def _check_place_claims(self, chosen: Waiting) -> None:
         """Check that places are kept only for overdue tickets, and that others leave one for each of them."""
         for ticket_id in self.place_claims:
-            claimant = self._checked.ledger.waiting.get(ticket_id)
+            claimant = self._checked.expected.waiting.get(ticket_id)
             if claimant is not None and not self._is_overdue(claimant):
                 self._checked.fail(f"a place is kept for {ticket_id}, which has not waited for long")
         if chosen.ticket.id not in self.place_claims:
@@ -119,13 +119,13 @@ class OrderCheck:
 
     def _check_places_are_left(self, chosen: Waiting, scope: str) -> None:
         limit = self._checked.limit_of(scope)
-        if limit is None or not self._checked.ledger.places_needed(chosen.ticket, scope):
+        if limit is None or not self._checked.expected.places_needed(chosen.ticket, scope):
             return
-        waiting = self._checked.ledger.waiting
+        waiting = self._checked.expected.waiting
         kept = sum(
             1 for claimant in self.place_claims if claimant in waiting and scope in waiting[claimant].ticket.scopes
         )
-        if limit - self._checked.ledger.occupied()[scope] - 1 < kept:
+        if limit - self._checked.expected.occupied()[scope] - 1 < kept:
             self._checked.fail(
                 f"{chosen.ticket.id} took a place in {scope} that was kept for one of {self.place_claims}"
             )

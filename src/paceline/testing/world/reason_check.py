@@ -65,9 +65,9 @@ def lacks_room(checked: "CheckedGovernor", waiting: Waiting, scope: str) -> bool
     limit = checked.limit_of(scope)
     if limit is None:
         return False
-    if not checked.ledger.places_needed(waiting.ticket, scope):
-        return checked.ledger.is_excess(waiting.ticket.parent, scope, limit)
-    occupied = checked.ledger.occupied()[scope]
+    if not checked.expected.places_needed(waiting.ticket, scope):
+        return checked.expected.is_excess(waiting.ticket.parent, scope, limit)
+    occupied = checked.expected.occupied()[scope]
     return occupied >= limit or occupied + checked.cooling_in(scope) >= limit
 
 
@@ -78,5 +78,5 @@ def may_be_kept(checked: "CheckedGovernor", waiting: Waiting) -> bool:
         other.enqueued_at <= overdue_since
         and other is not waiting
         and set(other.ticket.scopes) & set(waiting.ticket.scopes)
-        for other in checked.ledger.waiting.values()
+        for other in checked.expected.waiting.values()
     )

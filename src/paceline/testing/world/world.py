@@ -181,8 +181,8 @@ class RandomCaller:
             self._silent.add(ticket.id)
 
     def _ask_again(self) -> None:
-        tickets = [held.ticket for held in self.checked.ledger.held.values()]
-        tickets += [waiting.ticket for waiting in self.checked.ledger.waiting.values()]
+        tickets = [held.ticket for held in self.checked.expected.held.values()]
+        tickets += [waiting.ticket for waiting in self.checked.expected.waiting.values()]
         if tickets:
             self.checked.ask_again(self._random.choice(tickets))
 
@@ -204,7 +204,7 @@ class RandomCaller:
     def _draw_session(self) -> Ticket | None:
         if not self.scenario.sessions or self._random.random() < 0.4:
             return None
-        sessions = [h.ticket for h in self.checked.ledger.held.values() if "sessions" in h.ticket.scopes]
+        sessions = [h.ticket for h in self.checked.expected.held.values() if "sessions" in h.ticket.scopes]
         return self._random.choice(sessions) if sessions else None
 
     def _draw_since(self) -> float | None:
@@ -212,9 +212,9 @@ class RandomCaller:
         return self._random.choice((None, now, now - self._random.uniform(0, 100), now - 9, now + 50, now * 1000))
 
     def _release(self) -> None:
-        if not self.checked.ledger.held:
+        if not self.checked.expected.held:
             return
-        held = self._random.choice(list(self.checked.ledger.held.values()))
+        held = self._random.choice(list(self.checked.expected.held.values()))
         if self._random.random() < 0.2:
             self.checked.report(
                 held.ticket.scopes[-1], Succeeded(ticket=held.ticket.id, tokens=self._random.randrange(5000))
@@ -225,24 +225,24 @@ class RandomCaller:
 
     def end_slot(self, ticket_id: str) -> None:
         """End a slot, after all runs inside it."""
-        for waiting in list(self.checked.ledger.waiting.values()):
+        for waiting in list(self.checked.expected.waiting.values()):
             if waiting.ticket.parent == ticket_id:
                 self.checked.cancel(waiting.ticket.id)
-        for held in list(self.checked.ledger.held.values()):
+        for held in list(self.checked.expected.held.values()):
             if held.ticket.parent == ticket_id:
                 self.end_slot(held.ticket.id)
-        self._released += ticket_id in self.checked.ledger.held
+        self._released += ticket_id in self.checked.expected.held
         self.checked.release(ticket_id)
 
     def _cancel(self) -> None:
-        if self.checked.ledger.waiting:
-            ticket_id = self._random.choice(list(self.checked.ledger.waiting))
+        if self.checked.expected.waiting:
+            ticket_id = self._random.choice(list(self.checked.expected.waiting))
             self.checked.cancel(ticket_id)
             self.checked.cancel(ticket_id)
 
     def _renew(self) -> None:
-        if self.checked.ledger.held:
-            self.checked.renew(self._random.choice(list(self.checked.ledger.held)))
+        if self.checked.expected.held:
+            self.checked.renew(self._random.choice(list(self.checked.expected.held)))
         self.checked.renew("nobody")
 
     # -- time ---------------------------------------------------------------------------------------------
@@ -265,13 +265,13 @@ class RandomCaller:
             self.checked.run_until(min(until, self.checked.wall + pause))
 
     def _renew_all(self) -> None:
-        for ticket_id, held in list(self.checked.ledger.held.items()):
+        for ticket_id, held in list(self.checked.expected.held.items()):
             is_due = self.checked.elapsed - held.renewed_at > self.checked.settings.slot_timeout / 2
             if (
                 is_due
                 and held.lost_at is None
                 and ticket_id not in self._silent
-                and ticket_id in self.checked.ledger.held
+                and ticket_id in self.checked.expected.held
             ):
                 self.checked.renew(ticket_id)
 
@@ -300,7 +300,7 @@ class RandomCaller:
 
     def _report(self) -> None:
         self._reports += 1
-        held = list(self.checked.ledger.held.values())
+        held = list(self.checked.expected.held.values())
         ticket = self._random.choice(held).ticket if held and self._random.random() < 0.7 else None
         path = ticket.scopes[-1] if ticket is not None else self._random.choice(self._paths)
         self.checked.report(path, self._draw_signal(ticket.id if ticket else None))
@@ -356,7 +356,7 @@ class RandomCaller:
         if self._random.random() < 0.2 and strangers:
             self.checked.report(scope, Usage())
             return
-        count = self.checked.ledger.occupied()[scope] + strangers
+        count = self.checked.expected.occupied()[scope] + strangers
         self.checked.report(scope, Usage(concurrent_sessions=count))
 
     # -- the end ----------------------------------------------------------------------------------------------
@@ -367,21 +367,21 @@ class RandomCaller:
         for rounds in range(MOST_DRAIN_ROUNDS):
             for scope in sorted(self.checked.gates.held):
                 self.checked.lift_hold(scope)
-            for ticket_id in list(self.checked.ledger.held):
+            for ticket_id in list(self.checked.expected.held):
                 self.end_slot(ticket_id)
             while self.checked.polls:
                 self.answer(self.checked.polls.pop(), strangers=0)
-            if not self.checked.ledger.waiting and not self.checked.ledger.held:
+            if not self.checked.expected.waiting and not self.checked.expected.held:
                 return
             if self.scenario.pacing and rounds > EXACT_DRAIN_ROUNDS:
                 self._report_empty_windows()
             wakeup = self.checked.governor.next_wakeup()
-            if wakeup is None and not self.checked.ledger.held:
+            if wakeup is None and not self.checked.expected.held:
                 break
             if wakeup is not None:
                 at_least = self.checked.wall + (DRAIN_HOP_SECONDS if rounds > EXACT_DRAIN_ROUNDS else 0.0)
                 self.checked.move_clock(max(wakeup, at_least))
-        stuck = next(iter(self.checked.ledger.waiting))
+        stuck = next(iter(self.checked.expected.waiting))
         self.checked.fail(f"{stuck} never gets in: {self.checked.governor.why(stuck, now=self.checked.wall)!r}")
 
     def _report_empty_windows(self) -> None:
