@@ -1,4 +1,4 @@
-"""LESSONS.md lines 1-22 on the bare Governor: what went wrong for others does not happen here."""
+"""Lessons 1 to 22 of docs/lessons.md on the bare Governor: failures of other systems that must not happen here."""
 
 import math
 from itertools import pairwise
