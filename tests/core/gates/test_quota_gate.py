@@ -1,4 +1,6 @@
-"""The windows of a scope as one gate: who has stopped at the reserve starts again at the reset, without being asked."""
+"""The windows of a scope as one gate: work that stopped at the reserve starts again at the reset by itself."""
+
+import pytest
 
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
 from paceline.core.signals import QuotaClosed, Succeeded
@@ -30,7 +32,8 @@ def spent_once() -> Governor:
     return governor
 
 
-def test_who_waits_at_the_reserve_is_woken_at_the_reset() -> None:
+@pytest.mark.parametrize("is_given_up", [False, True], ids=["finished", "given up"])
+def test_a_ticket_that_waits_at_the_reserve_is_woken_at_the_reset(is_given_up: bool) -> None:
     """The last turn is longer than one is on average, so its grant does not show that it will reach the reserve."""
     governor = spent_once()
     assert isinstance(governor.request(session(10), now=LENGTH), Granted)
@@ -39,7 +42,10 @@ def test_who_waits_at_the_reserve_is_woken_at_the_reset() -> None:
     now = LENGTH
     for number in range(10, 18):
         now += TURN if number < 17 else 3 * TURN
-        finish(governor, number, now)
+        if number == 17 and is_given_up:
+            governor.abandon("s17", now=now)
+        else:
+            finish(governor, number, now)
         granted = [effect.ticket_id for effect in governor.advance(now=now) if isinstance(effect, Granted)]
         assert granted == ([f"s{number + 1}"] if number < 17 else [])
     held = governor.why("s18", now=now)

@@ -127,8 +127,10 @@ def admit_ready(ledger: Ledger, hot: list[Scope]) -> None:
             if via is None and not lane.size:
                 ready.remove(lane)
             continue
-        if refusing.gates.in_order and refusing.gates.kept_lanes() - {lane_key(head.ticket)}:
-            behind.append(refusing)
+        if refusing.gates.in_order:
+            ledger.schedule(refusing)  # a gate may refuse because time passed, which nobody reported
+            if refusing.gates.kept_lanes() - {lane_key(head.ticket)}:
+                behind.append(refusing)
         if via is None:
             ready.remove(lane)
             _wait_for(ledger, lane, refusing)
