@@ -69,6 +69,46 @@ def test_the_environment_is_the_base_then_the_profile_then_the_account_then_ours
     assert env["PATH"] == "/bin"
 
 
+def test_the_plan_adds_arguments_and_variables_last() -> None:
+    task = msgspec.structs.replace(TASK, args=("--max-turns", "40"), env={"CLAUDE_CODE_MAX_RETRIES": "5", "LANG": "C"})
+
+    run = prepare_session(load_agent("claude"), task, SUBSCRIPTION, BASE)
+
+    assert run.argv[-2:] == ("--max-turns", "40")
+    assert (run.env["CLAUDE_CODE_MAX_RETRIES"], run.env["LANG"]) == ("5", "C")
+    assert run.env["PACELINE_UNIT"] == "docs/a"
+
+
+def test_a_command_gets_the_arguments_of_the_plan() -> None:
+    task = msgspec.structs.replace(commanded("lint", "{prompt}"), args=("--fix", "{id}"))
+
+    assert prepare_session(load_agent("command"), task, None, BASE).argv == ("lint", "say hi", "--fix", "{id}")
+
+
+def test_a_plan_that_sets_a_billing_variable_for_a_subscription_is_refused() -> None:
+    task = msgspec.structs.replace(TASK, env={"CLAUDE_CODE_USE_BEDROCK": "1"})
+
+    with pytest.raises(InvalidInput, match="is a subscription, but the plan's env sets CLAUDE_CODE_USE_BEDROCK"):
+        prepare_session(load_agent("claude"), task, SUBSCRIPTION, BASE)
+
+
+def test_permissions_become_flags_of_the_cli_before_the_arguments_of_the_plan() -> None:
+    task = msgspec.structs.replace(TASK, permissions="edit", args=("--max-turns", "40"), conversation_id="s-1")
+
+    argv = prepare_session(load_agent("codex"), task, None, BASE).argv
+
+    assert argv == (
+        *("codex", "exec", "--json", "--skip-git-repo-check"),
+        *("-c", 'approval_policy="never"', "-c", 'sandbox_mode="workspace-write"', "--max-turns", "40"),
+        *("resume", "s-1", "say hi"),
+    )
+
+
+def test_a_level_that_the_agent_does_not_know_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="agent 'aider' has no flags for permissions = 'read'"):
+        prepare_session(load_agent("aider"), msgspec.structs.replace(TASK, permissions="read"), None, BASE)
+
+
 def test_a_prompt_is_an_argument() -> None:
     run = prepare_session(load_agent("claude"), TASK, None, BASE)
 

@@ -7,6 +7,7 @@ import pytest
 
 from paceline.plans import plan_file as plan
 from paceline.plans import unit_sources as plan_sources
+from paceline.plans.campaign_fields import CAMPAIGN_FIELDS
 from paceline.settings import load_settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plan-files.md").read_text("utf-8")
@@ -33,6 +34,6 @@ def test_a_plan_of_the_page_can_be_read(block: str, tmp_path: Path) -> None:
 
 
 def test_every_key_is_on_the_page() -> None:
-    known = {*plan.CAMPAIGN_FIELDS, *plan.UNIT_FIELDS, *plan_sources.SOURCES}
+    known = {*CAMPAIGN_FIELDS, *plan.UNIT_FIELDS, *plan_sources.SOURCES}
 
     assert [key for key in sorted(known) if f"| `{key}` |" not in PAGE] == []

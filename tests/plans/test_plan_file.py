@@ -102,6 +102,40 @@ def test_the_settings_say_what_the_plan_does_not(read: Read, tmp_path: Path) -> 
     assert read_plan(tmp_path / "plan.toml").campaign.strategy == "rush"
 
 
+def test_a_plan_says_what_its_sessions_may_do_and_get(read: Read) -> None:
+    keys = """
+permissions = "edit"
+on_denied = "done"
+args = ["--max-turns", "40"]
+env = { LANG = "C.UTF-8", NO_PROXY = "localhost" }
+env_pass = ["GITHUB_*", "NPM_TOKEN"]
+env_strict = true
+allow_metered = true
+"""
+
+    assert read(HEAD + keys + ONE).campaign == Campaign(
+        name="c",
+        agent="claude",
+        strategy="spread",
+        permissions="edit",
+        on_denied="done",
+        args=("--max-turns", "40"),
+        env={"LANG": "C.UTF-8", "NO_PROXY": "localhost"},
+        env_pass=("GITHUB_*", "NPM_TOKEN"),
+        env_strict=True,
+        allow_metered=True,
+    )
+
+
+def test_an_agent_of_the_user_without_flags_for_permissions_refuses_them(tmp_path: Path) -> None:
+    agent = {"provider": "x", "stream": "text", "start": ["mine", "{prompt}"]}
+    own = load_settings(tmp_path, {"HOME": str(tmp_path)}, {"agents": {"mine": agent}})
+    (tmp_path / "plan.toml").write_text('[campaign]\nname = "c"\nagent = "mine"\npermissions = "edit"\n' + ONE)
+
+    with pytest.raises(InvalidPlan, match=r"has no flags for it; remove it, or add \[agents.mine.permissions.edit\]"):
+        read_plan(tmp_path / "plan.toml", own)
+
+
 def test_a_command_says_what_is_run_and_needs_no_prompt(read: Read) -> None:
     command = 'command = ["sh", "-c", "echo {id} {model} ${HOME} {a,b} { print }"]\n'
 
@@ -195,6 +229,38 @@ MISTAKES = {
     CALL + "command = []\n" + ONE: ["plan.toml:4: campaign.command = []: must be a list of texts"],
     CALL + 'command = ["{promt}"]\n' + ONE: [
         "plan.toml:4: campaign.command = ['{promt}']: unknown placeholder {promt}; did you mean \"prompt\"?"
+    ],
+    HEAD + 'permissions = "write"\n' + ONE: [
+        'plan.toml:4: campaign.permissions = "write": must be one of read, edit, full'
+    ],
+    HEAD + 'on_denied = "fail"\n' + ONE: ['plan.toml:4: campaign.on_denied = "fail": must be one of hold, done'],
+    HEAD + 'args = "--fast"\n' + ONE: ['plan.toml:4: campaign.args = "--fast": must be a list of texts'],
+    HEAD + 'args = ["--header", "Bearer abcdefgh1234"]\n' + ONE: [
+        "plan.toml:4: campaign.args contains a secret (token) in text 2, which must not be in a plan"
+    ],
+    HEAD + 'env = { "A B" = "x" }\n' + ONE: ["plan.toml:4: campaign.env = {...}: 'A B' is not a valid name"],
+    HEAD + "env = { LANG = 3 }\n" + ONE: ["plan.toml:4: campaign.env = {...}: LANG must be text in quotes"],
+    HEAD + 'env = { PACELINE_UNIT = "x" }\n' + ONE: [
+        "plan.toml:4: campaign.env = {...}: PACELINE_UNIT is set by Paceline itself"
+    ],
+    HEAD + 'env = { GITHUB_TOKEN = "x" }\n' + ONE: [
+        "plan.toml:4: campaign.env sets GITHUB_TOKEN, which looks like a secret (by its name) and must not be"
+        ' in a plan; set it in the environment and write env_pass = ["GITHUB_TOKEN"]'
+    ],
+    HEAD + 'env = { HELPER = "sk-ant-api03-Abcdefgh1234" }\n' + ONE: [
+        "plan.toml:4: campaign.env sets HELPER, which looks like a secret (key)"
+    ],
+    HEAD + 'env = { DATABASE_URL = "postgres://me:pw@db/x" }\n' + ONE: [
+        "plan.toml:4: campaign.env sets DATABASE_URL, which looks like a secret (password)"
+    ],
+    HEAD + 'env_pass = ["GITHUB-X"]\n' + ONE: [
+        "plan.toml:4: campaign.env_pass = ['GITHUB-X']: 'GITHUB-X' is not a name"
+    ],
+    HEAD + 'env_pass = ["*"]\n' + ONE: ["plan.toml:4: campaign.env_pass = ['*']: '*' would pass every secret"],
+    HEAD + 'env_strict = "yes"\n' + ONE: ['plan.toml:4: campaign.env_strict = "yes": must be true or false'],
+    HEAD + "allow_metered = 1\n" + ONE: ["plan.toml:4: campaign.allow_metered = 1: must be true or false"],
+    CALL + 'command = ["x"]\npermissions = "edit"\n' + ONE: [
+        'plan.toml:5: campaign.permissions = "edit": a command has no permissions'
     ],
     "campaign = 1\n" + ONE: ["plan.toml:1: campaign must be a table"],
     "[campaign\n": ["plan.toml:1: not TOML"],

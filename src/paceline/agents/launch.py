@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from paceline.agents.account import Account, GatewayAddress, gateway_key
-from paceline.agents.profile import AgentProfile, agent_names, filled, load_agent
+from paceline.agents.profile import AgentProfile, agent_names, filled, filled_arguments, load_agent
 from paceline.errors import InvalidInput
 
 TOKEN_VARIABLE = "PACELINE_TOKEN"
@@ -41,6 +41,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     conversation_id: str | None = None
     command: tuple[str, ...] = ()
     """The plan's own command line, for an agent whose profile has none."""
+    permissions: str | None = None
+    """What the agent may do: a level of its profile. None: what its CLI allows by default."""
+    args: tuple[str, ...] = ()
+    """More arguments of the plan, after all others that are not the prompt."""
+    env: dict[str, str] = {}
+    """More variables of the plan."""
 
 
 class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,10 +139,13 @@ def _environment(
         if account.kind == "subscription":
             metered = metered_variables(profile, account)
             _refuse_metered(account, metered)
+            _refuse_metered_plan(account, metered, task)
             env = {name: value for name, value in env.items() if name not in metered}
     env.update(profile.environment)
     if account is not None:
         env.update({name: _expand_home(value, base_env) for name, value in account.env.items()})
+    env.update(filled(profile.permission_flags(task.permissions).environment, cwd=task.cwd))
+    env.update(task.env)
     env["PACELINE_UNIT"] = task.unit_id
     env["PACELINE_ATTEMPT"] = task.attempt_id
     return env
@@ -148,6 +157,15 @@ def _refuse_metered(account: Account, metered: frozenset[str]) -> None:
         raise InvalidInput(
             f"account {account.name!r} is a subscription, but its env sets {', '.join(set_by_hand)},"
             " which would be billed instead; remove it, or make the account metered"
+        )
+
+
+def _refuse_metered_plan(account: Account, metered: frozenset[str], task: Task) -> None:
+    set_by_plan = sorted(metered & task.env.keys())
+    if set_by_plan:
+        raise InvalidInput(
+            f"account {account.name!r} is a subscription, but the plan's env sets {', '.join(set_by_plan)},"
+            " which would be billed instead; remove it"
         )
 
 
@@ -171,7 +189,14 @@ def _fill_profile(profile: AgentProfile, task: Task, gateway_url: str | None) ->
         raise _too_long(f"agent {profile.name!r} takes its prompt only as an argument")
     by_stdin = profile.takes_stdin and (is_long or task.prompt.startswith("-"))
     prompt = None if by_stdin else task.prompt
-    argv = profile.command_line(prompt, model=task.model, conversation_id=task.conversation_id, gateway_url=gateway_url)
+    permissions = filled_arguments(profile.permission_flags(task.permissions).arguments, cwd=task.cwd)
+    argv = profile.command_line(
+        prompt,
+        model=task.model,
+        conversation_id=task.conversation_id,
+        gateway_url=gateway_url,
+        more=(*permissions, *task.args),
+    )
     return argv, _encoded(task.prompt) if by_stdin else b""
 
 
@@ -189,8 +214,8 @@ def _fill_command(task: Task) -> tuple[list[str], bytes]:
     if any("{prompt}" in part for part in task.command):
         if any(len(_encoded(argument)) > LONGEST_ARGUMENT_BYTES for argument in argv):
             raise _too_long("remove {prompt} from the command to get it on standard input")
-        return argv, b""
-    return argv, _encoded(task.prompt)
+        return [*argv, *task.args], b""
+    return [*argv, *task.args], _encoded(task.prompt)
 
 
 def _too_long(hint: str) -> InvalidInput:

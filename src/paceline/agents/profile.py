@@ -7,6 +7,7 @@ process, or the meaning of its output.
 import functools
 import re
 import tomllib
+from collections.abc import Sequence
 from importlib import resources
 from typing import Literal
 
@@ -18,6 +19,13 @@ _SUFFIX = ".toml"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _MODEL_ARGUMENTS = "{model_arguments}"
 """The argument in `start` and `resume` that the model's flags replace."""
+
+
+class PermissionFlags(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The arguments and variables that give an agent one level of permissions. `{cwd}` is the working directory."""
+
+    arguments: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
 
 
 class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,6 +48,8 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The prompt of a resumed conversation. It does not repeat the task, which would then be done twice."""
     model: tuple[str, ...] = ()
     """The arguments that choose `{model}`."""
+    permissions: dict[Literal["default", "read", "edit", "full"], PermissionFlags] = {}
+    """What each level of a campaign's `permissions` becomes; `default` is for a campaign that names none."""
     environment: dict[str, str] = {}
     """Set for every session: fail fast and leave waiting to Paceline, no telemetry, no updates."""
     gateway_arguments: tuple[str, ...] = ()
@@ -64,6 +74,13 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return whether the CLI can read its prompt from standard input."""
         return bool(self.start_by_stdin)
 
+    def permission_flags(self, level: str | None) -> PermissionFlags:
+        """Return the flags of a level of permissions, or those of a campaign that names none."""
+        flags = {str(known): each for known, each in self.permissions.items()}
+        if level is not None and level not in flags:
+            raise InvalidInput(f"agent {self.name!r} has no flags for permissions = {level!r}")
+        return flags.get(level or "default", PermissionFlags())
+
     def command_line(
         self,
         prompt: str | None,
@@ -71,8 +88,9 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         model: str | None = None,
         conversation_id: str | None = None,
         gateway_url: str | None = None,
+        more: Sequence[str] = (),
     ) -> list[str]:
-        """Return the arguments that start a conversation, or resume the given one.
+        """Return the arguments that start a conversation, or resume the given one. `more` follow those of the model.
 
         Without a prompt, return those for a prompt on standard input.
         """
@@ -83,6 +101,7 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         model_arguments = [] if model is None else [_fill(part, model=model) for part in self.model]
         if gateway_url is not None:
             model_arguments += [_fill(part, url=gateway_url) for part in self.gateway_arguments]
+        model_arguments += more
         line: list[str] = []
         for part in self._template(by_stdin=prompt is None, resumes=conversation_id is not None):
             if part == _MODEL_ARGUMENTS:
@@ -100,6 +119,11 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 def filled(variables: dict[str, str], **values: str) -> dict[str, str]:
     """Return the variables with their placeholders filled in."""
     return {name: _fill(content, **values) for name, content in variables.items()}
+
+
+def filled_arguments(arguments: Sequence[str], **values: str) -> list[str]:
+    """Return the arguments with their placeholders filled in."""
+    return [_fill(part, **values) for part in arguments]
 
 
 def _fill(part: str, **values: str) -> str:
@@ -144,6 +168,9 @@ def check_agent(values: dict[str, object]) -> AgentProfile:
     _check_placeholders("model", profile.model, {"model"})
     _check_placeholders("gateway_arguments", profile.gateway_arguments, {"url"})
     _check_placeholders("gateway_environment", tuple(profile.gateway_environment.values()), {"url", "token"})
+    for level, flags in profile.permissions.items():
+        texts = (*flags.arguments, *flags.environment.values())
+        _check_placeholders(f"permissions.{level}", texts, {"cwd"})
     if profile.gateway_arguments and not profile.can_use_gateway:
         raise InvalidInput("not an agent profile: `gateway_arguments` need a `gateway_environment` with the {token}")
     for line in (profile.resume, profile.resume_by_stdin):

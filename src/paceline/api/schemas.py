@@ -12,7 +12,7 @@ from paceline.core import ScopeStatus
 from paceline.core.signals import Cause, Reach
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.core.values.verdicts import Reason
-from paceline.store.interface import CampaignState
+from paceline.store.interface import CampaignState, OnDenied, Permissions
 from paceline.views.accounts import AccountView
 from paceline.views.campaigns import CampaignView
 from paceline.views.capacity import ScopeCapacity
@@ -196,6 +196,13 @@ class CampaignChanges(RequestSchema, frozen=True, kw_only=True):
     timeout: str | float | UnsetType | None = UNSET
     model: str | UnsetType | None = UNSET
     accounts: list[str] | UnsetType = UNSET
+    permissions: Permissions | UnsetType | None = UNSET
+    on_denied: OnDenied | UnsetType = UNSET
+    args: list[str] | UnsetType = UNSET
+    env: dict[str, str] | UnsetType = UNSET
+    env_pass: list[str] | UnsetType = UNSET
+    env_strict: bool | UnsetType = UNSET
+    allow_metered: bool | UnsetType = UNSET
 
 
 class CampaignStates(ResponseSchema, frozen=True, kw_only=True):

@@ -127,14 +127,23 @@ def variable_name(value: object) -> str:
     return value
 
 
+def is_variable_name(name: str) -> bool:
+    return _VARIABLE.fullmatch(name) is not None
+
+
+def names_a_secret(name: str) -> bool:
+    """Return whether the name of a variable looks like that of a secret."""
+    return _SECRET_VARIABLE.fullmatch(name) is not None
+
+
 def variables(value: object) -> dict[str, str]:
     """Check an `env` table. Variables whose names look like secrets are refused: many people can read the file."""
     if not isinstance(value, Mapping):
         raise InvalidInput('must be a table of variables, such as { CLAUDE_CONFIG_DIR = "~/.claude-max-1" }')
     for name, content in value.items():
-        if not _VARIABLE.fullmatch(name):
+        if not is_variable_name(name):
             raise InvalidInput(f"{name!r:.60} is not a valid name of a variable")
-        if _SECRET_VARIABLE.fullmatch(name):
+        if names_a_secret(name):
             raise PrivateValue(
                 f"{name} looks like a secret, which must not be in the file; set it outside and name it in key_env"
             )

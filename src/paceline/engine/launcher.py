@@ -67,6 +67,9 @@ def launch_of(
         model=campaign.model,
         conversation_id=conversation_id,
         command=campaign.command,
+        permissions=campaign.permissions,
+        args=campaign.args,
+        env=campaign.env,
     )
     run = prepare_session(profile, task, account, environ, settings.gateway)
     return Launch(

@@ -1,7 +1,8 @@
 """Plan files: a campaign and its units, read and checked completely before anything starts.
 
-Here: the [campaign] and [[unit]] tables, checked against the settings. `unit_sources` reads units from other files,
-and `unit_rules` says what makes a unit valid. Never here: storing or starting anything.
+Here: the [campaign] and [[unit]] tables, checked against the settings. `campaign_fields` checks each key of a campaign,
+`unit_sources` reads units from other files, and `unit_rules` says what makes a unit valid.
+Never here: storing or starting anything.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,6 @@ import msgspec
 from paceline.agents import AgentProfile, agent_names, load_agent
 from paceline.agents.launch import LONGEST_ARGUMENT_BYTES
 from paceline.clock import SystemClock
-from paceline.config_files import checks
 from paceline.config_files.documents import (
     Check,
     Document,
@@ -28,13 +28,12 @@ from paceline.config_files.documents import (
     table_at,
 )
 from paceline.core.state.limit_table import LimitTable
-from paceline.core.values.scopes import canonical_scope
 from paceline.errors import InvalidInput, InvalidPlan
+from paceline.plans.campaign_fields import CAMPAIGN_FIELDS
 from paceline.plans.templates import command_placeholders
-from paceline.plans.unit_rules import SAFE_NAME, PromptRules, UnitList, is_safe_name
+from paceline.plans.unit_rules import PromptRules, UnitList
 from paceline.plans.unit_sources import UNITS, add_units
 from paceline.settings import Settings, governor_settings
-from paceline.settings.load import MOST_ATTEMPTS, STRATEGIES
 from paceline.store.interface import Campaign, UnitSpec
 
 CAMPAIGN = "campaign"
@@ -43,8 +42,6 @@ TABLES = (CAMPAIGN, UNIT, UNITS)
 PLACEHOLDERS = ("prompt", "id", "model", "session_id")
 NEVER: Mapping[str, float] = {}
 """The times at which campaigns were added, if none was."""
-HIGHEST_PRIORITY = 100
-"""One level doubles the share, so 100 levels are far more than any share can express."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +95,7 @@ def campaign_with_changes(
     stored = {field: getattr(campaign, field) for field in CAMPAIGN_FIELDS}
     if campaign.deadline is not None:
         stored["deadline"] = datetime.fromtimestamp(campaign.deadline, UTC)
-    written = {field: value for field, value in {**stored, **changes}.items() if value not in (None, (), [])}
+    written = {field: value for field, value in {**stored, **changes}.items() if value not in (None, (), [], {})}
     mistakes = Mistakes()
     reader = _CampaignReader(Document(campaign.name, {CAMPAIGN: written}), settings, mistakes)
     fields = reader.read(now)
@@ -107,37 +104,6 @@ def campaign_with_changes(
 
 
 # -- [campaign] ------------------------------------------------------------------------------
-
-
-def _name(value: object) -> str:
-    if not isinstance(value, str) or not is_safe_name(value):
-        raise InvalidInput(f"cannot name a campaign: {SAFE_NAME}")
-    return value
-
-
-def _model(value: object) -> str:
-    return checks.scope_check(lambda name: canonical_scope(f"provider/account/{name}"))(value)
-
-
-def _deadline(value: object) -> float:
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        raise InvalidInput("must be a date and time with its zone, without quotes: 2026-12-01T08:00:00Z")
-    return value.timestamp()
-
-
-CAMPAIGN_FIELDS: Mapping[str, Check] = {
-    "name": _name,
-    "priority": checks.whole_number(-HIGHEST_PRIORITY, HIGHEST_PRIORITY),
-    "max_sessions": checks.limit,
-    "strategy": checks.one_of(*STRATEGIES),
-    "deadline": _deadline,
-    "agent": checks.text,
-    "model": _model,
-    "accounts": checks.texts,
-    "max_attempts": checks.whole_number(1, MOST_ATTEMPTS),
-    "timeout": checks.span,
-    "command": checks.texts,
-}
 
 
 class _CampaignReader:
@@ -161,6 +127,7 @@ class _CampaignReader:
             self._refuse("deadline", "is in the past")
         self._check_agent()
         self._check_command()
+        self._check_permissions()
         self._check_accounts()
         if self._settings is not None:
             fields.setdefault("strategy", self._settings.engine.strategy)
@@ -208,6 +175,17 @@ class _CampaignReader:
                     hint = did_you_mean(name, PLACEHOLDERS) or "; there are {prompt}, {id}, {model}"
                     own_braces = f"(braces of your own need a space inside: {{ {name} }})"
                     self._refuse("command", f"unknown placeholder {{{name}}}{hint} {own_braces}")
+
+    def _check_permissions(self) -> None:
+        level = self._fields.get("permissions")
+        if self._profile is None or level is None:
+            return
+        name = self._profile.name
+        if not self._profile.start:
+            self._refuse("permissions", "a command has no permissions that Paceline could set; remove it")
+        elif level not in self._profile.permissions:
+            fix = f"remove it, or add [agents.{name}.permissions.{level}] with its arguments to paceline.toml"
+            self._refuse("permissions", f"agent {shown(name)} has no flags for it; {fix}")
 
     def _command(self) -> tuple[str, ...]:
         command = self._fields.get("command")

@@ -125,6 +125,9 @@ def _launch_troubles(
             cwd=unit.cwd,
             model=campaign.model,
             command=campaign.command,
+            permissions=campaign.permissions,
+            args=campaign.args,
+            env=campaign.env,
         )
         try:
             prepare_session(profile, task, account, environ, ANY_GATEWAY)

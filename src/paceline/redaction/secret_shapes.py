@@ -284,3 +284,17 @@ SHAPES: tuple[Shape, ...] = (
     Shape("id", re.compile(r"[A-Za-z0-9_\-+/=.~%]{8,8000}"), opaque),
     Shape("number", re.compile(r"(?<![\w.:+\-/])\+?\(?\d[\d \-().]{8,22}\d(?![\w.:])"), long_number),
 )
+
+_CERTAIN = frozenset({"private key", "token", "key"})
+"""The kinds that hardly anything else looks like. The others also match addresses, ids and names."""
+_PASSWORD_IN_ADDRESS = re.compile(r"://[^\s/:@]{0,400}:[^\s/@]{1,400}@")
+_CREDENTIALS = re.compile(r"\b(?:Bearer|Basic)[ \t]{1,4}[^\s\"']{8}", re.I)
+
+
+def secret_in(text: str) -> str | None:
+    """Return the kind of secret that the text certainly contains, or None."""
+    if _PASSWORD_IN_ADDRESS.search(text):
+        return "password"
+    if _CREDENTIALS.search(text):
+        return "token"
+    return next((shape.kind for shape in SHAPES if shape.kind in _CERTAIN and shape.pattern.search(text)), None)

@@ -16,6 +16,8 @@ from paceline.core.values.verdicts import Deferred
 from paceline.events import Event
 
 CampaignState = Literal["active", "paused", "cancelled"]
+Permissions = Literal["read", "edit", "full"]
+OnDenied = Literal["hold", "done"]
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +34,18 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = 3
     timeout: float | None = None
     command: tuple[str, ...] = ()
+    permissions: Permissions | None = None
+    """What the agent may do. None: what its CLI allows by default."""
+    on_denied: OnDenied = "hold"
+    """How an attempt ends whose agent was denied tools."""
+    args: tuple[str, ...] = ()
+    """Added to the agent's command line."""
+    env: dict[str, str] = {}
+    """Added to the session's environment. Never a secret."""
+    env_pass: tuple[str, ...] = ()
+    """Names or patterns of variables that are not withheld from the session."""
+    env_strict: bool = False
+    allow_metered: bool = False
     state: CampaignState = "active"
     created_at: float = 0.0
 

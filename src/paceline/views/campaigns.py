@@ -3,7 +3,7 @@
 import msgspec
 
 from paceline.store import Campaign, UnitCounts
-from paceline.store.interface import CampaignState
+from paceline.store.interface import CampaignState, OnDenied, Permissions
 from paceline.views.fleet import FleetState
 from paceline.views.quota import quota_line
 from paceline.views.throughput import Throughput
@@ -23,6 +23,13 @@ class CampaignSummary(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int
     timeout: float | None
     command: tuple[str, ...]
+    permissions: Permissions | None
+    on_denied: OnDenied
+    args: tuple[str, ...]
+    env: dict[str, str]
+    env_pass: tuple[str, ...]
+    env_strict: bool
+    allow_metered: bool
     state: CampaignState
     created_at: float
     units: UnitCounts

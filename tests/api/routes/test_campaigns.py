@@ -49,6 +49,13 @@ async def test_a_campaign_is_added_runs_and_is_listed(daemon: Daemon) -> None:
         "max_attempts": 3,
         "timeout": 1800.0,
         "command": ["sh", "-c", "true"],
+        "permissions": None,
+        "on_denied": "hold",
+        "args": [],
+        "env": {},
+        "env_pass": [],
+        "env_strict": False,
+        "allow_metered": False,
         "units": {"todo": 0, "running": 0, "done": 2, "quarantined": 0, "held": 0, "cancelled": 0, "parked": 0},
         "running": 0,
         "finished": True,
@@ -56,6 +63,24 @@ async def test_a_campaign_is_added_runs_and_is_listed(daemon: Daemon) -> None:
         "eta": None,
         "quota": None,
     }
+
+
+async def test_the_environment_and_arguments_of_its_sessions_are_kept_and_changed(daemon: Daemon) -> None:
+    body = plan(command=WAITS, args=["x"], env={"LANG": "C"}, env_pass=["GH_*"], on_denied="done", env_strict=True)
+    await daemon.ask("POST", "/v1/campaigns", body, code=201)
+
+    changed = await daemon.ask("PATCH", "/v1/campaigns/docs", {"env": {}, "args": ["y"], "allow_metered": True})
+    refused = await daemon.ask("PATCH", "/v1/campaigns/docs", {"env": {"API_KEY": "x"}}, code=400)
+
+    assert {key: changed[key] for key in ("args", "env", "env_pass", "on_denied", "env_strict", "allow_metered")} == {
+        "args": ["y"],
+        "env": {},
+        "env_pass": ["GH_*"],
+        "on_denied": "done",
+        "env_strict": True,
+        "allow_metered": True,
+    }
+    assert "campaign.env sets API_KEY, which looks like a secret" in refused["detail"]
 
 
 async def test_adding_again_is_harmless_and_update_takes_what_differs(daemon: Daemon) -> None:
@@ -106,6 +131,9 @@ async def test_units_come_from_files_too(daemon: Daemon) -> None:
         ({"command": ["no-such-program-anywhere"]}, "'no-such-program-anywhere', which is not on your PATH"),
         ({"deadline": "tomorrow"}, "deadline: must be a time with its zone"),
         ({"deadline": 1000}, "is in the past"),
+        ({"permissions": "edit"}, "a command has no permissions that Paceline could set"),
+        ({"env": {"NPM_TOKEN": "x"}}, "body: campaign.env sets NPM_TOKEN, which looks like a secret"),
+        ({"env_pass": ["*"]}, "would pass every secret"),
         ({"deadline": 1e300}, "deadline: must be a time with its zone"),
     ],
 )

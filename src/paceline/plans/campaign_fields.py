@@ -1,0 +1,108 @@
+"""The keys of the [campaign] table, and the check of each value.
+
+Never here: checks that need a second key or the settings (`plan_file`).
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
+from paceline.config_files import checks
+from paceline.config_files.documents import Check, PrivateValue
+from paceline.core.values.scopes import canonical_scope
+from paceline.errors import InvalidInput
+from paceline.plans.unit_rules import SAFE_NAME, is_safe_name
+from paceline.redaction.secret_shapes import secret_in
+from paceline.settings.load import MOST_ATTEMPTS, STRATEGIES
+
+HIGHEST_PRIORITY = 100
+"""One level doubles the share, so 100 levels are far more than any share can express."""
+PERMISSIONS = ("read", "edit", "full")
+ON_DENIED = ("hold", "done")
+_OWN_VARIABLE = re.compile(r"PACELINE_.*", re.I)
+_PATTERN = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*")
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not is_safe_name(value):
+        raise InvalidInput(f"cannot name a campaign: {SAFE_NAME}")
+    return value
+
+
+def _model(value: object) -> str:
+    return checks.scope_check(lambda name: canonical_scope(f"provider/account/{name}"))(value)
+
+
+def _deadline(value: object) -> float:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise InvalidInput("must be a date and time with its zone, without quotes: 2026-12-01T08:00:00Z")
+    return value.timestamp()
+
+
+def _arguments(value: object) -> tuple[str, ...]:
+    """Check more arguments of the agent. Everybody on the machine can read them, so a secret is refused."""
+    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+        raise InvalidInput('must be a list of texts, such as ["--max-turns", "40"]')
+    if any("\0" in each for each in value):
+        raise InvalidInput("must not contain a NUL character")
+    for number, argument in enumerate(value, 1):
+        if (kind := secret_in(argument)) is not None:
+            raise PrivateValue(
+                f"contains a secret ({kind}) in text {number}, which must not be in a plan;"
+                " set it in the environment and name the variable in env_pass"
+            )
+    return tuple(value)
+
+
+def _variables(value: object) -> dict[str, str]:
+    """Check variables of the session. Secrets are refused: the plan is stored, and many people can read it."""
+    if not isinstance(value, Mapping):
+        raise InvalidInput('must be a table of variables, such as { LANG = "C.UTF-8" }')
+    for name, content in value.items():
+        if not isinstance(name, str) or not checks.is_variable_name(name):
+            raise InvalidInput(f"{name!r:.60} is not a valid name of a variable")
+        if _OWN_VARIABLE.fullmatch(name):
+            raise InvalidInput(f"{name} is set by Paceline itself; remove it")
+        if not isinstance(content, str) or "\0" in content:
+            raise InvalidInput(f"{name} must be text in quotes")
+        kind = "by its name" if checks.names_a_secret(name) else secret_in(content)
+        if kind is not None:
+            raise PrivateValue(
+                f"sets {name}, which looks like a secret ({kind}) and must not be in a plan;"
+                f' set it in the environment and write env_pass = ["{name}"]'
+            )
+    return dict(value)
+
+
+def _variable_patterns(value: object) -> tuple[str, ...]:
+    """Check names of variables, in which * and ? stand for other characters."""
+    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+        raise InvalidInput('must be a list of names or patterns, such as ["GITHUB_*"]')
+    for pattern in value:
+        if not _PATTERN.fullmatch(pattern):
+            raise InvalidInput(f'{pattern!r:.60} is not a name or pattern of variables, such as "GITHUB_*"')
+        if not pattern.strip("*?_"):
+            raise InvalidInput(f"{pattern!r:.60} would pass every secret; name the variables that the sessions need")
+    return tuple(value)
+
+
+CAMPAIGN_FIELDS: Mapping[str, Check] = {
+    "name": _name,
+    "priority": checks.whole_number(-HIGHEST_PRIORITY, HIGHEST_PRIORITY),
+    "max_sessions": checks.limit,
+    "strategy": checks.one_of(*STRATEGIES),
+    "deadline": _deadline,
+    "agent": checks.text,
+    "model": _model,
+    "accounts": checks.texts,
+    "max_attempts": checks.whole_number(1, MOST_ATTEMPTS),
+    "timeout": checks.span,
+    "command": checks.texts,
+    "permissions": checks.one_of(*PERMISSIONS),
+    "on_denied": checks.one_of(*ON_DENIED),
+    "args": _arguments,
+    "env": _variables,
+    "env_pass": _variable_patterns,
+    "env_strict": checks.truth,
+    "allow_metered": checks.truth,
+}
