@@ -1,6 +1,6 @@
-"""The agent CLIs that are recorded, and the limits they meet. Data only: `record_agents.py` runs it.
+"""The limits that the agent CLIs meet in recordings. Data only: `record_agents.py` runs it.
 
-`{url}` in arguments, environment and files is the fake provider's address, `{home}` the empty home folder.
+`tests/agents/agent_cli.py` has the CLIs. `{url}` in environment and files is the fake provider's address.
 `outcome` is what Paceline should detect in the run. None: the run is kept but not judged.
 """
 
@@ -9,18 +9,7 @@ import msgspec
 from paceline.testing.provider import Scenario, Step, Window
 
 CAP_SECONDS = 40.0  # longer than the retries of most CLIs take with the short retry hints below
-FAKE_KEY = "sk-fake-0000"
 FIRST_PROMPT = "hi"
-
-
-class Agent(msgspec.Struct, frozen=True, kw_only=True):
-    """A CLI: its npm package, its arguments, and the settings that connect it to the fake provider only."""
-
-    package: str
-    command: str
-    argv: tuple[str, ...]
-    env: dict[str, str]
-    files: dict[str, str] = {}
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,85 +28,6 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Send SIGTERM while the answer streams."""
     cap_seconds: float = CAP_SECONDS
 
-
-CODEX_CONFIG = """\
-model = "gpt-5"
-model_provider = "fake"
-check_for_update_on_startup = false
-[analytics]
-enabled = false
-[model_providers.fake]
-name = "fake"
-base_url = "{url}/v1"
-wire_api = "responses"
-env_key = "FAKE_KEY"
-request_max_retries = 1
-stream_max_retries = 1
-"""
-GEMINI_SETTINGS = """\
-{"general": {"maxAttempts": 2, "disableAutoUpdate": true, "enableAutoUpdate": false, "disableUpdateNag": true},
- "security": {"auth": {"selectedType": "gemini-api-key"}},
- "privacy": {"usageStatisticsEnabled": false}, "telemetry": {"enabled": false}}
-"""
-QWEN_SETTINGS = """\
-{"general": {"disableAutoUpdate": true, "enableAutoUpdate": false}, "privacy": {"usageStatisticsEnabled": false},
- "telemetry": {"enabled": false}, "model": {"generationConfig": {"maxRetries": 0}}}
-"""
-OPENCODE_CONFIG = """\
-{"autoupdate": false, "share": "disabled", "provider": {"fake": {"npm": "@ai-sdk/openai-compatible", "name": "Fake",
- "options": {"baseURL": "{url}/v1", "apiKey": "sk-fake-0000"},
- "models": {"gpt-5": {"name": "gpt-5", "limit": {"context": 100000, "output": 8000}}}}}}
-"""
-
-AGENTS = {
-    "claude": Agent(
-        package="claude-code",
-        command="claude",
-        argv=("-p", "hi", "--output-format", "stream-json", "--verbose"),
-        env={
-            "ANTHROPIC_BASE_URL": "{url}",
-            "ANTHROPIC_API_KEY": FAKE_KEY,
-            "CLAUDE_CODE_MAX_RETRIES": "2",
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "DISABLE_AUTOUPDATER": "1",
-            "DISABLE_TELEMETRY": "1",
-            "DISABLE_ERROR_REPORTING": "1",
-        },
-    ),
-    "codex": Agent(
-        package="codex",
-        command="codex",
-        argv=("exec", "--json", "--skip-git-repo-check", "hi"),
-        env={"FAKE_KEY": FAKE_KEY},
-        files={".codex/config.toml": CODEX_CONFIG},
-    ),
-    "gemini": Agent(
-        package="gemini-cli",
-        command="gemini",
-        argv=("-m", "gemini-2.5-pro", "-p", "hi", "-o", "stream-json", "--skip-trust"),
-        env={"GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_API_KEY": FAKE_KEY},
-        files={".gemini/settings.json": GEMINI_SETTINGS},
-    ),
-    "opencode": Agent(
-        package="opencode-ai",
-        command="opencode",
-        argv=("run", "--format", "json", "--model", "fake/gpt-5", "hi"),
-        env={
-            "OPENCODE_DISABLE_AUTOUPDATE": "1",
-            "OPENCODE_DISABLE_MODELS_FETCH": "1",
-            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-            "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
-        },
-        files={".config/opencode/opencode.json": OPENCODE_CONFIG},
-    ),
-    "qwen": Agent(
-        package="qwen-code",
-        command="qwen",
-        argv=("-p", "hi", "-o", "stream-json", "--auth-type", "openai"),
-        env={"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": FAKE_KEY, "OPENAI_MODEL": "qwen3-coder"},
-        files={".qwen/settings.json": QWEN_SETTINGS},
-    ),
-}
 
 OAUTH = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-fake"}
 SLOW = Scenario(tokens_per_second=0.5)

@@ -22,18 +22,17 @@ import time
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from agent_cases import AGENTS, CASES, FIRST_PROMPT, Agent, Case
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the tests know how the CLIs are connected
+
+from agent_cases import CASES, FIRST_PROMPT, Case
+from tests.agents.agent_cli import AGENTS, CAPPED_EXIT_CODE, INSTALLED, IS_INSTALLED, ROOT, base_environ, connect, end
 
 from paceline.testing import FakeProvider
 from paceline.testing.provider import RequestRecord
 
-ROOT = Path(__file__).resolve().parent.parent
 RECORDED = ROOT / "tests" / "detect" / "samples" / "recorded"
-INSTALLED = ROOT / ".agents"
 INSIDE = "PACELINE_RECORDER_INSIDE"
 PORT = 8765  # fixed, so that samples do not differ by it; the namespace has no other user of it
-CAPPED_EXIT_CODE = 124  # as `timeout` exits
-GRACE_SECONDS = 5.0  # a CLI may clean up after SIGTERM; then it is killed
 LONGEST_LIST = 4  # entries that are kept of the tool lists in an init event
 MIN_HOST_NAME_LENGTH = 4  # a host named `vm` reveals nothing, and its letters occur everywhere
 HOMES = "/var/tmp"  # with a home under /tmp, Codex prints a warning in every sample
@@ -42,7 +41,7 @@ HOME_SHOWN, AGENTS_SHOWN = "/home/user", "/opt/agents"
 
 def main() -> int:
     arguments = _parser().parse_args()
-    if not (INSTALLED / ".installed").exists():
+    if not IS_INSTALLED:
         print("the agent CLIs are not installed: make agents", file=sys.stderr)
         return 2
     if INSIDE not in os.environ:
@@ -70,45 +69,39 @@ def _run_without_network() -> int:
 def record(case: Case, into: Path) -> str:
     """Run one case and write its three files. Returns a short summary."""
     agent = AGENTS[case.agent]
-    home = Path(tempfile.mkdtemp(prefix="recorder-", dir=HOMES))
+    folder = Path(tempfile.mkdtemp(prefix="recorder-", dir=HOMES))
     try:
         with FakeProvider(case.scenario, port=PORT) as provider:
-            prepare_home(home, agent.files | case.files, provider)
-            meta = run(case, case.argv or agent.argv, home, provider)
+            meta = run(case, case.argv or agent.argv, folder, provider)
             if case.then is not None:
                 first_run = len(provider.requests)
-                meta = run(case, case.then, home, provider)
+                meta = run(case, case.then, folder, provider)
                 meta["remembers"] = remembers(provider.requests[first_run:])
         target = into / case.agent
         target.mkdir(parents=True, exist_ok=True)
         for name, suffix in (("stdout", ".out"), ("stderr", ".err")):
-            text = scrub((home / name).read_text(errors="replace"), home)
+            text = scrub((folder / name).read_text(errors="replace"), folder)
             (target / (case.name + suffix)).write_text(text)
         (target / f"{case.name}.meta.json").write_text(json.dumps(meta, indent=1) + "\n")
     finally:
-        shutil.rmtree(home)
+        shutil.rmtree(folder)
     return f"exit {meta['exit_code']} after {meta['seconds']} s, {meta['model_requests']} requests"
 
 
-def prepare_home(home: Path, files: dict[str, str], provider: FakeProvider) -> None:
-    """Create the working folder, the folder for temporary files and the CLI's configuration in the home."""
-    for folder in ("work", "tmp"):
-        (home / folder).mkdir()
-    for name, text in files.items():
-        (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).write_text(text.replace("{url}", provider.url))
-
-
-def run(case: Case, argv: tuple[str, ...], home: Path, provider: FakeProvider) -> dict[str, object]:
-    """Run the CLI once. Its output stays in the home folder. Returns the facts of the run."""
+def run(case: Case, argv: tuple[str, ...], folder: Path, provider: FakeProvider) -> dict[str, object]:
+    """Run the CLI once. Its output stays in the folder. Returns the facts of the run."""
     agent = AGENTS[case.agent]
+    env = base_environ(folder, agent) | connect(agent, folder / "home", provider.url, case.files)
+    env |= {name: value.replace("{url}", provider.url) for name, value in case.env.items()}
+    work = folder / "home" / "work"
+    work.mkdir(exist_ok=True)
     started = time.time()
     requests_before = len(provider.requests)
-    with (home / "stdout").open("wb") as out, (home / "stderr").open("wb") as err:
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         process = subprocess.Popen(
-            [str(executable(agent)), *argv],
-            cwd=home / "work",
-            env=environment(agent, case, home, provider),
+            [str(agent.program), *argv],
+            cwd=work,
+            env={name: value for name, value in env.items() if value},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
@@ -117,7 +110,7 @@ def run(case: Case, argv: tuple[str, ...], home: Path, provider: FakeProvider) -
         exit_code, capped = wait(process, case, provider)
     return {
         "cli": case.agent,
-        "version": version(agent),
+        "version": agent.version,
         "case": case.name,
         "argv": [agent.command, *argv],
         "exit_code": exit_code,
@@ -149,48 +142,14 @@ def wait(process: "subprocess.Popen[bytes]", case: Case, provider: FakeProvider)
     return CAPPED_EXIT_CODE, True
 
 
-def end(process: "subprocess.Popen[bytes]") -> None:
-    os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def environment(agent: Agent, case: Case, home: Path, provider: FakeProvider) -> dict[str, str]:
-    """Return the environment of the CLI, without anything from the user's own environment."""
-    node = shutil.which("node")
-    folders = [str(Path(node).parent)] if node else []
-    base = {
-        "PATH": ":".join([*folders, "/usr/local/bin", "/usr/bin", "/bin"]),
-        "HOME": str(home),
-        "TMPDIR": str(home / "tmp"),
-        "LANG": "C.UTF-8",
-        "TERM": "dumb",
-        "TZ": "UTC",
-        "NO_COLOR": "1",
-    }
-    filled = {name: value.replace("{url}", provider.url) for name, value in (agent.env | case.env).items()}
-    return base | {name: value for name, value in filled.items() if value}
-
-
-def executable(agent: Agent) -> Path:
-    return INSTALLED / agent.package / "node_modules" / ".bin" / agent.command
-
-
-def version(agent: Agent) -> str:
-    lock = json.loads((INSTALLED / agent.package / "package-lock.json").read_text())
-    installed = (entry["version"] for path, entry in lock["packages"].items() if path.endswith("/" + agent.package))
-    return str(next(installed))
-
-
-def scrub(text: str, home: Path) -> str:
+def scrub(text: str, folder: Path) -> str:
     """Remove the paths and the name of this machine, and shorten the long lists of an init event."""
-    dashed = re.sub(r"[^A-Za-z0-9]", "-", str(home))  # as Claude Code names a project's folder
+    home = str(folder / "home")
+    dashed = re.sub(r"[^A-Za-z0-9]", "-", home)  # as Claude Code names a project's folder
     for seen, shown in (
-        (str(home), HOME_SHOWN),
+        (home, HOME_SHOWN),
         (dashed, HOME_SHOWN.replace("/", "-")),
+        (str(folder), HOME_SHOWN),
         (str(INSTALLED), AGENTS_SHOWN),
         (str(ROOT), "/opt/paceline"),
     ):
@@ -201,11 +160,13 @@ def scrub(text: str, home: Path) -> str:
 
 
 def _shorten(line: str) -> str:
-    if '"init"' not in line[:60]:
+    if '"init"' not in line:
         return line
     try:
         event = json.loads(line)
     except json.JSONDecodeError:
+        return line
+    if not isinstance(event, dict) or "init" not in event.values():
         return line
     short = {key: value[:LONGEST_LIST] if isinstance(value, list) else value for key, value in event.items()}
     return json.dumps(short, ensure_ascii=False, separators=(",", ":")) + "\n"

@@ -1,12 +1,12 @@
 """A home, a fake provider and an engine for one real agent CLI, on a clock that only the test moves."""
 
 import asyncio
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tests.agents.agent_cli import AGENTS, InstalledAgent, base_environ
 
 from paceline.agents import Account, load_agent
 from paceline.core import GovernorSettings, ScopeStatus
@@ -18,7 +18,6 @@ from paceline.executors.process import ProcessExecutor
 from paceline.store import Campaign, SqliteStore, Unit, UnitSpec
 from paceline.testing import VirtualClock
 
-INSTALLED = Path(__file__).resolve().parents[2] / ".agents"
 PATIENCE_SECONDS = 60.0
 LOOK_SECONDS = 0.1
 PROMPT = "Say how many files there are here."
@@ -49,14 +48,24 @@ class AgentEngine:
             executor=self._executor,
             clock=clock,
             agents=load_agent,
-            environ=base_environ(folder) | (environ or {}),
+            environ=base_environ(folder, AGENTS[agent]) | (environ or {}),
             owner="test",
         )
         work = folder / "work"
         work.mkdir()
-        campaign = Campaign(name="work", agent=agent, accounts=(account.name,), max_attempts=1)
+        campaign = self._campaign(AGENTS[agent])
         unit = UnitSpec(id="a", prompt=PROMPT, cwd=str(work))
         self.store.add_campaign(campaign, [unit], update=False, now=clock.now())
+
+    def _campaign(self, agent: InstalledAgent) -> Campaign:
+        return Campaign(
+            name="work",
+            agent=agent.profile,
+            accounts=(self.account.name,),
+            max_attempts=1,
+            model=agent.model,
+            args=agent.args,
+        )
 
     async def __aenter__(self) -> Self:
         self._engine.start()
@@ -111,22 +120,3 @@ class AgentEngine:
         status = load_governor(self.store, self._settings, now).status(name, now=now)
         assert status is not None
         return status
-
-
-def base_environ(folder: Path) -> dict[str, str]:
-    """Where the CLIs are, and nothing of the person's own."""
-    home, temporary = folder / "home", folder / "tmp"
-    home.mkdir(exist_ok=True)
-    temporary.mkdir(exist_ok=True)
-    node = shutil.which("node")
-    folders = [str(INSTALLED / package / "node_modules" / ".bin") for package in ("claude-code", "codex")]
-    folders += [str(Path(node).parent)] if node else []
-    return {
-        "PATH": os.pathsep.join([*folders, "/usr/local/bin", "/usr/bin", "/bin"]),
-        "HOME": str(home),
-        "TMPDIR": str(temporary),
-        "LANG": "C.UTF-8",
-        "TERM": "dumb",
-        "TZ": "UTC",
-        "NO_COLOR": "1",
-    }

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.agents.agent_engine import INSTALLED, PROMPT, AgentEngine
+from tests.agents.agent_cli import AGENTS, IS_INSTALLED, connect
+from tests.agents.agent_engine import PROMPT, AgentEngine
 
 from paceline.agents import Account
 from paceline.testing import FakeProvider, VirtualClock
@@ -26,24 +27,9 @@ LIST_FILES = {
     "claude": ToolCall(name="Bash", arguments={"command": "ls", "description": "Lists the files"}),
     "codex": ToolCall(name="exec_command", arguments={"cmd": "ls"}),
 }
-CODEX_CONFIG = """\
-model = "gpt-5"
-model_provider = "fake"
-check_for_update_on_startup = false
-[analytics]
-enabled = false
-[model_providers.fake]
-name = "fake"
-base_url = "{url}/v1"
-wire_api = "responses"
-env_key = "FAKE_KEY"
-request_max_retries = 1
-stream_max_retries = 1
-"""
-
 pytestmark = [
     pytest.mark.agents,
-    pytest.mark.skipif(not (INSTALLED / ".installed").exists(), reason="no agent CLIs here: make agents"),
+    pytest.mark.skipif(not IS_INSTALLED, reason="no agent CLIs here: make agents"),
 ]
 
 
@@ -86,7 +72,7 @@ def claude_engine(folder: Path, clock: VirtualClock, provider: FakeProvider) -> 
 def codex_engine(folder: Path, clock: VirtualClock, provider: FakeProvider) -> AgentEngine:
     account = Account(name="plus", provider="openai", env={"FAKE_KEY": KEY})
     engine = AgentEngine(folder, clock, agent="codex", account=account)
-    write(folder / "home" / ".codex" / "config.toml", CODEX_CONFIG.replace("{url}", provider.url))
+    connect(AGENTS["codex"], folder / "home", provider.url)
     return engine
 
 

@@ -1,17 +1,16 @@
 """The unmodified agent CLIs, pointed at the gateway by the engine: they work, and do not see a refusal."""
 
-import os
 from pathlib import Path
 
 import pytest
-from tests.agents.agent_engine import INSTALLED, base_environ
+from tests.agents.agent_cli import AGENTS, IS_INSTALLED, base_environ
 from tests.gateway.daemon_process import Daemon, plan, run_to_its_end, settings
 
 from paceline.testing import FakeProvider
 
 
 @pytest.mark.agents
-@pytest.mark.skipif(not (INSTALLED / ".installed").exists(), reason="no agent CLIs here: make agents")
+@pytest.mark.skipif(not IS_INSTALLED, reason="no agent CLIs here: make agents")
 @pytest.mark.parametrize(
     ("agent", "provider_name", "model"),
     [
@@ -22,9 +21,7 @@ from paceline.testing import FakeProvider
     ],
 )
 def test_real_agents_work_through_the_gateway(tmp_path: Path, agent: str, provider_name: str, model: str) -> None:
-    environ = base_environ(tmp_path)
-    folders = [str(INSTALLED / package / "node_modules" / ".bin") for package in ("gemini-cli", "qwen-code")]
-    environ["PATH"] = os.pathsep.join([*folders, environ["PATH"]])
+    environ = base_environ(tmp_path, AGENTS[agent])
     told = tmp_path / "home" / ".gemini" / "settings.json"
     told.parent.mkdir()
     told.write_text('{"security": {"auth": {"selectedType": "gemini-api-key"}}}')
