@@ -31,7 +31,7 @@ from paceline.testing import FakeProvider
 from paceline.testing.provider import RequestRecord
 
 RECORDED = ROOT / "tests" / "detect" / "samples" / "recorded"
-INSIDE = "PACELINE_RECORDER_INSIDE"
+INSIDE = "INSIDE_PACELINE_RECORDER"
 PORT = 8765  # fixed, so that samples do not differ by it; the namespace has no other user of it
 LONGEST_LIST = 4  # entries that are kept of the tool lists in an init event
 MIN_HOST_NAME_LENGTH = 4  # a host named `vm` reveals nothing, and its letters occur everywhere

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-INSIDE = "PACELINE_TEST_INSIDE"
+INSIDE = "INSIDE_PACELINE_TEST"
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline.agents import AgentProfile
-from paceline.settings.environment import FILE, HOME, KEYS, LIMITS
+from paceline.settings.environment import OTHERS, SETTINGS
 from paceline.settings.load import FIXED_TABLES, NAMED_TABLES
 
 from .conftest import Load
@@ -43,7 +43,7 @@ def test_every_key_is_on_the_page() -> None:
 
 
 def test_every_variable_is_on_the_page() -> None:
-    assert [name for name in (*KEYS, HOME, FILE, LIMITS) if f"`{name}`" not in PAGE] == []
+    assert [name for name in (*SETTINGS, *OTHERS) if f"`{name}`" not in PAGE] == []
 
 
 def test_every_key_of_an_agent_is_shown() -> None:

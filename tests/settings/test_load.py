@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from paceline.core.state.limit_table import LimitTable
 from paceline.errors import InvalidSettings
 from paceline.settings import ConfiguredLimit, governor_settings, load_settings
+from paceline.settings.environment import OTHERS, SETTINGS
 
 from .conftest import Load, Refused
 
@@ -159,8 +160,35 @@ def test_variables_follow_the_tables_and_an_empty_one_counts_as_unset(load: Load
     assert (found.store_url, found.sqlite_path) == ("postgresql://u:secret@host/db", None)
 
 
-def test_variables_of_others_are_left_alone(load: Load) -> None:
-    load("", {"PACELINE_UNIT": "c/u", "PACELINE_ATTEMPT": "1", "PACELINE_TOKEN": "t"})
+def test_variables_of_sessions_clients_and_tests_are_accepted(load: Load) -> None:
+    load("", dict.fromkeys(OTHERS, "x"))
+
+
+def test_a_variable_that_an_account_takes_its_key_from_is_accepted(load: Load) -> None:
+    text = '[accounts.x]\nprovider = "a"\nkind = "metered"\nkey_env = "PACELINE_MY_KEY"\n'
+
+    assert load(text, {"PACELINE_MY_KEY": "k"}).accounts["x"].key_env == "PACELINE_MY_KEY"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    {
+        "PACELINE_POOL_SESSIONS": "PACELINE_POOL",
+        "PACELINE_SESSIONS": "PACELINE_POOL",
+        "PACELINE_HEARTBEAT": "PACELINE_ENGINE_HEARTBEAT",
+        "PACELINE_STALL": "PACELINE_ENGINE_STALL",
+        "PACELINE_PORT": "PACELINE_API_PORT",
+        "PACELINE_HOMES": "PACELINE_HOME",
+    }.items(),
+)
+def test_an_unknown_variable_is_refused_with_the_setting_it_resembles(name: str, meant: str, refused: Refused) -> None:
+    assert refused("", {name: "1"}) == [f"{name}: no such variable; did you mean {meant}?"]
+
+
+def test_an_unknown_variable_that_resembles_no_setting_is_refused_with_the_list(refused: Refused) -> None:
+    (mistake,) = refused("", {"PACELINE_QQ": "1"})
+
+    assert mistake == f"PACELINE_QQ: no such variable; unset it; the settings are {', '.join(SETTINGS)}"
 
 
 # -- LESSONS 9: limits that are none ---------------------------------------------------------

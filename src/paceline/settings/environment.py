@@ -5,7 +5,7 @@ The environment is always an argument. Never here: reading the environment of th
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from paceline.config_files.documents import Document, Mistakes, Place, nearest
@@ -32,9 +32,21 @@ KEYS: dict[str, KeyPath] = {
     "PACELINE_API_DRAIN": ("api", "drain"),
     "PACELINE_STORE_URL": ("store", "url"),
 }
-_KNOWN = (HOME, FILE, LIMITS, *KEYS)
-_ALIKE = 0.75
-"""How similar an unknown variable must be to a known one to be refused as a misspelling."""
+SETTINGS = (HOME, FILE, LIMITS, *KEYS)
+"""The variables that set something."""
+OTHERS = (
+    "PACELINE_UNIT",
+    "PACELINE_ATTEMPT",
+    "PACELINE_SPOOL",
+    "PACELINE_GATEWAY_KEY",
+    "PACELINE_PORT_BASE",
+    "PACELINE_CHECK_OUTPUT",
+    "PACELINE_TOKEN",
+    "PACELINE_URL",
+    "PACELINE_TEST_POSTGRES",
+    "PACELINE_FUZZ_SECONDS",
+)
+"""Variables that set nothing here: Paceline sets them for its sessions, or programs that use it read them."""
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _FRACTION = re.compile(r"-?[0-9]{1,18}\.[0-9]{1,18}")
 
@@ -52,7 +64,6 @@ class EnvironmentDocument(Document):
 
 def read_environment(environ: Mapping[str, str], mistakes: Mistakes) -> EnvironmentDocument:
     """Return the variables that are set. An empty one counts as not set."""
-    _refuse_misspelt(environ, mistakes)
     values: dict[str, dict[str, object]] = {}
     for name, (table, key) in KEYS.items():
         if content := environ.get(name, "").strip():
@@ -62,13 +73,27 @@ def read_environment(environ: Mapping[str, str], mistakes: Mistakes) -> Environm
     return EnvironmentDocument(values)
 
 
-def _refuse_misspelt(environ: Mapping[str, str], mistakes: Mistakes) -> None:
-    """Refuse misspelt variables. Agents also use this prefix, so only names similar to ours are refused."""
-    for name in environ:
-        if name.startswith(PREFIX) and name not in _KNOWN:
-            known = [each.removeprefix(PREFIX) for each in _KNOWN]
-            if meant := nearest(name.removeprefix(PREFIX), known, likeness=_ALIKE):
-                mistakes.add(name, f"no such variable; did you mean {PREFIX}{meant}?")
+def refuse_unknown(environ: Mapping[str, str], named: Iterable[str], mistakes: Mistakes) -> None:
+    """Refuse every other variable with our prefix: a setting that has no effect is worse than an error.
+
+    `named` are variables that the file names itself, such as one that holds a key.
+    """
+    known = {*SETTINGS, *OTHERS, *named}
+    for name, content in environ.items():
+        if name.startswith(PREFIX) and name not in known and content.strip():
+            meant = _meant(name)
+            fix = f"did you mean {meant}?" if meant else f"unset it; the settings are {', '.join(SETTINGS)}"
+            mistakes.add(name, f"no such variable; {fix}")
+
+
+def _meant(name: str) -> str | None:
+    """Return the setting whose variable, key or full key is most similar to the name."""
+    spellings = {name.removeprefix(PREFIX): name for name in SETTINGS}
+    for variable, (table, key) in KEYS.items():
+        for spelling in (f"{table}_{key}", str(key)):
+            spellings.setdefault(spelling.upper(), variable)
+    near = nearest(name.removeprefix(PREFIX), spellings)
+    return spellings[near] if near else None
 
 
 def _read_limits(content: str, mistakes: Mistakes) -> dict[str, object]:

@@ -31,7 +31,7 @@ from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, canonical_
 from paceline.core.values.settings import HEADROOM_MODES
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidInput, InvalidSettings
-from paceline.settings.environment import HOME, expand_home, find_file, home_folder, read_environment
+from paceline.settings.environment import HOME, expand_home, find_file, home_folder, read_environment, refuse_unknown
 from paceline.settings.model import (
     SHIPPED,
     AccountSettings,
@@ -181,6 +181,10 @@ class _Layers:
         """Return the names of the tables inside it: accounts, providers, agents."""
         return [path[1] for path in self.tables if len(path) == 2 and path[0] == table]
 
+    def named_variables(self) -> list[str]:
+        """Return the variables that accounts take their keys from."""
+        return [str(leaf.value) for path, leaf in self.leaves.items() if path[-1] == "key_env"]
+
     def place(self, *path: str) -> object:
         leaf = self.leaves.get(path)
         return leaf.place if leaf else self.tables[path[:2]]
@@ -203,6 +207,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
     if file is not None and (document := read_toml(file, mistakes)) is not None:
         layers.put(document)
         _refuse_password(layers)
+    refuse_unknown(environ, layers.named_variables(), mistakes)
     layers.put(read_environment(environ, mistakes))
     layers.put(Document(FLAGS, flags))
     providers = _assemble(layers, "providers", _provider)

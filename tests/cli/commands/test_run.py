@@ -25,6 +25,15 @@ def test_a_plan_runs_to_its_end(workspace: Workspace) -> None:
     assert oct((workspace.home).stat().st_mode)[-3:] == "700"
 
 
+def test_paceline_works_inside_a_session(workspace: Workspace) -> None:
+    plan = workspace.plan(f"{sys.executable} -m paceline status --json > status.json", "a")
+
+    code, _, err = finish(workspace.start("run", plan))
+
+    assert (code, err) == (0, "")
+    assert json.loads((workspace.folder / "status.json").read_text())["units"]["running"] == 1
+
+
 def test_running_a_finished_plan_again_does_nothing(workspace: Workspace) -> None:
     plan = workspace.plan("echo {id} >> ends", "a", "b")
     workspace.run("run", plan)
