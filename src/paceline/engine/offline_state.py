@@ -39,4 +39,5 @@ class OfflineState:
     def _ticket(self, unit: Unit, accounts: Mapping[str, Account]) -> Ticket:
         campaign = self.campaigns[unit.campaign]
         scopes = session_scopes(campaign, accounts.get(unit.account or ""))
-        return Ticket(f"unit:{unit.id}", scopes, group=campaign.name, priority=campaign.priority, leased=False)
+        ticket_id = unit.attempt_id or f"unit:{unit.id}"  # runs inside the session name it by its attempt
+        return Ticket(ticket_id, scopes, group=campaign.name, priority=campaign.priority, leased=False)

@@ -3,6 +3,7 @@
 Here: decisions about one session. Never here: which unit runs next, or the store.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -121,8 +122,8 @@ class LiveSession:
 
     def _signed(self, signals: list[Signal]) -> list[Signal]:
         """Return the signals that count, with the ticket they came from."""
-        ours = signals if self.has_payer else [each for each in signals if not isinstance(each, LOGIN_SIGNALS)]
-        return [msgspec.structs.replace(signal, ticket=self.ticket.id) for signal in ours]
+        counted = counted_signals(signals, has_payer=self.has_payer)
+        return [msgspec.structs.replace(signal, ticket=self.ticket.id) for signal in counted]
 
     # -- while it runs -----------------------------------------------------------------------
 
@@ -219,6 +220,11 @@ class LiveSession:
         how = f"signal {state.signal}" if state.signal is not None else f"exit code {state.exit_code}"
         last_line = self._tail.decode(errors="replace").strip().rpartition("\n")[2][-200:]
         return f"{how}: {last_line}" if last_line else how
+
+
+def counted_signals(signals: Sequence[Signal], *, has_payer: bool) -> list[Signal]:
+    """Return the signals that count. Without a payer, words such as "401 Unauthorized" say nothing about a login."""
+    return [each for each in signals if has_payer or not isinstance(each, LOGIN_SIGNALS)]
 
 
 def _checked_success(unit: Unit) -> AttemptOutcome:

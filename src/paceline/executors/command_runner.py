@@ -9,7 +9,6 @@ import os
 import pty
 import selectors
 import signal
-import subprocess
 import sys
 import termios
 import tty
@@ -17,14 +16,12 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from paceline.detect.stream import Channel
-from paceline.executors.supervisor import die_with
+from paceline.executors.command_guard import become_guard, shell_code
 
 OnOutput = Callable[[Channel, bytes], None]
 POLL_SECONDS = 0.2
 """How often `meanwhile` runs while the command prints nothing."""
 PIECE_BYTES = 1 << 16
-NOT_STARTED = 126
-"""The exit code that shells use for a command that cannot be executed."""
 
 
 def run_in_pipes(
@@ -32,35 +29,67 @@ def run_in_pipes(
 ) -> int:
     """Run the command and return its exit code as a shell reports it.
 
-    The command is killed if this process ends for any reason, because its slot is then released.
+    The command and all its descendants end with this process, because its slot is then released.
     """
     us = os.getpid()
-    with (
-        _ignored(signal.SIGINT),  # Ctrl-C is meant for the command
-        subprocess.Popen(
-            command,
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            preexec_fn=lambda: die_with(us),
-        ) as process,
-    ):
-        before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    (out_read, out_write), (err_read, err_write) = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        become_guard(command, env, us, lambda: _connect_outputs(out_write, err_write))
+    os.close(out_write)
+    os.close(err_write)
+    guard = _Guard(pid)
+    try:
+        with _ignored(signal.SIGINT), guard.asked_by_term():  # Ctrl-C is meant for the command
+            _forward(
+                {out_read: ("stdout", sys.stdout.buffer), err_read: ("stderr", sys.stderr.buffer)},
+                guard,
+                on_output,
+                meanwhile,
+            )
+            return guard.wait()
+    finally:
+        os.close(out_read)
+        os.close(err_read)
+
+
+def _connect_outputs(out: int, err: int) -> None:
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+
+
+class _Guard:
+    """The guard of a command, as its parent sees it."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._status: int | None = None
+
+    @contextlib.contextmanager
+    def asked_by_term(self) -> Iterator[None]:
+        """Ask the command to end when this process is asked to."""
+        before = signal.signal(signal.SIGTERM, lambda *_: os.kill(self._pid, signal.SIGTERM))
         try:
-            _forward(process, on_output, meanwhile)
-            code = process.wait()
+            yield
         finally:
             signal.signal(signal.SIGTERM, before)
-    return 128 - code if code < 0 else code
+
+    def is_over(self) -> bool:
+        if self._status is None:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            self._status = status if pid else None
+        return self._status is not None
+
+    def wait(self) -> int:
+        """Return the exit code of the command as a shell reports it."""
+        if self._status is None:
+            self._status = os.waitpid(self._pid, 0)[1]
+        return shell_code(self._status)
 
 
-def _forward(process: "subprocess.Popen[bytes]", on_output: OnOutput, meanwhile: Callable[[], None]) -> None:
-    assert process.stdout is not None
-    assert process.stderr is not None
-    targets: dict[int, tuple[Channel, IO[bytes]]] = {
-        process.stdout.fileno(): ("stdout", sys.stdout.buffer),
-        process.stderr.fileno(): ("stderr", sys.stderr.buffer),
-    }
+def _forward(
+    targets: dict[int, tuple[Channel, IO[bytes]]], guard: _Guard, on_output: OnOutput, meanwhile: Callable[[], None]
+) -> None:
     with selectors.DefaultSelector() as selector:
         for pipe in targets:
             selector.register(pipe, selectors.EVENT_READ)
@@ -76,7 +105,7 @@ def _forward(process: "subprocess.Popen[bytes]", on_output: OnOutput, meanwhile:
                 target.flush()
                 on_output(channel, piece)
             meanwhile()
-            if not ready and process.poll() is not None:
+            if not ready and guard.is_over():
                 return  # a background process of the command may hold the pipes open; do not wait for it
 
 
@@ -84,26 +113,31 @@ def run_in_terminal(
     command: tuple[str, ...], env: dict[str, str], on_output: OnOutput, meanwhile: Callable[[], None]
 ) -> int:
     """Run the command in a terminal of its own that is connected to ours. Return its exit code."""
+    us = os.getpid()
     pid, master = pty.fork()
     if pid == 0:
-        try:
-            os.execvpe(command[0], command, env)
-        finally:
-            os._exit(NOT_STARTED)
+        become_guard(command, env, us, lambda: None)
+    guard = _Guard(pid)
     try:
-        with _ignored(signal.SIGINT), _same_size_as_ours(master), _raw(sys.stdin.fileno()):
-            _connect(master, on_output, meanwhile)
+        with (
+            _ignored(signal.SIGINT),
+            _same_size_as_ours(master),
+            _raw(sys.stdin.fileno()),
+            guard.asked_by_term(),
+        ):
+            _connect(master, guard, on_output, meanwhile)
+            return guard.wait()
     finally:
         os.close(master)
-    return _shell_code(os.waitpid(pid, 0)[1])
 
 
-def _connect(master: int, on_output: OnOutput, meanwhile: Callable[[], None]) -> None:
+def _connect(master: int, guard: _Guard, on_output: OnOutput, meanwhile: Callable[[], None]) -> None:
     with selectors.DefaultSelector() as selector:
         selector.register(master, selectors.EVENT_READ)
         selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
         while True:
-            for key, _ in selector.select(POLL_SECONDS):
+            ready = selector.select(POLL_SECONDS)
+            for key, _ in ready:
                 try:
                     piece = os.read(key.fd, PIECE_BYTES)
                 except OSError:  # on Linux this is the end of a terminal
@@ -117,10 +151,8 @@ def _connect(master: int, on_output: OnOutput, meanwhile: Callable[[], None]) ->
                 else:
                     return
             meanwhile()
-
-
-def _shell_code(status: int) -> int:
-    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+            if not ready and guard.is_over():
+                return  # a background process of the command may hold the terminal open; do not wait for it
 
 
 @contextlib.contextmanager

@@ -12,6 +12,17 @@ def children_of(pid: int) -> list[int]:
     return [process for process, fields in all_processes() if int(fields[1]) == pid]
 
 
+def descendants_of(pid: int) -> list[int]:
+    """Return all processes below the process, parents before their children."""
+    below: dict[int, list[int]] = {}
+    for process, fields in all_processes():
+        below.setdefault(int(fields[1]), []).append(process)
+    found = list(below.get(pid, []))
+    for process in found:  # it grows while it is read
+        found += below.get(process, [])
+    return found
+
+
 def cpu_of_descendants() -> float:
     """Return the CPU seconds of our live descendants, including those of their reaped children."""
     used: dict[int, int] = {}

@@ -1,5 +1,9 @@
 """`paceline exec`: any command inside a slot, whoever decides about slots just now."""
 
+import os
+import signal
+import sys
+
 import pytest
 from tests.cli.conftest import Workspace, finish, lines_of, read_until
 from tests.cli.terminal import COLUMNS, ROWS, on_terminal
@@ -71,6 +75,71 @@ def test_one_that_was_killed_takes_its_command_with_it(workspace: Workspace) -> 
     first.wait()
 
     until(lambda: is_gone(pid))
+
+
+TREE = """
+sleep 60 & first=$!
+setsid sh -c 'env -i sleep 60 & echo $! > daemon; wait' &
+while [ ! -s daemon ]; do sleep 0.02; done
+echo pids $$ $first $(cat daemon)
+wait
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_one_that_was_ended_takes_its_whole_process_tree_with_it(workspace: Workspace, number: signal.Signals) -> None:
+    first = workspace.start("exec", "--", "sh", "-c", TREE)
+    pids = [int(pid) for pid in read_until(first, "pids").split()[1:]]
+
+    first.send_signal(number)
+    first.wait(20)
+
+    until(lambda: all(is_gone(pid) for pid in pids))
+
+
+def test_one_that_is_asked_to_end_lets_its_command_end_in_order(workspace: Workspace) -> None:
+    script = "trap 'echo cleaned; exit 9' TERM; echo ready; while :; do sleep 0.05; done"
+    first = workspace.start("exec", "--", "sh", "-c", script)
+    read_until(first, "ready")
+
+    first.terminate()
+
+    assert finish(first)[:2] == (9, "cleaned\n")
+
+
+def test_a_background_process_of_a_command_that_ended_well_is_left_alone(workspace: Workspace) -> None:
+    code, out, _ = finish(workspace.start("exec", "--", "sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"))
+
+    assert code == 0
+    assert not is_gone(int(out))
+    os.kill(int(out), signal.SIGKILL)
+
+
+def test_inside_a_unit_it_uses_the_units_own_slot(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACELINE_POOL", "1")
+    inner = f'{sys.executable} -m paceline exec -- sh -c "echo \\$PACELINE_UNIT >> ends"'
+
+    code, out, err = finish(workspace.start("run", workspace.plan(inner, "a", "b", head="timeout = '30s'")))
+
+    assert (code, err) == (0, "")
+    assert "docs: 2 done" in out
+    assert lines_of(workspace.folder / "ends") == ["docs/a", "docs/b"]
+
+
+def test_a_plain_command_teaches_nothing_about_logins(workspace: Workspace) -> None:
+    refused = "echo 'HTTP 401 Unauthorized: invalid api key' >&2; exit 1"
+
+    assert finish(workspace.start("exec", "--scope", "acme/me", "--", "sh", "-c", refused))[0] == 1
+    assert finish(workspace.start("exec", "--scope", "acme/me", "--", "sh", "-c", "exit 3"))[0] == 3
+
+
+def test_the_limit_of_a_plain_command_is_its_own(workspace: Workspace) -> None:
+    message = "HTTP 429 Too Many Requests: rate limit exceeded, retry after 50 seconds"
+    limited = workspace.start("exec", "--", "sh", "-c", f"echo '{message}' >&2; exit 1")
+    assert limited.stderr is not None
+    assert [limited.stderr.readline() for _ in range(2)][1].startswith("paceline: sh met a limit; it runs again in 50")
+
+    assert finish(workspace.start("exec", "--", "sh", "-c", "echo free")) == (0, "free\n", "")
 
 
 def test_a_command_that_meets_a_limit_is_run_again(workspace: Workspace) -> None:

@@ -26,12 +26,14 @@ from paceline.core.signals import (
     PlatformLimit,
     QuotaClosed,
     RateLimited,
+    Signal,
 )
-from paceline.core.values.scopes import SESSIONS, canonical_scope, is_provider_scope, path_scopes
+from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
 from paceline.detect import StreamReader
 from paceline.detect.stream import Channel
 from paceline.engine.external_slots.standalone_host import ProcessSlot
-from paceline.errors import InvalidInput, UnknownName
+from paceline.engine.session import counted_signals
+from paceline.errors import UnknownName
 from paceline.executors.command_runner import run_in_pipes, run_in_terminal
 
 CONTEXT_SETTINGS = {"ignore_unknown_options": True}
@@ -39,8 +41,16 @@ CONTEXT_SETTINGS = {"ignore_unknown_options": True}
 
 NOT_FOUND = 127
 """The exit code of a shell for a program that is not on the PATH."""
+UNIT_VARIABLE = "PACELINE_UNIT"
+ATTEMPT_VARIABLE = "PACELINE_ATTEMPT"
 LIMITS = ("quota_window", "rate_limit", "overloaded")
 """Outcomes that say nothing about the command's own work: the command is run again."""
+
+
+FIRST_WAIT_SECONDS = 30.0
+"""The wait of a plain program after a limit that names no time: the default pause of a scope."""
+LONGEST_WAIT_SECONDS = 300.0
+"""Such waits double up to this, like the pauses of an overloaded provider."""
 
 
 class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +59,20 @@ class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...]
     env: dict[str, str]
     scopes: tuple[str, ...]
-    reported: str
-    """The scope that its limit signals are reported for."""
+    reported: str | None
+    """The scope that its limit signals are reported for; None for a plain program, whose limits are its own."""
     provider: str
+    parent: str | None = None
+    """The ticket of the session that it runs in."""
+    has_payer: bool = False
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of the command: its exit code, its limit signals, and whether it ended at a limit."""
+
+    code: int
+    signals: Sequence[AnySignal]
+    is_limited: bool
 
 
 def command(
@@ -87,20 +108,47 @@ def _run_until_done(home: Home, request: ExecRequest, priority: int) -> int:
         return NOT_FOUND
     slot = home.process_slot()
     slot.check(request.scopes, priority)
+    tries = 0
     try:
         while True:
-            slot.acquire(request.scopes, priority, _print_wait)
-            code, signals, is_limited = _run_once(request, slot)
-            for each in signals:
-                slot.report(request.reported, each)
+            slot.acquire(request.scopes, priority, _print_wait, request.parent)
+            run = _run_once(request, slot)
+            for each in run.signals if request.reported is not None else ():
+                slot.report(request.reported or "", each)
             slot.release()
-            if not is_limited:
-                return code
-            sys.stderr.write(f"paceline: {one_line(program, 60)} met a limit; it runs again when there is room\n")
+            if not run.is_limited:
+                return run.code
+            tries += 1
+            _wait_after_limit(request, run.signals, tries, slot)
     except KeyboardInterrupt:
         return INTERRUPTED
     finally:
         slot.close()
+
+
+def _wait_after_limit(request: ExecRequest, signals: Sequence[AnySignal], tries: int, slot: ProcessSlot) -> None:
+    """Wait here after a limit of a plain program. Otherwise its scope is paused or closed, and its next slot waits."""
+    program = one_line(request.command[0], 60)
+    if request.reported is not None:
+        sys.stderr.write(f"paceline: {program} met a limit; it runs again when there is room\n")
+        return
+    now = time.time()
+    until = max((at for each in signals if (at := _ends_at(each, now)) is not None and at > now), default=None)
+    if until is None:
+        until = now + min(FIRST_WAIT_SECONDS * 2.0 ** (tries - 1), LONGEST_WAIT_SECONDS)
+    sys.stderr.write(f"paceline: {program} met a limit; it runs again {relative(until - now)}\n")
+    sys.stderr.flush()
+    slot.wait(until)
+
+
+def _ends_at(signal: AnySignal, now: float) -> float | None:
+    """Return when the limit that a signal names is over."""
+    match signal:
+        case QuotaClosed():
+            return signal.resets_at
+        case RateLimited() | Overloaded():
+            return None if signal.retry_after is None else now + signal.retry_after
+    return None
 
 
 def _read_request(home: Home, command: tuple[str, ...], scope: str | None, agent: str | None) -> ExecRequest:
@@ -111,20 +159,38 @@ def _read_request(home: Home, command: tuple[str, ...], scope: str | None, agent
         raise UnknownName(f"there is no agent {agent!r:.60}{did_you_mean(agent, known)}")
     name = agent or (program if program in known else None)
     profile = home.settings.agent(name) if name else load_agent("command")
-    own = f"agent:{name or program}"
-    scopes: tuple[str, ...] = (SESSIONS, canonical_scope(own))
+    parent = _session_ticket(home)
+    own = (SESSIONS, canonical_scope(f"agent:{name or program}")) if parent is None else (RUNS,)
+    path: tuple[str, ...] = ()
     account: Account | None = None
     if scope is not None:
-        scope = canonical_scope(scope)
-        if not is_provider_scope(scope):
-            raise InvalidInput(f"{scope} is not a provider path; write provider, provider/account or more")
-        scopes += path_scopes(scope)
-        settings = home.settings.accounts.get(scope.split("/")[1]) if "/" in scope else None
+        path = path_scopes(scope)
+        settings = home.settings.accounts.get(path[-1].split("/")[1]) if "/" in scope else None
         account = settings.account if settings else None
-    task = Task(unit_id="", attempt_id="", prompt="", cwd="", command=("true",))
+    return ExecRequest(
+        command=command,
+        env=_environment(home, account),
+        scopes=own + path,
+        reported=path[-1] if path else None,
+        provider=profile.provider,
+        parent=parent,
+        has_payer=account is not None or bool(profile.start),
+    )
+
+
+def _session_ticket(home: Home) -> str | None:
+    """Return the ticket of the session that this process runs in: the attempt of a running unit."""
+    attempt = home.environ.get(ATTEMPT_VARIABLE)
+    is_running = attempt and any(unit.attempt_id == attempt for unit in home.store.running_units())
+    return attempt if is_running else None
+
+
+def _environment(home: Home, account: Account | None) -> dict[str, str]:
+    """Return the environment of the command. Inside a session it stays that of the session's unit."""
+    unit_id, attempt_id = home.environ.get(UNIT_VARIABLE), home.environ.get(ATTEMPT_VARIABLE)
+    task = Task(unit_id=unit_id or "", attempt_id=attempt_id or "", prompt="", cwd="", command=("true",))
     env = prepare_session(load_agent("command"), task, account, home.environ).env
-    env = {variable: value for variable, value in env.items() if variable not in ("PACELINE_UNIT", "PACELINE_ATTEMPT")}
-    return ExecRequest(command=command, env=env, scopes=scopes, reported=scope or own, provider=profile.provider)
+    return {name: value for name, value in env.items() if value or name not in (UNIT_VARIABLE, ATTEMPT_VARIABLE)}
 
 
 def _print_wait(why: Deferred) -> None:
@@ -133,21 +199,20 @@ def _print_wait(why: Deferred) -> None:
     sys.stderr.flush()
 
 
-def _run_once(request: ExecRequest, slot: ProcessSlot) -> tuple[int, list[AnySignal], bool]:
-    """Return the exit code, the limit signals in the output, and whether the command ended at a limit."""
+def _run_once(request: ExecRequest, slot: ProcessSlot) -> RunResult:
+    """Run the command and read its output."""
     reader = StreamReader(request.provider, tz=local_zone().key)
-    signals: list[AnySignal] = []
+    signals: list[Signal] = []
 
     def on_output(channel: Channel, piece: bytes) -> None:
-        signals.extend(_limit_signals(reader.feed(piece, channel=channel, seen_at=time.time())))
+        signals.extend(reader.feed(piece, channel=channel, seen_at=time.time()))
 
     run = run_in_terminal if sys.stdin.isatty() and sys.stdout.isatty() else run_in_pipes
     code = run(request.command, request.env, on_output, slot.serve)
-    signals += _limit_signals(reader.close(exit_code=code, seen_at=time.time()))
-    return code, signals, code != 0 and reader.outcome in LIMITS
-
-
-def _limit_signals(found: Sequence[object]) -> list[AnySignal]:
-    """Return the signals that the Governor acts on."""
-    kinds = (RateLimited, Overloaded, QuotaClosed, PlatformLimit, BillingStop, AuthFailed)
-    return [each for each in found if isinstance(each, kinds)]
+    signals += reader.close(exit_code=code, seen_at=time.time())
+    counted = [
+        each
+        for each in counted_signals(signals, has_payer=request.has_payer)
+        if isinstance(each, RateLimited | Overloaded | QuotaClosed | PlatformLimit | BillingStop | AuthFailed)
+    ]
+    return RunResult(code=code, signals=counted, is_limited=code != 0 and reader.outcome in LIMITS)

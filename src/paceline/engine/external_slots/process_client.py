@@ -13,9 +13,15 @@ from paceline.store import ProcessId, Store, StoredSlot
 class ProcessClient:
     """One slot of one program. The leader answers in the store."""
 
-    def __init__(self, store: Store, scopes: tuple[str, ...], *, priority: int, holder: ProcessId) -> None:
+    def __init__(
+        self, store: Store, scopes: tuple[str, ...], *, priority: int, holder: ProcessId, parent: str | None = None
+    ) -> None:
         self._store = store
-        self._slot = StoredSlot(id=secrets.token_hex(8), scopes=scopes, priority=priority, holder=holder)
+        self._slot = StoredSlot(id=secrets.token_hex(8), scopes=scopes, priority=priority, holder=holder, parent=parent)
+
+    @property
+    def ticket_id(self) -> str:
+        return ticket_of(self._slot).id
 
     def request(self, now: float) -> None:
         command_log.send(self._store, "slot_request", now=now, slot=msgspec.to_builtins(self._slot))

@@ -108,9 +108,19 @@ class ProcessSlot:
         offline = OfflineState(self._store, self._settings, time.time())
         offline.governor.check(Ticket("check", scopes, priority=priority))
 
-    def acquire(self, scopes: tuple[str, ...], priority: int, on_waiting: Callable[[Deferred], None]) -> None:
-        """Wait for a slot. `on_waiting` is called with each new reason to wait."""
-        client = ProcessClient(self._store, scopes, priority=priority, holder=process_id(os.getpid()))
+    def acquire(
+        self,
+        scopes: tuple[str, ...],
+        priority: int,
+        on_waiting: Callable[[Deferred], None],
+        parent: str | None = None,
+    ) -> None:
+        """Wait for a slot. `on_waiting` is called with each new reason to wait.
+
+        `parent` is the ticket of the session that this process belongs to: its own place is used first.
+        """
+        holder = process_id(os.getpid())
+        client = ProcessClient(self._store, scopes, priority=priority, holder=holder, parent=parent)
         client.request(time.time())
         self._client = client
         last: tuple[str, str] | None = None
@@ -125,6 +135,12 @@ class ProcessSlot:
                     on_waiting(slot.waiting)
                     last = reason
             time.sleep(READ_SECONDS)
+
+    def wait(self, until: float) -> None:
+        """Let time pass without a slot. Others are still served if this process leads."""
+        while (left := until - time.time()) > 0:
+            self.serve()
+            time.sleep(min(READ_SECONDS, left))
 
     def report(self, scope: str, signal: AnySignal) -> None:
         """Report a signal of the program that uses the slot."""
