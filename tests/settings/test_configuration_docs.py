@@ -25,6 +25,7 @@ def test_the_first_block_shows_the_defaults(load: Load) -> None:
 
     assert shown.engine == shipped.engine
     assert shown.api == shipped.api
+    assert shown.retention == shipped.retention
     for pool in ("sessions", "runs"):
         assert shown.limits[pool].limit == shipped.limits[pool].limit
     assert shown.provider("anthropic").cooldown == shipped.provider("anthropic").cooldown

@@ -17,6 +17,11 @@ UNLIMITED = "none"
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_VARIABLE = re.compile(r".*(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD)", re.I)
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?)\s*([kKMGT]i?B)")
+_SIZE_UNITS = {
+    f"{letter}{i}B": base ** (power + 1) for i, base in (("", 1000), ("I", 1024)) for power, letter in enumerate("KMGT")
+}
+_LARGEST_SIZE = 10**18
 _STORE_SCHEMES = ("sqlite", "postgresql", "postgres")
 
 
@@ -56,6 +61,27 @@ def cooldown(value: object) -> Cooldown:
 def span(value: object) -> float:
     """Check a duration that must not be zero."""
     return _duration(value, above_zero=True)
+
+
+def span_or_none(value: object) -> float | None:
+    """Check a duration that must not be zero, or "none" forever."""
+    if value == UNLIMITED:
+        return None
+    try:
+        return span(value)
+    except InvalidInput as error:
+        raise InvalidInput(f'{error}; or "{UNLIMITED}" to keep it forever') from None
+
+
+def disk_size(value: object) -> int | None:
+    """Check a size on disk: "500MB", "5GB", a number of bytes, or None for unlimited."""
+    if value == UNLIMITED:
+        return None
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    size = int(float(found[1]) * _SIZE_UNITS[found[2].upper()]) if found else value
+    if type(size) is not int or not 0 < size <= _LARGEST_SIZE:  # true is no size
+        raise InvalidInput(f'must be a size such as "500MB" or "5GB", or "{UNLIMITED}" for unlimited')
+    return size
 
 
 def _duration(value: object, *, above_zero: bool) -> float:

@@ -30,6 +30,9 @@ KEYS: dict[str, KeyPath] = {
     "PACELINE_API_HOSTS": ("api", "hosts"),
     "PACELINE_API_ADD_CAMPAIGNS": ("api", "add_campaigns"),
     "PACELINE_API_DRAIN": ("api", "drain"),
+    "PACELINE_RETENTION_OUTPUTS": ("retention", "outputs"),
+    "PACELINE_RETENTION_EVENTS": ("retention", "events"),
+    "PACELINE_RETENTION_MAX_DISK": ("retention", "max_disk"),
     "PACELINE_STORE_URL": ("store", "url"),
 }
 SETTINGS = (HOME, FILE, LIMITS, *KEYS)

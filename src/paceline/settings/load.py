@@ -39,6 +39,7 @@ from paceline.settings.model import (
     ConfiguredLimit,
     EngineTable,
     ProviderSettings,
+    RetentionTable,
     Settings,
     shipped_limits,
 )
@@ -84,6 +85,7 @@ FIXED_TABLES: Mapping[str, Mapping[str, Check]] = {
         "add_campaigns": checks.truth,
         "drain": checks.duration,
     },
+    "retention": {"outputs": checks.span_or_none, "events": checks.span_or_none, "max_disk": checks.disk_size},
     "store": {"url": checks.store_url},
 }
 NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
@@ -105,7 +107,7 @@ NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
     "rates": RATES,
     "agents": {field.name: checks.anything for field in msgspec.structs.fields(AgentProfile)},
 }
-TABLES = ("pool", "limits", "rates", "providers", "accounts", "engine", "api", "store", "agents")
+TABLES = ("pool", "limits", "rates", "providers", "accounts", "engine", "api", "retention", "store", "agents")
 
 
 _Named = TypeVar("_Named", ProviderSettings, AccountSettings, AgentProfile)
@@ -224,6 +226,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
         rates=rates,
         engine=msgspec.convert(layers.fields("engine"), EngineTable),
         api=msgspec.convert(layers.fields("api"), ApiTable),
+        retention=msgspec.convert(layers.fields("retention"), RetentionTable),
         store_url=_store_url(layers, home, file or start, start, environ),
         agents=agents,
     )

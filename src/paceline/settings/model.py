@@ -93,6 +93,16 @@ class ApiTable(msgspec.Struct, frozen=True, kw_only=True):
     """How long calls of the gateway may still run after the daemon was asked to stop."""
 
 
+class RetentionTable(msgspec.Struct, frozen=True, kw_only=True):
+    """The [retention] table: how long things are kept. None: forever."""
+
+    outputs: float | None = 14 * 86400.0
+    """Seconds that prompts and output of ended attempts are kept."""
+    events: float | None = 30 * 86400.0
+    max_disk: int | None = 5 * 10**9
+    """Bytes that the home may use. Beyond them, the oldest output goes first."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings, checked. `limits` are by scope or pattern and include `sessions` and `runs`."""
 
@@ -107,6 +117,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """By scope or pattern, including those of accounts."""
     engine: EngineTable = EngineTable()
     api: ApiTable = ApiTable()
+    retention: RetentionTable = RetentionTable()
     store_url: str
     agents: dict[str, AgentProfile] = {}
     """The user's own profiles. They replace shipped ones of the same name."""

@@ -1,0 +1,34 @@
+"""Sizes on disk and durations without an end, as people write them."""
+
+import pytest
+
+from paceline.config_files.checks import disk_size, span_or_none
+from paceline.errors import InvalidInput
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [
+        ("5GB", 5 * 10**9),
+        ("500 MB", 500 * 10**6),
+        ("1.5GB", 1_500_000_000),
+        ("64kB", 64_000),
+        ("1GiB", 1 << 30),
+        (4096, 4096),
+        ("none", None),
+    ],
+)
+def test_a_size_is_read_as_people_write_it(written: object, size: int | None) -> None:
+    assert disk_size(written) == size
+
+
+@pytest.mark.parametrize("wrong", ["", "5", "5 bytes", "-1GB", "0GB", "GB", "1e3GB", 0, -1, 1.5, True, None, "9" * 30])
+def test_what_is_no_size_is_refused(wrong: object) -> None:
+    with pytest.raises(InvalidInput, match='must be a size such as "500MB" or "5GB", or "none" for unlimited'):
+        disk_size(wrong)
+
+
+def test_a_retention_is_a_duration_or_none() -> None:
+    assert (span_or_none("14d"), span_or_none("none"), span_or_none(60)) == (14 * 86400.0, None, 60.0)
+    with pytest.raises(InvalidInput, match='or "none" to keep it forever'):
+        span_or_none("0s")
