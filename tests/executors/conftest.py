@@ -143,7 +143,8 @@ async def ended(executor: ProcessExecutor, handle: Handle) -> SessionState:
 
 
 def write_status(sandbox: Sandbox, attempt: str, **changes: object) -> None:
-    """Changes what a supervisor has written."""
+    """Changes what a supervisor has written, and removes its copy."""
+    os.truncate(sandbox.spool / attempt / "lock", 0)
     path = sandbox.spool / attempt / "status.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 

@@ -227,7 +227,7 @@ def test_a_name_that_is_no_folder_is_refused(name: str, executor: ProcessExecuto
 def test_a_spool_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(SpoolError, match="cannot create the spool folder"):
+    with pytest.raises(SpoolError, match="cannot create the folder"):
         ProcessExecutor(str(tmp_path / "file" / "spool"))
 
 
@@ -321,6 +321,18 @@ async def test_a_time_out_ends_it(executor: ProcessExecutor, sandbox: Sandbox) -
 
     assert (state.cause, state.signal) == ("timed_out", signal.SIGTERM)
     assert read_all(handle) == b"begun\n"
+
+
+@pytest.mark.parametrize(
+    "limit", [{"timeout": 30 * 86400.0}, {"stall": 365 * 86400.0}, {"timeout": 1e15, "stall": 1e15}]
+)
+async def test_a_limit_of_years_is_a_limit_like_any_other(
+    limit: dict[str, float], executor: ProcessExecutor, sandbox: Sandbox
+) -> None:
+    """The kernel counts the milliseconds of a wait in 32 bits."""
+    state = await ended(executor, executor.start(sandbox.shell("a1", "exit 3", **limit)))
+
+    assert (state.phase, state.exit_code) == ("ended", 3)
 
 
 async def test_an_agent_that_prints_nothing_and_does_nothing_has_stalled(

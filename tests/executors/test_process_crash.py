@@ -243,15 +243,19 @@ async def test_a_stored_pid_is_not_trusted_to_be_alive(executor: ProcessExecutor
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"phase": "ended", "boot', b"\xff\xfe", b"[]", b'{"phase": "odd"}'])
-async def test_a_status_that_cannot_be_read_is_none(text: bytes, executor: ProcessExecutor, sandbox: Sandbox) -> None:
+async def test_an_end_that_cannot_be_read_is_not_blamed_on_a_killed_supervisor(
+    text: bytes, executor: ProcessExecutor, sandbox: Sandbox
+) -> None:
+    """Both the status and its copy are damaged."""
     await ended(executor, executor.start(sandbox.shell("a1", "echo out")))
     (sandbox.spool / "a1" / "status.json").write_bytes(text)
+    (sandbox.spool / "a1" / "lock").write_bytes(text)
     (sandbox.spool / "a1" / "status.tmp").write_bytes(b'{"phase": "ended", "exit_code": 0')
 
     again = ProcessExecutor(str(sandbox.spool))
     adopted = again.adopt("a1")
     assert adopted is not None
-    assert adopted.state().phase == "lost"
+    assert (adopted.state().phase, adopted.state().message) == ("lost", "its final status cannot be read")
     assert read_all(adopted) == b"out\n"
     again.close()
 

@@ -3,11 +3,15 @@
 import contextlib
 import logging
 import logging.handlers
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
 from zoneinfo import ZoneInfo
 
 from paceline.cli.time_text import clock_time
 from paceline.cli.wiring import Home
+from paceline.errors import PacelineError
 
 LOG_FILE = "paceline.log"
 LOGGERS = ("paceline", "uvicorn", "asyncio")
@@ -28,12 +32,61 @@ class LastWarning(logging.Handler):
         self.text = f"{clock_time(record.created, self._zone)} {record.getMessage()}{error}"
 
 
+class LineFormatter(logging.Formatter):
+    """One line for an error that Paceline raised on purpose, and a traceback for all others."""
+
+    def formatException(  # noqa: N802 (the name is the base class's)
+        self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+    ) -> str:
+        return f"  {ei[1]}" if isinstance(ei[1], PacelineError) else super().formatException(ei)
+
+
+class LogFile(logging.handlers.RotatingFileHandler):
+    """The log file. It omits repeated records, and it reports once that it cannot be written.
+
+    A fault such as a full disk fails every pass of the engine. One record of it is enough, and a handler that fails
+    must not print a traceback for each of them, as `logging` does by itself.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, maxBytes=LOG_BYTES, backupCount=2, delay=True)
+        self.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(message)s"))
+        self._last = ""
+        self._repeats = 0
+        self._is_failing = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record, unless it repeats the one before."""
+        text = f"{record.levelname} {record.getMessage()} {record.exc_info[1] if record.exc_info else ''}"
+        if text == self._last:
+            self._repeats += 1
+            return
+        repeats, self._repeats, self._last = self._repeats, 0, text
+        if repeats:
+            super().emit(logging.makeLogRecord({**record.__dict__, **_repeat_note(repeats)}))
+        super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name is the base class's)
+        """Report the first failure to write, on the terminal."""
+        self._last = ""  # it is not in the file, so the next one like it is no repetition
+        if not self._is_failing:
+            self._is_failing = True
+            error = sys.exc_info()[1]
+            reason = error.strerror if isinstance(error, OSError) else error
+            with contextlib.suppress(OSError):
+                sys.stderr.write(f"paceline: cannot write {self.baseFilename}: {reason}; log records are dropped\n")
+
+
+def _repeat_note(repeats: int) -> dict[str, object]:
+    times = "once" if repeats == 1 else f"{repeats} times"
+    return {"msg": f"the record before was repeated {times}", "args": None, "exc_info": None, "exc_text": None}
+
+
 @contextlib.contextmanager
 def log_to_file(home: Home) -> Iterator[LastWarning]:
     """Send log records to the file of the home instead of the terminal, for as long as the context lasts."""
     warning = LastWarning(home.zone)
-    file = logging.handlers.RotatingFileHandler(home.path / LOG_FILE, maxBytes=LOG_BYTES, backupCount=2, delay=True)
-    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    file = LogFile(home.path / LOG_FILE)
     loggers = [logging.getLogger(name) for name in LOGGERS]
     propagated = [logger.propagate for logger in loggers]
     for logger in loggers:

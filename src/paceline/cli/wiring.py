@@ -18,6 +18,7 @@ from paceline.engine.external_slots.standalone_host import ProcessSlot
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.errors import EngineBusy, InvalidSettings, StoreError
+from paceline.executors.private_folder import make_private
 from paceline.executors.spool import Spool
 from paceline.executors.terminal import TerminalExecutor
 from paceline.leadership import ENGINE, HOST, Leader, LeaderLock, new_owner, resign
@@ -103,14 +104,14 @@ def open_home(environ: Mapping[str, str] | None = None, start: Path | None = Non
     """Open the home that the environment names; it is created if there is none."""
     environ = os.environ if environ is None else environ
     settings = load_settings(start or Path.cwd(), environ)
-    make_private(settings.home)
+    make_private(str(settings.home))
     path = settings.sqlite_path
     if path is None:
         raise InvalidSettings(
             f"{settings.store_url.partition(':')[0]} is not a store of this version; use sqlite:///PATH"
         )
     if path.parent != settings.home:
-        make_private(path.parent)
+        _create_folder(path.parent)
     store = SqliteStore(path)
     try:
         yield Home(settings, store, environ)
@@ -118,8 +119,8 @@ def open_home(environ: Mapping[str, str] | None = None, start: Path | None = Non
         store.close()
 
 
-def make_private(folder: Path) -> None:
-    """Create a folder that only its owner can read: it holds prompts and output."""
+def _create_folder(folder: Path) -> None:
+    """Create a folder for the database. One that exists may have other uses, so it is left as it is."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -13,18 +13,21 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+
+import msgspec
 
 from paceline.detect.stream import Channel
 from paceline.errors import ExecutorError, InvalidInput, SpoolError
 from paceline.executors import supervisor
-from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Handle, Launch, Orphan, SessionState
+from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Cause, Handle, Launch, Orphan, SessionState
 from paceline.executors.orphans import MARK_VARIABLE, kill_and_wait, kill_leftovers
 from paceline.executors.proc_table import boot_id, start_ticks
 from paceline.executors.spool import (
     OutputReader,
     SessionStatus,
     Spool,
+    has_status_file,
     is_locked,
     last_log_line,
     read_session_status,
@@ -33,6 +36,7 @@ from paceline.executors.spool import (
     write_input,
 )
 from paceline.executors.spool_writer import Value, write_status
+from paceline.executors.supervisor_watch import SupervisorWatch
 
 _ARGUMENTS_TOO_LONG = "the command line and the environment are too long for the system; pass long input on stdin"
 
@@ -51,6 +55,7 @@ class ProcessHandle:
         self._status: SessionStatus | None = None
         self._over: SessionState | None = None
         self._stop_grace: float | None = None
+        self._watch = SupervisorWatch()
         self.pidfd = None if child_pid is None else _open_pidfd(child_pid)
 
     def state(self) -> SessionState:
@@ -63,7 +68,7 @@ class ProcessHandle:
 
     def read_new(self, channel: Channel) -> bytes:
         """Return the next piece of output."""
-        return self._readers[channel].read()
+        return self._readers[channel].read(is_over=self._over is not None)
 
     def is_alive(self) -> bool:
         """Return whether the supervisor is alive."""
@@ -102,6 +107,16 @@ class ProcessHandle:
                 kill_and_wait(self.pidfd)
         self.state()
 
+    def end_overdue(self, now: float) -> None:
+        """End the session in place of a supervisor that is stopped or stuck. `now` is monotonic."""
+        status = None if self._over is not None else self._running_status()
+        if status is None or status.supervisor_pid is None or status.limits is None or self.pidfd is None:
+            return
+        cause = self._watch.verdict(status.supervisor_pid, status.limits, now)
+        if cause is not None:
+            self.kill()
+            self._over = _ended_by_us(self.state(), cause)
+
     def _signal_supervisor(self, number: signal.Signals) -> None:
         if self.pidfd is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -139,8 +154,9 @@ class ProcessHandle:
 class ProcessExecutor:
     """An executor that runs agents as supervised processes over one spool folder."""
 
-    def __init__(self, spool_root: str) -> None:
+    def __init__(self, spool_root: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.spool = Spool(spool_root)
+        self._monotonic = monotonic
         self._handles: dict[str, ProcessHandle] = {}
         self._watched: dict[int, ProcessHandle] = {}
         self._strays: set[str] = set()
@@ -192,6 +208,9 @@ class ProcessExecutor:
 
     def take_ended(self) -> list[Handle]:
         """Return the sessions that ended since the last call, without waiting."""
+        now = self._monotonic()
+        for handle in self._handles.values():
+            handle.end_overdue(now)
         events = self._epoll.poll(0, max(1, len(self._watched)))
         ended = [self._watched[fd] for fd, _ in events]
         unwatched = (handle for handle in self._handles.values() if handle.pidfd not in self._watched)
@@ -296,7 +315,7 @@ def _spawn(options: list[str], launch: Launch, folder: str, lock: int) -> int:
 
     `posix_spawn` costs the same however large the engine is. TERM is blocked until the supervisor is ready.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     files = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -362,9 +381,20 @@ def _ended(status: SessionStatus) -> SessionState:
     )
 
 
+def _ended_by_us(state: SessionState, cause: Cause) -> SessionState:
+    """Return the state of a session that was killed at a limit of time, unless it had recorded its end before."""
+    if state.phase != "lost":
+        return state
+    return msgspec.structs.replace(
+        state, phase="ended", cause=cause, signal=signal.SIGKILL, ended_at=time.time(), message="its supervisor hung"
+    )
+
+
 def _lost(folder: str, status: SessionStatus | None) -> SessionState:
     if status is not None and status.boot_id != boot_id():
         message = "the machine was restarted while it ran"
+    elif status is None and has_status_file(folder):
+        message = "its final status cannot be read"
     else:
         message = last_log_line(folder) or "its supervisor was killed"
     pid, started_at = (None, None) if status is None else (status.pid, status.started_at)

@@ -1,7 +1,7 @@
 """The spool: one folder for each attempt, written by its supervisor and read by the engine.
 
     spool/ATTEMPT/             an attempt whose outcome is not stored yet
-        lock                   held by the supervisor for its whole life
+        lock                   held by the supervisor for its whole life; a copy of the status is in it (black_box.py)
         stdin                  the agent's input, if there is any
         stdout stderr          what it printed; `stdout.4194304` continues at that offset (`screen`: in a terminal)
         status.json            `running`, `ended` or `not_started`, with pids, times and usage
@@ -22,12 +22,16 @@ import msgspec
 
 from paceline.detect.stream import Channel
 from paceline.errors import AttemptInUse, InvalidInput, SpoolError
-from paceline.executors.interface import Cause, SessionPhase
-from paceline.executors.spool_writer import SEGMENT_BYTES, STATUS
+from paceline.executors.black_box import LOCK, read_record, read_tail_part, reserve
+from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Cause, SessionPhase
+from paceline.executors.private_folder import is_own_folder, make_private
+from paceline.executors.spool_writer import SEGMENT_BYTES, STATUS, dropped_line, replace_file
+from paceline.executors.supervisor_watch import SessionLimits
 
 PIECE_BYTES = 1 << 20
 """The most that one read returns: bounds memory and the time of a pass."""
 _ATTEMPT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ARCHIVE = ".settled"
 """Part of the format of a home: earlier versions archived under this name."""
 
@@ -51,6 +55,18 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     cpu_seconds: float | None = None
     rows: int | None = None
     columns: int | None = None
+    monotonic_at: float | None = None
+    """When it began on the monotonic clock, which counts from the start of the machine."""
+    timeout: float | None = None
+    stall: float | None = None
+    grace: float = DEFAULT_GRACE_SECONDS
+
+    @property
+    def limits(self) -> SessionLimits | None:
+        """Its limits of time; None if it was started by an earlier version, which did not write them."""
+        if self.monotonic_at is None:
+            return None
+        return SessionLimits(since=self.monotonic_at, timeout=self.timeout, stall=self.stall, grace=self.grace)
 
 
 _decode_status = msgspec.json.Decoder(SessionStatus).decode
@@ -61,10 +77,11 @@ class Spool:
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
-        try:
-            os.makedirs(os.path.join(self.root, _ARCHIVE), mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise SpoolError(f"cannot create the spool folder {self.root}: {error.strerror}") from error
+        self._make_folders()
+
+    def _make_folders(self) -> None:
+        make_private(self.root)
+        make_private(os.path.join(self.root, _ARCHIVE))
 
     def create(self, attempt_id: str) -> str:
         """Create the folder of an attempt that was never started."""
@@ -85,13 +102,14 @@ class Spool:
     def folder(self, attempt_id: str) -> str | None:
         """Return the folder of the attempt, archived or not; None if there is none."""
         for folder in (os.path.join(self.root, attempt_id), self._archived(attempt_id)):
-            if _ATTEMPT.fullmatch(attempt_id) and os.path.isdir(folder):
+            if _ATTEMPT.fullmatch(attempt_id) and is_own_folder(folder):
                 return folder
         return None
 
     def unarchived(self) -> list[str]:
-        """Return the attempts whose outcome is not stored."""
-        return sorted(name for name in os.listdir(self.root) if _ATTEMPT.fullmatch(name))
+        """Return the attempts whose outcome is not stored. What another user put there is ignored."""
+        names = sorted(name for name in os.listdir(self.root) if _ATTEMPT.fullmatch(name))
+        return [name for name in names if is_own_folder(os.path.join(self.root, name))]
 
     def archive(self, attempt_id: str, *, keep_output: bool) -> None:
         """Move the attempt to the archive, or delete it. No-op the second time."""
@@ -113,16 +131,28 @@ class OutputReader:
         self._channel = channel
         self._start = self._position = 0
         self._path = os.path.join(folder, channel)
+        self._is_tail_read = False
 
-    def read(self) -> bytes:
-        """Return the next piece. A line stands in place of dropped output. Costs one `stat` if there is nothing new."""
+    def read(self, *, is_over: bool = True) -> bytes:
+        """Return the next piece. A line stands in place of dropped output.
+
+        Costs one `stat` if there is nothing new and the session is not over.
+        """
         try:
             if os.stat(self._path).st_size > self._position - self._start:
                 return self._read_piece()
+            is_complete = self._position - self._start >= SEGMENT_BYTES
         except FileNotFoundError:
-            return self._read_next_file()
-        is_complete = self._position - self._start >= SEGMENT_BYTES
-        return self._read_next_file() if is_complete else b""
+            is_complete = True
+        return (self._read_next_file() if is_complete else b"") or (self._read_tail_part() if is_over else b"")
+
+    def _read_tail_part(self) -> bytes:
+        """Return the last output, if there was no room for it in its own file."""
+        if self._is_tail_read:
+            return b""
+        dropped, data = read_tail_part(self._folder, self._channel)
+        self._is_tail_read = bool(data)
+        return (dropped_line(dropped) if dropped else b"") + data
 
     def _read_piece(self) -> bytes:
         with open(self._path, "rb", buffering=0) as file:
@@ -148,7 +178,8 @@ class OutputReader:
 def read_tail(folder: str, channel: Channel, most: int) -> bytes:
     """Return the last bytes of a recording without reading the rest."""
     later = sorted(_later_starts(folder, channel), reverse=True)
-    data = b""
+    dropped, data = read_tail_part(folder, channel)
+    data = ((dropped_line(dropped) if dropped else b"") + data)[-most:]
     for name in (*(f"{channel}.{start}" for start in later), channel):
         with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "rb", buffering=0) as file:
             missing = most - len(data)
@@ -170,50 +201,77 @@ def _later_starts(folder: str, channel: Channel) -> list[int]:
     return [int(start) for start in starts if start.isdecimal()]
 
 
-def dropped_line(count: int) -> bytes:
-    """Return the line that stands in place of dropped output."""
-    return f"\n[paceline: {count} bytes of output were dropped here]\n".encode()
-
-
 def read_session_status(folder: str) -> SessionStatus | None:
-    """Return the last status; None if there is none or it cannot be read."""
+    """Return the last status; None if there is none or it cannot be read.
+
+    The black box has a copy, for a status file that could not be written or is damaged.
+    """
+    status = _decoded(_status_file(folder))
+    if status is not None and status.phase != "running":
+        return status
+    for is_final in (True, False):
+        with contextlib.suppress(OSError):
+            copy = _decoded(read_record(folder, is_final=is_final))
+            if copy is not None:
+                return copy
+    return status
+
+
+def has_status_file(folder: str) -> bool:
+    return os.path.lexists(os.path.join(folder, STATUS))
+
+
+def _status_file(folder: str) -> bytes:
     try:
-        with open(os.path.join(folder, STATUS), "rb") as file:
-            return _decode_status(file.read())
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        fd = os.open(os.path.join(folder, STATUS), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    with open(fd, "rb") as file:
+        return file.read()
+
+
+def _decoded(record: bytes) -> SessionStatus | None:
+    try:
+        return _decode_status(record)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
 def write_input(folder: str, data: bytes) -> None:
     """Write the agent's standard input, readable by its owner only: it may contain secrets."""
-    fd = os.open(os.path.join(folder, "stdin"), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fd = os.open(os.path.join(folder, "stdin"), _NEW_FILE, 0o600)
     with open(fd, "wb") as file:
         file.write(data)
 
 
 def request_stop(folder: str, grace: float) -> None:
-    """Mark the coming TERM as a stop by the engine, with its seconds of grace."""
-    fresh = os.path.join(folder, "stop.tmp")
-    with open(fresh, "w") as file:
-        file.write(f"{grace}\n")
-    os.rename(fresh, os.path.join(folder, "stop"))
+    """Mark the coming TERM as a stop by the engine, with its seconds of grace.
+
+    Without room on the disk the TERM must do without its mark: the supervisor then uses its own grace.
+    """
+    with contextlib.suppress(OSError):
+        replace_file(os.path.join(folder, "stop"), f"{grace}\n".encode(), fresh=os.path.join(folder, "stop.tmp"))
 
 
 def take_lock(folder: str) -> int:
-    """Return an open file that holds the attempt's lock, for the supervisor to inherit."""
-    fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Return an open file that holds the attempt's lock, for the supervisor to inherit, with room for the end."""
+    fd = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        reserve(fd)
     except BlockingIOError:
         os.close(fd)
         raise AttemptInUse(f"attempt {os.path.basename(folder)} is running") from None
+    except OSError:
+        os.close(fd)
+        raise
     return fd
 
 
 def is_locked(folder: str) -> bool:
     """Return whether a supervisor is alive here. The lock ends with the process that holds it."""
     try:
-        fd = os.open(os.path.join(folder, "lock"), os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(os.path.join(folder, LOCK), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:

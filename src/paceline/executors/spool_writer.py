@@ -4,6 +4,10 @@ Here: the standard library only, because the supervisor imports this. Never here
 """
 
 import os
+import time
+from collections.abc import Sequence
+
+from paceline.executors.black_box import KEPT_BYTES, shrink, write_record, write_tail
 
 STATUS = "status.json"
 SEGMENT_BYTES = 4 << 20
@@ -11,42 +15,73 @@ SEGMENT_BYTES = 4 << 20
 LAST_SEGMENTS = 7
 """With the first one, 32 MB for each output: the beginning and the end of a long output are what people need."""
 
+RECORD_SECONDS = 600.0
+"""How long an end that cannot be recorded anywhere is tried again: an end without a record is work that is repeated."""
+MESSAGE_CHARACTERS = 500
+"""The part of a message that fits into the black box, where each character takes up to six bytes."""
+
 Value = str | int | float | None
 
 
 class Recording:
-    """One output in files of bounded size, named by their first offset. The first and the last few are kept."""
+    """One output in files of bounded size, named by their first offset. The first and the last few are kept.
+
+    A full disk must not end the agent. Its last output then waits in memory for room, and a line stands in place of
+    what was dropped before it.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.error = ""
         self.received_bytes = 0
+        self.dropped_bytes = 0
+        self.unwritten = b""
         self._size = 0
         self._starts = [0]
-        self._fd = _create(name)
+        self._fd = -1
+        self._write(b"")
 
     def write(self, data: bytes) -> None:
-        """Record output. A full disk must not end the agent: the output is dropped, and the status says so."""
+        """Record output, and what could not be written before it."""
         self.received_bytes += len(data)
-        try:
-            self._write(data)
-        except OSError as error:
-            self.error = f"{self.name}: {error.strerror}"
+        self.unwritten += data
+        line = dropped_line(self.dropped_bytes) if self.dropped_bytes else b""
+        left = self._write(line + self.unwritten)
+        if len(left) <= len(self.unwritten):
+            self.dropped_bytes, self.unwritten = 0, left
+        excess = len(self.unwritten) - KEPT_BYTES
+        if excess > 0:
+            self.dropped_bytes += excess
+            self.unwritten = self.unwritten[excess:]
 
     def close(self) -> None:
+        """Write what waits, if there is room now. `unwritten` and `dropped_bytes` say what is missing on disk."""
+        self.write(b"")
+        if self._fd < 0:
+            return
         try:
             os.fsync(self._fd)
         except OSError as error:
-            self.error = f"{self.name}: {error.strerror}"
+            self._note(error)
         os.close(self._fd)
 
-    def _write(self, data: bytes) -> None:
-        while data:
-            if self._size >= SEGMENT_BYTES:
-                self._begin_segment()
-            written = os.write(self._fd, data[: SEGMENT_BYTES - self._size])
-            self._size += written
-            data = data[written:]
+    def _write(self, data: bytes) -> bytes:
+        """Write as much as possible. Return the rest, which is empty unless there is an error."""
+        try:
+            if self._fd < 0:
+                self._fd = _create(self.name)
+            while data:
+                if self._size >= SEGMENT_BYTES:
+                    self._begin_segment()
+                written = os.write(self._fd, data[: SEGMENT_BYTES - self._size])
+                self._size += written
+                data = data[written:]
+        except OSError as error:
+            self._note(error)
+        return data
+
+    def _note(self, error: OSError) -> None:
+        self.error = f"{self.name}: {error.strerror}"
 
     def _begin_segment(self) -> None:
         start = self._starts[-1] + self._size
@@ -61,15 +96,84 @@ class Recording:
 
 def write_status(status: dict[str, Value], *, folder: str = ".", sync: bool = True) -> None:
     """Replace the status file atomically."""
-    fresh = os.path.join(folder, "status.tmp")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    os.write(fd, (json_of(status) + "\n").encode())
-    if sync:
-        os.fsync(fd)
-    os.close(fd)
-    os.rename(fresh, os.path.join(folder, STATUS))
+    text = (json_of(status) + "\n").encode()
+    replace_file(os.path.join(folder, STATUS), text, fresh=os.path.join(folder, "status.tmp"), sync=sync)
     if sync:
         _sync_folder(folder)
+
+
+def replace_file(path: str, text: bytes, *, fresh: str, sync: bool = False) -> None:
+    """Write `fresh`, which must be a new file and no link that somebody put there, and rename it to `path`."""
+    _remove(fresh)
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, text)
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(fresh, path)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return  # as it should be; else a writer was killed half-way
+
+
+def write_black_box(lock_fd: int, status: dict[str, Value], *, is_final: bool) -> None:
+    """Write a copy of the status to the room that was reserved for it."""
+    message = status.get("message")
+    if isinstance(message, str):
+        status = {**status, "message": message[:MESSAGE_CHARACTERS]}
+    write_record(lock_fd, json_of(status), is_final=is_final)
+
+
+def dropped_line(count: int) -> bytes:
+    """Return the line that stands in place of dropped output."""
+    return f"\n[paceline: {count} bytes of output were dropped here]\n".encode()
+
+
+def record_running(lock_fd: int, status: dict[str, Value]) -> None:
+    """Write the status of a session that begins. Without room for the file, the black box is enough."""
+    write_black_box(lock_fd, status, is_final=False)
+    try:
+        # Not synced: after a power failure it is useless, and the agent's first output must not wait for the disk.
+        write_status(status, sync=False)
+    except OSError:
+        return
+
+
+def record_end(lock_fd: int, status: dict[str, Value], recordings: Sequence[Recording] = ()) -> None:
+    """Write the final status in two places. One of them is enough; without both, try again until there is room."""
+    give_up_at = time.monotonic() + RECORD_SECONDS
+    while not is_end_recorded(lock_fd, status, [recording for recording in recordings if recording.unwritten]):
+        if time.monotonic() > give_up_at:
+            raise OSError("its end could not be written to the disk")
+        time.sleep(1.0)
+
+
+def is_end_recorded(lock_fd: int, status: dict[str, Value], unwritten: list[Recording]) -> bool:
+    """Write both records of the end, and the output that has no file. Return whether one record is on the disk."""
+    try:
+        write_black_box(lock_fd, status, is_final=True)
+        for recording in unwritten:
+            write_tail(lock_fd, recording.name, recording.dropped_bytes, recording.unwritten)
+        if unwritten:
+            os.fsync(lock_fd)
+        else:
+            shrink(lock_fd)
+        is_in_black_box = True
+    except OSError:
+        is_in_black_box = False
+    try:
+        write_status(status)
+    except OSError:
+        if not is_in_black_box:
+            return False
+        os.fsync(lock_fd)
+    return True
 
 
 def _sync_folder(folder: str) -> None:
@@ -98,4 +202,4 @@ def _json_character(char: str) -> str:
 
 
 def _create(name: str) -> int:
-    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

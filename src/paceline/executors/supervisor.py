@@ -4,7 +4,7 @@ It holds the lock of its attempt folder for its whole life. It starts the agent,
 ends it on request, at its time-out or when it stalls. Other processes see the session only through the folder and the
 lock.
 
-Here: the standard library and two small modules of this folder, because every session has such a process (`BOOTSTRAP`
+Here: the standard library and a few small modules of this folder, because every session has such a process (`BOOTSTRAP`
 imports them without the packages around them). Never here: any other import of Paceline, or the meaning of the output.
 
 It is started with the lock as file descriptor 3, the agent's environment as its own (so that no secret is written to
@@ -23,7 +23,7 @@ import termios
 import time
 
 from paceline.executors.proc_table import boot_id, children_of, contents, cpu_of_descendants, start_ticks
-from paceline.executors.spool_writer import Recording, Value, write_status
+from paceline.executors.spool_writer import Recording, Value, record_end, record_running
 
 LOCK_FD = 3
 BOOTSTRAP = """\
@@ -45,6 +45,8 @@ IDLE_CPU_SHARE = 0.01
 """Below this share of a core an agent counts as idle: even a CLI that only waits has timers."""
 DRAIN_BYTES = 8 << 20
 """The most that is read from one pipe after the end: far more than a pipe holds, but bounded."""
+LONGEST_WAIT_SECONDS = 86400.0
+"""`poll` counts milliseconds in 32 bits, which is 24 days. A longer wait is made of several."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LIBC = ctypes.CDLL(None)
 
@@ -89,9 +91,10 @@ class Supervisor:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.started_at = time.time()
+        self.monotonic_at = time.monotonic()
         self.cause = "exit"
         self.kill_at = float("inf")
-        self.timeout_at = time.monotonic() + options.timeout
+        self.timeout_at = self.monotonic_at + options.timeout
         self.term_seen = False
         self.has_ended = False
         self.typed = b""
@@ -106,12 +109,11 @@ class Supervisor:
                 raise NotStarted("it was stopped before the agent ran")
             self.agent = start_in_terminal(self.options) if self.options.rows else start_on_pipes(self.options)
         except (NotStarted, OSError) as error:
-            write_status(self.status("not_started", message=str(error)))
+            record_end(LOCK_FD, self.status("not_started", message=str(error)))
             return
         self.recordings = list(self.agent.outputs.values())
         self.quiet = QuietTime(self.options.stall)
-        # Not synced: after a power failure it is useless, and the agent's first output must not wait for the disk.
-        write_status(self.status("running"), sync=False)
+        record_running(LOCK_FD, self.status("running"))
         self.watch_outputs()
         while not self.has_ended:
             self.turn()
@@ -146,7 +148,7 @@ class Supervisor:
     def turn(self) -> None:
         """Wait for an event, and do what is due."""
         due = min(self.kill_at, self.timeout_at, self.quiet.check_at)
-        wait = None if due == float("inf") else max(0.0, due - time.monotonic()) * 1000 + 1
+        wait = min(max(0.0, due - time.monotonic()), LONGEST_WAIT_SECONDS) * 1000 + 1
         for fd, event in self.poller.poll(wait):
             self.serve(fd, event)
         self.reap()
@@ -244,7 +246,8 @@ class Supervisor:
         for recording in self.recordings:
             recording.close()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        write_status(
+        record_end(
+            LOCK_FD,
             self.status(
                 "ended",
                 exit_code=os.WEXITSTATUS(code) if os.WIFEXITED(code) else None,
@@ -254,7 +257,8 @@ class Supervisor:
                 max_rss_bytes=used.ru_maxrss * 1024,
                 cpu_seconds=round(used.ru_utime + used.ru_stime, 6),
                 message="; ".join(filter(None, (recording.error for recording in self.recordings))),
-            )
+            ),
+            self.recordings,
         )
 
     def drain(self) -> None:
@@ -276,8 +280,16 @@ class Supervisor:
             "started_at": self.started_at,
             "rows": self.options.rows or None,
             "columns": self.options.columns or None,
+            "monotonic_at": self.monotonic_at,
+            "timeout": finite(self.options.timeout),
+            "stall": finite(self.options.stall),
+            "grace": self.options.grace,
             **more,
         }
+
+
+def finite(seconds: float) -> float | None:
+    return None if seconds == float("inf") else seconds
 
 
 class QuietTime:

@@ -41,7 +41,7 @@ class TerminalHandle(ProcessHandle):
     def send_keys(self, keys: str) -> bool:
         """Type into the terminal. Return False if its session has ended or does not read."""
         try:
-            fd = os.open(os.path.join(self.folder, "keys"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = os.open(os.path.join(self.folder, "keys"), os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             if error.errno in (errno.ENXIO, errno.ENOENT):
                 return False

@@ -89,3 +89,24 @@ def test_a_home_that_cannot_be_made_is_reported(workspace: Workspace, monkeypatc
 
     assert "set PACELINE_HOME to a folder of yours" in workspace.run("doctor", code=1).stdout
     assert "cannot create" in workspace.run("list", code=1).stderr
+
+
+def test_a_home_that_was_open_to_others_is_reported_and_private_from_then_on(workspace: Workspace) -> None:
+    home = workspace.folder / "home"
+    (home / "spool").mkdir(parents=True, exist_ok=True)
+    home.chmod(0o755)
+    (home / "spool").chmod(0o777)
+
+    said = workspace.run("doctor").stdout
+
+    assert said.count("was open to other users of this machine; it is private now") == 2
+    assert "was open to other users" not in workspace.run("doctor").stdout
+
+
+def test_a_link_in_place_of_the_home_is_reported(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workspace.folder / "elsewhere").mkdir()
+    (workspace.folder / "link").symlink_to("elsewhere")
+    monkeypatch.setenv("PACELINE_HOME", str(workspace.folder / "link"))
+
+    assert "is a symbolic link to" in workspace.run("doctor", code=1).stdout
+    assert "is a symbolic link to" in workspace.run("list", code=1).stderr

@@ -22,6 +22,7 @@ from paceline.cli.options import AsJson
 from paceline.cli.output import NOT_ALL_DONE, one_line, out, print_value
 from paceline.cli.wiring import open_home
 from paceline.errors import PacelineError
+from paceline.executors.private_folder import is_open_to_others
 from paceline.plans.preflight import INSTALL, account_troubles, login_troubles
 from paceline.settings import Settings, load_settings
 
@@ -107,6 +108,8 @@ def _settings_file(settings: Settings) -> Finding:
 
 
 def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterator[Finding]:
+    folders = (str(settings.home), str(settings.home / "spool"))
+    were_open = [folder for folder in folders if is_open_to_others(folder)]
     try:
         with open_home(environ, start) as home:
             home.spool()
@@ -117,6 +120,8 @@ def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterat
         return
     engine = f"an engine runs here (process {leader.pid})" if leader else "no engine runs here now"
     yield Finding(what="home", verdict="ok", detail=f"{settings.home}, {engine}")
+    for folder in were_open:
+        yield _privacy(folder)
     free = shutil.disk_usage(settings.home).free
     detail = f"{free / (1 << 30):.1f} GB free"
     if free < LEAST_FREE_BYTES:
@@ -125,6 +130,15 @@ def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterat
         )
     else:
         yield Finding(what="disk", verdict="ok", detail=detail)
+
+
+def _privacy(folder: str) -> Finding:
+    """Report a folder that others could enter before the home was opened, which makes it private."""
+    if is_open_to_others(folder):
+        mend = "set PACELINE_HOME to a folder on a file system that keeps permissions"
+        return Finding(what="home", verdict="wrong", detail=f"{folder} cannot be made private", mend=mend)
+    detail = f"{folder} was open to other users of this machine; it is private now"
+    return Finding(what="home", verdict="note", detail=detail)
 
 
 # -- agents and accounts -----------------------------------------------------------------------------
