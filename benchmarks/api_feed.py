@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,9 +60,11 @@ class Passes(Histogram):
         self.seconds: list[float] = []
         self.busy: list[float] = []
 
-    def time(self, call: Callable[[], object]) -> None:
+    @contextmanager
+    def timed(self) -> Iterator[None]:
         granted, began, busy = self._metrics.grants, time.perf_counter(), time.thread_time()
-        super().time(call)
+        with super().timed():
+            yield
         if self._metrics.grants - granted > 0.95 * SESSIONS:
             self.busy.append(time.thread_time() - busy)
             self.seconds.append(time.perf_counter() - began)

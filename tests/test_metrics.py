@@ -49,11 +49,11 @@ def test_a_grant_is_counted_with_its_wait() -> None:
     assert (metrics.grants, metrics.wait_seconds.count, metrics.wait_seconds.total) == (2, 2, 2.0)
 
 
-def test_a_call_is_timed_also_when_it_fails() -> None:
+def test_a_block_is_timed_also_when_it_fails() -> None:
     histogram = Histogram((3600.0,))
 
-    with pytest.raises(ZeroDivisionError):
-        histogram.time(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError), histogram.timed():
+        _ = 1 / 0
 
     assert histogram.counts == [1, 0]
 

@@ -4,9 +4,10 @@ Here: plain numbers. Never here: an output format. One observation costs a fract
 gateway makes several for each request. Scope names come from outside, so the number of distinct names is bounded.
 """
 
+import contextlib
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Final
 
 from paceline.core.signals import RateLimited, Signal
@@ -39,11 +40,12 @@ class Histogram:
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
 
-    def time(self, call: Callable[[], object]) -> None:
-        """Make the call and observe how long it took, also if it raises."""
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Observe how long the block takes, also if it raises."""
         began = time.perf_counter()
         try:
-            call()
+            yield
         finally:
             self.observe(time.perf_counter() - began)
 

@@ -106,7 +106,7 @@ async def test_at_the_reset_one_canary_goes_and_at_its_first_answer_the_wave_fol
     def script(launch: Launch) -> Run:
         if harness.clock.now() < NOW + 1200.0:
             return Run(stdout=init() + rejected(NOW + 1200.0), exit_code=1)
-        if not harness.events("window.canary"):  # the canary takes ten seconds to answer
+        if not harness.events("window.reopened"):  # the canary takes ten seconds to answer
             return Run(stdout=init(), later=((10.0, answer()), (MINUTE, done())), seconds=MINUTE)
         return works(launch)
 

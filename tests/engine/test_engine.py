@@ -49,6 +49,7 @@ async def test_a_unit_is_run_and_stored_whole() -> None:
             started_at=NOW,
             ended_at=NOW + 60.0,
             exit_code=0,
+            begun_at=NOW,
         )
         assert harness.executor.started == [
             Launch(

@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 pytest.register_assert_rewrite(
-    "paceline.testing.store_contract", "paceline.testing.store_contract_engine", "paceline.testing.store_steps"
+    "paceline.testing.store_contract",
+    "paceline.testing.store_contract_attempts",
+    "paceline.testing.store_contract_engine",
+    "paceline.testing.store_steps",
 )
 
 

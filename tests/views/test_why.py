@@ -70,11 +70,12 @@ def test_a_pause_comes_before_a_park_and_a_park_before_a_missing_engine() -> Non
 
     reasons = [
         explain(resume_at=NOW + 60, leaderless="home", campaign=paused)[0].reason,
+        explain(resume_at=NOW + 60, is_parked=True, leaderless="home")[0].reason,
         explain(resume_at=NOW + 60, leaderless="home")[0].reason,
         explain(leaderless="home")[0].reason,
     ]
 
-    assert reasons == ["paused", "parked", "no_engine"]
+    assert reasons == ["paused", "parked", "backing_off", "no_engine"]
 
 
 def test_a_unit_that_nothing_blocks_starts_with_the_next_pass() -> None:

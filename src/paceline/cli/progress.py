@@ -156,7 +156,7 @@ class LiveView:
         page = self._home.store.units(state="todo", limit=PARKED_READ)
         groups: dict[tuple[str, str], list[float]] = {}
         for unit in page.units:
-            if unit.resume_at is not None:
+            if unit.is_parked and unit.resume_at is not None:
                 groups.setdefault((unit.campaign, unit.reason or ""), []).append(unit.resume_at)
         soonest = sorted(groups.items(), key=lambda group: min(group[1]))
         return [

@@ -59,7 +59,18 @@ class Policy(msgspec.Struct, frozen=True):
     max_losses: int = 10
 
 
-Ending = Literal["succeeded", "failed", "parked", "refused", "lost", "try_later", "account_stopped", "cancelled"]
+Ending = Literal[
+    "succeeded",
+    "failed",
+    "parked",
+    "refused",
+    "lost",
+    "try_later",
+    "account_stopped",
+    "unreachable",
+    "denied",
+    "cancelled",
+]
 
 REFUSED_SECONDS = (30.0, 60.0, 120.0, 300.0, 600.0)
 """Pauses after the first, second, ... refusal: the first is the usual pause of a scope after a 429."""
@@ -79,6 +90,9 @@ class AttemptOutcome(msgspec.Struct, frozen=True, kw_only=True):
     resume_at: float | None = None
     exit_code: int | None = None
     opened_window: bool = False
+    denials: int = 0
+    """Tool calls that the agent was not allowed to make."""
+    warnings: tuple[str, ...] = ()
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,8 +120,10 @@ def transition_after(counters: Counters, outcome: AttemptOutcome, policy: Policy
             return _after_park(counters, outcome, policy)
         case "lost":
             return _after_loss(counters, outcome, policy, now)
-        case "account_stopped":
+        case "account_stopped" | "unreachable":  # their scope waits, so the unit need not
             return _transition("requeue", counters, outcome)
+        case "denied":
+            return _transition("hold", counters, outcome)
         case "refused" | "try_later":
             return _after_refusal(counters, outcome, policy, now)
 

@@ -19,8 +19,11 @@ from paceline.engine.session_monitor import SessionMonitor
 from paceline.engine.settings import EngineSettings
 from paceline.engine.ticket_queues import NO_ACCOUNT, session_scopes
 from paceline.engine.unit_events import unit_event
-from paceline.executors import Executor
+from paceline.executors import Executor, Handle, SessionState
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
+
+MOST_FAULTS = 5
+"""Errors in a row after which the output of an ended session is given up: half a minute, longer than a busy disk."""
 
 
 class ResumeTimes:
@@ -73,34 +76,69 @@ class OutcomeRecorder:
         self._pacer = pacer
         self._journal = journal
         self._resume_times = ResumeTimes(governor)
+        self._unarchived: list[Handle] = []
 
     def record_ended(self, live: dict[str, LiveSession], campaigns: Iterable[Campaign], now: float) -> None:
         """Store the outcome of every session that is over, then archive its output and release its slot."""
         ended: list[tuple[LiveSession, OutcomeRecord]] = []
         for session in live.values():
-            if (state := session.handle.state()).is_over:
-                outcome, signals = session.conclude(state, now)
-                self._monitor.take_signals(session, signals, now)
-                self._report_silent_limit(session, outcome, now)
-                ended.append((session, self._record_of_session(session, outcome, now)))
+            if (record := self._record_if_over(session, now)) is not None:
+                ended.append((session, record))
         if ended and self._journal.has_learnt:
             self._journal.collect(now)  # a closed window is emitted before what became of its units
             self._journal.save(now)
         self.store([record for _, record in ended], now)
+        for session, _ in ended:
+            del live[session.unit.id]
+            self._unarchived.append(session.handle)
         self._pacer.on_attempts(ended, campaigns, now)
         for session, record in ended:
-            self._executor.archive(session.handle)
-            del live[session.unit.id]
             has_worked = record.transition.step in ("succeed", "quarantine")
             give_back = self._governor.release if has_worked else self._governor.abandon
             give_back(session.ticket.id, now=now)
+        self._archive(now)
+
+    def _record_if_over(self, session: LiveSession, now: float) -> OutcomeRecord | None:
+        """Return what to store of a session that is over and read whole. An error of one session keeps to it."""
+        faults, attempt_id = self._monitor.faults, session.handle.attempt_id
+        if faults.may_try(attempt_id, "conclude", now):
+            with faults.isolated(attempt_id, "conclude", now):
+                state = session.handle.state()
+                return self._conclude(session, state, now) if state.is_over else None
+        return None
+
+    def _conclude(self, session: LiveSession, state: SessionState, now: float) -> OutcomeRecord | None:
+        faults, attempt_id = self._monitor.faults, session.handle.attempt_id
+        for fault in (faults.of(attempt_id, "read"), faults.of(attempt_id, "conclude")):
+            if fault is not None and fault.count >= MOST_FAULTS:
+                lost = AttemptOutcome(ending="lost", reason=f"its output could not be read ({fault.error})")
+                return self._record_of_session(session, lost, now)
+        if not self._monitor.read_whole(session, now):
+            return None
+        outcome, signals = session.conclude(state, now)
+        self._monitor.take_signals(session, signals, now)
+        self._report_silent_limit(session, outcome, now)
+        return self._record_of_session(session, outcome, now)
+
+    def _archive(self, now: float) -> None:
+        """Put away the output of recorded attempts. What cannot be put away is tried again at later passes."""
+        faults = self._monitor.faults
+        waiting, self._unarchived = self._unarchived, []
+        for handle in waiting:
+            if faults.may_try(handle.attempt_id, "archive", now):
+                with faults.isolated(handle.attempt_id, "archive", now):
+                    self._executor.archive(handle)
+                    faults.forget(handle.attempt_id)
+                    continue
+            self._unarchived.append(handle)
 
     def store(self, records: list[OutcomeRecord], now: float) -> None:
-        """Store outcomes in one transaction, and emit an event for each that was accepted."""
+        """Store outcomes in one transaction with an event for each that was accepted."""
         if records:
-            for record, is_stored in zip(records, self._store.record_outcomes(records, now=now), strict=True):
-                if is_stored:
-                    self._journal.append(unit_event(record, now))
+            with self._journal.together():
+                for record, is_stored in zip(records, self._store.record_outcomes(records, now=now), strict=True):
+                    if is_stored:
+                        self._journal.append(unit_event(record, now))
 
     def record_of(
         self, unit: Unit, outcome: AttemptOutcome, now: float, max_attempts: int | None = None

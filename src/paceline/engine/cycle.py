@@ -7,7 +7,7 @@ outcome before its slot is released. A pass that failed is followed by a recover
 import asyncio
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from paceline.core import Granted
 from paceline.core.unit_lifecycle import AttemptOutcome
@@ -75,9 +75,7 @@ class Cycle:
             journal=self.journal,
             live=self.live,
         )
-        self._recovery = Recovery(
-            store, governor, executor, settings, launcher=launcher, monitor=self._monitor, outcomes=self._outcomes
-        )
+        self._recovery = Recovery(store, governor, executor, settings, launcher=launcher, outcomes=self._outcomes)
         self.external = ExternalSlots(store, governor, self.journal.emit, driver.metrics)
         self.leases = Leases(self.external, driver, emit=self.journal.emit, sessions=self.live.values)
         self.must_recover = False
@@ -93,14 +91,17 @@ class Cycle:
         self._recovery.recover(self.live, self.campaigns, now)
         self.external.recover(now)
 
-    def make_pass(self, now: float) -> None:
-        """Do one turn of the heartbeat."""
+    def make_pass(self) -> Iterator[None]:
+        """Do one turn of the heartbeat. Yields wherever other work of the loop may go between."""
+        now = self._driver.now()
         self.read_commands(now)
         self._renew_leases(now)
         if self.must_recover:
             self._recovery.recover(self.live, self.campaigns, now)
             self.must_recover = False
-        self._monitor.read_all(now)
+        yield from self._monitor.read_all()
+        now = self._driver.now()
+        self._monitor.stop_ending(now)
         self._outcomes.record_ended(self.live, self.campaigns.values(), now)
         self._store.wake_units(now=now)
         self._fill_queues(now)
@@ -110,6 +111,11 @@ class Cycle:
         self.leases.tidy(now)
         self.journal.save(now)
         self._driver.advance(now)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a session has printed more than the last pass has read: the next one is due at once."""
+        return self._monitor.is_behind
 
     def save_all(self, now: float) -> None:
         """Store everything that the next engine needs, also what is stored only now and then."""

@@ -3,6 +3,7 @@
 Here: which unit starts now. Never here: whether it may; the Governor grants the tickets.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 
 from paceline.core import Governor, Granted
@@ -15,6 +16,8 @@ from paceline.engine.ticket_queues import TicketQueue, TicketQueues
 from paceline.engine.unit_events import start_event
 from paceline.errors import InvalidInput, PacelineError
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
+
+log = logging.getLogger("paceline.engine")
 
 
 class Dispatcher:
@@ -68,11 +71,14 @@ class Dispatcher:
             self._journal.canaries.clear()
 
     def _claim_and_launch(self, queue: TicketQueue, ticket_ids: list[str], lease_until: float, now: float) -> None:
-        """Claim units in one transaction, then launch them. A ticket without a unit is given back."""
-        campaign = queue.campaign
-        units = self._store.claim_units(
-            campaign.name, queue.account_name, len(ticket_ids), attempt_ids=ticket_ids, lease_until=lease_until, now=now
-        )
+        """Claim units in one transaction with their events, then launch them. A ticket without a unit is given back."""
+        campaign, account, count = queue.campaign, queue.account_name, len(ticket_ids)
+        with self._journal.together():
+            units = self._store.claim_units(
+                campaign.name, account, count, attempt_ids=ticket_ids, lease_until=lease_until, now=now
+            )
+            for unit in units:
+                self._journal.append(start_event(unit, queue.scopes[-1], now))
         not_started: list[OutcomeRecord] = []
         for ticket_id, unit in zip(ticket_ids, units, strict=False):
             outcome = self._launch(unit, queue, ticket_id, now)
@@ -92,9 +98,11 @@ class Dispatcher:
             return AttemptOutcome(ending="failed", reason=str(error))
         except (PacelineError, OSError) as error:
             return AttemptOutcome(ending="lost", reason=str(error))
+        except Exception as error:
+            log.exception("cannot start a session for %s; the others continue", unit.id)
+            return AttemptOutcome(ending="lost", reason=f"could not be started ({type(error).__name__}: {error})")
         self._note_neighbours(session)
         self._live[unit.id] = session
-        self._journal.append(start_event(unit, queue.scopes[-1], now))
         return None
 
     def _note_neighbours(self, session: LiveSession) -> None:

@@ -73,17 +73,21 @@ class Engine:
             if not self._leads:
                 self.start()
             while not self._is_stopping:
-                is_idle, due = self._try_pass()
+                is_idle, due = await self._try_pass()
                 if until_idle and is_idle:
                     return
                 await self._rest(due)
         finally:
             self.close()
 
-    def _try_pass(self) -> tuple[bool, float | None]:
+    async def _try_pass(self) -> tuple[bool, float | None]:
         """Make a pass. Returns whether nothing is left to do, and when time alone changes something."""
         try:
-            self.metrics.pass_seconds.time(self.make_pass)
+            with self.metrics.pass_seconds.timed():
+                for _ in self._cycle.make_pass():
+                    await asyncio.sleep(0)  # the API, the gateway and signals go between
+                    if self._is_stopping:
+                        return False, None  # the next engine reads the rest
             return self.is_idle(), self.store.next_resume_at()
         except EngineBusy:
             self._leads = False
@@ -95,8 +99,9 @@ class Engine:
             return False, None
 
     def make_pass(self) -> None:
-        """Do one turn of the heartbeat."""
-        self._cycle.make_pass(self.clock.now())
+        """Do one turn of the heartbeat, at once."""
+        for _ in self._cycle.make_pass():
+            pass
 
     def stop(self) -> None:
         """End after this pass. Sessions continue under their supervisors, and the next engine adopts them."""
@@ -112,7 +117,10 @@ class Engine:
         return self._cycle.is_idle()
 
     async def _rest(self, due: float | None) -> None:
-        """Wait until a session ends, `wake` is called, or `due`; at most one heartbeat."""
+        """Wait until a session ends, `wake` is called, or `due`; at most one heartbeat, and not while output waits."""
+        if self._cycle.is_behind:
+            await asyncio.sleep(0)
+            return
         heartbeat = self.settings.heartbeat
         wait = heartbeat if due is None else min(max(0.0, due - self.clock.now()), heartbeat)
         ended = asyncio.ensure_future(self._executor.wait_ended(wait))

@@ -3,7 +3,8 @@
 Here: what is stored beside the units, and in which order. Never here: when; each step of a pass knows that.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -25,7 +26,7 @@ Gist = tuple[str, str, float | None]
 
 
 class EngineJournal:
-    """Collects events between saves. A save writes the Governor first, then events, then the reasons to wait."""
+    """Collects events between saves. A save writes the Governor with the events, then the reasons to wait."""
 
     def __init__(
         self,
@@ -75,15 +76,36 @@ class EngineJournal:
             self._unsaved.append(event)
             self.has_learnt = True
 
-    def save(self, now: float) -> None:
-        """Store what changed since the last save."""
-        if self.has_learnt:
-            save_governor(self._store, self._driver.governor)
-            self.has_learnt = False
-        if self._unsaved:
-            self._commands.skip_own(self._store.append_events(self._unsaved), len(self._unsaved))
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Store the writes of the block, what was learnt and all events in one transaction.
+
+        The block appends the events of what it writes, so that no change is ever stored without its event. If it
+        raises, none of it is stored, and the events from before the block wait for the next save.
+        """
+        before = len(self._unsaved)
+        last_id = None
+        try:
+            with self._store.together():
+                yield
+                if self.has_learnt:
+                    save_governor(self._store, self._driver.governor)
+                if self._unsaved:
+                    last_id = self._store.append_events(self._unsaved)
+        except BaseException:
+            del self._unsaved[before:]
+            raise
+        self.has_learnt = False
+        if last_id is not None:
+            self._commands.skip_own(last_id, len(self._unsaved))
             self._unsaved = []
             self._listeners.notify()
+
+    def save(self, now: float) -> None:
+        """Store what changed since the last save."""
+        if self.has_learnt or self._unsaved:
+            with self.together():
+                pass
         reasons = self._queues.why(now)
         gists = {queue: _gist_of(reason) for queue, reason in reasons.items()}
         if gists != self._stored_gists:  # other processes read them from the store

@@ -8,21 +8,16 @@ import logging
 from collections.abc import Mapping
 
 from paceline.core import Governor
-from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine.attempt_outcome import OutcomeRecorder
 from paceline.engine.launcher import Launcher
 from paceline.engine.session import LiveSession
-from paceline.engine.session_monitor import SessionMonitor
 from paceline.engine.settings import EngineSettings
 from paceline.engine.ticket_queues import session_scopes, session_ticket
 from paceline.executors import Executor, Handle
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
 log = logging.getLogger("paceline.engine")
-
-LASTING_SIGNALS = (QuotaClosed, BillingStop, AuthFailed)
-"""Signals that still hold when they are read again after a restart."""
 
 
 class Recovery:
@@ -36,7 +31,6 @@ class Recovery:
         settings: EngineSettings,
         *,
         launcher: Launcher,
-        monitor: SessionMonitor,
         outcomes: OutcomeRecorder,
     ) -> None:
         self._store = store
@@ -44,7 +38,6 @@ class Recovery:
         self._executor = executor
         self._settings = settings
         self._launcher = launcher
-        self._monitor = monitor
         self._outcomes = outcomes
 
     def recover(self, live: dict[str, LiveSession], campaigns: Mapping[str, Campaign], now: float) -> None:
@@ -69,6 +62,5 @@ class Recovery:
         ticket = session_ticket(handle.attempt_id, campaign, session_scopes(campaign, account))
         self._governor.adopt(ticket, now=now)
         session = self._launcher.adopt(unit, campaign, account, ticket, handle)
-        signals = session.catch_up(now)  # the engine before reported most of them
-        self._monitor.take_signals(session, [each for each in signals if isinstance(each, LASTING_SIGNALS)], now)
+        session.is_catching_up = True
         return session

@@ -39,6 +39,8 @@ SHOWN_OUTPUT_BYTES = 2000
 CLOCK_SLACK_SECONDS = 2.0
 """How much older than the start of its attempt an output may be: file systems round times, some to two seconds."""
 LOGIN_SIGNALS = (BillingStop, AuthFailed)
+LASTING_SIGNALS = (QuotaClosed, BillingStop, AuthFailed)
+"""Signals that still hold when they are read again after a restart."""
 
 
 class LiveSession:
@@ -66,6 +68,12 @@ class LiveSession:
         self.has_answered = False
         self.stop_asked_at: float | None = None
         self.is_alone_in_fresh_window = False
+        self.is_behind = False
+        """Whether the last read found something: there may be more."""
+        self.is_catching_up = False
+        """Whether it reads what it printed before it was adopted. The engine before reported most of that."""
+        self._concluded: AttemptOutcome | None = None
+        self._is_billed = False
         self._tail = b""
         self._counted_tokens = 0
         self._last_wait: float | None = None
@@ -98,22 +106,26 @@ class LiveSession:
         return self.reader.session_id if self.has_answered and self.reader.session_id else self.unit.conversation_id
 
     def read(self, now: float) -> list[Signal]:
-        """Read its new output. Returns the signals in it."""
+        """Read one piece of the new output of each channel. Returns the signals in it, dated when it was written."""
         signals: list[Signal] = []
+        self.is_behind = False
         for channel in self.handle.channels:
-            while chunk := self.handle.read_new(channel):
+            if chunk := self.handle.read_new(channel):
+                self.is_behind = True
                 self._tail = (self._tail + chunk)[-SHOWN_OUTPUT_BYTES:]
-                signals += self.reader.feed(chunk, channel=channel, seen_at=now)
+                written_at = self.handle.written_at(channel)
+                seen_at = now if written_at is None else min(written_at, now)
+                signals += self.reader.feed(chunk, channel=channel, seen_at=seen_at)
         if not self.has_answered and (self.reader.has_answered or self.reader.tokens):
             self.has_answered = True
             signals.append(Succeeded())
-        return self._signed(signals)
+        return self._signed(self._news(signals) if self.is_catching_up else signals)
 
-    def catch_up(self, now: float) -> list[Signal]:
-        """Read all output of an adopted session. Its tokens do not count: the engine that started it counted them."""
-        signals = self.read(now)
+    def _news(self, signals: list[Signal]) -> list[Signal]:
+        """Return what still holds of earlier output. Its tokens do not count: the engine before counted them."""
         self.new_tokens()
-        return signals
+        self.is_catching_up = self.is_behind
+        return [signal for signal in signals if isinstance(signal, LASTING_SIGNALS)]
 
     def new_tokens(self) -> int:
         """Return the tokens that it used since the last call."""
@@ -147,7 +159,7 @@ class LiveSession:
 
     def check_retries(self, now: float) -> None:
         """End a session that is refused too often in a row. Such retries carry no new signal."""
-        if self.reader.retries > MOST_RETRIES_LEFT_TO_THE_AGENT:
+        if self.reader.retries > MOST_RETRIES_LEFT_TO_THE_AGENT and not self.is_catching_up:
             wait = self._last_wait if self._last_wait is not None else UNKNOWN_WAIT_SECONDS
             self._end("refused", f"refused {self.reader.retries} times in a row", now + wait)
 
@@ -158,15 +170,17 @@ class LiveSession:
             what = "rate limited" if isinstance(signal, RateLimited) else "the provider is overloaded"
             self._end("refused", f"{what}, asked to wait {wait:g} s", now + wait)
 
-    def check_payer(self) -> bool:
-        """End a session that bills tokens instead of its subscription. Returns whether it does."""
-        if self.account is None or self.account.kind != "subscription":
-            return False
+    def check_payer(self) -> str | None:
+        """End a session that bills tokens instead of its subscription. Returns what is wrong, once."""
+        if self.account is None or self.account.kind != "subscription" or self._is_billed:
+            return None
         if self.reader.auth_mode not in ("api_key", "overage"):
-            return False
+            return None
+        self._is_billed = True
         billed = "an API key" if self.reader.auth_mode == "api_key" else "overage"
-        self._end("account_stopped", f"{self.account.name} is a subscription, but the agent bills {billed}")
-        return True
+        reason = f"{self.account.name} is a subscription, but the agent bills {billed}"
+        self._end("account_stopped", reason)
+        return reason
 
     def _end(self, ending: Ending, reason: str, resume_at: float | None = None) -> None:
         """Set the outcome to end with. The first one counts, but a spent window replaces a refusal."""
@@ -176,16 +190,19 @@ class LiveSession:
     # -- when it is over ---------------------------------------------------------------------
 
     def conclude(self, state: SessionState, now: float) -> tuple[AttemptOutcome, list[Signal]]:
-        """Return the outcome of the attempt, and the signals of its last output."""
-        signals = self.read(now)
-        signals += self._signed(self.reader.close(exit_code=state.shell_code, seen_at=now))
+        """Return the outcome of the attempt, and the signals of its end. All its output must have been read."""
+        if self._concluded is not None:  # it could not be stored before
+            return self._concluded, []
+        at = now if state.ended_at is None else min(state.ended_at, now)
+        signals = self._signed(self.reader.close(exit_code=state.shell_code, seen_at=at))
         if self.reader.outcome != "success":
             for signal in signals:
-                self.judge(signal, now)
+                self.judge(signal, at)
         is_done = self.reader.outcome == "success" and state.cause == "exit"  # it may end well before it is stopped
         ending = None if is_done else self.ending
-        outcome = ending or self._by_process(state) or self._by_its_own_account(state, now)
-        return msgspec.structs.replace(outcome, exit_code=state.shell_code), signals
+        outcome = ending or self._by_process(state) or self._by_its_own_account(state, at)
+        self._concluded = msgspec.structs.replace(outcome, exit_code=state.shell_code)
+        return self._concluded, signals
 
     def _by_process(self, state: SessionState) -> AttemptOutcome | None:
         """Return the outcome that the end of the process decides, if it does."""

@@ -3,16 +3,22 @@
 Here: what is done with the output of all sessions. Never here: what one output means (`session.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from paceline.core.signals import BillingStop, Signal
 from paceline.engine.journal import EngineJournal
 from paceline.engine.session import LiveSession
+from paceline.engine.session_faults import SessionFaults
 from paceline.executors import Executor
 from paceline.limiter.governor_driver import GovernorDriver
 
 STOP_SECONDS = 60.0
 """How long a supervisor may take to stop its session before it is killed: longer than the grace it gives the agent."""
+PIECES_PER_PASS = 4
+"""Pieces of 64 kB that a pass reads of each channel of a session: a talkative one must not delay the others."""
+
+LAST_PIECES = 2
+"""Reads at the end of a session: what it printed since it was read, and a look whether that was all."""
 
 
 class SessionMonitor:
@@ -22,22 +28,60 @@ class SessionMonitor:
         self, driver: GovernorDriver, executor: Executor, journal: EngineJournal, live: Mapping[str, LiveSession]
     ) -> None:
         self._governor = driver.governor
+        self._now = driver.now
         self._metrics = driver.metrics
         self._executor = executor
         self._journal = journal
         self._live = live
+        self.faults = SessionFaults()
+        self.is_behind = False
+        """Whether a session has more output than this pass has read."""
 
-    def read_all(self, now: float) -> None:
-        """Read the new output of every session, store what it means, then end the sessions that must stop."""
-        for session in self._live.values():
-            if session.ending is None:
+    def read_all(self) -> Iterator[None]:
+        """Read a share of the new output of every session. Yields after each piece, so that others have their turn."""
+        self.is_behind = False
+        for session in list(self._live.values()):
+            if session.ending is None or self._is_over(session):
+                yield from self._read_share(session)
+
+    def _is_over(self, session: LiveSession) -> bool:
+        with self.faults.isolated(session.handle.attempt_id, "examine", self._now()):
+            return session.handle.state().is_over
+        return False
+
+    def _read_share(self, session: LiveSession) -> Iterator[None]:
+        for _ in range(PIECES_PER_PASS):
+            if not self.read(session, self._now()):
+                return
+            yield
+        self.is_behind = True
+
+    def read(self, session: LiveSession, now: float) -> bool:
+        """Read a piece of the session's new output, and take its signals. Returns whether there may be more."""
+        attempt_id = session.handle.attempt_id
+        session.is_behind = False
+        if self.faults.may_try(attempt_id, "read", now):
+            with self.faults.isolated(attempt_id, "read", now):
                 self.take_signals(session, session.read(now), now)
+        return session.is_behind
+
+    def read_whole(self, session: LiveSession, now: float) -> bool:
+        """Read the last output of a session that is over. Returns whether nothing is left to read."""
+        for _ in range(LAST_PIECES):
+            if not self.read(session, now):
+                return self.faults.of(session.handle.attempt_id, "read") is None
+        self.is_behind = True
+        return False
+
+    def stop_ending(self, now: float) -> None:
+        """Store what was learnt, then end the sessions that must stop."""
         ending = [session for session in self._live.values() if session.ending is not None]
         if ending:
             self._journal.collect(now)
             self._journal.save(now)  # the reset is stored before anything else
         for session in ending:
-            self._stop(session, now)
+            with self.faults.isolated(session.handle.attempt_id, "stop", now):
+                self._stop(session, now)
 
     def take_signals(self, session: LiveSession, signals: Sequence[Signal], now: float) -> None:
         """Count tokens, report signals, and decide whether the session must end."""
@@ -48,8 +92,8 @@ class SessionMonitor:
             session.judge(signal, now)
         session.check_retries(now)
         session.leave_reserve(self._governor.reserve_reached(session.ticket.id, now=now))
-        if session.check_payer() and session.ending is not None:
-            self.report(session, BillingStop(detail=session.ending.reason), now)
+        if (billed := session.check_payer()) is not None:
+            self.report(session, BillingStop(detail=billed), now)
 
     def report(self, session: LiveSession, signal: Signal, now: float) -> None:
         """Report a signal of the session. The events that follow from it name its unit."""
@@ -60,7 +104,7 @@ class SessionMonitor:
     def _stop(self, session: LiveSession, now: float) -> None:
         """Ask for the end once, and kill a supervisor that does not react."""
         if session.stop_asked_at is None:
-            session.stop_asked_at = now
             self._executor.stop(session.handle)
+            session.stop_asked_at = now
         elif now - session.stop_asked_at > STOP_SECONDS:
             self._executor.kill(session.handle)

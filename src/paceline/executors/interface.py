@@ -88,6 +88,9 @@ class Handle(Protocol):
         A new handle reads from the beginning. A line stands in place of output that was dropped.
         """
 
+    def written_at(self, channel: Channel) -> float | None:
+        """Return when the last piece of the channel had been written, at the latest; None if that is not known."""
+
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     """A session or processes that no unit owns, and what was done about them."""

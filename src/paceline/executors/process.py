@@ -70,6 +70,10 @@ class ProcessHandle:
         """Return the next piece of output."""
         return self._readers[channel].read(is_over=self._over is not None)
 
+    def written_at(self, channel: Channel) -> float | None:
+        """Return the time of the last write to the file that the last piece came from."""
+        return self._readers[channel].written_at
+
     def is_alive(self) -> bool:
         """Return whether the supervisor is alive."""
         if self.pidfd is None:

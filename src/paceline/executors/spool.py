@@ -28,8 +28,8 @@ from paceline.executors.private_folder import is_own_folder, make_private
 from paceline.executors.spool_writer import SEGMENT_BYTES, STATUS, dropped_line, replace_file
 from paceline.executors.supervisor_watch import SessionLimits
 
-PIECE_BYTES = 1 << 20
-"""The most that one read returns: bounds memory and the time of a pass."""
+PIECE_BYTES = 1 << 16
+"""The most that one read returns. Others have their turn between two pieces, so one must take only milliseconds."""
 _ATTEMPT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ARCHIVE = ".settled"
@@ -117,6 +117,7 @@ class Spool:
         if not keep_output:
             shutil.rmtree(folder, ignore_errors=True)
         elif os.path.isdir(folder):
+            os.makedirs(os.path.join(self.root, _ARCHIVE), mode=0o700, exist_ok=True)  # a person may have removed it
             os.rename(folder, self._archived(attempt_id))
 
     def _archived(self, attempt_id: str) -> str:
@@ -132,6 +133,8 @@ class OutputReader:
         self._start = self._position = 0
         self._path = os.path.join(folder, channel)
         self._is_tail_read = False
+        self.written_at: float | None = None
+        """When the piece that was read last had been written, at the latest."""
 
     def read(self, *, is_over: bool = True) -> bytes:
         """Return the next piece. A line stands in place of dropped output.
@@ -158,6 +161,7 @@ class OutputReader:
         with open(self._path, "rb", buffering=0) as file:
             file.seek(self._position - self._start)
             data = file.read(PIECE_BYTES)
+            self.written_at = os.fstat(file.fileno()).st_mtime
         self._position += len(data)
         return data
 

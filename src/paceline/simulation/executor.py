@@ -24,6 +24,7 @@ from paceline.executors.interface import (
     SessionPhase,
     SessionState,
 )
+from paceline.executors.spool import PIECE_BYTES
 
 TERMINATED = 15
 
@@ -93,9 +94,15 @@ class _Session:
             return self.run.stderr.encode() if channel == "stderr" else b""
         if not self.run.later:
             return self.run.stdout.encode()
+        return (self.run.stdout + "".join(text for _, text in self._printed_later(now))).encode()
+
+    def written_at(self, now: float) -> float:
+        """Return when it printed last."""
+        return max((self.started_at + after for after, _ in self._printed_later(now)), default=self.started_at)
+
+    def _printed_later(self, now: float) -> list[tuple[float, str]]:
         until = min(now, self.ends_at)
-        printed = [text for after, text in self.run.later if self.started_at + after <= until]
-        return (self.run.stdout + "".join(printed)).encode()
+        return [each for each in self.run.later if self.started_at + each[0] <= until]
 
 
 class ScriptedHandle:
@@ -114,11 +121,14 @@ class ScriptedHandle:
         return self.session.state(self._clock.now())
 
     def read_new(self, channel: Channel) -> bytes:
-        output = self.session.output(channel, self._clock.now())
-        new = output[self._read.get(channel, 0) :]
+        read = self._read.get(channel, 0)
+        new = self.session.output(channel, self._clock.now())[read : read + PIECE_BYTES]
         if new:
-            self._read[channel] = len(output)
+            self._read[channel] = read + len(new)
         return new
+
+    def written_at(self, channel: Channel) -> float | None:
+        return self.session.written_at(self._clock.now())
 
 
 class ScriptedExecutor:

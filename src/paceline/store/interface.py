@@ -60,7 +60,11 @@ class UnitSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored unit. `id` is `campaign/unit`. `fence` grows with every claim; to record an outcome you need it."""
+    """A stored unit. `id` is `campaign/unit`. `fence` grows with every claim; to record an outcome you need it.
+
+    `begun_at` is the start of the first attempt of its conversation. `is_parked`: its `resume_at` is that of a quota
+    window; else it backs off after a failure or a refusal.
+    """
 
     id: str
     campaign: str
@@ -78,6 +82,10 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float | None = None
     ended_at: float | None = None
     exit_code: int | None = None
+    begun_at: float | None = None
+    is_parked: bool = False
+    denials: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +109,14 @@ class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
     transition: Transition
     account: str | None = None
     conversation_id: str | None = None
+    denials: int = 0
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether the unit waits for a quota window."""
+        transition = self.transition
+        return transition.state == "todo" and transition.ending == "parked" and transition.resume_at is not None
 
 
 class UnitCounts(msgspec.Struct, frozen=True, kw_only=True):

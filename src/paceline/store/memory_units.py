@@ -116,6 +116,9 @@ class UnitTable:
                 ended_at=now,
                 exit_code=transition.exit_code,
                 lease_until=None,
+                is_parked=record.is_parked,
+                denials=record.denials,
+                warnings=rules.storable_texts(record.warnings),
             )
         )
         return True
@@ -242,7 +245,7 @@ class MemoryUnits:
         rules.check_page_size(limit)
         woken = 0
         while woken < limit and (unit := self._table.first_parked()) is not None and (unit.resume_at or 0.0) <= now:
-            self._table.put(replace(unit, resume_at=None))
+            self._table.put(replace(unit, resume_at=None, is_parked=False))
             woken += 1
         return woken
 
@@ -251,11 +254,11 @@ class MemoryUnits:
         parked = [
             (unit.resume_at, self._table.sort_key(unit), unit)
             for unit in self._table.units.values()
-            if unit.state == "todo" and unit.resume_at is not None and unit.account == account
+            if unit.state == "todo" and unit.resume_at is not None and unit.is_parked and unit.account == account
         ]
         woken = sorted(parked)[:limit]
         for _, _, unit in woken:
-            self._table.put(replace(unit, resume_at=None))
+            self._table.put(replace(unit, resume_at=None, is_parked=False))
         return len(woken)
 
     def hold(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
@@ -272,7 +275,16 @@ class MemoryUnits:
         stopped = [unit for unit in self._table.of_campaign(campaign) if unit.state in ("held", "quarantined")]
         for unit in stopped:
             self._table.put(
-                replace(unit, state="todo", counters=Counters(), reason=None, ended_at=None, exit_code=None)
+                replace(
+                    unit,
+                    state="todo",
+                    counters=Counters(),
+                    reason=None,
+                    ended_at=None,
+                    exit_code=None,
+                    denials=0,
+                    warnings=(),
+                )
             )
         return len(stopped)
 
@@ -318,7 +330,7 @@ class MemoryUnits:
 
 
 def _phase(unit: Unit) -> rules.TallyPhase:
-    return rules.tally_phase(unit.state, unit.resume_at)
+    return rules.tally_phase(unit)
 
 
 def _claim_key(unit: Unit) -> ClaimKey | None:

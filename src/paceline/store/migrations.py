@@ -117,7 +117,32 @@ VERSION_3: Final[Migration] = (
     "DROP TRIGGER tally_added",
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (VERSION_1, VERSION_2, VERSION_3)
+# Units that back off after a failure or a refusal are counted apart from those that are parked for a quota window.
+# Units that waited before this version were all counted as parked, and stay so until they are woken.
+VERSION_4: Final[Migration] = (
+    "ALTER TABLE units ADD COLUMN begun_at REAL",
+    "ALTER TABLE units ADD COLUMN is_parked INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE units ADD COLUMN denials INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE units ADD COLUMN warnings TEXT",
+    "UPDATE units SET is_parked = 1 WHERE state = 'todo' AND resume_at IS NOT NULL",
+    "DROP TRIGGER tally_moved",
+    """CREATE TRIGGER tally_moved AFTER UPDATE OF state, resume_at, account, session_id, is_parked ON units BEGIN
+        UPDATE tallies SET units = units - 1 WHERE campaign = old.campaign
+            AND phase = CASE WHEN old.resume_at IS NULL THEN old.state WHEN old.is_parked THEN 'parked'
+                ELSE 'backing_off' END
+            AND account = CASE WHEN old.state = 'todo' AND old.resume_at IS NULL AND old.session_id IS NOT NULL
+                THEN old.account ELSE '' END;
+        INSERT INTO tallies VALUES (
+            new.campaign,
+            CASE WHEN new.resume_at IS NULL THEN new.state WHEN new.is_parked THEN 'parked' ELSE 'backing_off' END,
+            CASE WHEN new.state = 'todo' AND new.resume_at IS NULL AND new.session_id IS NOT NULL
+                THEN new.account ELSE '' END,
+            1
+        ) ON CONFLICT DO UPDATE SET units = units + 1;
+    END""",
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (VERSION_1, VERSION_2, VERSION_3, VERSION_4)
 
 
 def missing(connection: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> Sequence[Migration]:

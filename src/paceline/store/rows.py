@@ -6,7 +6,7 @@ import msgspec
 
 from paceline.core.unit_lifecycle import Counters
 from paceline.store.interface import Campaign, OutcomeRecord, Unit, UnitSpec
-from paceline.store.rules import position_of, storable_text, unit_id
+from paceline.store.rules import position_of, storable_text, storable_texts, unit_id
 
 Row = tuple[Any, ...]
 
@@ -16,7 +16,8 @@ UNIT_COLUMNS: Final = (
     "u.key, u.name, u.cwd, u.output, u.state,"
     " u.attempts, u.tries, u.parks, u.windows_spent, u.refusals, u.losses,"
     " u.resume_at, u.reason, u.account, u.session_id, u.attempt, u.fence,"
-    " u.lease_until, u.started_at, u.ended_at, u.exit_code"
+    " u.lease_until, u.started_at, u.ended_at, u.exit_code,"
+    " u.begun_at, u.is_parked, u.denials, u.warnings"
 )
 
 
@@ -25,7 +26,7 @@ def unit_from(row: Row, campaign: str, prompt: str) -> Unit:
     key, name, cwd, output, state, *rest = row
     failures, attempts, parks, windows_spent, refusals, losses = rest[:6]
     resume_at, reason, account, conversation_id, attempt_id, fence, *times = rest[6:]
-    lease_until, started_at, ended_at, exit_code = times
+    lease_until, started_at, ended_at, exit_code, begun_at, is_parked, denials, warnings = times
     return Unit(
         id=unit_id(campaign, name),
         campaign=campaign,
@@ -43,6 +44,10 @@ def unit_from(row: Row, campaign: str, prompt: str) -> Unit:
         started_at=started_at,
         ended_at=ended_at,
         exit_code=exit_code,
+        begun_at=begun_at,
+        is_parked=bool(is_parked),
+        denials=denials,
+        warnings=() if warnings is None else _WARNINGS.decode(warnings),
     )
 
 
@@ -58,6 +63,9 @@ def outcome_row(record: OutcomeRecord, address: tuple[int | None, str], now: flo
         storable_text(record.conversation_id),
         now,
         transition.exit_code,
+        record.is_parked,
+        record.denials,
+        msgspec.json.encode(storable_texts(record.warnings)).decode() if record.warnings else None,
         *address,
         record.fence,
     )
@@ -74,4 +82,5 @@ def campaign_from(body: bytes) -> Campaign:
     return _CAMPAIGNS.decode(body)
 
 
+_WARNINGS = msgspec.json.Decoder(tuple[str, ...])
 _CAMPAIGNS = msgspec.json.Decoder(Campaign)

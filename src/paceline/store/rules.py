@@ -8,7 +8,7 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from paceline.core.unit_lifecycle import UnitState, next_state
+from paceline.core.unit_lifecycle import next_state
 from paceline.errors import InvalidInput, UnknownName
 from paceline.events import Event
 from paceline.store.interface import Campaign, OutcomeRecord, StoredSlot, Unit, UnitCounts, UnitSpec
@@ -16,8 +16,8 @@ from paceline.store.interface import Campaign, OutcomeRecord, StoredSlot, Unit, 
 POSITION_BITS: Final = 40
 """Splits a 63-bit key: 2^40 units in each campaign, and 2^23 campaigns."""
 
-TallyPhase = Literal["todo", "parked", "running", "done", "quarantined", "held", "cancelled"]
-"""The phase that a unit is counted in: its state, with parked units apart from those that may be claimed."""
+TallyPhase = Literal["todo", "parked", "backing_off", "running", "done", "quarantined", "held", "cancelled"]
+"""The phase that a unit is counted in: its state, with those apart that may not be claimed before their time."""
 
 TALLY_PHASES: Final[tuple[TallyPhase, ...]] = get_args(TallyPhase)
 
@@ -48,15 +48,17 @@ def number_of(key: int) -> int:
     return key >> POSITION_BITS
 
 
-def tally_phase(state: UnitState, resume_at: float | None) -> TallyPhase:
-    """Return the phase of a unit in this state."""
-    return "parked" if state == "todo" and resume_at is not None else state
+def tally_phase(unit: Unit) -> TallyPhase:
+    """Return the phase of a unit."""
+    if unit.state != "todo" or unit.resume_at is None:
+        return unit.state
+    return "parked" if unit.is_parked else "backing_off"
 
 
 def unit_counts(tally: Mapping[str, int]) -> UnitCounts:
-    """Return the counts from a tally by phase. Parked units are also counted as `todo`."""
+    """Return the counts from a tally by phase. Units that are parked or back off are also counted as `todo`."""
     counts = {phase: tally.get(phase, 0) for phase in TALLY_PHASES}
-    counts["todo"] += counts["parked"]
+    counts["todo"] += counts["parked"] + counts.pop("backing_off")
     return UnitCounts(**counts)
 
 
@@ -75,6 +77,10 @@ def claimed(unit: Unit, account: str, attempt_id: str, lease_until: float, now: 
         reason=None,
         ended_at=None,
         exit_code=None,
+        begun_at=now if unit.conversation_id is None else unit.begun_at or unit.started_at,
+        is_parked=False,
+        denials=0,
+        warnings=(),
     )
 
 
@@ -151,6 +157,11 @@ def is_unicode(text: str) -> bool:
 def storable_text(text: str | None) -> str | None:
     """Replace what UTF-8 cannot encode: an agent may print half a character, and its outcome must be stored."""
     return text if text is None or is_unicode(text) else text.encode(errors="replace").decode()
+
+
+def storable_texts(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts with what UTF-8 cannot encode replaced."""
+    return tuple(storable_text(text) or "" for text in texts)
 
 
 def encode_event(event: Event) -> bytes:

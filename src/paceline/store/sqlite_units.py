@@ -35,10 +35,13 @@ _CLAIM_FRESH: Final = f"""SELECT {UNIT_COLUMNS}, p.prompt
     WHERE u.state = 'todo' AND u.resume_at IS NULL AND u.session_id IS NULL
         AND u.key BETWEEN ? AND ? ORDER BY u.key LIMIT ?"""
 _CLAIM: Final = """UPDATE units SET state = 'running', tries = tries + 1, fence = fence + 1, account = ?, attempt = ?,
-    lease_until = ?, started_at = ?, reason = NULL, ended_at = NULL, exit_code = NULL WHERE key = ?"""
+    lease_until = ?, begun_at = CASE WHEN session_id IS NULL THEN ? ELSE coalesce(begun_at, started_at) END,
+    started_at = ?, reason = NULL, ended_at = NULL, exit_code = NULL, is_parked = 0, denials = 0, warnings = NULL
+    WHERE key = ?"""
 _RECORD_OUTCOME: Final = """UPDATE units SET state = ?, attempts = ?, tries = ?, parks = ?, windows_spent = ?,
     refusals = ?, losses = ?, resume_at = ?, reason = ?, account = coalesce(?, account), session_id = ?, ended_at = ?,
-    exit_code = ?, lease_until = NULL WHERE campaign = ? AND name = ? AND state = 'running' AND fence = ?"""
+    exit_code = ?, is_parked = ?, denials = ?, warnings = ?, lease_until = NULL
+    WHERE campaign = ? AND name = ? AND state = 'running' AND fence = ?"""
 _RECORDED_OUTCOME: Final = """SELECT fence, state, attempts, tries, parks, windows_spent, refusals, losses
     FROM units WHERE campaign = ? AND name = ?"""
 _RENEW: Final = """UPDATE units SET lease_until = ?
@@ -46,12 +49,12 @@ _RENEW: Final = """UPDATE units SET lease_until = ?
 _DUE: Final = """SELECT key FROM units INDEXED BY parked
     WHERE state = 'todo' AND resume_at IS NOT NULL AND resume_at <= ? ORDER BY resume_at, key LIMIT ?"""
 _PARKED_ON: Final = """SELECT key FROM units INDEXED BY parked
-    WHERE state = 'todo' AND resume_at IS NOT NULL AND account = ? ORDER BY resume_at, key LIMIT ?"""
-_WAKE: Final = "UPDATE units SET resume_at = NULL WHERE key = ?"
+    WHERE state = 'todo' AND resume_at IS NOT NULL AND is_parked AND account = ? ORDER BY resume_at, key LIMIT ?"""
+_WAKE: Final = "UPDATE units SET resume_at = NULL, is_parked = 0 WHERE key = ?"
 _HOLD: Final = f"""UPDATE units AS u SET state = 'held', reason = ?, resume_at = NULL, ended_at = ?
     WHERE campaign = ? AND name = ? AND state = 'todo' AND {IS_VISIBLE}"""
 _RETRY: Final = """UPDATE units SET state = 'todo', attempts = 0, tries = 0, parks = 0, windows_spent = 0, refusals = 0,
-    losses = 0, reason = NULL, ended_at = NULL, exit_code = NULL
+    losses = 0, reason = NULL, ended_at = NULL, exit_code = NULL, denials = 0, warnings = NULL
     WHERE key BETWEEN ? AND ? AND state IN ('held', 'quarantined')"""
 _CANCEL: Final = """UPDATE units SET state = 'cancelled', resume_at = NULL, lease_until = NULL, ended_at = ?
     WHERE key BETWEEN ? AND ? AND state NOT IN ('done', 'cancelled')"""
@@ -78,7 +81,7 @@ class SqliteUnits:
             rows += connection.execute(_CLAIM_FRESH, (*span, limit - len(rows))).fetchall()
             named = list(zip(rows, attempt_ids, strict=False))
             connection.executemany(
-                _CLAIM, [(account, attempt_id, lease_until, now, row[0]) for row, attempt_id in named]
+                _CLAIM, [(account, attempt_id, lease_until, now, now, row[0]) for row, attempt_id in named]
             )
         return [
             rules.claimed(unit_from(row[:-1], campaign, row[-1] or ""), account, attempt_id, lease_until, now)

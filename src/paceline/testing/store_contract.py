@@ -20,6 +20,7 @@ from paceline.core.unit_lifecycle import Counters, Ending, Transition
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.events import Event
 from paceline.store import Added, Campaign, Page, Store, Unit, UnitCounts, UnitSpec
+from paceline.testing.store_contract_attempts import AttemptContract
 from paceline.testing.store_contract_engine import EngineContract
 from paceline.testing.store_steps import (
     LEASE_UNTIL,
@@ -39,7 +40,7 @@ EVERY_CHARACTER_CLASS = "plain\x00NUL \u00e9\u4e2d\U0001f680\u202e\ufeff\n\r\n'\
 replace = msgspec.structs.replace
 
 
-class StoreContract(EngineContract):
+class StoreContract(AttemptContract, EngineContract):
     """The suite. Inherit from it, and add a fixture `store` that returns an empty store."""
 
     # -- campaigns ----------------------------------------------------------------------------------
@@ -217,6 +218,7 @@ class StoreContract(EngineContract):
             fence=1,
             lease_until=LEASE_UNTIL,
             started_at=NOW,
+            begun_at=NOW,
         )
         assert [stored(store, unit.id) for unit in units] == units
         assert store.running_units() == [without_prompt(unit) for unit in units]
@@ -277,6 +279,7 @@ class StoreContract(EngineContract):
             ("succeeded", UnitCounts(done=1)),
             ("failed", UnitCounts(quarantined=1)),
             ("parked", UnitCounts(todo=1, parked=1)),
+            ("refused", UnitCounts(todo=1)),
             ("lost", UnitCounts(todo=1)),
             ("cancelled", UnitCounts(cancelled=1)),
         ],
@@ -298,6 +301,7 @@ class StoreContract(EngineContract):
             lease_until=None,
             ended_at=NOW + 10.0,
             exit_code=1,
+            is_parked=ending == "parked",
         )
         assert store.counts() == {"night": counts}
 
@@ -399,11 +403,8 @@ class StoreContract(EngineContract):
         (third,) = claim(store, 1, account="max-2")
         record(store, [ended(unit, "parked", resume_at=NOW + 900.0) for unit in (first, second, third)])
 
-        assert [store.wake_account("max-1", limit=1), store.wake_account("max-1"), store.wake_account("max-1")] == [
-            1,
-            1,
-            0,
-        ]
+        woken = [store.wake_account("max-1", limit=1), store.wake_account("max-1"), store.wake_account("max-1")]
+        assert woken == [1, 1, 0]
         assert store.counts() == {"night": UnitCounts(todo=3, parked=1)}
         assert names(claim(store, 3)) == ["a", "b"]
 

@@ -313,7 +313,7 @@ def _ending_of(unit: Unit | None) -> str:
         return "cancelled"  # it was deleted with its campaign
     if unit.state != "todo":
         return unit.state
-    return "parked" if unit.resume_at is not None else "requeued"
+    return "parked" if unit.is_parked else "requeued"
 
 
 def new_limit(event: Event) -> tuple[int | None, int | None] | None:

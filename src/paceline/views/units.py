@@ -34,7 +34,7 @@ def phase_of(unit: Unit) -> UnitPhase:
     """Return the state, with `todo` divided into `waiting` and `parked`."""
     if unit.state != "todo":
         return unit.state
-    return "waiting" if unit.resume_at is None else "parked"
+    return "parked" if unit.is_parked and unit.resume_at is not None else "waiting"
 
 
 def stored_state(chosen: UnitFilter) -> UnitState:
@@ -70,6 +70,10 @@ class UnitView(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float | None
     ended_at: float | None
     exit_code: int | None
+    parked: bool
+    """Whether `resume_at` is that of a quota window. A unit that backs off after a failure or a refusal is not."""
+    denials: int
+    warnings: tuple[str, ...]
 
 
 class UnitEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +113,9 @@ def unit_view(unit: Unit) -> UnitView:
         started_at=unit.started_at,
         ended_at=unit.ended_at,
         exit_code=unit.exit_code,
+        parked=phase_of(unit) == "parked",
+        denials=unit.denials,
+        warnings=tuple(printable(warning) for warning in unit.warnings),
     )
 
 

@@ -117,7 +117,8 @@ def _parked(unit: Unit, leaderless: str | None) -> Why:
     hint = None if leaderless is None else f"no engine runs, so nothing resumes by itself: {START}"
     reason = unit.reason or "waits for its time"
     where = unit.account or None
-    return _why(unit, "parked", reason, since=unit.ended_at, until=unit.resume_at, scope=where, hint=hint)
+    code = "parked" if unit.is_parked else "backing_off"
+    return _why(unit, code, reason, since=unit.ended_at, until=unit.resume_at, scope=where, hint=hint)
 
 
 def _waiting(unit: Unit, waits: Mapping[str, Deferred], since: float) -> list[Why]:

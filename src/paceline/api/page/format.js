@@ -96,8 +96,8 @@ export function until(at) {
   return at <= now() ? "due" : `in ${duration(at - now())}`;
 }
 
-/** Return the displayed state: a stored `todo` unit is `parked` if it has a resume time, else `waiting`. */
+/** Return the displayed state: a stored `todo` unit is `parked` if it waits for a quota window, else `waiting`. */
 export function phaseOf(unit) {
   if (unit.state !== "todo") return unit.state;
-  return unit.resume_at === null || unit.resume_at === undefined ? "waiting" : "parked";
+  return unit.parked ? "parked" : "waiting";
 }
