@@ -279,6 +279,7 @@ class SignalBody(RequestSchema, frozen=True, kw_only=True):
     kind: Literal[
         "rate_limited",
         "overloaded",
+        "unreachable",
         "quota_closed",
         "platform_limit",
         "billing_stop",

@@ -12,12 +12,14 @@ from paceline.core.signals import (
     QuotaClosed,
     RateLimited,
     Signal,
+    Unreachable,
 )
 
 TITLES: dict[type[Signal], str] = {
     QuotaClosed: "Quota window spent",
     RateLimited: "Rate limited",
     Overloaded: "Provider overloaded",
+    Unreachable: "Nobody answered",
     PlatformLimit: "Platform limit reached",
     BillingStop: "Billing stop",
     AuthFailed: "Login or key not accepted",
@@ -27,6 +29,7 @@ ADVICE: dict[type[Signal], str] = {
     QuotaClosed: "parks the work until the reset, then one canary goes first",
     RateLimited: "pauses the scope, then resumes; repeated refusals lower its limit or its pace",
     Overloaded: "pauses with a growing backoff; limits stay unchanged",
+    Unreachable: "waits 5 s to 5 min, then one session tries first; limits and attempts stay unchanged",
     PlatformLimit: "uses it as the limit of the scope and probes upward later",
     BillingStop: "holds the account until a person has fixed the cause",
     AuthFailed: "holds the account until a person has fixed the cause",
@@ -69,7 +72,7 @@ def _own_rows(signal: Signal, seen_at: float, zone: ZoneInfo) -> list[tuple[str,
             if signal.cause == "concurrency":
                 cause = [("cause", "too many at once")]
             return [*cause, ("retry", _retry(signal.retry_after, seen_at, zone))]
-        case Overloaded():
+        case Overloaded() | Unreachable():
             return [("retry", _retry(signal.retry_after, seen_at, zone))]
         case PlatformLimit():
             known = [("limit", signal.limit), ("in use", signal.in_use)]

@@ -23,6 +23,7 @@ __all__ = [
     "Reach",
     "Signal",
     "Succeeded",
+    "Unreachable",
     "Usage",
 ]
 
@@ -48,6 +49,12 @@ class RateLimited(Signal, frozen=True, kw_only=True):
 
 class Overloaded(Signal, frozen=True, kw_only=True):
     """The provider's own trouble (529, 503): pause with backoff; the limits are not to blame."""
+
+    retry_after: float | None = None
+
+
+class Unreachable(Signal, frozen=True, kw_only=True):
+    """Nobody answered: no network, no connection, or the agent's program is away. Back off, and charge nothing."""
 
     retry_after: float | None = None
 
@@ -106,12 +113,22 @@ class Succeeded(Signal, frozen=True, kw_only=True):
 
 
 AnySignal = (
-    RateLimited | Overloaded | QuotaClosed | PlatformLimit | BillingStop | AuthFailed | Usage | Budget | Succeeded
+    RateLimited
+    | Overloaded
+    | Unreachable
+    | QuotaClosed
+    | PlatformLimit
+    | BillingStop
+    | AuthFailed
+    | Usage
+    | Budget
+    | Succeeded
 )
 
 KINDS: Final[dict[str, type[AnySignal]]] = {
     "rate_limited": RateLimited,
     "overloaded": Overloaded,
+    "unreachable": Unreachable,
     "quota_closed": QuotaClosed,
     "platform_limit": PlatformLimit,
     "billing_stop": BillingStop,

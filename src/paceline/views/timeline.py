@@ -30,7 +30,14 @@ MOST_SERIES = 40
 """Bounds on one view: a browser draws this many without delay."""
 
 MarkKind = Literal[
-    "rate_limited", "overloaded", "window_closed", "window_reopened", "limit_step", "platform_limit", "account_held"
+    "rate_limited",
+    "overloaded",
+    "unreachable",
+    "window_closed",
+    "window_reopened",
+    "limit_step",
+    "platform_limit",
+    "account_held",
 ]
 
 
@@ -337,6 +344,8 @@ def _mark_of(event: Event) -> tuple[MarkKind, str] | None:
         case "scope.paused":
             if fields.get("cause") == "platform_limit":
                 return None  # the event scope.platform_limit has the mark
+            if fields.get("cause") == "unreachable":
+                return "unreachable", "nobody answered; one session tries first"
             kind: MarkKind = "overloaded" if fields.get("cause") == "overloaded" else "rate_limited"
             return kind, f"paused for {_time_left(fields.get('until'), event.at)}"
         case "window.closed":

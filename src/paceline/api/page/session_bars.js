@@ -20,6 +20,7 @@ const COLOURS = {
 };
 const MARK_LABELS = {
   rate_limited: "429",
+  unreachable: "nobody answered",
   overloaded: "the provider is overloaded",
   window_closed: "window spent",
   window_reopened: "window reopened",
@@ -211,7 +212,7 @@ function drawGroup(pen, group, { top, pitch, atX, from, to, width, colour, hits 
 
 /** Draw a stem through the rows. Its shape shows the kind: triangle for a 429, flag for a hold, square for a limit step. */
 function drawMark(pen, mark, { x, top, bottom, colour }) {
-  const isRefusal = mark.kind === "rate_limited" || mark.kind === "overloaded";
+  const isRefusal = ["rate_limited", "overloaded", "unreachable"].includes(mark.kind);
   const isHeld = mark.kind === "account_held";
   pen.strokeStyle = pen.fillStyle = colour(isRefusal ? "--failed" : isHeld ? "--held" : "--accent");
   pen.lineWidth = 1;

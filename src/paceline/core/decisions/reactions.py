@@ -4,6 +4,7 @@ Each function returns the scopes in which a waiter may now be able to enter.
 """
 
 from paceline.core.decisions.admission import admit_ready
+from paceline.core.decisions.failed_contacts import back_off, note_answer
 from paceline.core.decisions.refusals import learn_from_incident
 from paceline.core.decisions.slot_outcome import add_tokens, learn_tokens, on_success
 from paceline.core.decisions.time_effects import move_to
@@ -23,6 +24,7 @@ from paceline.core.signals import (
     RateLimited,
     Signal,
     Succeeded,
+    Unreachable,
     Usage,
 )
 from paceline.core.state.lane import LiveSlot
@@ -59,6 +61,14 @@ def _react(ledger: Ledger, scope_name: str, signal: Signal) -> list[Scope]:
             return _budget(ledger, ledger.scope(name), signal)
     if slot is not None:
         slot.reported = True  # all other signals are refusals
+    if isinstance(signal, Unreachable):
+        scope = ledger.scope(scope_reached(name, signal.reach or "account"))  # another model is as far away
+        return back_off(ledger, scope, signal, slot)
+    names = slot.lane.names if slot is not None else [name, scope_reached(name, "account")]
+    return note_answer(ledger, names) + _refused(ledger, name, signal, slot)
+
+
+def _refused(ledger: Ledger, name: str, signal: Signal, slot: LiveSlot | None) -> list[Scope]:
     if isinstance(signal, BillingStop | AuthFailed):
         return hold_account(ledger, scope_reached(name, "account"), signal.detail or type(signal).__name__)
     scope = ledger.scope(name)

@@ -1,6 +1,7 @@
 """The status of a scope, made from its state in the ledger."""
 
 from paceline.core.gates.account_hold import AccountHold
+from paceline.core.gates.outage import Outage
 from paceline.core.gates.pause import Pause
 from paceline.core.gates.quota_gate import QuotaGate
 from paceline.core.gates.quota_window import Window
@@ -15,7 +16,9 @@ def scope_status(scope: Scope, now: float) -> ScopeStatus:
     adaptive = scope.adaptive.limit if scope.adaptive else None
     reduced_from = scope.adaptive.reduced_from if scope.adaptive else None
     pause, hold, quota = scope.gates.get(Pause), scope.gates.get(AccountHold), scope.gates.get(QuotaGate)
-    paused_until = pause.until if pause is not None else None
+    outage = scope.gates.get(Outage)
+    ends = [pause.until if pause is not None else None, outage.probe_at if outage is not None else None]
+    paused_until = max((end for end in ends if end is not None), default=None)
     is_paused = paused_until is not None and now < paused_until
     windows = _window_statuses(quota, scope.use(now), now) if quota is not None else ()
     held = hold.cause if hold is not None else None
@@ -72,6 +75,8 @@ def _notice(scope: Scope, held: str | None, adaptive: int | None, reduced_from: 
     """Return what a person should know and can undo."""
     if held is not None:
         return f"held: {held}"
+    if (outage := scope.gates.get(Outage)) is not None and outage.is_closed:
+        return "cannot be reached: one session tries it first"
     if adaptive is not None:
         return f"auto-reduced from {reduced_from} to {adaptive} after a 429: restore"
     if scope.platform is not None:

@@ -3,6 +3,7 @@
 `gate.py` defines a gate, `order.py` the one order of all kinds, `gate_set.py` holds those of one scope. The kinds:
 
 - `account_hold`: a person has to act
+- `outage`: nobody answers
 - `pause`: after a refusal or an overload
 - `slow_start`: after a pause, one by one
 - `quota_gate`: quota windows (`quota_window.py`, `window_usage.py`, `window_budget.py`)
@@ -12,6 +13,7 @@
 - `learned_rate`: a rate of requests or tokens, as refusals taught it
 - `rate_limit`: a configured rate
 
+`canary_gate.py` is what gates share that let one ticket ask again.
 `usage_poll.py` is not a gate of the order: it comes after room, and counts only while a ticket waits.
 To add a gate: write one module with a subclass of `Gate`, and enter it in `GATE_ORDER`.
 """

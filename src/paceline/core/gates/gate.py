@@ -124,6 +124,10 @@ class Gate(RelativeTimes):
         """Learn that a call, or a whole slot, went well."""
         return ()
 
+    def on_answer(self, scope: ScopeView, now: float) -> Sequence[GateEvent]:
+        """Learn that the provider answered, be it with a refusal."""
+        return ()
+
     def on_tokens(self, ticket: Ticket | None, granted_at: float, tokens: int, scope: ScopeView, now: float) -> bool:
         """Learn what a run used, before the scope's estimate does. Returns whether a waiter may now enter."""
         return False

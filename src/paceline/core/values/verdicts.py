@@ -17,6 +17,7 @@ Reason = Literal[
     "pacing",
     "reserve",
     "held",
+    "unreachable",
     "queue_order",
 ]
 

@@ -7,8 +7,8 @@ never read the state of the Governor.
 from typing import NoReturn
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.signals import AnySignal, Usage
-from paceline.core.values.scopes import is_provider_scope
+from paceline.core.signals import AnySignal, Budget, Succeeded, Unreachable, Usage
+from paceline.core.values.scopes import is_provider_scope, scope_reached
 from paceline.core.values.verdicts import Effect, Expired, PollUsage, Verdict
 from paceline.events import FIELDS, Event
 from paceline.testing.world.gates import SLACK, Gates
@@ -121,6 +121,7 @@ class CheckedGovernor:
         if held is not None:
             if not held.failed:
                 self.gates.note_canary_passed(tuple(filter(None, (ticket_id, held.ticket.parent))))
+                self.gates.note_answer(held.ticket.scopes)
             self._leave(held)
         self.collect()
         self.order.forget()
@@ -147,8 +148,12 @@ class CheckedGovernor:
         held = self.expected.held.get(signal.ticket or "")
         session = held.ticket.parent if held is not None else None
         self.gates.note_report(scope, signal, session, self.elapsed, self._wall)
-        if held is not None and not isinstance(signal, Usage):
-            held.failed = type(signal).__name__ != "Succeeded"
+        if not isinstance(signal, Usage | Budget):
+            if held is not None:
+                held.failed = not isinstance(signal, Succeeded)
+            if not isinstance(signal, Unreachable):
+                path = scope_reached(scope, signal.reach)
+                self.gates.note_answer((path, scope_reached(path, "account")) if held is None else held.ticket.scopes)
         self.governor.report(scope, signal, now=self._wall)
         self.collect()
 
@@ -253,7 +258,7 @@ class CheckedGovernor:
     def _take_event(self, event: Event) -> None:
         if sorted(event.fields) != sorted(FIELDS[event.name]):
             self.fail(f"event {event.name} carries {sorted(event.fields)} instead of {sorted(FIELDS[event.name])}")
-        self.gates.note_event(event)
+        self.gates.note_event(event, self.elapsed)
         if event.name == "slot.reclaimed":
             self._take_reclaim(str(event.fields["ticket"]))
 

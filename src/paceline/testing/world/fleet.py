@@ -30,7 +30,7 @@ SHORTEST_STEP = 2 * HEARTBEAT
 LONGEST_STEP = 900.0
 DRAIN_HOURS = 40
 LONGEST_WAIT = 8 * 24 * HOUR
-TIMED_REASONS = ("paused", "cooldown", "window_closed", "pacing", "reserve")
+TIMED_REASONS = ("paused", "cooldown", "window_closed", "pacing", "reserve", "unreachable")
 
 
 class FleetFigures(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ wall time.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from paceline.core import GovernorSettings, Ticket
@@ -24,6 +24,8 @@ from paceline.events import Event
 
 SLACK = 1e-6
 SHORTEST_OVERLOAD_PAUSE = 5.0
+SHORTEST_OUTAGE_SECONDS = 5.0
+OUTAGE_CANARY_SECONDS = 5 * 60.0
 FIRST_PROBE_SECONDS = 30 * 60.0
 CANARY_SECONDS = 15 * 60.0
 FIRST_BACKOFF_SECONDS = 5 * 60.0
@@ -41,6 +43,14 @@ class ClosedWindow:
     canaries: list[str] = field(default_factory=list)
     sent_at: float = 0.0
     canary_passed: bool = False
+
+
+@dataclass(slots=True)
+class OutageRecord:
+    """A scope where nobody answered. Nobody enters before `earliest`; then one canary, and the next after 5 min."""
+
+    earliest: float
+    canary: str | None = None
 
 
 @dataclass(slots=True)
@@ -65,6 +75,7 @@ class Gates:
     held: set[str] = field(default_factory=set)
     windows: dict[str, dict[str, ClosedWindow]] = field(default_factory=dict)
     usage: dict[str, UsageRecord] = field(default_factory=dict)
+    outages: dict[str, OutageRecord] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.usage = {scope: UsageRecord() for scope in self.settings.usage_scopes}
@@ -112,8 +123,10 @@ class Gates:
         elif record.unknown_since is None:
             record.reading, record.unknown_since = None, elapsed
 
-    def note_event(self, event: Event) -> None:
-        """Record a hold or a reopening, which only the Governor announces. A reopening needs a successful canary."""
+    def note_event(self, event: Event, elapsed: float) -> None:
+        """Record a hold, an outage or a reopening, which the Governor announces. A reopening needs a good canary."""
+        if event.name == "scope.paused" and event.fields["cause"] == "unreachable" and event.scope is not None:
+            self.outages[event.scope] = OutageRecord(elapsed + SHORTEST_OUTAGE_SECONDS)
         if event.name == "account.held" and event.scope is not None:
             self.held.add(event.scope)
         elif event.name == "window.reopened" and event.scope is not None:
@@ -139,7 +152,15 @@ class Gates:
             if set(closed.canaries) & set(speakers):
                 closed.canary_passed = True
 
+    def note_answer(self, scopes: Iterable[str]) -> None:
+        """Record an answer of the provider: it ends an outage."""
+        for scope in scopes:
+            self.outages.pop(scope, None)
+
     def note_canary_gone(self, ticket_id: str) -> None:
+        for outage in self.outages.values():
+            if outage.canary == ticket_id:
+                outage.canary, outage.earliest = None, -math.inf
         for closed in self._closed_windows():
             if ticket_id in closed.canaries:
                 if ticket_id == closed.canaries[-1]:
@@ -157,8 +178,17 @@ class Gates:
                 raise self.broken(f"{ticket.id} granted in {scope}, which is paused for another {left:.3f} s")
             if scope in self.held:
                 raise self.broken(f"{ticket.id} granted in {scope}, which is held")
+            if scope in self.outages:
+                self._check_outage(ticket, scope, self.outages[scope], elapsed)
             for name, closed in self.windows.get(scope, {}).items():
                 self._check_canary(ticket, scope, name, closed, elapsed)
+
+    def _check_outage(self, ticket: Ticket, scope: str, outage: OutageRecord, elapsed: float) -> None:
+        if outage.canary is not None and ticket.parent == outage.canary:
+            return
+        if elapsed < outage.earliest - SLACK:
+            raise self.broken(f"{ticket.id} granted in {scope}, which cannot be reached, beside {outage.canary}")
+        outage.canary, outage.earliest = ticket.id, elapsed + OUTAGE_CANARY_SECONDS
 
     def _check_canary(self, ticket: Ticket, scope: str, name: str, closed: ClosedWindow, elapsed: float) -> None:
         if closed.canaries:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from paceline.testing.world.checked_governor import CheckedGovernor
 
 REASONS = frozenset(get_args(Reason))
-HELPED_BY_TIME = frozenset({"paused", "cooldown", "usage_gate", "window_closed", "pacing", "reserve"})
+HELPED_BY_TIME = frozenset({"paused", "cooldown", "usage_gate", "window_closed", "pacing", "reserve", "unreachable"})
 
 
 def check_reason(checked: "CheckedGovernor", waiting: Waiting, why: Deferred) -> None:
@@ -45,7 +45,7 @@ def _is_backed(checked: "CheckedGovernor", waiting: Waiting, why: Deferred) -> b
             return lacks_room(checked, waiting, why.scope) or may_be_kept(checked, waiting)
         case "cooldown":
             return status is not None and status.cooling > 0
-        case "paused":
+        case "paused" | "unreachable":
             return status is not None and status.paused
         case "window_closed":
             return status is not None and status.window is not None

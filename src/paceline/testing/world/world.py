@@ -19,6 +19,7 @@ from paceline.core.signals import (
     RateLimited,
     Reach,
     Succeeded,
+    Unreachable,
     Usage,
 )
 from paceline.testing.world.checked_governor import CheckedGovernor
@@ -312,7 +313,7 @@ class RandomCaller:
         reach: Reach | None = rng.choice((None, None, "model", "account", "provider"))
         wait = rng.choice((None, rng.uniform(0.5, 20), rng.uniform(1, 90), rng.choice(ODD_WAITS)))
         cause: Cause | None = rng.choice((None, "concurrency", "requests", "tokens", "starts"))
-        match rng.choices(range(8), (30, 10, 8, 8, 10, 2, 10, 3))[0]:
+        match rng.choices(range(9), (30, 10, 8, 8, 10, 2, 10, 3, 8))[0]:
             case 0:
                 return RateLimited(retry_after=wait, cause=cause, ticket=ticket, reach=reach)
             case 1:
@@ -329,6 +330,8 @@ class RandomCaller:
                 return rng.choice((BillingStop(detail="no credit", reach=reach), AuthFailed(detail="key", reach=reach)))
             case 6:
                 return self._draw_budget(now)
+            case 8:
+                return Unreachable(retry_after=wait, ticket=ticket, reach=reach)
             case _:
                 return Usage(concurrent_sessions=rng.choice((None, -5, 0, 2, 9)), limit=rng.choice((None, 3, 0)))
 

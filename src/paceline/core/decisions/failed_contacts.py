@@ -1,0 +1,36 @@
+"""What a contact without an answer teaches, and what an answer of any kind ends."""
+
+from collections.abc import Iterable
+
+from paceline.core.decisions.slot_outcome import apply_gate_events
+from paceline.core.gates.outage import Outage
+from paceline.core.signals import Unreachable
+from paceline.core.state.lane import LiveSlot
+from paceline.core.state.ledger import Ledger
+from paceline.core.state.scope import Scope
+from paceline.core.values.validation import outside_seconds
+
+
+def back_off(ledger: Ledger, scope: Scope, signal: Unreachable, slot: LiveSlot | None) -> list[Scope]:
+    """Keep everybody out for a while: nobody answered. The limits stay as they are."""
+    outage = scope.gates.get(Outage) or Outage()
+    ledger.seq += 1
+    ticket, proven_seq = (slot.ticket, slot.proven_seq) if slot is not None else (None, 0)
+    if outage.on_unreachable(ticket, proven_seq, outside_seconds(signal.retry_after), ledger.seq, ledger.now):
+        ledger.emit("scope.paused", scope.name, until=outage.probe_at, cause="unreachable")
+    scope.put_gate(outage)
+    ledger.schedule(scope)
+    return [scope]
+
+
+def note_answer(ledger: Ledger, names: Iterable[str]) -> list[Scope]:
+    """Let the gates know that the provider answered, be it with a refusal. Returns the scopes that this opened."""
+    opened = []
+    for scope in [ledger.scopes.by_name[name] for name in dict.fromkeys(names) if name in ledger.scopes.by_name]:
+        events = [event for gate in scope.gates.in_order for event in gate.on_answer(scope, ledger.now)]
+        if events:
+            scope.refresh()
+            apply_gate_events(ledger, scope, events)
+            ledger.schedule(scope)
+            opened.append(scope)
+    return opened
