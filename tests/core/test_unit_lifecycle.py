@@ -107,6 +107,10 @@ def settle(ending: Ending, counters: Counters | None = None, **outcome: object) 
                 step="requeue", state="todo", ending="account_stopped", counters=Counters(attempts=1), reason=""
             ),
         ),
+        (
+            "unreachable",
+            Transition(step="requeue", state="todo", ending="unreachable", counters=Counters(attempts=1), reason=""),
+        ),
     ],
 )
 def test_every_first_ending(ending: Ending, expected: Transition) -> None:

@@ -104,3 +104,20 @@ async def test_lesson_30_a_unit_that_always_spends_the_window_alone_is_held() ->
         await harness.run(48 * HOUR)
 
         assert (harness.unit("night/u0").state, harness.unit("night/u0").counters.windows_spent) == ("held", 5)
+
+
+async def test_a_quarantined_canary_reopens_no_window() -> None:
+    """The canary crashes without an answer, and its unit has no attempt left: that says nothing about the window."""
+
+    def script(_: Launch) -> Run:
+        if harness.clock.now() < NOW + 1200.0:
+            return Run(stdout=init() + rejected(NOW + 1200.0), exit_code=1)
+        return Run(exit_code=139)
+
+    async with EngineHarness(script, pool=4) as harness:
+        harness.add_claude("night", 4, max_attempts=1)
+        await harness.run(1205.0)
+
+        assert [event.fields["window"] for event in harness.events("window.reopened")] == []
+        crashed = len(harness.launched()) - 4
+        assert crashed == harness.store.counts()["night"].quarantined

@@ -104,7 +104,7 @@ def test_slots_and_signals(daemon: Daemon, recordings: Recordings) -> None:
         ("POST", "/v1/slots", {"scope": "other", "wait": 0, "ttl": 0}),
         ("POST", "/v1/slots", {"scope": "other", "wait": 0, "idempotency_key": "k1"}),
         ("POST", "/v1/slots", {"scope": "other", "wait": 0, "idempotency_key": "k1"}),
-        ("POST", "/v1/signals", {"scope": "held/key", "kind": "auth_failed", "detail": "the login has expired"}),
+        ("POST", "/v1/signals", {"scope": "held/key", "kind": "billing_stop", "detail": "the login has expired"}),
         ("POST", "/v1/signals", {"scope": "small", "kind": "platform_limit", "limit": 2, "in_use": 3}),
         ("POST", "/v1/slots", {"scope": "held/key", "wait": 0}),
         ("GET", "/v1/scopes", None),

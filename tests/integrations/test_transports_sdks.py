@@ -222,7 +222,7 @@ async def test_a_provider_that_cannot_be_reached_leaves_no_slot() -> None:
 
 async def test_wrong_keys_and_unpaid_accounts_are_forwarded_at_once() -> None:
     sdk = SDKS[1]
-    for error in ("401", "429_insufficient_quota"):
+    for error, is_held in (("401", False), ("429_insufficient_quota", True)):  # a login is asked again first
         limiter = Limiter()
         async with (
             FakeProvider() as provider,
@@ -234,7 +234,7 @@ async def test_wrong_keys_and_unpaid_accounts_are_forwarded_at_once() -> None:
             assert len(provider.requests) == 1
         status = limiter.scope_status(account(sdk))
         assert status is not None
-        assert status.held is not None
+        assert (status.held is not None, status.paused) == (is_held, not is_held)
 
 
 async def test_a_held_account_fails_at_once() -> None:

@@ -6,7 +6,7 @@ from tests.daemon import Daemon
 from tests.page.conftest import PageMonitor
 from tests.page.daemon import WAIT_FOR_FILE, page_address
 
-from paceline.core.signals import AuthFailed, PlatformLimit
+from paceline.core.signals import BillingStop, PlatformLimit
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -16,7 +16,7 @@ LONG = "a-name-without-any-place-to-break-it-that-goes-on-and-on-and-on-and-on"
 @pytest.mark.parametrize("width", [360, 820, 1280, 2560])
 async def test_nothing_is_wider_than_the_screen(daemon: Daemon, page: Page, width: int) -> None:
     daemon.add(LONG, f"echo {LONG}; {WAIT_FOR_FILE}", LONG, f"{LONG}-2", max_sessions=1)
-    daemon.engine.limiter.report("anthropic/max-1", AuthFailed(detail=LONG * 3))
+    daemon.engine.limiter.report("anthropic/max-1", BillingStop(detail=LONG * 3))
     daemon.engine.limiter.report("anthropic/max-1/opus-4-6", PlatformLimit(limit=3))
     await page.set_viewport_size({"width": width, "height": 800})
     await page.goto(page_address(daemon))
@@ -116,7 +116,7 @@ async def test_text_has_enough_contrast_in_light_and_dark(
 ) -> None:
     daemon.add("docs", WAIT_FOR_FILE, "a", "b", max_sessions=1)
     daemon.add("fails", "exit 1", "x", max_attempts=1)
-    daemon.engine.limiter.report("anthropic/max-1", AuthFailed(detail="the login has expired"))
+    daemon.engine.limiter.report("anthropic/max-1", BillingStop(detail="the login has expired"))
     context = await browser.new_context(color_scheme="dark" if scheme == "dark" else "light")
     page = await context.new_page()
     monitor.follow(page)

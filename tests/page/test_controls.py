@@ -6,7 +6,7 @@ from tests.daemon import Daemon
 from tests.page.conftest import MakeDaemon, PageMonitor
 from tests.page.daemon import WAIT_FOR_FILE, page_address, status_of
 
-from paceline.core.signals import AuthFailed, RateLimited
+from paceline.core.signals import BillingStop, RateLimited
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -87,7 +87,7 @@ async def test_a_limit_that_was_reduced_after_a_429_is_restored(make_daemon: Mak
 async def test_a_held_account_shows_the_reason_and_is_restored(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon(ACCOUNT)
     await page.goto(page_address(daemon))
-    daemon.engine.limiter.report("anthropic/max-1", AuthFailed(detail="the login has expired"))
+    daemon.engine.limiter.report("anthropic/max-1", BillingStop(detail="the login has expired"))
     scope = page.locator("[data-scope='anthropic/max-1']")
     await expect(scope.get_by_text("the login has expired")).to_be_visible()
 

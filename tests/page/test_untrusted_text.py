@@ -8,7 +8,7 @@ from playwright.async_api import Page, expect
 from tests.daemon import Daemon
 from tests.page.daemon import page_address
 
-from paceline.core.signals import AuthFailed
+from paceline.core.signals import BillingStop
 from paceline.engine import command_log as control
 from paceline.store import Campaign, UnitSpec
 
@@ -35,7 +35,7 @@ async def test_attacks_in_names_prompts_output_and_reasons_stay_text(daemon: Dae
     fails = Campaign(name=campaign, command=("sh", "-c", PRINTS_AND_FAILS), max_attempts=1)
     daemon.store.add_campaign(fails, [UnitSpec(id=unit, prompt=ALL, cwd=str(folder))], update=False, now=time.time())
     control.send(daemon.store, "campaigns", now=time.time())
-    daemon.engine.limiter.report("anthropic/max-1", AuthFailed(detail=ALL))
+    daemon.engine.limiter.report("anthropic/max-1", BillingStop(detail=ALL))
     await page.goto(page_address(daemon))
     elements = await _count_elements(page)
 

@@ -7,7 +7,7 @@ import pytest
 from tests.daemon import Daemon
 from tests.views.conftest import TwoFaces
 
-from paceline.core.signals import AuthFailed, Budget, QuotaClosed, RateLimited
+from paceline.core.signals import BillingStop, Budget, QuotaClosed, RateLimited
 
 WAITS = "while [ ! -e go ]; do sleep 0.02; done"
 SETTINGS = """
@@ -45,7 +45,7 @@ async def busy(faces: TwoFaces) -> None:
     limiter.report("anthropic/max-1", QuotaClosed(resets_at=daemon.context.now + 1800, window="5h", source="field"))
     limiter.report("anthropic/spare", Budget(used_ratio=0.4, window="5h"))
     limiter.report("acme", RateLimited(retry_after=600.0, cause="concurrency"))
-    limiter.report("held/key", AuthFailed(detail="the login has expired"))
+    limiter.report("held/key", BillingStop(detail="the login has expired"))
     await stored(daemon)
 
 

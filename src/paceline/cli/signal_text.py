@@ -32,7 +32,7 @@ ADVICE: dict[type[Signal], str] = {
     Unreachable: "waits 5 s to 5 min, then one session tries first; limits and attempts stay unchanged",
     PlatformLimit: "uses it as the limit of the scope and probes upward later",
     BillingStop: "holds the account until a person has fixed the cause",
-    AuthFailed: "holds the account until a person has fixed the cause",
+    AuthFailed: "asks again after 60 s and 5 min, then holds the account until a person has fixed the cause",
     Budget: "slows down before the provider refuses",
 }
 SOURCES = {

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from paceline.core.decisions import commands, queries, slot_requests
-from paceline.core.decisions.admission import blocker, enqueue
+from paceline.core.decisions.admission import admit_unblocked, blocker, enqueue
 from paceline.core.decisions.explanation import deferred
 from paceline.core.decisions.reactions import apply_signal
 from paceline.core.decisions.time_effects import move_to
@@ -268,4 +268,5 @@ class Governor:
         if not keep_slots:
             lose_canaries(governor.ledger, now)
         move_to(governor.ledger, now)
+        admit_unblocked(governor.ledger)
         return governor

@@ -93,7 +93,7 @@ class OutcomeRecorder:
             self._unarchived.append(session.handle)
         self._pacer.on_attempts(ended, campaigns, now)
         for session, record in ended:
-            has_worked = record.transition.step in ("succeed", "quarantine")
+            has_worked = record.transition.step == "succeed"  # any other end proves nothing about a closed window
             give_back = self._governor.release if has_worked else self._governor.abandon
             give_back(session.ticket.id, now=now)
         self._archive(now)

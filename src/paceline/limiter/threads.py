@@ -171,7 +171,7 @@ class FromThread:
 
 
 def _result(answer: "Future[Result]", loop: asyncio.AbstractEventLoop) -> Result:
-    """Wait for the result, but not forever on a loop that was closed meanwhile."""
+    """Wait for the result, but not forever on a loop that was closed or stopped meanwhile."""
     while True:
         try:
             return answer.result(LOOP_CHECK_SECONDS)
@@ -180,5 +180,8 @@ def _result(answer: "Future[Result]", loop: asyncio.AbstractEventLoop) -> Result
                 return answer.result()  # the time-out was its own
             if loop.is_closed():
                 raise CapacityError("the event loop of this limiter was closed") from None
+            if not loop.is_running():
+                answer.cancel()  # nobody waits for it any more when the loop runs again
+                raise CapacityError("the event loop of this limiter is stopped: keep it running") from None
         except CancelledError:
             raise CapacityError("the event loop of this limiter ended meanwhile") from None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.daemon import Daemon, RunDaemon
 
-from paceline.core.signals import AuthFailed, PlatformLimit, RateLimited
+from paceline.core.signals import BillingStop, PlatformLimit, RateLimited
 
 INVALID_JSON = {"error": "Invalid JSON body"}
 INVALID_LIMIT = {"error": "Body must be { limit: <positive integer> }"}
@@ -155,7 +155,7 @@ async def test_the_status_of_a_scope_after_a_429_and_its_restoring(daemon: Daemo
 
 
 async def test_restoring_lifts_a_hold(daemon: Daemon) -> None:
-    daemon.engine.limiter.report("umans/a", AuthFailed(detail="log in again"))
+    daemon.engine.limiter.report("umans/a", BillingStop(detail="log in again"))
     held = await scope_of(daemon, "umans/a")
 
     await daemon.ask("POST", "/concurrency/restore/umans/a")

@@ -17,7 +17,7 @@ from paceline.cli.top.app import TopApp
 from paceline.cli.top.table import LiveTable
 from paceline.cli.top.unit_screen import UnitScreen
 from paceline.cli.wiring import Home, open_home
-from paceline.core.signals import AuthFailed, QuotaClosed, RateLimited, Signal
+from paceline.core.signals import BillingStop, QuotaClosed, RateLimited, Signal
 from paceline.core.values.scopes import SESSIONS
 from paceline.engine.governor_state import load_governor, save_governor
 from paceline.events import Event
@@ -331,7 +331,7 @@ async def test_l_limits_the_chosen_scope_and_default_is_the_settings_again(works
 
 async def test_r_restores_the_chosen_scope(workspace: Workspace) -> None:
     workspace.write("paceline.toml", ACCOUNTS)
-    teach(("anthropic/max-1", AuthFailed(detail="log in again")))
+    teach(("anthropic/max-1", BillingStop(detail="log in again")))
 
     async with watching() as view:
         held = view.row("capacity", "anthropic/max-1")

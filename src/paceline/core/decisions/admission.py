@@ -92,7 +92,7 @@ def dequeue(ledger: Ledger, waiter: Waiter) -> bool:
         scope.waiting -= 1
         if waiter.ticket.spread:
             add_spread_waiters(scope, -1)
-        if scope.gates.in_order:
+        if was_head and scope.gates.in_order:
             scope.gates.free_tokens(waiter.ticket)
     had_claim = bool(ledger.place_claims) and waiter in ledger.place_claims
     if had_claim:
@@ -147,6 +147,14 @@ def admit_ready(ledger: Ledger, hot: list[Scope]) -> None:
         ledger.watches.watch(lane, scope)
     if passed := [scope for scope in behind if not scope.gates.kept_lanes()]:
         admit_ready(ledger, passed)  # the lane in front of them now watches another scope
+
+
+def admit_unblocked(ledger: Ledger) -> None:
+    """Grant what can enter after a restart: a cap that is not stored, or the old settings, kept some waiters out."""
+    lanes = dict.fromkeys(waiter.lane for waiter in ledger.waiters.values())
+    free = [lane for lane in lanes if blocker(ledger, lane, lane.head.ticket) is None]
+    if free:
+        admit_ready(ledger, [*dict.fromkeys(scope for lane in free for scope in lane.scopes)])
 
 
 def _runs_that_wait(ledger: Ledger, hot: list[Scope]) -> list[Lane]:

@@ -4,11 +4,12 @@ What is set live wins over the settings until it is reset.
 """
 
 from paceline.core.decisions.admission import admit_ready
-from paceline.core.decisions.reactions import hold_account
+from paceline.core.decisions.failed_contacts import hold_account
 from paceline.core.decisions.time_effects import move_to
 from paceline.core.gates.account_hold import AccountHold
 from paceline.core.gates.deadline_cap import DeadlineCap
 from paceline.core.gates.learned_rate import LearnedRates
+from paceline.core.gates.login_doubt import LoginDoubt
 from paceline.core.gates.start_spacing import StartSpacing
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import cooldown_seconds
@@ -91,15 +92,21 @@ def scope_cooldown(ledger: Ledger, scope: str) -> float:
 
 
 def set_headroom_mode(ledger: Ledger, scope: str, mode: HeadroomMode, now: float) -> None:
-    """Set how the limit of a scope, or of all that match a pattern, reacts to refusals."""
+    """Set how the limit of a scope, or of all that match a pattern, reacts to refusals. "off" lifts what was learnt."""
     pattern = ScopePattern(scope)
     checked = check_headroom(mode, "headroom")
     move_to(ledger, now)
     ledger.scopes.modes.set_live(pattern.text, checked)
     for state in ledger.scopes.by_name.values():
-        state.mode = ledger.scopes.mode_of(state.name)
+        previous, state.mode = state.effective, ledger.scopes.mode_of(state.name)
+        if state.mode == "off" and state.adaptive is not None:
+            state.adaptive.clear()
         state.refresh()
         ledger.schedule(state)
+        if state.effective != previous:
+            ledger.lift_blocked(state)
+            ledger.emit("scope.limit_raised", state.name, limit=state.effective, previous=previous)
+    admit_ready(ledger, [*ledger.scopes.by_name.values()])
 
 
 def set_deadline_cap(ledger: Ledger, scope: str, cap: DeadlineCap | None, now: float) -> None:
@@ -119,7 +126,7 @@ def set_deadline_cap(ledger: Ledger, scope: str, cap: DeadlineCap | None, now: f
 def hold_scope(ledger: Ledger, scope: str, cause: str, now: float) -> None:
     """Admit nobody to the scope until a person lifts the hold."""
     move_to(ledger, now)
-    admit_ready(ledger, hold_account(ledger, canonical_scope(scope), cause))
+    admit_ready(ledger, hold_account(ledger, ledger.scope(canonical_scope(scope)), cause))
 
 
 def lift_scope_hold(ledger: Ledger, scope: str, now: float) -> None:
@@ -127,5 +134,6 @@ def lift_scope_hold(ledger: Ledger, scope: str, now: float) -> None:
     move_to(ledger, now)
     state = ledger.scope(canonical_scope(scope))
     state.drop_gate(AccountHold)
+    state.drop_gate(LoginDoubt)
     ledger.lift_blocked(state)
     admit_ready(ledger, [state])

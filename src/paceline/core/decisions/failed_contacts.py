@@ -1,10 +1,12 @@
-"""What a contact without an answer teaches, and what an answer of any kind ends."""
+"""What failed contacts teach: nobody answered, or the login was refused. And what an answer of any kind ends."""
 
 from collections.abc import Iterable
 
 from paceline.core.decisions.slot_outcome import apply_gate_events
+from paceline.core.gates.account_hold import AccountHold
+from paceline.core.gates.login_doubt import LoginDoubt
 from paceline.core.gates.outage import Outage
-from paceline.core.signals import Unreachable
+from paceline.core.signals import AuthFailed, Unreachable
 from paceline.core.state.lane import LiveSlot
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
@@ -20,6 +22,33 @@ def back_off(ledger: Ledger, scope: Scope, signal: Unreachable, slot: LiveSlot |
         ledger.emit("scope.paused", scope.name, until=outage.probe_at, cause="unreachable")
     scope.put_gate(outage)
     ledger.schedule(scope)
+    return [scope]
+
+
+def doubt_login(ledger: Ledger, scope: Scope, signal: AuthFailed, slot: LiveSlot | None) -> list[Scope]:
+    """Let one session ask again, twice, before the account is held for a person."""
+    cause = signal.detail or "AuthFailed"
+    if scope.gates.get(AccountHold) is not None:
+        return [scope]
+    doubt = scope.gates.get(LoginDoubt) or LoginDoubt()
+    ledger.seq += 1
+    ticket, proven_seq = (slot.ticket, slot.proven_seq) if slot is not None else (None, 0)
+    before = doubt.probe_at, doubt.failures
+    if doubt.on_refused(ticket, proven_seq, cause, ledger.seq, ledger.now):
+        return hold_account(ledger, scope, cause)
+    scope.put_gate(doubt)
+    if (doubt.probe_at, doubt.failures) != before:
+        ledger.emit("scope.paused", scope.name, until=doubt.probe_at, cause="auth")
+    ledger.schedule(scope)
+    return [scope]
+
+
+def hold_account(ledger: Ledger, scope: Scope, cause: str) -> list[Scope]:
+    """Admit nobody to the scope until a person lifts the hold."""
+    scope.drop_gate(LoginDoubt)
+    if scope.gates.get(AccountHold) is None:
+        scope.put_gate(AccountHold(cause))
+        ledger.emit("account.held", scope.name, detail=cause)
     return [scope]
 
 

@@ -4,14 +4,15 @@ Each function returns the scopes in which a waiter may now be able to enter.
 """
 
 from paceline.core.decisions.admission import admit_ready
-from paceline.core.decisions.failed_contacts import back_off, note_answer
+from paceline.core.decisions.failed_contacts import back_off, doubt_login, hold_account, note_answer
 from paceline.core.decisions.refusals import learn_from_incident
 from paceline.core.decisions.slot_outcome import add_tokens, learn_tokens, on_success
 from paceline.core.decisions.time_effects import move_to
-from paceline.core.gates.account_hold import AccountHold
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.pause import Pause
-from paceline.core.gates.quota_gate import QuotaGate
+from paceline.core.gates.quota_gate import UNNAMED_WINDOW, QuotaGate
+from paceline.core.gates.quota_window import CONTRADICTED_CONFIDENCE, Window
+from paceline.core.gates.window_reports import is_contradicted, note_open
 from paceline.core.limits.adaptive_limit import AdaptiveLimit
 from paceline.core.limits.platform_limit import PlatformCap
 from paceline.core.signals import (
@@ -34,8 +35,6 @@ from paceline.core.values.scopes import canonical_scope, scope_reached
 from paceline.core.values.signal_validation import understood
 from paceline.core.values.validation import LARGEST_LIMIT, outside_seconds
 from paceline.errors import InvalidInput
-
-UNNAMED_WINDOW = "quota"
 
 
 def apply_signal(ledger: Ledger, scope: str, signal: Signal, now: float, origin: str | None) -> None:
@@ -69,10 +68,13 @@ def _react(ledger: Ledger, scope_name: str, signal: Signal) -> list[Scope]:
 
 
 def _refused(ledger: Ledger, name: str, signal: Signal, slot: LiveSlot | None) -> list[Scope]:
-    if isinstance(signal, BillingStop | AuthFailed):
-        return hold_account(ledger, scope_reached(name, "account"), signal.detail or type(signal).__name__)
-    scope = ledger.scope(name)
+    account = scope_reached(name, "account")
+    scope = ledger.scope(account if isinstance(signal, BillingStop | AuthFailed) else name)
     match signal:
+        case BillingStop():
+            return hold_account(ledger, scope, signal.detail or "BillingStop")
+        case AuthFailed():
+            return doubt_login(ledger, scope, signal, slot)
         case RateLimited():
             return _rate_limited(ledger, scope, signal, slot)
         case Overloaded():
@@ -146,19 +148,38 @@ def _pause_of(scope: Scope) -> Pause:
 
 
 def _quota_closed(ledger: Ledger, scope: Scope, signal: QuotaClosed, slot: LiveSlot | None) -> list[Scope]:
-    name, resets_at, now = signal.window or UNNAMED_WINDOW, signal.resets_at, ledger.now
-    window = _windows_of(scope).window(name, scope.meter.began_at)
-    is_canary = slot is not None and window.is_probed_by(slot.ticket, slot.granted_at)
+    resets_at, now = signal.resets_at, ledger.now
+    quota = _windows_of(scope)
+    window = quota.window(signal.window or UNNAMED_WINDOW, scope.meter.began_at, now)
+    is_canary = slot is not None and window.is_probed_by(slot.ticket, slot.admitted_at)
     if window.state == "probing" and not is_canary:
         window.believe(resets_at, signal.source, signal.confidence, now)  # the canary's own answer decides
+    elif scope.live > 1 and is_contradicted(quota.open_reports, window, signal, now):
+        _doubt_closing(ledger, scope, window, signal, slot)
     else:
         window.on_spent(scope.use(now), resets_at, signal.confidence, now)
         window.close(resets_at, signal.source, signal.confidence, now)
-        fields = {"resets_at": window.resets_at, "source": window.source, "confidence": window.confidence}
-        ledger.emit("window.closed", scope.name, window=name, probe_at=window.probe_at, **fields)
+        _emit_closed(ledger, scope, window)
     scope.refresh()
     ledger.schedule(scope)
     return [scope]
+
+
+def _doubt_closing(ledger: Ledger, scope: Scope, window: Window, signal: QuotaClosed, slot: LiveSlot | None) -> None:
+    """Look again soon, with one place less: a 429 for too many at once may be reported as a spent window."""
+    is_news = window.state != "closed"
+    window.close(signal.resets_at, signal.source, CONTRADICTED_CONFIDENCE, ledger.now, in_doubt=True)
+    _emit_closed(ledger, scope, window)
+    if is_news:
+        adaptive = scope.adaptive = scope.adaptive or AdaptiveLimit()
+        ledger.seq += 1
+        adaptive.incidents.last = ledger.seq
+        learn_from_incident(ledger, scope, adaptive, "concurrency", slot)
+
+
+def _emit_closed(ledger: Ledger, scope: Scope, window: Window) -> None:
+    fields = {"resets_at": window.resets_at, "source": window.source, "confidence": window.confidence}
+    ledger.emit("window.closed", scope.name, window=window.name, probe_at=window.probe_at, **fields)
 
 
 def _windows_of(scope: Scope) -> QuotaGate:
@@ -187,15 +208,6 @@ def _emit_platform_limit(ledger: Ledger, scope: Scope, detected: int, previous: 
     fields = {"detected_limit": detected, "effective_cap": scope.effective, "previous_cap": previous}
     ledger.emit("scope.platform_limit", scope.name, **fields)
     ledger.schedule(scope)
-
-
-def hold_account(ledger: Ledger, name: str, cause: str) -> list[Scope]:
-    """Admit nobody to the scope until a person lifts the hold."""
-    scope = ledger.scope(name)
-    if scope.gates.get(AccountHold) is None:
-        scope.put_gate(AccountHold(cause))
-        ledger.emit("account.held", name, detail=cause)
-    return [scope]
 
 
 # -- readings ----------------------------------------------------------------------------------
@@ -236,6 +248,8 @@ def _budget(ledger: Ledger, scope: Scope, signal: Budget) -> list[Scope]:
     if signal.used_ratio is not None:
         name = signal.window or UNNAMED_WINDOW
         _windows_of(scope).on_reading(name, signal, scope, scope.meter.began_at, ledger.now)
+    if signal.window is not None and (signal.used_ratio or 0.0) < 1.0:
+        note_open(_windows_of(scope).open_reports, signal.window, ledger.now)
     scope.refresh()
     ledger.schedule(scope)
     return [scope]

@@ -87,13 +87,20 @@ def _lower(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, slot: LiveSlot
     session = slot.lane.parent or slot
     if session.has_succeeded or slot.has_succeeded:
         return adaptive.shed(effective, scope.live, ledger.now)
-    is_start = ledger.now - session.granted_at <= FRESH_SECONDS
+    is_start = ledger.now - session.admitted_at <= FRESH_SECONDS
     if is_start and scope.usage is not None:
         scope.usage.on_refused_start()
     others = proven(ledger, scope, session)
-    if is_start and others >= max(FEWEST_PROVEN, scope.live // 2):
+    if is_start and others >= _fewest_proven(adaptive, scope.live):
         return adaptive.refuse_start(scope.live, others, effective, ledger.now)
     return adaptive.step_down(effective, scope.mode, ledger.now)
+
+
+def _fewest_proven(adaptive: AdaptiveLimit, live: int) -> int:
+    """Return how many must go well for a refused start to show the limit. Above a level of one, one is all there is."""
+    if adaptive.is_trying and adaptive.worked_at == 1:
+        return 1
+    return max(FEWEST_PROVEN, live // 2)
 
 
 def proven(ledger: Ledger, scope: Scope, refused: LiveSlot | None = None) -> int:

@@ -1,6 +1,7 @@
 """The status of a scope, made from its state in the ledger."""
 
 from paceline.core.gates.account_hold import AccountHold
+from paceline.core.gates.login_doubt import LoginDoubt
 from paceline.core.gates.outage import Outage
 from paceline.core.gates.pause import Pause
 from paceline.core.gates.quota_gate import QuotaGate
@@ -16,8 +17,8 @@ def scope_status(scope: Scope, now: float) -> ScopeStatus:
     adaptive = scope.adaptive.limit if scope.adaptive else None
     reduced_from = scope.adaptive.reduced_from if scope.adaptive else None
     pause, hold, quota = scope.gates.get(Pause), scope.gates.get(AccountHold), scope.gates.get(QuotaGate)
-    outage = scope.gates.get(Outage)
-    ends = [pause.until if pause is not None else None, outage.probe_at if outage is not None else None]
+    closed = [gate for gate in (scope.gates.get(LoginDoubt), scope.gates.get(Outage)) if gate is not None]
+    ends = [pause.until if pause is not None else None, *(gate.probe_at for gate in closed)]
     paused_until = max((end for end in ends if end is not None), default=None)
     is_paused = paused_until is not None and now < paused_until
     windows = _window_statuses(quota, scope.use(now), now) if quota is not None else ()
@@ -77,6 +78,8 @@ def _notice(scope: Scope, held: str | None, adaptive: int | None, reduced_from: 
         return f"held: {held}"
     if (outage := scope.gates.get(Outage)) is not None and outage.is_closed:
         return "cannot be reached: one session tries it first"
+    if (doubt := scope.gates.get(LoginDoubt)) is not None and doubt.is_closed:
+        return f"the login was refused and is asked again: {doubt.cause}"
     if adaptive is not None:
         return f"auto-reduced from {reduced_from} to {adaptive} after a 429: restore"
     if scope.platform is not None:

@@ -11,7 +11,7 @@ from paceline.core.values.scopes import SESSIONS
 
 def learn_tokens(ledger: Ledger, scope: Scope, slot: LiveSlot | None, tokens: int) -> bool:
     """Let the gates and the estimate learn what a run used. Returns whether a waiter may now be able to enter."""
-    ticket, granted_at = (slot.ticket, slot.granted_at) if slot is not None else (None, ledger.now)
+    ticket, granted_at = (slot.ticket, slot.admitted_at) if slot is not None else (None, ledger.now)
     gates = scope.gates.in_order
     lets_in = [gate.on_tokens(ticket, granted_at, tokens, scope, ledger.now) for gate in gates]
     if ticket is None or SESSIONS not in ticket.scopes:  # the tokens of a session are counted with its runs
@@ -48,7 +48,7 @@ def on_success(ledger: Ledger, scopes: tuple[Scope, ...], slot: LiveSlot | None)
 def _gates_succeed(ledger: Ledger, scope: Scope, slot: LiveSlot | None) -> list[GateEvent]:
     if not scope.gates.in_order:
         return []
-    ticket, granted_at = (slot.ticket, slot.granted_at) if slot is not None else (None, ledger.now)
+    ticket, granted_at = (slot.ticket, slot.admitted_at) if slot is not None else (None, ledger.now)
     events: list[GateEvent] = []
     for gate in scope.gates.in_order:
         events.extend(gate.on_success(ticket, granted_at, scope, ledger.now))

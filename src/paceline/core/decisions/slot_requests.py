@@ -38,10 +38,10 @@ def request_all(ledger: Ledger, tickets: Sequence[Ticket], now: float) -> None:
 
 
 def adopt_slot(ledger: Ledger, ticket: Ticket, now: float) -> Granted:
-    """Count a slot that its holder already has, whatever the limits are."""
+    """Count a slot that its holder already has, whatever the limits are. No gate is notified."""
     move_to(ledger, now)
     _check_unused(ledger, ticket)
-    return ledger.enter(ledger.lanes.accepted_lane(ticket, ledger.now), ticket, 0.0)
+    return ledger.adopt(ledger.lanes.accepted_lane(ticket, ledger.now), ticket)
 
 
 def _check_unused(ledger: Ledger, ticket: Ticket) -> None:

@@ -3,6 +3,7 @@
 `gate.py` defines a gate, `order.py` the one order of all kinds, `gate_set.py` holds those of one scope. The kinds:
 
 - `account_hold`: a person has to act
+- `login_doubt`: a login was refused, and is asked again
 - `outage`: nobody answers
 - `pause`: after a refusal or an overload
 - `slow_start`: after a pause, one by one

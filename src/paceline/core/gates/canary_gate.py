@@ -19,7 +19,7 @@ class CanaryGate(Gate):
     """Closed while `probe_at` is set: from then on one canary may go, and after it the next one.
 
     `failures` counts failures in a row. `last` is the sequence number of the last one: a slot that was granted, and
-    last answered, before it tells nothing new.
+    last answered, before it is no news.
     """
 
     REASON: ClassVar[Reason] = "paused"

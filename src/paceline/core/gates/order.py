@@ -10,6 +10,7 @@ from paceline.core.gates.deadline_cap import DeadlineCap
 from paceline.core.gates.gate import Gate
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.learned_rate import LearnedRates
+from paceline.core.gates.login_doubt import LoginDoubt
 from paceline.core.gates.outage import Outage
 from paceline.core.gates.pause import Pause
 from paceline.core.gates.quota_gate import QuotaGate
@@ -19,6 +20,7 @@ from paceline.core.gates.start_spacing import StartSpacing
 
 GATE_ORDER: tuple[type[Gate], ...] = (
     AccountHold,
+    LoginDoubt,
     Outage,
     Pause,
     SlowStart,

@@ -14,7 +14,7 @@ from paceline.core.values.verdicts import Reason
 FIRST_WAIT_SECONDS = 5.0
 """The wait after the first failure: most outages are a dropped connection that is back within seconds."""
 LONGEST_WAIT_SECONDS = 300.0
-"""The longest wait: one start in five minutes costs nothing, and after a night offline work goes on soon enough."""
+"""The longest wait: one start in five minutes costs nothing, and after a night offline work continues soon enough."""
 MOST_DOUBLINGS = 16
 """Where the doubling stops: the wait has reached its longest long before."""
 

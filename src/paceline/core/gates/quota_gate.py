@@ -14,6 +14,11 @@ from paceline.core.signals import Budget
 from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Reason
 
+UNNAMED_WINDOW = "quota"
+"""The window of a signal that names none."""
+MOST_WINDOWS = 16
+"""Windows of one scope: providers have two to five, the rest were invented by whoever reports them."""
+
 
 class WindowHold(msgspec.Struct, frozen=True):
     """A window that refuses a ticket, and until when. `plan` is set if the window is open and its use is the reason."""
@@ -31,15 +36,31 @@ class QuotaGate(Gate):
     WAITS_FOR_LAST = True
 
     windows: dict[str, Window] = msgspec.field(default_factory=dict)
+    open_reports: dict[str, float] = msgspec.field(default_factory=dict)
+    """When each window was last reported open."""
 
-    def window(self, name: str, began_at: float) -> Window:
-        """Return the window of that name. A new one opened no earlier than the first use of the scope."""
-        return self.windows.setdefault(name, Window(name, period=Period(began_at)))
+    def window(self, name: str, began_at: float, now: float) -> Window:
+        """Return the window of that name. A new one opened no earlier than the first use of the scope.
+
+        One too many replaces the open one that was reported least recently. Where none is open, the window without
+        a name stands for all others.
+        """
+        if name not in self.windows and len(self.windows) >= MOST_WINDOWS:
+            idle = [window for window in self.windows.values() if window.state == "open"]
+            if idle:
+                del self.windows[min(idle, key=lambda window: window.reported_at).name]
+            else:
+                name = UNNAMED_WINDOW
+        window = self.windows.setdefault(name, Window(name, period=Period(began_at)))
+        window.reported_at = now
+        return window
 
     def on_reading(self, name: str, reading: Budget, scope: ScopeView, began_at: float, now: float) -> None:
         """Take over the provider's own reading of how much of the window is used."""
         assert reading.used_ratio is not None
-        window = self.window(name, began_at)
+        window = self.window(name, began_at, now)
+        if window.name != name:
+            return  # only closed ones are kept
         use = scope.use(now)
         if window.is_period_over(now):
             window.begin_period(use, now)
@@ -69,6 +90,9 @@ class QuotaGate(Gate):
         if scope.reserve or scope.spread_waiters:
             return True
         return any(window.state != "open" for window in self.windows.values())
+
+    def is_blank(self, now: float) -> bool:
+        return not self.windows
 
     def counts_grants_from(self, scope: ScopeView) -> float:
         """Return the end of the earliest period: the first start after it begins the next one."""
@@ -141,6 +165,7 @@ class QuotaGate(Gate):
     def shift(self, seconds: float) -> None:
         for window in self.windows.values():
             window.shift(seconds)
+        self.open_reports = {name: at - seconds for name, at in self.open_reports.items()}
 
     def _plans(self, scope: ScopeView, now: float, *, spread: bool) -> list[tuple[Window, UsagePlan | None]]:
         """Return the windows, with the plan of each where its use matters."""

@@ -1,15 +1,14 @@
 """One quota window as a belief: when it reopens, how it is probed, and how much of it is used.
 
-A closed window lets nobody in until `probe_at`, then one canary. Its success reopens the window in a wave: the
-n-th follower starts about a second / n after the one before.
+A closed window lets nobody in until `probe_at`, then one canary. Its success reopens the window in a wave.
 Here: numbers and names. Never here: the scope of the window, and who waits there (`quota_gate.py`).
 """
 
-import zlib
 from typing import ClassVar, Literal
 
 import msgspec
 
+from paceline.core.gates.reopening_wave import LULL_SECONDS, gap_after, is_wave_over
 from paceline.core.gates.window_budget import UsagePlan
 from paceline.core.gates.window_usage import Period
 from paceline.core.state.usage_meter import Use
@@ -22,6 +21,10 @@ EARLY_PROBE_SECONDS = 2700.0
 """The first probe before a believed reset: text that states one is wrong often enough, and 45 min cost few probes."""
 READ_PROBE_SECONDS = 7200.0
 """The same where readings of the window came with the reset: those are seldom wrong."""
+CONTRADICTED_PROBE_SECONDS = 90.0
+"""The same where the closing contradicts what was just reported: minutes are lost where it is wrong, a start else."""
+CONTRADICTED_CONFIDENCE = 0.5
+"""How far such a closing is trusted: as likely right as wrong."""
 DOUBTFUL_PROBE_SECONDS = 300.0
 """The same where the reset is implausible: it is probed as if it were unknown."""
 LATE_PROBE_SECONDS = (5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0)
@@ -39,12 +42,6 @@ LENGTH_SLACK = 1.1
 """A reset may lie a tenth beyond the length of its window: some providers round up."""
 MOST_DOUBLINGS = 12
 """Where the doubling of early probes stops: 4096 times 45 min is beyond any window."""
-WAVE_SECONDS = 1.0
-"""The first gap of a wave: time enough for a refusal to stop it."""
-WAVE_OVER_SECONDS = 0.02
-"""A gap below this makes no difference: after 50 starts the wave is over."""
-LULL_SECONDS = 60.0
-"""If no waiter took its turn for this long, no crowd is left to hold back."""
 CANARY_SECONDS = 900.0
 """A canary without an answer for this long is joined by another: its turn may be long, or it may hang."""
 STRUCTURED_SOURCES = ("field", "header")
@@ -70,7 +67,7 @@ WindowState = Literal["open", "closed", "probing", "wave"]
 class Window(RelativeTimes):
     """One quota period of a scope. `probe_at` is when the next canary may go."""
 
-    relative_times: ClassVar[tuple[str, ...]] = ("seen_at", "probed_since", "wave_next_at")
+    relative_times: ClassVar[tuple[str, ...]] = ("seen_at", "probed_since", "wave_next_at", "reported_at")
 
     name: str
     state: WindowState = "open"
@@ -93,13 +90,22 @@ class Window(RelativeTimes):
     cost_ratio: float = 0.0
     is_read: bool = False
     """Whether the provider has reported the use of this period."""
+    is_contradicted: bool = False
+    """Whether the closing contradicts what was reported just before."""
+    reported_at: float = 0.0
     period: Period = msgspec.field(default_factory=Period)
 
-    def close(self, resets_at: float | None, source: str | None, confidence: float, now: float) -> None:
-        """Close the window after a refusal. Many sessions that meet the same closing are one refusal."""
-        if self.state in ("open", "wave"):
+    def close(
+        self, resets_at: float | None, source: str | None, confidence: float, now: float, *, in_doubt: bool = False
+    ) -> None:
+        """Close the window after a refusal. Many sessions that meet the same closing are one refusal.
+
+        In doubt a canary looks again soon, and it is no refusal yet.
+        """
+        if self.state in ("open", "wave") or self.is_contradicted:
             self.refusals = self.late_refusals = 0
-        if self.state != "closed":
+        self.is_contradicted = in_doubt
+        if self.state != "closed" and not in_doubt:
             self.refusals += 1
             self.late_refusals += self.resets_at is not None and self.resets_at <= now
         self.state, self.canary, self.probed_since = "closed", None, None
@@ -131,6 +137,8 @@ class Window(RelativeTimes):
 
     def _next_probe(self, now: float) -> float:
         """Return when to probe next: at the believed reset, or earlier, because beliefs are often wrong."""
+        if self.is_contradicted:
+            return now + CONTRADICTED_PROBE_SECONDS
         tried = self.refusals - 1
         if self.resets_at is None or self.resets_at < now - LONG_PAST_SECONDS:
             return self._or_end_of_period(now, now + UNKNOWN_RESET_SECONDS[min(tried, len(UNKNOWN_RESET_SECONDS) - 1)])
@@ -183,16 +191,15 @@ class Window(RelativeTimes):
             return True
         if self.state == "wave":
             self.wave_started += 1
-            gap = WAVE_SECONDS / self.wave_started
             was_awaited = now < self.wave_next_at + LULL_SECONDS
-            self.wave_next_at = now + gap * (0.5 + jitter(ticket_id, self.name))
-            if gap < WAVE_OVER_SECONDS or not was_awaited:
+            self.wave_next_at = now + gap_after(self.wave_started, ticket_id, self.name)
+            if is_wave_over(self.wave_started) or not was_awaited:
                 self.state = "open"
         return False
 
     def on_canary_accepted(self, now: float) -> None:
         """Reopen in a wave: the provider has accepted the canary."""
-        self.state, self.canary = "wave", None
+        self.state, self.canary, self.is_contradicted = "wave", None, False
         self.resets_at = self.probe_at = self.probed_since = None
         self.refusals = 0
         self.wave_started, self.wave_next_at = 0, now
@@ -285,8 +292,3 @@ class Window(RelativeTimes):
             return None
         ends_at = opened_at + ESTIMATED_PLAN * (resets_at - opened_at)
         return UsagePlan(used + underway, (opened_at, 0.0), ends_at, resets_at, is_estimate=True)
-
-
-def jitter(ticket_id: str, window: str) -> float:
-    """Return a number from 0 to 1 that follows from the names, so that the core needs no randomness."""
-    return zlib.crc32(f"{ticket_id}|{window}".encode()) / 0xFFFFFFFF

@@ -159,9 +159,13 @@ class RateLimit(Gate):
         return f"has used {_sum(self.entries, 'tokens'):,} tokens in the last minute (tpm {self.rate.tpm:,})"
 
     def _needed(self, ticket: Ticket, tpm: int, scope: ScopeView, now: float) -> int:
-        """Return what the ticket needs. A run that is larger than a whole minute goes when the window is empty."""
+        """Return what the ticket needs. A run that is larger than a whole minute goes when the window is empty.
+
+        What is kept for another lane counts while that lane could enter. In a full scope it cannot, and the runs of
+        the sessions that fill it must pass, or nobody ever would.
+        """
         own = min(tpm, self._guess(scope.tokens.mean, now) if ticket.tokens is None else ticket.tokens)
-        return own + self.kept_tokens if self._keeps_for_another(ticket) else own
+        return own + self.kept_tokens if self._keeps_for_another(ticket) and not scope.is_full else own
 
     def _guess(self, mean_tokens: float, now: float) -> int:
         """Return the charge of a run without a stated size.

@@ -51,6 +51,10 @@ class StartSpacing(Gate):
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
         return Explanation(f"starts in {scope.name} are {self.interval:.3g} s apart", self.next_at)
 
+    def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
+        """Return whether it waits for its turn to start: runs of a session that has ended do not."""
+        return self.refuses(ticket, scope, now) is not None
+
     @property
     def is_idle(self) -> bool:
         return self.is_over

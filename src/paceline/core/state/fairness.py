@@ -5,6 +5,9 @@ from collections.abc import Collection
 LARGEST_EXPONENT = 32
 """Priorities beyond this make no difference: a share of 1 in 4 billion is none, and larger powers overflow a float."""
 
+KEPT_IDLE_GROUPS = 256
+"""Groups without work whose use is remembered: more campaigns than anybody alternates between."""
+
 
 class Group:
     """One party that shares capacity by its weight. `accrued` are slot-seconds up to `accrued_at`."""
@@ -56,8 +59,10 @@ class FairShares:
         return group
 
     def keep_only(self, busy: Collection[Group]) -> None:
-        """Forget all other groups."""
-        self.groups = {name: group for name, group in self.groups.items() if group in busy}
+        """Forget all other groups, but for those that had a slot last: what they used is not forgiven by a pause."""
+        idle = [group for group in self.groups.values() if group not in busy and group.accrued > 0]
+        kept = {*busy, *sorted(idle, key=lambda group: group.accrued_at)[-KEPT_IDLE_GROUPS:]}
+        self.groups = {name: group for name, group in self.groups.items() if group in kept}
 
     @property
     def mean_slot(self) -> float:

@@ -5,6 +5,7 @@ strategy. Inside it the key `clamp(since, enqueued_at - ageing, enqueued_at)` de
 Here: the order inside one lane. Never here: which lane is next (`queue.py`, `decisions/admission.py`).
 """
 
+import math
 from collections import deque
 from heapq import heapify, heappop, heappush
 
@@ -35,6 +36,13 @@ class LiveSlot(msgspec.Struct, eq=False, gc=False):
     reclaim_at: float | None = None
     released: bool = False
     runs: dict[str, int] | None = None
+    is_adopted: bool = False
+    """Whether its holder had it before this Governor began: nobody knows what it has met since it was let in."""
+
+    @property
+    def admitted_at(self) -> float:
+        """When the gates admitted it. An adopted one came before everything that they know."""
+        return -math.inf if self.is_adopted else self.granted_at
 
     @property
     def has_succeeded(self) -> bool:

@@ -102,9 +102,25 @@ class Ledger:
             self._enter_run(lane, lane.parent, ticket)
         self.recent.append((now, lane.scopes))
         if self.sweep_at is None and expires_at is not None:
-            self.sweep_at = now + self.settings.watchdog_interval
-            self.next_due = min(self.next_due, self.sweep_at)
+            self._expect_sweep()
         return Granted(ticket.id, token, now, waited, expires_at)
+
+    def adopt(self, lane: Lane, ticket: Ticket) -> Granted:
+        """Count a slot that its holder already has. No gate is notified, and no start counted: nobody was admitted."""
+        lane.group.accrue(self.now)
+        lane.group.live += 1
+        self.seq = token = self.seq + 1
+        expires_at = self.now + self.slot_timeout if ticket.leased else None
+        self.slots[ticket.id] = LiveSlot(ticket, lane, self.now, token, expires_at, token, is_adopted=True)
+        self.take_places(lane, is_start=False)
+        if expires_at is not None:
+            self._expect_sweep()
+        return Granted(ticket.id, token, self.now, 0.0, expires_at)
+
+    def _expect_sweep(self) -> None:
+        if self.sweep_at is None:
+            self.sweep_at = self.now + self.settings.watchdog_interval
+            self.next_due = min(self.next_due, self.sweep_at)
 
     def _enter_run(self, lane: Lane, session: LiveSlot, ticket: Ticket) -> None:
         placed = [scope for scope in lane.scopes if not session.covers(scope)]
@@ -114,13 +130,13 @@ class Ledger:
             if self.now >= scope.notify_from or (scope.gates.in_order and not takes_place):
                 self._notify_gates(scope, ticket, takes_place=takes_place)
 
-    def take_places(self, lane: Lane) -> None:
+    def take_places(self, lane: Lane, *, is_start: bool = True) -> None:
         """Take one place in each scope, but for a run whose session's own place there is free."""
         session = lane.parent
         for scope in lane.scopes:
             if session is None or not session.covers(scope):
                 scope.used += 1
-                scope.meter.starts += 1
+                scope.meter.starts += is_start
                 scope.meter.place_balance -= self.now
             if session is not None and scope.is_provider and scope.name in session.lane.names:
                 session.on_run_started(scope.name)
@@ -131,6 +147,9 @@ class Ledger:
         for event in scope.on_grant(ticket, self.now, takes_place=takes_place):
             self.emit(event.name, scope.name, **event.fields)
         self.schedule(scope)
+        if takes_place and scope.is_full and scope.gates.kept_lanes():
+            self.timers.wake(scope, self.now)  # what is kept for others no longer holds the runs of its sessions back
+            self.next_due = self.now
 
     def leave(self, slot: LiveSlot, hot: list[Scope]) -> None:
         """Give the places back. `hot` collects the scopes that changed, also those that learn from the end."""

@@ -73,6 +73,8 @@ def _restore_scope(scope: Scope, record: ScopeRecord, lanes: Collection[LaneKey]
     scope.cooling = list(record.cooling)
     scope.used = len(scope.cooling)
     scope.adaptive = adaptive_of(record.headroom) or copied(record.adaptive, AdaptiveLimit)
+    if scope.mode == "off" and scope.adaptive is not None:
+        scope.adaptive.clear()  # it was switched off in the settings
     scope.platform = copied(record.platform, PlatformCap)
     scope.tokens.mean = mean_tokens_of(record, record.mean_tokens)
     for tag, raw in {**gates_of(record, record.starts), **record.gates}.items():
@@ -119,6 +121,7 @@ def _restore_slot(ledger: Ledger, record: SlotRecord) -> None:
         record.heard,
         record.reported,
         record.reclaim_at,
+        is_adopted=record.is_adopted,
     )
     ledger.slots[record.ticket.id] = slot
     ledger.take_places(lane)

@@ -98,6 +98,11 @@ class Scope:
         """Places held by live slots."""
         return self.used - len(self.cooling)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody can take a place: all are taken, or kept for place claims."""
+        return self.cap - self.used <= self.claimed
+
     def use(self, now: float) -> Use:
         """Return what its slots have used up to now."""
         return self.meter.use(self.live, now)

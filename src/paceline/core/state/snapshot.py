@@ -63,6 +63,7 @@ class SlotRecord(msgspec.Struct, frozen=True):
     heard: int
     reported: bool
     reclaim_at: float | None
+    is_adopted: bool = False
 
 
 class WaiterRecord(msgspec.Struct, frozen=True):
@@ -124,6 +125,7 @@ def take_snapshot(ledger: Ledger) -> Snapshot:
                 slot.proven_seq,
                 slot.reported,
                 slot.reclaim_at,
+                slot.is_adopted,
             )
             for slot in ledger.slots.values()
         ),
