@@ -21,6 +21,7 @@ KINDS = {
     "Overloaded": "overloaded",
     "PlatformLimit": "platform_limit",
     "BillingStop": "billing",
+    "Unreachable": "unreachable",
 }
 FIXED_OFFSETS = {"PDT": -7, "PST": -8, "EDT": -4, "EST": -5, "UTC": 0, "GMT": 0}
 SOME_TIME = 1_790_012_345.0  # a Monday in September 2026

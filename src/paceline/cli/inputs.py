@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
-from zoneinfo import ZoneInfo
+from zoneinfo import TZPATH, ZoneInfo, available_timezones
 
 import typer
 
@@ -19,6 +19,8 @@ KEPT_BYTES = 128 * 1024
 """Kept from each end of a huge text: a limit is at the start of an error message or at the end of a log."""
 LARGEST_TIME = 253402300800.0  # the year 10000
 STDIN = "-"
+LOCALTIME = Path("/etc/localtime")
+TIMEZONE = Path("/etc/timezone")
 
 
 @contextmanager
@@ -96,10 +98,39 @@ def parse_zone(name: str | None) -> ZoneInfo:
 
 
 def local_zone() -> ZoneInfo:
-    """Return the zone of this machine: `TZ`, else the target of /etc/localtime, else UTC."""
-    _, _, linked = os.path.realpath("/etc/localtime").partition("zoneinfo/")
-    names = (os.environ.get("TZ", "").removeprefix(":"), linked)
-    return next((zone for name in names if name and (zone := _zone(name))), ZoneInfo("UTC"))
+    """Return the zone of this machine, or UTC if nothing on it names one."""
+    return named_local_zone() or ZoneInfo("UTC")
+
+
+def named_local_zone(localtime: Path = LOCALTIME, timezone: Path = TIMEZONE) -> ZoneInfo | None:
+    """Return the zone that this machine names: `TZ`, the target of /etc/localtime, /etc/timezone, or the zone whose
+    data /etc/localtime is a copy of, as in containers. None if there is none."""
+    _, _, linked = os.path.realpath(localtime).partition("zoneinfo/")
+    names = (os.environ.get("TZ", "").removeprefix(":"), linked, _first_line(timezone))
+    found = next((zone for name in names if name and (zone := _zone(name))), None)
+    return found or _zone_with_data_of(localtime)
+
+
+def _first_line(file: Path) -> str:
+    try:
+        return file.read_text("utf-8", "replace").partition("\n")[0].strip()
+    except OSError:
+        return ""
+
+
+def _zone_with_data_of(localtime: Path) -> ZoneInfo | None:
+    """Return the zone whose file has the same bytes. Of several names for one zone the one of a place counts."""
+    try:
+        data = localtime.read_bytes()
+    except OSError:
+        return None
+    places = sorted(available_timezones(), key=lambda name: ("/" not in name, name.startswith("Etc/"), name))
+    for folder in map(Path, TZPATH):
+        for name in places:
+            file = folder / name
+            if file.is_file() and file.stat().st_size == len(data) and file.read_bytes() == data:
+                return _zone(name)
+    return None
 
 
 def _zone(name: str) -> ZoneInfo | None:

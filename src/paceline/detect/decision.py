@@ -18,7 +18,9 @@ from paceline.core.signals import (
     RateLimited,
     Reach,
     Signal,
+    Unreachable,
 )
+from paceline.detect.error_text import reason_line
 from paceline.detect.kinds import Kind, kind_of_status
 from paceline.detect.observation import Reading
 from paceline.detect.parsing.body_fields import field_reset
@@ -73,6 +75,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     reset: Reset | None = None
     rule: str = ""
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether somebody answered: then nothing was unreachable, whatever the words are."""
+        return self.status is not None or self.headers != HeaderReading()
+
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """A limit with everything that was found out about it."""
@@ -95,7 +102,7 @@ def decide(evidence: Evidence) -> Reading:
     kind, fired = _kind(match, evidence)
     if kind is None or kind == "none":
         return Reading(signals=list(headers.budgets), rules=(*fired, *headers.rules) if fired else ())
-    if match and kind == match.rule.kind:
+    if match and kind == match.rule.kind and kind != "unreachable":
         kind = _by_size(text, match.rule, evidence)
     reset = None if kind == "billing" else _reset(text, kind, evidence)
     sentence = match.sentence if match else text[:400]
@@ -133,7 +140,7 @@ def _kind(match: Match | None, evidence: Evidence) -> tuple[Kind | None, tuple[s
     """Return the kind and the rules that decided: headers that name a window, sentences, error names, the status."""
     if evidence.headers.kind is not None and not (match and match.rule.kind == "billing"):
         return evidence.headers.kind, evidence.headers.rules
-    if match is not None:
+    if match is not None and not (match.rule.kind == "unreachable" and evidence.is_answered):
         return match.rule.kind, (match.rule.name,)
     if evidence.default is not None:
         return evidence.default, ("event.error-name",)
@@ -217,7 +224,7 @@ def make_signals(diagnosis: Diagnosis, seen_at: float) -> list[Signal]:
     confidence = reset.confidence if reset else {"field": 0.9, "header": 0.9}.get(source, 0.8)
     origin = reset.source if reset else source
     delay = reset.delay(seen_at) if reset else None
-    detail = " ".join(diagnosis.text.split())[:300] or None
+    detail = reason_line(diagnosis.text)
     match diagnosis.kind:
         case "quota":
             at, reach = reset.time(seen_at) if reset else None, reach or "account"
@@ -228,6 +235,8 @@ def make_signals(diagnosis: Diagnosis, seen_at: float) -> list[Signal]:
             return [RateLimited(retry_after=delay, cause=cause, reach=reach, confidence=confidence, source=origin)]
         case "overloaded":
             return [Overloaded(retry_after=delay, reach=reach or "provider", confidence=confidence, source=origin)]
+        case "unreachable":
+            return [Unreachable(reach=reach, confidence=confidence, source=source)]
         case "platform":
             in_use, limit = _numbers(diagnosis.text)
             return [

@@ -5,7 +5,7 @@ Here: tables of values. Never here: sentences, or anything that only one provide
 
 from typing import Literal
 
-Kind = Literal["quota", "rate", "overloaded", "platform", "billing", "auth", "none"]
+Kind = Literal["quota", "rate", "overloaded", "platform", "billing", "auth", "unreachable", "none"]
 
 KIND_OF_STATUS: dict[int, Kind] = {
     401: "auth",

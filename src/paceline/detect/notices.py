@@ -25,6 +25,16 @@ _STATUS_IN_ERROR = re.compile(
 )
 
 
+def is_stack_line(line: str) -> bool:
+    """Return whether a line is a frame of a stack trace."""
+    return bool(_STACK_LINE.match(line))
+
+
+def begins_as_error(text: str) -> bool:
+    """Return whether a text begins as CLIs word their errors."""
+    return bool(_ERROR_MARK.match(text))
+
+
 def status_in_text(text: str) -> int | None:
     """Return the HTTP status in a CLI's own error text, where it prints one."""
     found = _STATUS_IN_ERROR.search(text)

@@ -6,7 +6,7 @@ limit that means (`decision.py`), and a provider's words, which are in `provider
 
 import re
 
-from paceline.core.signals import Budget, QuotaClosed, Reach, Signal
+from paceline.core.signals import Budget, QuotaClosed, Reach, Signal, Unreachable
 from paceline.detect.decision import Diagnosis, Evidence, Scene, decide, make_signals
 from paceline.detect.event_reader import is_cut_prose, is_event, read_error_event
 from paceline.detect.header_reader import find_headers, read_headers
@@ -31,6 +31,11 @@ _ANSWERS = re.compile(r'"(?:text|content)"\s?:\s?"((?:[^"\\]|\\.){8,3000})"')
 _ERROR_AS_ANSWER = re.compile(r"\[?(?:API )?Error: .{0,60}\b[45]\d\d\b")
 LONGEST_BANNER = 200
 """Characters. A longer answer is not only a banner."""
+# On a screen the agent's prose and its tools' output stand beside the CLI's own lines, which have these forms.
+_OWN_ON_SCREEN = re.compile(
+    r"API Error|Retrying in|Reconnecting\.\.\.|stream (?:error|disconnected)"
+    r"|[Uu]nable to connect to (?:API|\w+ services)"
+)
 # Escapes, colours, line breaks and odd letters may hide words, so only plain text can be skipped unread.
 _HIDDEN = re.compile(r"[^\x20-\x5b\x5d-\x7e]")
 
@@ -83,7 +88,11 @@ def _explain(seen: Observation, providers: ProviderSet) -> Reading:
     plain = make_readable(text)
     if not headers and status is None and not (providers.has_hint(plain) or providers.has_hint(join_lines(plain))):
         return NOTHING
-    return decide(_evidence_in_text(scene, plain, headers, status, is_body=is_body))
+    reading = decide(_evidence_in_text(scene, plain, headers, status, is_body=is_body))
+    if seen.channel != "screen" or _OWN_ON_SCREEN.search(plain):
+        return reading
+    kept = [signal for signal in reading.signals if not isinstance(signal, Unreachable)]
+    return Reading(signals=kept, rules=reading.rules)
 
 
 def _evidence_in_text(scene: Scene, plain: str, headers: Headers, status: int | None, *, is_body: bool) -> Evidence:
@@ -112,7 +121,13 @@ def _read_event(scene: Scene, event: Event, *, status: int | None = None) -> Rea
     if found.kind is not None:
         reach: Reach | None = "model" if found.is_for_model else None
         diagnosis = Diagnosis(
-            kind=found.kind, reset=found.reset, reach=reach, window=found.window, source="field", text=found.text
+            kind=found.kind,
+            reset=found.reset,
+            reach=reach,
+            window=found.window,
+            cause=found.cause,
+            source="field",
+            text=found.text,
         )
         signals[:0] = make_signals(diagnosis, scene.seen_at)
     rules = tuple(filter(None, (found.rule, found.reset.rule if found.reset else "")))

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from paceline.core.signals import Budget, Reach
+from paceline.core.signals import Budget, Cause, Reach
 from paceline.detect.kinds import Kind
 from paceline.detect.parsing.headers import Headers
 from paceline.detect.parsing.json_objects import Event, Pairs, flatten
@@ -29,6 +29,7 @@ class EventReading(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind | None = None
     reset: Reset | None = None
     window: str | None = None
+    cause: Cause | None = None
     is_for_model: bool = False
     budgets: tuple[Budget, ...] = ()
     text: str = ""
@@ -119,6 +120,10 @@ class NoticeRules(msgspec.Struct, frozen=True, kw_only=True):
     """The first line of a notice that spans several."""
     last_line: str = ""
     """The last line of such a notice."""
+    denied: str = ""
+    """Found in the report of a denied tool call; a group of any name is the tool."""
+    untrusted: str = ""
+    """Found in the warning that the folder's permissions are ignored because nobody has trusted it."""
     stopped_answer: str = ""
     """All that is printed as an answer when the CLI is interrupted."""
 
@@ -151,6 +156,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     marks: frozenset[str]
     """Members of which each event with news has one, and JSON that an agent was asked to write has none."""
     read: Callable[[Event], Facts]
+    denial_marks: tuple[bytes, ...] = ()
+    """Bytes of which one is in each quiet event that reports a denied tool call. Those events are passed to `read`."""
     is_document: Callable[[Event], bool] = _is_never_a_document
     """Whether an object without a type is the CLI's own answer as one document."""
     ends_with_result: bool = True
@@ -183,6 +190,10 @@ class AgentCli(msgspec.Struct, frozen=True, kw_only=True):
     silent_wait_when_cancelled: Trouble | None = None
     """The same, if it reported with `cancelled_line` that it was cancelled."""
     cancelled_line: str | None = None
+    names_minutes: bool = False
+    """Whether it cuts resets down to whole minutes, so that the window opens within the minute that it names."""
+    is_unanswered: Callable[[str], bool] | None = None
+    """Whether a line reports that nobody answered, for a command that may lose any connection. None: rules decide."""
     exit_status: Callable[[int], int | None] | None = None
     """Returns the HTTP status that an exit code stands for, where the CLI exits with one."""
 

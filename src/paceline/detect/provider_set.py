@@ -12,6 +12,7 @@ from paceline.detect.notices import ErrorNotices
 from paceline.detect.parsing.json_objects import Event
 from paceline.detect.prefilter import shortest
 from paceline.detect.provider import AgentCli, EventReader, EventReading, NoticeReader, Provider
+from paceline.detect.run_facts import Denial
 
 
 class ProviderSet:
@@ -104,6 +105,22 @@ class ProviderSet:
     def retry_notice(self) -> re.Pattern[str]:
         """Found in the announcement of a retry."""
         return _any_of(provider.notices.retry for provider in self.providers)
+
+    @cached_property
+    def _denied(self) -> re.Pattern[str]:
+        return _any_of(provider.notices.denied for provider in self.providers)
+
+    @cached_property
+    def untrusted(self) -> re.Pattern[str]:
+        """Found in the warning that a folder's permissions are ignored."""
+        return _any_of(provider.notices.untrusted for provider in self.providers)
+
+    def denial_in(self, notice: str) -> Denial | None:
+        """Return the denied tool call that a notice reports."""
+        found = self._denied.search(notice)
+        if found is None:
+            return None
+        return Denial(tool=next((tool for tool in found.groups() if tool), ""))
 
     @cached_property
     def _resume_hint(self) -> re.Pattern[str]:

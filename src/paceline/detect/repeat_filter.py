@@ -13,7 +13,9 @@ from paceline.core.signals import (
     PlatformLimit,
     QuotaClosed,
     RateLimited,
+    Reach,
     Signal,
+    Unreachable,
 )
 
 LONG_WAIT = 60.0
@@ -22,7 +24,9 @@ A_GUESS = 0.5
 """A signal below this confidence counts only where nothing better is known."""
 _SAME_RESET = 120.0
 """Seconds. Texts print resets in minutes, fields in seconds: within this they are the same reset."""
-_PASSING = (RateLimited, Overloaded, PlatformLimit, AuthFailed)
+_WINDOWS_KEPT = 64
+"""Windows remembered at a time: no account has a tenth of that."""
+_PASSING = (RateLimited, Overloaded, PlatformLimit, AuthFailed, Unreachable)
 _NAMED_CAUSE = (QuotaClosed, BillingStop)
 
 
@@ -37,7 +41,7 @@ class RepeatFilter:
 
     def __init__(self) -> None:
         self._reported: dict[type[Signal], _Reported] = {}
-        self._budgets: dict[str | None, Budget] = {}
+        self._budgets: dict[tuple[str | None, Reach | None], Budget] = {}
 
     def news(self, signals: list[Signal], *, seen_at: float) -> list[Signal]:
         """Return the signals that state something new."""
@@ -50,8 +54,11 @@ class RepeatFilter:
 
     def _is_news(self, signal: Signal, seen_at: float) -> bool:
         if isinstance(signal, Budget):
-            before = self._budgets.get(signal.window)
-            self._budgets[signal.window] = signal
+            key = signal.window, signal.reach
+            if len(self._budgets) >= _WINDOWS_KEPT:
+                self._budgets.clear()
+            before = self._budgets.get(key)
+            self._budgets[key] = signal
             return signal != before
         if isinstance(signal, RateLimited) and self._has_better(signal, seen_at):
             return False

@@ -38,6 +38,7 @@ class Stage(IntEnum):
     WEAK = 70
     SIGN = 75  # a retry is under way, and its reason is not stated
     AUTH = 80
+    UNREACHABLE = 90  # last: whoever names a limit has answered
 
 
 STAGE_OF: dict[Kind, Stage] = {
@@ -47,6 +48,7 @@ STAGE_OF: dict[Kind, Stage] = {
     "overloaded": Stage.OVERLOADED,
     "rate": Stage.RATE,
     "auth": Stage.AUTH,
+    "unreachable": Stage.UNREACHABLE,
     "none": Stage.EXACT,
 }
 

@@ -9,7 +9,9 @@ from typing import Literal
 import msgspec
 
 AuthMode = Literal["subscription", "api_key", "overage"]
-Trouble = Literal["rate_limit", "quota_window", "overloaded", "billing", "auth"]
+Trouble = Literal["rate_limit", "quota_window", "overloaded", "billing", "auth", "unreachable"]
+DenialCause = Literal["permission", "sandbox", "untrusted"]
+"""What refused a tool call: the CLI's permission rules, a read-only sandbox, or a folder that was never trusted."""
 
 
 class MessageUsage(msgspec.Struct, gc=False):
@@ -57,6 +59,15 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     status: int | None = None
 
 
+class Denial(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call that the CLI did not let the agent make."""
+
+    tool: str = ""
+    cause: DenialCause = "permission"
+    call: str = ""
+    """The CLI's name for the call. A call that several events report counts once."""
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What one event states beside limits; None where it states nothing."""
 
@@ -69,6 +80,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     status: int | None = None
     is_retry: bool = False
     ending: Ending | None = None
+    is_unreachable: bool = False
+    """Whether it reports that nobody answered."""
+    is_window_open: bool | None = None
+    """True: the provider refused a call although its windows are open. The CLI's sentence then blames one wrongly."""
+    error: str | None = None
+    """The CLI's own words for what went wrong."""
+    denials: tuple[Denial, ...] = ()
+    lists_denials: bool = False
+    """Whether the event is the CLI's own list of all denials: an empty one means that there were none."""
 
 
 NO_FACTS = Facts()

@@ -16,12 +16,24 @@ from paceline.core.signals import (
     QuotaClosed,
     RateLimited,
     Signal,
+    Unreachable,
 )
 from paceline.detect.kinds import Kind, kind_of_failure
 from paceline.detect.provider import AgentCli
 from paceline.detect.run_facts import Ending, Trouble
 
-Outcome = Literal["success", "failed", "interrupted", "rate_limit", "quota_window", "overloaded", "billing", "auth"]
+Outcome = Literal[
+    "success",
+    "failed",
+    "interrupted",
+    "rate_limit",
+    "quota_window",
+    "overloaded",
+    "billing",
+    "auth",
+    "unreachable",
+    "denied",
+]
 
 _TROUBLE_OF_SIGNAL: dict[type[Signal], Trouble] = {
     RateLimited: "rate_limit",
@@ -30,6 +42,7 @@ _TROUBLE_OF_SIGNAL: dict[type[Signal], Trouble] = {
     QuotaClosed: "quota_window",
     BillingStop: "billing",
     AuthFailed: "auth",
+    Unreachable: "unreachable",
 }
 _TROUBLE_OF_KIND: dict[Kind, Trouble] = {
     "auth": "auth",
@@ -41,7 +54,8 @@ _TROUBLE_OF_KIND: dict[Kind, Trouble] = {
 _FORBIDDEN = 403
 """A single 403 proves nothing, but a run that ended with one was refused: a person has to check the login."""
 _MORE_CERTAIN = frozenset({"quota_window", "billing"})
-"""After one of these, a bare 429 is the same refusal with less detail."""
+"""After one of these, a bare 429 is the same refusal with less detail, and a lost connection does not undo it."""
+_LESS_CERTAIN = frozenset({"rate_limit", "unreachable"})
 
 _TIME_LIMIT_EXIT = 124
 _SIGNAL_EXITS = frozenset({129, 130, 137, 143})
@@ -63,6 +77,8 @@ class FinishedRun(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool
     """Whether plain text broke off inside its last line, where the CLI always ends it."""
     was_cancelled: bool
+    is_denied: bool = False
+    """Whether tool calls of the agent were denied."""
 
 
 def trouble_of_signals(signals: list[Signal]) -> Trouble | None:
@@ -81,13 +97,18 @@ def trouble_of_status(status: int | None) -> Trouble | None:
 
 def merge_trouble(before: Trouble | None, now: Trouble | None) -> Trouble | None:
     """Return the newer trouble, unless it only repeats the one before with less detail."""
-    if now is None or (now == "rate_limit" and before in _MORE_CERTAIN):
+    if now is None or (now in _LESS_CERTAIN and before in _MORE_CERTAIN):
         return before
     return now
 
 
 def conclude(run: FinishedRun) -> Outcome:
     """Return the outcome of a run. Neither exit code 0 alone nor any single event proves success."""
+    outcome = _conclude(run)
+    return "denied" if outcome == "success" and run.is_denied else outcome
+
+
+def _conclude(run: FinishedRun) -> Outcome:
     if run.ending is not None:
         return _conclude_ended(run, run.ending)
     if run.trouble is not None and not (run.exit_code == 0 and run.has_text):

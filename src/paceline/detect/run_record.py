@@ -3,7 +3,8 @@
 Here: values that events add to. Never here: bytes, text or the rules of any provider.
 """
 
-from paceline.core.signals import Signal
+from paceline.core.signals import QuotaClosed, Signal
+from paceline.detect.denials import DenialRecord
 from paceline.detect.repeat_filter import A_GUESS, RepeatFilter
 from paceline.detect.run_facts import AuthMode, Ending, Facts, Head, MessageHead, Trouble
 from paceline.detect.run_outcome import merge_trouble, trouble_of_signals, trouble_of_status
@@ -22,6 +23,10 @@ class RunRecord:
         self.ending: Ending | None = None
         self.trouble: Trouble | None = None
         self.has_answered = False
+        self.error: str | None = None
+        """The CLI's last own words for what went wrong since the model last answered."""
+        self.denials = DenialRecord()
+        self._is_window_open = False
         self._retry_events = 0
         self._retry_notices = 0
         self._repeats = RepeatFilter()
@@ -53,6 +58,8 @@ class RunRecord:
     def model_answered(self) -> None:
         """Record that the model speaks or acts: what hindered it is over."""
         self.has_answered = True
+        self.error = None
+        self._is_window_open = False
         if self.in_trouble:
             self.trouble = None
             self._retry_events = self._retry_notices = 0
@@ -74,7 +81,13 @@ class RunRecord:
     def take(self, facts: Facts, signals: list[Signal], *, seen_at: float) -> list[Signal]:
         """Add what one event or notice states. Return the signals in it that are news."""
         self._take_facts(facts)
+        if self._is_window_open:
+            signals = [signal for signal in signals if not isinstance(signal, QuotaClosed)]
         self._take_ending(facts, signals)
+        return self.news(signals, seen_at=seen_at)
+
+    def news(self, signals: list[Signal], *, seen_at: float) -> list[Signal]:
+        """Return the signals that have not been reported."""
         return self._repeats.news(signals, seen_at=seen_at)
 
     def _take_facts(self, facts: Facts) -> None:
@@ -90,6 +103,12 @@ class RunRecord:
             turn = max(facts.turn_tokens, self._running_tokens)
             self._replace_token_count((self._counted_tokens or 0) + turn)
         self._retry_events += facts.is_retry
+        if facts.is_window_open is not None:
+            self._is_window_open = facts.is_window_open
+        if facts.error:
+            self.error = facts.error
+        if facts.denials or facts.lists_denials:
+            self.denials.add(facts.denials, is_list=facts.lists_denials)
 
     def _replace_token_count(self, tokens: int) -> None:
         """Replace the count of all messages up to here by what the CLI itself counted."""
@@ -106,6 +125,8 @@ class RunRecord:
                 return
         status = facts.ending.status if facts.ending is not None else facts.status
         found = trouble_of_signals(signals) or trouble_of_status(status)
+        if found is None and facts.is_unreachable:
+            found = "unreachable"
         is_guess = bool(signals) and all(signal.confidence < A_GUESS for signal in signals)
         if self.trouble is None or not is_guess:
             self.trouble = merge_trouble(self.trouble, found)

@@ -3,9 +3,15 @@
 Here: passing the CLI's own pieces to the interpreter. Never here: how one CLI words its notices, or what they mean.
 """
 
+from collections import deque
+
+from paceline.detect.notices import CLIP, is_stack_line
 from paceline.detect.output_interpreter import OutputInterpreter
 from paceline.detect.parsing.line_splitter import DocumentReader, LineSplitter, LongLine, clean_text, decode_json_event
 from paceline.detect.run_facts import Transcript
+
+_LINES_KEPT = 12
+"""Lines at the end that are kept: what a failing command says last is shorter, stack traces aside."""
 
 
 class StderrReader:
@@ -18,6 +24,7 @@ class StderrReader:
         self._splitter = LineSplitter()
         self._notices = interpreter.providers.stderr_reader(interpreter.cli)
         self._document = DocumentReader()
+        self._last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
 
     def feed(self, chunk: bytes) -> None:
         """Read the lines that a chunk completes."""
@@ -39,8 +46,14 @@ class StderrReader:
         """Return what stderr has stated about the run as a whole."""
         return self._notices.transcript()
 
+    def last_lines(self) -> list[str]:
+        """Return the end of what was printed, without stack traces."""
+        return list(self._last_lines)
+
     def _read_line(self, line: bytes | LongLine) -> None:
         text = clean_text(line.head if isinstance(line, LongLine) else line)
+        if text and not is_stack_line(text):
+            self._last_lines.append(text[:CLIP])
         if not self._notices.reads_json:
             self._add_notices(self._notices.add(text))
         elif self._document.is_open:

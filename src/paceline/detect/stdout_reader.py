@@ -83,11 +83,15 @@ class StdoutReader:
             interrupted = error in stopped_answers and not failed
             self._interpreter.add_final_error(error, event, interrupted=interrupted)
 
+    def last_lines(self) -> list[str]:
+        """Return the end of plain text. Of a stream of events there is none: each is data."""
+        return [] if self.speaks_json else [clean_text(line) for line in self._answer.last_lines()]
+
     # --- events --------------------------------------------------------------------------------
 
     def _read_lines(self, lines: list[bytes | LongLine]) -> None:
         """Read lines. This is the hot path: of most lines only the few members that `Head` names are decoded."""
-        decode_head, quiet = _decode_head, self._dialect.quiet
+        decode_head, quiet, marks = _decode_head, self._dialect.quiet, self._dialect.denial_marks
         for line in lines:
             if not self.speaks_json:
                 self._read_before_stream(line)
@@ -104,6 +108,8 @@ class StdoutReader:
                 continue
             if head.type in quiet and not _has_error(head):
                 self._pass_over(head)
+                if marks and any(mark in line for mark in marks):
+                    self._interpreter.add_denials(line)
             else:
                 self._read_odd_line(line)
 

@@ -7,6 +7,7 @@ Here: `StreamReader`, which passes the bytes of each channel to its reader. Neve
 from typing import Literal
 
 from paceline.core.signals import Signal
+from paceline.detect.error_text import last_words, reason_line
 from paceline.detect.output_interpreter import OutputInterpreter
 from paceline.detect.parsing.screen import ScreenParagraphs
 from paceline.detect.provider_set import ProviderSet
@@ -65,6 +66,23 @@ class StreamReader:
         """The number of retries that the CLI has announced since the model last answered."""
         return self._record.retries
 
+    @property
+    def denials(self) -> int:
+        """The number of tool calls that the CLI denied the agent."""
+        return self._record.denials.count
+
+    @property
+    def denial_reason(self) -> str | None:
+        """What was denied and what to do about it, in one sentence. None if nothing was."""
+        return self._record.denials.reason
+
+    @property
+    def failure_text(self) -> str | None:
+        """The agent's own words for why it failed, in one bounded line. None if it ended well or said nothing."""
+        if self.outcome in ("success", "denied"):
+            return None
+        return reason_line(self._record.error) or last_words(self._stderr.last_lines(), self._stdout.last_lines())
+
     def feed(self, chunk: bytes, *, channel: Channel, seen_at: float) -> list[Signal]:
         """Read the next bytes of a channel, cut anywhere. Return the signals that they made certain."""
         self._interpreter.seen_at = seen_at
@@ -87,6 +105,8 @@ class StreamReader:
             self._add_paragraphs(self._screen.new_paragraphs())
         self._stdout.read_final_error(exit_code)
         self.outcome = conclude(self._run(exit_code))
+        if self.outcome == "unreachable":
+            self._interpreter.report_unreachable()
         return self._interpreter.take_news()
 
     def _read_screen(self, chunk: bytes, seen_at: float) -> None:
@@ -110,4 +130,5 @@ class StreamReader:
             has_text=self._stdout.has_answer or self._screen is not None,
             is_cut=self._stdout.ends_in_line and cli.dialect.streams_text,
             was_cancelled=self._stderr.was_cancelled,
+            is_denied=record.denials.count > 0,
         )

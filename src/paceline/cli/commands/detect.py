@@ -39,6 +39,8 @@ OUTCOMES = {
     "overloaded": "it ended because the provider was overloaded",
     "billing": "it ended because of billing",
     "auth": "it ended because its login or key was not accepted",
+    "unreachable": "nobody answered",
+    "denied": "it ended well, but tools were denied",
 }
 AUTH_MODES = {"subscription": "a subscription", "api_key": "an API key", "overage": "overage beyond the plan"}
 
@@ -52,6 +54,9 @@ class RunReading(msgspec.Struct, frozen=True, kw_only=True):
     auth_mode: str | None
     turns: int
     outcome: str | None
+    denials: int = 0
+    denial_reason: str | None = None
+    failure_text: str | None = None
 
 
 def command(
@@ -161,6 +166,9 @@ def _read_run(
         auth_mode=reader.auth_mode,
         turns=reader.turns,
         outcome=reader.outcome,
+        denials=reader.denials,
+        denial_reason=reader.denial_reason,
+        failure_text=reader.failure_text,
     )
 
 
@@ -181,7 +189,10 @@ def _show_run(run: RunReading, *, provider: str, seen_at: float, zone: ZoneInfo,
     )
     for name, value in facts:
         _print_fact(console, name, value or "not stated")
-    if not run.signals and outcome not in ("success", "interrupted"):
+    for name, value in (("reason", run.failure_text), ("denied", run.denial_reason)):
+        if value is not None:
+            _print_fact(console, name, value)
+    if not run.signals and outcome not in ("success", "interrupted", "denied"):
         _print_nothing(console, provider)
 
 

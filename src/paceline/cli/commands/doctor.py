@@ -17,7 +17,7 @@ from rich.text import Text
 
 from paceline.agents import load_agent
 from paceline.agents.launch import metered_variables
-from paceline.cli.inputs import local_zone
+from paceline.cli.inputs import named_local_zone
 from paceline.cli.options import AsJson
 from paceline.cli.output import NOT_ALL_DONE, one_line, out, print_value
 from paceline.cli.wiring import open_home
@@ -76,7 +76,7 @@ def _print(findings: list[Finding]) -> None:
 def _examine(environ: Mapping[str, str], start: Path) -> Iterator[Finding]:
     yield _python()
     yield Finding(what="sqlite", verdict="ok", detail=sqlite3.sqlite_version)
-    yield Finding(what="time zone", verdict="ok", detail=f"{local_zone().key} (for reset times that name none)")
+    yield _time_zone()
     try:
         settings = load_settings(start, environ)
     except PacelineError as error:
@@ -89,6 +89,18 @@ def _examine(environ: Mapping[str, str], start: Path) -> Iterator[Finding]:
     yield from _home(environ, start, settings)
     yield from _agents(settings, environ)
     yield from _accounts(settings, environ)
+
+
+def _time_zone() -> Finding:
+    zone = named_local_zone()
+    if zone is not None:
+        return Finding(what="time zone", verdict="ok", detail=f"{zone.key} (for reset times that name none)")
+    return Finding(
+        what="time zone",
+        verdict="note",
+        detail="this machine names no time zone, so reset times without one are read as UTC",
+        mend="set TZ, for example TZ=Europe/Paris",
+    )
 
 
 def _python() -> Finding:

@@ -13,6 +13,7 @@ from paceline.detect.providers import (
     cursor,
     gemini,
     generic,
+    network,
     openai,
     openclaw,
     opencode,
@@ -32,6 +33,7 @@ PROVIDERS: tuple[Provider, ...] = (
     zai.PROVIDER,
     opencode.PROVIDER,
     aider.PROVIDER,
+    network.PROVIDER,
     generic.PROVIDER,  # last: the shared sentences decide where no provider's own does
 )
 """In the order in which rules of one stage are tried. Rules of an earlier stage always come first (`rules.py`)."""

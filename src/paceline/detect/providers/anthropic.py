@@ -25,7 +25,7 @@ from paceline.detect.provider import (
     Provider,
 )
 from paceline.detect.rules import Rule, Stage, rule
-from paceline.detect.run_facts import NO_FACTS, AuthMode, Ending, Facts
+from paceline.detect.run_facts import NO_FACTS, AuthMode, Denial, Ending, Facts
 
 # --- sentences ---------------------------------------------------------------------------------
 
@@ -77,13 +77,19 @@ def window_of(name: str) -> tuple[str | None, Reach]:
 
 UNIFIED = "anthropic-ratelimit-unified-"
 """Begins the headers of subscription windows."""
+_NO_WINDOWS = frozenset({"overage", "fallback", "slow"})
+"""Names beside those of windows."""
+_MOST_WINDOWS = 16
+"""Windows of one event that are read: five are known."""
+LONGEST_WINDOW_NAME = 40
+"""Characters. Real names have fewer than 20; the bound keeps what is stored small."""
 
 
 def _unified_windows(headers: Headers) -> dict[str, Headers]:
     windows: dict[str, Headers] = {}
     for name, value in headers.items():
         match = re.fullmatch(rf"{UNIFIED}([\w]{{1,30}})-(status|reset|utilization)", name)
-        if match and match[1] not in ("overage", "fallback", "slow"):
+        if match and match[1] not in _NO_WINDOWS:
             windows.setdefault(match[1], {})[match[2]] = value
     return windows
 
@@ -126,30 +132,99 @@ def _header_budgets(headers: Headers, _: float) -> list[Budget]:
 _OWN_ERROR = re.compile(r"\[?API Error\b", re.I)
 
 
+class _UnifiedWindow(msgspec.Struct, frozen=True):
+    """One window as `unifiedWindows` reports it."""
+
+    name: str
+    used: float | None
+    resets_at: float | None
+    is_spent: bool
+
+
+def _unified_windows_in(info: Event) -> list[_UnifiedWindow]:
+    """Return the windows that a rate limit event reports one by one (since 2.1.3xx)."""
+    windows = info.get("unifiedWindows")
+    found = []
+    for name, window in list(windows.items())[:_MOST_WINDOWS] if isinstance(windows, dict) else ():
+        if not isinstance(window, dict) or str(name) in _NO_WINDOWS:
+            continue
+        used, number = to_number(window.get("utilization")), to_number(window.get("resetsAt"))
+        resets_at = None if number is None else epoch_seconds(number)
+        is_spent = window.get("status") == "rejected" or (used is not None and used >= 1 and "status" not in window)
+        found.append(_UnifiedWindow(str(name)[:LONGEST_WINDOW_NAME], used, resets_at, is_spent))
+    return found
+
+
+def _budget_of(window: _UnifiedWindow) -> Budget:
+    ours, reach = window_of(window.name)
+    return Budget(
+        used_ratio=window.used,
+        window=ours or window.name,
+        resets_at=window.resets_at,
+        reach=reach,
+        source="field",
+    )
+
+
 def _read_rate_limit_event(event: Event) -> EventReading | None:
     info = event.get("rate_limit_info")
     if not isinstance(info, dict):
         return None
+    windows = _unified_windows_in(info)
+    budgets = tuple(_budget_of(window) for window in windows if window.used is not None or window.resets_at is not None)
+    if info.get("status") == "rejected":
+        return _read_rejection(info, windows, budgets)
     window, reach = window_of(str(info.get("rateLimitType", "")))
     number = to_number(info.get("resetsAt"))
     at = None if number is None else epoch_seconds(number)
-    if info.get("status") == "rejected":
-        if at is None and not info.get("rateLimitType"):
-            return None  # a plain 429 that names no window: the words that follow state what it was
-        reset = None if at is None else Reset(at=at, source="field", rule="field.resetsAt")
-        is_for_model = reach == "model"
-        rule_name = "claude.rate-limit-event"
-        return EventReading(kind="quota", reset=reset, window=window, is_for_model=is_for_model, rule=rule_name)
     used = to_number(info.get("utilization"))
-    if used is None and at is None:
-        return None
-    budget = Budget(used_ratio=used, window=window, resets_at=at, reach=reach, source="field")
-    return EventReading(budgets=(budget,), rule="claude.rate-limit-event")
+    if (used is not None or at is not None) and not any(known.window == window for known in budgets):
+        budgets = (Budget(used_ratio=used, window=window, resets_at=at, reach=reach, source="field"), *budgets)
+    return EventReading(budgets=budgets, rule="claude.rate-limit-event") if budgets else None
+
+
+def _read_rejection(info: Event, windows: list[_UnifiedWindow], budgets: tuple[Budget, ...]) -> EventReading | None:
+    """Read a refusal. The CLI blames a window for every 429, so the windows' own figures decide where it has them."""
+    named = str(info.get("rateLimitType") or "")
+    number = to_number(info.get("resetsAt"))
+    at = None if number is None else epoch_seconds(number)
+    if _is_refused_in_open_windows(info):
+        return EventReading(kind="rate", cause="concurrency", budgets=budgets, rule="claude.open-windows")
+    spent = [window for window in windows if window.is_spent]
+    if spent:
+        # Of several closed windows the one that opens last decides.
+        latest = max(spent, key=lambda window: window.resets_at or 0.0)
+        named, at = latest.name, latest.resets_at or at
+    elif at is None and not named:
+        return None  # a plain 429 that names no window: the words that follow state what it was
+    window, reach = window_of(named)
+    return EventReading(
+        kind="quota",
+        reset=None if at is None else Reset(at=at, source="field", rule="field.resetsAt"),
+        window=window,
+        is_for_model=reach == "model",
+        budgets=budgets,
+        rule="claude.rate-limit-event",
+    )
+
+
+def _is_refused_in_open_windows(info: Event) -> bool:
+    """Return whether a refusal names a window that by its own figures is open: too many calls ran at once."""
+    windows = {window.name: window for window in _unified_windows_in(info)}
+    if info.get("status") != "rejected" or not windows or any(window.is_spent for window in windows.values()):
+        return False
+    named = str(info.get("rateLimitType") or "")
+    return not named or named in windows
 
 
 def is_retry(event: Event) -> bool:
     """Return whether a `system` event announces a retry: `api_retry` here, `retry` in a copied format."""
     return event.get("subtype") in ("api_retry", "retry")
+
+
+def _is_unanswered(event: Event) -> bool:
+    """Return whether a retry follows a call without any answer: it names no status, and no cause."""
+    return "error_status" in event and event["error_status"] is None and event.get("error") in (None, "", "unknown")
 
 
 def _read_retry(event: Event) -> EventReading | None:
@@ -160,6 +235,10 @@ def _read_retry(event: Event) -> EventReading | None:
     delay = to_number(event.get("retry_delay_ms") or event.get("delay_ms"))
     error = event.get("error") or event.get("message") or ""
     kind = kind_of_status(status) or KIND_OF_ERROR_NAME.get(str(error)) or kind_of_failure(status)
+    if kind is None and _is_unanswered(event):
+        # The first may be a single lost connection, which the CLI itself makes good.
+        is_first = to_number(event.get("attempt")) == 1
+        return None if is_first else EventReading(kind="unreachable", rule="event.api-retry-unanswered")
     if kind is None and not error:
         return None
     reset = None
@@ -233,18 +312,44 @@ def _read_facts(event: Event) -> Facts:
             auth_mode=_auth_mode(text_at(event, "apiKeySource")),
             status=_retry_status(event) if is_retry(event) else None,
             is_retry=is_retry(event),
+            is_unreachable=is_retry(event) and _is_unanswered(event),
         )
     if kind == "rate_limit_event":
         in_overage = member(event, "rate_limit_info", "isUsingOverage") is True
-        return Facts(session_id=session_id, auth_mode="overage" if in_overage else None)
+        info = event.get("rate_limit_info")
+        return Facts(
+            session_id=session_id,
+            auth_mode="overage" if in_overage else None,
+            is_window_open=_is_refused_in_open_windows(info) if isinstance(info, dict) else None,
+        )
     if kind == "result":
         return Facts(
             session_id=session_id,
             turn_tokens=sum_at(event.get("usage"), "input_tokens", "cache_creation_input_tokens", "output_tokens"),
             run_tokens=_run_tokens(event.get("modelUsage")),
-            ending=_ending(event),
+            ending=(ending := _ending(event)),
+            error=None if ending.ok else _error_text(event),
+            denials=_denials(event.get("permission_denials")),
+            lists_denials=isinstance(event.get("permission_denials"), list),
         )
     return NO_FACTS
+
+
+def _error_text(event: Event) -> str | None:
+    """Return the words of a failed result: its text, its errors, or else the name of how it ended."""
+    errors = event.get("errors")
+    listed = errors[0] if isinstance(errors, list) and errors else None
+    said = text_at(event, "result") or text_at(event, "error", "message") or text_at(event, "error")
+    named = (text_at(event, "subtype") or "").replace("_", " ")
+    return said or text_at({"error": listed}, "error") or text_at(listed, "message") or (named or None)
+
+
+def _denials(listed: object) -> tuple[Denial, ...]:
+    """Read the list of denied tool calls in a result."""
+    calls = [call for call in listed if isinstance(call, dict)] if isinstance(listed, list) else []
+    return tuple(
+        Denial(tool=text_at(call, "tool_name") or "", call=text_at(call, "tool_use_id") or "") for call in calls
+    )
 
 
 def _run_tokens(models: object) -> int | None:
@@ -312,7 +417,10 @@ PROVIDER = Provider(
         budgets=_header_budgets,
         decide=_decide_by_headers,
     ),
-    notices=NoticeRules(stopped_answer="Execution error"),
+    notices=NoticeRules(
+        stopped_answer="Execution error",
+        untrusted=r"Ignoring \d{1,5} permissions\.\w{1,20} entr(?:y|ies)\b[^\n]{0,300}not been trusted",
+    ),
     clis=(AgentCli(name="claude-code", dialect=FORMAT),),
     model_limit=r"\b(?:opus|sonnet|haiku|fable)\b[^\n]{0,12} limit",
 )

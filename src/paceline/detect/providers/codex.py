@@ -22,7 +22,7 @@ from paceline.detect.provider import (
     error_reading,
 )
 from paceline.detect.rules import Rule, rule
-from paceline.detect.run_facts import NO_FACTS, Ending, Facts, Transcript
+from paceline.detect.run_facts import NO_FACTS, Denial, Ending, Facts, Transcript
 
 RULES: tuple[Rule, ...] = (
     rule("codex.not-included", "none", r"to use codex with your chatgpt plan, upgrade|usage_not_included"),
@@ -116,15 +116,50 @@ def _read_facts(event: Event) -> Facts:
     if kind == "turn.completed":
         tokens = sum_at(event.get("usage"), "input_tokens", "output_tokens")
         return Facts(turn_tokens=tokens, ending=Ending(ok=True))
+    if kind == "item.completed":
+        return Facts(denials=_denials(event.get("item")))
     if kind == "turn.failed":
-        return Facts(ending=Ending(ok=False, status=_status_in(text_at(event, "error", "message"))))
+        message = text_at(event, "error", "message")
+        return Facts(ending=Ending(ok=False, status=_status_in(message)), error=message)
     if kind == "error":
         message = text_at(event, "message") or ""
         status = _status_in(message)
         if _RECONNECTING.match(message):
-            return Facts(is_retry=True, status=status)
-        return Facts(ending=Ending(ok=False, status=status))
+            return Facts(is_retry=True, status=status, error=message)
+        return Facts(ending=Ending(ok=False, status=status), error=message)
     return NO_FACTS
+
+
+# How its router refuses, and what the system says in the sandbox where files cannot be written.
+_REFUSED = (
+    r"rejected by user approval settings|rejected: blocked by policy|SandboxDenied|sandbox denied"
+    r"|denied by (?:the )?sandbox|failed in (?:the )?sandbox|approval required by policy|user cancelled MCP tool call"
+)
+_READ_ONLY = re.compile(r"^[^\n]{0,400}(?:Read-only file system|EROFS)[^\n]{0,200}", re.M)
+# These are read-only, or of no concern to the work, with any sandbox and without one.
+_SYSTEM_PATH = re.compile(
+    r"(?<![\w.])/(?:proc|sys|dev|usr|etc|nix|boot|opt|bin|lib)\b|/\.(?:cache|config|npm|local|cargo)\b"
+)
+_REFUSAL = re.compile(_REFUSED)
+_LONGEST_REFUSAL = 400
+"""Characters. A refusal is all that such an item holds; in a longer output the words are somebody's text."""
+_TOOLS = {"command_execution": "shell", "file_change": "apply_patch"}
+
+
+def _denials(item: object) -> tuple[Denial, ...]:
+    """Read an item that the sandbox or the approval settings refused."""
+    if not isinstance(item, dict) or item.get("type") not in (*_TOOLS, "mcp_tool_call"):
+        return ()
+    tool = _TOOLS.get(str(item["type"])) or text_at(item, "tool") or "mcp"
+    call, status = text_at(item, "id") or "", item.get("status")
+    output = text_at(item, "aggregated_output") or text_at(item, "error", "message") or ""
+    if status == "declined" or (status == "failed" and _REFUSAL.search(output, 0, _LONGEST_REFUSAL)):
+        return (Denial(tool=tool, call=call),)
+    has_failed = status == "failed" or item.get("exit_code") not in (0, None)
+    lines = _READ_ONLY.findall(output) if has_failed else []
+    if any(not _SYSTEM_PATH.search(line) for line in lines):
+        return (Denial(tool=tool, cause="sandbox", call=call),)
+    return ()
 
 
 def _status_in(message: str | None) -> int | None:
@@ -138,6 +173,7 @@ FORMAT = Dialect(
     news=frozenset({"thread.started", "turn.started", "turn.completed", "turn.failed", "error"}),
     marks=frozenset({"thread_id", "usage", "error", "message"}),
     read=_read_facts,
+    denial_marks=(b'"declined"', b"Read-only file system", b"EROFS", b"rejected", b"andbox", b"user cancelled MCP"),
     fails_aloud=True,
 )
 
@@ -148,6 +184,8 @@ _SPEAKER = re.compile(r"(?:\[[^\]]{10,40}\] )?(?:user|codex|thinking|exec|tool)\
 _ERROR = re.compile(r"(?:\[[^\]]{10,40}\] )?(?:ERROR|error|stream error|⚠️?|■|🖐)[: ]")
 _STOPPED = "turn interrupted"
 _RETRY = re.compile(r".{0,40}(?:Reconnecting\.\.\. |stream error: .{0,2000}; retrying )\d+/\d+")
+
+_LOGGED = re.compile(r"\d{4}-\d\d-\d\dT\S{8,24} {1,4}(?:ERROR|WARN) codex_core::")
 
 
 class CodexTranscript:
@@ -177,7 +215,7 @@ class CodexTranscript:
         self._ends_interrupted = self._is_transcript and line == _STOPPED
         if self._is_transcript and _SPEAKER.match(line):
             self._has_spoken = True
-        if not self._has_spoken or _RETRY.match(line):
+        if not self._has_spoken or _RETRY.match(line) or _LOGGED.match(line):
             return [line]
         if _ERROR.match(line):
             self._last_error = line
@@ -214,6 +252,6 @@ PROVIDER = Provider(
     headers=HeaderRules(
         names=r"x-codex-.+", words=frozenset({"x-codex"}), budgets=_header_budgets, decide=_decide_by_headers
     ),
-    notices=NoticeRules(retry=r"Reconnecting\.\.\."),
-    clis=(AgentCli(name="codex", dialect=FORMAT, stderr=CodexTranscript),),
+    notices=NoticeRules(retry=r"Reconnecting\.\.\.", denied=rf"\bcodex_core::[^\n]{{0,400}}(?:{_REFUSED})"),
+    clis=(AgentCli(name="codex", dialect=FORMAT, stderr=CodexTranscript, names_minutes=True),),
 )

@@ -1,11 +1,13 @@
 """GitHub Copilot CLI: its sentence, its event stream and its hint how to resume a conversation."""
 
+import re
+
 from paceline.detect.kinds import KIND_OF_ERROR_NAME, kind_of_status
 from paceline.detect.parsing.json_objects import Event, member, number_at, sum_at, text_at
 from paceline.detect.parsing.reset_times import to_number
 from paceline.detect.provider import AgentCli, Dialect, EventReading, EventRules, NoticeRules, Provider
 from paceline.detect.rules import Rule, rule
-from paceline.detect.run_facts import AuthMode, Ending, Facts
+from paceline.detect.run_facts import AuthMode, Denial, Ending, Facts
 
 FIVE_MINUTES = 300.0
 """The sentence is the same for a burst and for a spent week: a wait below this is a burst."""
@@ -35,10 +37,13 @@ def _read_facts(event: Event) -> Facts:
     if kind == "result":
         ok = event.get("exitCode") == 0
         return Facts(session_id=text_at(event, "sessionId"), ending=Ending(ok=ok))
+    if kind == "tool.execution_complete":
+        return Facts(denials=_denials(event.get("data")))
     if kind == "abort":
         return Facts(ending=Ending(ok=False, interrupted=True))
     if kind in ("session.error", "model.call_failure"):
-        return Facts(status=number_at(event, "data", "statusCode"), auth_mode=_auth_mode(event))
+        said = text_at(event, "data", "message") or text_at(event, "data", "error")
+        return Facts(status=number_at(event, "data", "statusCode"), auth_mode=_auth_mode(event), error=said)
     if kind == "model.call_final_result":
         return Facts(auth_mode=_auth_mode(event))
     if kind == "session.start":
@@ -54,6 +59,20 @@ def _auth_mode(event: Event) -> AuthMode | None:
     if own_key is None:
         return None
     return "api_key" if own_key else "subscription"
+
+
+_DENIED = re.compile(
+    r"could not request permission|[Pp]ermission (?:was )?denied by|denied by (?:the user|a rule|policy)"
+)
+
+
+def _denials(data: object) -> tuple[Denial, ...]:
+    """Read a tool call that failed because nobody could be asked for permission."""
+    said = text_at(data, "error", "message") or text_at(data, "error") or ""
+    is_denied = text_at(data, "error", "code") in ("denied", "rejected") or bool(_DENIED.search(said))
+    if member(data, "success") is True or not is_denied:
+        return ()
+    return (Denial(tool=text_at(data, "toolName") or "", call=text_at(data, "toolCallId") or ""),)
 
 
 FORMAT = Dialect(
@@ -94,6 +113,7 @@ FORMAT = Dialect(
     ),
     marks=frozenset({"data", "sessionId"}),
     read=_read_facts,
+    denial_marks=(b"request permission", b"denied", b'"rejected"'),
 )
 
 PROVIDER = Provider(

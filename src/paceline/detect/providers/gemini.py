@@ -3,6 +3,8 @@
 Here: its sentences, the stream of Gemini CLI, its notices on stderr and its exit codes.
 """
 
+import re
+
 from paceline.detect.notices import status_in_text
 from paceline.detect.parsing.json_objects import Event, member, number_at, sum_at, text_at
 from paceline.detect.provider import (
@@ -16,7 +18,7 @@ from paceline.detect.provider import (
 )
 from paceline.detect.providers.anthropic import ASSUMED_FORMAT
 from paceline.detect.rules import Rule, Stage, rule
-from paceline.detect.run_facts import NO_FACTS, Ending, Facts
+from paceline.detect.run_facts import NO_FACTS, Denial, Ending, Facts
 
 FIVE_MINUTES = 300.0
 """Gemini CLI itself separates a burst from a spent quota here."""
@@ -53,6 +55,12 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 
+_DENIED_TYPES = frozenset({"policy_violation", "execution_denied"})
+# Tools that an approval mode takes away are not registered. Other names are inventions of the model.
+_TAKEN_AWAY = r"\"(?:write_file|replace|edit|run_shell_command|shell|web_fetch)\" not found in registry"
+_REFUSED = rf"(?:denied by policy|requires user (?:confirmation|approval)\b|Tool {_TAKEN_AWAY})"
+_DENIED = re.compile(_REFUSED)
+
 
 def _read_result(event: Event) -> EventReading | None:
     """Read the end of a turn that failed."""
@@ -65,6 +73,10 @@ def _read_facts(event: Event) -> Facts:
     session_id = text_at(event, "session_id")
     if kind == "init":
         return Facts(session_id=session_id)
+    if kind == "tool_result":
+        return Facts(denials=_denials(event))
+    if kind == "error":
+        return Facts(error=text_at(event, "message"))
     is_document = kind is None and ("response" in event or "error" in event)
     if kind != "result" and not is_document:
         return NO_FACTS
@@ -76,7 +88,18 @@ def _read_facts(event: Event) -> Facts:
             ok=not error and event.get("status", "success") == "success",
             status=number_at(error, "code") or status_in_text(text_at(error, "message") or ""),
         ),
+        error=text_at(error, "message"),
     )
+
+
+def _denials(event: Event) -> tuple[Denial, ...]:
+    """Read the result of a tool that the approval mode or a policy does not allow."""
+    if event.get("status") != "error":
+        return ()
+    said = text_at(event, "error", "message") or text_at(event, "output") or ""
+    is_denied = text_at(event, "error", "type") in _DENIED_TYPES or bool(_DENIED.search(said))
+    tool = re.search(r"(?:Tool|for) \"(\w{1,60})\"", said)
+    return (Denial(tool=tool[1] if tool else "", call=text_at(event, "tool_id") or ""),) if is_denied else ()
 
 
 def _tokens(stats: object) -> int | None:
@@ -115,6 +138,7 @@ PROVIDER = Provider(
     events=EventRules(readers={"result": _read_result}),
     notices=NoticeRules(
         first_line=r"\W{0,4}(?:Attempt \d+ failed|Error when talking to |\w{0,40}QuotaError: )",
+        denied=rf"Error executing tool (\w{{1,60}}): [^\n]{{0,120}}?{_REFUSED}",
         last_line=r".{0,4000}?(?:Retrying (?:after|with|in)|Max attempts reached)",
     ),
     clis=(

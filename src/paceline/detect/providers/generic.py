@@ -9,6 +9,7 @@ import re
 from paceline.detect.notices import LastLine
 from paceline.detect.provider import AgentCli, EventRules, HeaderRules, NoticeRules, Provider, ZoneRule
 from paceline.detect.providers.anthropic import ASSUMED_FORMAT
+from paceline.detect.providers.network import is_client_error
 from paceline.detect.rules import Rule, Stage, rule
 
 # Not a statement that it happened: "when the limit is reached", "if you've hit your limit".
@@ -413,7 +414,7 @@ CHINA_TIME = "Asia/Shanghai"
 KANA = re.compile(r"[\u3040-\u30ff]")
 """Only in Japanese, which shares its other characters with Chinese."""
 
-UNKNOWN_CLI = AgentCli(name="", dialect=ASSUMED_FORMAT, stderr=LastLine)
+UNKNOWN_CLI = AgentCli(name="", dialect=ASSUMED_FORMAT, stderr=LastLine, is_unanswered=is_client_error)
 """An unknown command. Its stderr may quote any text, so only the last line of a failed run counts."""
 
 PROVIDER = Provider(

@@ -1,8 +1,10 @@
 """opencode: its event stream, its session status and its silent waits."""
 
+import re
+
 from paceline.detect.parsing.json_objects import Event, member, number_at, sum_at, text_at
-from paceline.detect.provider import AgentCli, Dialect, EventReading, EventRules, Provider
-from paceline.detect.run_facts import Ending, Facts
+from paceline.detect.provider import AgentCli, Dialect, EventReading, EventRules, NoticeRules, Provider
+from paceline.detect.run_facts import Denial, Ending, Facts
 
 
 def _read_session_status(event: Event) -> EventReading | None:
@@ -24,12 +26,29 @@ def _read_facts(event: Event) -> Facts:
             turn_tokens=sum_at(member(event, "part", "tokens"), "input", "output", "reasoning"),
             ending=None if reason == "tool-calls" else Ending(ok=reason in ("stop", "end_turn")),
         )
+    if kind == "tool_use":
+        return Facts(denials=_denials(event.get("part")))
     if kind == "error":
         stopped = text_at(event, "error", "name") == "MessageAbortedError"
         status = number_at(event, "error", "data", "statusCode")
-        return Facts(session_id=session_id, ending=Ending(ok=False, interrupted=stopped, status=status))
+        said = text_at(event, "error", "data", "message") or text_at(event, "error", "message")
+        return Facts(
+            session_id=session_id,
+            ending=Ending(ok=False, interrupted=stopped, status=status),
+            error=said or text_at(event, "error", "name") or text_at(event, "error"),
+        )
     is_retry = kind == "session.status" and member(event, "properties", "status", "type") == "retry"
     return Facts(session_id=session_id, is_retry=is_retry)
+
+
+_DENIED = re.compile(r"rejected permission to use|specified a rule which prevents you from using")
+
+
+def _denials(part: object) -> tuple[Denial, ...]:
+    """Read a tool call that was rejected: nobody can be asked in a run without a terminal."""
+    if text_at(part, "state", "status") != "error" or not _DENIED.search(text_at(part, "state", "error") or ""):
+        return ()
+    return (Denial(tool=text_at(part, "tool") or "", call=text_at(part, "callID") or ""),)
 
 
 FORMAT = Dialect(
@@ -38,11 +57,13 @@ FORMAT = Dialect(
     news=frozenset({"step_start", "step_finish", "error"}),
     marks=frozenset({"sessionID"}),
     read=_read_facts,
+    denial_marks=(b"rejected permission", b"rule which prevents"),
 )
 
 PROVIDER = Provider(
     name="opencode",
     events=EventRules(readers={"session.status": _read_session_status}),
+    notices=NoticeRules(denied=r"permission requested: ([\w.-]{1,60})[^\n]{0,400}auto-rejecting"),
     clis=(
         # It gives up short waits within 80 s but sleeps through an hours-long Retry-After without a word.
         AgentCli(name="opencode", dialect=FORMAT, silent_wait="quota_window"),

@@ -5,7 +5,7 @@ Here: what the copy adds, and its silent waits. The sentences of its API are in 
 
 from paceline.detect.parsing.json_objects import Event, text_at
 from paceline.detect.parsing.reset_times import Reset, to_number
-from paceline.detect.provider import AgentCli, EventReading, EventRules, Provider
+from paceline.detect.provider import AgentCli, EventReading, EventRules, NoticeRules, Provider
 from paceline.detect.providers import anthropic
 
 
@@ -31,6 +31,7 @@ def _read_result(event: Event) -> EventReading | None:
 PROVIDER = Provider(
     name="qwen",
     events=EventRules(readers={"system": _read_retry, "result": _read_result}),
+    notices=NoticeRules(denied=r"Tool \"(\w{1,60})\" requires user approval but cannot execute"),
     clis=(
         AgentCli(
             name="qwen-code",
