@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.daemon import Daemon, RunDaemon
 
-from paceline.api.tokens import cookie_of, load_token, load_tokens
+from paceline.api.tokens import change_key_of, cookie_of, load_token, load_tokens
 from paceline.errors import InvalidSettings
 
 POLICY = (
@@ -129,7 +129,8 @@ async def test_the_printed_address_opens_the_page_and_keeps_no_token(daemon: Dae
         asset = await browser.get("/assets/app.js")
         again = await browser.get("/assets/app.js", headers={"if-none-match": asset.headers["etag"]})
 
-    assert (opened.status_code, opened.headers["location"]) == (303, "/")
+    change_key = change_key_of(daemon.tokens.full.encode()).decode()
+    assert (opened.status_code, opened.headers["location"]) == (303, f"/#csrf={change_key}")
     name, _, rest = cookie.partition("=")
     value, *attributes = rest.split("; ")
     assert name == f"paceline-{urlsplit(daemon.url).port}"
@@ -144,10 +145,35 @@ async def test_the_printed_address_opens_the_page_and_keeps_no_token(daemon: Dae
 
 async def test_the_address_of_a_reader_opens_a_page_that_only_looks(daemon: Daemon) -> None:
     async with daemon.new_client() as browser:
-        await browser.get(f"/?token={daemon.tokens.read_only}")
+        opened = await browser.get(f"/?token={daemon.tokens.read_only}")
+        keys = [change_key_of(token.encode()).decode() for token in (daemon.tokens.read_only, daemon.tokens.full)]
 
+        assert opened.headers["location"] == "/"
         assert (await browser.get("/v1/status")).status_code == 200
-        assert (await browser.put("/v1/pool", json={"sessions": 1})).status_code == 403
+        for key in keys:
+            changed = await browser.put("/v1/pool", json={"sessions": 1}, headers={"x-paceline-csrf": key})
+            assert changed.status_code == 403
+
+
+async def test_the_cookie_alone_reads_and_changes_nothing(daemon: Daemon) -> None:
+    """Every server on another port of this machine receives the cookie, and could send it back to us."""
+    plan = {"name": "pwned", "agent": "command", "command": ["id"], "units": [{"id": "a", "prompt": "b"}]}
+    wrong = {"x-paceline-csrf": cookie_of(daemon.tokens.full.encode()).decode()}
+    async with daemon.new_client() as thief:
+        await thief.get(f"/?token={daemon.tokens.full}")
+        read = await thief.get("/v1/status")
+        refused = [
+            await thief.put("/v1/pool", json={"sessions": 1}),
+            await thief.put("/v1/pool", json={"sessions": 1}, headers=wrong),
+            await thief.post("/v1/campaigns", json=plan),
+            await thief.post("/v1/slots", json={"scope": "umans", "wait": 0}),
+            await thief.get("/v1/slots/some"),
+        ]
+
+    assert read.status_code == 200
+    assert [answer.status_code for answer in refused] == [403] * len(refused)
+    assert "x-paceline-csrf" in refused[0].json()["detail"]
+    assert await daemon.get("/v1/pool") == {"sessions": 4}
 
 
 async def test_without_a_cookie_the_page_says_how_to_open_it(daemon: Daemon) -> None:
@@ -231,7 +257,8 @@ async def test_what_another_site_asks_for_with_our_cookie_is_refused(daemon: Dae
             assert (await browser.get("/v1/status", headers=headers)).status_code == 403, headers
             assert (await browser.put("/v1/pool", json={"sessions": 1}, headers=headers)).status_code == 403, headers
             assert (await daemon.client.post("/v1/pause", headers=headers)).status_code == 403, headers
-        same = {"origin": own, "sec-fetch-site": "same-origin"}
+        change_key = change_key_of(daemon.tokens.full.encode()).decode()
+        same = {"origin": own, "sec-fetch-site": "same-origin", "x-paceline-csrf": change_key}
         assert (await browser.put("/v1/pool", json={"sessions": 3}, headers=same)).status_code == 200
         assert (await browser.get("/v1/status", headers={"sec-fetch-site": "none"})).status_code == 200
     assert await daemon.get("/v1/pool") == {"sessions": 3}

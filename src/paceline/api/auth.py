@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from paceline.api.errors import error_json
-from paceline.api.tokens import Rights, Tokens, cookie_of
+from paceline.api.tokens import Rights, Tokens, change_key_of, cookie_of
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -23,6 +23,7 @@ OPEN_PATH: Final = "/healthz"
 DASHBOARD_PATH: Final = "/"
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
+CHANGE_HEADER: Final = b"x-paceline-csrf"
 NOT_FOR_READERS: Final = ("/v1/slots", "/gateway")
 """Paths that a read-only token may not even GET: they are for programs that use capacity."""
 POLICY: Final = (
@@ -37,6 +38,11 @@ PROTECTION: Final[tuple[Header, ...]] = (
 )
 NO_STORE: Final[Header] = (b"cache-control", b"no-store")
 MISSING_TOKEN: Final = "Missing token: send the header `Authorization: Bearer TOKEN`; `paceline token` prints the token"
+READ_ONLY_TOKEN: Final = "this token is read-only; `paceline token` prints the full one"
+READ_ONLY_COOKIE: Final = (
+    "this tab may only read: a change needs the header x-paceline-csrf, which the page gets from the address that "
+    "`paceline token --url` prints (not from the one of the read-only token)"
+)
 INVALID_TOKEN: Final = "Invalid token: `paceline token` prints the token of this home"
 LOGIN_PAGE: Final = b"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Paceline</title>
@@ -92,7 +98,7 @@ class Authentication:
         if (is_cookie or method not in SAFE_METHODS) and not _is_same_origin(headers, host):
             return _Response.error(path, 403, "the request comes from another site; use the dashboard or a token")
         if rights == "read" and (method not in SAFE_METHODS or path.startswith(NOT_FOR_READERS)):
-            return _Response.error(path, 403, "this token is read-only; `paceline token` prints the full one")
+            return _Response.error(path, 403, READ_ONLY_COOKIE if is_cookie else READ_ONLY_TOKEN)
         return None
 
     def _is_our_host(self, host: str, server: tuple[str, int] | None) -> bool:
@@ -114,18 +120,25 @@ class Authentication:
         if scheme.lower() == b"bearer":
             return self._tokens.rights_of(token.strip()), False
         cookie = _cookie(headers.get(b"cookie", b""), _cookie_name(scope))
-        return (None, False) if cookie is None else (self._tokens.rights_of_cookie(cookie), True)
+        if cookie is None:
+            return None, False
+        return self._tokens.rights_of_cookie(cookie, headers.get(CHANGE_HEADER, b"")), True
 
     def _opened(self, scope: Scope) -> "_Response | None":
-        """Answer the printed address: set the cookie and redirect, so that the token leaves the address bar."""
+        """Answer the printed address: set the cookie and redirect, so that the token leaves the address bar.
+
+        The page finds its change key after the `#` of the new address and removes it from there.
+        """
         given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token")
         if not given:
             return None
         token = given[0].encode()
-        if self._tokens.rights_of(token) is None:
+        rights = self._tokens.rights_of(token)
+        if rights is None:
             return _Response(401, LOGIN_PAGE, b"text/html; charset=utf-8")
         cookie = f"{_cookie_name(scope)}={cookie_of(token).decode()}; Path=/; HttpOnly; SameSite=Strict"
-        return _Response(303, b"", b"text/plain", ((b"location", b"/"), (b"set-cookie", cookie.encode())))
+        page = b"/#csrf=" + change_key_of(token) if rights == "full" else b"/"
+        return _Response(303, b"", b"text/plain", ((b"location", page), (b"set-cookie", cookie.encode())))
 
 
 class _Response:

@@ -20,12 +20,17 @@ SHORTEST: Final = 24
 LONGEST_BYTES: Final = 4096
 _RANDOM_BYTES: Final = 32
 _COOKIE_PURPOSE: Final = b"paceline page cookie"
+_CHANGE_PURPOSE: Final = b"paceline page change"
 
 Rights = Literal["full", "read"]
 
 
 class Tokens:
-    """The two tokens, compared in constant time. A cookie is derived from its token and cannot be used as one."""
+    """The two tokens, compared in constant time. A cookie is derived from its token and cannot be used as one.
+
+    A browser sends a cookie to every port of its host, so any server on this machine may see it. A cookie alone
+    therefore only reads. It has the rights of its token together with the change key, which the page keeps to itself.
+    """
 
     def __init__(self, full: str, read_only: str) -> None:
         self.full = full
@@ -37,14 +42,21 @@ class Tokens:
         """Return the rights of a token, or None for an unknown one."""
         return _find(self._known, token)
 
-    def rights_of_cookie(self, cookie: bytes) -> Rights | None:
-        """Return the rights of a cookie, or None for an unknown one."""
-        return _find(self._cookies, cookie)
+    def rights_of_cookie(self, cookie: bytes, change_key: bytes) -> Rights | None:
+        """Return the rights of a cookie with the change key that came with it, or None for an unknown cookie."""
+        rights = _find(self._cookies, cookie)
+        is_full = rights == "full" and hmac.compare_digest(change_key, change_key_of(self.full.encode()))
+        return "read" if rights == "full" and not is_full else rights
 
 
 def cookie_of(token: bytes) -> bytes:
     """Return the cookie value that the dashboard keeps instead of the token."""
     return hmac.new(token, _COOKIE_PURPOSE, hashlib.sha256).hexdigest().encode()
+
+
+def change_key_of(token: bytes) -> bytes:
+    """Return the value that the dashboard sends with a change, besides its cookie."""
+    return hmac.new(token, _CHANGE_PURPOSE, hashlib.sha256).hexdigest().encode()
 
 
 def _find(known: tuple[tuple[bytes, Rights], ...], given: bytes) -> Rights | None:

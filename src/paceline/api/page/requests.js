@@ -1,11 +1,13 @@
 // Requests to the server of this page, and to no other. An error response becomes an Error with the server's message.
 
+import { changeHeaders } from "./change_key.js";
+
 export async function get(path, signal) {
   return parseResponse(await fetch(path, { headers: { accept: "application/json" }, signal }));
 }
 
 export async function send(method, path, body) {
-  const options = { method, headers: { accept: "application/json" } };
+  const options = { method, headers: { accept: "application/json", ...changeHeaders() } };
   if (body !== undefined) {
     options.headers["content-type"] = "application/json";
     options.body = JSON.stringify(body);
