@@ -312,3 +312,43 @@ async def _send_in_pieces(wire: Wire, data: bytes, cuts: list[int]) -> None:
         data = data[size:]
     wire.send(data)
     await wire.writer.drain()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        b"http://127.0.0.1:9/stolen",
+        b"https://api.other.example/v1",
+        b"//other.example/v1",
+        b"/\\other.example/v1",
+        b"/\t/other.example/v1",
+        b"\\\\other.example",
+        b"other:8080/v1",
+    ],
+)
+@pytest.mark.parametrize("status", [b"301 Moved", b"302 Found", b"303 See Other", b"307 Temporary", b"308 Permanent"])
+async def test_no_redirect_leads_a_client_with_our_token_to_another_server(status: bytes, target: bytes) -> None:
+    answer = b"HTTP/1.1 %b\r\nLocation: %b\r\nContent-Length: 0\r\n\r\n" % (status, target)
+
+    _, got = await exchanged(post(CALL), answer)
+
+    assert got.first_line == b"HTTP/1.1 502 Bad Gateway"
+    assert got.all(b"location") == []
+    assert b"redirects to another server" in got.body
+
+
+@pytest.mark.parametrize("target", [b"/v1/messages/", b"?page=2", b"../v2/messages", b"/a?next=http://other.example"])
+async def test_a_redirect_that_stays_at_the_gateway_is_passed_on(target: bytes) -> None:
+    answer = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: %b\r\nContent-Length: 0\r\n\r\n" % target
+
+    _, got = await exchanged(post(CALL), answer)
+
+    assert (got.first_line, got.all(b"location")) == (b"HTTP/1.1 307 Temporary Redirect", [target])
+
+
+async def test_not_modified_is_passed_on_whatever_its_location() -> None:
+    answer = b"HTTP/1.1 304 Not Modified\r\nETag: a\r\n\r\n"
+
+    _, got = await exchanged(post(CALL), answer)
+
+    assert got.first_line == b"HTTP/1.1 304 Not Modified"

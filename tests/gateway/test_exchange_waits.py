@@ -384,7 +384,7 @@ async def test_an_unreachable_upstream_is_a_502(url: str) -> None:
         got = await client.read_message()
 
     assert (got.status, harness.in_flight) == (502, 0)
-    assert b'"type":"api_error","message":"the upstream sent no complete response: no connection' in got.body
+    assert b'"type":"api_error","message":"the upstream sent no usable response: no connection' in got.body
 
 
 async def test_a_fleet_of_64_against_a_cap_of_8_with_accounting_lag_sees_no_429() -> None:

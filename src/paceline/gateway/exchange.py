@@ -319,7 +319,7 @@ class Exchange:
             self.response_complete = True
             return
         status, code = (504, "upstream_timeout") if error.is_timeout else (502, "upstream_failed")
-        self._respond_with(GatewayError(status, code, f"the upstream sent no complete response: {error}"))
+        self._respond_with(GatewayError(status, code, f"the upstream sent no usable response: {error}"))
 
     def _complete(self) -> None:
         self.response_complete = True

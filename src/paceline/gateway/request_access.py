@@ -125,7 +125,7 @@ class RequestAccess:
         if self._hosts is not None and host not in self._hosts:
             raise GatewayError(403, "wrong_host", "the Host header does not name this server")
         origin = read.get(b"origin", b"").lower()
-        is_own_page = origin.partition(b"://")[2] == host
+        is_own_page = origin in (b"http://" + host, b"https://" + host)
         if (origin and not is_own_page) or read.get(b"sec-fetch-site", b"").lower() == b"cross-site":
             raise GatewayError(403, "web_page", "requests from web pages are not served by the gateway")
 
@@ -168,7 +168,8 @@ class _SortedHeaders:
             elif name == b"transfer-encoding":
                 self.is_chunked = _is_chunked(header[1])
             elif name in _READ_HERE:
-                self.read[name] = header[1].strip()
+                value = header[1].strip()
+                self.read[name] = value if name not in self.read else self.read[name] + b", " + value
                 if name not in _NOT_FORWARDED:
                     self.forwarded.append(header)
             elif name not in HOP_BY_HOP:

@@ -4,6 +4,7 @@ Here: what is read of a response while it passes. Never here: slots, waiting, or
 """
 
 import asyncio
+import re
 from collections.abc import Callable
 
 from paceline.gateway.client_response import ClientResponse
@@ -17,6 +18,8 @@ from paceline.protocols.responses import LONGEST_ERROR
 
 HELD_BACK_STATUSES = frozenset({429, 503, 529})
 """A response with one of these is read whole before the client sees any of it."""
+_LOCAL_TARGET = re.compile(rb"(?:/(?![/\\])|[?#.])[\x21-\x7e]*\Z|\Z")
+"""A redirect that stays at the gateway: a path, a query or a relative path. Anything else may name another server."""
 
 
 class UpstreamCall:
@@ -92,6 +95,10 @@ class UpstreamCall:
     # -- called by the connection --------------------------------------------------------------------
 
     def response_began(self, head: ResponseHead) -> None:
+        if (target := _redirect_away(head)) is not None and self._connection is not None:
+            # a client that follows would send the gateway's token, as its API key, to that server
+            self._connection.fail(f"it redirects to another server ({target!r:.200}), and that is not passed on")
+            return
         self.head = head
         self.began_at = asyncio.get_running_loop().time()
         self._on_head(head)
@@ -134,3 +141,11 @@ class UpstreamCall:
         self._connection = None
         if not self.over.done():
             self.over.set_result(error)
+
+
+def _redirect_away(head: ResponseHead) -> str | None:
+    """Return the target of a redirect that leads away from the gateway, or None."""
+    if not 300 <= head.status < 400:
+        return None
+    targets = [value for name, value in head.lowered if name == b"location"]
+    return next((target.decode("latin-1") for target in targets if not _LOCAL_TARGET.match(target)), None)
