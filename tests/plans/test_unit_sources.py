@@ -74,6 +74,26 @@ def test_a_glob_that_goes_down_names_units_by_their_path(units: Units, tmp_path:
     )
 
 
+def test_a_glob_follows_no_link_out_of_the_plans_folder(units: Units, mistakes: Mistakes, tmp_path: Path) -> None:
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text("secret")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "own.md").write_text("own")
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "inside.md").symlink_to(tmp_path / "kept" / "own.md")
+    assert prompts(units('glob = "tasks/*.md"')) == {"inside": "own"}
+
+    (tmp_path / "tasks" / "leak.md").symlink_to(outside / "secret.md")
+    (found,) = mistakes('glob = "tasks/*.md"')
+    assert found.startswith("tasks/leak.md: is a link out of the plan's folder")
+
+    (tmp_path / "tasks" / "leak.md").unlink()
+    (tmp_path / "tasks" / "deep").symlink_to(outside)
+    (found,) = mistakes('glob = "tasks/**/*.md"')
+    assert found.startswith("tasks/deep/secret.md: is a link out")
+
+
 def test_what_is_wrong_with_a_glob_is_reported(mistakes: Mistakes, tmp_path: Path) -> None:
     assert mistakes('glob = "no/*.md"')[0].startswith('plan.toml:5: units.glob = "no/*.md": no file in ')
     found = mistakes('glob = "*.txt"', a__txt="x", b__txt=b"x\n\xff", c__txt="", d__txt=b"x" * 1_048_577, e__txt="x\0")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from paceline.agents.account import Account, GatewayAddress, gateway_key
+from paceline.agents.inline_script import unsafe_message, unsafe_placeholders
 from paceline.agents.profile import AgentProfile, agent_names, filled, filled_arguments, load_agent
 from paceline.errors import InvalidInput
 
@@ -210,6 +211,8 @@ def _fill_command(task: Task) -> tuple[list[str], bytes]:
         "model": task.model or "",
         "session_id": task.conversation_id or "",
     }
+    for name in unsafe_placeholders(task.command, values):
+        raise InvalidInput(unsafe_message(name, values[name]))
     argv = [_PLACEHOLDER.sub(lambda found: values[found[1]], part) for part in task.command]
     if any("{prompt}" in part for part in task.command):
         if any(len(_encoded(argument)) > LONGEST_ARGUMENT_BYTES for argument in argv):

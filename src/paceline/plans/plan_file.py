@@ -140,8 +140,8 @@ class _CampaignReader:
             return PromptRules()
         if not self._profile.start:
             if not any("prompt" in command_placeholders(argument) for argument in self._command()):
-                return PromptRules(is_needed=False)
-            return _as_argument("remove {prompt} from the command to get it on standard input")
+                return PromptRules(is_needed=False, command=self._command())
+            return _as_argument("remove {prompt} from the command to get it on standard input", self._command())
         if not self._profile.takes_stdin:
             return _as_argument(f"agent {self._profile.name} takes its prompt only as an argument")
         return PromptRules()
@@ -222,8 +222,9 @@ class _CampaignReader:
         self._mistakes.add(KeyPlace(self._document, (CAMPAIGN,)), f"the campaign {message}")
 
 
-def _as_argument(hint: str) -> PromptRules:
-    return PromptRules(True, LONGEST_ARGUMENT_BYTES, f"an argument has at most {LONGEST_ARGUMENT_BYTES:,}; {hint}")
+def _as_argument(hint: str, command: tuple[str, ...] = ()) -> PromptRules:
+    why = f"an argument has at most {LONGEST_ARGUMENT_BYTES:,}; {hint}"
+    return PromptRules(most_bytes=LONGEST_ARGUMENT_BYTES, why_most=why, command=command)
 
 
 # -- units -----------------------------------------------------------------------------------

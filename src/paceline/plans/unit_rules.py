@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from paceline.agents.inline_script import unsafe_message, unsafe_placeholders
 from paceline.config_files.documents import Mistakes, cut, shown
 from paceline.store.interface import UnitSpec
 
@@ -25,6 +26,8 @@ class PromptRules(msgspec.Struct, frozen=True):
     is_needed: bool = True
     most_bytes: int = LARGEST_PROMPT_BYTES
     why_most: str = "a prompt is at most 1 MiB; put the rest into a file and name it in the prompt"
+    command: tuple[str, ...] = ()
+    """The plan's own command, whose placeholders the values of each unit replace."""
 
 
 class UnitList:
@@ -46,6 +49,7 @@ class UnitList:
         before = len(self._mistakes)
         self._check_id(place, name)
         self._check_prompt(place, name, prompt)
+        self._check_script(place, name, prompt)
         folder = self._folder if cwd is None else self._checked_folder(place, name, cwd)
         file = None if output is None else self._checked_output(place, name, output, folder)
         if len(self._mistakes) == before:
@@ -71,6 +75,11 @@ class UnitList:
             size = len(prompt.encode(errors="replace"))
             if size > self._rules.most_bytes:
                 self._refuse(place, name, f"the prompt has {size:,} bytes; {self._rules.why_most}")
+
+    def _check_script(self, place: object, name: str, prompt: str) -> None:
+        values = {"id": name, "prompt": prompt}
+        for unsafe in unsafe_placeholders(self._rules.command, values):
+            self._refuse(place, name, unsafe_message(unsafe, values[unsafe]))
 
     def _checked_folder(self, place: object, name: str, cwd: str) -> str:
         path = self._absolute(cwd)

@@ -139,16 +139,24 @@ def _read_glob(source: Source, pattern: str) -> Rows | None:
         refuse_value(source.document, (UNITS, "glob"), pattern, f"no file in {source.folder} matches", source.mistakes)
         return None
     base = _fixed_folder(pattern)
+    own_folders = [os.path.realpath(folder) for folder in (source.folder, source.folder / base)]
     rows: list[tuple[Place, Row]] = []
     for name in names:
         path = source.folder / name
-        if _size_of(path) > LARGEST_PROMPT_BYTES:
+        if not _is_inside_one(os.path.realpath(path), own_folders):
+            message = "is a link out of the plan's folder, and glob follows none; copy the file, or name its own folder"
+            source.mistakes.add(path, message)
+        elif _size_of(path) > LARGEST_PROMPT_BYTES:
             source.mistakes.add(path, f"too large for a prompt: more than {LARGEST_PROMPT_BYTES:,} bytes")
         elif (text := read_text(path, source.mistakes)) is not None:
             inner = os.path.splitext(os.path.relpath(name, base))[0].replace("/", ".")
             columns = {"name": inner, "file": path.name, "path": name, "text": text}
             rows.append((Place(str(path)), columns))
     return Rows(rows, {"name", "file", "path", "text"}, {"id": "{name}", "prompt": "{text}"})
+
+
+def _is_inside_one(path: str, folders: list[str]) -> bool:
+    return any(os.path.commonpath((path, folder)) == folder for folder in folders)
 
 
 def _size_of(path: Path) -> int:
