@@ -156,11 +156,11 @@ def test_half_a_character_is_refused() -> None:
 
 
 def test_a_command_is_filled_in_and_keeps_its_own_braces() -> None:
-    task = commanded("sh", "-c", "awk '{print}' ${FILE} # {prompt}", "{id}", "{model}", "{session_id}", prompt="{id}")
+    task = commanded("sh", "-c", "awk '{print}' ${FILE}", "{prompt}", "{id}", "{model}", "{session_id}", prompt="{id}")
 
     run = prepare_session(load_agent("command"), task, None, BASE)
 
-    assert run.argv == ("sh", "-c", "awk '{print}' ${FILE} # {id}", "a", "opus", "")
+    assert run.argv == ("sh", "-c", "awk '{print}' ${FILE}", "{id}", "a", "opus", "")
     assert run.stdin == b""
 
 

@@ -200,13 +200,17 @@ class StoreMachine(RuleBasedStateMachine):
     def hold(self, identifiers: list[str], reason: str) -> None:
         self.both(lambda store: store.hold_units(identifiers, reason, now=self.now))
 
-    @rule(name=campaign_names)
-    def retry(self, name: str) -> None:
-        self.both(lambda store: store.retry_units(name))
+    @rule(name=campaign_names, identifiers=st.none() | st.lists(unit_ids, max_size=3))
+    def retry(self, name: str, identifiers: list[str] | None) -> None:
+        self.both(lambda store: store.retry_units(name, identifiers))
 
-    @rule(name=campaign_names)
-    def cancel(self, name: str) -> None:
-        self.both(lambda store: store.cancel_units(name, now=self.now))
+    @rule(name=campaign_names, identifiers=st.none() | st.lists(unit_ids, max_size=3))
+    def cancel(self, name: str, identifiers: list[str] | None) -> None:
+        self.both(lambda store: store.cancel_units(name, identifiers, now=self.now))
+
+    @rule(name=campaign_names, identifiers=st.none() | st.lists(unit_ids, max_size=3))
+    def revive(self, name: str, identifiers: list[str] | None) -> None:
+        self.both(lambda store: store.revive_units(name, identifiers, resume_at=self.now + 15.0))
 
     @rule(identifier=unit_ids)
     def forget(self, identifier: str) -> None:

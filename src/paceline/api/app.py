@@ -74,7 +74,7 @@ def _application(context: ApiContext) -> App:
         if scope["type"] == "http":
             is_head = scope["method"] == "HEAD"
             method = "GET" if is_head else scope["method"]
-            scope = {**scope, "path": fold_path(scope["path"]), "method": method, CONTEXT: context}
+            scope = {**scope, "path": fold_path(scope["path"], method), "method": method, CONTEXT: context}
             send = _head_only(send) if is_head else send
         await handlers(scope, receive, send)
 

@@ -94,7 +94,7 @@ def _possible_errors(path: str, method: str, operation: dict[str, Any], *, has_b
         possible.add(400)
     if "{" in path or path == "/v1/units":  # its campaign may be unknown
         possible.add(404)
-    if path.startswith("/v1/campaigns") and method != "get":
+    if path.startswith(("/v1/campaigns", "/v1/units")) and method != "get":
         possible.add(409)
     if has_body:
         possible |= {413} if is_concurrency(path) else {413, 415}

@@ -9,18 +9,23 @@ from urllib.parse import quote, unquote
 
 SCOPE_PREFIXES: Final = ("/concurrency/limits/", "/concurrency/cooldown/", "/concurrency/restore/")
 UNIT_PREFIX: Final = "/v1/units/"
-UNIT_SUFFIXES: Final = ("/why", "/log")
+UNIT_VIEWS: Final = ("/why", "/log")
+UNIT_ACTIONS: Final = ("/retry", "/cancel", "/pause", "/resume")
 
 
-def fold_path(path: str) -> str:
-    """Return the path with the name in it quoted into one part."""
+def fold_path(path: str, method: str) -> str:
+    """Return the path with the name in it quoted into one part.
+
+    A unit may be named `docs/log` or `docs/retry`: the end of a path is a view only behind a whole unit id, and an
+    action only in a POST, which is nothing else for a unit.
+    """
     for prefix in SCOPE_PREFIXES:
         if path.startswith(prefix) and len(path) > len(prefix):
             return prefix + quote(path[len(prefix) :], safe="")
     if path.startswith(UNIT_PREFIX) and len(path) > len(UNIT_PREFIX):
         name, tail = path[len(UNIT_PREFIX) :], ""
-        for ending in UNIT_SUFFIXES:
-            if name.endswith(ending) and "/" in name[: -len(ending)]:  # a unit id has a slash
+        for ending in UNIT_ACTIONS if method == "POST" else UNIT_VIEWS:
+            if name.endswith(ending) and (method == "POST" or "/" in name[: -len(ending)]):
                 name, tail = name[: -len(ending)], ending
         return UNIT_PREFIX + quote(name, safe="") + tail
     return path

@@ -26,6 +26,11 @@ def complete_unit(incomplete: str) -> list[str]:
     )
 
 
+def complete_target(incomplete: str) -> list[str]:
+    """Offer campaigns, and the units of one behind its slash."""
+    return complete_unit(incomplete) if "/" in incomplete else complete_campaign(incomplete)
+
+
 def complete_scope(incomplete: str) -> list[str]:
     return _complete(incomplete, _scopes)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from paceline.cli.output import print_value, say
+from paceline.cli.unit_lookup import find_target
 from paceline.cli.wiring import Home
 from paceline.config_files.durations import duration_seconds
 from paceline.core.values.scopes import SESSIONS
@@ -17,6 +18,7 @@ from paceline.core.values.settings import AUTO
 from paceline.core.values.validation import check_limit
 from paceline.engine import commands as orders
 from paceline.errors import InvalidInput, InvalidLimit
+from paceline.store import Campaign, Unit
 
 DEFAULT = "default"
 NONE = "none"
@@ -52,32 +54,67 @@ def chosen_campaigns(names: list[str], *, everything: bool) -> list[str] | None:
 
 
 def pause(home: Home, names: list[str] | None) -> ControlResult:
-    changed = orders.pause_campaigns(home.store, names, now=time.time())
-    message = _changed("paused", changed, "running sessions finish; nothing new starts")
-    return ControlResult(message=message, values={"campaigns": changed, "state": "paused"})
+    """Pause campaigns and units by name, or all campaigns."""
+    campaigns, units = _targets(home, names)
+    with home.store.together():
+        changed = orders.pause_campaigns(home.store, campaigns, now=time.time())
+        held = [unit.id for unit in units if orders.pause_unit(home.store, unit, now=time.time())]
+    message = _changed("paused", [*changed, *held], "running sessions finish; nothing new starts")
+    return ControlResult(message=message, values={"campaigns": changed, "units": held, "state": "paused"})
 
 
 def resume(home: Home, names: list[str] | None) -> ControlResult:
-    changed = orders.resume_campaigns(home.store, names, now=time.time())
-    message = _changed("resumed", changed, "units start as there is room")
-    return ControlResult(message=message, values={"campaigns": changed, "state": "active"})
+    """Resume campaigns and units by name, or all campaigns."""
+    campaigns, units = _targets(home, names)
+    with home.store.together():
+        changed = orders.resume_campaigns(home.store, campaigns, now=time.time())
+        resumed = [unit.id for unit in units if orders.resume_unit(home.store, unit, now=time.time())]
+    message = _changed("resumed", [*changed, *resumed], "units start as there is room")
+    return ControlResult(message=message, values={"campaigns": changed, "units": resumed, "state": "active"})
+
+
+def _targets(home: Home, names: list[str] | None) -> tuple[list[str] | None, list[Unit]]:
+    """Return the campaigns (None for all) and the units that the names stand for."""
+    if names is None:
+        return None, []
+    found = [find_target(home.store, name) for name in names]
+    return [each.name for each in found if isinstance(each, Campaign)], [x for x in found if isinstance(x, Unit)]
 
 
 def _changed(what: str, names: list[str], detail: str) -> str:
-    return f"{what} {', '.join(names)}: {detail}" if names else f"no campaign had to be {what}"
+    return f"{what} {', '.join(names)}: {detail}" if names else f"nothing had to be {what}"
 
 
 def cancel(home: Home, name: str) -> ControlResult:
-    """Cancel all units that are not done. An engine ends the running sessions; without one they are ended here."""
-    cancelled = orders.cancel_campaign(home.store, name, now=time.time())
+    """Cancel a unit, or all units of a campaign that are not done.
+
+    An engine ends the running sessions; without one they are ended here.
+    """
+    target = find_target(home.store, name)
+    if isinstance(target, Unit):
+        cancelled = orders.cancel_unit(home.store, target, now=time.time())
+        name, values = target.id, {"units": [target.id]}
+    else:
+        cancelled = orders.cancel_campaign(home.store, target.name, now=time.time())
+        values = {"campaigns": [target.name]}
     if home.engine_leader() is None:
         _end_sessions(home, cancelled.running)
-    running = f"{len(cancelled.running)} of them running, whose sessions are being ended"
     return ControlResult(
-        message=f"cancelled {name}: {cancelled.units} units, {running}",
-        values={"campaigns": [name], "cancelled": cancelled.units, "running": cancelled.running},
+        message=f"cancelled {name}: {_cancelled_text(cancelled)}; to undo it: paceline retry {name}",
+        values={**values, "cancelled": cancelled.units, "running": cancelled.running},
         needs_engine=False,
     )
+
+
+def _cancelled_text(cancelled: orders.Cancelled) -> str:
+    units = "1 unit" if cancelled.units == 1 else f"{cancelled.units} units"
+    match len(cancelled.running):
+        case 0:
+            return f"{units}, none of them running"
+        case 1:
+            return f"{units}, 1 of them running; its session is being ended"
+        case running:
+            return f"{units}, {running} of them running; their sessions are being ended"
 
 
 def _end_sessions(home: Home, unit_ids: Sequence[str]) -> None:
@@ -100,6 +137,13 @@ def delete(home: Home, name: str) -> ControlResult:
 
 
 def retry_failed(home: Home, name: str) -> ControlResult:
+    """Try a unit again, or the held and quarantined units of a campaign."""
+    target = find_target(home.store, name)
+    if isinstance(target, Unit):
+        is_changed = orders.retry_unit(home.store, target, now=time.time())
+        message = f"{target.id} waits to be tried again" if is_changed else f"{target.id} is {target.state} already"
+        values: dict[str, object] = {"unit": target.id, "retried": int(is_changed)}
+        return ControlResult(message=message, values=values, needs_engine=is_changed)
     count = orders.retry_campaign(home.store, name, now=time.time())
     units = "1 unit waits" if count == 1 else f"{count} units wait"
     message = f"{name}: {units} to be tried again" if count else f"{name}: no unit is held or quarantined"

@@ -5,15 +5,31 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.completion import complete_campaign, complete_scope, complete_unit
+from paceline.cli.completion import complete_campaign, complete_scope, complete_target, complete_unit
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file: a campaign and its units, in TOML.")]
+PlanFiles = Annotated[
+    list[Path], typer.Argument(metavar="PLAN...", help="Plan files: each a campaign and its units, in TOML.")
+]
 Update = Annotated[bool, typer.Option("--update", help="Also update stored units that differ from the plan.")]
 CampaignName = Annotated[
     str, typer.Argument(metavar="CAMPAIGN", help="Its name in the plan.", autocompletion=complete_campaign)
 ]
-CampaignNames = Annotated[
-    list[str] | None, typer.Argument(metavar="[CAMPAIGN]...", help="Their names.", autocompletion=complete_campaign)
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="CAMPAIGN|UNIT",
+        help="A campaign, campaign/unit, or a unit's id if it is unique.",
+        autocompletion=complete_target,
+    ),
+]
+Targets = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[CAMPAIGN|UNIT]...",
+        help="Campaigns, campaign/unit, or ids of units if they are unique.",
+        autocompletion=complete_target,
+    ),
 ]
 AllCampaigns = Annotated[bool, typer.Option("--all", help="All campaigns.")]
 UnitName = Annotated[

@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -111,9 +112,9 @@ def wait_words(detail: str, retry_at: float | None, now: float) -> str:
 class LiveView:
     """The view on a terminal: campaigns, running and parked units, what waits and why, and the last events."""
 
-    def __init__(self, home: Home, name: str, after: int, warning: LastWarning) -> None:
+    def __init__(self, home: Home, names: Sequence[str], after: int, warning: LastWarning) -> None:
         self._home = home
-        self._name = name
+        self._names = names
         self._news = News(home, after)
         self._last: deque[Event] = deque(maxlen=NEWS_ROWS)
         self._warning = warning
@@ -132,7 +133,7 @@ class LiveView:
     def _screen(self, now: float) -> RenderableType:
         store = self._home.store
         counts = store.counts()
-        campaigns = [each for each in store.campaigns() if each.name == self._name or _has_work(counts.get(each.name))]
+        campaigns = [each for each in store.campaigns() if each.name in self._names or _has_work(counts.get(each.name))]
         parts: list[RenderableType] = [
             Text(f"paceline · {clock_time(now, self._home.zone)} · Ctrl-C stops, sessions continue", "dim"),
             _campaign_table(campaigns, counts),

@@ -24,6 +24,7 @@ STEPS: Final[dict[tuple[UnitState, Step], UnitState]] = {
     ("todo", "hold"): "held",
     ("held", "retry"): "todo",
     ("quarantined", "retry"): "todo",
+    ("cancelled", "retry"): "todo",
     ("todo", "cancel"): "cancelled",
     ("running", "cancel"): "cancelled",
     ("held", "cancel"): "cancelled",

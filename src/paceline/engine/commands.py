@@ -19,10 +19,16 @@ from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.plans.import_plan import import_in_steps
 from paceline.plans.plan_file import Plan, campaign_with_changes
 from paceline.settings import Settings
-from paceline.store import Added, Campaign, Store
+from paceline.store import Added, Campaign, Store, Unit
 from paceline.store.interface import CampaignState
 
 CAMPAIGN = "campaign:"
+
+
+STOP_SECONDS = 15.0
+"""How long a cancelled session may take to end: ten seconds between TERM and KILL, and the engine's pass. A unit that
+is retried starts after that, so that it never runs twice at once."""
+PAUSED_UNIT = "paused by a person; `paceline resume` continues it"
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +56,7 @@ async def add_plan_in_steps(store: Store, plan: Plan, *, update: bool, now: floa
 def check_not_cancelled(store: Store, name: str) -> None:
     """Raise `IllegalStep` if the campaign was cancelled: units cannot be added to it."""
     if any(campaign.name == name and campaign.state == "cancelled" for campaign in store.campaigns()):
-        raise IllegalStep(f"the campaign {name} was cancelled, which is for good; delete it to use its name again")
+        raise IllegalStep(f"{name} is cancelled, and nothing is added to it; `paceline retry {name}` undoes that")
 
 
 def pause_campaigns(store: Store, names: Sequence[str] | None, *, now: float) -> list[str]:
@@ -75,10 +81,16 @@ def cancel_campaign(store: Store, name: str, *, now: float) -> Cancelled:
 
 
 def retry_campaign(store: Store, name: str, *, now: float) -> int:
-    """Move held and quarantined units back to `todo`. Returns how many moved."""
-    campaign = _not_cancelled(find_campaign(store, name))
+    """Move held and quarantined units back to `todo`, and the cancelled ones of a cancelled campaign, which resumes.
+
+    Returns how many moved.
+    """
+    campaign = find_campaign(store, name)
     with store.together():
         count = store.retry_units(campaign.name)
+        if campaign.state == "cancelled":
+            count += store.revive_units(campaign.name, resume_at=now + STOP_SECONDS)
+            store.set_campaign(msgspec.structs.replace(campaign, state="active"))
         command_log.send(store, "campaigns", now=now)
     return count
 
@@ -112,7 +124,7 @@ def _chosen(store: Store, names: Sequence[str] | None) -> list[Campaign]:
 
 def _not_cancelled(campaign: Campaign) -> Campaign:
     if campaign.state == "cancelled":
-        raise IllegalStep(f"{campaign.name} is cancelled, which is for good; delete it to use its name again")
+        raise IllegalStep(f"{campaign.name} is cancelled; `paceline retry {campaign.name}` undoes that")
     return campaign
 
 
@@ -128,6 +140,64 @@ def _replace(store: Store, campaigns: Iterable[Campaign], now: float) -> None:
         for campaign in campaigns:
             store.set_campaign(campaign)
         command_log.send(store, "campaigns", now=now)
+
+
+# -- units ---------------------------------------------------------------------------------------
+
+
+def pause_unit(store: Store, unit: Unit, *, now: float) -> bool:
+    """Hold a unit that waits, until `resume_unit`. Returns whether it changed."""
+    if unit.state == "held" and unit.reason == PAUSED_UNIT:
+        return False
+    if unit.state != "todo":
+        hint = f"; `paceline cancel {unit.id}` ends it" if unit.state == "running" else ""
+        raise IllegalStep(f"{unit.id} is {unit.state}: only a unit that waits can be paused{hint}")
+    with store.together():
+        store.hold_units([unit.id], PAUSED_UNIT, now=now)
+        command_log.send(store, "campaigns", now=now)
+    return True
+
+
+def resume_unit(store: Store, unit: Unit, *, now: float) -> bool:
+    """Let a held unit run again. Returns whether it changed."""
+    if unit.state in ("todo", "running"):
+        return False
+    if unit.state != "held":
+        raise IllegalStep(f"{unit.id} is {unit.state}, not paused{_retry_hint(unit)}")
+    return retry_unit(store, unit, now=now)
+
+
+def retry_unit(store: Store, unit: Unit, *, now: float) -> bool:
+    """Move a held, quarantined or cancelled unit back to `todo`. Returns whether it changed.
+
+    If its campaign was cancelled, the campaign is active again; its other units stay cancelled.
+    """
+    if unit.state in ("todo", "running"):
+        return False
+    if unit.state == "done":
+        raise IllegalStep(f"{unit.id} is done; to do it again, add it to a plan under another id")
+    with store.together():
+        store.retry_units(unit.campaign, [unit.id])
+        store.revive_units(unit.campaign, [unit.id], resume_at=now + STOP_SECONDS)
+        campaign = find_campaign(store, unit.campaign)
+        if campaign.state == "cancelled":
+            store.set_campaign(msgspec.structs.replace(campaign, state="active"))
+        command_log.send(store, "campaigns", now=now)
+    return True
+
+
+def cancel_unit(store: Store, unit: Unit, *, now: float) -> Cancelled:
+    """Cancel a unit that is not done. The leading engine ends its session."""
+    if unit.state == "done":
+        raise IllegalStep(f"{unit.id} is done; there is nothing left to cancel")
+    with store.together():
+        running = store.cancel_units(unit.campaign, [unit.id], now=now)
+        command_log.send(store, "campaigns", now=now)
+    return Cancelled(units=int(unit.state != "cancelled"), running=tuple(running))
+
+
+def _retry_hint(unit: Unit) -> str:
+    return f"; `paceline retry {unit.id}` tries it again" if unit.state in ("quarantined", "cancelled") else ""
 
 
 # -- capacity ------------------------------------------------------------------------------------

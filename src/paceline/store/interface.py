@@ -255,10 +255,16 @@ class Store(Protocol):
     def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         """Move the given `todo` units to `held`. Return how many moved."""
 
-    def retry_units(self, campaign: str) -> int:
-        """Move held and quarantined units of the campaign to `todo` and reset their counters. Return how many moved."""
+    def retry_units(self, campaign: str, unit_ids: Sequence[str] | None = None) -> int:
+        """Move held and quarantined units of the campaign to `todo` and reset their counters. Return how many moved.
 
-    def cancel_units(self, campaign: str, *, now: float) -> list[str]:
+        `unit_ids` chooses among the units of the campaign; None means all of them. So it does for the next two verbs.
+        """
+
+    def revive_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, resume_at: float) -> int:
+        """Move cancelled units back to `todo`, parked until `resume_at`, with their counters reset. Return how many."""
+
+    def cancel_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, now: float) -> list[str]:
         """Cancel every unit of the campaign that is not done. Return the ids that were running."""
 
     def forget_conversation(self, unit_id: str) -> None:

@@ -176,7 +176,8 @@ class MemoryCampaigns:
             elif stored.spec == spec:
                 unchanged += 1
             elif update and stored.state not in ("running", "done"):
-                self._table.put(replace(stored, spec=spec))
+                is_ready_again = stored.state == "quarantined"
+                self._table.put(replace(_ready_again(stored) if is_ready_again else stored, spec=spec))
                 updated.append(stored.id)
             else:
                 changed.append(stored.id)
@@ -271,25 +272,24 @@ class MemoryUnits:
                 held += 1
         return held
 
-    def retry(self, campaign: str) -> int:
-        stopped = [unit for unit in self._table.of_campaign(campaign) if unit.state in ("held", "quarantined")]
+    def retry(self, campaign: str, unit_ids: Sequence[str] | None) -> int:
+        stopped = [unit for unit in self._chosen(campaign, unit_ids) if unit.state in ("held", "quarantined")]
         for unit in stopped:
-            self._table.put(
-                replace(
-                    unit,
-                    state="todo",
-                    counters=Counters(),
-                    reason=None,
-                    ended_at=None,
-                    exit_code=None,
-                    denials=0,
-                    warnings=(),
-                )
-            )
+            self._table.put(_ready_again(unit))
         return len(stopped)
 
-    def cancel(self, campaign: str, *, now: float) -> list[str]:
-        open_units = [unit for unit in self._table.of_campaign(campaign) if unit.state not in ("done", "cancelled")]
+    def revive(self, campaign: str, unit_ids: Sequence[str] | None, *, resume_at: float) -> int:
+        cancelled = [unit for unit in self._chosen(campaign, unit_ids) if unit.state == "cancelled"]
+        for unit in cancelled:
+            self._table.put(replace(_ready_again(unit), resume_at=resume_at))
+        return len(cancelled)
+
+    def _chosen(self, campaign: str, unit_ids: Sequence[str] | None) -> list[Unit]:
+        units = self._table.of_campaign(campaign)
+        return [unit for unit in units if unit_ids is None or unit.id in unit_ids]
+
+    def cancel(self, campaign: str, unit_ids: Sequence[str] | None, *, now: float) -> list[str]:
+        open_units = [unit for unit in self._chosen(campaign, unit_ids) if unit.state not in ("done", "cancelled")]
         for unit in open_units:
             self._table.put(replace(unit, state="cancelled", resume_at=None, lease_until=None, ended_at=now))
         return [unit.id for unit in open_units if unit.state == "running"]
@@ -342,3 +342,16 @@ def _claim_key(unit: Unit) -> ClaimKey | None:
 
 def _without_prompt(unit: Unit) -> Unit:
     return replace(unit, spec=replace(unit.spec, prompt=""))
+
+
+def _ready_again(unit: Unit) -> Unit:
+    return replace(
+        unit,
+        state="todo",
+        counters=Counters(),
+        reason=None,
+        ended_at=None,
+        exit_code=None,
+        denials=0,
+        warnings=(),
+    )

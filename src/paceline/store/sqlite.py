@@ -104,11 +104,14 @@ class SqliteStore:
     def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         return self._units.hold(unit_ids, reason, now=now)
 
-    def retry_units(self, campaign: str) -> int:
-        return self._units.retry(campaign)
+    def retry_units(self, campaign: str, unit_ids: Sequence[str] | None = None) -> int:
+        return self._units.retry(campaign, unit_ids)
 
-    def cancel_units(self, campaign: str, *, now: float) -> list[str]:
-        return self._units.cancel(campaign, now=now)
+    def revive_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, resume_at: float) -> int:
+        return self._units.revive(campaign, unit_ids, resume_at=resume_at)
+
+    def cancel_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, now: float) -> list[str]:
+        return self._units.cancel(campaign, unit_ids, now=now)
 
     def forget_conversation(self, unit_id: str) -> None:
         self._units.forget_conversation(unit_id)

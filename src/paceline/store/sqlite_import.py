@@ -23,6 +23,7 @@ from paceline.store.rules import unit_id, unit_key
 from paceline.store.sqlite_file import SqliteFile
 from paceline.store.sqlite_keys import campaign_span
 from paceline.store.sqlite_records import insert_events
+from paceline.store.sqlite_units import READY_AGAIN
 
 SPECS_AT_ONCE: Final = 250
 """Units in one transaction: about 5 ms of work, and fewer than the parameters that every SQLite build accepts."""
@@ -190,6 +191,7 @@ class PlanImport:
             "UPDATE units SET cwd = ?, output = ? WHERE key = ? AND state NOT IN ('running', 'done')",
             (spec.cwd, spec.output, stored.key),
         )
+        connection.execute(f"UPDATE units SET {READY_AGAIN} WHERE key = ? AND state = 'quarantined'", (stored.key,))
         if replaced.rowcount and spec.prompt != stored.spec.prompt:
             connection.execute(_SAVE_PROMPT, (stored.key, spec.prompt))
         return bool(replaced.rowcount)

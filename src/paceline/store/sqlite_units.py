@@ -16,6 +16,7 @@ from paceline.store.sqlite_file import SqliteFile
 from paceline.store.sqlite_keys import (
     ALL_KEYS,
     IS_VISIBLE,
+    Span,
     campaign_names,
     campaign_numbers,
     campaign_span,
@@ -53,9 +54,13 @@ _PARKED_ON: Final = """SELECT key FROM units INDEXED BY parked
 _WAKE: Final = "UPDATE units SET resume_at = NULL, is_parked = 0 WHERE key = ?"
 _HOLD: Final = f"""UPDATE units AS u SET state = 'held', reason = ?, resume_at = NULL, ended_at = ?
     WHERE campaign = ? AND name = ? AND state = 'todo' AND {IS_VISIBLE}"""
-_RETRY: Final = """UPDATE units SET state = 'todo', attempts = 0, tries = 0, parks = 0, windows_spent = 0, refusals = 0,
-    losses = 0, reason = NULL, ended_at = NULL, exit_code = NULL, denials = 0, warnings = NULL
+READY_AGAIN: Final = """state = 'todo', attempts = 0, tries = 0, parks = 0, windows_spent = 0, refusals = 0,
+    losses = 0, reason = NULL, ended_at = NULL, exit_code = NULL, denials = 0, warnings = NULL"""
+"""The assignments that let a unit begin again with its counters at zero."""
+_RETRY: Final = f"""UPDATE units SET {READY_AGAIN}
     WHERE key BETWEEN ? AND ? AND state IN ('held', 'quarantined')"""
+_REVIVE: Final = f"""UPDATE units SET {READY_AGAIN}, resume_at = ?
+    WHERE key BETWEEN ? AND ? AND state = 'cancelled'"""
 _CANCEL: Final = """UPDATE units SET state = 'cancelled', resume_at = NULL, lease_until = NULL, ended_at = ?
     WHERE key BETWEEN ? AND ? AND state NOT IN ('done', 'cancelled')"""
 
@@ -133,17 +138,24 @@ class SqliteUnits:
                 for identifier in unit_ids
             )
 
-    def retry(self, campaign: str) -> int:
+    def retry(self, campaign: str, unit_ids: Sequence[str] | None) -> int:
         with self._file.writing() as connection:
-            return connection.execute(_RETRY, campaign_span(known_number(connection, campaign))).rowcount
+            spans = _chosen_spans(connection, campaign, unit_ids)
+            return sum(connection.execute(_RETRY, span).rowcount for span in spans)
 
-    def cancel(self, campaign: str, *, now: float) -> list[str]:
+    def revive(self, campaign: str, unit_ids: Sequence[str] | None, *, resume_at: float) -> int:
         with self._file.writing() as connection:
-            span = visible_span(connection, known_number(connection, campaign))
-            running = connection.execute(
-                "SELECT name FROM units WHERE state = 'running' AND key BETWEEN ? AND ? ORDER BY key", span
-            ).fetchall()
-            connection.execute(_CANCEL, (now, *span))
+            spans = _chosen_spans(connection, campaign, unit_ids)
+            return sum(connection.execute(_REVIVE, (resume_at, *span)).rowcount for span in spans)
+
+    def cancel(self, campaign: str, unit_ids: Sequence[str] | None, *, now: float) -> list[str]:
+        running: list[tuple[str]] = []
+        with self._file.writing() as connection:
+            for span in _chosen_spans(connection, campaign, unit_ids):
+                running += connection.execute(
+                    "SELECT name FROM units WHERE state = 'running' AND key BETWEEN ? AND ? ORDER BY key", span
+                )
+                connection.execute(_CANCEL, (now, *span))
         return [rules.unit_id(campaign, name) for (name,) in running]
 
     def forget_conversation(self, unit_id: str) -> None:
@@ -220,3 +232,17 @@ def _select(connection: sqlite3.Connection, state: UnitState | None, low: int, h
 
 def _unit_without_prompt(row: Row, names: dict[int, str]) -> Unit:
     return unit_from(row, names[rules.number_of(row[0])], "")
+
+
+def _chosen_spans(connection: sqlite3.Connection, campaign: str, unit_ids: Sequence[str] | None) -> list[Span]:
+    """Return the keys of the chosen units, or of all units of the campaign, as spans in order."""
+    number = known_number(connection, campaign)
+    span = visible_span(connection, number)
+    if unit_ids is None:
+        return [span]
+    names = [name for owner, name in map(rules.split_unit_id, unit_ids) if owner == campaign]
+    found = (
+        connection.execute("SELECT key FROM units WHERE campaign = ? AND name = ?", (number, name)).fetchone()
+        for name in names
+    )
+    return [(key, key) for key in sorted({row[0] for row in found if row}) if span[0] <= key <= span[1]]

@@ -8,7 +8,7 @@
             store.close()
 
 Whole values are compared, so that every field is checked. Here: campaigns and units. `store_contract_engine` has the
-tests for what the engine keeps for itself; they are inherited.
+tests for what the engine keeps for itself, `store_contract_operator` those for what a person does; they are inherited.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,6 +22,7 @@ from paceline.events import Event
 from paceline.store import Added, Campaign, Page, Store, Unit, UnitCounts, UnitSpec
 from paceline.testing.store_contract_attempts import AttemptContract
 from paceline.testing.store_contract_engine import EngineContract
+from paceline.testing.store_contract_operator import OperatorContract
 from paceline.testing.store_steps import (
     LEASE_UNTIL,
     NOW,
@@ -40,7 +41,7 @@ EVERY_CHARACTER_CLASS = "plain\x00NUL \u00e9\u4e2d\U0001f680\u202e\ufeff\n\r\n'\
 replace = msgspec.structs.replace
 
 
-class StoreContract(AttemptContract, EngineContract):
+class StoreContract(AttemptContract, EngineContract, OperatorContract):
     """The suite. Inherit from it, and add a fixture `store` that returns an empty store."""
 
     # -- campaigns ----------------------------------------------------------------------------------
@@ -192,6 +193,7 @@ class StoreContract(AttemptContract, EngineContract):
             lambda: store.delete_campaign("dusk"),
             lambda: store.retry_units("dusk"),
             lambda: store.cancel_units("dusk", now=NOW),
+            lambda: store.revive_units("dusk", resume_at=NOW),
             lambda: store.units(campaign="dusk"),
             lambda: store.forget_conversation("night/a"),
         ):
@@ -407,57 +409,6 @@ class StoreContract(AttemptContract, EngineContract):
         assert woken == [1, 1, 0]
         assert store.counts() == {"night": UnitCounts(todo=3, parked=1)}
         assert names(claim(store, 3)) == ["a", "b"]
-
-    # -- what a person does -------------------------------------------------------------------------
-
-    def test_only_waiting_units_are_held(self, store: Store) -> None:
-        add(store, specs("runs", "parked", "todo"))
-        _, parked = claim(store, 2)
-        record(store, [ended(parked, "parked", resume_at=NOW + 30.0)])
-
-        held = store.hold_units(
-            ["night/runs", "night/parked", "night/todo", "night/x", "x/y"], "ask me", now=NOW + 20.0
-        )
-
-        assert (held, store.next_resume_at()) == (2, None)
-        assert store.counts() == {"night": UnitCounts(running=1, held=2)}
-        assert stored(store, "night/todo") == Unit(
-            id="night/todo",
-            campaign="night",
-            spec=specs("todo")[0],
-            position=2,
-            state="held",
-            reason="ask me",
-            ended_at=NOW + 20.0,
-        )
-
-    def test_a_retry_gives_stopped_units_a_new_life(self, store: Store) -> None:
-        add(store, specs("quarantined", "done", "held"))
-        first, second = claim(store, 2)
-        record(store, [ended(first, "failed", conversation_id="talk"), ended(second, "succeeded")])
-        store.hold_units(["night/held"], "ask me", now=NOW)
-
-        assert store.retry_units("night") == 2
-
-        assert store.counts() == {"night": UnitCounts(todo=2, done=1)}
-        assert stored(store, first.id) == replace(
-            first, state="todo", counters=Counters(), conversation_id="talk", lease_until=None
-        )
-
-    def test_a_cancelled_campaign_names_what_ran_and_takes_no_late_results(self, store: Store) -> None:
-        add(store, specs("done", "runs", "parked", "todo"))
-        done, runs, parked = claim(store, 3)
-        record(store, [ended(done, "succeeded"), ended(parked, "parked", resume_at=NOW + 30.0)])
-
-        assert (store.cancel_units("night", now=NOW + 20.0), store.cancel_units("night", now=NOW + 30.0)) == (
-            ["night/runs"],
-            [],
-        )
-
-        assert record(store, [ended(runs, "succeeded")]) == [False]
-        assert store.counts() == {"night": UnitCounts(done=1, cancelled=3)}
-        assert stored(store, runs.id) == replace(runs, state="cancelled", lease_until=None, ended_at=NOW + 20.0)
-        assert (store.claimable(), store.next_resume_at(), store.running_units()) == ({}, None, [])
 
     # -- reading ------------------------------------------------------------------------------------
 

@@ -226,10 +226,12 @@ async def test_a_campaign_is_paused_resumed_cancelled(daemon: Daemon) -> None:
     refused = await daemon.ask("POST", "/v1/campaigns/docs/resume", code=409)
     assert refused == {
         "error": "conflict",
-        "detail": "docs is cancelled, which is for good; delete it to use its name again",
+        "detail": "docs is cancelled; `paceline retry docs` undoes that",
     }
     again = await daemon.ask("POST", "/v1/campaigns", plan(), code=409)
-    assert "delete it to use its name again" in again["detail"]
+    assert "`paceline retry docs` undoes that" in again["detail"]
+    retried = await daemon.ask("POST", "/v1/campaigns/docs/retry")
+    assert (retried["state"], retried["units"]["parked"]) == ("active", 3)
 
 
 async def test_all_are_paused_and_resumed(daemon: Daemon) -> None:

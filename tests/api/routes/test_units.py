@@ -220,3 +220,22 @@ async def test_hostile_output_leaves_as_text(daemon: Daemon) -> None:
         assert "<script>alert(1)</script>" in text
         assert all(letter.isprintable() or letter in "\n\t" for letter in text)
     assert log["stdout"].startswith("red <script>")
+
+
+async def test_a_unit_is_paused_resumed_cancelled_and_retried(daemon: Daemon) -> None:
+    await daemon.ask("PUT", "/v1/pool", {"sessions": 1})
+    daemon.add("docs", WAITS, "a", "b/c")
+    await daemon.until(lambda: daemon.counts("docs").running)
+
+    paused = await daemon.ask("POST", "/v1/units/docs/b/c/pause")
+    resumed = await daemon.ask("POST", "/v1/units/docs/b/c/resume")
+    refused = await daemon.ask("POST", "/v1/units/docs/a/pause", code=409)
+    cancelled = await daemon.ask("POST", "/v1/units/docs/a/cancel")
+    await daemon.until(lambda: all(session.unit.id != "docs/a" for session in daemon.engine.live_sessions()))
+    retried = await daemon.ask("POST", "/v1/units/docs/a/retry")
+
+    assert [each["state"] for each in (paused, resumed, cancelled, retried)] == ["held", "todo", "cancelled", "todo"]
+    assert refused["detail"] == (
+        "docs/a is running: only a unit that waits can be paused; `paceline cancel docs/a` ends it"
+    )
+    assert (await daemon.ask("POST", "/v1/units/docs/x/retry", code=404))["error"] == "not_found"

@@ -17,7 +17,7 @@ def test_a_deleted_campaign_is_gone_and_its_name_is_free(workspace: Workspace) -
     unsure = workspace.run("delete", "docs", code=2)
     answer = workspace.run_json("delete", "docs", "--yes")
 
-    assert "delete it to use its name again" in refused.stderr
+    assert "paceline retry docs" in refused.stderr
     assert "give --yes if you are sure" in unsure.stderr
     assert answer == {"ok": True, "campaign": "docs", "engine": "stopped"}
     assert workspace.run_json("list") == {"campaigns": []}

@@ -63,6 +63,29 @@ def test_figures_come_as_json(workspace: Workspace) -> None:
     assert [unit["id"] for unit in figures["left"]] == ["docs/bad"]
 
 
+def test_several_plans_run_together_and_share_one_exit_code(workspace: Workspace) -> None:
+    good = workspace.plan("echo {id} >> ends", "a", "b", name="good")
+    bad = workspace.plan("exit 3", "c", name="bad", head="max_attempts = 1")
+
+    figures = workspace.run_json("run", good, bad, code=1)
+    again = workspace.run("run", good, bad, code=1)
+
+    assert [(each["campaign"], each["units"]["done"]) for each in figures["campaigns"]] == [("good", 2), ("bad", 0)]
+    assert "good: 2 done" in again.stdout
+    assert "bad: 1 quarantined" in again.stdout
+
+
+def test_nothing_is_stored_if_one_of_several_plans_is_wrong(workspace: Workspace) -> None:
+    good = workspace.plan("true", "a", name="good")
+    wrong = workspace.write("wrong.toml", '[campaign]\nname = "wrong"\n')
+    twice = workspace.write("twice.toml", good.read_text())
+
+    workspace.run("run", good, wrong, code=2)
+    assert "both the campaign 'good'" in workspace.run("run", good, twice, code=2).stderr
+
+    assert workspace.run_json("list")["campaigns"] == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_its_sessions_running_and_goes_on(
     workspace: Workspace, number: signal.Signals

@@ -108,15 +108,16 @@ function card({ name }, refetch, showUnits) {
   }
 
   function updateButtons({ state: stored, units, finished }) {
-    const failed = units.quarantined + units.held;
+    const isCancelled = stored === "cancelled";
+    const failed = units.quarantined + units.held + (isCancelled ? units.cancelled : 0);
     const isPaused = stored === "paused";
     setText(retry.lastChild, `Retry ${count(failed)}`);
-    show(retry, failed > 0 && stored !== "cancelled");
+    show(retry, failed > 0);
     setText(pause.lastChild, isPaused ? "Resume" : "Pause");
     setIcon(pause.firstChild, isPaused ? "running" : "paused");
     setAttribute(pause, "aria-label", `${isPaused ? "Resume" : "Pause"} ${name}`);
     show(pause, isPaused || (stored === "active" && !finished));
-    show(cancel, stored !== "cancelled" && !(finished && failed === 0));
+    show(cancel, !isCancelled && !(finished && failed === 0));
   }
 
   return { node, update };
@@ -124,8 +125,8 @@ function card({ name }, refetch, showUnits) {
 
 function cancelText({ todo, running, held, quarantined }) {
   const open = todo + running + held + quarantined;
-  const units = `${plural(open, "unit")} that ${open === 1 ? "is" : "are"} not done will never run`;
-  return `${units}, and ${plural(running, "running session")} will be ended. This cannot be undone.`;
+  const units = `${plural(open, "unit")} that ${open === 1 ? "is" : "are"} not done will not run`;
+  return `${units}, and ${plural(running, "running session")} will be ended. Retry undoes it.`;
 }
 
 function etaText({ eta, finished }) {

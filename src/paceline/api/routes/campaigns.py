@@ -172,7 +172,7 @@ def post_resume(name: FromPath[str], context: Context) -> CampaignView:
     "/v1/campaigns/{name:str}/cancel",
     sync_to_thread=False,
     status_code=200,
-    summary="Cancel all units that are not done, permanently; running sessions are ended",
+    summary="Cancel all units that are not done; running sessions are ended. `retry` undoes it",
 )
 def post_cancel(name: FromPath[str], context: Context) -> CampaignView:
     commands.cancel_campaign(context.store, name, now=context.now)
@@ -184,7 +184,7 @@ def post_cancel(name: FromPath[str], context: Context) -> CampaignView:
     "/v1/campaigns/{name:str}/retry",
     sync_to_thread=False,
     status_code=200,
-    summary="Run held and quarantined units again, with their counters at zero",
+    summary="Run held, quarantined and cancelled units again, with their counters at zero",
 )
 def post_retry(name: FromPath[str], context: Context) -> CampaignView:
     commands.retry_campaign(context.store, name, now=context.now)

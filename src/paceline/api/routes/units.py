@@ -1,4 +1,4 @@
-"""The routes of units: pages of them, and each with its prompt, history, output, and what it waits for.
+"""The routes of units: pages of them, each with its prompt, history, output and what it waits for, and its control.
 
 Agents' output is hostile: it is sent as text without control characters, and never more than was requested.
 """
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
-from litestar import get
+from litestar import get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, FromQuery, QueryParameter
 
@@ -16,12 +16,13 @@ from paceline.api.context import ApiContext, Context
 from paceline.api.schemas import UnitLog, Units, WhyAnswer
 from paceline.api.url_paths import unfold
 from paceline.detect.stream import Channel
+from paceline.engine import commands
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import UnknownName
 from paceline.executors.spool import read_tail
 from paceline.store import Unit
 from paceline.views.safe_text import last_screen, plain_text
-from paceline.views.units import UnitDetail, UnitFilter, read_units, unit_detail, unit_history, unit_view
+from paceline.views.units import UnitDetail, UnitFilter, UnitView, read_units, unit_detail, unit_history, unit_view
 from paceline.views.why import explain_unit
 
 CHANNELS: tuple[Channel, ...] = ("stdout", "stderr", "screen")
@@ -107,4 +108,50 @@ def _read_tails(folder: str, channels: Sequence[Channel], most_bytes: int) -> tu
     return {channel: plain_text(data) for channel, data in tails.items()}, is_truncated
 
 
-ROUTES: list[HTTPRouteHandler] = [list_units, get_unit, get_why, get_log]
+# -- control -----------------------------------------------------------------------------------------
+
+
+@post("/v1/units/{unit_id:str}/retry", sync_to_thread=False, status_code=200, summary="Try a unit again")
+def post_unit_retry(unit_id: FromPath[str], context: Context) -> UnitView:
+    commands.retry_unit(context.store, _find_unit(context, unit_id), now=context.now)
+    return _after_command(context, unit_id)
+
+
+@post(
+    "/v1/units/{unit_id:str}/cancel",
+    sync_to_thread=False,
+    status_code=200,
+    summary="Give up a unit; its session is ended. `retry` undoes it",
+)
+def post_unit_cancel(unit_id: FromPath[str], context: Context) -> UnitView:
+    commands.cancel_unit(context.store, _find_unit(context, unit_id), now=context.now)
+    return _after_command(context, unit_id)
+
+
+@post("/v1/units/{unit_id:str}/pause", sync_to_thread=False, status_code=200, summary="Hold a unit that waits")
+def post_unit_pause(unit_id: FromPath[str], context: Context) -> UnitView:
+    commands.pause_unit(context.store, _find_unit(context, unit_id), now=context.now)
+    return _after_command(context, unit_id)
+
+
+@post("/v1/units/{unit_id:str}/resume", sync_to_thread=False, status_code=200, summary="Let a held unit run again")
+def post_unit_resume(unit_id: FromPath[str], context: Context) -> UnitView:
+    commands.resume_unit(context.store, _find_unit(context, unit_id), now=context.now)
+    return _after_command(context, unit_id)
+
+
+def _after_command(context: ApiContext, unit_id: str) -> UnitView:
+    context.apply_commands()
+    return unit_view(_find_unit(context, unit_id))
+
+
+ROUTES: list[HTTPRouteHandler] = [
+    list_units,
+    get_unit,
+    get_why,
+    get_log,
+    post_unit_retry,
+    post_unit_cancel,
+    post_unit_pause,
+    post_unit_resume,
+]

@@ -1,11 +1,14 @@
-"""`retry`: try failed units again."""
+"""`retry`: try failed units again, or undo a cancel."""
 
 from paceline.cli.control import print_result, retry_failed
-from paceline.cli.options import AsJson, CampaignName
+from paceline.cli.options import AsJson, Target
 from paceline.cli.wiring import open_home
 
 
-def command(campaign: CampaignName, as_json: AsJson = False) -> None:
-    """Try the quarantined and held units of a campaign again, with their counters at zero."""
+def command(target: Target, as_json: AsJson = False) -> None:
+    """Try a unit again, or the quarantined and held units of a campaign, with their counters at zero.
+
+    It also undoes `cancel`: a cancelled campaign is active again, with all its cancelled units.
+    """
     with open_home() as home:
-        print_result(home, retry_failed(home, campaign), as_json=as_json)
+        print_result(home, retry_failed(home, target), as_json=as_json)

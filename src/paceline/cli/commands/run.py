@@ -1,17 +1,18 @@
-"""`run PLAN`: add it, run the engine in the foreground until nothing is left to run, and print the result."""
+"""`run PLAN...`: add them, run the engine in the foreground until nothing is left to run, and print the result."""
 
 import asyncio
 import contextlib
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import typer
 
 from paceline.cli.log_file import LastWarning, log_to_file
-from paceline.cli.options import AsJson, PlanFile, Update
+from paceline.cli.options import AsJson, PlanFiles, Update
 from paceline.cli.output import INTERRUPTED, NOT_ALL_DONE, one_line, print_value, say
 from paceline.cli.plan_input import MOST_NAMED, print_added, read_checked_plan
 from paceline.cli.progress import REFRESH_SECONDS, LiveView, PlainView, SilentView, View
@@ -19,57 +20,73 @@ from paceline.cli.stop_signals import on_stop_signals
 from paceline.cli.wiring import Home, leading_engine, open_home
 from paceline.core.unit_lifecycle import UnitState
 from paceline.engine import commands as orders
+from paceline.engine.campaign_lookup import find_campaign
 from paceline.engine.engine import Engine
-from paceline.errors import EngineBusy, StoreError
+from paceline.errors import EngineBusy, InvalidInput, StoreError
+from paceline.plans.plan_file import Plan
 from paceline.plans.preflight import check_gateway, check_stored, login_troubles
-from paceline.store import Unit
+from paceline.store import Unit, UnitCounts
 from paceline.views.units import unit_view
 
 
-def command(plan: PlanFile, update: Update = False, as_json: AsJson = False) -> None:
-    """Run a plan to its end, in spite of limits, crashes and reboots.
+def command(plans: PlanFiles, update: Update = False, as_json: AsJson = False) -> None:
+    """Run plans to their end, in spite of limits, crashes and reboots.
 
-    The whole plan is checked first. Then its units run as real agent sessions, as many at once as the limits allow. A
-    unit that meets a spent quota window is parked, and resumes by itself when the window reopens. That is not counted
-    as a failed attempt.
+    All plans are checked first, whole. Then their units run as real agent sessions, as many at once as the limits
+    allow. A unit that meets a spent quota window is parked, and resumes by itself when the window reopens. That is not
+    counted as a failed attempt.
 
     [bold]Ctrl-C[/bold] stops the engine; running sessions continue without it. To resume, run the same command again:
     nothing is lost and nothing is done twice. Other campaigns of the same home run too.
 
-    Exit codes: 0 all done; 1 some units failed for good or are held; 2 something in the plan, the settings or on this
-    machine is wrong; 75 another engine runs this home; 130 interrupted.
+    Exit codes, for all the plans together: 0 all done; 1 some units failed for good or are held; 2 something in a
+    plan, the settings or on this machine is wrong; 75 another engine runs this home; 130 interrupted.
     """
     with open_home() as home:
-        raise typer.Exit(_run_plan(home, plan, update=update, as_json=as_json))
+        raise typer.Exit(_run_plans(home, plans, update=update, as_json=as_json))
 
 
-def _run_plan(home: Home, path: Path, *, update: bool, as_json: bool) -> int:
-    """Return the exit code. Nothing is stored unless the whole plan can run and no other engine leads."""
-    plan = read_checked_plan(home, path)
-    check_gateway(home.settings, plan.campaign)
-    check_stored(home.store, home.settings, serves_gateway=False)
-    for name in plan.campaign.accounts:
-        for trouble in login_troubles(home.settings.accounts[name], home.environ):
-            sys.stderr.write(f"Warning: {trouble}\n")
+def _run_plans(home: Home, paths: Sequence[Path], *, update: bool, as_json: bool) -> int:
+    """Return the exit code. Nothing is stored unless all plans can run whole and no other engine leads."""
+    plans = _checked_plans(home, paths)
+    names = [plan.campaign.name for plan in plans]
     try:
         with leading_engine(home) as engine, log_to_file(home) as warning:
             after = home.last_event_id()
-            added = orders.add_plan(home.store, plan, update=update, now=time.time())
+            with home.store.together():
+                added = [orders.add_plan(home.store, plan, update=update, now=time.time()) for plan in plans]
             if not as_json:
-                print_added(plan.campaign.name, added)
-            view = _view(home, plan.campaign.name, after, warning, as_json=as_json)
+                for name, each in zip(names, added, strict=True):
+                    print_added(name, each)
+            view = _view(home, names, after, warning, as_json=as_json)
             is_interrupted = asyncio.run(_drive(engine, view))
     except EngineBusy as error:
-        raise EngineBusy(f"{error}; or give this plan to it: paceline add {path}") from error
+        raise EngineBusy(f"{error}; or give it the work: paceline add {paths[0]}") from error
     if is_interrupted:
-        return _print_interrupted(home, path, as_json=as_json)
-    return _print_end(home, plan.campaign.name, as_json=as_json)
+        return _print_interrupted(home, paths, as_json=as_json)
+    return _print_ends(home, names, as_json=as_json)
 
 
-def _view(home: Home, name: str, after: int, warning: LastWarning, *, as_json: bool) -> View:
+def _checked_plans(home: Home, paths: Sequence[Path]) -> list[Plan]:
+    """Read and check all plans, and warn about the logins of their accounts, each once."""
+    plans = [read_checked_plan(home, path) for path in paths]
+    first: dict[str, Path] = {}
+    for path, plan in zip(paths, plans, strict=True):
+        check_gateway(home.settings, plan.campaign)
+        name = plan.campaign.name
+        if first.setdefault(name, path) is not path:
+            raise InvalidInput(f"{first[name]} and {path} are both the campaign {name!r}; name each plan once")
+    check_stored(home.store, home.settings, serves_gateway=False)
+    for account in dict.fromkeys(name for plan in plans for name in plan.campaign.accounts):
+        for trouble in login_troubles(home.settings.accounts[account], home.environ):
+            sys.stderr.write(f"Warning: {trouble}\n")
+    return plans
+
+
+def _view(home: Home, names: Sequence[str], after: int, warning: LastWarning, *, as_json: bool) -> View:
     if as_json:
         return SilentView()
-    return LiveView(home, name, after, warning) if sys.stdout.isatty() else PlainView(home, after, warning)
+    return LiveView(home, names, after, warning) if sys.stdout.isatty() else PlainView(home, after, warning)
 
 
 async def _drive(engine: Engine, view: View) -> bool:
@@ -96,7 +113,7 @@ async def _drive(engine: Engine, view: View) -> bool:
     return bool(received)
 
 
-def _print_interrupted(home: Home, path: Path, *, as_json: bool) -> int:
+def _print_interrupted(home: Home, paths: Sequence[Path], *, as_json: bool) -> int:
     running = home.store.running_units()
     if as_json:
         print_value({"interrupted": True, "running": [unit.id for unit in running]})
@@ -106,30 +123,49 @@ def _print_interrupted(home: Home, path: Path, *, as_json: bool) -> int:
         say(f"Stopped. {sessions} without the engine: {', '.join(unit.id for unit in running[:MOST_NAMED])}")
     else:
         say("Stopped. No session is running.")
-    say(f"To continue: paceline run {path}")
+    say(f"To continue: paceline run {' '.join(map(str, paths))}")
     return INTERRUPTED
 
 
-def _print_end(home: Home, name: str, *, as_json: bool) -> int:
-    campaign = next(campaign for campaign in home.store.campaigns() if campaign.name == name)
-    counts = home.store.counts()[name]
-    left = [*_some_units(home, name, "quarantined"), *_some_units(home, name, "held")]
-    code = NOT_ALL_DONE if counts.quarantined or counts.held or counts.todo or counts.cancelled else 0
+def _print_ends(home: Home, names: Sequence[str], *, as_json: bool) -> int:
+    """Print how each campaign ended. Return the exit code for all of them."""
     if as_json:
-        units = msgspec.to_builtins(counts)
-        print_value(
-            {"campaign": name, "state": campaign.state, "units": units, "left": [unit_view(unit) for unit in left]}
-        )
-        return code
+        ends = [_end_values(home, name) for name in names]
+        print_value(ends[0] if len(ends) == 1 else {"campaigns": ends})
+    else:
+        for name in names:
+            _print_end(home, name)
+    counts = home.store.counts()
+    return 0 if all(_is_all_done(counts[name]) for name in names) else NOT_ALL_DONE
+
+
+def _is_all_done(counts: UnitCounts) -> bool:
+    return not (counts.quarantined or counts.held or counts.todo or counts.cancelled)
+
+
+def _end_values(home: Home, name: str) -> dict[str, object]:
+    campaign = find_campaign(home.store, name)
+    units = msgspec.to_builtins(home.store.counts()[name])
+    left = [unit_view(unit) for unit in _failed_units(home, name)]
+    return {"campaign": name, "state": campaign.state, "units": units, "left": left}
+
+
+def _print_end(home: Home, name: str) -> None:
+    campaign = find_campaign(home.store, name)
+    counts = home.store.counts()[name]
+    left = _failed_units(home, name)
     figures = ", ".join(f"{count} {state}" for state, count in msgspec.to_builtins(counts).items() if count)
-    say(f"{name}: {figures or 'no units'}", style="bold green" if code == 0 else "bold yellow")
+    say(f"{name}: {figures or 'no units'}", style="bold green" if _is_all_done(counts) else "bold yellow")
     for unit in left[:MOST_NAMED]:
         say(f"  {unit.id} is {unit.state}: {one_line(unit.reason)}")
     if left:
         say(f"paceline logs UNIT shows the last output of a unit; paceline retry {name}, then run again.")
     if counts.todo and campaign.state == "paused":
         say(f"{name} is paused: paceline resume {name}, then run again.")
-    return code
+
+
+def _failed_units(home: Home, name: str) -> list[Unit]:
+    return [*_some_units(home, name, "quarantined"), *_some_units(home, name, "held")]
 
 
 def _some_units(home: Home, name: str, state: UnitState) -> tuple[Unit, ...]:

@@ -316,7 +316,7 @@ class TopApp(App[None]):
             self.run_worker(self._cancel(name))
 
     async def _cancel(self, name: str) -> None:
-        detail = "All its units that are not done are given up for good; running sessions are ended."
+        detail = "Its units that are not done will not run; running sessions are ended. `paceline retry` undoes it."
         if await self.push_screen_wait(ConfirmScreen(f"Cancel {name}?", detail)):
             await self._control(lambda: actions.cancel(self._home, name))
 
