@@ -262,7 +262,7 @@ class Store(Protocol):
         """
 
     def revive_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, resume_at: float) -> int:
-        """Move cancelled units back to `todo`, parked until `resume_at`, with their counters reset. Return how many."""
+        """Move cancelled units back to `todo`, to start at `resume_at`, with their counters reset. Return how many."""
 
     def cancel_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, now: float) -> list[str]:
         """Cancel every unit of the campaign that is not done. Return the ids that were running."""

@@ -352,6 +352,7 @@ def _ready_again(unit: Unit) -> Unit:
         reason=None,
         ended_at=None,
         exit_code=None,
+        is_parked=False,
         denials=0,
         warnings=(),
     )

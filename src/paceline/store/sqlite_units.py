@@ -55,7 +55,7 @@ _WAKE: Final = "UPDATE units SET resume_at = NULL, is_parked = 0 WHERE key = ?"
 _HOLD: Final = f"""UPDATE units AS u SET state = 'held', reason = ?, resume_at = NULL, ended_at = ?
     WHERE campaign = ? AND name = ? AND state = 'todo' AND {IS_VISIBLE}"""
 READY_AGAIN: Final = """state = 'todo', attempts = 0, tries = 0, parks = 0, windows_spent = 0, refusals = 0,
-    losses = 0, reason = NULL, ended_at = NULL, exit_code = NULL, denials = 0, warnings = NULL"""
+    losses = 0, reason = NULL, ended_at = NULL, exit_code = NULL, is_parked = 0, denials = 0, warnings = NULL"""
 """The assignments that let a unit begin again with its counters at zero."""
 _RETRY: Final = f"""UPDATE units SET {READY_AGAIN}
     WHERE key BETWEEN ? AND ? AND state IN ('held', 'quarantined')"""

@@ -91,7 +91,7 @@ class OperatorContract:
         assert store.revive_units("night", ["night/runs"], resume_at=NOW + 16.0) == 1
         assert store.revive_units("night", resume_at=NOW + 17.0) == 1
 
-        assert store.counts() == {"night": UnitCounts(todo=2, parked=2, held=1)}
+        assert store.counts() == {"night": UnitCounts(todo=2, held=1)}
         assert stored(store, "night/runs") == replace(
             runs, state="todo", counters=Counters(), lease_until=None, resume_at=NOW + 16.0
         )

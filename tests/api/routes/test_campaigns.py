@@ -231,7 +231,7 @@ async def test_a_campaign_is_paused_resumed_cancelled(daemon: Daemon) -> None:
     again = await daemon.ask("POST", "/v1/campaigns", plan(), code=409)
     assert "`paceline retry docs` undoes that" in again["detail"]
     retried = await daemon.ask("POST", "/v1/campaigns/docs/retry")
-    assert (retried["state"], retried["units"]["parked"]) == ("active", 3)
+    assert (retried["state"], retried["units"]["todo"]) == ("active", 3)
 
 
 async def test_all_are_paused_and_resumed(daemon: Daemon) -> None:
