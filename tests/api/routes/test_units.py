@@ -8,7 +8,7 @@ from tests.daemon import Daemon
 WAITS = "while [ ! -e go ]; do sleep 0.02; done"
 UNIT_FIELDS = {
     "id", "campaign", "state", "attempts", "tries", "parks", "resume_at", "reason", "account", "session_id",
-    "started_at", "ended_at", "exit_code",
+    "started_at", "ended_at", "exit_code", "parked", "denials", "warnings",
 }  # fmt: skip
 
 
