@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tests.engine.metered_account import LENGTH, MeteredAccount, metered_house
 
 from paceline.core import Deferred, Governor
+from paceline.engine.campaign_accounts import CampaignAccounts
 from paceline.engine.deadline_pacer import DeadlinePacer, Quota
 from paceline.store import Campaign, MemoryStore, Unit, UnitCounts, UnitSpec
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
@@ -17,7 +18,7 @@ def deadlines() -> DeadlinePacer:
     governor = Governor(now=0.0)
     store = MemoryStore()
     store.add_campaign(NIGHTLY, [], update=False, now=0.0)
-    return DeadlinePacer(store, governor, {})
+    return DeadlinePacer(store, governor, CampaignAccounts({}, {}))
 
 
 def took(seconds: float, name: str = "a", *, started_at: float = 0.0) -> tuple[Campaign, Unit, float]:

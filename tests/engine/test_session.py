@@ -123,7 +123,7 @@ async def test_a_platform_limit_requeues_is_reported_whole_and_holds_for_the_res
         assert emitted == Event(
             "scope.platform_limit",
             NOW,
-            "agent:command",
+            "campaign:night",
             emitted.unit,
             {"detected_limit": 3, "effective_cap": 3, "previous_cap": None},
         )

@@ -106,9 +106,7 @@ async def test_units_whose_account_was_taken_away_say_so_and_go_on_when_it_is_ba
         await harness.run(2 * HOUR)
         assert harness.states() == {"night/u0": "todo"}
         why = msgspec.json.decode(harness.store.load_state("why") or b"", type=dict[str, Deferred])
-        assert (
-            why["night max-1"].detail == "1 units have their conversation on 'max-1', which the campaign does not name"
-        )
+        assert why["night max-1"].detail == "1 unit has its conversation on 'max-1', which the campaign does not name"
 
         harness.change("night", accounts=("max-1", "max-2"))
         await harness.run(HOUR)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paceline.core.state.limit_table import LimitTable
 from paceline.errors import InvalidSettings
-from paceline.settings import ConfiguredLimit, governor_settings, load_settings
+from paceline.settings import AccountSettings, ConfiguredLimit, governor_settings, load_settings
 from paceline.settings.environment import OTHERS, SETTINGS
 
 from .conftest import Load, Refused
@@ -191,6 +191,58 @@ def test_an_unknown_variable_that_resembles_no_setting_is_refused_with_the_list(
     assert mistake == f"PACELINE_QQ: no such variable; unset it; the settings are {', '.join(SETTINGS)}"
 
 
+# -- default logins ----------------------------------------------------------------------------
+
+
+def test_without_accounts_every_agent_has_its_default_login(load: Load) -> None:
+    found = load("")
+
+    implicit = AccountSettings(name="default", provider="anthropic", kind="subscription", is_implicit=True)
+    assert found.accounts == {}
+    assert (found.login("claude"), found.login("command")) == (implicit, None)
+    assert found.account("openai/default") == found.login("codex")
+    assert (found.account("nobody/default"), found.account("max-1")) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["default", '"anthropic/default"'])
+def test_the_default_login_can_be_configured(name: str, load: Load) -> None:
+    found = load(f"[accounts.{name}]\nreserve = 0.2")
+
+    account = AccountSettings(name="default", provider="anthropic", kind="subscription", reserve=0.2)
+    assert found.accounts == {"anthropic/default": account}
+    assert found.login("claude") == account
+    assert governor_settings(found).reserves == {"anthropic/default": 0.2}
+
+
+def test_each_provider_has_a_default_login_to_configure(load: Load) -> None:
+    found = load('[accounts."openai/default"]\nkind = "metered"\nkey_env = "KEY"')
+
+    assert found.login("codex") == AccountSettings(name="default", provider="openai", kind="metered", key_env="KEY")
+
+
+@pytest.mark.parametrize("env", ["{}", '{ CLAUDE_CONFIG_DIR = "~/.claude" }', '{ CLAUDE_CONFIG_DIR = "~/.claude/" }'])
+def test_an_account_with_the_folder_of_the_default_login_is_the_default_login(env: str, load: Load) -> None:
+    found = load(f'[accounts.main]\nprovider = "anthropic"\nkind = "subscription"\nenv = {env}')
+
+    assert found.login("claude") == found.accounts["main"]
+    assert found.account("anthropic/default") == found.accounts["main"]
+    assert found.campaign_accounts("claude", ()) == [found.accounts["main"]]
+
+
+def test_an_account_with_a_folder_or_a_key_of_its_own_is_not_the_default_login(load: Load) -> None:
+    found = load(ACCOUNTS)
+
+    assert found.login("claude") == AccountSettings(
+        name="default", provider="anthropic", kind="subscription", is_implicit=True
+    )
+
+
+def test_inside_a_session_the_default_login_is_that_of_the_session(load: Load, tmp_path: Path) -> None:
+    found = load(ACCOUNTS, {"CLAUDE_CONFIG_DIR": str(tmp_path / "home/.claude-max-1")})
+
+    assert found.login("claude") == found.accounts["max-1"]
+
+
 # -- LESSONS 9: limits that are none ---------------------------------------------------------
 
 
@@ -239,6 +291,9 @@ MISTAKES = {
     '[accounts.x]\nkind = "metered"': 'paceline.toml:1: account "x" needs provider, such as provider = "anthropic"',
     '[accounts.x]\nprovider = "a"': 'paceline.toml:1: account "x" needs kind, such as kind = "subscription"',
     '[accounts."a b"]\nprovider = "a"\nkind = "metered"': "paceline.toml:1: 'a b' cannot name an account",
+    '[accounts."a/b"]\nprovider = "a"\nkind = "metered"': "paceline.toml:1: 'a/b' cannot name an account",
+    '[accounts."a/default"]\nprovider = "b"': "paceline.toml:1: 'a/default' cannot name an account: remove the slash",
+    '[accounts.default]\n[accounts."anthropic/default"]': 'paceline.toml:2: account "anthropic/default" is the same as',
     METERED + "reserve = 1": "paceline.toml:4: accounts.x.reserve = 1: must be a share",
     METERED + "env = { A = 1 }": "paceline.toml:4: accounts.x.env = {...}: A must be text",
     PAID + 'env = { CLAUDE_CODE_USE_BEDROCK = "1" }': "paceline.toml:4: accounts.x.env sets CLAUDE_CODE_USE_BEDROCK",

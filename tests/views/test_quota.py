@@ -50,12 +50,12 @@ def test_a_window_of_the_model_counts_for_campaigns_of_that_model_only() -> None
     assert line(fleet, sonnet) is None
 
 
-def test_an_agent_without_accounts_has_a_quota_of_its_own() -> None:
+def test_a_campaign_without_accounts_uses_the_quota_of_its_agents_login() -> None:
     fleet = Fleet()
     signal = QuotaClosed(resets_at=NOW + HOUR, window="5h", confidence=1.0)
-    fleet.governor.report("agent:codex", signal, now=NOW)
+    fleet.governor.report("openai/default", signal, now=NOW)
 
-    assert line(fleet, Campaign(name="docs", agent="codex")) == "quota spent on codex, resumes about 01:00"
+    assert line(fleet, Campaign(name="docs", agent="codex")) == "quota spent on openai/default, resumes about 01:00"
 
 
 def test_every_window_is_listed_with_its_scope() -> None:

@@ -42,6 +42,19 @@ def test_a_unit_with_a_conversation_waits_for_the_account_of_that_conversation()
     assert (only.reason, only.scope) == ("limit", "sessions")
 
 
+FRESH = "paceline retry docs/a --fresh starts it anew, without its conversation, on "
+
+
+def test_a_conversation_on_an_account_that_is_closed_can_be_given_up() -> None:
+    (waiting,) = explain(conversation_id="c1", account="max-1")
+    (parked,) = explain(conversation_id="c1", account="max-1", resume_at=NOW + 600)
+    (elsewhere,) = explain(conversation_id="c1", account="max-2")
+    (only,) = explain(conversation_id="c1", account="max-1", campaign=msgspec.structs.replace(CAMPAIGN, accounts=()))
+
+    assert (waiting.hint, parked.hint) == (f"{FRESH}max-2", f"{FRESH}max-2")
+    assert (elsewhere.hint, only.hint) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("state", "reason"),
     [

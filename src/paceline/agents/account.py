@@ -10,6 +10,14 @@ from urllib.parse import quote
 
 import msgspec
 
+DEFAULT = "default"
+"""The name of the account that every provider has: the login that its CLI uses by itself."""
+
+
+def account_id(provider: str, name: str) -> str:
+    """Return the name that is unique over all providers: the account's own, or `PROVIDER/default`."""
+    return f"{provider}/{DEFAULT}" if name == DEFAULT else name
+
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
     """Who pays for a session. A `subscription` must never be billed by the token."""
@@ -22,6 +30,17 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     """The variable that holds the key of a metered account."""
     via_gateway: bool = False
     """Whether sessions of the account send their calls through the gateway, as runs of the session."""
+    is_implicit: bool = False
+    """Whether it is the default login of an agent CLI that no setting describes."""
+
+    @property
+    def id(self) -> str:
+        """The name that units and plans know it by."""
+        return account_id(self.provider, self.name)
+
+    @property
+    def scope(self) -> str:
+        return f"{self.provider}/{self.name}"
 
 
 def gateway_key(token: str, account: str) -> str:

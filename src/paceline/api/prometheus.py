@@ -4,15 +4,15 @@ The number of series is bounded: names of scopes and campaigns come from outside
 of their own and the others share one, `other`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from paceline.agents.account import Account
 from paceline.core import ScopeStatus
 from paceline.core.values.scopes import canonical_model
+from paceline.engine.campaign_accounts import CampaignAccounts
 from paceline.engine.engine import Engine
 from paceline.events import ATTEMPT_ENDS, ATTEMPT_STARTS
 from paceline.metrics import MOST_NAMES, OTHER, Histogram, LabelledCounter, MetricsRegistry
@@ -104,7 +104,7 @@ class EngineMetrics:
         yield _gauge("units", "Units by state; parked ones are among the todo", ("campaign", "state"), units)
         campaigns = {campaign.name: campaign for campaign in engine.store.campaigns()}
         parked = [
-            (_common_scope(campaigns[name], engine.settings.accounts), each.parked)
+            (_common_scope(campaigns[name], engine.settings.campaign_accounts), each.parked)
             for name, each in counts.items()
             if name in campaigns
         ]
@@ -142,9 +142,10 @@ def _limits(status: ScopeStatus) -> dict[str, int | None]:
     }
 
 
-def _common_scope(campaign: Campaign, accounts: Mapping[str, Account]) -> str:
+def _common_scope(campaign: Campaign, accounts: CampaignAccounts) -> str:
     """Return the narrowest scope that every session of the campaign occupies, whichever account it runs on."""
-    known = [accounts[name] for name in campaign.accounts if name in accounts]
+    found = [accounts.find(each) for each in accounts.ids_of(campaign)]
+    known = [account for account in found if account is not None]
     if not known:
         return f"agent:{campaign.agent}"
     if len({account.provider for account in known}) > 1:

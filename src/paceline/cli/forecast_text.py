@@ -18,7 +18,7 @@ def show_forecast(home: Home, plan: Path | None, *, replay: str | None, as_json:
     if (plan is None) == (replay is None):
         raise InvalidInput("name a plan, or a campaign that has run with --replay CAMPAIGN")
     settings = engine_settings(home.settings, home.zone)
-    forecaster = Forecaster(home.store, home.settings.accounts, settings, now=time.time())
+    forecaster = Forecaster(home.store, settings, now=time.time())
     if plan is not None:
         checked = read_checked_plan(home, plan)
         forecast = forecaster.forecast_plan(checked.campaign, _units_left(home, checked))

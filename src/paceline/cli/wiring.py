@@ -10,9 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import msgspec
+
 from paceline.cli.inputs import local_zone
 from paceline.clock import SystemClock
 from paceline.core.unit_lifecycle import Policy
+from paceline.engine.campaign_accounts import CampaignAccounts
 from paceline.engine.engine import Engine
 from paceline.engine.external_slots.standalone_host import ProcessSlot
 from paceline.engine.offline_state import OfflineState
@@ -128,9 +131,14 @@ def _create_folder(folder: Path) -> None:
 
 
 def engine_settings(settings: Settings, zone: ZoneInfo) -> EngineSettings:
+    accounts = {account_id: account.account for account_id, account in settings.accounts.items()}
+    found = {agent: settings.login(agent) for agent in settings.agent_names()}
+    logins = {agent: account.account for agent, account in found.items() if account is not None}
+    moved_scopes = CampaignAccounts(accounts, logins).moved_scopes()
     return EngineSettings(
-        governor=governor_settings(settings),
-        accounts={account.name: account.account for account in settings.accounts.values()},
+        governor=msgspec.structs.replace(governor_settings(settings), moved_scopes=moved_scopes),
+        accounts=accounts,
+        logins=logins,
         heartbeat=settings.engine.heartbeat,
         lease=settings.engine.lease,
         stall=settings.engine.stall,

@@ -17,7 +17,7 @@ from paceline.engine.journal import EngineJournal
 from paceline.engine.session import LiveSession
 from paceline.engine.session_monitor import SessionMonitor
 from paceline.engine.settings import EngineSettings
-from paceline.engine.ticket_queues import NO_ACCOUNT, session_scopes
+from paceline.engine.ticket_queues import session_scopes
 from paceline.engine.unit_events import unit_event
 from paceline.executors import Executor, Handle, SessionState
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
@@ -37,15 +37,15 @@ class ResumeTimes:
         """Return when the windows on the path are believed to be open again, or None if none is closed."""
         return max((_believed_opening(window) for window in self._closed(scopes, now)), default=None)
 
-    def resume_at(self, account: str, scopes: Sequence[str], now: float) -> float | None:
-        """Return the time for one more parked unit. The first on an account resumes at the earliest probe."""
+    def resume_at(self, payer: str, scopes: Sequence[str], now: float) -> float | None:
+        """Return the time for one more parked unit. The first of each payer resumes at the earliest probe."""
         opens_at = self.opens_at(scopes, now)
         probe_at = max((window.probe_at or now for window in self._closed(scopes, now)), default=None)
         if opens_at is None or probe_at is None or probe_at >= opens_at:
             return opens_at
-        if self._probed_at.get(account, now) > now:
+        if self._probed_at.get(payer, now) > now:
             return opens_at
-        self._probed_at[account] = probe_at
+        self._probed_at[payer] = probe_at
         return probe_at
 
     def _closed(self, scopes: Sequence[str], now: float) -> list[WindowStatus]:
@@ -160,17 +160,17 @@ class OutcomeRecorder:
             outcome = self._parked(session, outcome, now)
         # After a failure the work starts from the beginning: the cause may lie in the conversation.
         conversation = None if outcome.ending == "failed" else session.conversation
-        account = session.account.name if session.account is not None and conversation is not None else None
+        account = session.account.id if session.account is not None and conversation is not None else None
         record = self.record_of(session.unit, outcome, now, session.campaign.max_attempts)
         return msgspec.structs.replace(record, account=account, conversation_id=conversation)
 
     def _parked(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> AttemptOutcome:
         """Add the resume time. A unit without a conversation may run on the first account whose windows open."""
-        account = session.account.name if session.account is not None else NO_ACCOUNT
-        resume_at = self._resume_times.resume_at(account, session.ticket.scopes, now) or outcome.resume_at
-        if session.conversation is None:
-            for name in session.campaign.accounts:
-                scopes = session_scopes(session.campaign, self._settings.accounts.get(name))
+        resume_at = self._resume_times.resume_at(session.payer, session.ticket.scopes, now) or outcome.resume_at
+        if session.conversation is None and session.account is not None:
+            accounts = self._settings.campaign_accounts
+            for each in accounts.ids_of(session.campaign):
+                scopes = session_scopes(session.campaign, accounts.find(each))
                 elsewhere = self._resume_times.opens_at(scopes, now)
                 resume_at = None if elsewhere is None or resume_at is None else min(resume_at, elsewhere)
         spent_it_alone = session.has_answered and session.is_alone_in_fresh_window

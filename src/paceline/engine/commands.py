@@ -268,11 +268,12 @@ def _limit_campaign(store: Store, scope: str, limit: int | None, now: float) -> 
 def _check_known(store: Store, settings: Settings, pattern: ScopePattern, others: Iterable[str]) -> None:
     """Raise `UnknownName` for an exact scope that no setting, account or campaign mentions: it is a typing error."""
     scope = pattern.text
-    accounts = settings.accounts.values()
+    campaigns = store.campaigns()
+    used = [each for campaign in campaigns for each in settings.campaign_accounts(campaign.agent, campaign.accounts)]
+    accounts = [*settings.accounts.values(), *used]
     known = {SESSIONS, RUNS, *others, *settings.limits, *(each.provider for each in accounts)}
     known |= {account.scope for account in accounts}
     known |= {limit.partition("/")[0] for limit in settings.limits}
-    campaigns = store.campaigns()
     known |= {f"{CAMPAIGN}{each.name}" for each in campaigns} | {f"agent:{each.agent}" for each in campaigns}
     is_model_known = scope.count("/") == 2 and scope.rpartition("/")[0] in known
     if scope not in known and not is_model_known and pattern.is_exact:

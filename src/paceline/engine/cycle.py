@@ -59,9 +59,10 @@ class Cycle:
         self.live: dict[str, LiveSession] = {}
         self.campaigns: dict[str, Campaign] = {}
         self._commands = command_log.CommandReader(store)
-        self.queues = TicketQueues(governor, settings.accounts, owner)
-        self.journal = EngineJournal(store, driver, self.queues, self._commands, listeners, settings.accounts)
-        self._pacer = DeadlinePacer(store, governor, settings.accounts)
+        accounts = settings.campaign_accounts
+        self.queues = TicketQueues(governor, accounts, owner)
+        self.journal = EngineJournal(store, driver, self.queues, self._commands, listeners, accounts)
+        self._pacer = DeadlinePacer(store, governor, accounts)
         self._monitor = SessionMonitor(driver, executor, self.journal, self.live)
         self._outcomes = OutcomeRecorder(
             store, governor, executor, settings, monitor=self._monitor, pacer=self._pacer, journal=self.journal
@@ -88,8 +89,16 @@ class Cycle:
     def start(self, now: float) -> None:
         """Find the sessions and the external slots of the engine before."""
         self._load_campaigns(now)
+        self._rename_logins()
         self._recovery.recover(self.live, self.campaigns, now)
         self.external.recover(now)
+
+    def _rename_logins(self) -> None:
+        """Give units the present id of their login: an earlier version, or other settings, named it otherwise."""
+        accounts = self._settings.campaign_accounts
+        for campaign in self.campaigns.values():
+            for before, after in accounts.moved_ids(campaign).items():
+                self._store.rename_account(campaign.name, before, after)
 
     def make_pass(self) -> Iterator[None]:
         """Do one turn of the heartbeat. Yields wherever other work of the loop may go between."""
@@ -129,7 +138,8 @@ class Cycle:
             return False
         counts = self._store.counts()
         active = [name for name, campaign in self.campaigns.items() if campaign.state == "active"]
-        return not any(counts[name].todo for name in active if name in counts)
+        stranded = self.queues.stranded
+        return not any(counts[name].todo > stranded.get(name, 0) for name in active if name in counts)
 
     def obey(self, now: float) -> None:
         """Carry out the commands in the store between two passes."""

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from paceline.agents.account import Account
 from paceline.core import Governor, ScopeStatus, WindowStatus
 from paceline.core.gates.deadline_cap import DeadlineCap
+from paceline.engine.campaign_accounts import NO_ACCOUNT, CampaignAccounts
 from paceline.engine.session import LiveSession
 from paceline.engine.ticket_queues import session_scopes
 from paceline.store import Campaign, OutcomeRecord, Store, Unit, UnitCounts
@@ -48,7 +48,7 @@ class Quota(msgspec.Struct, frozen=True):
 class DeadlinePacer:
     """Keeps the mean duration of each campaign's units, over all attempts of a unit, and caps campaigns by it."""
 
-    def __init__(self, store: Store, governor: Governor, accounts: Mapping[str, Account]) -> None:
+    def __init__(self, store: Store, governor: Governor, accounts: CampaignAccounts) -> None:
         self._store = store
         self._governor = governor
         self._accounts = accounts
@@ -116,9 +116,8 @@ class DeadlinePacer:
 
     def _paths(self, campaign: Campaign) -> list[tuple[str, ...]]:
         """Return the scopes of its sessions on each of its accounts that is known."""
-        if not campaign.accounts:
-            return [session_scopes(campaign, None)]
-        known = [self._accounts[name] for name in campaign.accounts if name in self._accounts]
+        found = {each: self._accounts.of(campaign, each) for each in self._accounts.ids_of(campaign)}
+        known = [account for each, account in found.items() if account is not None or each == NO_ACCOUNT]
         return [session_scopes(campaign, account) for account in known]
 
     def _mean(self, campaign: Campaign) -> float | None:

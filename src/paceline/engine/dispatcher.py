@@ -72,10 +72,16 @@ class Dispatcher:
 
     def _claim_and_launch(self, queue: TicketQueue, ticket_ids: list[str], lease_until: float, now: float) -> None:
         """Claim units in one transaction with their events, then launch them. A ticket without a unit is given back."""
-        campaign, account, count = queue.campaign, queue.account_name, len(ticket_ids)
+        campaign = queue.campaign
         with self._journal.together():
             units = self._store.claim_units(
-                campaign.name, account, count, attempt_ids=ticket_ids, lease_until=lease_until, now=now
+                campaign.name,
+                queue.account_id,
+                len(ticket_ids),
+                attempt_ids=ticket_ids,
+                lease_until=lease_until,
+                now=now,
+                only_bound=queue.is_for_bound,
             )
             for unit in units:
                 self._journal.append(start_event(unit, queue.scopes[-1], now))

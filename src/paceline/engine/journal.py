@@ -10,6 +10,7 @@ import msgspec
 
 from paceline.agents.account import Account
 from paceline.core import Deferred
+from paceline.engine.campaign_accounts import NO_ACCOUNT, CampaignAccounts
 from paceline.engine.command_log import CommandReader
 from paceline.engine.governor_state import save_governor
 from paceline.engine.ticket_queues import TicketQueues
@@ -19,6 +20,7 @@ from paceline.limiter.governor_driver import GovernorDriver
 from paceline.store import Store
 
 WHY_STATE = "why"
+CAMPAIGN = "campaign:"
 PACING_STEP_SECONDS = 60.0
 """How far a pacing time must move to be stored again: it moves with every second of use, and each store is a write."""
 
@@ -35,7 +37,7 @@ class EngineJournal:
         queues: TicketQueues,
         commands: CommandReader,
         listeners: Listeners,
-        accounts: Mapping[str, Account],
+        accounts: CampaignAccounts,
     ) -> None:
         self._store = store
         self._driver = driver
@@ -69,12 +71,18 @@ class EngineJournal:
         events, self._governor_events = self._governor_events, []
         for event in events:
             if event.name == "window.reopened":  # perhaps early: units parked for it need not wait for the reset
-                for account in accounts_within(event.scope or "", self._accounts.values()):
-                    self._store.wake_account(account)
+                self._wake(event.scope or "")
             if event.name == "window.canary":
                 self.canaries.add(str(event.fields["ticket"]))
             self._unsaved.append(event)
             self.has_learnt = True
+
+    def _wake(self, scope: str) -> None:
+        """Wake the units that are parked for a window of the scope: those of its accounts, or of its campaign."""
+        if scope.startswith(CAMPAIGN):
+            self._store.wake_account(NO_ACCOUNT, campaign=scope.removeprefix(CAMPAIGN))
+        for account in accounts_within(scope, self._accounts):
+            self._store.wake_account(account)
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -114,11 +122,9 @@ class EngineJournal:
 
 
 def accounts_within(scope: str, accounts: Iterable[Account]) -> list[str]:
-    """Return the accounts that a window of the scope covers: all of a provider, or the one on the path."""
+    """Return the ids of the accounts that a window of the scope covers: all of a provider, or the one on the path."""
     return [
-        account.name
-        for account in accounts
-        if scope == account.provider or f"{scope}/".startswith(f"{account.provider}/{account.name}/")
+        account.id for account in accounts if scope == account.provider or f"{scope}/".startswith(f"{account.scope}/")
     ]
 
 

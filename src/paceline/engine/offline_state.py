@@ -4,9 +4,8 @@ Here: the Governor with everything learnt and commanded, and a ticket for everyt
 and thrown away. Never here: storing or carrying out what is decided on it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from paceline.agents.account import Account
 from paceline.core import Governor, Ticket
 from paceline.engine import command_log
 from paceline.engine.external_slots.registry import is_there, ticket_of
@@ -24,20 +23,20 @@ class OfflineState:
 
     def __init__(self, store: Store, settings: EngineSettings, now: float, extra: Iterable[Campaign] = ()) -> None:
         self.governor: Governor = load_governor(store, settings.governor, now)
-        self.accounts = settings.accounts
-        self.queues = TicketQueues(self.governor, settings.accounts, "offline")
+        self.accounts = settings.campaign_accounts
+        self.queues = TicketQueues(self.governor, self.accounts, "offline")
         self.campaigns = {campaign.name: campaign for campaign in (*store.campaigns(), *extra)}
         command_log.carry_out(self.governor, command_log.CommandReader(store).read(), now)
         apply_campaign_limits(self.governor, self.campaigns.values(), now)
-        self.tickets = {unit.id: self._ticket(unit, settings.accounts) for unit in store.running_units()}
+        self.tickets = {unit.id: self._ticket(unit) for unit in store.running_units()}
         for ticket in self.tickets.values():
             self.governor.adopt(ticket, now=now)
         for slot in store.slots():
             if slot.granted_at is not None and is_there(slot, now):
                 self.governor.adopt(ticket_of(slot), now=now)
 
-    def _ticket(self, unit: Unit, accounts: Mapping[str, Account]) -> Ticket:
+    def _ticket(self, unit: Unit) -> Ticket:
         campaign = self.campaigns[unit.campaign]
-        scopes = session_scopes(campaign, accounts.get(unit.account or ""))
+        scopes = session_scopes(campaign, self.accounts.of(campaign, unit.account or ""))
         ticket_id = unit.attempt_id or f"unit:{unit.id}"  # runs inside the session name it by its attempt
         return Ticket(ticket_id, scopes, group=campaign.name, priority=campaign.priority, leased=False)

@@ -58,7 +58,7 @@ class Recovery:
             log.warning("%s %s, which belongs to no running unit", orphan.action, orphan.attempt_id)
 
     def _adopt(self, unit: Unit, campaign: Campaign, handle: Handle, now: float) -> LiveSession:
-        account = self._settings.accounts.get(unit.account or "")
+        account = self._settings.campaign_accounts.of(campaign, unit.account or "")
         ticket = session_ticket(handle.attempt_id, campaign, session_scopes(campaign, account))
         self._governor.adopt(ticket, now=now)
         session = self._launcher.adopt(unit, campaign, account, ticket, handle)

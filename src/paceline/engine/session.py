@@ -85,8 +85,8 @@ class LiveSession:
 
     @property
     def reported_scope(self) -> str:
-        """The scope of its signals: its provider path, or else the agent's own login."""
-        return self.scope or f"agent:{self.profile.name}"
+        """The scope of its signals: its provider path, or else its campaign. Nobody knows what a command talks to."""
+        return self.scope or f"campaign:{self.campaign.name}"
 
     @property
     def has_payer(self) -> bool:
@@ -95,8 +95,8 @@ class LiveSession:
 
     @property
     def payer(self) -> str:
-        """The name of the account or login whose quota it uses."""
-        return self.account.name if self.account is not None else f"agent:{self.profile.name}"
+        """Whose quota it uses: the id of an account, or its campaign."""
+        return self.account.id if self.account is not None else f"campaign:{self.campaign.name}"
 
     @property
     def conversation(self) -> str | None:
@@ -178,7 +178,7 @@ class LiveSession:
             return None
         self._is_billed = True
         billed = "an API key" if self.reader.auth_mode == "api_key" else "overage"
-        reason = f"{self.account.name} is a subscription, but the agent bills {billed}"
+        reason = f"{self.account.id} is a subscription, but the agent bills {billed}"
         self._end("account_stopped", reason)
         return reason
 

@@ -3,8 +3,10 @@
 import msgspec
 
 from paceline.agents.account import Account, GatewayAddress
+from paceline.agents.default_login import shipped_logins
 from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import Policy
+from paceline.engine.campaign_accounts import CampaignAccounts
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -12,6 +14,9 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     governor: GovernorSettings
     accounts: dict[str, Account] = {}
+    """The configured accounts, by id."""
+    logins: dict[str, Account] = msgspec.field(default_factory=shipped_logins)
+    """The default login of each agent, for campaigns that name no account."""
     heartbeat: float = 1.0
     lease: float = 60.0
     stall: float | None = None
@@ -19,3 +24,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     tz: str = "UTC"
     gateway: GatewayAddress | None = None
     """Where sessions of accounts with `via_gateway` make their calls; None without a gateway."""
+
+    @property
+    def campaign_accounts(self) -> CampaignAccounts:
+        return CampaignAccounts(self.accounts, self.logins)

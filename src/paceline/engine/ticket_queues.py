@@ -12,13 +12,14 @@ import msgspec
 from paceline.agents.account import Account
 from paceline.core import Deferred, Governor, Ticket
 from paceline.core.values.scopes import SESSIONS, path_scopes
+from paceline.engine.campaign_accounts import NO_ACCOUNT, CampaignAccounts
 from paceline.errors import InvalidInput, UnknownName
 from paceline.limiter.governor_driver import SEPARATOR
 from paceline.store import Campaign
 
 SHORTEST_QUEUE = 8
 """Tickets per queue, also for a small pool: more fill a burst of releases in one pass, fewer cost less to keep."""
-NO_ACCOUNT = ""
+UNNAMED_MODEL = "default"
 ATTEMPTS = ""
 """The namespace of session tickets: none. The ticket of a session is its attempt's id, which is stored as it is."""
 
@@ -29,17 +30,19 @@ class TicketQueue(msgspec.Struct, eq=False):
     campaign: Campaign
     account: Account | None
     scopes: tuple[str, ...]
+    is_for_bound: bool = False
+    """Whether only units whose conversation is on the account may fill it: the campaign no longer names it."""
     tickets: dict[str, Ticket] = msgspec.field(default_factory=dict)
 
     @property
-    def account_name(self) -> str:
-        return self.account.name if self.account is not None else NO_ACCOUNT
+    def account_id(self) -> str:
+        return self.account.id if self.account is not None else NO_ACCOUNT
 
 
 class TicketQueues:
     """All queues of an engine, kept as long as there is work for them."""
 
-    def __init__(self, governor: Governor, accounts: Mapping[str, Account], owner: str) -> None:
+    def __init__(self, governor: Governor, accounts: CampaignAccounts, owner: str) -> None:
         if SEPARATOR in owner:
             raise InvalidInput(f"owner {owner!r:.80} names attempts and their tickets; it must not contain a colon")
         self._governor = governor
@@ -49,6 +52,8 @@ class TicketQueues:
         self._by_ticket: dict[str, TicketQueue] = {}
         self._problems: dict[tuple[str, str], Deferred] = {}
         self._count = 0
+        self.stranded: dict[str, int] = {}
+        """How many claimable units of each campaign wait for a person, because their account is not named any more."""
 
     def fill(self, campaigns: Iterable[Campaign], claimable: Mapping[tuple[str, str | None], int], now: float) -> None:
         """Keep as many tickets waiting as there are units to fill them with, up to a few."""
@@ -56,13 +61,17 @@ class TicketQueues:
         wanted: list[TicketQueue] = []
         kept: set[tuple[str, str]] = set()
         self._problems.clear()
+        self.stranded.clear()
         for campaign in campaigns:
-            for account_name in campaign.accounts or (NO_ACCOUNT,):
-                queue = self._usable_queue(campaign, account_name, now)
+            named = self._accounts.ids_of(campaign)
+            for account_id in (*named, *self._login_left(campaign, claimable)):
+                queue = self._usable_queue(campaign, account_id, now)
                 if queue is None:
                     continue
-                kept.add((campaign.name, account_name))
-                units = claimable.get((campaign.name, None), 0) + claimable.get((campaign.name, account_name), 0)
+                kept.add((campaign.name, account_id))
+                units = claimable.get((campaign.name, account_id), 0)
+                if not queue.is_for_bound:
+                    units += claimable.get((campaign.name, None), 0)
                 target = min(units, longest) if campaign.state == "active" else 0
                 for ticket_id in list(queue.tickets)[target:]:
                     self.give_back(ticket_id, now)
@@ -79,12 +88,21 @@ class TicketQueues:
             for ticket_id in list(self._queues.pop(key).tickets):
                 self.give_back(ticket_id, now)
 
+    def _login_left(self, campaign: Campaign, claimable: Mapping[tuple[str, str | None], int]) -> tuple[str, ...]:
+        """Return the agent's default login if units began there before the plan named accounts: they continue there."""
+        login = self._accounts.login_id(campaign)
+        is_left = login not in self._accounts.ids_of(campaign) and claimable.get((campaign.name, login), 0) > 0
+        return (login,) if is_left else ()
+
     def _note_stranded(self, campaign: Campaign, claimable: Mapping[tuple[str, str | None], int]) -> None:
         """Explain why units wait whose conversation is on an account that the campaign no longer names."""
+        known = (*self._accounts.ids_of(campaign), self._accounts.login_id(campaign))
         for (name, account), units in claimable.items():
-            if account and name == campaign.name and account not in campaign.accounts:
-                detail = f"{units} units have their conversation on {account!r}, which the campaign does not name"
+            if account and name == campaign.name and account not in known:
+                have = "1 unit has its" if units == 1 else f"{units} units have their"
+                detail = f"{have} conversation on {account!r}, which the campaign does not name"
                 self._problems[name, account] = Deferred("", "held", f"campaign:{name}", detail)
+                self.stranded[name] = self.stranded.get(name, 0) + units
 
     def _passed_by(self, wanted: Iterable[TicketQueue], now: float) -> list[TicketQueue]:
         """Move tickets on accounts with less left behind those of the same campaign on better accounts.
@@ -132,34 +150,34 @@ class TicketQueues:
             reasons[f"{campaign} {account}"] = problem
         return reasons
 
-    def _usable_queue(self, campaign: Campaign, account_name: str, now: float) -> TicketQueue | None:
+    def _usable_queue(self, campaign: Campaign, account_id: str, now: float) -> TicketQueue | None:
         """Return the queue, or note why the campaign cannot run there. The other campaigns are not affected."""
         try:
-            queue = self._queue(campaign, account_name, now)
+            queue = self._queue(campaign, account_id, now)
             self._governor.check(Ticket("", queue.scopes, group=campaign.name, priority=campaign.priority))
         except InvalidInput as error:
             scope = f"campaign:{campaign.name}"
-            self._problems[campaign.name, account_name] = Deferred("", "held", scope, str(error))
+            self._problems[campaign.name, account_id] = Deferred("", "held", scope, str(error))
             return None
         return queue
 
-    def _queue(self, campaign: Campaign, account_name: str, now: float) -> TicketQueue:
+    def _queue(self, campaign: Campaign, account_id: str, now: float) -> TicketQueue:
         """Return the queue; a new one for a campaign that was changed, because its priority or model may differ."""
-        queue = self._queues.get((campaign.name, account_name))
+        queue = self._queues.get((campaign.name, account_id))
         if queue is None or queue.campaign != campaign:
             for ticket_id in list(queue.tickets) if queue is not None else ():
                 self.give_back(ticket_id, now)
-            account = self._account(account_name)
-            queue = TicketQueue(campaign, account, session_scopes(campaign, account))
-            self._queues[campaign.name, account_name] = queue
+            account = self._account(campaign, account_id)
+            is_for_bound = account_id not in self._accounts.ids_of(campaign)
+            queue = TicketQueue(campaign, account, session_scopes(campaign, account), is_for_bound)
+            self._queues[campaign.name, account_id] = queue
         return queue
 
-    def _account(self, name: str) -> Account | None:
-        if name == NO_ACCOUNT:
-            return None
-        if name not in self._accounts:
-            raise UnknownName(f"account {name!r} is not in paceline.toml; add [accounts.{name}]")
-        return self._accounts[name]
+    def _account(self, campaign: Campaign, account_id: str) -> Account | None:
+        account = self._accounts.of(campaign, account_id)
+        if account is None and account_id != NO_ACCOUNT:
+            raise UnknownName(f"account {account_id!r} is not in paceline.toml; add [accounts.{account_id}]")
+        return account
 
     def _new_ticket(self, queue: TicketQueue) -> Ticket:
         self._count += 1
@@ -172,7 +190,7 @@ class TicketQueues:
         """Return how much of the account's fullest window is used: the account with most left goes first."""
         if queue.account is None:
             return 0.0
-        status = self._governor.status(f"{queue.account.provider}/{queue.account.name}", now=now)
+        status = self._governor.status(queue.account.scope, now=now)
         return max((window.best_ratio or 0.0 for window in status.windows), default=0.0) if status else 0.0
 
 
@@ -193,7 +211,8 @@ def session_scopes(campaign: Campaign, account: Account | None) -> tuple[str, ..
     own = (SESSIONS, f"campaign:{campaign.name}", f"agent:{campaign.agent}")
     if account is None:
         return own
-    parts = (account.provider, account.name, campaign.model)
+    unnamed = UNNAMED_MODEL if account.is_implicit else None  # caps per model must not make the shortest plan invalid
+    parts = (account.provider, account.name, campaign.model or unnamed)
     return (*own, *path_scopes("/".join(part for part in parts if part)))
 
 

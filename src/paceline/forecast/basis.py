@@ -3,16 +3,15 @@
 Here: values read from the store, the settings and the present Governor. Never here: a simulation.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
+from paceline.agents.account import Account
 from paceline.core import Governor
 from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.status import WindowStatus
+from paceline.engine.campaign_accounts import CampaignAccounts
 from paceline.forecast.history import WindowHistory, read_history
 from paceline.forecast.simulator import WindowSize, Work
-from paceline.settings import AccountSettings
 from paceline.store import Campaign, Store
 
 ASSUMED_SECONDS = 600.0
@@ -32,7 +31,7 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
 class BasisReader:
     """The facts about campaigns of one store at one moment."""
 
-    def __init__(self, store: Store, accounts: Mapping[str, AccountSettings], governor: Governor, now: float) -> None:
+    def __init__(self, store: Store, accounts: CampaignAccounts, governor: Governor, now: float) -> None:
         self._store = store
         self._accounts = accounts
         self._governor = governor
@@ -55,7 +54,7 @@ class BasisReader:
         counts = self._store.counts()
         for other in self._store.campaigns():
             left = counts[other.name].todo + counts[other.name].running if other.name in counts else 0
-            can_run = other.state == "active" and (not other.accounts or bool(known_accounts(self._accounts, other)))
+            can_run = other.state == "active" and (not other.accounts or bool(usable_accounts(self._accounts, other)))
             if other.name != campaign.name and can_run and left:
                 known, _ = self._known_durations(other)
                 works.append(Work(campaign=other, seconds=_repeated(known, left, _assumed_seconds(other))))
@@ -74,14 +73,15 @@ class BasisReader:
         return basis, durations
 
     def _known_durations(self, campaign: Campaign) -> tuple[tuple[float, ...], str]:
-        accounts = [self._accounts[name] for name in known_accounts(self._accounts, campaign)]
+        accounts = usable_accounts(self._accounts, campaign)
         paths = tuple(canonical_scope("/".join(filter(None, (each.scope, campaign.model)))) for each in accounts)
-        return self._history.durations(paths or (f"agent:{campaign.agent}",))
+        before = () if campaign.accounts else (f"agent:{campaign.agent}",)  # where earlier versions noted them
+        return self._history.durations((*paths, *before))
 
     def _windows(self) -> dict[str, tuple[WindowSize, ...]]:
         """Return the windows of each account. What the Governor has learned outranks what past events show."""
         sizes: dict[str, tuple[WindowSize, ...]] = {}
-        for account in self._accounts.values():
+        for account in self._accounts:
             status = self._governor.status(account.scope, now=self._now)
             learned = {window.name: window for window in (status.windows if status is not None else ())}
             found = {
@@ -92,13 +92,14 @@ class BasisReader:
                 if (size := _learned_size(window, self._now)) is not None:
                     found[name] = size
             if found:
-                sizes[account.name] = tuple(sorted(found.values(), key=lambda size: size.length))
+                sizes[account.id] = tuple(sorted(found.values(), key=lambda size: size.length))
         return sizes
 
 
-def known_accounts(accounts: Mapping[str, AccountSettings], campaign: Campaign) -> tuple[str, ...]:
-    """Return the accounts of the campaign that the present settings still have."""
-    return tuple(name for name in campaign.accounts if name in accounts)
+def usable_accounts(accounts: CampaignAccounts, campaign: Campaign) -> list[Account]:
+    """Return the accounts of the campaign that the present settings still have, or its agent's default login."""
+    found = [accounts.of(campaign, each) for each in accounts.ids_of(campaign)]
+    return [account for account in found if account is not None]
 
 
 def _repeated(known: tuple[float, ...], units: int, assumed: float) -> tuple[float, ...]:

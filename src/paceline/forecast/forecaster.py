@@ -5,7 +5,7 @@ Here: which runs answer which question. Never here: what happens in a run (`simu
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
@@ -14,10 +14,9 @@ from paceline.engine.campaign_lookup import find_campaign
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.errors import InvalidInput
-from paceline.forecast.basis import Basis, BasisReader, known_accounts
+from paceline.forecast.basis import Basis, BasisReader, usable_accounts
 from paceline.forecast.history import read_history
 from paceline.forecast.simulator import Closing, SimulatedRun, Simulation, WindowSize, Work
-from paceline.settings import AccountSettings
 from paceline.store import Campaign, Store
 
 SEEDS = (1, 2, 3)
@@ -73,11 +72,9 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 class Forecaster:
     """The runs of campaigns of one store, from its state at one moment."""
 
-    def __init__(
-        self, store: Store, accounts: Mapping[str, AccountSettings], settings: EngineSettings, *, now: float
-    ) -> None:
+    def __init__(self, store: Store, settings: EngineSettings, *, now: float) -> None:
         self._store = store
-        self._accounts = accounts
+        self._accounts = settings.campaign_accounts
         self._settings = settings
         self._now = now
 
@@ -105,7 +102,7 @@ class Forecaster:
 
     def _replayed_campaign(self, name: str) -> Campaign:
         campaign = find_campaign(self._store, name)
-        accounts = known_accounts(self._accounts, campaign)
+        accounts = tuple(account.id for account in usable_accounts(self._accounts, campaign))
         if campaign.accounts and not accounts:
             raise InvalidInput(
                 f"{name} runs on {', '.join(campaign.accounts)}, which the settings do not have: "
@@ -182,7 +179,7 @@ class _Runs:
         if strategy is not None:
             work = msgspec.structs.replace(work, campaign=msgspec.structs.replace(work.campaign, strategy=strategy))
         if reserve is not None:
-            reserves = {f"{account.provider}/{account.name}": reserve for account in settings.accounts.values()}
+            reserves = {account.scope: reserve for account in settings.campaign_accounts}
             settings = msgspec.structs.replace(
                 settings, governor=msgspec.structs.replace(settings.governor, reserves=reserves)
             )

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.agents import AgentProfile, agent_names, load_agent
+from paceline.agents.account import DEFAULT
 from paceline.agents.launch import LONGEST_ARGUMENT_BYTES
 from paceline.clock import SystemClock
 from paceline.config_files.documents import (
@@ -33,7 +34,7 @@ from paceline.plans.campaign_fields import CAMPAIGN_FIELDS
 from paceline.plans.templates import command_placeholders
 from paceline.plans.unit_rules import PromptRules, UnitList
 from paceline.plans.unit_sources import UNITS, add_units
-from paceline.settings import Settings, governor_settings
+from paceline.settings import AccountSettings, Settings, governor_settings
 from paceline.store.interface import Campaign, UnitSpec
 
 CAMPAIGN = "campaign"
@@ -195,17 +196,27 @@ class _CampaignReader:
         accounts = self._fields.get("accounts")
         if not isinstance(accounts, tuple):
             return
-        if len(set(accounts)) < len(accounts):
+        found = {name: self._account(name) for name in accounts}
+        ids = [name if account is None else account.id for name, account in found.items()]
+        if len(set(ids)) < len(accounts):
             self._refuse("accounts", "the same account is named twice")
+        self._fields["accounts"] = tuple(ids)
         if self._settings is None:
             return
-        known = self._settings.accounts
-        for name in accounts:
-            if name not in known:
-                hint = did_you_mean(name, known) or f"; add [accounts.{name}] to paceline.toml"
+        for name, account in found.items():
+            if account is None:
+                hint = did_you_mean(name, self._settings.accounts) or f"; add [accounts.{name}] to paceline.toml"
                 self._refuse("accounts", f"there is no account {shown(name)}{hint}")
         if "model" not in self._table:
-            self._require_model([known[name].scope for name in accounts if name in known], self._settings)
+            self._require_model([account.scope for account in found.values() if account is not None], self._settings)
+
+    def _account(self, name: str) -> AccountSettings | None:
+        """Return the account that the plan names; `default` is the default login of its agent."""
+        if self._settings is None:
+            return None
+        if name == DEFAULT and self._profile is not None and self._profile.start:
+            return self._settings.login(self._profile.name)
+        return self._settings.account(name)
 
     def _require_model(self, scopes: list[str], settings: Settings) -> None:
         """Require a model where models have caps: a session without one would bypass them."""

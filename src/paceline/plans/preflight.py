@@ -34,7 +34,7 @@ TOKEN_VARIABLE = "CLAUDE_CODE_OAUTH_TOKEN"
 def check_plan(plan: Plan, source: str, *, settings: Settings, environ: Mapping[str, str]) -> None:
     """Check a plan. Raise `InvalidPlan` with everything that keeps it from running."""
     profile = settings.agent(plan.campaign.agent)
-    accounts = [settings.accounts[name] for name in plan.campaign.accounts]
+    accounts = settings.campaign_accounts(plan.campaign.agent, plan.campaign.accounts)
     mistakes = _program_troubles(environ, profile, plan, accounts)
     for account in accounts:
         mistakes += account_troubles(account, environ)
@@ -62,7 +62,8 @@ def check_stored(store: Store, settings: Settings, *, serves_gateway: bool = Tru
 
 def check_gateway(settings: Settings, campaign: Campaign) -> None:
     """Raise `InvalidSettings` if an account of the campaign needs the gateway, for an engine that serves none."""
-    through = [name for name in campaign.accounts if name in settings.accounts and settings.accounts[name].via_gateway]
+    accounts = settings.campaign_accounts(campaign.agent, campaign.accounts)
+    through = [account.id for account in accounts if account.via_gateway]
     if through:
         raise InvalidSettings(
             f"{campaign.name} runs on the account {through[0]!r}, whose sessions make their calls through the gateway,"
@@ -75,7 +76,7 @@ def _missing(settings: Settings, campaign: Campaign) -> list[str]:
     troubles = [
         f"runs on the account {name!r}, which no longer exists"
         for name in campaign.accounts
-        if name not in settings.accounts
+        if settings.account(name) is None
     ]
     if campaign.agent not in settings.agent_names():
         troubles.append(f"uses the agent {campaign.agent!r}, which no longer exists")

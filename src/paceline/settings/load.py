@@ -12,6 +12,8 @@ from typing import TypeVar
 import msgspec
 
 from paceline.agents import Account, AgentProfile, check_agent, load_agent
+from paceline.agents.account import DEFAULT
+from paceline.agents.default_login import login_folder
 from paceline.agents.launch import metered_variables
 from paceline.config_files import checks
 from paceline.config_files.documents import (
@@ -213,9 +215,10 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
     layers.put(read_environment(environ, mistakes))
     layers.put(Document(FLAGS, flags))
     providers = _assemble(layers, "providers", _provider)
-    accounts = _assemble(layers, "accounts", lambda layers, name: _account(layers, name, environ))
+    named = _assemble(layers, "accounts", lambda layers, name: _account(layers, name, environ))
+    accounts = _by_id(layers, named)
     agents = _assemble(layers, "agents", _agent)
-    rates = _rates(layers, accounts)
+    rates = _rates(layers, named)
     mistakes.raise_as(InvalidSettings)
     return Settings(
         home=home,
@@ -223,6 +226,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
         limits=layers.limits,
         providers=providers,
         accounts=accounts,
+        default_logins=_default_logins(accounts, environ),
         rates=rates,
         engine=msgspec.convert(layers.fields("engine"), EngineTable),
         api=msgspec.convert(layers.fields("api"), ApiTable),
@@ -256,25 +260,58 @@ def _provider(layers: _Layers, name: str) -> ProviderSettings | None:
 
 
 def _account(layers: _Layers, name: str, environ: Mapping[str, str]) -> AccountSettings | None:
-    fields = layers.fields("accounts", name)
+    fields = _default_fields(name) | layers.fields("accounts", name)
     place = layers.place("accounts", name)
     for key, example in (("provider", "anthropic"), ("kind", "subscription")):
-        if (("accounts", name, key)) not in layers.leaves and not _was_refused(layers, name, key):
+        if key not in fields and not _was_refused(layers, name, key):
             layers.mistakes.add(place, f'account "{name}" needs {key}, such as {key} = "{example}"')
+    owner, _, own_name = name.rpartition("/")
     try:
-        canonical_scope(f"{fields.get('provider', 'p')}/{name}")
-        if "/" in name:
-            raise InvalidInput("remove the slash")
+        canonical_scope(f"{fields.get('provider', 'p')}/{own_name}")
+        if owner and (own_name != DEFAULT or fields.get("provider") != owner):
+            raise InvalidInput("remove the slash; only PROVIDER/default has one, with that provider")
     except InvalidInput as error:
         layers.mistakes.add(place, f"{name!r:.80} cannot name an account: {error}")
     if not {"provider", "kind"} <= fields.keys():
         return None
     fields = {key: value for key, value in fields.items() if key not in RATES}
-    account = msgspec.convert({"name": name, **fields}, AccountSettings)
-    _refuse_metered(layers, account)
-    _refuse_gateway(layers, account)
+    account = msgspec.convert({"name": own_name, **fields}, AccountSettings)
+    _refuse_metered(layers, name, account)
+    _refuse_gateway(layers, name, account)
     env = {variable: expand_home(content, environ) for variable, content in account.env.items()}
     return msgspec.structs.replace(account, env=env)
+
+
+def _default_fields(name: str) -> dict[str, object]:
+    """Return what need not be written for a default login: its provider, and that it is a subscription."""
+    owner, _, own_name = name.rpartition("/")
+    return {"provider": owner or "anthropic", "kind": "subscription"} if own_name == DEFAULT else {}
+
+
+def _by_id(layers: _Layers, accounts: Mapping[str, AccountSettings]) -> dict[str, AccountSettings]:
+    """Return the accounts by id. `default` and `anthropic/default` are one."""
+    found: dict[str, AccountSettings] = {}
+    for name, account in accounts.items():
+        if account.id in found:
+            layers.mistakes.add(layers.place("accounts", name), f'account "{name}" is the same as "{account.id}"')
+        found[account.id] = account
+    return found
+
+
+def _default_logins(accounts: Mapping[str, AccountSettings], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the accounts that use the login which a provider's CLI has by itself, so that one login has one limit.
+
+    One that is named `default` is meant; else the first subscription with the same folder.
+    """
+    found: dict[str, str] = {}
+    for account in accounts.values():
+        folder = login_folder(account.provider, {**environ, **account.env})
+        is_same = account.kind == "subscription" and folder == login_folder(account.provider, environ)
+        if account.name == DEFAULT:
+            found[account.provider] = account.id
+        elif is_same:
+            found.setdefault(account.provider, account.id)
+    return found
 
 
 def _was_refused(layers: _Layers, name: str, key: str) -> bool:
@@ -283,25 +320,25 @@ def _was_refused(layers: _Layers, name: str, key: str) -> bool:
     return isinstance(table, Mapping) and isinstance(table.get(name), Mapping) and key in table[name]
 
 
-def _refuse_metered(layers: _Layers, account: AccountSettings) -> None:
+def _refuse_metered(layers: _Layers, name: str, account: AccountSettings) -> None:
     """Refuse a subscription whose `env` sets a variable that would bill a key."""
     if account.kind != "subscription":
         return
     bare = Account(name=account.name, provider=account.provider, kind=account.kind)
     if billed := sorted(metered_variables(load_agent("command"), bare) & account.env.keys()):
         layers.mistakes.add(
-            layers.place("accounts", account.name, "env"),
-            f"accounts.{account.name}.env sets {', '.join(billed)}, which would be billed instead of the subscription;"
+            layers.place("accounts", name, "env"),
+            f"accounts.{name}.env sets {', '.join(billed)}, which would be billed instead of the subscription;"
             ' remove it, or set kind = "metered"',
         )
 
 
-def _refuse_gateway(layers: _Layers, account: AccountSettings) -> None:
+def _refuse_gateway(layers: _Layers, name: str, account: AccountSettings) -> None:
     """Refuse the gateway for a subscription: it accepts API keys only; logins stay with the vendor's own CLI."""
     if account.via_gateway and account.kind == "subscription":
         layers.mistakes.add(
-            layers.place("accounts", account.name, "via_gateway"),
-            f"accounts.{account.name}.via_gateway is for metered accounts: the gateway takes API keys, and a"
+            layers.place("accounts", name, "via_gateway"),
+            f"accounts.{name}.via_gateway is for metered accounts: the gateway takes API keys, and a"
             " subscription is used through the vendor's own CLI; remove it",
         )
 

@@ -1,11 +1,14 @@
 """The settings as values, with their defaults. Never here: reading or checking."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from paceline.agents import Account, AgentProfile, agent_names, load_agent
+from paceline.agents.account import DEFAULT, account_id
+from paceline.agents.default_login import default_account
 from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import RUNS, SESSIONS
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
@@ -52,6 +55,13 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     key_env: str | None = None
     via_gateway: bool = False
     """Whether sessions send their calls through the gateway, so that each call counts as a run."""
+    is_implicit: bool = False
+    """Whether it is the default login of an agent that no table describes."""
+
+    @property
+    def id(self) -> str:
+        """The name that plans and units know it by: its own, or `PROVIDER/default`."""
+        return account_id(self.provider, self.name)
 
     @property
     def scope(self) -> str:
@@ -67,6 +77,7 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
             env=self.env,
             key_env=self.key_env,
             via_gateway=self.via_gateway,
+            is_implicit=self.is_implicit,
         )
 
 
@@ -113,6 +124,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limits: dict[str, ConfiguredLimit] = msgspec.field(default_factory=shipped_limits)
     providers: dict[str, ProviderSettings] = {}
     accounts: dict[str, AccountSettings] = {}
+    """By id: the account's name, or `PROVIDER/default`."""
+    default_logins: dict[str, str] = {}
+    """The configured accounts that are a provider's default login, by provider."""
     rates: dict[str, Rate] = {}
     """By scope or pattern, including those of accounts."""
     engine: EngineTable = EngineTable()
@@ -134,6 +148,38 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def agent(self, name: str) -> AgentProfile:
         """Return the user's profile of this name, else the shipped one. Raise `InvalidInput` if there is neither."""
         return self.agents[name] if name in self.agents else load_agent(name)
+
+    def login(self, agent: str) -> AccountSettings | None:
+        """Return the account of an agent's default login; None for a plan's own command."""
+        account = default_account(self.agent(agent))
+        return None if account is None else self._default_of(account.provider)
+
+    def account(self, account_id: str) -> AccountSettings | None:
+        """Return a configured account, or the default login of a provider, by its id."""
+        provider, _, name = account_id.rpartition("/")
+        if account_id in self.accounts or name != DEFAULT or provider not in self._login_providers():
+            return self.accounts.get(account_id)
+        return self._default_of(provider)
+
+    def account_at(self, scope: str) -> AccountSettings | None:
+        """Return the account that a provider path names, with or without a model."""
+        name = "/".join(scope.split("/", 2)[:2])
+        return self.account(name) or next((each for each in self.accounts.values() if each.scope == name), None)
+
+    def campaign_accounts(self, agent: str, named: Sequence[str]) -> list[AccountSettings]:
+        """Return the accounts that a campaign runs on: those it names and that exist, else its agent's login."""
+        found = [self.account(each) for each in named] if named else [self.login(agent)]
+        return [account for account in found if account is not None]
+
+    def _login_providers(self) -> set[str]:
+        """Return the providers whose login some agent uses."""
+        accounts = [default_account(self.agent(name)) for name in self.agent_names()]
+        return {account.provider for account in accounts if account is not None}
+
+    def _default_of(self, provider: str) -> AccountSettings:
+        configured = self.accounts.get(self.default_logins.get(provider, account_id(provider, DEFAULT)))
+        implicit = AccountSettings(name=DEFAULT, provider=provider, kind="subscription", is_implicit=True)
+        return configured or implicit
 
     def provider(self, name: str) -> ProviderSettings:
         """Return the provider's table, or the defaults."""

@@ -101,7 +101,7 @@ class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one attempt, ready to store.
 
     The next attempt resumes `conversation_id`, or starts a new conversation if it is None. Without an `account` the
-    unit keeps the account that the attempt was claimed for.
+    unit keeps the account that the attempt was claimed for. A conversation is not kept if that is '', no account.
     """
 
     unit_id: str
@@ -224,11 +224,20 @@ class Store(Protocol):
 
     # the life cycle of units
     def claim_units(
-        self, campaign: str, account: str, limit: int, *, attempt_ids: Sequence[str], lease_until: float, now: float
+        self,
+        campaign: str,
+        account: str,
+        limit: int,
+        *,
+        attempt_ids: Sequence[str],
+        lease_until: float,
+        now: float,
+        only_bound: bool = False,
     ) -> list[Unit]:
         """Move up to `limit` units of the campaign that may run on the account from `todo` to `running`.
 
-        Units whose conversation lives on the account come first, then the others in plan order. A unit whose
+        Units whose conversation lives on the account come first, then, unless `only_bound`, those without one in plan
+        order. A unit whose
         conversation lives on another account is never claimed, and a parked one only after `wake_units` woke it.
         Each unit gets one of `attempt_ids`, and the claim counts as an attempt. The cost does not grow with the number
         of units. If the result of a claim is lost, the units show in `running_units` and their leases run out.
@@ -249,8 +258,14 @@ class Store(Protocol):
         If it returns `limit`, more may be due: waking a million units at once would hold up the pass.
         """
 
-    def wake_account(self, account: str, *, limit: int = 10_000) -> int:
-        """Make up to `limit` units claimable that are parked on the account, whose window reopened. Return how many."""
+    def wake_account(self, account: str, *, limit: int = 10_000, campaign: str | None = None) -> int:
+        """Make up to `limit` units claimable that are parked on the account, whose window reopened. Return how many.
+
+        With a `campaign`, only units of that campaign.
+        """
+
+    def rename_account(self, campaign: str, before: str, after: str) -> int:
+        """Give the units of the campaign on one account another account, with their conversations. Return how many."""
 
     def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         """Move the given `todo` units to `held`. Return how many moved."""

@@ -67,9 +67,25 @@ class MemoryStore:
     # -- the life cycle of units --------------------------------------------------------------------
 
     def claim_units(
-        self, campaign: str, account: str, limit: int, *, attempt_ids: Sequence[str], lease_until: float, now: float
+        self,
+        campaign: str,
+        account: str,
+        limit: int,
+        *,
+        attempt_ids: Sequence[str],
+        lease_until: float,
+        now: float,
+        only_bound: bool = False,
     ) -> list[Unit]:
-        return self._units.claim(campaign, account, limit, attempt_ids=attempt_ids, lease_until=lease_until, now=now)
+        return self._units.claim(
+            campaign,
+            account,
+            limit,
+            attempt_ids=attempt_ids,
+            lease_until=lease_until,
+            now=now,
+            only_bound=only_bound,
+        )
 
     def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
         return self._units.record_outcomes(records, now=now)
@@ -80,8 +96,11 @@ class MemoryStore:
     def wake_units(self, *, now: float, limit: int = 10_000) -> int:
         return self._units.wake(now=now, limit=limit)
 
-    def wake_account(self, account: str, *, limit: int = 10_000) -> int:
-        return self._units.wake_account(account, limit=limit)
+    def wake_account(self, account: str, *, limit: int = 10_000, campaign: str | None = None) -> int:
+        return self._units.wake_account(account, limit=limit, campaign=campaign)
+
+    def rename_account(self, campaign: str, before: str, after: str) -> int:
+        return self._units.rename_account(campaign, before, after)
 
     def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         return self._units.hold(unit_ids, reason, now=now)

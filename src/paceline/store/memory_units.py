@@ -104,6 +104,7 @@ class UnitTable:
             return False
         if unit.state != "running":
             return unit.state == transition.state and unit.counters == transition.counters
+        account = unit.account if record.account is None else record.account
         self.put(
             replace(
                 unit,
@@ -111,8 +112,8 @@ class UnitTable:
                 counters=transition.counters,
                 resume_at=transition.resume_at if transition.state == "todo" else None,
                 reason=rules.storable_text(transition.reason),
-                account=unit.account if record.account is None else record.account,
-                conversation_id=rules.storable_text(record.conversation_id),
+                account=account,
+                conversation_id=rules.storable_text(record.conversation_id) if account else None,
                 ended_at=now,
                 exit_code=transition.exit_code,
                 lease_until=None,
@@ -216,12 +217,22 @@ class MemoryUnits:
     # -- their life cycle ---------------------------------------------------------------------------
 
     def claim(
-        self, campaign: str, account: str, limit: int, *, attempt_ids: Sequence[str], lease_until: float, now: float
+        self,
+        campaign: str,
+        account: str,
+        limit: int,
+        *,
+        attempt_ids: Sequence[str],
+        lease_until: float,
+        now: float,
+        only_bound: bool = False,
     ) -> list[Unit]:
         rules.check_attempt_ids(limit, len(attempt_ids))
         units: list[Unit] = []
         for attempt_id in attempt_ids[:limit]:
-            found = self._table.next_claimable(campaign, account) or self._table.next_claimable(campaign, None)
+            found = self._table.next_claimable(campaign, account)
+            if found is None and not only_bound:
+                found = self._table.next_claimable(campaign, None)
             if found is None:
                 break
             units.append(rules.claimed(found, account, attempt_id, lease_until, now))
@@ -250,17 +261,24 @@ class MemoryUnits:
             woken += 1
         return woken
 
-    def wake_account(self, account: str, *, limit: int) -> int:
+    def wake_account(self, account: str, *, limit: int, campaign: str | None = None) -> int:
         rules.check_page_size(limit)
         parked = [
             (unit.resume_at, self._table.sort_key(unit), unit)
             for unit in self._table.units.values()
             if unit.state == "todo" and unit.resume_at is not None and unit.is_parked and unit.account == account
+            if campaign in (None, unit.campaign)
         ]
         woken = sorted(parked)[:limit]
         for _, _, unit in woken:
             self._table.put(replace(unit, resume_at=None, is_parked=False))
         return len(woken)
+
+    def rename_account(self, campaign: str, before: str, after: str) -> int:
+        units = [unit for unit in self._table.of_campaign(campaign) if unit.account == before]
+        for unit in units:
+            self._table.put(replace(unit, account=after))
+        return len(units)
 
     def hold(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         held = 0

@@ -60,6 +60,7 @@ def outcome_row(record: OutcomeRecord, address: tuple[int | None, str], now: flo
         transition.resume_at if transition.state == "todo" else None,
         storable_text(transition.reason),
         record.account,
+        record.account,
         storable_text(record.conversation_id),
         now,
         transition.exit_code,

@@ -40,8 +40,9 @@ _CLAIM: Final = """UPDATE units SET state = 'running', tries = tries + 1, fence 
     started_at = ?, reason = NULL, ended_at = NULL, exit_code = NULL, is_parked = 0, denials = 0, warnings = NULL
     WHERE key = ?"""
 _RECORD_OUTCOME: Final = """UPDATE units SET state = ?, attempts = ?, tries = ?, parks = ?, windows_spent = ?,
-    refusals = ?, losses = ?, resume_at = ?, reason = ?, account = coalesce(?, account), session_id = ?, ended_at = ?,
-    exit_code = ?, is_parked = ?, denials = ?, warnings = ?, lease_until = NULL
+    refusals = ?, losses = ?, resume_at = ?, reason = ?, account = coalesce(?, account),
+    session_id = CASE WHEN coalesce(?, account, '') <> '' THEN ? END, ended_at = ?, exit_code = ?, is_parked = ?,
+    denials = ?, warnings = ?, lease_until = NULL
     WHERE campaign = ? AND name = ? AND state = 'running' AND fence = ?"""
 _RECORDED_OUTCOME: Final = """SELECT fence, state, attempts, tries, parks, windows_spent, refusals, losses
     FROM units WHERE campaign = ? AND name = ?"""
@@ -50,7 +51,10 @@ _RENEW: Final = """UPDATE units SET lease_until = ?
 _DUE: Final = """SELECT key FROM units INDEXED BY parked
     WHERE state = 'todo' AND resume_at IS NOT NULL AND resume_at <= ? ORDER BY resume_at, key LIMIT ?"""
 _PARKED_ON: Final = """SELECT key FROM units INDEXED BY parked
-    WHERE state = 'todo' AND resume_at IS NOT NULL AND is_parked AND account = ? ORDER BY resume_at, key LIMIT ?"""
+    WHERE state = 'todo' AND resume_at IS NOT NULL AND is_parked AND account = ? AND key BETWEEN ? AND ?
+    ORDER BY resume_at, key LIMIT ?"""
+_ON_ACCOUNT: Final = "SELECT 1 FROM units WHERE key BETWEEN ? AND ? AND account = ? LIMIT 1"
+_RENAME_ACCOUNT: Final = "UPDATE units SET account = ? WHERE key BETWEEN ? AND ? AND account = ?"
 _WAKE: Final = "UPDATE units SET resume_at = NULL, is_parked = 0 WHERE key = ?"
 _HOLD: Final = f"""UPDATE units AS u SET state = 'held', reason = ?, resume_at = NULL, ended_at = ?
     WHERE campaign = ? AND name = ? AND state = 'todo' AND {IS_VISIBLE}"""
@@ -74,7 +78,15 @@ class SqliteUnits:
     # -- their life cycle ---------------------------------------------------------------------------
 
     def claim(
-        self, campaign: str, account: str, limit: int, *, attempt_ids: Sequence[str], lease_until: float, now: float
+        self,
+        campaign: str,
+        account: str,
+        limit: int,
+        *,
+        attempt_ids: Sequence[str],
+        lease_until: float,
+        now: float,
+        only_bound: bool = False,
     ) -> list[Unit]:
         rules.check_attempt_ids(limit, len(attempt_ids))
         with self._file.writing() as connection:
@@ -83,7 +95,8 @@ class SqliteUnits:
                 return []
             span = visible_span(connection, number)
             rows = connection.execute(_CLAIM_BOUND, (account, *span, limit)).fetchall()
-            rows += connection.execute(_CLAIM_FRESH, (*span, limit - len(rows))).fetchall()
+            if not only_bound:
+                rows += connection.execute(_CLAIM_FRESH, (*span, limit - len(rows))).fetchall()
             named = list(zip(rows, attempt_ids, strict=False))
             connection.executemany(
                 _CLAIM, [(account, attempt_id, lease_until, now, now, row[0]) for row, attempt_id in named]
@@ -122,12 +135,22 @@ class SqliteUnits:
             connection.executemany(_WAKE, due)
         return len(due)
 
-    def wake_account(self, account: str, *, limit: int) -> int:
+    def wake_account(self, account: str, *, limit: int, campaign: str | None = None) -> int:
         rules.check_page_size(limit)
         with self._file.writing() as connection:
-            parked = connection.execute(_PARKED_ON, (account, limit)).fetchall()
+            span = ALL_KEYS if campaign is None else campaign_span(known_number(connection, campaign))
+            parked = connection.execute(_PARKED_ON, (account, *span, limit)).fetchall()
             connection.executemany(_WAKE, parked)
         return len(parked)
+
+    def rename_account(self, campaign: str, before: str, after: str) -> int:
+        with self._file.reading() as connection:
+            span = campaign_span(known_number(connection, campaign))
+            is_known = connection.execute(_ON_ACCOUNT, (*span, before)).fetchone() is not None
+        if not is_known:  # the usual case at every start: it needs no lock for writing
+            return 0
+        with self._file.writing() as connection:
+            return connection.execute(_RENAME_ACCOUNT, (after, *span, before)).rowcount
 
     def hold(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         with self._file.writing() as connection:

@@ -1,12 +1,13 @@
-"""The accounts of the settings. Secrets stay where they are: only the names of variables are shown."""
+"""The accounts of settings and campaigns. Secrets stay where they are: only the names of variables are shown."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
 
 from paceline.core import ScopeStatus, WindowStatus
-from paceline.settings import AccountSettings
+from paceline.settings import AccountSettings, Settings
+from paceline.store import Campaign
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,6 +15,17 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     is_set: bool
+
+
+def known_accounts(settings: Settings, campaigns: Iterable[Campaign]) -> list[AccountSettings]:
+    """Return the configured accounts, and the default logins that campaigns without accounts run on."""
+    used = [
+        account
+        for campaign in campaigns
+        if campaign.agent in settings.agent_names()
+        for account in settings.campaign_accounts(campaign.agent, campaign.accounts)
+    ]
+    return list({account.id: account for account in (*settings.accounts.values(), *used)}.values())
 
 
 class AccountView(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +47,7 @@ def account_view(account: AccountSettings, environ: Mapping[str, str], status: S
     """Return what people are shown of the account. `status` is that of its scope."""
     key = account.key_env
     return AccountView(
-        name=account.name,
+        name=account.id,
         provider=account.provider,
         kind=account.kind,
         scope=account.scope,

@@ -7,6 +7,7 @@ import msgspec
 
 from paceline.core import ScopeStatus, WindowStatus
 from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, path_scopes
+from paceline.views.accounts import known_accounts
 from paceline.views.fleet import FleetState
 
 CAMPAIGN: Final = "campaign:"
@@ -47,8 +48,8 @@ class ScopeCapacity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def capacity_rows(fleet: FleetState) -> list[ScopeCapacity]:
-    """Return a row for every known scope, and for the accounts of the settings that were never used."""
-    accounts = fleet.settings.accounts.values()
+    """Return a row for every known scope, and for the accounts of settings and campaigns that were never used."""
+    accounts = known_accounts(fleet.settings, fleet.campaigns)
     scopes = dict.fromkeys([*fleet.scopes, *(scope for account in accounts for scope in path_scopes(account.scope))])
     return sorted(_rows(fleet, scopes), key=lambda row: (_RANKS[row.kind], row.scope))
 

@@ -10,7 +10,7 @@ from paceline.core import ScopeStatus, WindowStatus
 from paceline.core.values.scopes import canonical_scope, path_scopes
 from paceline.errors import InvalidInput
 from paceline.store import Campaign
-from paceline.views.capacity import AGENT
+from paceline.views.capacity import CAMPAIGN
 from paceline.views.fleet import FleetState
 
 DAY_SECONDS = 86400
@@ -62,11 +62,10 @@ def quota_line(fleet: FleetState, campaign: Campaign) -> str | None:
 
 def _payers(fleet: FleetState, campaign: Campaign) -> list[tuple[str, tuple[str, ...]]]:
     """Return whose quota the campaign uses, and the scopes that hold the windows of that quota."""
-    if not campaign.accounts:
-        return [(campaign.agent, (f"{AGENT}{campaign.agent}",))]
-    accounts = fleet.settings.accounts
-    found = [accounts[name] for name in campaign.accounts if name in accounts]
-    return [(account.name, _path(account.scope, campaign.model)) for account in found]
+    found = fleet.settings.campaign_accounts(campaign.agent, campaign.accounts)
+    if not found and not campaign.accounts:
+        return [(campaign.name, (f"{CAMPAIGN}{campaign.name}",))]
+    return [(account.id, _path(account.scope, campaign.model)) for account in found]
 
 
 def _path(account_scope: str, model: str | None) -> tuple[str, ...]:

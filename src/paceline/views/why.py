@@ -13,6 +13,8 @@ from paceline.views.safe_text import printable
 from paceline.views.units import UnitPhase, phase_of
 
 START = "paceline run PLAN"
+ACCOUNT_REASONS = ("held", "window_closed", "reserve")
+"""Reasons that another account would not have."""
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,10 +90,10 @@ def explain_unit(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], 
         hint = f"paceline resume {campaign.name}"
         return [_why(unit, "paused", f"the campaign {campaign.name} is paused", since=since, hint=hint)]
     if unit.resume_at is not None:
-        return [_parked(unit, leaderless)]
+        return [_parked(unit, campaign, leaderless)]
     if leaderless is not None:
         return [_why(unit, "no_engine", f"no engine runs {leaderless}", since=since, hint=START)]
-    return _waiting(unit, waits, since)
+    return _waiting(unit, campaign, waits, since)
 
 
 def _running(unit: Unit, leaderless: str | None) -> Why:
@@ -113,26 +115,45 @@ def _stopped(unit: Unit) -> Why:
     return _why(unit, unit.state, reason, since=unit.ended_at, hint=hint)
 
 
-def _parked(unit: Unit, leaderless: str | None) -> Why:
-    hint = None if leaderless is None else f"no engine runs, so nothing resumes by itself: {START}"
+def _parked(unit: Unit, campaign: Campaign, leaderless: str | None) -> Why:
+    hint = _fresh_hint(unit, campaign)
+    if leaderless is not None:
+        hint = f"no engine runs, so nothing resumes by itself: {START}"
     reason = unit.reason or "waits for its time"
     where = unit.account or None
     code = "parked" if unit.is_parked else "backing_off"
     return _why(unit, code, reason, since=unit.ended_at, until=unit.resume_at, scope=where, hint=hint)
 
 
-def _waiting(unit: Unit, waits: Mapping[str, Deferred], since: float) -> list[Why]:
+def _fresh_hint(unit: Unit, campaign: Campaign) -> str | None:
+    """Return how to give up a conversation, where the unit could run on another account without it."""
+    others = [account for account in campaign.accounts if account != unit.account]
+    if unit.conversation_id is None or not others:
+        return None
+    return f"paceline retry {unit.id} --fresh starts it anew, without its conversation, on {' or '.join(others)}"
+
+
+def _waiting(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], since: float) -> list[Why]:
     """Return the waits of the accounts that the unit could run on, as the engine stored them last."""
     by_account = {}
     for name, deferred in waits.items():
-        campaign, account = split_queue_name(name)
+        campaign_name, account = split_queue_name(name)
         is_bound_elsewhere = unit.conversation_id is not None and (unit.account or "") != account
-        if campaign == unit.campaign and not is_bound_elsewhere:
+        if campaign_name == unit.campaign and not is_bound_elsewhere:
             by_account[account] = deferred
     if not by_account:
         return [_why(unit, "queue_order", "nothing blocks it: it starts at the engine's next pass", since=since)]
+    hint = _fresh_hint(unit, campaign)
     return [
-        _why(unit, each.reason, each.detail, scope=each.scope, since=since, until=each.retry_at)
+        _why(
+            unit,
+            each.reason,
+            each.detail,
+            scope=each.scope,
+            since=since,
+            until=each.retry_at,
+            hint=hint if each.reason in ACCOUNT_REASONS else None,
+        )
         for each in by_account.values()
     ]
 

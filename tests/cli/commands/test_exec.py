@@ -119,11 +119,11 @@ def test_inside_a_unit_it_uses_the_units_own_slot(workspace: Workspace, monkeypa
     monkeypatch.setenv("PACELINE_POOL", "1")
     inner = f'{sys.executable} -m paceline exec -- sh -c "echo \\$PACELINE_UNIT >> ends"'
 
-    code, out, err = finish(workspace.start("run", workspace.plan(inner, "a", "b", head="timeout = '30s'")))
+    code, out, err = finish(workspace.start("run", workspace.plan(inner, "a", head="timeout = '60s'")))
 
     assert (code, err) == (0, "")
-    assert "docs: 2 done" in out
-    assert lines_of(workspace.folder / "ends") == ["docs/a", "docs/b"]
+    assert "docs: 1 done" in out
+    assert lines_of(workspace.folder / "ends") == ["docs/a"]
 
 
 def test_a_plain_command_teaches_nothing_about_logins(workspace: Workspace) -> None:
@@ -165,6 +165,38 @@ def test_a_subscription_is_never_billed_by_a_key(workspace: Workspace, monkeypat
     _, out, _ = finish(workspace.start("exec", "--scope", "anthropic/max-1/opus-4-6", "--", "sh", "-c", show))
 
     assert out == f"{workspace.folder}/.max:\n"
+
+
+def put_claude_on_path(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    program = workspace.write("claude", f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{workspace.folder}:{os.environ['PATH']}")
+
+
+def test_an_agent_without_a_scope_has_the_caps_of_its_default_login(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACELINE_LIMITS", "anthropic/*/opus-*=1")
+    put_claude_on_path(workspace, monkeypatch, GATED.format("$2"))
+    first = workspace.start("exec", "--", "claude", "--name", "a", "--model=claude-opus-4-6")
+    read_until(first, "a runs")
+
+    second = workspace.start("exec", "--", "claude", "--name", "b", "--model", "opus-4-6")
+    assert second.stderr is not None
+    assert "opus-4-6 at its cap (1/1) on default" in second.stderr.readline()
+    (workspace.folder / "a.go").touch()
+    (workspace.folder / "b.go").touch()
+
+    assert finish(first)[0] == finish(second)[0] == 0
+
+
+def test_an_agent_without_a_scope_is_never_billed_by_a_key(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+    put_claude_on_path(workspace, monkeypatch, 'echo "key: $ANTHROPIC_API_KEY"')
+
+    assert finish(workspace.start("exec", "--", "claude", "--model", "opus-4-6"))[1] == "key: \n"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from paceline.api.request_body import read_body
 from paceline.api.schemas import Accounts, Ok, Overview, PoolBody, PoolSize, Sessions, Windows
 from paceline.core.values.scopes import SESSIONS
 from paceline.engine import commands
-from paceline.views.accounts import account_view
+from paceline.views.accounts import account_view, known_accounts
 from paceline.views.campaigns import campaign_views
 from paceline.views.capacity import capacity_rows
 from paceline.views.quota import scope_windows
@@ -74,10 +74,10 @@ def list_sessions(context: Context) -> Sessions:
     return Sessions(sessions=[session_view(session) for session in context.engine.live_sessions()])
 
 
-@get("/v1/accounts", sync_to_thread=False, summary="The accounts of the settings, without secrets")
+@get("/v1/accounts", sync_to_thread=False, summary="The accounts, default logins included, without secrets")
 def list_accounts(context: Context) -> Accounts:
     statuses = {status.scope: status for status in context.engine.limiter.statuses()}
-    accounts = context.settings.accounts.values()
+    accounts = known_accounts(context.settings, context.store.campaigns())
     return Accounts(
         accounts=[account_view(account, context.environ, statuses.get(account.scope)) for account in accounts]
     )

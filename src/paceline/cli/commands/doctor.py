@@ -15,7 +15,8 @@ import msgspec
 import typer
 from rich.text import Text
 
-from paceline.agents import load_agent
+from paceline.agents import AgentProfile, load_agent
+from paceline.agents.default_login import login_folder
 from paceline.agents.launch import metered_variables
 from paceline.cli.inputs import named_local_zone
 from paceline.cli.options import AsJson
@@ -24,7 +25,7 @@ from paceline.cli.wiring import open_home
 from paceline.errors import PacelineError
 from paceline.executors.private_folder import is_open_to_others
 from paceline.plans.preflight import INSTALL, account_troubles, login_troubles
-from paceline.settings import Settings, load_settings
+from paceline.settings import AccountSettings, Settings, load_settings
 
 LEAST_FREE_BYTES = 1 << 30
 """A night of sessions writes less output than this."""
@@ -194,18 +195,30 @@ def _version_of(path: str, environ: Mapping[str, str]) -> str:
     return one_line(done.stdout.decode(errors="replace").strip().partition("\n")[0], 60) or "version unknown"
 
 
+def _default_logins(settings: Settings, environ: Mapping[str, str]) -> list[AccountSettings]:
+    """Return the default logins of the agents on this machine that no setting describes."""
+    path = environ.get("PATH")
+    found = [settings.login(name) for name in settings.agent_names() if _is_installed(settings.agent(name), path)]
+    return list({account.id: account for account in found if account is not None and account.is_implicit}.values())
+
+
+def _is_installed(profile: AgentProfile, path: str | None) -> bool:
+    return bool(profile.start) and shutil.which(profile.start[0], path=path) is not None
+
+
 def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
-    for account in settings.accounts.values():
+    for account in (*settings.accounts.values(), *_default_logins(settings, environ)):
         troubles = account_troubles(account, environ) + login_troubles(account, environ)
-        what = account.name
+        what = account.id
         for trouble in troubles:
             detail, _, mend = trouble.partition("; ")
             yield Finding(what=what, verdict="wrong", detail=detail, mend=mend or f"set {account.key_env}")
         if not troubles:
             kept = f", the last {account.reserve:.0%} of every window is reserved for you" if account.reserve else ""
-            yield Finding(what=what, verdict="ok", detail=f"{account.kind} of {account.provider}{kept}")
+            login = f", the default login in {login_folder(account.provider, environ)}" if account.is_implicit else ""
+            yield Finding(what=what, verdict="ok", detail=f"{account.kind} of {account.provider}{login}{kept}")
         if account.kind == "subscription":
             names = sorted(metered_variables(load_agent("command"), account.account) & environ.keys())
             if names:
-                detail = f"{', '.join(names)} is set here; sessions of {account.name} do not get it"
+                detail = f"{', '.join(names)} is set here; sessions of {account.id} do not get it"
                 yield Finding(what=what, verdict="note", detail=f"{detail}, so that they are never billed per token")

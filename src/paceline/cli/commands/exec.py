@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from paceline.agents import Account, Task, load_agent, prepare_session
+from paceline.agents import Account, AgentProfile, Task, load_agent, prepare_session
 from paceline.cli.completion import complete_scope
 from paceline.cli.inputs import local_zone
 from paceline.cli.output import INTERRUPTED, one_line
@@ -161,21 +161,32 @@ def _read_request(home: Home, command: tuple[str, ...], scope: str | None, agent
     profile = home.settings.agent(name) if name else load_agent("command")
     parent = _session_ticket(home)
     own = (SESSIONS, canonical_scope(f"agent:{name or program}")) if parent is None else (RUNS,)
+    account = home.settings.login(name) if name and scope is None else None
     path: tuple[str, ...] = ()
-    account: Account | None = None
     if scope is not None:
         path = path_scopes(scope)
-        settings = home.settings.accounts.get(path[-1].split("/")[1]) if "/" in scope else None
-        account = settings.account if settings else None
+        account = home.settings.account_at(path[-1]) if "/" in scope else None
+    elif account is not None:
+        path = path_scopes("/".join(filter(None, (account.scope, _model_of(command, profile)))))
     return ExecRequest(
         command=command,
-        env=_environment(home, account),
+        env=_environment(home, account.account if account is not None else None),
         scopes=own + path,
         reported=path[-1] if path else None,
         provider=profile.provider,
         parent=parent,
         has_payer=account is not None or bool(profile.start),
     )
+
+
+def _model_of(command: tuple[str, ...], profile: AgentProfile) -> str | None:
+    """Return the model that the command line chooses, as the agent's own flag names it."""
+    flags = {"--model", *(part for part in profile.model if part.startswith("-"))}
+    for argument, following in zip(command, (*command[1:], ""), strict=True):
+        flag, _, value = argument.partition("=")
+        if flag in flags and (value or following):
+            return value or following
+    return None
 
 
 def _session_ticket(home: Home) -> str | None:

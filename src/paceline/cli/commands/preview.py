@@ -109,7 +109,7 @@ def _dispatch(home: Home, offline: OfflineState, name: str, units: int, now: flo
         for grant in grants:
             queue = offline.queues.queue_of(grant.ticket_id)
             offline.queues.take(grant.ticket_id)
-            campaign, account = queue.campaign.name, queue.account_name
+            campaign, account = queue.campaign.name, queue.account_id
             key = (campaign, account) if claimable.get((campaign, account)) else (campaign, None)
             if not claimable.get(key):
                 offline.governor.abandon(grant.ticket_id, now=now)

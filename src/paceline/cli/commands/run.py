@@ -77,8 +77,13 @@ def _checked_plans(home: Home, paths: Sequence[Path]) -> list[Plan]:
         if first.setdefault(name, path) is not path:
             raise InvalidInput(f"{first[name]} and {path} are both the campaign {name!r}; name each plan once")
     check_stored(home.store, home.settings, serves_gateway=False)
-    for account in dict.fromkeys(name for plan in plans for name in plan.campaign.accounts):
-        for trouble in login_troubles(home.settings.accounts[account], home.environ):
+    found = [
+        account
+        for plan in plans
+        for account in home.settings.campaign_accounts(plan.campaign.agent, plan.campaign.accounts)
+    ]
+    for account in {each.id: each for each in found}.values():
+        for trouble in login_troubles(account, home.environ):
             sys.stderr.write(f"Warning: {trouble}\n")
     return plans
 

@@ -15,6 +15,7 @@ from paceline.core.values.scopes import is_provider_scope
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.ticket_queues import session_scopes
 from paceline.store import Campaign, StoredEvent
+from paceline.views.accounts import known_accounts
 from paceline.views.campaigns import CampaignView, campaign_views
 from paceline.views.capacity import ScopeCapacity, capacity_rows, limit_rows
 from paceline.views.fleet import FleetState
@@ -86,8 +87,8 @@ class SnapshotReader:
 
 def _scopes_of(home: Home, offline: OfflineState, campaign: Campaign) -> list[str]:
     """Return every scope that a session of the campaign could occupy, those of providers last."""
-    known = [home.settings.accounts.get(name) for name in campaign.accounts or ("",)]
-    scopes = [scope for each in known for scope in session_scopes(campaign, each.account if each else None)]
+    ids = offline.accounts.ids_of(campaign)
+    scopes = [scope for each in ids for scope in session_scopes(campaign, offline.accounts.of(campaign, each))]
     return list(dict.fromkeys(scopes))
 
 
@@ -109,7 +110,7 @@ def _note(fleet: FleetState, campaign: Campaign, scopes: list[str], waits: list[
 def _scope_lines(home: Home, offline: OfflineState, fleet: FleetState) -> Iterator[ScopeLine]:
     """Yield the scopes that `limits` lists, and every account, those of providers last."""
     rows = {row.scope: row for row in limit_rows(fleet)}
-    accounts = {account.scope for account in home.settings.accounts.values()}
+    accounts = {account.scope for account in known_accounts(home.settings, fleet.campaigns)}
     rows |= {row.scope: row for row in capacity_rows(fleet) if row.scope in accounts and row.scope not in rows}
     queues = _queues(home, offline)
     own = [row for row in rows.values() if not is_provider_scope(row.scope)]

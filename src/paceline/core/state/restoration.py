@@ -11,6 +11,7 @@ from paceline.core.limits.adaptive_limit import AdaptiveLimit
 from paceline.core.limits.platform_limit import PlatformCap
 from paceline.core.state.lane import Lane, LiveSlot, Waiter
 from paceline.core.state.ledger import Ledger
+from paceline.core.state.moved_scopes import with_moved_scopes
 from paceline.core.state.scope import Scope
 from paceline.core.state.scope_table import LiveSettings
 from paceline.core.state.snapshot import VERSION, GroupRecord, ScopeRecord, SlotRecord, Snapshot, copied
@@ -24,6 +25,7 @@ def restore_ledger(snapshot: Snapshot, settings: GovernorSettings | None) -> Led
     """Return a ledger that continues from the snapshot."""
     if snapshot.version > VERSION:
         raise InvalidSnapshot(f"snapshot version {snapshot.version} is newer than {VERSION}: update Paceline")
+    snapshot = with_moved_scopes(snapshot, (settings or snapshot.settings).moved_scopes)
     live = LiveSettings(snapshot.limits, snapshot.cooldowns, snapshot.headroom_modes)
     ledger = Ledger(settings or snapshot.settings, snapshot.at, live=live)
     ledger.shares.finished_seconds, ledger.shares.finished_slots = snapshot.finished_seconds, snapshot.finished_slots

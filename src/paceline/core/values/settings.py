@@ -28,6 +28,8 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
     - `lost_grace` is how long a lost slot still counts: its holder may need that long to end.
     - `ageing` is the largest head start of an old prompt, and how long a ticket may be passed over.
     - `usage_interval` and `usage_timeout` are for polls of the provider's own count.
+
+    `moved_scopes` are names under which something may have been learnt before, and the present name of each.
     """
 
     limits: dict[str, int | None] = {}
@@ -45,6 +47,7 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
     ageing: float = 60.0
     usage_interval: float = 1.0
     usage_timeout: float = 5.0
+    moved_scopes: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         for scope, limit in self.limits.items():
@@ -65,7 +68,7 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
         for scope, rate in self.rates.items():
             ScopePattern(scope)
             check_rate(rate, f"rates[{scope!r}]")
-        for scope in self.usage_scopes:
+        for scope in (*self.usage_scopes, *self.moved_scopes, *self.moved_scopes.values()):
             ScopePattern(scope)
         for name in ("default_pause", "lost_grace", "ageing"):
             check_seconds(getattr(self, name), name)

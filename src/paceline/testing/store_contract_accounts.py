@@ -1,0 +1,58 @@
+"""The contract of a store about accounts: which units belong to one, and what becomes of them.
+
+It is a suite of its own beside `StoreContract`, with the same fixture `store`.
+"""
+
+from paceline.store import Store
+from paceline.testing.store_steps import LEASE_UNTIL, NOW, add, claim, ended, names, record, specs, stored
+
+
+class AccountContract:
+    """Tests of units that are bound to an account by their conversation."""
+
+    def test_a_conversation_without_an_account_is_not_kept(self, store: Store) -> None:
+        add(store, specs("a"))
+        (unit,) = claim(store, account="")
+        record(store, [ended(unit, "refused", conversation_id="talk")])
+        store.wake_units(now=NOW + 1e6)
+
+        assert stored(store, "night/a").conversation_id is None
+        assert store.claimable() == {("night", None): 1}
+        assert names(claim(store, account="max-1")) == ["a"]
+
+    def test_a_claim_for_conversations_only_leaves_all_other_units(self, store: Store) -> None:
+        add(store, specs("a", "b", "c"))
+        (unit,) = claim(store, account="max-1")
+        record(store, [ended(unit, "refused", conversation_id="talk")])
+        store.wake_units(now=NOW + 1e6)
+
+        claimed = store.claim_units(
+            "night", "max-1", 3, attempt_ids=["x", "y", "z"], lease_until=LEASE_UNTIL, now=NOW, only_bound=True
+        )
+
+        assert names(claimed) == ["a"]
+        assert store.claimable() == {("night", None): 2}
+
+    def test_a_renamed_account_keeps_its_units_and_their_conversations(self, store: Store) -> None:
+        add(store, specs("a", "b"))
+        add(store, specs("c"), "day")
+        for campaign, limit in (("night", 2), ("day", 1)):
+            units = claim(store, limit, campaign=campaign, account="old")
+            record(store, [ended(unit, "refused", conversation_id="talk") for unit in units])
+        store.wake_units(now=NOW + 1e6)
+
+        assert store.rename_account("night", "old", "new") == 2
+        assert store.rename_account("night", "old", "new") == 0
+
+        assert store.claimable() == {("night", "new"): 2, ("day", "old"): 1}
+        assert names(claim(store, 2, account="new")) == ["a", "b"]
+
+    def test_the_units_of_one_campaign_can_be_woken_alone(self, store: Store) -> None:
+        for campaign in ("night", "day"):
+            add(store, specs("a"), campaign)
+            (unit,) = claim(store, campaign=campaign, account="")
+            record(store, [ended(unit, "parked", resume_at=NOW + 500.0)])
+
+        assert store.wake_account("", campaign="night") == 1
+
+        assert store.claimable() == {("night", None): 1}
