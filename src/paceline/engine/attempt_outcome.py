@@ -178,9 +178,10 @@ class OutcomeRecorder:
 
     def _report_silent_limit(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> None:
         """Report a limit that the outcome implies but no signal named. Else the next unit would meet it at once."""
-        is_known = outcome.resume_at is not None or self._resume_times.opens_at(session.ticket.scopes, now) is not None
-        if outcome.ending == "parked" and not is_known:
-            self._monitor.report(session, QuotaClosed(ticket=session.ticket.id, source="backoff"), now)
+        if outcome.ending == "parked":
+            opens_at = outcome.resume_at or self._resume_times.opens_at(session.ticket.scopes, now)
+            if opens_at is None:
+                self._monitor.report(session, QuotaClosed(ticket=session.ticket.id, source="backoff"), now)
         elif outcome.ending == "account_stopped":
             self._monitor.report(session, BillingStop(detail=outcome.reason), now)
 
