@@ -100,7 +100,7 @@ def test_permissions_become_flags_of_the_cli_before_the_arguments_of_the_plan() 
     assert argv == (
         *("codex", "exec", "--json", "--skip-git-repo-check"),
         *("-c", 'approval_policy="never"', "-c", 'sandbox_mode="workspace-write"', "--max-turns", "40"),
-        *("resume", "s-1", "say hi"),
+        *("resume", "s-1", "-"),
     )
 
 
@@ -109,34 +109,32 @@ def test_a_level_that_the_agent_does_not_know_is_refused() -> None:
         prepare_session(load_agent("aider"), msgspec.structs.replace(TASK, permissions="read"), None, BASE)
 
 
-def test_a_prompt_is_an_argument() -> None:
-    run = prepare_session(load_agent("claude"), TASK, None, BASE)
+def test_a_prompt_is_an_argument_only_for_an_agent_that_does_not_read_its_input() -> None:
+    run = prepare_session(load_agent("aider"), TASK, None, BASE)
 
-    assert run.argv[:3] == ("claude", "-p", "say hi")
+    assert run.argv[-2:] == ("--message", "say hi")
     assert (run.stdin, run.cwd) == (b"", "/work")
 
 
-@pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "opencode", "qwen"])
+@pytest.mark.parametrize("agent", ["claude", "codex", "copilot", "gemini", "opencode", "qwen"])
 @pytest.mark.parametrize("conversation_id", [None, "s-1"])
-@pytest.mark.parametrize("prompt", ["ü" * 500_000, "-rf is an option"])
-def test_a_prompt_that_cannot_be_an_argument_goes_by_stdin(
-    agent: str, conversation_id: str | None, prompt: str
-) -> None:
+@pytest.mark.parametrize("prompt", ["say hi", "ü" * 500_000, "-rf is an option"])
+def test_a_prompt_is_in_no_process_list(agent: str, conversation_id: str | None, prompt: str) -> None:
     task = msgspec.structs.replace(TASK, prompt=prompt, conversation_id=conversation_id)
 
     run = prepare_session(load_agent(agent), task, None, BASE)
 
     assert run.stdin == prompt.encode()
-    assert prompt not in run.argv
-    assert (conversation_id in run.argv) == (conversation_id is not None)
+    assert not any(prompt in argument for argument in run.argv)
+    assert any("s-1" in argument for argument in run.argv) == (conversation_id is not None)
 
 
 def test_the_limit_counts_bytes() -> None:
-    at_limit = prepare_session(load_agent("claude"), with_prompt("x" * LONGEST_ARGUMENT_BYTES), None, BASE)
-    over = prepare_session(load_agent("claude"), with_prompt("ü" * (LONGEST_ARGUMENT_BYTES // 2 + 1)), None, BASE)
+    at_limit = prepare_session(load_agent("aider"), with_prompt("x" * LONGEST_ARGUMENT_BYTES), None, BASE)
 
     assert at_limit.stdin == b""
-    assert over.stdin != b""
+    with pytest.raises(InvalidInput, match="takes its prompt only as an argument"):
+        prepare_session(load_agent("aider"), with_prompt("ü" * (LONGEST_ARGUMENT_BYTES // 2 + 1)), None, BASE)
 
 
 def test_an_agent_that_cannot_read_stdin_refuses_a_long_prompt() -> None:

@@ -181,9 +181,9 @@ async def test_a_parked_conversation_is_resumed_on_its_own_account_exactly_once(
 
         await harness.run(2 * HOUR)
 
-        assert [(launch.argv[:5], is_resumed(launch)) for launch in harness.executor.started] == [
-            (("claude", "-p", "do 0", "--output-format", "stream-json"), False),
-            (("claude", "-p", "Continue from where you left off.", "--resume", "talk-u0"), True),
+        assert [(launch.argv[:4], launch.stdin, is_resumed(launch)) for launch in harness.executor.started] == [
+            (("claude", "-p", "--output-format", "stream-json"), b"do 0", False),
+            (("claude", "-p", "--resume", "talk-u0"), b"Continue from where you left off.", True),
         ]
         assert harness.unit("night/u0").state == "done"
         assert harness.unit("night/u0").account == "max-1"

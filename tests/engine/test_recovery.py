@@ -92,7 +92,7 @@ async def test_after_a_reboot_every_unit_goes_on_and_its_conversation_is_resumed
         await harness.run(HOUR)
 
         assert harness.store.counts() == {"night": UnitCounts(done=3)}
-        assert [launch.argv[3:5] for launch in harness.executor.started[3:]] == [
+        assert [launch.argv[2:4] for launch in harness.executor.started[3:]] == [
             ("--resume", "talk-u0"),
             ("--resume", "talk-u1"),
             ("--resume", "talk-u2"),

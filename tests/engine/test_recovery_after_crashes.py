@@ -36,7 +36,7 @@ async def test_lesson_32_two_processes_never_share_a_conversation() -> None:
         await harness.crash()
         harness.executor.reboot()  # gone: resumed, once
         await harness.run(HOUR)
-        assert [launch.argv[3:5] for launch in harness.executor.started] == [
+        assert [launch.argv[2:4] for launch in harness.executor.started] == [
             ("--output-format", "stream-json"),
             ("--resume", "talk"),
         ]

@@ -118,6 +118,7 @@ async def lose_supervisor(executor: ProcessExecutor, sandbox: Sandbox, script: s
     ready = sandbox.fifo("ready")
     handle = executor.start(sandbox.shell("a1", script.replace("READY", str(ready))))
     supervisor, *pids = map(int, ready.read_line().split())
+    until(lambda: handle.state().pid is not None)
     os.kill(supervisor, signal.SIGKILL)
     return await ended(executor, handle), pids
 

@@ -184,12 +184,14 @@ def _expand_home(value: str, base_env: Mapping[str, str]) -> str:
 
 
 def _fill_profile(profile: AgentProfile, task: Task, gateway_url: str | None) -> tuple[list[str], bytes]:
-    """Return arguments and input. A prompt that is too long, or looks like an option, goes to standard input."""
-    is_long = len(_encoded(task.prompt)) > LONGEST_ARGUMENT_BYTES
-    if is_long and not profile.takes_stdin:
+    """Return arguments and input. The prompt goes to standard input where the CLI reads it.
+
+    Every user of the machine can read the arguments of a process, a prompt may be longer than an argument can be,
+    and one that begins with a dash would be taken for an option.
+    """
+    if not profile.takes_stdin and len(_encoded(task.prompt)) > LONGEST_ARGUMENT_BYTES:
         raise _too_long(f"agent {profile.name!r} takes its prompt only as an argument")
-    by_stdin = profile.takes_stdin and (is_long or task.prompt.startswith("-"))
-    prompt = None if by_stdin else task.prompt
+    prompt = None if profile.takes_stdin else task.prompt
     permissions = filled_arguments(profile.permission_flags(task.permissions).arguments, cwd=task.cwd)
     argv = profile.command_line(
         prompt,
@@ -198,7 +200,7 @@ def _fill_profile(profile: AgentProfile, task: Task, gateway_url: str | None) ->
         gateway_url=gateway_url,
         more=(*permissions, *task.args),
     )
-    return argv, _encoded(task.prompt) if by_stdin else b""
+    return argv, _encoded(task.prompt) if prompt is None else b""
 
 
 def _fill_command(task: Task) -> tuple[list[str], bytes]:

@@ -41,7 +41,7 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     resume: tuple[str, ...] = ()
     """The command line that resumes `{session_id}`; empty if the CLI cannot resume."""
     start_by_stdin: tuple[str, ...] = ()
-    """`start` with the prompt on standard input, for prompts that cannot be an argument; empty if not supported."""
+    """`start` with the prompt on standard input, which is preferred; empty if the CLI does not read it there."""
     resume_by_stdin: tuple[str, ...] = ()
     """`resume` with the prompt on standard input."""
     resume_prompt: str = "Continue from where you left off."
