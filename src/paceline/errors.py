@@ -13,6 +13,7 @@
      │   ├─ StoreBusy            another process holds it; try again
      │   ├─ StoreFull            no room left on the disk
      │   ├─ StoreDamaged         the database is not readable as one
+     │   ├─ StoreGone            the database was deleted or replaced while it was in use
      │   └─ StoreTooNew          written by a newer Paceline
      ├─ ExecutorError            a session cannot be started; none was
      │   ├─ AttemptInUse         this attempt was started before
@@ -104,6 +105,10 @@ class StoreFull(StoreError):
 
 class StoreDamaged(StoreError):
     """The file is not a database that Paceline can read; the message names it."""
+
+
+class StoreGone(StoreError):
+    """The file was deleted or replaced while this process used it; nothing more is written to it."""
 
 
 class StoreTooNew(StoreError):

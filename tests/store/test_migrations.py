@@ -1,13 +1,15 @@
 """A file of an older version is migrated, and one of a newer version is refused. Nothing is lost."""
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from paceline.core import Deferred
-from paceline.errors import StoreError, StoreTooNew
+from paceline.errors import EngineBusy, StoreError, StoreTooNew
 from paceline.store import Campaign, Page, ProcessId, SqliteStore, StoredSlot, Unit, UnitCounts, UnitSpec
 from paceline.store.migrations import APPLICATION_ID, MIGRATIONS, Migration
 from paceline.store.rules import unit_key
@@ -57,6 +59,21 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
     store = SqliteStore(path)
     assert add(store, specs("a")).added == 1
     store.close()
+
+
+def test_an_older_file_is_left_while_an_older_program_uses_it(path: Path) -> None:
+    @contextmanager
+    def in_use() -> Iterator[None]:
+        raise EngineBusy("an engine runs here")
+        yield
+
+    SqliteStore(path, while_migrating=in_use).close()  # a new file has no other user
+    SqliteStore(path, while_migrating=in_use).close()  # nothing is migrated
+
+    with pytest.raises(EngineBusy, match="an engine runs here"):
+        SqliteStore(path, migrations=(*MIGRATIONS, ADDS_NOTES), while_migrating=in_use)
+
+    assert pragma(path, "user_version") == len(MIGRATIONS)
 
 
 def test_a_newer_file_is_refused_and_left(path: Path) -> None:

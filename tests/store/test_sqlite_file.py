@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, UnknownName
+from paceline.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreGone, UnknownName
 from paceline.store import Campaign, SqliteStore, UnitCounts, UnitSpec
 from paceline.store.migrations import MIGRATIONS
 from paceline.store.sqlite_file import SqliteFile
@@ -220,6 +220,45 @@ def test_a_database_of_another_program_is_left_alone(path: Path) -> None:
         SqliteStore(path)
 
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_file_that_was_deleted_or_replaced_takes_nothing_more(path: Path, is_replaced: bool) -> None:
+    store = SqliteStore(path)
+    add(store, specs("a"))
+    for suffix in ("", "-wal", "-shm"):
+        os.unlink(f"{path}{suffix}")
+    if is_replaced:
+        SqliteStore(path).close()
+
+    with pytest.raises(StoreGone, match=r"paceline\.db was deleted or replaced"):
+        claim(store)
+    with pytest.raises(StoreGone):
+        store.counts()
+    store.close()
+
+
+def test_a_store_is_found_from_any_folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(path.parent)
+    store = SqliteStore(path.name)
+    monkeypatch.chdir("/")
+
+    assert add(store, specs("a")).added == 1
+    store.close()
+
+
+def test_damage_anywhere_in_the_file_is_found_with_what_to_do(path: Path) -> None:
+    store = SqliteStore(path)
+    add(store, specs(*(f"u{number}" for number in range(3_000))))
+    store.close()
+    with open(path, "r+b") as file:
+        file.seek(-40_960, os.SEEK_END)
+        file.write(b"\xff" * 20_480)
+
+    store = SqliteStore(path)
+    with pytest.raises(StoreDamaged, match=r"restore a copy of it, or save .*\.recover"):
+        store.check()
+    store.close()
 
 
 # -- several verbs at once --------------------------------------------------------------------------

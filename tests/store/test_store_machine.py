@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from paceline.core.unit_lifecycle import AttemptOutcome, Ending, Policy, UnitState, transition_after
-from paceline.errors import PacelineError
+from paceline.errors import IllegalStep, PacelineError
 from paceline.events import Event
 from paceline.store import Campaign, Lease, MemoryStore, OutcomeRecord, SqliteStore, Store, StoredSlot, Unit, UnitSpec
 from paceline.store.sqlite_import import SPECS_AT_ONCE
@@ -212,6 +212,10 @@ class StoreMachine(RuleBasedStateMachine):
     def revive(self, name: str, identifiers: list[str] | None) -> None:
         self.both(lambda store: store.revive_units(name, identifiers, resume_at=self.now + 15.0))
 
+    @rule(seconds=st.sampled_from([0.0, 4.0, 3600.0]))
+    def set_the_clock_back(self, seconds: float) -> None:
+        self.both(lambda store: store.shorten_backoffs(now=self.now - seconds))
+
     @rule(identifier=unit_ids)
     def forget(self, identifier: str) -> None:
         self.both(lambda store: store.forget_conversation(identifier))
@@ -220,12 +224,32 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(units=st.lists(st.none() | unit_ids, max_size=3), detail=reasons)
     def append_events(self, units: list[str | None], detail: str) -> None:
-        events = [Event("unit.held", self.now, unit=unit, fields={"detail": (detail, self.now)}) for unit in units]
+        name = "unit.held" if detail else "slot.granted"
+        events = [Event(name, self.now, unit=unit, fields={"detail": (detail, self.now)}) for unit in units]
         self.both(lambda store: store.append_events(events))
 
-    @rule(keep=st.integers(0, 4))
-    def trim_events(self, keep: int) -> None:
-        self.both(lambda store: store.trim_events(keep=keep))
+    @rule(keep=st.integers(0, 4), keep_slots=st.none() | st.integers(0, 2))
+    def trim_events(self, keep: int, keep_slots: int | None) -> None:
+        self.both(lambda store: store.trim_events(keep=keep, keep_slots=keep_slots))
+
+    @rule(age=st.sampled_from([0.0, 1.0, 60.0]), through=st.integers(0, 30), limit=st.integers(1, 4))
+    def prune_events(self, age: float, through: int, limit: int) -> None:
+        self.both(lambda store: store.prune_events(before=self.now - age, through=through, limit=limit))
+
+    @rule(name=campaign_names, identifier=unit_ids)
+    def fail_together(self, name: str, identifier: str) -> None:
+        """All of it is undone, whatever the state it began in."""
+
+        def change_and_fail(store: Store) -> None:
+            with store.together():
+                store.append_events([Event("slot.granted", self.now), Event("unit.held", self.now)])
+                store.hold_units([identifier], "why", now=self.now)
+                store.trim_events(keep=1)
+                store.save_state("governor", b"undone")
+                store.retry_units(name)
+                raise IllegalStep("undone")
+
+        self.both(change_and_fail)
 
     @rule(owner=accounts, seconds=st.sampled_from([1.0, 60.0]), resigns=st.booleans())
     def lead(self, owner: str, seconds: float, resigns: bool) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from paceline.core import Governor
-from paceline.errors import PacelineError
+from paceline.errors import PacelineError, StoreDamaged
 from paceline.events import Event
 from paceline.store import Store, StoredEvent
 
@@ -15,6 +15,8 @@ STORE_POSITION_EVERY = 10_000
 """Own events between two writes of the position. After a crash the leader reads at most so many again."""
 KEPT_EVENTS = 200_000
 """Events that stay in the store: more is a longer history for pages and logs, fewer a smaller database."""
+KEPT_SLOT_EVENTS = 20_000
+"""Events about slots of programs that stay: minutes of a busy gateway, so that they do not push out the units'."""
 
 
 def send(store: Store, command: str, *, now: float, scope: str | None = None, **fields: object) -> None:
@@ -24,6 +26,11 @@ def send(store: Store, command: str, *, now: float, scope: str | None = None, **
 
 def event_of(command: str, *, now: float, scope: str | None = None, **fields: object) -> Event:
     return Event(PREFIX + command, now, scope, None, fields)
+
+
+def prune_history(store: Store, *, before: float, limit: int) -> int:
+    """Delete at most `limit` events from before that time. Returns how many. Commands that nobody has read yet stay."""
+    return store.prune_events(before=before, through=_position(store), limit=limit)
 
 
 def carry_out(governor: Governor, commands: Sequence[StoredEvent], now: float) -> list[str]:
@@ -63,7 +70,7 @@ class CommandReader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._stored = int(store.load_state(CONTROL_SEEN) or b"0")
+        self._stored = _position(store)
         self._seen = self._read = self._stored
         self._has_commands = False
 
@@ -94,6 +101,21 @@ class CommandReader:
         """Store the position, and drop the oldest events."""
         if self._seen > self._stored:
             self._store.save_state(CONTROL_SEEN, str(self._seen).encode())
-            self._store.trim_events(keep=KEPT_EVENTS)
+            self._store.trim_events(keep=KEPT_EVENTS, keep_slots=KEPT_SLOT_EVENTS)
             self._stored = self._seen
             self._has_commands = False
+
+
+def _position(store: Store) -> int:
+    """Return the id of the last event that a leader has read."""
+    return stored_number(store, CONTROL_SEEN)
+
+
+def stored_number(store: Store, key: str) -> int:
+    """Return the number saved under the key, or 0."""
+    value = store.load_state(key) or b"0"
+    if not value.isdigit():
+        raise StoreDamaged(
+            f"the value of {key!r} in the store is damaged ({value[:40]!r}): restore a copy of the store"
+        )
+    return int(value)

@@ -10,11 +10,13 @@ import math
 from collections.abc import Iterator, Sequence
 
 from paceline.core import Granted
+from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine import command_log
 from paceline.engine.attempt_outcome import OutcomeRecorder
 from paceline.engine.deadline_pacer import DeadlinePacer
 from paceline.engine.dispatcher import Dispatcher, startable_campaigns
+from paceline.engine.event_retention import EventRetention
 from paceline.engine.external_slots.leases import Leases
 from paceline.engine.external_slots.registry import EXTERNAL_SLOTS, ExternalSlots
 from paceline.engine.governor_state import apply_campaign_limits
@@ -79,9 +81,11 @@ class Cycle:
         self._recovery = Recovery(store, governor, executor, settings, launcher=launcher, outcomes=self._outcomes)
         self.external = ExternalSlots(store, governor, self.journal.emit, driver.metrics)
         self.leases = Leases(self.external, driver, emit=self.journal.emit, sessions=self.live.values)
+        self._retention = EventRetention(store, settings.keep_events)
         self.must_recover = False
         """Whether the last pass failed, so that a claim may be stored whose launch never happened."""
         self._renewed_at = -math.inf
+        self._passed_at = -math.inf
         driver.subscribe(ATTEMPTS, self._on_granted)
         driver.subscribe_events(self._on_events)
         driver.subscribe(EXTERNAL_SLOTS, self._on_external_granted)
@@ -89,6 +93,7 @@ class Cycle:
     def start(self, now: float) -> None:
         """Find the sessions and the external slots of the engine before."""
         self._load_campaigns(now)
+        self._store.shorten_backoffs(now=now)  # the clock may have been set back while no engine ran
         self._rename_logins()
         self._recovery.recover(self.live, self.campaigns, now)
         self.external.recover(now)
@@ -103,6 +108,9 @@ class Cycle:
     def make_pass(self) -> Iterator[None]:
         """Do one turn of the heartbeat. Yields wherever other work of the loop may go between."""
         now = self._driver.now()
+        if now < self._passed_at - CLOCK_STEP_SECONDS:
+            self._store.shorten_backoffs(now=now)
+        self._passed_at = now
         self.read_commands(now)
         self._renew_leases(now)
         if self.must_recover:
@@ -119,6 +127,7 @@ class Cycle:
         self._dispatcher.launch_granted(now, now + self._settings.lease)
         self.leases.tidy(now)
         self.journal.save(now)
+        self._retention.step(now)
         self._driver.advance(now)
 
     @property
@@ -130,6 +139,7 @@ class Cycle:
         """Store everything that the next engine needs, also what is stored only now and then."""
         self.journal.has_learnt = True
         self.journal.save(now)
+        self.external.note_presence(now, at_once=True)
         self._commands.save()
 
     def is_idle(self) -> bool:

@@ -22,6 +22,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     stall: float | None = None
     policy: Policy = Policy()
     tz: str = "UTC"
+    keep_events: float | None = None
+    """How long events are kept; None: until there are too many."""
     gateway: GatewayAddress | None = None
     """Where sessions of accounts with `via_gateway` make their calls; None without a gateway."""
 

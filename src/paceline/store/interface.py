@@ -261,11 +261,17 @@ class Store(Protocol):
     def wake_account(self, account: str, *, limit: int = 10_000, campaign: str | None = None) -> int:
         """Make up to `limit` units claimable that are parked on the account, whose window reopened. Return how many.
 
-        With a `campaign`, only units of that campaign.
+        With a `campaign`, only units of that campaign. Units that back off stay where they are: no window holds them.
         """
 
     def rename_account(self, campaign: str, before: str, after: str) -> int:
         """Give the units of the campaign on one account another account, with their conversations. Return how many."""
+
+    def shorten_backoffs(self, *, now: float) -> int:
+        """Let each unit that backs off since a time after `now` begin its wait now, with its length. Return how many.
+
+        Such a time means that the clock was set back. Units that are parked for a window keep their time.
+        """
 
     def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         """Move the given `todo` units to `held`. Return how many moved."""
@@ -316,10 +322,19 @@ class Store(Protocol):
         """Append events. Return the id of the last one. Ids are never reused."""
 
     def events(self, *, after: int = 0, limit: int = 1000, unit: str | None = None) -> list[StoredEvent]:
-        """Return events with an id above `after`, oldest first."""
+        """Return events with an id above `after`, oldest first. One that is damaged is logged and left out."""
 
-    def trim_events(self, *, keep: int) -> None:
-        """Delete all events but the last `keep`."""
+    def trim_events(self, *, keep: int, keep_slots: int | None = None) -> None:
+        """Delete all events but the last `keep`.
+
+        Those about slots of programs are counted by themselves, up to `keep_slots`, or `keep` if it is None.
+        """
+
+    def prune_events(self, *, before: float, through: int, limit: int) -> int:
+        """Delete the oldest events that are from before that time, at most `limit`. Return how many.
+
+        Events with an id above `through` stay. If it returns `limit`, more may be left.
+        """
 
     def save_slots(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
         """Add or replace the slots in `kept`, then delete the slots whose ids are in `dropped`, in one transaction.
@@ -329,7 +344,7 @@ class Store(Protocol):
         """
 
     def slots(self) -> list[StoredSlot]:
-        """Return all slots in the order they were first saved."""
+        """Return all slots in the order they were first saved. One that is damaged is logged and left out."""
 
     def slot(self, slot_id: str) -> StoredSlot | None:
         """Return the slot with this id, or None."""
@@ -343,8 +358,14 @@ class Store(Protocol):
     def lead(self, owner: str, *, until: float, now: float) -> bool:
         """Take or keep the lead among engines. Return False while another engine's lease runs."""
 
+    def leader(self) -> str | None:
+        """Return who took the lead last and has not resigned, also if its lease has run out."""
+
     def resign(self, owner: str) -> None:
         """Give up the lead, if this owner has it."""
+
+    def check(self) -> None:
+        """Raise `StoreDamaged` if anything in the store cannot be read. It reads all of it."""
 
     def close(self) -> None:
         """Close files. Closing twice is harmless."""

@@ -4,7 +4,7 @@ Here: every verb of the interface, handed to the table that carries it out. Noth
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 from paceline.core.unit_lifecycle import UnitState
 from paceline.events import Event
@@ -20,6 +20,7 @@ from paceline.store.interface import (
     UnitSpec,
 )
 from paceline.store.memory_records import MemoryEngineState, MemoryEvents, MemorySlots
+from paceline.store.memory_undo import UndoLog
 from paceline.store.memory_units import MemoryCampaigns, MemoryUnits, UnitTable
 
 
@@ -27,15 +28,19 @@ class MemoryStore:
     """`Store` in memory."""
 
     def __init__(self) -> None:
-        table = UnitTable()
-        self._events = MemoryEvents()
+        self._undo = UndoLog()
+        table = UnitTable(self._undo)
+        self._events = MemoryEvents(self._undo)
         self._campaigns = MemoryCampaigns(table, self._events)
         self._units = MemoryUnits(table)
-        self._slots = MemorySlots()
-        self._state = MemoryEngineState()
+        self._slots = MemorySlots(self._undo)
+        self._state = MemoryEngineState(self._undo)
 
     def together(self) -> AbstractContextManager[None]:
-        return nullcontext()  # no verb can fail half-way
+        return self._undo.together()
+
+    def check(self) -> None:
+        """Do nothing: memory cannot be damaged."""
 
     def close(self) -> None:
         """Do nothing: there is no file."""
@@ -102,6 +107,9 @@ class MemoryStore:
     def rename_account(self, campaign: str, before: str, after: str) -> int:
         return self._units.rename_account(campaign, before, after)
 
+    def shorten_backoffs(self, *, now: float) -> int:
+        return self._units.shorten_backoffs(now=now)
+
     def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         return self._units.hold(unit_ids, reason, now=now)
 
@@ -149,8 +157,11 @@ class MemoryStore:
     def events(self, *, after: int = 0, limit: int = 1000, unit: str | None = None) -> list[StoredEvent]:
         return self._events.read(after, limit, unit)
 
-    def trim_events(self, *, keep: int) -> None:
-        self._events.trim(keep=keep)
+    def trim_events(self, *, keep: int, keep_slots: int | None = None) -> None:
+        self._events.trim(keep=keep, keep_slots=keep if keep_slots is None else keep_slots)
+
+    def prune_events(self, *, before: float, through: int, limit: int) -> int:
+        return self._events.prune(before=before, through=through, limit=limit)
 
     def save_slots(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
         self._slots.save(kept, dropped)
@@ -169,6 +180,9 @@ class MemoryStore:
 
     def lead(self, owner: str, *, until: float, now: float) -> bool:
         return self._state.lead(owner, until=until, now=now)
+
+    def leader(self) -> str | None:
+        return self._state.leader()
 
     def resign(self, owner: str) -> None:
         self._state.resign(owner)

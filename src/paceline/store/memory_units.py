@@ -1,5 +1,6 @@
 """Campaigns and units in memory, with the counts and queues that make claims cheap."""
 
+import functools
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from heapq import heappop, heappush
@@ -12,6 +13,7 @@ from paceline.events import Event
 from paceline.store import rules
 from paceline.store.interface import Added, Campaign, OutcomeRecord, Page, Unit, UnitCounts, UnitSpec
 from paceline.store.memory_records import MemoryEvents
+from paceline.store.memory_undo import UndoLog
 
 replace = msgspec.structs.replace
 
@@ -30,7 +32,8 @@ class CampaignEntry(msgspec.Struct):
 class UnitTable:
     """All units by campaign. Every change of a unit goes through `put`, which keeps counts and queues up to date."""
 
-    def __init__(self) -> None:
+    def __init__(self, undo: UndoLog) -> None:
+        self._undo = undo
         self.entries: dict[str, CampaignEntry] = {}
         self.units: dict[str, Unit] = {}
         self._last_number = 0
@@ -44,6 +47,7 @@ class UnitTable:
 
     def save_campaign(self, campaign: Campaign, now: float) -> CampaignEntry:
         """Add the campaign, or replace its settings and keep its state and age."""
+        self._note_all()
         entry = self.entries.get(campaign.name)
         if entry is None:
             self._last_number += 1
@@ -59,8 +63,15 @@ class UnitTable:
             raise rules.unknown_campaign(name, self.entries)
         return self.entries[name]
 
+    def set_campaign(self, campaign: Campaign) -> None:
+        entry = self.entry(campaign.name)
+        self._undo.note(functools.partial(setattr, entry, "campaign", entry.campaign))
+        entry.campaign = campaign
+
     def delete_campaign(self, name: str) -> None:
-        for identifier in self.entry(name).unit_ids:
+        unit_ids = self.entry(name).unit_ids
+        self._note_all()
+        for identifier in unit_ids:
             self._uncount(self.units.pop(identifier))
         self._ready = {key: heap for key, heap in self._ready.items() if key[0] != name}
         del self.entries[name]
@@ -79,6 +90,7 @@ class UnitTable:
     def put(self, unit: Unit) -> None:
         before = self.units.get(unit.id)
         if before is not None:
+            self._undo.note(functools.partial(self.put, before))
             self._uncount(before)
         self.units[unit.id] = unit
         self._tallies[unit.campaign, _phase(unit)] += 1
@@ -89,6 +101,19 @@ class UnitTable:
                 heappush(self._ready.setdefault(key, []), unit.position)
         elif unit.resume_at is not None and (before is None or before.resume_at != unit.resume_at):
             heappush(self._parked, (unit.resume_at, self.sort_key(unit), unit.id))
+
+    def _note_all(self) -> None:
+        """Keep the way back from a change of the list of campaigns, or of their lists of units."""
+        if not self._undo.is_active:
+            return  # a copy of everything would be for nothing
+        entries = {name: CampaignEntry(e.number, e.campaign, list(e.unit_ids)) for name, e in self.entries.items()}
+        self._undo.note(functools.partial(self._go_back, entries, dict(self.units), self._last_number))
+
+    def _go_back(self, entries: dict[str, CampaignEntry], units: dict[str, Unit], last_number: int) -> None:
+        self.entries, self.units, self._last_number = entries, {}, last_number
+        self._tallies, self._claimable, self._ready, self._parked = Counter(), Counter(), {}, []
+        for unit in units.values():
+            self.put(unit)
 
     def _uncount(self, unit: Unit) -> None:
         self._tallies[unit.campaign, _phase(unit)] -= 1
@@ -196,7 +221,7 @@ class MemoryCampaigns:
 
     def set(self, campaign: Campaign) -> None:
         rules.check_campaign(campaign)
-        self._table.entry(campaign.name).campaign = campaign
+        self._table.set_campaign(campaign)
 
     def delete(self, name: str) -> None:
         self._table.entry(name)
@@ -279,6 +304,17 @@ class MemoryUnits:
         for unit in units:
             self._table.put(replace(unit, account=after))
         return len(units)
+
+    def shorten_backoffs(self, *, now: float) -> int:
+        begun_later = [
+            unit
+            for unit in self._table.units.values()
+            if unit.resume_at is not None and not unit.is_parked and (unit.ended_at or 0.0) > now
+        ]
+        for unit in begun_later:
+            resume_at = now + (unit.resume_at or 0.0) - (unit.ended_at or 0.0)
+            self._table.put(replace(unit, resume_at=resume_at, ended_at=now))
+        return len(begun_later)
 
     def hold(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         held = 0

@@ -142,7 +142,14 @@ VERSION_4: Final[Migration] = (
     END""",
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (VERSION_1, VERSION_2, VERSION_3, VERSION_4)
+# Programs that take a hundred slots in a second would push the history of the units out of the stream, so events about
+# slots are trimmed by a bound of their own.
+VERSION_5: Final[Migration] = (
+    "ALTER TABLE events ADD COLUMN is_slot INTEGER NOT NULL DEFAULT 0",
+    "CREATE INDEX events_by_kind ON events (is_slot, id)",
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5)
 
 
 def missing(connection: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> Sequence[Migration]:

@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from paceline.core.unit_lifecycle import Counters
+from paceline.errors import StoreDamaged
 from paceline.store.interface import Campaign, OutcomeRecord, Unit, UnitSpec
 from paceline.store.rules import position_of, storable_text, storable_texts, unit_id
 
@@ -78,9 +79,15 @@ def is_stored_already(row: Row, record: OutcomeRecord) -> bool:
     return row == (record.fence, transition.state, *msgspec.structs.astuple(transition.counters))
 
 
-def campaign_from(body: bytes) -> Campaign:
-    """Decode a stored campaign."""
-    return _CAMPAIGNS.decode(body)
+def campaign_from(name: str, body: bytes) -> Campaign:
+    """Decode a stored campaign. Raise `StoreDamaged` if it cannot be read: its units would run in a wrong way."""
+    try:
+        return _CAMPAIGNS.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise StoreDamaged(
+            f"the settings of the campaign {name!r} in the store cannot be read ({error}): update Paceline if a newer "
+            "one stored them, else restore a copy of the database"
+        ) from error
 
 
 _WARNINGS = msgspec.json.Decoder(tuple[str, ...])

@@ -16,6 +16,9 @@ from paceline.store.interface import Campaign, OutcomeRecord, StoredSlot, Unit, 
 POSITION_BITS: Final = 40
 """Splits a 63-bit key: 2^40 units in each campaign, and 2^23 campaigns."""
 
+SLOT_EVENTS: Final = ("slot.", "control.slot_")
+"""How the names of events about one slot of a program begin."""
+
 TallyPhase = Literal["todo", "parked", "backing_off", "running", "done", "quarantined", "held", "cancelled"]
 """The phase that a unit is counted in: its state, with those apart that may not be claimed before their time."""
 
@@ -172,9 +175,28 @@ def encode_event(event: Event) -> bytes:
         return msgspec.json.encode(_storable_value(msgspec.to_builtins(event)))
 
 
-def decode_event(encoded: bytes) -> Event:
-    """Decode what `encode_event` returned."""
-    return _EVENTS.decode(encoded)
+def decode_event(encoded: bytes) -> Event | None:
+    """Decode what `encode_event` returned; None if it is damaged."""
+    try:
+        return _EVENTS.decode(encoded)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def is_slot_event(event: Event) -> bool:
+    """Return whether the event is about one slot of a program: there may be a hundred of them in a second."""
+    return event.name.startswith(SLOT_EVENTS)
+
+
+def old_events(rows: Iterable[tuple[int, bytes]], before: float) -> list[int]:
+    """Return the ids at the head of the rows that are from before that time. A damaged one goes with those around."""
+    old: list[int] = []
+    for number, body in rows:
+        event = decode_event(body)
+        if event is not None and event.at >= before:
+            break
+        old.append(number)
+    return old
 
 
 def encode_slot(slot: StoredSlot) -> bytes:
@@ -185,9 +207,12 @@ def encode_slot(slot: StoredSlot) -> bytes:
         raise InvalidInput(f"the slot {slot.id!r} has text that is not Unicode") from None
 
 
-def decode_slot(encoded: bytes) -> StoredSlot:
-    """Decode what `encode_slot` returned."""
-    return _SLOTS.decode(encoded)
+def decode_slot(encoded: bytes) -> StoredSlot | None:
+    """Decode what `encode_slot` returned; None if it is damaged."""
+    try:
+        return _SLOTS.decode(encoded)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def _storable_value(value: object) -> object:

@@ -9,7 +9,7 @@ Here: every verb of the interface, handed to the table that carries it out. Neve
 
 import os
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from paceline.core.unit_lifecycle import UnitState
@@ -27,7 +27,7 @@ from paceline.store.interface import (
 )
 from paceline.store.migrations import MIGRATIONS, Migration
 from paceline.store.sqlite_campaigns import SqliteCampaigns
-from paceline.store.sqlite_file import SqliteFile
+from paceline.store.sqlite_file import MigrationGuard, SqliteFile
 from paceline.store.sqlite_records import SqliteEngineState, SqliteEvents, SqliteSlots
 from paceline.store.sqlite_units import SqliteUnits
 
@@ -44,8 +44,11 @@ class SqliteStore:
         *,
         busy_seconds: float = BUSY_SECONDS,
         migrations: Sequence[Migration] = MIGRATIONS,
+        while_migrating: MigrationGuard = nullcontext,
     ) -> None:
-        self._file = SqliteFile(os.fspath(path), busy_seconds=busy_seconds, migrations=migrations)
+        self._file = SqliteFile(
+            os.fspath(path), busy_seconds=busy_seconds, migrations=migrations, while_migrating=while_migrating
+        )
         self._campaigns = SqliteCampaigns(self._file)
         self._units = SqliteUnits(self._file)
         self._events = SqliteEvents(self._file)
@@ -54,6 +57,9 @@ class SqliteStore:
 
     def together(self) -> AbstractContextManager[None]:
         return self._file.together()
+
+    def check(self) -> None:
+        self._file.check()
 
     def close(self) -> None:
         self._file.close()
@@ -120,6 +126,9 @@ class SqliteStore:
     def rename_account(self, campaign: str, before: str, after: str) -> int:
         return self._units.rename_account(campaign, before, after)
 
+    def shorten_backoffs(self, *, now: float) -> int:
+        return self._units.shorten_backoffs(now=now)
+
     def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         return self._units.hold(unit_ids, reason, now=now)
 
@@ -167,8 +176,11 @@ class SqliteStore:
     def events(self, *, after: int = 0, limit: int = 1000, unit: str | None = None) -> list[StoredEvent]:
         return self._events.read(after, limit, unit)
 
-    def trim_events(self, *, keep: int) -> None:
-        self._events.trim(keep=keep)
+    def trim_events(self, *, keep: int, keep_slots: int | None = None) -> None:
+        self._events.trim(keep=keep, keep_slots=keep if keep_slots is None else keep_slots)
+
+    def prune_events(self, *, before: float, through: int, limit: int) -> int:
+        return self._events.prune(before=before, through=through, limit=limit)
 
     def save_slots(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
         self._slots.save(kept, dropped)
@@ -187,6 +199,9 @@ class SqliteStore:
 
     def lead(self, owner: str, *, until: float, now: float) -> bool:
         return self._state.lead(owner, until=until, now=now)
+
+    def leader(self) -> str | None:
+        return self._state.leader()
 
     def resign(self, owner: str) -> None:
         self._state.resign(owner)

@@ -46,7 +46,8 @@ class SqliteCampaigns:
 
     def all(self) -> list[Campaign]:
         with self._file.reading() as connection:
-            return [campaign_from(body) for (body,) in connection.execute("SELECT body FROM campaigns ORDER BY number")]
+            rows = connection.execute("SELECT name, CAST(body AS BLOB) FROM campaigns ORDER BY number")
+            return [campaign_from(name, body) for name, body in rows]
 
     def set(self, campaign: Campaign) -> None:
         rules.check_campaign(campaign)

@@ -7,11 +7,11 @@ import errno
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
-from paceline.errors import InvalidInput, StoreBusy, StoreDamaged, StoreError, StoreFull
+from paceline.errors import InvalidInput, StoreBusy, StoreDamaged, StoreError, StoreFull, StoreGone
 from paceline.store.migrations import Migration, migrate, missing
 
 USUAL: Final = "FULL"
@@ -27,14 +27,26 @@ _BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _FULL_EXTENDED: Final = {sqlite3.SQLITE_IOERR_SHMSIZE}  # no room for the index of the journal
 
+MigrationGuard = Callable[[], AbstractContextManager[object]]
+"""Held while an existing file is migrated. It raises if a program of the older version still uses the file."""
+
 
 class SqliteFile:
     """One connection with one transaction at a time."""
 
-    def __init__(self, path: str, *, busy_seconds: float, migrations: Sequence[Migration]) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        busy_seconds: float,
+        migrations: Sequence[Migration],
+        while_migrating: MigrationGuard = nullcontext,
+    ) -> None:
         self.path = path
         self._busy_seconds = busy_seconds
         self._is_joint = False
+        self._absolute_path = os.path.abspath(path)
+        self._identity: tuple[int, int] | None = None
         _create_private(path)
         with self._translated_errors():
             # One thread at a time, but not always the same: the engine may use the store outside its loop.
@@ -42,22 +54,24 @@ class SqliteFile:
                 path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
             )
         try:
-            self._open(migrations)
+            self._open(migrations, while_migrating)
+            self._identity = _identity_of(self._absolute_path)
         except BaseException:
             self._connection.close()
             raise
 
-    def _open(self, migrations: Sequence[Migration]) -> None:
+    def _open(self, migrations: Sequence[Migration], while_migrating: MigrationGuard) -> None:
         # One transaction, before anything is written: another process may be creating the same file.
         with self.reading() as connection:
-            is_old = bool(missing(connection, self.path, migrations))
+            absent = len(missing(connection, self.path, migrations))
         with self._translated_errors():
             self._use_journal()
             self._connection.execute(f"PRAGMA synchronous = {USUAL}")
             self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             self._connection.execute(f"PRAGMA journal_size_limit = {LARGEST_IDLE_JOURNAL_BYTES}")
-        if is_old:
-            with self.writing() as connection:
+        if absent:
+            is_new = absent == len(migrations)
+            with nullcontext() if is_new else while_migrating(), self.writing() as connection:
                 migrate(connection, self.path, migrations)
 
     def _use_journal(self) -> None:
@@ -89,13 +103,21 @@ class SqliteFile:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Begin a transaction that all transactions in the block become part of."""
+        """Begin a transaction that all transactions in the block become part of, also those of such blocks in it."""
+        was_joint = self._is_joint
         with self.writing():
             self._is_joint = True
             try:
                 yield
             finally:
-                self._is_joint = False
+                self._is_joint = was_joint
+
+    def check(self) -> None:
+        """Read the whole file. Raise `StoreDamaged` if a part of it is not what it should be."""
+        with self.reading() as connection:
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise StoreDamaged(f"{self.path} is damaged ({found}): {how_to_mend(self.path)}")
 
     def close(self) -> None:
         """Close the connection. Closing twice is harmless."""
@@ -109,6 +131,7 @@ class SqliteFile:
             if self._is_joint:
                 yield connection
                 return
+            self._check_still_there()
             if synchronous != USUAL:
                 connection.execute(f"PRAGMA synchronous = {synchronous}")
             try:
@@ -122,6 +145,14 @@ class SqliteFile:
             finally:
                 if synchronous != USUAL:
                     connection.execute(f"PRAGMA synchronous = {USUAL}")
+
+    def _check_still_there(self) -> None:
+        """Raise `StoreGone` if the path no longer leads to the open file: what is written there would be lost."""
+        if self._identity is not None and _identity_of(self._absolute_path) != self._identity:
+            raise StoreGone(
+                f"{self.path} was deleted or replaced while it was in use: stop every program that uses it, "
+                "put the file back or restore a copy of it, and start again"
+            )
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
@@ -142,8 +173,25 @@ class SqliteFile:
         if code == sqlite3.SQLITE_FULL or extended in _FULL_EXTENDED:
             return StoreFull(f"no disk space left for {self.path}: free some; nothing that was stored is lost")
         if code in _DAMAGED:
-            return StoreDamaged(f"{self.path} is damaged or not a database ({error}): restore it from a backup")
+            return StoreDamaged(f"{self.path} is damaged or not a database ({error}): {how_to_mend(self.path)}")
         return StoreError(f"{self.path}: {error}")
+
+
+def how_to_mend(path: str) -> str:
+    """Return what a person can do about a damaged file."""
+    return (
+        "stop every program that uses it, then restore a copy of it, or save what can be read with "
+        f"`sqlite3 {path} .recover | sqlite3 recovered.db`, or move it and the spool aside to begin anew"
+    )
+
+
+def _identity_of(path: str) -> tuple[int, int] | None:
+    """Return the identity of the file at the path; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _create_private(path: str) -> None:

@@ -105,7 +105,7 @@ class PlanImport:
             number, position = _reserved_number(connection), 0
         else:
             number, position = row[:2]
-            self._before = campaign_from(row[2])
+            self._before = campaign_from(name, row[2])
         self._first_key = self._next_key = unit_key(number, position)
         connection.execute(
             "INSERT INTO arrivals VALUES (?, ?, ?, ?, ?)", (number, name, self._first_key, self._token, self._now)
@@ -135,7 +135,7 @@ class PlanImport:
             )
             return
         row = connection.execute("SELECT body FROM campaigns WHERE number = ?", (self._number,)).fetchone()
-        stored = campaign_from(row[0])
+        stored = campaign_from(name, row[0])
         if stored.state == "cancelled" != self._before.state:
             raise IllegalStep(f"{name} was cancelled while units were added to it")
         kept = msgspec.structs.replace(self._campaign, state=stored.state, created_at=stored.created_at)

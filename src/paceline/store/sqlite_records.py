@@ -1,7 +1,8 @@
 """The engine's own records in a SQLite file: events, external slots, saved state and leadership."""
 
+import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from paceline.events import Event
@@ -9,14 +10,20 @@ from paceline.store import rules
 from paceline.store.interface import StoredEvent, StoredSlot
 from paceline.store.sqlite_file import SqliteFile
 
+log = logging.getLogger("paceline.store")
+
+MOST_REPORTED: Final = 1000
+"""Damaged rows that are logged one by one: more would bury everything else in the log."""
 _SAVE_SLOT: Final = "INSERT INTO slots (id, body) VALUES (?, ?) ON CONFLICT DO UPDATE SET body = excluded.body"
+_TRIM: Final = """DELETE FROM events WHERE is_slot = ?
+    AND id <= (SELECT id FROM events WHERE is_slot = ? ORDER BY id DESC LIMIT 1 OFFSET ?)"""
 
 
 def insert_events(connection: sqlite3.Connection, events: Sequence[Event]) -> None:
     """Append events inside the caller's transaction."""
     connection.executemany(
-        "INSERT INTO events (unit, body) VALUES (?, ?)",
-        [(rules.storable_text(event.unit), rules.encode_event(event)) for event in events],
+        "INSERT INTO events (unit, body, is_slot) VALUES (?, ?, ?)",
+        [(rules.storable_text(event.unit), rules.encode_event(event), rules.is_slot_event(event)) for event in events],
     )
 
 
@@ -25,6 +32,7 @@ class SqliteEvents:
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
+        self._damage = DamageReport(file.path)
 
     def append(self, events: Sequence[Event]) -> int:
         with self._file.writing() as connection:
@@ -34,17 +42,63 @@ class SqliteEvents:
 
     def read(self, after: int, limit: int, unit: str | None) -> list[StoredEvent]:
         rules.check_page_size(limit)
-        of_unit = "" if unit is None else "AND unit = ?"
-        parameters = (after, limit) if unit is None else (after, unit, limit)
+        found: list[StoredEvent] = []
         with self._file.reading() as connection:
-            rows = connection.execute(
-                f"SELECT id, body FROM events WHERE id > ? {of_unit} ORDER BY id LIMIT ?", parameters
-            ).fetchall()
-        return [StoredEvent(number, rules.decode_event(body)) for number, body in rows]
+            while len(found) < limit:
+                rows = _event_rows(connection, after, limit - len(found), unit)
+                found += self._readable(rows)
+                if len(rows) < limit - len(found) or not rows:
+                    break
+                after = rows[-1][0]
+        return found
 
-    def trim(self, *, keep: int) -> None:
+    def _readable(self, rows: Sequence[tuple[int, bytes]]) -> Iterator[StoredEvent]:
+        for number, body in rows:
+            event = rules.decode_event(body)
+            if event is None:
+                self._damage.report("event", number)
+            else:
+                yield StoredEvent(number, event)
+
+    def trim(self, *, keep: int, keep_slots: int) -> None:
         with self._file.writing() as connection:
-            connection.execute("DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ?", (keep,))
+            connection.execute(_TRIM, (False, False, keep))
+            connection.execute(_TRIM, (True, True, keep_slots))
+
+    def prune(self, *, before: float, through: int, limit: int) -> int:
+        rules.check_page_size(limit)
+        with self._file.writing() as connection:
+            rows = connection.execute(
+                "SELECT id, CAST(body AS BLOB) FROM events WHERE id <= ? ORDER BY id LIMIT ?", (through, limit)
+            ).fetchall()
+            old = rules.old_events(rows, before)
+            if old:
+                connection.execute("DELETE FROM events WHERE id <= ?", (old[-1],))
+        return len(old)
+
+
+def _event_rows(
+    connection: sqlite3.Connection, after: int, limit: int, unit: str | None
+) -> Sequence[tuple[int, bytes]]:
+    of_unit, parameters = ("", (after, limit)) if unit is None else ("AND unit = ?", (after, unit, limit))
+    # As a blob: text that is not Unicode would raise here, and hide the events around it.
+    return connection.execute(
+        f"SELECT id, CAST(body AS BLOB) FROM events WHERE id > ? {of_unit} ORDER BY id LIMIT ?", parameters
+    ).fetchall()
+
+
+class DamageReport:
+    """Logs each row that cannot be read once. It stays in the file: perhaps a person can read it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._reported: set[tuple[str, object]] = set()
+
+    def report(self, kind: str, name: object) -> None:
+        """Log that the row is left out."""
+        if (kind, name) not in self._reported and len(self._reported) < MOST_REPORTED:
+            self._reported.add((kind, name))
+            log.warning("%s %s in %s is damaged and is left out", kind, name, self._path)
 
 
 class SqliteSlots:
@@ -52,6 +106,7 @@ class SqliteSlots:
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
+        self._damage = DamageReport(file.path)
 
     def save(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
         encoded = [(slot.id, rules.encode_slot(slot)) for slot in kept]
@@ -61,13 +116,19 @@ class SqliteSlots:
 
     def all(self) -> list[StoredSlot]:
         with self._file.reading() as connection:
-            rows = connection.execute("SELECT body FROM slots ORDER BY rowid").fetchall()
-        return [rules.decode_slot(body) for (body,) in rows]
+            rows = connection.execute("SELECT id, CAST(body AS BLOB) FROM slots ORDER BY rowid").fetchall()
+        return [slot for slot_id, body in rows if (slot := self._decoded(slot_id, body)) is not None]
 
     def find(self, slot_id: str) -> StoredSlot | None:
         with self._file.reading() as connection:
-            row = connection.execute("SELECT body FROM slots WHERE id = ?", (slot_id,)).fetchone()
-        return None if row is None else rules.decode_slot(row[0])
+            row = connection.execute("SELECT CAST(body AS BLOB) FROM slots WHERE id = ?", (slot_id,)).fetchone()
+        return None if row is None else self._decoded(slot_id, row[0])
+
+    def _decoded(self, slot_id: str, body: bytes) -> StoredSlot | None:
+        slot = rules.decode_slot(body)
+        if slot is None:
+            self._damage.report("slot", slot_id)
+        return slot
 
 
 class SqliteEngineState:
@@ -95,6 +156,11 @@ class SqliteEngineState:
                 (owner, until, now),
             )
             return written.rowcount == 1
+
+    def leader(self) -> str | None:
+        with self._file.reading() as connection:
+            row = connection.execute("SELECT owner FROM leader").fetchone()
+        return None if row is None else str(row[0])
 
     def resign(self, owner: str) -> None:
         with self._file.writing() as connection:

@@ -56,6 +56,8 @@ _PARKED_ON: Final = """SELECT key FROM units INDEXED BY parked
 _ON_ACCOUNT: Final = "SELECT 1 FROM units WHERE key BETWEEN ? AND ? AND account = ? LIMIT 1"
 _RENAME_ACCOUNT: Final = "UPDATE units SET account = ? WHERE key BETWEEN ? AND ? AND account = ?"
 _WAKE: Final = "UPDATE units SET resume_at = NULL, is_parked = 0 WHERE key = ?"
+_SHORTEN: Final = """UPDATE units SET resume_at = ? + resume_at - ended_at, ended_at = ?
+    WHERE state = 'todo' AND resume_at IS NOT NULL AND NOT is_parked AND ended_at > ?"""
 _HOLD: Final = f"""UPDATE units AS u SET state = 'held', reason = ?, resume_at = NULL, ended_at = ?
     WHERE campaign = ? AND name = ? AND state = 'todo' AND {IS_VISIBLE}"""
 READY_AGAIN: Final = """state = 'todo', attempts = 0, tries = 0, parks = 0, windows_spent = 0, refusals = 0,
@@ -151,6 +153,10 @@ class SqliteUnits:
             return 0
         with self._file.writing() as connection:
             return connection.execute(_RENAME_ACCOUNT, (after, *span, before)).rowcount
+
+    def shorten_backoffs(self, *, now: float) -> int:
+        with self._file.writing() as connection:
+            return connection.execute(_SHORTEN, (now, now, now)).rowcount
 
     def hold(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         with self._file.writing() as connection:

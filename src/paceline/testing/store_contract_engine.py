@@ -9,8 +9,8 @@ import pytest
 from paceline.core import Deferred
 from paceline.errors import InvalidInput
 from paceline.events import Event
-from paceline.store import Campaign, Lease, ProcessId, Store, StoredEvent, StoredSlot, UnitSpec
-from paceline.testing.store_steps import NOW
+from paceline.store import Campaign, Lease, ProcessId, Store, StoredEvent, StoredSlot, Unit, UnitSpec
+from paceline.testing.store_steps import NOW, add, claim, ended, names, record, specs, stored
 
 LEASE = Lease(token=7, ttl=60.0, expires_at=NOW + 60.0, key="mine")
 LEASED = StoredSlot(
@@ -44,6 +44,60 @@ class EngineContract:
 
         assert (len(store.events()), store.load_state("governor")) == (1, b"1")
 
+    def test_verbs_that_are_put_together_are_undone_together(self, store: Store) -> None:
+        add(store, specs("a", "b", "c"))
+        store.append_events([Event("engine.leading", NOW)])
+        (unit,) = claim(store)
+        store.save_slots([LEASED], [])
+        store.lead("one", until=NOW + 10.0, now=NOW)
+        before = _everything(store)
+
+        with pytest.raises(OSError, match="the disk is gone"):
+            _change_and_fail(store, unit)
+
+        assert _everything(store) == before
+        assert record(store, [ended(unit, "succeeded")]) == [True]
+        assert names(claim(store, 5)) == ["b", "c"]
+        assert store.append_events([Event("unit.done", NOW, unit=unit.id)]) == 2
+
+    def test_an_outcome_and_its_event_are_stored_in_one_step(self, store: Store) -> None:
+        add(store, specs("a"))
+        (unit,) = claim(store)
+        event = Event("unit.done", NOW, unit=unit.id)
+
+        with store.together():
+            assert record(store, [ended(unit, "succeeded")]) == [True]
+            assert store.append_events([event]) == 1
+
+        assert (store.counts()["night"].done, store.events()) == (1, [StoredEvent(1, event)])
+
+    def test_a_block_in_a_block_belongs_to_it(self, store: Store) -> None:
+        def change_and_fail() -> None:
+            with store.together():
+                with store.together():
+                    store.save_state("governor", b"1")
+                store.save_state("why", b"2")
+                raise OSError("the disk is gone")
+
+        with pytest.raises(OSError, match="the disk is gone"):
+            change_and_fail()
+
+        assert (store.load_state("governor"), store.load_state("why")) == (None, None)
+        store.save_state("why", b"3")
+        assert store.load_state("why") == b"3"
+
+    def test_a_backoff_keeps_its_length_when_the_clock_is_set_back(self, store: Store) -> None:
+        add(store, specs("a", "b", "c"))
+        parked, refused, cancelled = claim(store, 3)
+        record(store, [ended(parked, "parked", resume_at=NOW + 900.0), ended(refused, "refused")])
+        record(store, [ended(cancelled, "cancelled")])
+
+        assert [store.shorten_backoffs(now=NOW + later) for later in (10.0, 15.0, -3600.0, -3600.0)] == [0, 0, 1, 0]
+
+        assert stored(store, "night/a").resume_at == NOW + 900.0
+        assert (stored(store, "night/b").resume_at, store.next_resume_at()) == (NOW - 3580.0, NOW - 3580.0)
+        assert [store.wake_units(now=NOW - 3580.0), names(claim(store, 3))] == [1, ["b"]]
+
     def test_events_come_with_what_is_added(self, store: Store) -> None:
         event = Event("control.campaigns", NOW)
 
@@ -72,6 +126,32 @@ class EngineContract:
         store.trim_events(keep=0)
 
         assert (store.events(), store.append_events([event])) == ([], 6)
+
+    def test_slots_of_programs_do_not_push_out_the_history_of_units(self, store: Store) -> None:
+        done = Event("unit.done", NOW, unit="night/a")
+        traffic = [Event("slot.granted", NOW, scope="openai"), Event("control.slot_release", NOW)]
+        store.append_events([done, *traffic, done, *traffic, *traffic])
+
+        store.trim_events(keep=2, keep_slots=3)
+
+        kept = [StoredEvent(1, done), StoredEvent(4, done)]
+        assert store.events() == [
+            *kept,
+            StoredEvent(6, traffic[1]),
+            StoredEvent(7, traffic[0]),
+            StoredEvent(8, traffic[1]),
+        ]
+        store.trim_events(keep=1, keep_slots=0)
+        assert store.events() == [StoredEvent(4, done)]
+
+    def test_old_events_are_deleted_in_steps_from_the_oldest_on(self, store: Store) -> None:
+        store.append_events([Event("scope.resumed", NOW + number, scope="anthropic") for number in range(10)])
+
+        deleted = [store.prune_events(before=NOW + 7.0, through=6, limit=4) for _ in range(3)]
+
+        assert (deleted, [each.id for each in store.events()]) == ([4, 2, 0], [7, 8, 9, 10])
+        assert store.prune_events(before=NOW + 7.0, through=10, limit=4) == 1
+        assert ([each.id for each in store.events()], store.append_events([])) == ([8, 9, 10], 10)
 
     def test_slots_are_kept_whole_in_the_order_they_came(self, store: Store) -> None:
         store.save_slots([WAITING, LEASED], [])
@@ -105,15 +185,50 @@ class EngineContract:
         assert (store.load_state("governor"), store.load_state("other")) == (b"\xfftwo", None)
 
     def test_one_engine_leads(self, store: Store) -> None:
+        assert store.leader() is None
         assert store.lead("one", until=NOW + 10.0, now=NOW)
         assert not store.lead("two", until=NOW + 20.0, now=NOW + 9.0)
         assert store.lead("one", until=NOW + 20.0, now=NOW + 9.0)
         store.resign("two")
         assert not store.lead("two", until=NOW + 30.0, now=NOW + 19.0)
+        assert store.leader() == "one"
         assert store.lead("two", until=NOW + 30.0, now=NOW + 20.0)
+        assert store.leader() == "two"
         store.resign("two")
+        assert store.leader() is None
         assert store.lead("one", until=NOW + 40.0, now=NOW + 21.0)
+
+    def test_a_whole_store_passes_its_check(self, store: Store) -> None:
+        add(store, specs("a"))
+
+        store.check()
 
     def test_closing_twice_is_harmless(self, store: Store) -> None:
         store.close()
         store.close()
+
+
+def _change_and_fail(store: Store, unit: Unit) -> None:
+    with store.together():
+        store.append_events([Event("unit.done", NOW, unit=unit.id)])
+        record(store, [ended(unit, "succeeded")])
+        add(store, specs("d"))
+        add(store, specs("a"), "day")
+        store.set_campaign(Campaign(name="night", priority=7))
+        claim(store, 2)
+        store.cancel_units("night", now=NOW)
+        store.trim_events(keep=0)
+        store.prune_events(before=NOW + 1.0, through=9, limit=9)
+        store.append_events([Event("engine.stopped", NOW)])
+        store.save_slots([WAITING], [LEASED.id])
+        store.save_state("governor", b"1")
+        store.resign("one")
+        store.lead("two", until=NOW + 10.0, now=NOW)
+        store.delete_campaign("day")
+        raise OSError("the disk is gone")
+
+
+def _everything(store: Store) -> tuple[object, ...]:
+    units = [store.unit(unit.id) for unit in store.units().units]
+    work = (store.campaigns(), store.counts(), store.claimable(), units)
+    return *work, store.events(), store.slots(), store.load_state("governor")
