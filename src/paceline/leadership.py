@@ -4,23 +4,29 @@ The kernel releases the lock when the process ends, in whatever way. So a killed
 machines go by the lease in the store. Never here: what a leader does.
 """
 
+import contextlib
 import fcntl
 import os
 import re
 import secrets
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from paceline.errors import StoreError
+from paceline.errors import EngineBusy, StoreError
 from paceline.store import Store
 
 ENGINE = "engine.lock"
 """Held by the engine."""
 HOST = "host.lock"
 """Held by an `exec` that hands out slots while no engine runs."""
+
+
+TURN_SECONDS = 2.0
+"""How long `no_leader` waits for a lock: another command that does the same holds it for less."""
 
 
 class Leader(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,24 +44,34 @@ def new_owner() -> str:
 
 
 class LeaderLock:
-    """One of the two locks of a home. `previous` is the last holder before `take`, if it did not release."""
+    """One of the two locks of a home. `previous` is the last holder before `take`, if it did not release.
+
+    The file always names the owner of a lease that may be in the store: a new owner is written by `announce`, after
+    the lease of the previous one was resigned and before it takes the lead. So whenever processes are killed, the next
+    one knows whose lease it must end.
+    """
 
     def __init__(self, home: Path, name: str) -> None:
         self.previous: Leader | None = None
         self._path = home / name
         self._fd: int | None = None
 
-    def take(self, leader: Leader) -> bool:
-        """Take the lock and write the leader into the file. Returns False while another process holds it."""
+    def take(self) -> bool:
+        """Take the lock. Returns False while another process holds it."""
         fd = self._open()
         if not _lock(fd):
             os.close(fd)
             return False
         self.previous = _read(fd)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, msgspec.json.encode(leader), 0)
         self._fd = fd
         return True
+
+    def announce(self, leader: Leader) -> None:
+        """Write the leader into the file that this process has locked, in place of the previous one."""
+        assert self._fd is not None
+        text = msgspec.json.encode(leader)
+        os.pwrite(self._fd, text, 0)
+        os.ftruncate(self._fd, len(text))
 
     def release(self) -> None:
         if self._fd is not None:
@@ -88,6 +104,27 @@ class LeaderLock:
             return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreError(f"cannot write {self._path}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def no_leader(home: Path, purpose: str) -> Iterator[None]:
+    """Keep engines and hosts out of the home while the block runs. Raise `EngineBusy` if one of them leads it."""
+    with contextlib.ExitStack() as taken:
+        for name in (ENGINE, HOST):
+            lock = LeaderLock(home, name)
+            give_up_at = time.monotonic() + TURN_SECONDS
+            while not lock.take():
+                if time.monotonic() > give_up_at:
+                    raise EngineBusy(_in_the_way(lock, name, home, purpose))
+            taken.callback(lock.release)
+        yield
+
+
+def _in_the_way(lock: LeaderLock, name: str, home: Path, purpose: str) -> str:
+    leader = lock.holder()
+    process = f" (process {leader.pid})" if leader else ""
+    what = "an engine" if name == ENGINE else "a `paceline exec`"
+    return f"{what}{process} runs {home}: stop it first; {purpose}"
 
 
 def _lock(fd: int) -> bool:

@@ -17,7 +17,10 @@ from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.settings import AUTO
 from paceline.core.values.validation import check_limit
 from paceline.engine import commands as orders
+from paceline.engine import governor_state
 from paceline.errors import InvalidInput, InvalidLimit
+from paceline.leadership import no_leader
+from paceline.settings import governor_settings
 from paceline.store import Campaign, Unit
 
 DEFAULT = "default"
@@ -191,6 +194,16 @@ def restore(home: Home, scope: str, *, known: Sequence[str] = ()) -> ControlResu
     return ControlResult(
         message=f"{scope} is back at its configured limit, and nothing holds it", values={"scope": scope}
     )
+
+
+def forget_unreadable(home: Home, now: float) -> ControlResult:
+    """Set aside what the home has learnt if it cannot be read, so that an engine can begin without it."""
+    with no_leader(home.path, "it stores what it has learnt by itself"):
+        key = governor_state.set_aside_unreadable(home.store, governor_settings(home.settings), now)
+    if key is None:
+        return ControlResult(message="what this home has learnt can be read: nothing was changed", values={"key": None})
+    message = f"what could not be read is kept in the database (states, key {key}); the next engine begins without it"
+    return ControlResult(message=message, values={"key": key}, needs_engine=False)
 
 
 def _parse_limit(text: str) -> int | None:

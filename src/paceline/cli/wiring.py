@@ -20,11 +20,11 @@ from paceline.engine.engine import Engine
 from paceline.engine.external_slots.standalone_host import ProcessSlot
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
-from paceline.errors import EngineBusy, InvalidSettings, StoreError
+from paceline.errors import EngineBusy, InvalidSettings, StoreDamaged, StoreError
 from paceline.executors.private_folder import make_private
-from paceline.executors.spool import Spool
+from paceline.executors.spool import Spool, count_attempts
 from paceline.executors.terminal import TerminalExecutor
-from paceline.leadership import ENGINE, HOST, Leader, LeaderLock, new_owner, resign
+from paceline.leadership import ENGINE, HOST, Leader, LeaderLock, new_owner, no_leader, resign
 from paceline.limiter.usage_polls import UsageSource, usage_at
 from paceline.settings import Settings, governor_settings, load_settings
 from paceline.store import Campaign, SqliteStore, Store, Unit
@@ -51,7 +51,7 @@ class Home:
 
     @property
     def spool_root(self) -> str:
-        return str(self.path / "spool")
+        return spool_root(self.path)
 
     def spool(self) -> Spool:
         return Spool(self.spool_root)
@@ -69,7 +69,14 @@ class Home:
     def process_slot(self) -> ProcessSlot:
         """Return the slot of this process, which can be acquired with or without an engine."""
         settings = engine_settings(self.settings, self.zone)
-        return ProcessSlot(self.store, settings, self.spool(), engine_lock=self.lock(ENGINE), host_lock=self.lock(HOST))
+        return ProcessSlot(
+            self.store,
+            settings,
+            self.spool(),
+            engine_lock=self.lock(ENGINE),
+            host_lock=self.lock(HOST),
+            usage=usage_sources(self.settings, self.environ),
+        )
 
     def offline_state(self, now: float, extra: Iterable[Campaign] = ()) -> OfflineState:
         """Return the state that an engine would find now, for a command that only reads."""
@@ -115,11 +122,36 @@ def open_home(environ: Mapping[str, str] | None = None, start: Path | None = Non
         )
     if path.parent != settings.home:
         _create_folder(path.parent)
-    store = SqliteStore(path)
+    check_not_lost(path, Path(spool_root(settings.home)))
+    purpose = "it is of an older Paceline, and could not use the database once this one has updated it"
+    store = SqliteStore(path, while_migrating=lambda: no_leader(settings.home, purpose))
     try:
         yield Home(settings, store, environ)
     finally:
         store.close()
+
+
+def spool_root(home: Path) -> str:
+    return str(home / "spool")
+
+
+def check_not_lost(database: Path, spool: Path) -> None:
+    """Raise `StoreDamaged` if the database is gone or empty although sessions ran here: a new one would repeat them."""
+    if database.exists() and database.stat().st_size:
+        return
+    journal = Path(f"{database}-wal")
+    attempts = count_attempts(str(spool))
+    if attempts:
+        trace = f"{spool} has the output of {'1 session' if attempts == 1 else f'{attempts} sessions'}"
+    elif journal.exists() and journal.stat().st_size:
+        trace = f"{journal} belongs to a database that had content"
+    else:
+        return
+    state = "is empty" if database.exists() else "does not exist"
+    raise StoreDamaged(
+        f"{database} {state}, but {trace}: it was deleted or cut off. Restore a copy of it, with its -wal file "
+        f"if there is one; or, to begin anew and run everything again, move {spool.parent} aside"
+    )
 
 
 def _create_folder(folder: Path) -> None:
@@ -144,6 +176,7 @@ def engine_settings(settings: Settings, zone: ZoneInfo) -> EngineSettings:
         stall=settings.engine.stall,
         policy=Policy(max_attempts=settings.engine.max_attempts),
         tz=zone.key,
+        keep_events=settings.retention.events,
     )
 
 
@@ -163,13 +196,14 @@ def leading_engine(home: Home) -> Iterator[Engine]:
     """Take the leadership of the home and yield its engine. Raises `EngineBusy` if another engine runs it."""
     owner = new_owner()
     lock = home.lock(ENGINE)
-    if not lock.take(Leader(owner=owner, pid=os.getpid(), since=time.time())):
+    if not lock.take():
         holder = lock.holder()
         who = f" (process {holder.pid})" if holder else ""
         raise EngineBusy(f"another engine{who} runs {home.path}; stop it first, or use another PACELINE_HOME")
     executor = home.executor()
     try:
         resign(home.store, lock.previous)
+        lock.announce(Leader(owner=owner, pid=os.getpid(), since=time.time()))
         _wait_for_host(home)
         yield Engine(
             engine_settings(home.settings, home.zone),

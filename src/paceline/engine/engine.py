@@ -21,7 +21,7 @@ from paceline.engine.launcher import Launcher
 from paceline.engine.session import LiveSession
 from paceline.engine.settings import EngineSettings
 from paceline.engine.unit_events import Listeners
-from paceline.errors import EngineBusy
+from paceline.errors import EngineBusy, StoreDamaged, StoreGone
 from paceline.executors import Executor
 from paceline.limiter import Limiter
 from paceline.limiter.governor_driver import GovernorDriver
@@ -89,8 +89,8 @@ class Engine:
                     if self._is_stopping:
                         return False, None  # the next engine reads the rest
             return self.is_idle(), self.store.next_resume_at()
-        except EngineBusy:
-            self._leads = False
+        except (EngineBusy, StoreDamaged, StoreGone):
+            self._leads = False  # nothing more is stored; sessions continue under their supervisors
             raise
         except Exception:
             log.exception("a pass failed; the next one recovers")

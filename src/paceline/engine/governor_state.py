@@ -5,18 +5,78 @@ from collections.abc import Iterable
 import msgspec
 
 from paceline.core import Governor, GovernorSettings, Snapshot
+from paceline.core.state.snapshot import VERSION
+from paceline.errors import InvalidSnapshot
 from paceline.store import Campaign, Store
 
 GOVERNOR_STATE = "governor"
+_WAY_OUT = (
+    "To begin without it, run `paceline restore --unreadable`: limits that were set live, holds and closed windows are "
+    "then forgotten, and the old state stays in the database"
+)
+
+
+class StateTooNew(InvalidSnapshot):
+    """The snapshot was stored by a newer Paceline."""
+
+
+class _Versioned(msgspec.Struct):
+    """The part of a snapshot that every version can read."""
+
+    version: int
 
 
 def load_governor(store: Store, settings: GovernorSettings, now: float) -> Governor:
-    """Load limits, pauses, windows and what was learnt. Slots are not loaded: recovery adopts what still runs."""
+    """Load limits, pauses, windows and what was learnt. Slots are not loaded: recovery adopts what still runs.
+
+    Raise `InvalidSnapshot` if it cannot be read. It stays stored: holds and limits must not be forgotten by accident.
+    """
     stored = store.load_state(GOVERNOR_STATE)
     if stored is None:
         return Governor(settings, now=now)
-    snapshot = msgspec.json.decode(stored, type=Snapshot)
-    return Governor.restore(snapshot, now=now, settings=settings, keep_slots=False)
+    try:
+        return Governor.restore(_decoded(stored), now=now, settings=settings, keep_slots=False)
+    except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
+        if isinstance(error, StateTooNew):
+            raise
+        raise InvalidSnapshot(
+            f"what this home has learnt (limits, windows, holds) cannot be read: {error}. "
+            f"It is kept as it is: restore a copy of the database. {_WAY_OUT}"
+        ) from error
+
+
+def set_aside_unreadable(store: Store, settings: GovernorSettings, now: float) -> str | None:
+    """Move a state that cannot be read to another key. Returns that key; None if the state can be read."""
+    try:
+        load_governor(store, settings, now)
+    except InvalidSnapshot:
+        stored = store.load_state(GOVERNOR_STATE)
+        assert stored is not None
+        key = f"{GOVERNOR_STATE}.unreadable.{int(now)}"
+        fresh = msgspec.json.encode(Governor(settings, now=now).snapshot())
+        with store.together():
+            store.save_state(key, stored)
+            store.save_state(GOVERNOR_STATE, fresh)
+        return key
+    return None
+
+
+def _decoded(stored: bytes) -> Snapshot:
+    """Return the snapshot. One of a newer version may have fields that this one cannot read."""
+    version = _version_of(stored)
+    if version is not None and version > VERSION:
+        raise StateTooNew(
+            f"what this home has learnt was stored by a newer Paceline (snapshot version {version}, this one reads "
+            f"{VERSION}). It is kept as it is: update Paceline. {_WAY_OUT}"
+        )
+    return msgspec.json.decode(stored, type=Snapshot)
+
+
+def _version_of(stored: bytes) -> int | None:
+    try:
+        return msgspec.json.decode(stored, type=_Versioned).version
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def save_governor(store: Store, governor: Governor) -> None:
@@ -24,8 +84,13 @@ def save_governor(store: Store, governor: Governor) -> None:
 
 
 def apply_campaign_limits(governor: Governor, campaigns: Iterable[Campaign], now: float) -> None:
-    """Set the limit of each campaign's scope to its `max_sessions`."""
+    """Set the limit of each campaign's scope to its `max_sessions`.
+
+    An older version accepted names with `*` and `?`. As a scope they would be patterns, and limit other campaigns.
+    """
     for campaign in campaigns:
+        if "*" in campaign.name or "?" in campaign.name:
+            continue
         scope = f"campaign:{campaign.name}"
         if governor.get_limit(scope) != campaign.max_sessions:
             governor.set_limit(scope, campaign.max_sessions, now=now)

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from paceline.core import Governor, Ticket
 from paceline.engine import command_log
 from paceline.engine.external_slots.registry import is_there, ticket_of
+from paceline.engine.external_slots.slot_table import LOST_GRACE_SECONDS
 from paceline.engine.governor_state import apply_campaign_limits, load_governor
 from paceline.engine.settings import EngineSettings
 from paceline.engine.ticket_queues import TicketQueues, session_scopes
-from paceline.store import Campaign, Store, Unit
+from paceline.store import Campaign, Store, StoredSlot, Unit
 
 
 class OfflineState:
@@ -32,7 +33,7 @@ class OfflineState:
         for ticket in self.tickets.values():
             self.governor.adopt(ticket, now=now)
         for slot in store.slots():
-            if slot.granted_at is not None and is_there(slot, now):
+            if slot.granted_at is not None and is_there(slot) and not _has_expired(slot, now):
                 self.governor.adopt(ticket_of(slot), now=now)
 
     def _ticket(self, unit: Unit) -> Ticket:
@@ -40,3 +41,8 @@ class OfflineState:
         scopes = session_scopes(campaign, self.accounts.of(campaign, unit.account or ""))
         ticket_id = unit.attempt_id or f"unit:{unit.id}"  # runs inside the session name it by its attempt
         return Ticket(ticket_id, scopes, group=campaign.name, priority=campaign.priority, leased=False)
+
+
+def _has_expired(slot: StoredSlot, now: float) -> bool:
+    """Return whether a lease ran out long ago. A leader would wait for its renewal once more; a reader does not."""
+    return slot.lease is not None and now >= slot.lease.expires_at + LOST_GRACE_SECONDS

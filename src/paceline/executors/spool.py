@@ -124,6 +124,15 @@ class Spool:
         return os.path.join(self.root, _ARCHIVE, attempt_id)
 
 
+def count_attempts(root: str) -> int:
+    """Return the number of attempts in a spool, archived or not; 0 if there is no spool."""
+    count = 0
+    for folder in (root, os.path.join(root, _ARCHIVE)):
+        with contextlib.suppress(OSError):
+            count += sum(1 for name in os.listdir(folder) if _ATTEMPT.fullmatch(name))
+    return count
+
+
 class OutputReader:
     """A reader of one recording, from its beginning and while it grows."""
 

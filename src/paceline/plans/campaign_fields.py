@@ -26,6 +26,8 @@ _PATTERN = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*")
 def _name(value: object) -> str:
     if not isinstance(value, str) or not is_safe_name(value):
         raise InvalidInput(f"cannot name a campaign: {SAFE_NAME}")
+    if "*" in value or "?" in value:
+        raise InvalidInput("cannot name a campaign: * and ? would make its limit a pattern for other campaigns")
     return value
 
 

@@ -227,22 +227,22 @@ async def test_a_session_of_the_engine_shares_its_place_with_its_calls(tmp_path:
 # -- leases -----------------------------------------------------------------------------------------
 
 
-async def test_a_lease_that_is_not_renewed_is_given_on_when_its_time_is_up(harness: EngineHarness) -> None:
+async def test_a_lease_that_is_not_renewed_is_given_on_after_a_grace(harness: EngineHarness) -> None:
     held = await take(harness, ttl=20.0)
     call = await begin(harness, 60.0)
 
-    await harness.clock.advance(19.9)
+    await harness.clock.advance(49.9)
     assert not call.task.done()
     await harness.clock.advance(0.1)
 
     slot = await call.slot()
-    assert (slot.granted_at, harness.store.slots()) == (NOW + 20.0, [slot])
+    assert (slot.granted_at, harness.store.slots()) == (NOW + 50.0, [slot])
     await harness.run(30.0)
     assert [
         (event.name, event.at, event.scope, event.fields) for event in harness.events("slot.lost", "slot.reclaimed")
     ] == [
-        ("slot.lost", NOW + 20.0, SCOPE, {"ticket": held.id, "reclaimed_at": NOW + 20.0}),
-        ("slot.reclaimed", NOW + 20.0, SCOPE, {"ticket": held.id}),
+        ("slot.lost", NOW + 20.0, SCOPE, {"ticket": held.id, "reclaimed_at": NOW + 50.0}),
+        ("slot.reclaimed", NOW + 50.0, SCOPE, {"ticket": held.id}),
     ]
 
 
@@ -254,7 +254,7 @@ async def test_renewing_keeps_a_lease_for_another_ttl(harness: EngineHarness) ->
 
     assert lease_of(renewed).expires_at == NOW + 35.0
     assert harness.store.slots() == [renewed]
-    await harness.clock.advance(19.9)
+    await harness.clock.advance(49.9)
     assert counted(harness) == (1, 0)
     await harness.clock.advance(0.1)
     assert (counted(harness), harness.store.slots()) == ((0, 0), [])
@@ -269,7 +269,11 @@ async def test_a_late_holder_learns_that_its_slot_is_lost(harness: EngineHarness
         await leases.renew(slot.id)
     with pytest.raises(SlotLost):
         leases.report(slot.id, RateLimited())
+    assert counted(harness) == (1, 0)
+    assert (await leases.release(slot.id), counted(harness)) == (True, (0, 0))
     assert not await leases.release(slot.id)
+    with pytest.raises(SlotLost):
+        await leases.renew(slot.id)
     with pytest.raises(UnknownName, match="no slot 'never'"):
         await leases.renew("never")
     assert harness.scope(SCOPE).paused_until is None
@@ -530,8 +534,8 @@ async def test_37_an_engine_that_crashed_counts_every_lease_before_it_admits_any
     assert counted(harness) == (1, 0)
     assert await take(harness, key="k", ttl=20.0) == held
     call = await begin(harness, 60.0)
-    await harness.clock.advance(20.0)
-    assert (await call.slot()).granted_at == NOW + 20.0
+    await harness.clock.advance(50.0)
+    assert (await call.slot()).granted_at == NOW + 50.0
 
 
 async def test_37_a_lease_outlives_a_restart_and_is_renewed_after_it(harness: EngineHarness) -> None:
@@ -545,17 +549,65 @@ async def test_37_a_lease_outlives_a_restart_and_is_renewed_after_it(harness: En
     assert counted(harness) == (0, 0)
 
 
-async def test_a_lease_that_ran_out_while_no_engine_was_there_is_lost(harness: EngineHarness) -> None:
-    slot = await take(harness, ttl=20.0)
+async def test_a_lease_is_credited_with_the_time_in_which_no_engine_was_there(harness: EngineHarness) -> None:
+    slot, silent = await take(harness, ttl=20.0), await take(harness, scope="other/main", ttl=20.0)
+    await harness.run(5.0)
     await harness.stop()
-    await harness.clock.advance(30.0)
-    await harness.run(1.0)
+    harness.clock.step(3600.0)
+    await harness.run(0.0)
+    back = harness.clock.now()
 
+    assert isinstance(await harness.engine.leases.take(request()), Deferred)
+    await harness.clock.advance(14.9)
+    assert lease_of(await harness.engine.leases.renew(slot.id)).expires_at == back + 34.9
+    await harness.clock.advance(0.1)
     with pytest.raises(SlotLost):
-        await harness.engine.leases.renew(slot.id)
-    assert (counted(harness), harness.store.slots()) == ((0, 0), [])
-    await harness.run(30.0)
-    assert [event.fields["ticket"] for event in harness.events("slot.reclaimed")] == [slot.id]
+        await harness.engine.leases.renew(silent.id)
+
+
+async def test_an_engine_that_was_killed_credits_every_lease_at_least_as_much(harness: EngineHarness) -> None:
+    slot = await take(harness, ttl=20.0)
+    await harness.run(15.0)
+    await harness.crash()
+    harness.clock.step(70.0)
+    await harness.run(0.0)
+
+    assert lease_of(await harness.engine.leases.renew(slot.id)).expires_at == NOW + 105.0
+    assert counted(harness) == (1, 0)
+
+
+async def test_a_lease_is_credited_with_the_time_in_which_the_machine_slept(harness: EngineHarness) -> None:
+    slot, silent = await take(harness, ttl=60.0), await take(harness, scope="other/main", ttl=60.0)
+    await harness.run(10.0)
+    harness.clock.step(120.0)  # the laptop is closed
+    await harness.run(0.0)
+
+    assert (counted(harness), harness.events("slot.lost")) == ((1, 0), [])
+    await harness.clock.advance(40.0)
+    assert lease_of(await harness.engine.leases.renew(slot.id)).expires_at == harness.clock.now() + 60.0
+    await harness.run(20.0)
+    with pytest.raises(SlotLost):
+        await harness.engine.leases.renew(silent.id)
+
+
+async def test_a_clock_that_is_set_back_makes_no_lease_longer(harness: EngineHarness) -> None:
+    await take(harness, ttl=20.0)
+    harness.clock.step(-3600.0)
+    harness.engine.wake()
+    await harness.run(0.0)
+
+    await harness.clock.advance(50.0)
+
+    assert counted(harness) == (0, 0)
+
+
+async def test_a_lost_slot_can_be_asked_for_anew_with_its_key(harness: EngineHarness) -> None:
+    lost = await take(harness, ttl=20.0, key="k")
+    await harness.clock.advance(20.0)
+
+    slot = await take(harness, ttl=20.0, key="k")
+
+    assert (slot.id != lost.id, slot.granted_at, counted(harness)) == (True, NOW + 20.0, (1, 0))
 
 
 async def test_tokens_grow_over_restarts(harness: EngineHarness) -> None:

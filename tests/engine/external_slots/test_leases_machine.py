@@ -24,6 +24,8 @@ from hypothesis.stateful import (
 
 from paceline.core import Deferred
 from paceline.engine.external_slots.leases import KEPT_POSITION_SECONDS, CallerGone, SlotRequest
+from paceline.engine.external_slots.registry import PRESENCE_SECONDS
+from paceline.engine.external_slots.slot_table import LOST_GRACE_SECONDS
 from paceline.errors import CapacityError, SlotLost, UnknownName
 from paceline.store import Lease, SqliteStore, StoredSlot
 from paceline.testing.engine_harness import EngineHarness
@@ -54,7 +56,7 @@ def lease_of(slot: StoredSlot) -> Lease:
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    """`held` are the slots that clients received and whose leases run."""
+    """`held` are the slots that clients received and whose leases run. Lost ones stay in the store for a grace."""
 
     @initialize()
     def open(self) -> None:
@@ -169,6 +171,12 @@ class LeaseMachine(RuleBasedStateMachine):
             await (self.harness.crash() if is_crash else self.harness.stop())
             await self.harness.clock.advance(seconds_away)
             await self.harness.run(0.0)
+            stored = {slot.id: slot for slot in self.store.slots()}
+            for slot_id, slot in self.held.items():  # nobody could renew it while no engine was there
+                credited = lease_of(stored[slot_id]).expires_at
+                latest = now + seconds_away + lease_of(slot).ttl
+                assert min(lease_of(slot).expires_at + seconds_away, latest) <= credited <= latest
+                self.held[slot_id] = stored[slot_id]
 
         self.do(step())
 
@@ -181,7 +189,9 @@ class LeaseMachine(RuleBasedStateMachine):
         assert status.in_flight == len(stored) <= LIMIT
         assert self.held.items() <= stored.items()
         if self.harness.clock.now() > self.places_kept_until:  # else a slot may wait for a client to come back
-            assert stored == self.held
+            given_up = [slot for slot_id, slot in stored.items() if slot_id not in self.held]
+            now = self.harness.clock.now()
+            assert all(lease_of(slot).expires_at <= now + PRESENCE_SECONDS for slot in given_up)
             assert status.queued == len({call.key or id(call) for call in self.calls})
         assert not status.queued or status.in_flight == LIMIT
 
@@ -198,7 +208,7 @@ class LeaseMachine(RuleBasedStateMachine):
             await asyncio.gather(*(call.task for call in self.calls), return_exceptions=True)
             for slot in self.store.slots():  # those that came as their callers were leaving
                 assert slot.id not in self.held
-            await self.harness.clock.advance(max(TTLS.values()))
+            await self.harness.clock.advance(max(TTLS.values()) + LOST_GRACE_SECONDS)
             status = self.harness.scope("acme")
             assert (status.in_flight, status.queued, self.store.slots()) == (0, 0, [])
             await self.harness.stop()

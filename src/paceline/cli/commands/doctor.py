@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -22,10 +23,20 @@ from paceline.cli.inputs import named_local_zone
 from paceline.cli.options import AsJson
 from paceline.cli.output import NOT_ALL_DONE, one_line, out, print_value
 from paceline.cli.wiring import open_home
-from paceline.errors import PacelineError
+from paceline.errors import (
+    EngineBusy,
+    InvalidSnapshot,
+    PacelineError,
+    StoreBusy,
+    StoreDamaged,
+    StoreFull,
+    StoreGone,
+    StoreTooNew,
+)
 from paceline.executors.private_folder import is_open_to_others
 from paceline.plans.preflight import INSTALL, account_troubles, login_troubles
 from paceline.settings import AccountSettings, Settings, load_settings
+from paceline.store.sqlite_file import how_to_mend
 
 LEAST_FREE_BYTES = 1 << 30
 """A night of sessions writes less output than this."""
@@ -128,8 +139,10 @@ def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterat
             home.spool()
             leader = home.engine_leader()
             home.store.append_events([])  # an empty transaction: it fails if the store cannot be written
+            home.offline_state(time.time())  # fails if what was learnt cannot be read
+            home.store.check()
     except PacelineError as error:
-        yield Finding(what="home", verdict="wrong", detail=str(error), mend="set PACELINE_HOME to a folder of yours")
+        yield Finding(what="home", verdict="wrong", detail=str(error), mend=_mend_of_home(error, settings))
         return
     engine = f"an engine runs here (process {leader.pid})" if leader else "no engine runs here now"
     yield Finding(what="home", verdict="ok", detail=f"{settings.home}, {engine}")
@@ -152,6 +165,24 @@ def _privacy(folder: str) -> Finding:
         return Finding(what="home", verdict="wrong", detail=f"{folder} cannot be made private", mend=mend)
     detail = f"{folder} was open to other users of this machine; it is private now"
     return Finding(what="home", verdict="note", detail=detail)
+
+
+def _mend_of_home(error: PacelineError, settings: Settings) -> str:
+    match error:
+        case StoreDamaged() | StoreGone():
+            return f"restore a copy; or {how_to_mend(str(settings.sqlite_path))}"
+        case StoreTooNew():
+            return "update Paceline: pip install --upgrade paceline"
+        case EngineBusy():
+            return "stop the older engine, then run doctor again"
+        case StoreFull():
+            return "free some space, or set PACELINE_HOME to another disk"
+        case StoreBusy():
+            return "run doctor again; if it stays so, end the program that keeps the database locked"
+        case InvalidSnapshot():
+            return "update Paceline, restore a copy of the database, or run: paceline restore --unreadable"
+        case _:
+            return "make it writable for you, or set PACELINE_HOME to a folder of yours"
 
 
 # -- agents and accounts -----------------------------------------------------------------------------

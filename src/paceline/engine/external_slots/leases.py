@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from paceline.clock import TimerHandle
 from paceline.core import Deferred
+from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
 from paceline.core.signals import AnySignal
 from paceline.core.values.scopes import RUNS, path_scopes
 from paceline.engine.external_slots.group_commit import GroupCommit, closed_error
@@ -38,6 +39,11 @@ LARGEST_PRIORITY = 1000
 LONGEST_TEXT = 300
 KEPT_POSITION_SECONDS = 5.0
 """How long a call whose wait ran out keeps its position, for the next call with its key."""
+
+LATEST_TICK_SECONDS = 5.0
+"""How long the timer of leases sleeps at most: a sleep of the machine is noticed with this precision."""
+LATE_SECONDS = 2.0
+"""A timer that fires later than this was held up. Less is the work of a busy loop, and the grace covers it."""
 
 HungUp = Callable[[], Awaitable[object]]
 Text = Annotated[str, Meta(min_length=1, max_length=LONGEST_TEXT)]
@@ -148,7 +154,9 @@ class Leases:
 
     def tidy(self, now: float) -> None:
         """Expire leases whose timer did not fire. Called once per pass."""
+        self._expiry.keep_time(now)
         self._slots.tidy(now)
+        self._slots.note_presence(now)
         self._expiry.arm()
 
     def close(self) -> None:
@@ -169,6 +177,9 @@ class Leases:
         slot = self._table.get_by_key(request.idempotency_key)
         if slot is None or slot.lease is None:
             return None
+        if self._table.was_lost(slot.id):  # the holder gave it up, and asks for a new one
+            self._slots.give_back(slot.id, self._clock.now(), was_used=False)
+            return None
         asked = (slot.scopes, slot.session, slot.priority, slot.since, slot.lease.ttl)
         if asked != (scopes, request.session, request.priority, request.since, request.ttl):
             raise TicketConflict("idempotency_key was used for another request; use a new one for each slot")
@@ -187,11 +198,11 @@ class Leases:
 
     def _granted_slot(self, slot_id: str) -> StoredSlot:
         self._commit.check_open()
+        if self._table.was_lost(slot_id):
+            raise SlotLost(f"the lease of slot {slot_id} was not renewed in time; its place is given on")
         slot = self._table.get(slot_id)
         if slot is not None and slot.lease is not None and slot.granted_at is not None:
             return slot
-        if self._table.was_lost(slot_id):
-            raise SlotLost(f"the lease of slot {slot_id} was not renewed in time; its place is given on")
         raise UnknownName(f"there is no slot {slot_id!r:.80}: it was released, or its lease ran out long ago")
 
     # -- waiting ---------------------------------------------------------------------------------
@@ -276,7 +287,10 @@ class Leases:
 
 
 class ExpiryTimer:
-    """The timer for the first lease that may expire."""
+    """The timer for the first lease that may expire. While there are leases it fires at least every few seconds.
+
+    A timer that fires late means that this process could not renew anything meanwhile: it slept, or was stopped.
+    """
 
     def __init__(self, slots: ExternalSlots, driver: GovernorDriver, commit: GroupCommit) -> None:
         self._slots = slots
@@ -284,11 +298,16 @@ class ExpiryTimer:
         self._commit = commit
         self._timer: TimerHandle | None = None
         self._at = math.inf
+        self._last = -math.inf
 
     def arm(self) -> None:
         """Set the timer, unless it fires early enough already."""
         due = self._slots.table.next_expiry()
-        if due is None or due >= self._at or running_loop() is None or self._commit.is_closed:
+        if due is None or running_loop() is None or self._commit.is_closed:
+            return
+        now = self._driver.now()
+        due = min(due, now + LATEST_TICK_SECONDS)
+        if due >= self._at:
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -298,13 +317,29 @@ class ExpiryTimer:
         if self._timer is not None:
             self._timer.cancel()
 
+    def keep_time(self, now: float) -> None:
+        """Credit every lease with time in which nobody could renew it, and follow a clock that was set back."""
+        late, back = now - self._at, self._last - now
+        if late > LATE_SECONDS:
+            self._slots.table.shift_leases(late, now)
+            self._at = now  # the same delay is not credited twice
+        elif back > CLOCK_STEP_SECONDS:
+            self._slots.table.shift_leases(-back, now)
+            self._disarm()
+        self._last = now
+
     def _reclaim(self) -> None:
-        self._timer, self._at = None, math.inf
         now = self._driver.now()
+        self.keep_time(now)
+        self._disarm()
         self._slots.reclaim(now)
         self._driver.advance(now)
         self.arm()
         self._commit.save_soon()
+
+    def _disarm(self) -> None:
+        self.cancel()
+        self._timer, self._at = None, math.inf
 
 
 def _new_slot(request: SlotRequest, scopes: tuple[str, ...], parent: str | None) -> StoredSlot:

@@ -7,6 +7,7 @@ counts it first.
 """
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -28,6 +29,9 @@ log = logging.getLogger("paceline.engine")
 EXTERNAL_SLOTS = "outside"
 """The namespace of their tickets. It is stored with reports and reasons, so its value stays."""
 TICKET_PREFIX = f"{EXTERNAL_SLOTS}:"
+PRESENCE_STATE = "slots_present_at"
+PRESENCE_SECONDS = 10.0
+"""How often a leader stores that it is there: the credit after a kill is too long by at most this."""
 
 replace = msgspec.structs.replace
 Emit = Callable[..., object]
@@ -42,10 +46,13 @@ def is_alive(process: ProcessId) -> bool:
     return start_ticks(process.pid) == process.start_ticks and boot_id() == process.boot_id
 
 
-def is_there(slot: StoredSlot, now: float) -> bool:
-    """Return whether its program still waits for the slot or uses it."""
+def is_there(slot: StoredSlot) -> bool:
+    """Return whether its program still waits for the slot or uses it.
+
+    A lease that is stored counts until a leader has waited for its renewal: while none leads, nobody can renew it.
+    """
     if slot.lease is not None:
-        return slot.granted_at is not None and now < slot.lease.expires_at
+        return slot.granted_at is not None
     return slot.holder is not None and is_alive(slot.holder)
 
 
@@ -66,6 +73,7 @@ class ExternalSlots:
         self._metrics = metrics or MetricsRegistry()
         self.table = SlotTable(store)
         self._has_learnt = False
+        self._present_at = -math.inf
         self.on_leased: Callable[[StoredSlot], object] = lambda slot: None
         """Called with every slot that was granted, before it is stored."""
 
@@ -73,14 +81,14 @@ class ExternalSlots:
         """Count the slots that were granted by the leader before, and ask again for those that waited."""
         waiting: list[StoredSlot] = []
         for slot in self._store.slots():
-            if not is_there(slot, now):
+            if not is_there(slot):
                 self.table.drop_stored(slot.id)
-                self._emit_lost(slot, now)
             elif slot.granted_at is None:
                 waiting.append(slot)
             else:
                 self.table.put(slot)
                 self._governor.adopt(ticket_of(slot), now=now)
+        self.table.shift_leases(self._seconds_without_leader(now), now)
         for slot in waiting:
             self._ask_again(slot, now)
 
@@ -159,10 +167,25 @@ class ExternalSlots:
     # -- time ------------------------------------------------------------------------------------
 
     def reclaim(self, now: float) -> None:
-        """Give back the slots whose lease was not renewed in time."""
-        for slot in self.table.pop_expired(now):
-            self._emit_lost(slot, now)
+        """Report the leases that were not renewed in time as lost, and give back those whose grace is over."""
+        for slot, free_at in self.table.lose_expired(now):
+            self._emit("slot.lost", scope=slot.scopes[-1], ticket=slot.id, reclaimed_at=free_at)
+        for slot in self.table.pop_lost(now):
+            self._emit("slot.reclaimed", scope=slot.scopes[-1], ticket=slot.id)
             self._governor.abandon(ticket_of(slot).id, now=now)
+
+    def note_presence(self, now: float, *, at_once: bool = False) -> None:
+        """Store that leases could be renewed up to now. The next leader credits them with the time since then."""
+        if self.table.next_expiry() is not None and (at_once or not 0 <= now - self._present_at < PRESENCE_SECONDS):
+            self._store.save_state(PRESENCE_STATE, repr(now).encode())
+            self._present_at = now
+
+    def _seconds_without_leader(self, now: float) -> float:
+        """Return how long nobody could renew a lease. A store of an older version does not say: all begin again."""
+        try:
+            return max(0.0, now - float(self._store.load_state(PRESENCE_STATE) or b"0"))
+        except ValueError:
+            return now
 
     def tidy(self, now: float) -> None:
         """Release slots of dead holders, refresh wait reasons, and store both in one transaction."""
@@ -170,7 +193,7 @@ class ExternalSlots:
         for slot in self.table:
             if slot.holder is None:
                 continue
-            if not is_there(slot, now):
+            if not is_there(slot):
                 self.give_back(slot.id, now)
             elif slot.granted_at is None and (why := self.why(slot, now)) != slot.waiting:
                 self.table.put(replace(slot, waiting=why))
@@ -206,9 +229,3 @@ class ExternalSlots:
         except PacelineError as error:  # limits have changed so that its scopes cannot be requested any more
             log.warning("the request for slot %s was dropped: %s", slot.id, error)
             self.table.drop_stored(slot.id)
-
-    def _emit_lost(self, slot: StoredSlot, now: float) -> None:
-        if slot.lease is not None:
-            self._emit("slot.lost", scope=slot.scopes[-1], ticket=slot.id, reclaimed_at=now)
-            self._emit("slot.reclaimed", scope=slot.scopes[-1], ticket=slot.id)
-            self.table.note_lost(slot.id)

@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
+import msgspec
+
+from paceline.engine.command_log import stored_number
 from paceline.store import Store, StoredSlot
 
 TOKENS_STATE = "slot_tokens"
@@ -10,6 +13,8 @@ TOKENS_AT_ONCE = 1000
 """Fencing tokens reserved by one write. More means fewer writes, and larger gaps after a restart, which do no harm."""
 REMEMBERED_LOSSES = 10_000
 """Lost slots whose holders still get "lease not renewed" instead of "no such slot". More costs memory."""
+LOST_GRACE_SECONDS = 30.0
+"""How long a lost slot still counts: its holder learns of the loss at its next call, and ends its work."""
 SWEEP_SLACK = 1000
 """Entries of released slots that may stay in the expiry heap before it is rebuilt, so that rebuilding stays rare."""
 
@@ -22,9 +27,10 @@ class SlotTable:
         self._slots: dict[str, StoredSlot] = {}
         self._by_key: dict[str, str] = {}
         self._expiries: list[tuple[float, str]] = []
+        self._free_at: dict[str, float] = {}
         self._lost: dict[str, None] = {}
         self._unsaved: dict[str, None] = {}
-        self._token = self._reserved_tokens = int(store.load_state(TOKENS_STATE) or b"0")
+        self._token = self._reserved_tokens = stored_number(store, TOKENS_STATE)
 
     def __iter__(self) -> Iterator[StoredSlot]:
         return iter(list(self._slots.values()))
@@ -56,8 +62,9 @@ class SlotTable:
         """Remove a slot, if there is one, also from the store with the next save."""
         slot = self._slots.pop(slot_id, None)
         if slot is not None:
+            self._free_at.pop(slot_id, None)
             if slot.lease is not None and slot.lease.key is not None:
-                del self._by_key[slot.lease.key]
+                self._by_key.pop(slot.lease.key, None)
             if slot.lease is None or slot.granted_at is not None:
                 self._unsaved[slot_id] = None
         return slot
@@ -69,37 +76,61 @@ class SlotTable:
     # -- expiry ----------------------------------------------------------------------------------
 
     def next_expiry(self) -> float | None:
-        """Return when the first lease may expire."""
+        """Return when the first lease may expire, or the first lost slot becomes free."""
         return self._expiries[0][0] if self._expiries else None
 
-    def pop_expired(self, now: float) -> Iterator[StoredSlot]:
-        """Remove the slots whose lease has expired, one by one."""
+    def lose_expired(self, now: float) -> Iterator[tuple[StoredSlot, float]]:
+        """Mark the slots whose lease has expired as lost. Yields each with the time at which it becomes free."""
+        for slot in self._due(now):
+            if slot.id not in self._free_at:
+                free_at = self._free_at[slot.id] = now + LOST_GRACE_SECONDS
+                self._watch(free_at, slot.id)
+                self._lost[slot.id] = None
+                if len(self._lost) > REMEMBERED_LOSSES:
+                    del self._lost[next(iter(self._lost))]
+                yield slot, free_at
+
+    def pop_lost(self, now: float) -> list[StoredSlot]:
+        """Remove the lost slots whose grace is over."""
+        over = [slot_id for slot_id, free_at in self._free_at.items() if free_at <= now]
+        return [slot for slot_id in over if (slot := self.pop(slot_id)) is not None]
+
+    def _due(self, now: float) -> Iterator[StoredSlot]:
         while self._expiries and self._expiries[0][0] <= now:
             slot = self._slots.get(heappop(self._expiries)[1])
-            if slot is None or slot.lease is None:
+            if slot is None or slot.lease is None or slot.granted_at is None:
                 continue  # released long ago
             if slot.lease.expires_at > now:
                 heappush(self._expiries, (slot.lease.expires_at, slot.id))
                 continue
-            self.pop(slot.id)
             yield slot
 
-    def note_lost(self, slot_id: str) -> None:
-        """Remember that the lease of the slot expired."""
-        self._lost[slot_id] = None
-        if len(self._lost) > REMEMBERED_LOSSES:
-            del self._lost[next(iter(self._lost))]
+    def shift_leases(self, seconds: float, now: float) -> None:
+        """Move every expiry, and the end of every grace, by so many seconds. None lasts longer than one begun now."""
+        for slot in self._slots.values():
+            lease = slot.lease
+            if slot.id in self._free_at:
+                self._free_at[slot.id] = min(self._free_at[slot.id] + seconds, now + LOST_GRACE_SECONDS)
+            elif lease is not None and slot.granted_at is not None:
+                expires_at = min(lease.expires_at + seconds, now + lease.ttl)
+                self.renew(msgspec.structs.replace(slot, lease=msgspec.structs.replace(lease, expires_at=expires_at)))
+        self._watch_again()
 
     def was_lost(self, slot_id: str) -> bool:
         """Return whether the lease of the slot expired; known for the last few thousand, by this leader."""
         return slot_id in self._lost
 
-    def _watch(self, expires_at: float, slot_id: str) -> None:
-        heappush(self._expiries, (expires_at, slot_id))
+    def _watch(self, at: float, slot_id: str) -> None:
+        heappush(self._expiries, (at, slot_id))
         if len(self._expiries) > SWEEP_SLACK + 2 * len(self._slots):  # most of it was released long before
-            leases = [(slot.lease, slot.id) for slot in self._slots.values() if slot.granted_at is not None]
-            self._expiries = [(lease.expires_at, slot_id) for lease, slot_id in leases if lease is not None]
-            heapify(self._expiries)
+            self._watch_again()
+
+    def _watch_again(self) -> None:
+        leases = [(slot.lease, slot.id) for slot in self._slots.values() if slot.granted_at is not None]
+        self._expiries = [
+            (self._free_at.get(slot_id, lease.expires_at), slot_id) for lease, slot_id in leases if lease is not None
+        ]
+        heapify(self._expiries)
 
     # -- the store -------------------------------------------------------------------------------
 

@@ -6,18 +6,21 @@ All programs of a home request slots in the same way. While no engine leads the 
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
+from paceline.core import Deferred, Governor, GovernorSettings, Granted, PollUsage, Ticket
 from paceline.core.signals import AnySignal
 from paceline.engine import command_log
 from paceline.engine.external_slots.process_client import ProcessClient
 from paceline.engine.external_slots.registry import ExternalSlots, process_id
-from paceline.engine.governor_state import load_governor, save_governor
+from paceline.engine.external_slots.thread_polls import ThreadPolls
+from paceline.engine.governor_state import load_governor
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
+from paceline.events import Event
 from paceline.executors.spool import Spool, is_locked
 from paceline.leadership import Leader, LeaderLock, new_owner, resign
+from paceline.limiter.usage_polls import UsageSource
 from paceline.store import Store
 
 READ_SECONDS = 0.2
@@ -40,60 +43,104 @@ class SlotHost:
         owner: str,
         lease: float,
         running: Callable[[], Iterable[Ticket]] = tuple,
+        usage: Mapping[str, UsageSource] | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
         self._owner = owner
         self._lease = lease
         self._running = running
+        self._polls = ThreadPolls(usage or {})
         self._governor: Governor | None = None
+        self._events: list[Event] = []
+        self._now = 0.0
 
     def serve(self, now: float) -> None:
-        """Lead if no other process does, and answer requests."""
-        if not self._store.lead(self._owner, until=now + self._lease, now=now):
-            self._governor = None
-        elif self._governor is None:
-            self._take_over(now)
-        else:
-            self._answer(self._governor, now)
+        """Lead if no other process does, and answer requests. All of it is one transaction."""
+        self._serve(now, is_last=False)
 
     def resign(self, now: float) -> None:
         """Answer once more, so that our own release is carried out, and give up the lead."""
         if self._governor is not None:
-            self._answer(self._governor, now)
+            self._serve(now, is_last=True)
             self._governor = None
-            self._store.resign(self._owner)
+
+    def _serve(self, now: float, *, is_last: bool) -> None:
+        """Answer requests. A host that has lost the lead drops what it knows: it grants nothing and stores nothing."""
+        try:
+            with self._store.together():
+                if self._store.leader() != self._owner:  # another one may have led, and even have resigned since
+                    self._governor = None
+                if is_last and self._governor is None:
+                    return
+                if not self._store.lead(self._owner, until=now + self._lease, now=now):
+                    self._governor = None
+                    return
+                if self._governor is None:
+                    self._take_over(now)
+                self._answer(now)
+                if is_last:
+                    self._store.resign(self._owner)
+        except BaseException:
+            self._governor = None  # it may know of grants that were not stored
+            raise
 
     def _take_over(self, now: float) -> None:
         """Load what other leaders have learnt and stored. It is read only now, so that nothing is missed."""
         self._governor = load_governor(self._store, self._settings, now)
         for ticket in self._running():
             self._governor.adopt(ticket, now=now)
-        self._slots = ExternalSlots(self._store, self._governor)
+        self._events = []
+        self._slots = ExternalSlots(self._store, self._governor, self._emit)
         self._slots.recover(now)
         self._commands = command_log.CommandReader(self._store)
-        self._answer(self._governor, now)
+        self._polls.forget()
 
-    def _answer(self, governor: Governor, now: float) -> None:
+    def _answer(self, now: float) -> None:
+        governor = self._governor
+        assert governor is not None
+        self._now = now
         commands = self._commands.read()
         command_log.carry_out(governor, commands, now)
         self._slots.carry_out(commands, now)
+        for scope, usage in self._polls.answers():
+            governor.report(scope, usage, now=now)
         for effect in governor.advance(now=now):
-            if isinstance(effect, Granted):
-                self._slots.on_granted(effect)
+            match effect:
+                case Granted():
+                    self._slots.on_granted(effect)
+                case Event():
+                    self._events.append(effect)
+                    self._slots.mark_learnt()
+                case PollUsage():
+                    self._polls.ask(effect.scope)
         if commands:
-            save_governor(self._store, governor)
+            self._slots.mark_learnt()
         self._slots.tidy(now)
+        if self._events:
+            self._commands.skip_own(self._store.append_events(self._events), len(self._events))
+            self._events = []
         self._commands.done()
+
+    def _emit(self, name: str, *, scope: str | None = None, **fields: object) -> None:
+        self._events.append(Event(name, self._now, scope, None, fields))
 
 
 class ProcessSlot:
     """The slot of this process, one at a time. `engine_lock` and `host_lock` are the two locks of the home."""
 
     def __init__(
-        self, store: Store, settings: EngineSettings, spool: Spool, *, engine_lock: LeaderLock, host_lock: LeaderLock
+        self,
+        store: Store,
+        settings: EngineSettings,
+        spool: Spool,
+        *,
+        engine_lock: LeaderLock,
+        host_lock: LeaderLock,
+        usage: Mapping[str, UsageSource] | None = None,
     ) -> None:
         self._store = store
+        self._usage = dict(usage or {})
         self._settings = settings
         self._spool = spool
         self._engine_lock = engine_lock
@@ -174,12 +221,18 @@ class ProcessSlot:
 
     def _take_lead(self, now: float) -> bool:
         owner = new_owner()
-        if not self._host_lock.take(Leader(owner=owner, pid=os.getpid(), since=now)):
+        if not self._host_lock.take():
             return False
         resign(self._store, self._host_lock.previous)
         resign(self._store, self._engine_lock.left_behind())
+        self._host_lock.announce(Leader(owner=owner, pid=os.getpid(), since=now))
         self._host = SlotHost(
-            self._store, self._settings.governor, owner=owner, lease=self._settings.lease, running=self._tickets
+            self._store,
+            self._settings.governor,
+            owner=owner,
+            lease=self._settings.lease,
+            running=self._tickets,
+            usage=self._usage,
         )
         return True
 

@@ -1,0 +1,82 @@
+"""Leadership after any sequence of kills: the next process leads at once, and never beside another."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from paceline.errors import EngineBusy
+from paceline.leadership import ENGINE, HOST, Leader, LeaderLock, new_owner, no_leader, resign
+from paceline.store import MemoryStore
+
+NOW = 1_000.0
+
+
+def take_lead(home: Path, store: MemoryStore, owner: str, steps: int) -> LeaderLock:
+    """Take the lead as an engine does; be killed after so many steps."""
+    lock = LeaderLock(home, ENGINE)
+    order = (
+        lock.take,
+        lambda: resign(store, lock.previous),
+        lambda: lock.announce(Leader(owner=owner, pid=os.getpid(), since=NOW)),
+        lambda: store.lead(owner, until=NOW + 60.0, now=NOW),
+    )
+    for step in order[:steps]:
+        assert step() is not False
+    return lock
+
+
+@pytest.mark.parametrize("first", range(5))
+@pytest.mark.parametrize("second", range(5))
+@pytest.mark.parametrize("third", range(5))
+def test_a_start_after_any_sequence_of_kills_leads_at_once(tmp_path: Path, first: int, second: int, third: int) -> None:
+    store = MemoryStore()
+    for owner, steps in (("one", first), ("two", second), ("three", third)):
+        take_lead(tmp_path, store, owner, steps).release()  # the kernel does this for a killed process
+
+    take_lead(tmp_path, store, "four", 4)
+
+    assert store.leader() == "four"
+
+
+def test_only_one_process_holds_a_lock_and_it_is_named(tmp_path: Path) -> None:
+    store = MemoryStore()
+    lock = take_lead(tmp_path, store, "one", 4)
+
+    assert not LeaderLock(tmp_path, ENGINE).take()
+    assert LeaderLock(tmp_path, ENGINE).holder() == Leader(owner="one", pid=os.getpid(), since=NOW)
+    assert LeaderLock(tmp_path, ENGINE).left_behind() is None
+    lock.release()
+    assert LeaderLock(tmp_path, ENGINE).holder() is None
+    assert LeaderLock(tmp_path, ENGINE).left_behind() == Leader(owner="one", pid=os.getpid(), since=NOW)
+
+
+@pytest.mark.parametrize("name", [ENGINE, HOST])
+def test_what_needs_a_home_without_leader_is_refused_while_one_leads(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline.leadership.TURN_SECONDS", 0.0)
+    lock = LeaderLock(tmp_path, name)
+    assert lock.take()
+    lock.announce(Leader(owner="one", pid=4711, since=NOW))
+
+    with pytest.raises(EngineBusy, match=r"process 4711.*stop it first; because"), no_leader(tmp_path, "because"):
+        raise AssertionError("it must not begin")
+
+    lock.release()
+    with no_leader(tmp_path, "because"):
+        assert not LeaderLock(tmp_path, name).take()
+    assert LeaderLock(tmp_path, name).left_behind() == Leader(owner="one", pid=4711, since=NOW)
+
+
+@pytest.mark.parametrize("host", ["slot-1234", "outside:7", "a" * 300, "höst.example", "", "--", "session"])
+def test_any_host_name_gives_an_owner_that_a_spool_and_a_ticket_can_hold(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+
+    owner = new_owner()
+
+    assert owner.isascii()
+    assert set(owner) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
+    assert (owner[0] != "-", len(owner) <= 80, owner != new_owner()) == (True, True, True)
