@@ -42,7 +42,7 @@ def test_a_unit_with_a_conversation_waits_for_the_account_of_that_conversation()
     assert (only.reason, only.scope) == ("limit", "sessions")
 
 
-FRESH = "paceline retry docs/a --fresh starts it anew, without its conversation, on "
+FRESH = "paceline retry docs/a --fresh starts it again, without its conversation, on "
 
 
 def test_a_conversation_on_an_account_that_is_closed_can_be_given_up() -> None:

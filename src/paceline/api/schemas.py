@@ -128,6 +128,13 @@ class PoolBody(RequestSchema, frozen=True, kw_only=True):
     sessions: LimitNumber | None
 
 
+class UnitRetry(RequestSchema, frozen=True, kw_only=True):
+    """How a unit is tried again. The body may be left out."""
+
+    fresh: bool = False
+    """Whether it gives up its conversation, and starts again on any of its accounts."""
+
+
 class Sessions(ResponseSchema, frozen=True, kw_only=True):
     """Every live session."""
 

@@ -139,11 +139,13 @@ def delete(home: Home, name: str) -> ControlResult:
     )
 
 
-def retry_failed(home: Home, name: str) -> ControlResult:
-    """Try a unit again, or the held and quarantined units of a campaign."""
+def retry_failed(home: Home, name: str, *, fresh: bool = False) -> ControlResult:
+    """Try a unit again, or the held and quarantined units of a campaign. A unit may give up its conversation."""
     target = find_target(home.store, name)
+    if fresh and not isinstance(target, Unit):
+        raise InvalidInput(f"--fresh is for one unit; {target.name} is a campaign: name its unit as {target.name}/UNIT")
     if isinstance(target, Unit):
-        is_changed = orders.retry_unit(home.store, target, now=time.time())
+        is_changed = orders.retry_unit(home.store, target, fresh=fresh, now=time.time())
         message = f"{target.id} waits to be tried again" if is_changed else f"{target.id} is {target.state} already"
         values: dict[str, object] = {"unit": target.id, "retried": int(is_changed)}
         return ControlResult(message=message, values=values, needs_engine=is_changed)

@@ -167,16 +167,21 @@ def resume_unit(store: Store, unit: Unit, *, now: float) -> bool:
     return retry_unit(store, unit, now=now)
 
 
-def retry_unit(store: Store, unit: Unit, *, now: float) -> bool:
+def retry_unit(store: Store, unit: Unit, *, fresh: bool = False, now: float) -> bool:
     """Move a held, quarantined or cancelled unit back to `todo`. Returns whether it changed.
 
-    If its campaign was cancelled, the campaign is active again; its other units stay cancelled.
+    If its campaign was cancelled, the campaign is active again; its other units stay cancelled. With `fresh` the unit
+    also gives up its conversation, and the wait for the account of that conversation.
     """
-    if unit.state in ("todo", "running"):
-        return False
     if unit.state == "done":
         raise IllegalStep(f"{unit.id} is done; to do it again, add it to a plan under another id")
+    if fresh and unit.state == "running":
+        raise IllegalStep(f"{unit.id} is running in its conversation; `paceline cancel {unit.id}` first")
+    if unit.state in ("todo", "running") and not (fresh and unit.conversation_id is not None):
+        return False
     with store.together():
+        if fresh:
+            store.forget_conversation(unit.id)
         store.retry_units(unit.campaign, [unit.id])
         store.revive_units(unit.campaign, [unit.id], resume_at=now + STOP_SECONDS)
         campaign = find_campaign(store, unit.campaign)

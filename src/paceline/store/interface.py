@@ -289,7 +289,7 @@ class Store(Protocol):
         """Cancel every unit of the campaign that is not done. Return the ids that were running."""
 
     def forget_conversation(self, unit_id: str) -> None:
-        """Let the next attempt of the unit start a new conversation, on any account."""
+        """Let the next attempt of the unit start a new conversation, on any account. A parked unit is woken."""
 
     # reading units
     def unit(self, unit_id: str) -> Unit | None:

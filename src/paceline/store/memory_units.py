@@ -352,7 +352,8 @@ class MemoryUnits:
         unit = self._table.units.get(unit_id)
         if unit is None:
             raise UnknownName(f"there is no unit {unit_id!r}")
-        self._table.put(replace(unit, conversation_id=None))
+        resume_at = None if unit.is_parked else unit.resume_at
+        self._table.put(replace(unit, conversation_id=None, resume_at=resume_at, is_parked=False))
 
     # -- reading ------------------------------------------------------------------------------------
 

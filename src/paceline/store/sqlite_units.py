@@ -190,7 +190,9 @@ class SqliteUnits:
     def forget_conversation(self, unit_id: str) -> None:
         with self._file.writing() as connection:
             if not connection.execute(
-                f"UPDATE units AS u SET session_id = NULL WHERE campaign = ? AND name = ? AND {IS_VISIBLE}",
+                f"""UPDATE units AS u SET session_id = NULL, is_parked = 0,
+                    resume_at = CASE WHEN is_parked THEN NULL ELSE resume_at END
+                    WHERE campaign = ? AND name = ? AND {IS_VISIBLE}""",
                 unit_address(campaign_numbers(connection), unit_id),
             ).rowcount:
                 raise UnknownName(f"there is no unit {unit_id!r}")

@@ -20,6 +20,16 @@ class AccountContract:
         assert store.claimable() == {("night", None): 1}
         assert names(claim(store, account="max-1")) == ["a"]
 
+    def test_a_parked_unit_that_gives_up_its_conversation_waits_no_longer(self, store: Store) -> None:
+        add(store, specs("a"))
+        (unit,) = claim(store)
+        record(store, [ended(unit, "parked", resume_at=NOW + 500.0, conversation_id="talk")])
+
+        store.forget_conversation("night/a")
+
+        assert (stored(store, "night/a").resume_at, store.next_resume_at()) == (None, None)
+        assert names(claim(store, account="max-2")) == ["a"]
+
     def test_a_claim_for_conversations_only_leaves_all_other_units(self, store: Store) -> None:
         add(store, specs("a", "b", "c"))
         (unit,) = claim(store, account="max-1")

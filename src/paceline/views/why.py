@@ -130,7 +130,7 @@ def _fresh_hint(unit: Unit, campaign: Campaign) -> str | None:
     others = [account for account in campaign.accounts if account != unit.account]
     if unit.conversation_id is None or not others:
         return None
-    return f"paceline retry {unit.id} --fresh starts it anew, without its conversation, on {' or '.join(others)}"
+    return f"paceline retry {unit.id} --fresh starts it again, without its conversation, on {' or '.join(others)}"
 
 
 def _waiting(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], since: float) -> list[Why]:

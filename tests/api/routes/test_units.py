@@ -222,6 +222,20 @@ async def test_hostile_output_leaves_as_text(daemon: Daemon) -> None:
     assert log["stdout"].startswith("red <script>")
 
 
+async def test_a_unit_gives_up_its_conversation_on_request(daemon: Daemon) -> None:
+    await daemon.ask("PUT", "/v1/pool", {"sessions": 1})
+    daemon.add("docs", WAITS, "a", "b")
+    await daemon.until(lambda: daemon.counts("docs").running)
+
+    waiting = await daemon.ask("POST", "/v1/units/docs/b/retry", {"fresh": True})
+    refused = await daemon.ask("POST", "/v1/units/docs/a/retry", {"fresh": True}, code=409)
+    unknown = await daemon.ask("POST", "/v1/units/docs/b/retry", {"frsh": True}, code=400)
+
+    assert (waiting["state"], waiting["session_id"]) == ("todo", None)
+    assert refused["detail"] == "docs/a is running in its conversation; `paceline cancel docs/a` first"
+    assert "frsh" in unknown["detail"]
+
+
 async def test_a_unit_is_paused_resumed_cancelled_and_retried(daemon: Daemon) -> None:
     await daemon.ask("PUT", "/v1/pool", {"sessions": 1})
     daemon.add("docs", WAITS, "a", "b/c")

@@ -5,15 +5,16 @@ Agents' output is hostile: it is sent as text without control characters, and ne
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
-from litestar import get, post
+from litestar import Request, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from paceline.api.context import ApiContext, Context
-from paceline.api.schemas import UnitLog, Units, WhyAnswer
+from paceline.api.request_body import read_body
+from paceline.api.schemas import UnitLog, UnitRetry, Units, WhyAnswer
 from paceline.api.url_paths import unfold
 from paceline.detect.stream import Channel
 from paceline.engine import commands
@@ -111,9 +112,15 @@ def _read_tails(folder: str, channels: Sequence[Channel], most_bytes: int) -> tu
 # -- control -----------------------------------------------------------------------------------------
 
 
-@post("/v1/units/{unit_id:str}/retry", sync_to_thread=False, status_code=200, summary="Try a unit again")
-def post_unit_retry(unit_id: FromPath[str], context: Context) -> UnitView:
-    commands.retry_unit(context.store, _find_unit(context, unit_id), now=context.now)
+@post(
+    "/v1/units/{unit_id:str}/retry",
+    status_code=200,
+    summary="Try a unit again; `fresh` gives up its conversation",
+    opt={"body": UnitRetry},
+)
+async def post_unit_retry(request: Request[Any, Any, Any], unit_id: FromPath[str], context: Context) -> UnitView:
+    body = await read_body(request, UnitRetry) if await request.body() else UnitRetry()
+    commands.retry_unit(context.store, _find_unit(context, unit_id), fresh=body.fresh, now=context.now)
     return _after_command(context, unit_id)
 
 

@@ -27,6 +27,7 @@ from paceline.plans.plan_file import Plan
 from paceline.plans.preflight import check_gateway, check_stored, login_troubles
 from paceline.store import Unit, UnitCounts
 from paceline.views.units import unit_view
+from paceline.views.why import stored_waits, wait_rows
 
 
 def command(plans: PlanFiles, update: Update = False, as_json: AsJson = False) -> None:
@@ -167,6 +168,8 @@ def _print_end(home: Home, name: str) -> None:
         say(f"paceline logs UNIT shows the last output of a unit; paceline retry {name}, then run again.")
     if counts.todo and campaign.state == "paused":
         say(f"{name} is paused: paceline resume {name}, then run again.")
+    for wait in wait_rows(stored_waits(home.store), [campaign]) if campaign.state == "active" and counts.todo else ():
+        say(f"{name} waits: {one_line(wait.detail)}; paceline why UNIT says what to do.")
 
 
 def _failed_units(home: Home, name: str) -> list[Unit]:
