@@ -75,7 +75,7 @@ def test_a_quarantined_unit_says_how_often_it_failed_and_what_to_do() -> None:
     (only,) = explain(state="quarantined", reason="exit code 3", counters=Counters(failures=2))
 
     assert only.detail == "failed 2 times, the last time with: exit code 3"
-    assert only.hint == "paceline logs docs/a shows its last output; paceline retry docs runs it again"
+    assert only.hint == "paceline logs docs/a shows its last output; paceline retry docs/a runs it again"
 
 
 def test_a_pause_comes_before_a_park_and_a_park_before_a_missing_engine() -> None:
@@ -108,3 +108,13 @@ def test_rows_of_waits_leave_out_campaigns_that_were_deleted() -> None:
 
 def test_a_store_without_an_engine_has_no_waits() -> None:
     assert stored_waits(MemoryStore()) == {}
+
+
+def test_accounts_that_wait_for_the_same_thing_are_one_answer() -> None:
+    unit = Unit(id="docs/a", campaign="docs", spec=UnitSpec(id="a"), position=0)
+    full = Deferred("t", "limit", "sessions", "sessions at its limit (4/4)", None, None)
+    waits = {f"docs {account}": full for account in ("max-1", "max-2")}
+
+    (only,) = explain_unit(unit, Campaign(name="docs", accounts=("max-1", "max-2")), waits, leaderless=None)
+
+    assert only.detail == "sessions at its limit (4/4)"

@@ -82,9 +82,10 @@ def explain_unit(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], 
         case "held" | "quarantined":
             return [_stopped(unit)]
         case "done":
-            return [_why(unit, "done", "done", since=unit.ended_at)]
+            return [_why(unit, "done", "it ended well", since=unit.ended_at)]
         case "cancelled":
-            return [_why(unit, "cancelled", "its campaign was cancelled", since=unit.ended_at)]
+            hint = f"paceline retry {unit.id} runs it after all"
+            return [_why(unit, "cancelled", "you gave it up", since=unit.ended_at, hint=hint)]
     since = unit.ended_at or campaign.created_at
     if campaign.state == "paused":
         hint = f"paceline resume {campaign.name}"
@@ -107,7 +108,7 @@ def _running(unit: Unit, leaderless: str | None) -> Why:
 
 
 def _stopped(unit: Unit) -> Why:
-    hint = f"paceline logs {unit.id} shows its last output; paceline retry {unit.campaign} runs it again"
+    hint = f"paceline logs {unit.id} shows its last output; paceline retry {unit.id} runs it again"
     reason = unit.reason or "no reason was given"
     if unit.state == "quarantined":
         times = "once" if unit.counters.failures == 1 else f"{unit.counters.failures} times"
@@ -134,7 +135,7 @@ def _fresh_hint(unit: Unit, campaign: Campaign) -> str | None:
 
 
 def _waiting(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], since: float) -> list[Why]:
-    """Return the waits of the accounts that the unit could run on, as the engine stored them last."""
+    """Return the waits of the accounts that the unit could run on, as the engine stored them last, each fact once."""
     by_account = {}
     for name, deferred in waits.items():
         campaign_name, account = split_queue_name(name)
@@ -144,7 +145,7 @@ def _waiting(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], sinc
     if not by_account:
         return [_why(unit, "queue_order", "nothing blocks it: it starts at the engine's next pass", since=since)]
     hint = _fresh_hint(unit, campaign)
-    return [
+    answers = (
         _why(
             unit,
             each.reason,
@@ -155,7 +156,8 @@ def _waiting(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], sinc
             hint=hint if each.reason in ACCOUNT_REASONS else None,
         )
         for each in by_account.values()
-    ]
+    )
+    return list(dict.fromkeys(answers))
 
 
 def _why(

@@ -41,7 +41,7 @@ def test_a_burst_takes_a_minutes_worth_and_the_next_waits_until_it_has_left_the_
         "c",
         "pacing",
         KEY,
-        "anthropic/work-key has started 2 runs in the last minute (rpm 2); the next may start in 58 s",
+        "anthropic/work-key has started 2 runs in the last minute (rpm 2)",
         70.0,
         1,
     )
@@ -59,7 +59,7 @@ def test_tokens_are_held_to_the_minute_by_what_each_run_expects_to_use() -> None
         "c",
         "pacing",
         KEY,
-        "anthropic/work-key has used 900 tokens in the last minute (tpm 1,000); the next may start in 54 s",
+        "anthropic/work-key has used 900 tokens in the last minute (tpm 1,000)",
         60.0,
         1,
     )

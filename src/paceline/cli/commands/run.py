@@ -38,7 +38,7 @@ def command(plans: PlanFiles, update: Update = False, as_json: AsJson = False) -
     counted as a failed attempt.
 
     [bold]Ctrl-C[/bold] stops the engine; running sessions continue without it. To resume, run the same command again:
-    nothing is lost and nothing is done twice. Other campaigns of the same home run too.
+    nothing is lost, and no unit that ended is done twice. Other campaigns of the same home run too.
 
     Exit codes, for all the plans together: 0 all done; 1 some units failed for good or are held; 2 something in a
     plan, the settings or on this machine is wrong; 75 another engine runs this home; 130 interrupted.

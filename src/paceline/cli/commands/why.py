@@ -29,7 +29,7 @@ def command(unit: UnitName, as_json: AsJson = False) -> None:
 def _print_why(why: Why, home: Home) -> None:
     console, now = out(), time.time()
     console.print(Text.assemble((f"{why.unit} is {why.state}: ", "bold"), one_line(why.detail, 400)))
-    for label, value in (("where", why.scope), ("since", why.since), ("until", why.until), ("to do", why.hint)):
+    for label, value in (("scope", why.scope), ("since", why.since), ("until", why.until), ("to do", why.hint)):
         if value is not None:
             shown = moment(value, now, home.zone) if isinstance(value, float) else value
             console.print(Text.assemble((f"  {label:<7}", "dim"), one_line(shown, 300)))

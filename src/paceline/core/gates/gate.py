@@ -175,14 +175,3 @@ class Gate(RelativeTimes):
 def earliest(now: float, *times: float | None) -> float | None:
     """Return the earliest of the times that are still ahead."""
     return min((at for at in times if at is not None and at > now), default=None)
-
-
-def wait_text(until: float | None, now: float) -> str:
-    """Return a wait as a person would write it."""
-    if until is None:
-        return "an unknown time"
-    left = max(0.0, until - now)
-    if left < 120:
-        return f"{left:.3g} s"
-    minutes = round(left / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"

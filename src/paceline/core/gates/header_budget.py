@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
-from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest, wait_text
+from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest
 from paceline.core.signals import Budget
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.tickets import Ticket
@@ -60,7 +60,7 @@ class HeaderBudget(Gate):
 
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
         what, resets_at = self._obstacle(ticket, scope, now) or ("budget", None)
-        return Explanation(f"no {what} left in {scope.name} for {wait_text(resets_at, now)}", resets_at)
+        return Explanation(f"no {what} left in {scope.name}", resets_at)
 
     def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
         return self._obstacle(ticket, scope, now) is not None

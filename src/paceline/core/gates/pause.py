@@ -6,7 +6,7 @@ Pauses only extend: a later refusal with a shorter wait never shortens one.
 from collections.abc import Sequence
 from typing import ClassVar
 
-from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest, wait_text
+from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest
 from paceline.core.gates.learned_rate import LearnedRates
 from paceline.core.gates.slow_start import SlowStart
 from paceline.core.values.tickets import Ticket
@@ -46,7 +46,7 @@ class Pause(Gate):
         return "paused" if self.until is not None and now < self.until else None
 
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
-        return Explanation(f"{scope.name} is paused for {wait_text(self.until, now)} after a refusal", self.until)
+        return Explanation(f"{scope.name} is paused after a refusal", self.until)
 
     def is_active(self, scope: ScopeView) -> bool:
         return self.until is not None

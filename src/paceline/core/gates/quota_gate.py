@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest, wait_text
+from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest
 from paceline.core.gates.quota_window import Window
 from paceline.core.gates.window_budget import UsagePlan, budget_hold, planned_use
 from paceline.core.gates.window_usage import Period
@@ -191,11 +191,7 @@ def _describe(held: WindowHold, scope: ScopeView, now: float) -> str:
         return f"{what} reopens in a wave"
     if window.state == "probing":
         return f"{what} is being probed by {window.canary}"
-    if window.resets_at is None:
-        belief = "its reset is unknown"
-    else:
-        belief = f"resets in {wait_text(window.resets_at, now)} ({window.source or 'unnamed source'})"
-    return f"{what} is spent: {belief}, next probe in {wait_text(window.probe_at, now)}"
+    return f"{what} is spent" if window.resets_at is not None else f"{what} is spent, and its reset is unknown"
 
 
 def _describe_use(what: str, reason: Reason, plan: UsagePlan, reserve: float, now: float) -> str:

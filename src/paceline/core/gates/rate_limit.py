@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, wait_text
+from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView
 from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.tickets import LaneKey, Ticket, lane_key
@@ -67,7 +67,7 @@ class RateLimit(Gate):
 
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
         what, at = self._obstacle(ticket, scope, now) or ("runs", now)
-        return Explanation(f"{scope.name} {self._describe(what)}; the next may start in {wait_text(at, now)}", at)
+        return Explanation(f"{scope.name} {self._describe(what)}", at)
 
     def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
         """Return whether tokens are kept for another lane, whose head may still enter."""
