@@ -26,6 +26,7 @@
          ├─ TicketConflict       an id that is already in use for something else
          ├─ UnknownName          no campaign, unit, account or agent has this name
          ├─ IllegalStep          the state of a unit does not allow this
+         ├─ WouldBillKey         a session would bill a key that its account does not allow; it was not started
          ├─ MistakesFound        a file with mistakes: all of them, each with its location
          │   ├─ InvalidSettings  in paceline.toml, a PACELINE_* variable or a flag
          │   └─ InvalidPlan      in a plan file, or in a file that its units come from
@@ -157,6 +158,10 @@ class UnknownName(InvalidInput):
 
 class IllegalStep(InvalidInput):
     """The unit's state does not allow this step."""
+
+
+class WouldBillKey(InvalidInput):
+    """A session would bill a key instead of its subscription or login. It was not started."""
 
 
 class MistakesFound(InvalidInput):

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.agents import Task, load_agent, prepare_session
+from paceline.agents.session_environment import EnvironmentRules
 from paceline.testing import FakeProvider
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -231,7 +232,8 @@ def run_agent(
     environ = base_environ(folder, agent) | connect(agent, folder / "home", provider.url, files) | (env or {})
     environ = {name: value.replace("{url}", provider.url) for name, value in environ.items() if value}
     task = msgspec.structs.replace(task, model=task.model or agent.model, args=(*agent.args, *task.args))
-    session = prepare_session(load_agent(agent.profile), task, None, environ)
+    rules = EnvironmentRules(env_pass=tuple(agent.env), allow_metered=True)
+    session = prepare_session(load_agent(agent.profile), task, None, environ, rules=rules)
     started = time.monotonic()
     out, err = folder / "stdout", folder / "stderr"
     with out.open("wb") as stdout, err.open("wb") as stderr:

@@ -6,9 +6,11 @@ import pytest
 from paceline.agents import Account, Task, load_agent, prepare_session
 from paceline.agents.account import GatewayAddress, gateway_key
 from paceline.agents.profile import check_agent
+from paceline.agents.session_environment import EnvironmentRules
 from paceline.errors import InvalidInput
 
-GATEWAY = GatewayAddress("http://127.0.0.1:7433", "tok", frozenset({"WORK_KEY", "OTHER_KEY"}))
+GATEWAY = GatewayAddress("http://127.0.0.1:7433", "tok")
+RULES = EnvironmentRules(key_variables=frozenset({"WORK_KEY", "OTHER_ACCOUNT"}))
 ACCOUNT = Account(name="work-key", provider="anthropic", key_env="WORK_KEY", via_gateway=True)
 TASK = Task(unit_id="docs/a", attempt_id="docs/a 1", prompt="say hi", cwd="/work", model="opus")
 BASE = {"PATH": "/bin", "WORK_KEY": "sk-1", "ANTHROPIC_API_KEY": "sk-2", "ANTHROPIC_AUTH_TOKEN": "sk-3"}
@@ -49,10 +51,10 @@ def test_no_key_stays_within_its_reach() -> None:
 
 
 def test_keys_of_other_providers_and_accounts_and_the_daemons_token_go_too() -> None:
-    others = {"OPENAI_API_KEY": "sk-4", "GEMINI_API_KEY": "sk-5", "DEEPSEEK_API_KEY": "sk-6", "OTHER_KEY": "sk-7"}
+    others = {"OPENAI_API_KEY": "sk-4", "GEMINI_API_KEY": "sk-5", "DEEPSEEK_API_KEY": "sk-6", "OTHER_ACCOUNT": "sk-7"}
     others["PACELINE_TOKEN"] = "tok"
 
-    env = prepare_session(load_agent("claude"), TASK, ACCOUNT, {**BASE, **others}, GATEWAY).env
+    env = prepare_session(load_agent("claude"), TASK, ACCOUNT, {**BASE, **others}, GATEWAY, RULES).env
 
     assert not others.keys() & env.keys()
 

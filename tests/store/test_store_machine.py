@@ -42,7 +42,18 @@ reasons = st.sampled_from(["", "quota", "half \udfff"])
 sessions = st.sampled_from([None, "talk", "half \udfff"])
 waits = st.sampled_from([0.0, 1.0, 5.0, 60.0, float("inf")])
 endings: st.SearchStrategy[Ending] = st.sampled_from(
-    ["succeeded", "failed", "parked", "refused", "unreachable", "lost", "try_later", "account_stopped", "cancelled"]
+    [
+        "succeeded",
+        "failed",
+        "parked",
+        "refused",
+        "unreachable",
+        "lost",
+        "try_later",
+        "account_stopped",
+        "barred",
+        "cancelled",
+    ]
 )
 slot_ids = st.sampled_from(["one", "two", "three \x00"])
 slots = st.builds(

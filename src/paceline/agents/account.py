@@ -49,11 +49,10 @@ def gateway_key(token: str, account: str) -> str:
 
 
 class GatewayAddress(msgspec.Struct, frozen=True):
-    """The address of the gateway, the daemon's token, and the variables that hold the keys of accounts."""
+    """The address of the gateway, and the daemon's token."""
 
     url: str
     token: str
-    key_variables: frozenset[str] = frozenset()
 
     def of_session(self, account: str, session: str) -> str:
         """Return the base URL for the calls of one session: calls to it count as its runs."""

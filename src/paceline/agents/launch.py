@@ -3,7 +3,6 @@
 Here: pure functions of those values; the environment to start from is an argument. Never here: starting a process.
 """
 
-import functools
 import re
 from collections.abc import Mapping
 
@@ -11,24 +10,14 @@ import msgspec
 
 from paceline.agents.account import Account, GatewayAddress, gateway_key
 from paceline.agents.inline_script import unsafe_message, unsafe_placeholders
-from paceline.agents.profile import AgentProfile, agent_names, filled, filled_arguments, load_agent
+from paceline.agents.profile import AgentProfile, filled, filled_arguments, load_agent
+from paceline.agents.session_environment import AGENT_OF_PROVIDER, EnvironmentRules, session_environment
 from paceline.errors import InvalidInput
 
-TOKEN_VARIABLE = "PACELINE_TOKEN"
-"""The variable from which programs take the daemon's token."""
 LONGEST_ARGUMENT_BYTES = 120_000
 """Linux accepts 131,071 bytes in one argument; the rest is a margin for what surrounds the prompt."""
+NO_RULES = EnvironmentRules()
 _PLACEHOLDER = re.compile(r"\{(prompt|id|model|session_id)\}")
-_AGENT_OF_PROVIDER = {
-    "anthropic": "claude",
-    "openai": "codex",
-    "google": "gemini",
-    "gemini": "gemini",
-    "qwen": "qwen",
-    "alibaba": "qwen",
-    "github": "copilot",
-}
-"""The agent whose profile lists the variables that bill a key of this provider."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +46,8 @@ class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str]
     cwd: str
     stdin: bytes = b""
+    withheld: tuple[str, ...] = ()
+    """The names of variables that it does not inherit."""
 
 
 def prepare_session(
@@ -65,20 +56,23 @@ def prepare_session(
     account: Account | None,
     base_env: Mapping[str, str],
     gateway: GatewayAddress | None = None,
+    rules: EnvironmentRules = NO_RULES,
 ) -> PreparedSession:
     """Return everything that a process needs. Raise `InvalidInput` if the task cannot be started."""
     _check_text("prompt", task.prompt)
     _refuse_nul("working directory", task.cwd)
-    env = _environment(profile, task, account, base_env)
-    gateway_url = None
+    gateway_url, gateway_variables = None, None
     if account is not None and account.via_gateway:
         gateway = _served(account, gateway)
         gateway_url = gateway.of_session(account.name, task.attempt_id)
-        env = _through_gateway(profile, account, env, gateway_url, gateway)
+        gateway_variables = _gateway_variables(profile, account, gateway_url, gateway)
+    added = filled(profile.permission_flags(task.permissions).environment, cwd=task.cwd) | task.env
+    environment = session_environment(profile, account, base_env, rules, added, gateway_variables)
+    env = environment.env | {"PACELINE_UNIT": task.unit_id, "PACELINE_ATTEMPT": task.attempt_id}
     argv, stdin = _fill_command(task) if not profile.start else _fill_profile(profile, task, gateway_url)
     for argument in argv:
         _check_text("command line", argument)
-    return PreparedSession(argv=tuple(argv), env=env, cwd=task.cwd, stdin=stdin)
+    return PreparedSession(argv=tuple(argv), env=env, cwd=task.cwd, stdin=stdin, withheld=environment.withheld)
 
 
 def _served(account: Account, gateway: GatewayAddress | None) -> GatewayAddress:
@@ -90,97 +84,23 @@ def _served(account: Account, gateway: GatewayAddress | None) -> GatewayAddress:
     return gateway
 
 
-def _through_gateway(
-    profile: AgentProfile, account: Account, env: Mapping[str, str], url: str, gateway: GatewayAddress
-) -> dict[str, str]:
-    """Point the agent at the gateway, with a key for nothing else.
-
-    All other keys are removed, except those that the account's own `env` sets for another provider.
-    """
-    variables = profile.gateway_environment if profile.start else _gateway_variables(account.provider)
+def _gateway_variables(profile: AgentProfile, account: Account, url: str, gateway: GatewayAddress) -> dict[str, str]:
+    """Return the variables that point the agent at the gateway, with a key for nothing else."""
+    variables = profile.gateway_environment if profile.start else _sdk_gateway_variables(account.provider)
     if not variables:
         raise InvalidInput(
             f"agent {profile.name!r} cannot make its calls through the gateway;"
             f" use another agent on account {account.name!r}, or remove via_gateway"
         )
-    others = _every_metered_variable() | gateway.key_variables | {TOKEN_VARIABLE}
-    keys = metered_variables(profile, account) | {account.key_env} | (others - account.env.keys())
-    kept = {name: value for name, value in env.items() if name not in keys}
-    return {**kept, **filled(variables, url=url, token=gateway_key(gateway.token, account.name))}
+    return filled(variables, url=url, token=gateway_key(gateway.token, account.name))
 
 
-def _gateway_variables(provider: str) -> dict[str, str]:
+def _sdk_gateway_variables(provider: str) -> dict[str, str]:
     """Return the variables for a command of the plan: those that the SDKs of its provider read."""
-    agent = _AGENT_OF_PROVIDER.get(provider)
+    agent = AGENT_OF_PROVIDER.get(provider)
     if agent in ("claude", "gemini"):
         return load_agent(agent).gateway_environment
     return {"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": "{token}"}
-
-
-def metered_variables(profile: AgentProfile, account: Account) -> frozenset[str]:
-    """Return the variables that would make this agent, or a command in its place, bill a key."""
-    provider = _AGENT_OF_PROVIDER.get(account.provider)
-    own = load_agent(provider).metered_variables if provider is not None else ()
-    return frozenset(profile.metered_variables) | frozenset(own)
-
-
-@functools.cache
-def _every_metered_variable() -> frozenset[str]:
-    """Return the metered variables of all shipped agents."""
-    return frozenset(name for agent in agent_names() for name in load_agent(agent).metered_variables)
-
-
-def _environment(
-    profile: AgentProfile, task: Task, account: Account | None, base_env: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the base without variables that bill a key, then the profile's, the account's and our variables."""
-    env = dict(base_env)
-    if account is not None:
-        _check_key(account, base_env)
-        if account.kind == "subscription":
-            metered = metered_variables(profile, account)
-            _refuse_metered(account, metered)
-            _refuse_metered_plan(account, metered, task)
-            env = {name: value for name, value in env.items() if name not in metered}
-    env.update(profile.environment)
-    if account is not None:
-        env.update({name: _expand_home(value, base_env) for name, value in account.env.items()})
-    env.update(filled(profile.permission_flags(task.permissions).environment, cwd=task.cwd))
-    env.update(task.env)
-    env["PACELINE_UNIT"] = task.unit_id
-    env["PACELINE_ATTEMPT"] = task.attempt_id
-    return env
-
-
-def _refuse_metered(account: Account, metered: frozenset[str]) -> None:
-    set_by_hand = sorted(metered & account.env.keys())
-    if set_by_hand:
-        raise InvalidInput(
-            f"account {account.name!r} is a subscription, but its env sets {', '.join(set_by_hand)},"
-            " which would be billed instead; remove it, or make the account metered"
-        )
-
-
-def _refuse_metered_plan(account: Account, metered: frozenset[str], task: Task) -> None:
-    set_by_plan = sorted(metered & task.env.keys())
-    if set_by_plan:
-        raise InvalidInput(
-            f"account {account.name!r} is a subscription, but the plan's env sets {', '.join(set_by_plan)},"
-            " which would be billed instead; remove it"
-        )
-
-
-def _check_key(account: Account, base_env: Mapping[str, str]) -> None:
-    key_env = account.key_env
-    if account.kind == "subscription" or key_env is None:
-        return
-    if not base_env.get(key_env) and not account.env.get(key_env):
-        raise InvalidInput(f"account {account.name!r} takes its key from {key_env}, which is not set")
-
-
-def _expand_home(value: str, base_env: Mapping[str, str]) -> str:
-    home = base_env.get("HOME")
-    return home + value[1:] if home and (value == "~" or value.startswith("~/")) else value
 
 
 def _fill_profile(profile: AgentProfile, task: Task, gateway_url: str | None) -> tuple[list[str], bytes]:

@@ -57,7 +57,11 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     gateway_environment: dict[str, str] = {}
     """Set if calls go through the gateway at `{url}`, with `{token}` as the key."""
     metered_variables: tuple[str, ...] = ()
-    """Variables that make the CLI bill a key; removed for a subscription account."""
+    """Names and patterns of variables that make the CLI bill a key. Sessions do not inherit them."""
+    key_variables: dict[str, str] = {}
+    """The variable in which the CLI reads the key of a metered account, by provider; `*` is any other provider."""
+    login_variables: tuple[str, ...] = ()
+    """Variables that hold a login of the CLI. Sessions inherit them unless their account has a login of its own."""
 
     @property
     def can_resume(self) -> bool:

@@ -47,9 +47,7 @@ async def _run(
     home: Home, engine: Engine, tokens: Tokens, host: str, listening: socket.socket, *, as_json: bool
 ) -> None:
     port = listening.getsockname()[1]
-    keys = frozenset(account.key_env for account in home.settings.accounts.values() if account.key_env is not None)
-    address = GatewayAddress(server_url(host, port), tokens.full, keys)
-    engine.start(gateway=address)
+    engine.start(gateway=GatewayAddress(server_url(host, port), tokens.full))
     running = asyncio.ensure_future(engine.run())
     leader = home.engine_leader()
     assert leader is not None  # this process holds its lock

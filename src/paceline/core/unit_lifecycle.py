@@ -70,6 +70,7 @@ Ending = Literal[
     "account_stopped",
     "unreachable",
     "denied",
+    "barred",
     "cancelled",
 ]
 
@@ -123,7 +124,7 @@ def transition_after(counters: Counters, outcome: AttemptOutcome, policy: Policy
             return _after_loss(counters, outcome, policy, now)
         case "account_stopped" | "unreachable":  # their scope waits, so the unit need not
             return _transition("requeue", counters, outcome)
-        case "denied":
+        case "denied" | "barred":  # a person must change a setting first
             return _transition("hold", counters, outcome)
         case "refused" | "try_later":
             return _after_refusal(counters, outcome, policy, now)

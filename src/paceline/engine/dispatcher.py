@@ -14,7 +14,7 @@ from paceline.engine.launcher import Launcher
 from paceline.engine.session import LiveSession
 from paceline.engine.ticket_queues import TicketQueue, TicketQueues
 from paceline.engine.unit_events import start_event
-from paceline.errors import InvalidInput, PacelineError
+from paceline.errors import InvalidInput, PacelineError, WouldBillKey
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
 log = logging.getLogger("paceline.engine")
@@ -100,6 +100,8 @@ class Dispatcher:
         ticket = self._queues.take(ticket_id)
         try:
             session = self._launcher.start(unit, queue.campaign, queue.account, ticket)
+        except WouldBillKey as error:
+            return AttemptOutcome(ending="barred", reason=str(error))
         except InvalidInput as error:
             return AttemptOutcome(ending="failed", reason=str(error))
         except (PacelineError, OSError) as error:

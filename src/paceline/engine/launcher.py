@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping
 
 from paceline.agents import AgentProfile
 from paceline.agents.account import Account
+from paceline.agents.cli_configuration import refuse_billing
 from paceline.agents.launch import Task, prepare_session
 from paceline.core import Ticket
 from paceline.engine.session import LiveSession
 from paceline.engine.settings import EngineSettings
 from paceline.executors import Executor, Handle, Launch
+from paceline.plans.environment_rules import environment_rules
 from paceline.store import Campaign, Unit
 
 
@@ -56,7 +58,10 @@ def launch_of(
     environ: Mapping[str, str],
     settings: EngineSettings,
 ) -> Launch:
-    """Return what the executor is to start. A conversation that had begun is resumed where the agent can."""
+    """Return what the executor is to start. A conversation that had begun is resumed where the agent can.
+
+    Raises `WouldBillKey` if the CLI's own configuration would bill a key that the account does not allow.
+    """
     assert unit.attempt_id is not None
     conversation_id = unit.conversation_id if profile.can_resume else None
     task = Task(
@@ -71,7 +76,9 @@ def launch_of(
         args=campaign.args,
         env=campaign.env,
     )
-    run = prepare_session(profile, task, account, environ, settings.gateway)
+    rules = environment_rules(campaign, settings.key_variables)
+    run = prepare_session(profile, task, account, environ, settings.gateway, rules)
+    refuse_billing(profile, account, run, rules, model=campaign.model)
     return Launch(
         attempt_id=unit.attempt_id,
         argv=run.argv,

@@ -174,6 +174,8 @@ class LiveSession:
         """End a session that bills tokens instead of its subscription. Returns what is wrong, once."""
         if self.account is None or self.account.kind != "subscription" or self._is_billed:
             return None
+        if self.account.is_implicit and self.campaign.allow_metered:
+            return None
         if self.reader.auth_mode not in ("api_key", "overage"):
             return None
         self._is_billed = True

@@ -30,3 +30,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def campaign_accounts(self) -> CampaignAccounts:
         return CampaignAccounts(self.accounts, self.logins)
+
+    @property
+    def key_variables(self) -> frozenset[str]:
+        """The variables that hold the keys of accounts."""
+        return frozenset(account.key_env for account in self.accounts.values() if account.key_env is not None)

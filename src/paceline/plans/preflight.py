@@ -10,7 +10,9 @@ from collections.abc import Mapping
 
 from paceline.agents import Account, AgentProfile, Task, prepare_session
 from paceline.agents.account import GatewayAddress
+from paceline.agents.session_environment import EnvironmentRules
 from paceline.errors import InvalidInput, InvalidPlan, InvalidSettings
+from paceline.plans.environment_rules import environment_rules
 from paceline.plans.plan_file import Plan
 from paceline.settings import AccountSettings, Settings
 from paceline.store import Campaign, Store, UnitSpec
@@ -36,10 +38,12 @@ def check_plan(plan: Plan, source: str, *, settings: Settings, environ: Mapping[
     profile = settings.agent(plan.campaign.agent)
     accounts = settings.campaign_accounts(plan.campaign.agent, plan.campaign.accounts)
     mistakes = _program_troubles(environ, profile, plan, accounts)
+    rules = environment_rules(plan.campaign, settings.key_variables)
     for account in accounts:
         mistakes += account_troubles(account, environ)
-        mistakes += _launch_troubles(environ, profile, plan.campaign, plan.units[:1], account.account)
-    mistakes += _launch_troubles(environ, profile, plan.campaign, plan.units, accounts[0].account if accounts else None)
+        mistakes += _launch_troubles(environ, profile, plan.campaign, plan.units[:1], account.account, rules)
+    first = accounts[0].account if accounts else None
+    mistakes += _launch_troubles(environ, profile, plan.campaign, plan.units, first, rules)
     if mistakes:
         raise InvalidPlan(*(f"{source}: {mistake}" for mistake in dict.fromkeys(mistakes)))
 
@@ -115,6 +119,7 @@ def _launch_troubles(
     campaign: Campaign,
     units: tuple[UnitSpec, ...],
     account: Account | None,
+    rules: EnvironmentRules,
 ) -> list[str]:
     """Return what keeps units from being started, found by preparing their sessions."""
     troubles = []
@@ -131,7 +136,7 @@ def _launch_troubles(
             env=campaign.env,
         )
         try:
-            prepare_session(profile, task, account, environ, ANY_GATEWAY)
+            prepare_session(profile, task, account, environ, ANY_GATEWAY, rules)
         except InvalidInput as error:
             text = str(error)
             troubles.append(text if text.startswith("account") else f"unit {unit.id!r}: {text}")

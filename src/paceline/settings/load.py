@@ -14,7 +14,8 @@ import msgspec
 from paceline.agents import Account, AgentProfile, check_agent, load_agent
 from paceline.agents.account import DEFAULT
 from paceline.agents.default_login import login_folder
-from paceline.agents.launch import metered_variables
+from paceline.agents.session_environment import metered_variables
+from paceline.agents.withheld_variables import matches_any
 from paceline.config_files import checks
 from paceline.config_files.documents import (
     Check,
@@ -325,7 +326,8 @@ def _refuse_metered(layers: _Layers, name: str, account: AccountSettings) -> Non
     if account.kind != "subscription":
         return
     bare = Account(name=account.name, provider=account.provider, kind=account.kind)
-    if billed := sorted(metered_variables(load_agent("command"), bare) & account.env.keys()):
+    patterns = metered_variables(load_agent("command"), bare)
+    if billed := sorted(name for name in account.env if matches_any(name, patterns)):
         layers.mistakes.add(
             layers.place("accounts", name, "env"),
             f"accounts.{name}.env sets {', '.join(billed)}, which would be billed instead of the subscription;"

@@ -142,6 +142,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         prefix = "sqlite:///"
         return Path(self.store_url.removeprefix(prefix)) if self.store_url.startswith(prefix) else None
 
+    @property
+    def key_variables(self) -> frozenset[str]:
+        """The variables that hold the keys of accounts."""
+        return frozenset(account.key_env for account in self.accounts.values() if account.key_env is not None)
+
     def agent_names(self) -> list[str]:
         return sorted({*agent_names(), *self.agents})
 

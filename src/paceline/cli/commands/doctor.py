@@ -18,7 +18,8 @@ from rich.text import Text
 
 from paceline.agents import AgentProfile, load_agent
 from paceline.agents.default_login import login_folder
-from paceline.agents.launch import metered_variables
+from paceline.agents.session_environment import metered_variables
+from paceline.agents.withheld_variables import matches_any
 from paceline.cli.inputs import named_local_zone
 from paceline.cli.options import AsJson
 from paceline.cli.output import NOT_ALL_DONE, one_line, out, print_value
@@ -249,7 +250,8 @@ def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Findin
             login = f", the default login in {login_folder(account.provider, environ)}" if account.is_implicit else ""
             yield Finding(what=what, verdict="ok", detail=f"{account.kind} of {account.provider}{login}{kept}")
         if account.kind == "subscription":
-            names = sorted(metered_variables(load_agent("command"), account.account) & environ.keys())
+            patterns = metered_variables(load_agent("command"), account.account)
+            names = sorted(name for name in environ if matches_any(name, patterns))
             if names:
                 detail = f"{', '.join(names)} is set here; sessions of {account.id} do not get it"
                 yield Finding(what=what, verdict="note", detail=f"{detail}, so that they are never billed per token")

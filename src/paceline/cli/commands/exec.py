@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -10,7 +11,14 @@ from typing import Annotated
 import msgspec
 import typer
 
-from paceline.agents import Account, AgentProfile, Task, load_agent, prepare_session
+from paceline.agents import Account, AgentProfile, PreparedSession, load_agent
+from paceline.agents.cli_configuration import refuse_billing
+from paceline.agents.session_environment import (
+    EnvironmentRules,
+    may_bill,
+    program_environment,
+    session_environment,
+)
 from paceline.cli.completion import complete_scope
 from paceline.cli.inputs import local_zone
 from paceline.cli.output import INTERRUPTED, one_line
@@ -41,10 +49,11 @@ CONTEXT_SETTINGS = {"ignore_unknown_options": True}
 
 NOT_FOUND = 127
 """The exit code of a shell for a program that is not on the PATH."""
-UNIT_VARIABLE = "PACELINE_UNIT"
 ATTEMPT_VARIABLE = "PACELINE_ATTEMPT"
 LIMITS = ("quota_window", "rate_limit", "overloaded")
 """Outcomes that say nothing about the command's own work: the command is run again."""
+METERED_MODES = ("api_key", "overage")
+"""What an agent may say of its payer that is not its subscription."""
 
 
 FIRST_WAIT_SECONDS = 30.0
@@ -65,6 +74,8 @@ class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     """The ticket of the session that it runs in."""
     has_payer: bool = False
+    is_never_metered: bool = False
+    """Whether it is stopped as soon as its output says that it bills a key."""
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +98,10 @@ def command(
         str | None, typer.Option(metavar="AGENT", help="The agent whose output it prints.", show_default="by its name")
     ] = None,
     priority: Annotated[int, typer.Option(help="A higher priority goes first.")] = 0,
+    env_pass: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A variable, or pattern, that is not withheld. Repeatable.")
+    ] = None,
+    allow_metered: Annotated[bool, typer.Option("--allow-metered", help="Let an agent bill an API key.")] = False,
 ) -> None:
     """Run any command inside a slot, sharing the limits with everything else on this machine.
 
@@ -96,7 +111,10 @@ def command(
     [bold]paceline exec --scope anthropic/max-1/opus-4-6 -- claude -p "Tidy the docs"[/bold]
     """
     with open_home() as home:
-        request = _read_request(home, tuple(command), scope, agent)
+        rules = EnvironmentRules(
+            env_pass=tuple(env_pass or ()), allow_metered=allow_metered, key_variables=home.settings.key_variables
+        )
+        request = _read_request(home, tuple(command), scope, agent, rules)
         raise typer.Exit(_run_until_done(home, request, priority))
 
 
@@ -141,17 +159,19 @@ def _wait_after_limit(request: ExecRequest, signals: Sequence[AnySignal], tries:
     slot.wait(until)
 
 
-def _ends_at(signal: AnySignal, now: float) -> float | None:
+def _ends_at(found: AnySignal, now: float) -> float | None:
     """Return when the limit that a signal names is over."""
-    match signal:
+    match found:
         case QuotaClosed():
-            return signal.resets_at
+            return found.resets_at
         case RateLimited() | Overloaded():
-            return None if signal.retry_after is None else now + signal.retry_after
+            return None if found.retry_after is None else now + found.retry_after
     return None
 
 
-def _read_request(home: Home, command: tuple[str, ...], scope: str | None, agent: str | None) -> ExecRequest:
+def _read_request(
+    home: Home, command: tuple[str, ...], scope: str | None, agent: str | None, rules: EnvironmentRules
+) -> ExecRequest:
     """Return the checked request. Without `agent` the name of the program decides which agent it is."""
     program = os.path.basename(command[0])
     known = home.settings.agent_names()
@@ -168,14 +188,16 @@ def _read_request(home: Home, command: tuple[str, ...], scope: str | None, agent
         account = home.settings.account_at(path[-1]) if "/" in scope else None
     elif account is not None:
         path = path_scopes("/".join(filter(None, (account.scope, _model_of(command, profile)))))
+    payer = account.account if account is not None else None
     return ExecRequest(
         command=command,
-        env=_environment(home, account.account if account is not None else None),
+        env=_environment(home, command, profile, payer, rules, is_inside=parent is not None and scope is None),
         scopes=own + path,
         reported=path[-1] if path else None,
         provider=profile.provider,
         parent=parent,
         has_payer=account is not None or bool(profile.start),
+        is_never_metered=parent is None and not may_bill(payer, rules),
     )
 
 
@@ -196,12 +218,33 @@ def _session_ticket(home: Home) -> str | None:
     return attempt if is_running else None
 
 
-def _environment(home: Home, account: Account | None) -> dict[str, str]:
-    """Return the environment of the command. Inside a session it stays that of the session's unit."""
-    unit_id, attempt_id = home.environ.get(UNIT_VARIABLE), home.environ.get(ATTEMPT_VARIABLE)
-    task = Task(unit_id=unit_id or "", attempt_id=attempt_id or "", prompt="", cwd="", command=("true",))
-    env = prepare_session(load_agent("command"), task, account, home.environ).env
-    return {name: value for name, value in env.items() if value or name not in (UNIT_VARIABLE, ATTEMPT_VARIABLE)}
+def _environment(
+    home: Home,
+    command: tuple[str, ...],
+    profile: AgentProfile,
+    account: Account | None,
+    rules: EnvironmentRules,
+    *,
+    is_inside: bool,
+) -> dict[str, str]:
+    """Return the environment of the command: that of a session for an agent or an account, else the person's own.
+
+    Inside a session it stays that of the session, which is clean already. Raises `WouldBillKey` for an agent that is
+    set up to bill a key.
+    """
+    if is_inside:
+        return home.environ
+    if account is None and not profile.start:
+        found = program_environment(home.environ, rules)
+    else:
+        as_typed = msgspec.structs.replace(profile, environment={})  # a person's own command keeps its own retries
+        found = session_environment(as_typed, account, home.environ, rules)
+        session = PreparedSession(argv=command, env=found.env, cwd=os.getcwd())
+        refuse_billing(profile, account, session, rules)
+    if found.withheld:
+        names = one_line(", ".join(found.withheld), 300)
+        sys.stderr.write(f"paceline: not passed on: {names} (--env-pass NAME passes a variable on)\n")
+    return found.env
 
 
 def _print_wait(why: Deferred) -> None:
@@ -214,9 +257,14 @@ def _run_once(request: ExecRequest, slot: ProcessSlot) -> RunResult:
     """Run the command and read its output."""
     reader = StreamReader(request.provider, tz=local_zone().key)
     signals: list[Signal] = []
+    stopped: list[BillingStop] = []
 
     def on_output(channel: Channel, piece: bytes) -> None:
         signals.extend(reader.feed(piece, channel=channel, seen_at=time.time()))
+        if request.is_never_metered and reader.auth_mode in METERED_MODES and not stopped:
+            stopped.append(BillingStop(detail=f"{one_line(request.command[0], 60)} bills a key, not the subscription"))
+            sys.stderr.write(f"paceline: stopped: {stopped[0].detail}; --allow-metered accepts it\n")
+            signal.raise_signal(signal.SIGTERM)  # the runner passes it on to the command
 
     run = run_in_terminal if sys.stdin.isatty() and sys.stdout.isatty() else run_in_pipes
     code = run(request.command, request.env, on_output, slot.serve)
@@ -226,4 +274,5 @@ def _run_once(request: ExecRequest, slot: ProcessSlot) -> RunResult:
         for each in counted_signals(signals, has_payer=request.has_payer)
         if isinstance(each, RateLimited | Overloaded | QuotaClosed | PlatformLimit | BillingStop | AuthFailed)
     ]
-    return RunResult(code=code, signals=counted, is_limited=code != 0 and reader.outcome in LIMITS)
+    is_limited = code != 0 and not stopped and reader.outcome in LIMITS
+    return RunResult(code=code, signals=[*counted, *stopped], is_limited=is_limited)

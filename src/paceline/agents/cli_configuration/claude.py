@@ -1,0 +1,104 @@
+"""Claude Code: its settings files and its login.
+
+Where it looks, in rising order: the user's `settings.json`, the project's `.claude/settings.json` and
+`settings.local.json`, `--settings`, and the settings that an organisation manages. `env` in any of them overrides the
+environment of the process.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from paceline.agents.cli_configuration.surroundings import (
+    BillingFinding,
+    Surroundings,
+    UnreadableFile,
+    is_on,
+    load,
+    parse_json,
+)
+from paceline.detect.parsing.json_objects import member
+
+PROGRAM = "claude"
+_KEYS = re.compile(r"ANTHROPIC_(?:\w+_)?(?:API_KEY|AUTH_TOKEN)|AWS_BEARER_TOKEN_BEDROCK")
+_SWITCHES = re.compile(
+    r"CLAUDE_CODE_USE_(?:ANTHROPIC_AWS|BEDROCK|FOUNDRY|MANTLE|VERTEX)|CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR"
+)
+_ADDRESSES = re.compile(r"ANTHROPIC_(?:\w+_)?BASE_URL")
+_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
+_KEY_HEADER = re.compile(r"^\s*(?:[\w-]*key[\w-]*|[\w-]*token[\w-]*|(?:proxy-)?authorization)\s*:", re.I | re.M)
+_OWN_ADDRESS = re.compile(r"https://api\.anthropic\.com/?")
+
+
+def inspect(around: Surroundings) -> list[BillingFinding]:
+    """Return what in the configuration of Claude Code would bill a key."""
+    found: list[BillingFinding] = []
+    for file, settings in load(_files(around), parse_json, found):
+        found += _in_settings(file, settings, around)
+    for given in around.options("--settings"):
+        found += _in_argument(given, around)
+    account_file = around.folder("CLAUDE_CONFIG_DIR") if around.env.get("CLAUDE_CONFIG_DIR") else around.home
+    for file, account in load([account_file / ".claude.json"], parse_json, found):
+        found += _in_account(file, account, around)
+    return found
+
+
+def _files(around: Surroundings) -> list[Path]:
+    own = around.folder("CLAUDE_CONFIG_DIR", ".claude")
+    project = Path(around.cwd, ".claude")
+    managed = around.system("etc", "claude-code")
+    return [
+        own / "settings.json",
+        project / "settings.json",
+        project / "settings.local.json",
+        own / "remote-settings.json",
+        managed / "managed-settings.json",
+        *sorted(managed.glob("managed-settings.d/*.json")),
+    ]
+
+
+def _in_argument(given: str, around: Surroundings) -> list[BillingFinding]:
+    found: list[BillingFinding] = []
+    if not given.lstrip().startswith("{"):
+        for file, settings in load([Path(around.cwd, given)], parse_json, found):
+            found += _in_settings(file, settings, around)
+        return found
+    try:
+        return _in_settings("--settings", parse_json(given), around)
+    except UnreadableFile as error:
+        return [BillingFinding(file="--settings", key="", meaning=str(error), holds=error.holds)]
+
+
+def _in_settings(file: str, settings: object, around: Surroundings) -> list[BillingFinding]:
+    found = []
+    variables = member(settings, "env")
+    for name, value in variables.items() if isinstance(variables, Mapping) else ():
+        meaning = _meaning(str(name), str(value), around)
+        if meaning is not None:
+            found.append(BillingFinding(file=file, key=f"env.{name}", meaning=meaning))
+    if is_on(member(settings, "apiKeyHelper")):
+        found.append(BillingFinding(file=file, key="apiKeyHelper", meaning="would bill the key that it prints"))
+    if member(settings, "forceLoginMethod") == "console" and not around.is_metered:
+        meaning = "requires a Console login, which is billed per token"
+        found.append(BillingFinding(file=file, key="forceLoginMethod", meaning=meaning))
+    return found
+
+
+def _meaning(name: str, value: str, around: Surroundings) -> str | None:
+    """Return what a variable of the settings does to the bill, or None."""
+    if _KEYS.fullmatch(name):
+        return "would bill this key" if around.is_foreign(value) else None
+    if _SWITCHES.fullmatch(name):
+        return "would bill a cloud account or another key" if is_on(value) else None
+    if name == _HEADERS:
+        return "adds a header that looks like a key" if _KEY_HEADER.search(value) else None
+    if _ADDRESSES.fullmatch(name) and not around.is_metered and value and not _OWN_ADDRESS.fullmatch(value):
+        return "sends the calls, with the login, to another address"
+    return None
+
+
+def _in_account(file: str, account: object, around: Surroundings) -> list[BillingFinding]:
+    if not around.is_foreign(member(account, "primaryApiKey")):
+        return []
+    meaning = "is the key of a Console login, which would be billed"
+    return [BillingFinding(file=file, key="primaryApiKey", meaning=meaning)]
