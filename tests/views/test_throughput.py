@@ -32,3 +32,10 @@ def test_what_waits_behind_another_campaign_is_counted_at_the_speed_of_that() ->
 
     assert throughput.rate_of_all({"first": 1, "second": 3}, 1010.0) == CompletionRate(per_hour=1, eta=1050.0)
     assert throughput.rate_of_all({"first": 0, "second": 3}, 1010.0) == CompletionRate(per_hour=1, eta=None)
+
+
+def test_the_rest_is_never_done_before_the_next_parked_unit_resumes() -> None:
+    rate = CompletionRate(per_hour=10, eta=1000.0)
+
+    assert [rate.eta_after(at) for at in (None, 900.0, 5000.0)] == [1000.0, 1000.0, 5000.0]
+    assert CompletionRate(per_hour=0, eta=None).eta_after(5000.0) is None

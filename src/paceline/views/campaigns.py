@@ -71,12 +71,13 @@ def campaign_view(fleet: FleetState, campaign: Campaign, throughput: Throughput)
     summary = campaign_summary(campaign, fleet.counts_of(campaign.name))
     left = summary.units.todo + summary.units.running
     rate = throughput.rate(campaign.name, left if campaign.state == "active" else 0, fleet.now)
+    resumes_at = fleet.store.next_resume_at() if summary.units.parked else None
     return CampaignView(
         **msgspec.structs.asdict(summary),
         id=campaign.name,
         running=summary.units.running,
         finished=summary.is_finished,
         throughput=rate.per_hour,
-        eta=rate.eta,
+        eta=rate.eta_after(resumes_at),
         quota=quota_line(fleet, campaign) if left else None,
     )

@@ -21,6 +21,10 @@ class CompletionRate(msgspec.Struct, frozen=True, kw_only=True):
     per_hour: int
     eta: float | None
 
+    def eta_after(self, resumes_at: float | None) -> float | None:
+        """Return `eta`, but not before the next parked unit resumes: a rate of the past knows nothing of a window."""
+        return None if self.eta is None else max(self.eta, resumes_at or 0.0)
+
 
 class Throughput:
     """Starts and completions of the last hour. `last_event_id` is the last event that it has counted."""
