@@ -22,7 +22,7 @@
          ├─ InvalidLimit         a limit that is not a whole number >= 1, or none
          ├─ InvalidDuration      a cooldown, pause or time-out that is not a duration
          ├─ InvalidScope         a malformed scope name
-         │   └─ UnresolvedModel  the account has caps per model, and the ticket names no model
+         │   └─ UnresolvedModel  models have caps, and the ticket names neither account nor model
          ├─ TicketConflict       an id that is already in use for something else
          ├─ UnknownName          no campaign, unit, account or agent has this name
          ├─ IllegalStep          the state of a unit does not allow this
@@ -145,7 +145,7 @@ class InvalidScope(InvalidInput):
 
 
 class UnresolvedModel(InvalidScope):
-    """The account has caps per model, so a ticket must name its model."""
+    """Models have caps there, so a ticket must name at least its account."""
 
 
 class TicketConflict(InvalidInput):

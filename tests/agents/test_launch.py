@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from paceline.agents import Account, Task, load_agent, prepare_session
+from paceline.agents import Account, Task, agent_names, load_agent, prepare_session
 from paceline.agents.launch import LONGEST_ARGUMENT_BYTES
 from paceline.errors import InvalidInput
 
@@ -105,8 +105,18 @@ def test_permissions_become_flags_of_the_cli_before_the_arguments_of_the_plan() 
 
 
 def test_a_level_that_the_agent_does_not_know_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="agent 'aider' has no flags for permissions = 'read'"):
-        prepare_session(load_agent("aider"), msgspec.structs.replace(TASK, permissions="read"), None, BASE)
+    mine = msgspec.structs.replace(load_agent("aider"), name="mine", permissions={})
+
+    with pytest.raises(InvalidInput, match="agent 'mine' has no flags for permissions = 'read'"):
+        prepare_session(mine, msgspec.structs.replace(TASK, permissions="read"), None, BASE)
+
+
+@pytest.mark.parametrize("agent", [name for name in agent_names() if name != "command"])
+@pytest.mark.parametrize("level", ["read", "edit", "full"])
+def test_every_agent_has_flags_for_every_level_of_permissions(agent: str, level: str) -> None:
+    task = msgspec.structs.replace(TASK, permissions=level)
+
+    assert prepare_session(load_agent(agent), task, None, BASE).argv[0] == agent
 
 
 def test_a_prompt_is_an_argument_only_for_an_agent_that_does_not_read_its_input() -> None:

@@ -221,11 +221,37 @@ def test_lesson_07_another_client_of_the_same_model_is_seen() -> None:
     assert reason(governor.try_request(run("third", "anthropic/max-1/claude-opus-4.6"), now=0.0)) == ("limit", OPUS)
 
 
-def test_lesson_08_a_ticket_without_a_resolved_model_does_not_skip_the_cap() -> None:
+def test_lesson_08_a_ticket_without_a_model_does_not_skip_the_caps_and_has_the_strictest() -> None:
+    limits: dict[str, int | None] = {"anthropic/*/opus-*": 2, "anthropic/*/sonnet-*": 24}
+    governor = Governor(GovernorSettings(limits=limits), now=0.0)
+    assert ask(governor, "a", "b", scope="anthropic/max-1") == ["a", "b"]
+    verdict = governor.request(run("c", "anthropic/max-1"), now=0.0)
+    detail = "the strictest model cap (2/2) on max-1 is reached; no model was named"
+    assert verdict == Deferred("c", "limit", "anthropic/max-1/default", detail, None, 1)
+    assert ask(governor, "elsewhere", scope="anthropic/max-2") == ["elsewhere"]
+    assert ask(governor, "named", scope="anthropic/max-1/sonnet") == ["named"]
+
+
+def test_lesson_08_a_cap_set_live_applies_to_a_ticket_without_a_model() -> None:
+    governor = governor_with(4, "anthropic/*/opus-*")
+    assert ask(governor, "a", scope="anthropic/max-1") == ["a"]
+    governor.set_limit("anthropic/*/haiku-*", 1, now=0.0)
+    assert governor.get_limit("anthropic/max-1/default") == 1
+    assert reason(governor.try_request(run("b", "anthropic/max-1"), now=0.0)) == ("limit", "anthropic/max-1/default")
+    governor.remove_limit("anthropic/*/haiku-*", now=0.0)
+    assert ask(governor, "b", scope="anthropic/max-1") == ["b"]
+
+
+def test_lesson_08_without_caps_per_model_no_model_is_added() -> None:
+    governor = governor_with(4, "anthropic/*")
+    ask(governor, "a", scope="anthropic/max-1")
+    assert governor.status("anthropic/max-1/default", now=0.0) is None
+
+
+def test_lesson_08_a_ticket_without_account_and_model_is_refused_where_models_have_caps() -> None:
     governor = governor_with(1, "anthropic/*/opus-*")
-    for scope in ("anthropic/max-1", "anthropic"):
-        with pytest.raises(UnresolvedModel, match=scope):
-            governor.request(run("unresolved", scope), now=0.0)
+    with pytest.raises(UnresolvedModel, match="'anthropic' names no account and no model"):
+        governor.request(run("unresolved", "anthropic"), now=0.0)
     assert ask(governor, "resolved", scope=OPUS) == ["resolved"]
     assert ask(governor, "elsewhere", scope="umans") == ["elsewhere"]
 

@@ -11,7 +11,7 @@ import msgspec
 
 from paceline.agents.account import Account
 from paceline.core import Deferred, Governor, Ticket
-from paceline.core.values.scopes import SESSIONS, path_scopes
+from paceline.core.values.scopes import SESSIONS, UNNAMED_MODEL, path_scopes
 from paceline.engine.campaign_accounts import NO_ACCOUNT, CampaignAccounts
 from paceline.errors import InvalidInput, UnknownName
 from paceline.limiter.governor_driver import SEPARATOR
@@ -19,7 +19,6 @@ from paceline.store import Campaign
 
 SHORTEST_QUEUE = 8
 """Tickets per queue, also for a small pool: more fill a burst of releases in one pass, fewer cost less to keep."""
-UNNAMED_MODEL = "default"
 ATTEMPTS = ""
 """The namespace of session tickets: none. The ticket of a session is its attempt's id, which is stored as it is."""
 

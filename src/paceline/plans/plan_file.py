@@ -28,13 +28,12 @@ from paceline.config_files.documents import (
     shown,
     table_at,
 )
-from paceline.core.state.limit_table import LimitTable
 from paceline.errors import InvalidInput, InvalidPlan
 from paceline.plans.campaign_fields import CAMPAIGN_FIELDS
 from paceline.plans.templates import command_placeholders
 from paceline.plans.unit_rules import PromptRules, UnitList
 from paceline.plans.unit_sources import UNITS, add_units
-from paceline.settings import AccountSettings, Settings, governor_settings
+from paceline.settings import AccountSettings, Settings
 from paceline.store.interface import Campaign, UnitSpec
 
 CAMPAIGN = "campaign"
@@ -207,8 +206,6 @@ class _CampaignReader:
             if account is None:
                 hint = did_you_mean(name, self._settings.accounts) or f"; add [accounts.{name}] to paceline.toml"
                 self._refuse("accounts", f"there is no account {shown(name)}{hint}")
-        if "model" not in self._table:
-            self._require_model([account.scope for account in found.values() if account is not None], self._settings)
 
     def _account(self, name: str) -> AccountSettings | None:
         """Return the account that the plan names; `default` is the default login of its agent."""
@@ -217,14 +214,6 @@ class _CampaignReader:
         if name == DEFAULT and self._profile is not None and self._profile.start:
             return self._settings.login(self._profile.name)
         return self._settings.account(name)
-
-    def _require_model(self, scopes: list[str], settings: Settings) -> None:
-        """Require a model where models have caps: a session without one would bypass them."""
-        limits = LimitTable(governor_settings(settings).limits, {})
-        for scope in scopes:
-            if (needed := limits.model_needed((scope,))) is not None:
-                self._refuse_table(f'needs a model, because "{needed[1]}" caps models on {needed[0]}: model = "..."')
-                return
 
     def _refuse(self, key: str, wanted: str) -> None:
         refuse_value(self._document, (CAMPAIGN, key), self._table.get(key), wanted, self._mistakes)

@@ -202,7 +202,7 @@ def test_an_agent_without_a_scope_is_never_billed_by_a_key(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--scope", "anthropic/max-1"], "add the model"),
+        (["--scope", "anthropic"], "names no account and no model"),
         (["--scope", "sessions"], "not a provider path"),
         (["--scope", "a//b"], "a//b"),
         (["--agent", "cluade"], 'did you mean "claude"?'),

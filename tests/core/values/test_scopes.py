@@ -55,6 +55,11 @@ def test_spellings_of_one_model_are_one_scope(spelling: str) -> None:
         ("openai/gpt-5.1", "gpt-5.1"),
         ("models/gemini-2.5-pro", "gemini-2.5-pro"),
         ("gemini-2.5-pro-latest", "gemini-2.5-pro"),
+        ("opus[1m]", "opus"),
+        ("claude-opus", "opus"),
+        ("opusplan", "opus"),
+        ("best", "default"),
+        ("auto", "default"),
     ],
 )
 def test_other_spellings(spelling: str, model: str) -> None:
@@ -253,3 +258,30 @@ def test_what_is_no_text_is_no_scope(scope: object) -> None:
         path_scopes(scope)  # type: ignore[arg-type]
     with pytest.raises(InvalidScope):
         ScopePattern(scope)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "model", "counts"),
+    [
+        ("anthropic/*/opus-*", "opus", True),
+        ("anthropic/*/opus-*", "opus[1m]", True),
+        ("anthropic/*/opus-*", "opus-4-6", True),
+        ("anthropic/*/opus-*", "claude-opus-4-6", True),
+        ("anthropic/*/opus-*", "us.anthropic.claude-opus-4-6-v1:0", True),
+        ("anthropic/*/claude-opus-*", "opus", True),
+        ("anthropic/*/sonnet-*", "sonnet", True),
+        ("anthropic/*/haiku-*", "haiku", True),
+        ("anthropic/*/gpt-5-*", "gpt-5", True),
+        ("anthropic/*/opus-*", "sonnet", False),
+        ("anthropic/*/opus-*", "opusx", False),
+        ("anthropic/*/opus-4-*", "opus", False),
+        ("anthropic/max-*", "opus", False),
+    ],
+)
+def test_an_alias_counts_under_the_cap_of_its_family(pattern: str, model: str, counts: bool) -> None:
+    assert ScopePattern(pattern).matches(canonical_scope(f"anthropic/max-1/{model}")) is counts
+
+
+def test_only_the_part_of_the_model_knows_aliases() -> None:
+    assert not ScopePattern("anthropic/max-*").matches("anthropic/max")
+    assert not ScopePattern("anthropic/max-*/opus-*").matches("anthropic/max/opus")

@@ -13,7 +13,7 @@ from paceline.core.gates.login_doubt import LoginDoubt
 from paceline.core.gates.start_spacing import StartSpacing
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import cooldown_seconds
-from paceline.core.values.scopes import ScopePattern, canonical_scope, is_provider_scope
+from paceline.core.values.scopes import ScopePattern, canonical_scope, is_provider_scope, is_unnamed_model
 from paceline.core.values.settings import Cooldown, HeadroomMode, check_cooldown, check_headroom
 
 
@@ -52,9 +52,16 @@ def restore_scope_limit(ledger: Ledger, scope: str, now: float) -> None:
     _apply_limits(ledger, pattern)
 
 
+def _governs(pattern: ScopePattern, scope: str) -> bool:
+    """Return whether the limit of the scope may come from the pattern; a model without a name has the strictest."""
+    if pattern.matches(scope):
+        return True
+    return is_unnamed_model(scope) and pattern.matches_account_of(scope.rpartition("/")[0])
+
+
 def _apply_limits(ledger: Ledger, pattern: ScopePattern) -> None:
     ledger.lanes.forget_empty()
-    touched = [scope for scope in ledger.scopes.by_name.values() if pattern.matches(scope.name)]
+    touched = [scope for scope in ledger.scopes.by_name.values() if _governs(pattern, scope.name)]
     if pattern.is_exact and not touched:
         touched = [ledger.scope(pattern.text)]
     for scope in touched:

@@ -12,6 +12,7 @@ from paceline.core.state.lane import Lane
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.limit_table import UNLIMITED
 from paceline.core.state.scope import Scope
+from paceline.core.values.scopes import is_unnamed_model
 from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Deferred, Reason
 
@@ -94,6 +95,8 @@ def _explain_full(scope: str, reason: Reason, live: int, cap: int) -> Explanatio
     numbers = f"({live}/{cap})"
     parts = scope.split("/")
     what = "platform limit" if reason == "platform_limit" else "cap" if len(parts) == 3 else "limit"
+    if is_unnamed_model(scope) and what == "cap":
+        return Explanation(f"the strictest model cap {numbers} on {parts[1]} is reached; no model was named")
     if len(parts) == 3:
         return Explanation(f"{parts[2]} at its {what} {numbers} on {parts[1]}")
     return Explanation(f"{scope} at its {what} {numbers}")

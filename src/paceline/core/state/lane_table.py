@@ -4,6 +4,7 @@ Here: in which lane a ticket stands. Never here: places, and who may enter.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from paceline.core.state.fairness import FairShares, weight_of
 from paceline.core.state.lane import Lane, LiveSlot
@@ -46,9 +47,7 @@ class LaneTable:
         names = tuple(canonical_scope(name) for name in ticket.scopes)
         if not names:
             raise InvalidScope("a ticket must name at least one scope")
-        if (missing := self._scopes.model_needed(names)) is not None:
-            path, cap = missing
-            raise UnresolvedModel(f"{path!r} names no model, but caps per model apply there ({cap}); add the model")
+        self._scopes.with_models(names)
         return self._make(key, now)
 
     def accepted_lane(self, ticket: Ticket, now: float) -> Lane:
@@ -62,7 +61,7 @@ class LaneTable:
             key = (scopes, group_name, priority, _absent(parent), spread)
             if (known := self.by_key.get(key)) is not None:
                 return known
-        names = dict.fromkeys(canonical_scope(name) for name in scopes)
+        names = self._names(scopes)
         self._tidy(now)
         session = self._slots.get(parent) if parent is not None else None
         weight = weight_of(priority)
@@ -75,6 +74,13 @@ class LaneTable:
             self.of_session.setdefault(session.ticket.id, {})[lane] = None
         self.by_key[key] = lane
         return lane
+
+    def _names(self, scopes: tuple[str, ...]) -> dict[str, None]:
+        """Return the names of all scopes that a ticket occupies, each once."""
+        names = tuple(canonical_scope(name) for name in scopes)
+        with suppress(UnresolvedModel):  # of a ticket that was accepted before such a cap was set
+            names = self._scopes.with_models(names)
+        return dict.fromkeys(names)
 
     def forget_empty(self, parent: str | None = None) -> None:
         """Drop empty lanes (of one parent), so that they are made and checked again."""

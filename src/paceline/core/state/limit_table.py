@@ -6,7 +6,8 @@ Never here: learnt limits (`limits/`).
 
 from typing import Generic, TypeVar
 
-from paceline.core.values.scopes import ScopePattern, is_provider_scope
+from paceline.core.values.rates import Rate
+from paceline.core.values.scopes import ScopePattern, is_provider_scope, is_unnamed_model
 from paceline.core.values.validation import check_limit
 
 UNLIMITED = 1 << 60
@@ -34,10 +35,29 @@ class PatternTable(Generic[Value]):
         """Return the entry that applies to the scope: its pattern and value."""
         if scope in self._merged:
             return scope, self._merged[scope]
+        if is_unnamed_model(scope) and (strictest := self._strictest(scope)) is not None:
+            return strictest
         for pattern in self._wildcards:
             if pattern.matches(scope):
                 return pattern.text, self._merged[pattern.text]
         return None
+
+    def _strictest(self, scope: str) -> tuple[str, Value] | None:
+        """Return the strictest entry for models of the account, for a slot that names no model."""
+        account = scope.rpartition("/")[0]
+        entries = [(pattern.text, self._merged[pattern.text]) for pattern in self._patterns_for_models(account)]
+        return min(entries, key=lambda entry: self.strictness(entry[1]), default=None)
+
+    def strictness(self, value: Value) -> float:
+        """Return a number that is smaller for a stricter value. Here all values are alike."""
+        return 0.0
+
+    def _patterns_for_models(self, path: str) -> list[ScopePattern]:
+        return [
+            pattern
+            for pattern in self._patterns
+            if self._merged[pattern.text] is not None and pattern.matches_account_of(path)
+        ]
 
     def lookup_path(self, scope: str) -> Value | None:
         """Return the value of the scope, else of the path it lies in."""
@@ -55,9 +75,8 @@ class PatternTable(Generic[Value]):
         paths = [scope for scope in scopes if is_provider_scope(scope)]
         for path in paths:
             if path.count("/") < 2 and not any(other.startswith(path + "/") for other in paths):
-                for pattern in self._patterns:
-                    if self._merged[pattern.text] is not None and pattern.matches_account_of(path):
-                        return path, pattern.text
+                for pattern in self._patterns_for_models(path):
+                    return path, pattern.text
         return None
 
     def _order(self) -> None:
@@ -69,6 +88,9 @@ class PatternTable(Generic[Value]):
 
 class LimitTable(PatternTable[int | None]):
     """Configured limits. An entry of None means: explicitly unlimited."""
+
+    def strictness(self, value: int | None) -> float:
+        return UNLIMITED if value is None else value
 
     def configured(self, scope: str) -> int | None:
         found = self.lookup(scope)
@@ -87,6 +109,14 @@ class LimitTable(PatternTable[int | None]):
         self.reset_live(text)
         if self.lookup(ScopePattern(text).text) is not None:
             self.set_live(text, None)
+
+
+class RateTable(PatternTable[Rate]):
+    """Configured rates."""
+
+    def strictness(self, value: Rate) -> float:
+        """Compare by runs per minute, and only rates without them by tokens."""
+        return value.rpm if value.rpm is not None else UNLIMITED + (value.tpm or 0)
 
 
 def smallest(*limits: int | None) -> int | None:

@@ -2,11 +2,11 @@
 
 from paceline.core.gates.rate_limit import RateLimit
 from paceline.core.gates.usage_poll import UsagePoll
-from paceline.core.state.limit_table import LimitTable, PatternTable
+from paceline.core.state.limit_table import LimitTable, PatternTable, RateTable
 from paceline.core.state.scope import Scope
-from paceline.core.values.rates import Rate
-from paceline.core.values.scopes import ScopePattern
+from paceline.core.values.scopes import UNNAMED_MODEL, ScopePattern
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
+from paceline.errors import UnresolvedModel
 
 
 class LiveSettings:
@@ -36,7 +36,7 @@ class ScopeTable:
         self.cooldowns: PatternTable[Cooldown] = PatternTable(settings.cooldowns, live.cooldowns)
         self.modes: PatternTable[HeadroomMode] = PatternTable(settings.headrooms, live.modes)
         self.reserves: PatternTable[float] = PatternTable(settings.reserves, {})
-        self.rates: PatternTable[Rate] = PatternTable(settings.rates, {})
+        self.rates = RateTable(settings.rates, {})
         self.by_name: dict[str, Scope] = {}
         for text in (*settings.limits, *settings.cooldowns):
             if (pattern := ScopePattern(text)).is_exact:
@@ -69,9 +69,20 @@ class ScopeTable:
         """Return its own reserve, else that of the path it lies in: an account's holds for its models' windows too."""
         return self.reserves.lookup_path(name) or 0.0
 
-    def model_needed(self, names: tuple[str, ...]) -> tuple[str, str] | None:
-        """Return a provider path that lacks a model although caps per model apply to it, and such a cap."""
-        return self.limits.model_needed(names) or self.rates.model_needed(names)
+    def with_models(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Add the unnamed model of each account that has caps per model, where the names leave the model out.
+
+        Raise `UnresolvedModel` for a provider path that does not even name the account.
+        """
+        while (missing := self.limits.model_needed(names) or self.rates.model_needed(names)) is not None:
+            path, cap = missing
+            if "/" not in path:
+                raise UnresolvedModel(
+                    f"{path!r} names no account and no model, but caps per model apply there ({cap});"
+                    f" write {path}/ACCOUNT or {path}/ACCOUNT/MODEL"
+                )
+            names = (*names, f"{path}/{UNNAMED_MODEL}")
+        return names
 
     def forget_idle(self, now: float) -> None:
         """Drop idle scopes. Scopes with a setting of their own stay."""

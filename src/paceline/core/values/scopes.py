@@ -13,6 +13,8 @@ from paceline.errors import InvalidScope
 
 SESSIONS = "sessions"
 RUNS = "runs"
+UNNAMED_MODEL = "default"
+"""The model of a session that leaves the choice to its agent. The strictest cap of a model on the account applies."""
 
 _LONGEST_NAME = 300
 """Longer than any name a provider or a person uses, short enough for logs, keys and pages."""
@@ -29,6 +31,8 @@ _CLAUDE_NEW = re.compile(r"(opus|sonnet|haiku|fable)-(\d{1,2})(?:[.-](\d{1,2}))?
 _CLAUDE_OLD = re.compile(r"(\d)(?:[.-](\d))?-(opus|sonnet|haiku)$")
 _CLAUDE_OLD_PATTERN = re.compile(r"(\d)(?:[.-](\d))?-(opus|sonnet|haiku)(?=[*?@-]|$)")
 _CLAUDE_DOTTED = re.compile(r"((?:opus|sonnet|haiku|fable)-\d{1,2})\.")
+_ALIASES = {"opusplan": "opus", "best": UNNAMED_MODEL, "auto": UNNAMED_MODEL}
+"""Names that agent CLIs accept and that hide the model: `opusplan` plans with opus, the others leave it open."""
 _CLAUDE_ANY_DATE = re.compile(r"((?:opus|sonnet|haiku|fable)-\d{1,2}-\d{1,2})[-@]\*$")
 _ANY_DATE = re.compile(r"[-@]20\d\d[\d-]*\*$")
 
@@ -42,7 +46,7 @@ def canonical_model(name: str) -> str:
     """
     while (model := _stripped(name)) != name:
         name = model  # the result may carry another prefix or date: strip until nothing is left to strip
-    return model
+    return _ALIASES.get(model, model)
 
 
 def _stripped(name: str) -> str:
@@ -103,6 +107,11 @@ def is_provider_scope(scope: str) -> bool:
     return scope not in (SESSIONS, RUNS) and not scope.startswith(("campaign:", "agent:"))
 
 
+def is_unnamed_model(scope: str) -> bool:
+    """Return whether the scope stands for the models of an account that a session did not name."""
+    return is_provider_scope(scope) and scope.split("/", 2)[2:] == [UNNAMED_MODEL]
+
+
 def scope_reached(scope: str, reach: Reach | None) -> str:
     """Return the scope a signal is about: as wide as its `reach`, else the one it was seen in."""
     if reach is None or not is_provider_scope(scope):
@@ -112,7 +121,10 @@ def scope_reached(scope: str, reach: Reach | None) -> str:
 
 
 class ScopePattern:
-    """A pattern such as `anthropic/*/opus-*`, matched part by part. Each matching scope has a limit of its own."""
+    """A pattern such as `anthropic/*/opus-*`, matched part by part. Each matching scope has a limit of its own.
+
+    A model pattern that ends in `-*` also matches the name before it: `opus` is an alias of one of the `opus-*`.
+    """
 
     __slots__ = ("is_exact", "specificity", "text")
 
@@ -174,7 +186,10 @@ def _model_pattern(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _regex(pattern: str) -> re.Pattern[str]:
-    return re.compile("/".join(_part_regex(part) for part in pattern.split("/", 2)))
+    *wider, last = pattern.split("/", 2)
+    if len(wider) == 2 and last.endswith("-*") and last != "-*":
+        return re.compile("/".join([*map(_part_regex, wider), _part_regex(last[:-2]) + "(?:-[^/]*)?"]))
+    return re.compile("/".join(map(_part_regex, (*wider, last))))
 
 
 def _part_regex(part: str) -> str:
