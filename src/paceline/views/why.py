@@ -119,7 +119,7 @@ def _stopped(unit: Unit) -> Why:
 def _parked(unit: Unit, campaign: Campaign, leaderless: str | None) -> Why:
     hint = _fresh_hint(unit, campaign)
     if leaderless is not None:
-        hint = f"no engine runs, so nothing resumes by itself: {START}"
+        hint = "; ".join(filter(None, (f"no engine runs, so nothing resumes by itself: {START}", hint)))
     reason = unit.reason or "waits for its time"
     where = unit.account or None
     code = "parked" if unit.is_parked else "backing_off"

@@ -78,7 +78,7 @@ def _print(findings: list[Finding]) -> None:
     console = out()
     for finding in findings:
         mark, style = MARKS[finding.verdict]
-        console.print(Text.assemble((mark, style), f" {finding.what:<16}", one_line(finding.detail, 300)))
+        console.print(Text.assemble((mark, style), f" {finding.what + ' ':<16}", one_line(finding.detail, 300)))
         if finding.mend is not None:
             console.print(Text.assemble(" " * 21, ("fix: ", "bold"), one_line(finding.mend, 300)))
     wrong = sum(finding.verdict == "wrong" for finding in findings)
