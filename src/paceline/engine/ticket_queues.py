@@ -11,7 +11,7 @@ import msgspec
 
 from paceline.agents.account import Account
 from paceline.core import Deferred, Governor, Ticket
-from paceline.core.values.scopes import SESSIONS, UNNAMED_MODEL, path_scopes
+from paceline.core.values.scopes import SESSIONS, path_scopes
 from paceline.engine.campaign_accounts import NO_ACCOUNT, CampaignAccounts
 from paceline.errors import InvalidInput, UnknownName
 from paceline.limiter.governor_driver import SEPARATOR
@@ -210,8 +210,7 @@ def session_scopes(campaign: Campaign, account: Account | None) -> tuple[str, ..
     own = (SESSIONS, f"campaign:{campaign.name}", f"agent:{campaign.agent}")
     if account is None:
         return own
-    unnamed = UNNAMED_MODEL if account.is_implicit else None  # caps per model must not make the shortest plan invalid
-    parts = (account.provider, account.name, campaign.model or unnamed)
+    parts = (account.provider, account.name, campaign.model)
     return (*own, *path_scopes("/".join(part for part in parts if part)))
 
 

@@ -106,7 +106,9 @@ def read_status(fleet: FleetState, leader: EngineProcess, throughput: Throughput
     """Return the status with the throughput, which must have caught up with the store."""
     summary = read_status_summary(fleet, leader)
     rate = completion_rate(fleet, throughput)
-    return Status(**msgspec.structs.asdict(summary), throughput=rate.per_hour, eta=rate.eta_after(summary.next_resume_at))
+    return Status(
+        **msgspec.structs.asdict(summary), throughput=rate.per_hour, eta=rate.eta_after(summary.next_resume_at)
+    )
 
 
 def completion_rate(fleet: FleetState, throughput: Throughput) -> CompletionRate:
