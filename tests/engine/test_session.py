@@ -14,6 +14,7 @@ from paceline.simulation.agent_transcripts import (
     done,
     init,
     overage,
+    rejected,
     retry,
 )
 from paceline.simulation.executor import Run
@@ -21,6 +22,8 @@ from paceline.store import UnitCounts, UnitSpec
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 
 MINUTE = 60.0
+YEARS_LATER = NOW + 20 * 365 * 24 * HOUR
+"""After the time of any file that a test writes: the time of a change of state cannot be set."""
 
 
 def session_of(launch: Launch) -> str:
@@ -191,9 +194,8 @@ async def test_an_agent_that_is_not_logged_in_holds_its_account_at_the_first_uni
 async def test_a_unit_without_its_output_is_not_done(tmp_path: Path, leaves: str | None, reason: str) -> None:
     if leaves is not None:
         (tmp_path / "out.md").write_text(leaves)
-        at = NOW - HOUR if leaves == "old" else NOW + 60.0
-        os.utime(tmp_path / "out.md", (at, at))
     async with EngineHarness() as harness:
+        harness.clock.step(YEARS_LATER - NOW)
         harness.add("night", [UnitSpec(id="a", cwd=str(tmp_path), output="out.md")], max_attempts=1)
         await harness.run(90.0)
 
@@ -206,6 +208,66 @@ async def test_a_unit_with_its_output_is_done(tmp_path: Path) -> None:
         os.utime(tmp_path / "out.md", (NOW + 59.0, NOW + 59.0))
 
     async with EngineHarness(lambda _: Run(seconds=60.0, act=write)) as harness:
+        harness.add("night", [UnitSpec(id="a", cwd=str(tmp_path), output="out.md")], max_attempts=1)
+        await harness.run(90.0)
+
+        assert harness.states() == {"night/a": "done"}
+
+
+async def test_an_agent_that_waits_in_silence_for_its_quota_is_parked_and_not_charged() -> None:
+    """opencode prints nothing while its quota is spent, until its time is over."""
+    async with EngineHarness(lambda _: Run(seconds=HOUR), pool=4) as harness:
+        harness.add_claude("night", 8, agent="opencode", timeout=1800.0, model=None)
+        await harness.run(3 * HOUR)
+
+        assert harness.failures() == 0
+        assert set(harness.states().values()) <= {"todo", "running"}
+        assert {event.name for event in harness.events("unit.parked", "unit.failed")} == {"unit.parked"}
+
+
+async def test_a_command_that_takes_too_long_has_failed() -> None:
+    async with EngineHarness(lambda _: Run(seconds=HOUR)) as harness:
+        harness.add("night", 1, timeout=600.0, max_attempts=1)
+        await harness.run(HOUR)
+
+        assert (harness.unit("night/u0").state, harness.unit("night/u0").reason) == (
+            "quarantined",
+            "took longer than its 600 s",
+        )
+
+
+async def test_an_output_that_was_written_before_a_park_counts(tmp_path: Path) -> None:
+    def write() -> str:
+        (tmp_path / "out.md").write_text("all of it")
+        os.utime(tmp_path / "out.md", (at := harness.clock.now(), at))
+        return ""
+
+    def script(launch: Launch) -> Run:
+        if is_resumed(launch):
+            return works(launch)
+        write()
+        session = session_of(launch)
+        return Run(
+            stdout=init(session) + answer(session),
+            later=((MINUTE, rejected(YEARS_LATER + 1200.0, session)),),
+            seconds=HOUR,
+        )
+
+    async with EngineHarness(script) as harness:
+        harness.clock.step(YEARS_LATER - NOW)
+        harness.add_claude("night", [UnitSpec(id="a", cwd=str(tmp_path), output="out.md")], max_attempts=1)
+        await harness.run(HOUR)
+
+        assert (harness.states(), harness.unit("night/a").counters.parks) == ({"night/a": "done"}, 1)
+
+
+async def test_an_output_that_was_moved_into_place_counts_though_it_has_an_earlier_time(tmp_path: Path) -> None:
+    def move() -> None:
+        (tmp_path / "draft.md").write_text("all of it")
+        os.utime(tmp_path / "draft.md", (0.0, 0.0))
+        os.rename(tmp_path / "draft.md", tmp_path / "out.md")
+
+    async with EngineHarness(lambda _: Run(seconds=60.0, act=move)) as harness:
         harness.add("night", [UnitSpec(id="a", cwd=str(tmp_path), output="out.md")], max_attempts=1)
         await harness.run(90.0)
 

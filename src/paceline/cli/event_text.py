@@ -14,6 +14,7 @@ STYLES = {
     "unit.held": "bold yellow",
     "unit.parked": "yellow",
     "account.held": "bold red",
+    "campaign.paused": "bold yellow",
     "window.closed": "yellow",
     "window.reopened": "green",
     "scope.paused": "yellow",

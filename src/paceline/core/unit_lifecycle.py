@@ -69,6 +69,7 @@ Ending = Literal[
     "try_later",
     "account_stopped",
     "unreachable",
+    "not_started",
     "denied",
     "barred",
     "cancelled",
@@ -122,7 +123,7 @@ def transition_after(counters: Counters, outcome: AttemptOutcome, policy: Policy
             return _after_park(counters, outcome, policy)
         case "lost":
             return _after_loss(counters, outcome, policy, now)
-        case "account_stopped" | "unreachable":  # their scope waits, so the unit need not
+        case "account_stopped" | "unreachable" | "not_started":  # their scope waits, so the unit need not
             return _transition("requeue", counters, outcome)
         case "denied" | "barred":  # a person must change a setting first
             return _transition("hold", counters, outcome)

@@ -12,13 +12,14 @@ from paceline.core import Governor, WindowStatus
 from paceline.core.gates.quota_window import TRUSTED_CONFIDENCE
 from paceline.core.signals import BillingStop, QuotaClosed
 from paceline.core.unit_lifecycle import AttemptOutcome, transition_after
+from paceline.engine.breaker import CampaignBreaker
 from paceline.engine.deadline_pacer import DeadlinePacer
 from paceline.engine.journal import EngineJournal
 from paceline.engine.session import LiveSession
 from paceline.engine.session_monitor import SessionMonitor
 from paceline.engine.settings import EngineSettings
 from paceline.engine.ticket_queues import session_scopes
-from paceline.engine.unit_events import unit_event
+from paceline.engine.unit_events import pause_event, unit_event
 from paceline.executors import Executor, Handle, SessionState
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
@@ -67,7 +68,9 @@ class OutcomeRecorder:
         monitor: SessionMonitor,
         pacer: DeadlinePacer,
         journal: EngineJournal,
+        breaker: CampaignBreaker,
     ) -> None:
+        self._breaker = breaker
         self._store = store
         self._governor = governor
         self._executor = executor
@@ -133,12 +136,17 @@ class OutcomeRecorder:
             self._unarchived.append(handle)
 
     def store(self, records: list[OutcomeRecord], now: float) -> None:
-        """Store outcomes in one transaction with an event for each that was accepted."""
+        """Store outcomes in one transaction with an event for each that was accepted, and the pauses that follow."""
+        records = [self._breaker.delayed(record, now) for record in records]
         if records:
             with self._journal.together():
-                for record, is_stored in zip(records, self._store.record_outcomes(records, now=now), strict=True):
-                    if is_stored:
-                        self._journal.append(unit_event(record, now))
+                are_stored = self._store.record_outcomes(records, now=now)
+                accepted = [record for record, is_stored in zip(records, are_stored, strict=True) if is_stored]
+                for record in accepted:
+                    self._journal.append(unit_event(record, now))
+                for campaign in self._breaker.after(accepted, now):
+                    self._store.set_campaign(campaign)
+                    self._journal.append(pause_event(campaign, now))
 
     def record_of(
         self, unit: Unit, outcome: AttemptOutcome, now: float, max_attempts: int | None = None

@@ -131,7 +131,7 @@ def _not_cancelled(campaign: Campaign) -> Campaign:
 def _set_state(store: Store, campaigns: Iterable[Campaign], state: CampaignState, now: float) -> list[str]:
     changed = [campaign for campaign in campaigns if campaign.state != state]
     if changed:
-        _replace(store, [msgspec.structs.replace(campaign, state=state) for campaign in changed], now)
+        _replace(store, [msgspec.structs.replace(each, state=state, pause_reason=None) for each in changed], now)
     return [campaign.name for campaign in changed]
 
 

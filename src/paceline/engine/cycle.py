@@ -14,6 +14,7 @@ from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine import command_log
 from paceline.engine.attempt_outcome import OutcomeRecorder
+from paceline.engine.breaker import CampaignBreaker
 from paceline.engine.deadline_pacer import DeadlinePacer
 from paceline.engine.dispatcher import Dispatcher, startable_campaigns
 from paceline.engine.event_retention import EventRetention
@@ -66,8 +67,16 @@ class Cycle:
         self.journal = EngineJournal(store, driver, self.queues, self._commands, listeners, accounts)
         self._pacer = DeadlinePacer(store, governor, accounts)
         self._monitor = SessionMonitor(driver, executor, self.journal, self.live)
+        self._breaker = CampaignBreaker(store)
         self._outcomes = OutcomeRecorder(
-            store, governor, executor, settings, monitor=self._monitor, pacer=self._pacer, journal=self.journal
+            store,
+            governor,
+            executor,
+            settings,
+            monitor=self._monitor,
+            pacer=self._pacer,
+            journal=self.journal,
+            breaker=self._breaker,
         )
         self._dispatcher = Dispatcher(
             store,
@@ -120,6 +129,8 @@ class Cycle:
         now = self._driver.now()
         self._monitor.stop_ending(now)
         self._outcomes.record_ended(self.live, self.campaigns.values(), now)
+        if self._breaker.has_paused:
+            self._load_campaigns(now)
         self._store.wake_units(now=now)
         self._fill_queues(now)
         self.journal.collect(now)
@@ -172,7 +183,12 @@ class Cycle:
         self._commands.done()
 
     def _load_campaigns(self, now: float) -> None:
+        before = self.campaigns
         self.campaigns = {campaign.name: campaign for campaign in self._store.campaigns()}
+        for name, campaign in self.campaigns.items():
+            if before.get(name) != campaign:
+                self._breaker.forget(name)
+        self._breaker.has_paused = False
         apply_campaign_limits(self.governor, self.campaigns.values(), now)
 
     def _renew_leases(self, now: float) -> None:

@@ -32,6 +32,8 @@ MOST_RETRIES_LEFT_TO_THE_AGENT = 2
 """More refusals in a row mean that the agent's own backoff is too short for this limit."""
 UNKNOWN_WAIT_SECONDS = 30.0
 """The wait after a refusal that names no time: the same as the default pause of a scope."""
+TIME_LIMIT_EXIT_CODE = 124
+"""The exit code of `timeout`, by which the reader knows that a run was ended at its limit of time."""
 TRY_LATER_EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h."""
 SHOWN_OUTPUT_BYTES = 2000
@@ -196,7 +198,8 @@ class LiveSession:
         if self._concluded is not None:  # it could not be stored before
             return self._concluded, []
         at = now if state.ended_at is None else min(state.ended_at, now)
-        signals = self._signed(self.reader.close(exit_code=state.shell_code, seen_at=at))
+        exit_code = TIME_LIMIT_EXIT_CODE if self._waited_in_silence(state) else state.shell_code
+        signals = self._signed(self.reader.close(exit_code=exit_code, seen_at=at))
         if self.reader.outcome != "success":
             for signal in signals:
                 self.judge(signal, at)
@@ -206,12 +209,18 @@ class LiveSession:
         self._concluded = msgspec.structs.replace(outcome, exit_code=state.shell_code)
         return self._concluded, signals
 
+    def _waited_in_silence(self, state: SessionState) -> bool:
+        """Return whether it was ended at a limit of time before it had said anything."""
+        return state.cause in ("timed_out", "stalled") and not self.has_answered
+
     def _by_process(self, state: SessionState) -> AttemptOutcome | None:
         """Return the outcome that the end of the process decides, if it does."""
         if state.phase == "not_started":
             return AttemptOutcome(ending="failed", reason=state.message or "the agent could not be started")
         if state.phase == "lost" or state.cause in ("terminated", "stopped"):
             return AttemptOutcome(ending="lost", reason=state.message or "the session was ended from outside")
+        if self._waited_in_silence(state) and self.reader.outcome != "failed":
+            return None  # some CLIs wait for a spent quota without a word
         if state.cause == "timed_out":
             return AttemptOutcome(ending="failed", reason=f"took longer than its {self.campaign.timeout or 0:g} s")
         if state.cause == "stalled":
@@ -247,7 +256,7 @@ def counted_signals(signals: Sequence[Signal], *, has_payer: bool) -> list[Signa
 
 
 def _checked_success(unit: Unit) -> AttemptOutcome:
-    """Return success only if this attempt wrote the output that the plan names."""
+    """Return success only if the output that the plan names was written since the conversation began."""
     output = unit.spec.output
     if output is None:
         return AttemptOutcome(ending="succeeded", reason="done")
@@ -257,6 +266,7 @@ def _checked_success(unit: Unit) -> AttemptOutcome:
         return AttemptOutcome(ending="failed", reason=f"ended well, but {output} was not written")
     if not written.st_size:
         return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is empty")
-    if written.st_mtime < (unit.started_at or 0.0) - CLOCK_SLACK_SECONDS:
+    # Files that were moved or copied with their times have only the time of their last change of state.
+    if max(written.st_mtime, written.st_ctime) < (unit.begun_at or unit.started_at or 0.0) - CLOCK_SLACK_SECONDS:
         return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is older than this attempt")
     return AttemptOutcome(ending="succeeded", reason="done")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from paceline.core.unit_lifecycle import Transition
 from paceline.events import Event
-from paceline.store import OutcomeRecord, Unit
+from paceline.store import Campaign, OutcomeRecord, Unit
 
 log = logging.getLogger("paceline.engine")
 
@@ -35,6 +35,12 @@ def start_event(unit: Unit, scope: str, now: float) -> Event:
     return Event(name, now, scope, unit.id, {"attempt": unit.attempt_id, "session_id": unit.conversation_id})
 
 
+def pause_event(campaign: Campaign, now: float) -> Event:
+    """Return the event of a campaign that pauses itself."""
+    fields: dict[str, object] = {"campaign": campaign.name, "reason": campaign.pause_reason}
+    return Event("campaign.paused", now, f"campaign:{campaign.name}", None, fields)
+
+
 def unit_event(record: OutcomeRecord, now: float) -> Event:
     """Return the event of an attempt that ended."""
     transition = record.transition
@@ -44,6 +50,10 @@ def unit_event(record: OutcomeRecord, now: float) -> Event:
         "exit_code": transition.exit_code,
         "attempts": transition.counters.failures,
     }
+    if record.denials:
+        fields["denials"] = record.denials
+    if record.warnings:
+        fields["warnings"] = list(record.warnings)
     return Event(_event_name(transition), now, None, record.unit_id, fields)
 
 

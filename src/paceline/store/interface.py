@@ -47,6 +47,8 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     env_strict: bool = False
     allow_metered: bool = False
     state: CampaignState = "active"
+    pause_reason: str | None = None
+    """Why it paused itself. None if a person paused it, or it is not paused."""
     created_at: float = 0.0
 
 

@@ -55,7 +55,9 @@ class UnitTable:
             self.entries[campaign.name] = entry
         else:
             before = entry.campaign
-            entry.campaign = replace(campaign, state=before.state, created_at=before.created_at)
+            entry.campaign = replace(
+                campaign, state=before.state, pause_reason=before.pause_reason, created_at=before.created_at
+            )
         return entry
 
     def entry(self, name: str) -> CampaignEntry:

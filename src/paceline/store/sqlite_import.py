@@ -138,7 +138,9 @@ class PlanImport:
         stored = campaign_from(name, row[0])
         if stored.state == "cancelled" != self._before.state:
             raise IllegalStep(f"{name} was cancelled while units were added to it")
-        kept = msgspec.structs.replace(self._campaign, state=stored.state, created_at=stored.created_at)
+        kept = msgspec.structs.replace(
+            self._campaign, state=stored.state, pause_reason=stored.pause_reason, created_at=stored.created_at
+        )
         connection.execute(
             "UPDATE campaigns SET next_position = ?, body = ? WHERE number = ?",
             (next_position, msgspec.json.encode(kept), self._number),

@@ -31,6 +31,7 @@ class CampaignSummary(msgspec.Struct, frozen=True, kw_only=True):
     env_strict: bool
     allow_metered: bool
     state: CampaignState
+    pause_reason: str | None
     created_at: float
     units: UnitCounts
 

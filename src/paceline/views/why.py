@@ -89,7 +89,10 @@ def explain_unit(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], 
     since = unit.ended_at or campaign.created_at
     if campaign.state == "paused":
         hint = f"paceline resume {campaign.name}"
-        return [_why(unit, "paused", f"the campaign {campaign.name} is paused", since=since, hint=hint)]
+        detail = f"the campaign {campaign.name} is paused"
+        if campaign.pause_reason is not None:
+            detail = f"the campaign {campaign.name} paused itself: {campaign.pause_reason}"
+        return [_why(unit, "paused", detail, since=since, hint=hint)]
     if unit.resume_at is not None:
         return [_parked(unit, campaign, leaderless)]
     if leaderless is not None:

@@ -102,8 +102,9 @@ function card({ name }, refetch, showUnits) {
     setText(quota.lastChild, campaign.quota ?? "");
     show(quota, Boolean(campaign.quota));
     const isBlocked = campaign.state === "active" && units.waiting > 0 && campaign.waits.length > 0;
-    setText(waits, isBlocked ? `waiting: ${campaign.waits.join("; ")}` : "");
-    show(waits, isBlocked);
+    const paused = campaign.pause_reason ? `paused itself: ${campaign.pause_reason}` : "";
+    setText(waits, isBlocked ? `waiting: ${campaign.waits.join("; ")}` : paused);
+    show(waits, isBlocked || Boolean(paused));
     updateButtons(campaign);
   }
 

@@ -1,7 +1,7 @@
 """`list`: the stored campaigns."""
 
 from paceline.cli.options import AsJson
-from paceline.cli.output import print_table, print_value, say, table
+from paceline.cli.output import one_line, print_table, print_value, say, table
 from paceline.cli.wiring import open_home
 from paceline.store import UnitCounts
 from paceline.views.campaigns import CampaignSummary, campaign_summary
@@ -31,3 +31,7 @@ def _print_campaigns(campaigns: list[CampaignSummary]) -> None:
         numbers = (f"{each.done}/{total_units(each)}", each.running, waiting, each.parked, each.quarantined + each.held)
         made.add_row(campaign.name, campaign.shown_state, str(campaign.priority), agent, *map(str, numbers))
     print_table(made)
+    for campaign in campaigns:
+        if campaign.pause_reason is not None:
+            say(f"{campaign.name} paused itself: {one_line(campaign.pause_reason, 300)}")
+            say(f"  Fix the cause, then `paceline resume {campaign.name}`.")

@@ -38,6 +38,10 @@ def _print_status(status: StatusSummary, fleet: FleetState, home: Home) -> None:
     _print_fact("units", ", ".join(f"{count} {state}" for state, count in units.items() if count) or "none")
     if status.next_resume_at is not None:
         _print_fact("next resume", moment(status.next_resume_at, now, home.zone))
+    for campaign in fleet.campaigns:
+        if campaign.pause_reason is not None:
+            hint = f"fix the cause, then `paceline resume {campaign.name}`"
+            _print_fact(campaign.name, f"paused itself: {campaign.pause_reason}; {hint}")
     for row in capacity_rows(fleet):
         if condition := condition_text(row, now):
             _print_fact(row.scope, condition)

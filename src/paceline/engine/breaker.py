@@ -1,0 +1,114 @@
+"""The breaker: a campaign whose first units all fail alike pauses itself, before every unit has used its attempts.
+
+Here: when a campaign pauses, and why. Never here: what counts as a failure of one attempt.
+"""
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from paceline.core.unit_lifecycle import Transition
+from paceline.store import Campaign, OutcomeRecord, Store
+from paceline.store.rules import split_unit_id
+
+MOST_ALIKE = 5
+"""Units that fail alike before their campaign pauses: fewer may be chance, more cost money and time."""
+FEWEST_ALIKE = 3
+"""The same for a small campaign, where all units that are left have failed. One or two failures prove nothing."""
+UNPROVEN_RETRY_SECONDS = 600.0
+"""How long a failed unit waits while no unit of its campaign has ended well and others were not tried yet."""
+NEVER_STARTED_SECONDS = 900.0
+"""How long a campaign waits for a program that was never there: longer than an upgrade of an agent takes."""
+
+_VARIABLE_PARTS = re.compile(r"'[^']*'|\"[^\"]*\"|\S*/\S*|\b[0-9a-f]{8,}\b|(?<!exit code )\b\d+")
+"""What differs between failures of one cause: quoted names, paths, ids and numbers, but not exit codes."""
+
+
+class _Streak(msgspec.Struct):
+    """The failures in a row of a campaign in which nothing has ended well, as far as they are alike."""
+
+    gist: str = ""
+    units: set[str] = msgspec.field(default_factory=set)
+    is_proven: bool = False
+    """Whether a unit has ended well since the campaign was last changed."""
+    missing_since: float | None = None
+    """Since when no session of it could be started."""
+
+
+class CampaignBreaker:
+    """Counts failures that are alike. A success, or a change of the campaign, starts a new count."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._streaks: dict[str, _Streak] = {}
+        self.has_paused = False
+        """Whether a campaign was paused since it was last asked, so that the campaigns must be loaded again."""
+
+    def forget(self, campaign: str) -> None:
+        """Start a new count: the campaign was added, changed or resumed."""
+        self._streaks.pop(campaign, None)
+
+    def delayed(self, record: OutcomeRecord, now: float) -> OutcomeRecord:
+        """Let the units that were not tried go before the next attempt of a failed one, until one has ended well."""
+        campaign, _ = split_unit_id(record.unit_id)
+        transition = record.transition
+        if transition.ending != "failed" or transition.resume_at is None or self._streak(campaign).is_proven:
+            return record
+        if not self._store.claimable().get((campaign, None)):
+            return record
+        later = max(transition.resume_at, now + UNPROVEN_RETRY_SECONDS)
+        return msgspec.structs.replace(record, transition=msgspec.structs.replace(transition, resume_at=later))
+
+    def after(self, records: Iterable[OutcomeRecord], now: float) -> list[Campaign]:
+        """Count stored outcomes. Returns the campaigns that must pause, with their reason, as they are to be stored."""
+        reasons: dict[str, str] = {}
+        for record in records:
+            name, unit = split_unit_id(record.unit_id)
+            if (reason := self._reason_after(name, unit, record.transition, now)) is not None:
+                reasons.setdefault(name, reason)
+        if not reasons:
+            return []
+        self.has_paused = True
+        return [
+            msgspec.structs.replace(campaign, state="paused", pause_reason=reasons[campaign.name])
+            for campaign in self._store.campaigns()
+            if campaign.name in reasons and campaign.state == "active"
+        ]
+
+    def _reason_after(self, name: str, unit: str, transition: Transition, now: float) -> str | None:
+        streak = self._streak(name)
+        match transition.ending:
+            case "succeeded":
+                self._streaks[name] = _Streak(is_proven=True)
+            case "failed" if not streak.is_proven:
+                return self._reason_after_failure(name, unit, transition.reason, streak)
+            case "not_started" if not streak.is_proven:
+                return _reason_after_no_start(transition.reason, streak, now)
+        return None
+
+    def _reason_after_failure(self, name: str, unit: str, reason: str, streak: _Streak) -> str | None:
+        gist = gist_of(reason, unit)
+        if gist != streak.gist:
+            streak.gist, streak.units = gist, set()
+        streak.units.add(unit)
+        counts = self._store.counts().get(name)
+        left = 0 if counts is None else counts.todo + counts.running + counts.quarantined + counts.held
+        if len(streak.units) < max(FEWEST_ALIKE, min(MOST_ALIKE, left)):
+            return None
+        return f"the first {len(streak.units)} units failed alike, the last with: {reason}"
+
+    def _streak(self, name: str) -> _Streak:
+        return self._streaks.setdefault(name, _Streak())
+
+
+def _reason_after_no_start(reason: str, streak: _Streak, now: float) -> str | None:
+    if streak.missing_since is None or streak.missing_since > now:
+        streak.missing_since = now
+    return reason if now - streak.missing_since >= NEVER_STARTED_SECONDS else None
+
+
+def gist_of(reason: str, unit: str) -> str:
+    """Return the reason without what differs from unit to unit."""
+    without_unit = re.sub(rf"(?<!\w){re.escape(unit)}(?!\w)", "#", reason)
+    return _VARIABLE_PARTS.sub("#", without_unit.lower())
