@@ -57,6 +57,7 @@ class Unreachable(Signal, frozen=True, kw_only=True):
     """Nobody answered: no network, no connection, or the agent's program is away. Back off, and charge nothing."""
 
     retry_after: float | None = None
+    detail: str | None = None
 
 
 class QuotaClosed(Signal, frozen=True, kw_only=True):

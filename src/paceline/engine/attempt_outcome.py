@@ -10,7 +10,7 @@ import msgspec
 
 from paceline.core import Governor, WindowStatus
 from paceline.core.gates.quota_window import TRUSTED_CONFIDENCE
-from paceline.core.signals import BillingStop, QuotaClosed
+from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Unreachable
 from paceline.core.unit_lifecycle import AttemptOutcome, transition_after
 from paceline.engine.breaker import CampaignBreaker
 from paceline.engine.deadline_pacer import DeadlinePacer
@@ -170,7 +170,13 @@ class OutcomeRecorder:
         conversation = None if outcome.ending == "failed" else session.conversation
         account = session.account.id if session.account is not None and conversation is not None else None
         record = self.record_of(session.unit, outcome, now, session.campaign.max_attempts)
-        return msgspec.structs.replace(record, account=account, conversation_id=conversation)
+        return msgspec.structs.replace(
+            record,
+            account=account,
+            conversation_id=conversation,
+            denials=outcome.denials,
+            warnings=outcome.warnings,
+        )
 
     def _parked(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> AttemptOutcome:
         """Add the resume time. A unit without a conversation may run on the first account whose windows open."""
@@ -186,12 +192,20 @@ class OutcomeRecorder:
 
     def _report_silent_limit(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> None:
         """Report a limit that the outcome implies but no signal named. Else the next unit would meet it at once."""
-        if outcome.ending == "parked":
-            opens_at = outcome.resume_at or self._resume_times.opens_at(session.ticket.scopes, now)
-            if opens_at is None:
-                self._monitor.report(session, QuotaClosed(ticket=session.ticket.id, source="backoff"), now)
-        elif outcome.ending == "account_stopped":
-            self._monitor.report(session, BillingStop(detail=outcome.reason), now)
+        ticket = session.ticket.id
+        match outcome.ending:
+            case "parked" if (
+                outcome.resume_at is None and self._resume_times.opens_at(session.ticket.scopes, now) is None
+            ):
+                self._monitor.report(session, QuotaClosed(ticket=ticket, source="backoff"), now)
+            case "account_stopped":
+                kind = session.login_trouble or (AuthFailed if session.reader.outcome == "auth" else BillingStop)
+                self._monitor.report(session, kind(detail=outcome.reason, ticket=ticket), now)
+            case "unreachable":
+                self._monitor.report(session, Unreachable(detail=outcome.reason, ticket=ticket), now)
+            case "not_started":
+                missing = Unreachable(detail=outcome.reason, ticket=ticket)
+                self._monitor.report(session, missing, now, session.program_scope)
 
 
 def _believed_opening(window: WindowStatus) -> float:

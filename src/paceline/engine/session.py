@@ -3,6 +3,7 @@
 Here: decisions about one session. Never here: which unit runs next, or the store.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from paceline.core.signals import (
     RateLimited,
     Signal,
     Succeeded,
+    Unreachable,
 )
 from paceline.core.unit_lifecycle import AttemptOutcome, Ending
 from paceline.detect import StreamReader
@@ -36,10 +38,15 @@ TIME_LIMIT_EXIT_CODE = 124
 """The exit code of `timeout`, by which the reader knows that a run was ended at its limit of time."""
 TRY_LATER_EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h."""
-SHOWN_OUTPUT_BYTES = 2000
-"""Output that is kept to show the last line of a failed attempt."""
 CLOCK_SLACK_SECONDS = 2.0
 """How much older than the start of its attempt an output may be: file systems round times, some to two seconds."""
+STOPPED_EARLY = "it was stopped before the agent ran"
+CANNOT_WORK = "cannot work in "
+TOO_LONG = ("Argument list too long", "pass long input on stdin")
+_CANNOT_RUN = re.compile(r"cannot run '(?P<name>.*?)': (?P<why>.*)")
+"""Messages of supervisors about agents that never ran."""
+ENDED_WELL = ("success", "denied")
+"""Outcomes of a run in which the agent says that it is done."""
 LOGIN_SIGNALS = (BillingStop, AuthFailed)
 LASTING_SIGNALS = (QuotaClosed, BillingStop, AuthFailed)
 """Signals that still hold when they are read again after a restart."""
@@ -76,9 +83,11 @@ class LiveSession:
         """Whether it reads what it printed before it was adopted. The engine before reported most of that."""
         self._concluded: AttemptOutcome | None = None
         self._is_billed = False
-        self._tail = b""
+        self.login_trouble: type[AuthFailed | BillingStop] | None = None
+        """What kind of refusal of its login was seen."""
         self._counted_tokens = 0
         self._last_wait: float | None = None
+        self._is_unreachable = False
 
     @property
     def scope(self) -> str | None:
@@ -89,6 +98,11 @@ class LiveSession:
     def reported_scope(self) -> str:
         """The scope of its signals: its provider path, or else its campaign. Nobody knows what a command talks to."""
         return self.scope or f"campaign:{self.campaign.name}"
+
+    @property
+    def program_scope(self) -> str:
+        """The scope of what every session with the same program meets: an agent, or the campaign of a command."""
+        return f"agent:{self.profile.name}" if self.profile.start else f"campaign:{self.campaign.name}"
 
     @property
     def has_payer(self) -> bool:
@@ -114,7 +128,6 @@ class LiveSession:
         for channel in self.handle.channels:
             if chunk := self.handle.read_new(channel):
                 self.is_behind = True
-                self._tail = (self._tail + chunk)[-SHOWN_OUTPUT_BYTES:]
                 written_at = self.handle.written_at(channel)
                 seen_at = now if written_at is None else min(written_at, now)
                 signals += self.reader.feed(chunk, channel=channel, seen_at=seen_at)
@@ -146,7 +159,10 @@ class LiveSession:
         match signal:
             case QuotaClosed():
                 self._end("parked", "the quota window is spent", signal.resets_at)
+            case Unreachable():
+                self._is_unreachable = True
             case BillingStop() | AuthFailed():
+                self.login_trouble = type(signal)
                 self._end("account_stopped", signal.detail or "the account was refused")
             case PlatformLimit():
                 self._end("refused", f"the platform's own limit ({signal.in_use}/{signal.limit})")
@@ -162,11 +178,14 @@ class LiveSession:
     def check_retries(self, now: float) -> None:
         """End a session that is refused too often in a row. Such retries carry no new signal."""
         if self.reader.retries > MOST_RETRIES_LEFT_TO_THE_AGENT and not self.is_catching_up:
+            if self._is_unreachable:
+                self._end("unreachable", f"nobody answered {self.reader.retries} times in a row")
+                return
             wait = self._last_wait if self._last_wait is not None else UNKNOWN_WAIT_SECONDS
             self._end("refused", f"refused {self.reader.retries} times in a row", now + wait)
 
     def _judge_refusal(self, signal: RateLimited | Overloaded, now: float) -> None:
-        self._last_wait = signal.retry_after
+        self._last_wait, self._is_unreachable = signal.retry_after, False
         wait = signal.retry_after if signal.retry_after is not None else UNKNOWN_WAIT_SECONDS
         if wait > LONGEST_WAIT_LEFT_TO_THE_AGENT or not self.has_answered:
             what = "rate limited" if isinstance(signal, RateLimited) else "the provider is overloaded"
@@ -180,7 +199,7 @@ class LiveSession:
             return None
         if self.reader.auth_mode not in ("api_key", "overage"):
             return None
-        self._is_billed = True
+        self._is_billed, self.login_trouble = True, BillingStop
         billed = "an API key" if self.reader.auth_mode == "api_key" else "overage"
         reason = f"{self.account.id} is a subscription, but the agent bills {billed}"
         self._end("account_stopped", reason)
@@ -200,13 +219,13 @@ class LiveSession:
         at = now if state.ended_at is None else min(state.ended_at, now)
         exit_code = TIME_LIMIT_EXIT_CODE if self._waited_in_silence(state) else state.shell_code
         signals = self._signed(self.reader.close(exit_code=exit_code, seen_at=at))
-        if self.reader.outcome != "success":
+        if self.reader.outcome not in ENDED_WELL:
             for signal in signals:
                 self.judge(signal, at)
-        is_done = self.reader.outcome == "success" and state.cause == "exit"  # it may end well before it is stopped
+        is_done = self.reader.outcome in ENDED_WELL and state.cause == "exit"  # it may end well before it is stopped
         ending = None if is_done else self.ending
         outcome = ending or self._by_process(state) or self._by_its_own_account(state, at)
-        self._concluded = msgspec.structs.replace(outcome, exit_code=state.shell_code)
+        self._concluded = msgspec.structs.replace(outcome, exit_code=state.shell_code, denials=self.reader.denials)
         return self._concluded, signals
 
     def _waited_in_silence(self, state: SessionState) -> bool:
@@ -216,7 +235,7 @@ class LiveSession:
     def _by_process(self, state: SessionState) -> AttemptOutcome | None:
         """Return the outcome that the end of the process decides, if it does."""
         if state.phase == "not_started":
-            return AttemptOutcome(ending="failed", reason=state.message or "the agent could not be started")
+            return not_started_outcome(state.message)
         if state.phase == "lost" or state.cause in ("terminated", "stopped"):
             return AttemptOutcome(ending="lost", reason=state.message or "the session was ended from outside")
         if self._waited_in_silence(state) and self.reader.outcome != "failed":
@@ -233,6 +252,10 @@ class LiveSession:
         match self.reader.outcome:
             case "success":
                 return _checked_success(self.unit)
+            case "denied":
+                return self._denied()
+            case "unreachable":
+                return AttemptOutcome(ending="unreachable", reason=f"nobody answered: {self._failure(state)}")
             case "quota_window":
                 return AttemptOutcome(ending="parked", reason="the quota window is spent")
             case "rate_limit" | "overloaded" as refused:
@@ -246,13 +269,33 @@ class LiveSession:
 
     def _failure(self, state: SessionState) -> str:
         how = f"signal {state.signal}" if state.signal is not None else f"exit code {state.exit_code}"
-        last_line = self._tail.decode(errors="replace").strip().rpartition("\n")[2][-200:]
-        return f"{how}: {last_line}" if last_line else how
+        words = self.reader.failure_text
+        return f"{how}: {words}" if words else how
+
+    def _denied(self) -> AttemptOutcome:
+        """Hold a unit whose agent was not allowed to work, unless the plan accepts that."""
+        reason = self.reader.denial_reason or "the agent was denied tool calls"
+        if self.campaign.on_denied == "done":
+            return msgspec.structs.replace(_checked_success(self.unit), warnings=(reason,))
+        return AttemptOutcome(ending="denied", reason=reason)
 
 
 def counted_signals(signals: Sequence[Signal], *, has_payer: bool) -> list[Signal]:
     """Return the signals that count. Without a payer, words such as "401 Unauthorized" say nothing about a login."""
     return [each for each in signals if has_payer or not isinstance(each, LOGIN_SIGNALS)]
+
+
+def not_started_outcome(message: str) -> AttemptOutcome:
+    """Return the outcome of an attempt whose agent never ran. Only what lies in the unit itself is a failure of it."""
+    if message == STOPPED_EARLY:
+        return AttemptOutcome(ending="lost", reason=message)
+    if message.startswith(CANNOT_WORK) or message.endswith(TOO_LONG):
+        return AttemptOutcome(ending="failed", reason=message)
+    found = _CANNOT_RUN.match(message)
+    if found is None:
+        return AttemptOutcome(ending="not_started", reason=f"the agent could not be started: {message or 'no reason'}")
+    why = "not found" if "No such file" in found["why"] else found["why"]
+    return AttemptOutcome(ending="not_started", reason=f"the program {found['name']} could not be started: {why}")
 
 
 def _checked_success(unit: Unit) -> AttemptOutcome:

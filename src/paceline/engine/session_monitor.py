@@ -95,10 +95,11 @@ class SessionMonitor:
         if (billed := session.check_payer()) is not None:
             self.report(session, BillingStop(detail=billed), now)
 
-    def report(self, session: LiveSession, signal: Signal, now: float) -> None:
+    def report(self, session: LiveSession, signal: Signal, now: float, scope: str | None = None) -> None:
         """Report a signal of the session. The events that follow from it name its unit."""
-        self._governor.report(session.reported_scope, signal, now=now, origin=session.unit.id)
-        self._metrics.reported(session.reported_scope, signal)
+        scope = session.reported_scope if scope is None else scope
+        self._governor.report(scope, signal, now=now, origin=session.unit.id)
+        self._metrics.reported(scope, signal)
         self._journal.has_learnt = True
 
     def _stop(self, session: LiveSession, now: float) -> None:

@@ -16,6 +16,7 @@ from paceline.core.values.validation import outside_seconds
 def back_off(ledger: Ledger, scope: Scope, signal: Unreachable, slot: LiveSlot | None) -> list[Scope]:
     """Keep everybody out for a while: nobody answered. The limits stay as they are."""
     outage = scope.gates.get(Outage) or Outage()
+    outage.cause = signal.detail or outage.cause
     ledger.seq += 1
     ticket, proven_seq = (slot.ticket, slot.proven_seq) if slot is not None else (None, 0)
     if outage.on_unreachable(ticket, proven_seq, outside_seconds(signal.retry_after), ledger.seq, ledger.now):

@@ -25,6 +25,9 @@ class Outage(CanaryGate):
     TAG = "outage"
     REASON: ClassVar[Reason] = "unreachable"
 
+    cause: str = ""
+    """What was tried last, and how it failed; empty if that is not known."""
+
     def on_unreachable(
         self, ticket: Ticket | None, proven_seq: int, retry_after: float | None, seq: int, now: float
     ) -> bool:
@@ -39,9 +42,10 @@ class Outage(CanaryGate):
         return True
 
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
+        cause = f" ({self.cause})" if self.cause else ""
         if self.canary is None:
-            return Explanation(f"{scope.name} cannot be reached; one session will try it first", self.probe_at)
-        return Explanation(f"{scope.name} could not be reached; {self.canary} is trying it now", self.probe_at)
+            return Explanation(f"{scope.name} cannot be reached{cause}; one session will try it first", self.probe_at)
+        return Explanation(f"{scope.name} could not be reached{cause}; {self.canary} is trying it now", self.probe_at)
 
     def on_answer(self, scope: ScopeView, now: float) -> Sequence[GateEvent]:
         return self.lift()
