@@ -1,6 +1,7 @@
 """The pass over campaigns: who runs, how many, and what a person changes while it runs. Virtual time, no processes."""
 
 import asyncio
+import json
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from paceline.core.unit_lifecycle import Counters
 from paceline.errors import EngineBusy, StoreBusy
 from paceline.events import Event
 from paceline.executors import Launch
+from paceline.simulation.agent_transcripts import answer, done, init
 from paceline.simulation.executor import Run
 from paceline.store import MemoryStore, Unit, UnitCounts, UnitSpec
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
@@ -487,3 +489,39 @@ class Failing(MemoryStore):
             raise StoreBusy("another process is writing")
 
         return fail
+
+
+@pytest.mark.parametrize("detail", ["Invalid API key · Please run /login", "Credit balance is too low"])
+async def test_a_foreground_run_ends_when_only_held_work_is_left(detail: str) -> None:
+    said = {"type": "result", "is_error": True, "result": detail, "session_id": "s1"}
+    harness = EngineHarness(lambda _: Run(stdout=init() + json.dumps(said) + "\n", exit_code=1), pool=2)
+    harness.add_claude("night", 5)
+
+    running = asyncio.create_task(harness.engine.run(until_idle=True))
+    await harness.clock.advance(HOUR)
+
+    assert running.done()
+    await running
+    assert [event.scope for event in harness.events("account.held")] == ["anthropic/max-1"]
+    assert harness.store.counts() == {"night": UnitCounts(todo=5)}
+    assert (harness.failures(), len(harness.launched()) <= 4) == (0, True)
+
+
+async def test_one_refused_login_is_asked_again_and_the_night_goes_on() -> None:
+    said = {
+        "type": "result",
+        "is_error": True,
+        "result": "API Error: 401 authentication_error: OAuth token has expired",
+    }
+
+    def script(_: Launch) -> Run:
+        if len(harness.launched()) == 10:
+            return Run(stdout=init() + json.dumps(said | {"session_id": "s1"}) + "\n", exit_code=1)
+        return Run(stdout=init() + answer(), later=((60.0, done()),), seconds=60.0)
+
+    async with EngineHarness(script, pool=4) as harness:
+        harness.add_claude("night", 100)
+        await harness.run(2 * HOUR)
+
+        assert harness.store.counts() == {"night": UnitCounts(done=100)}
+        assert (harness.failures(), harness.events("account.held")) == (0, [])

@@ -68,9 +68,8 @@ class OutcomeRecorder:
         monitor: SessionMonitor,
         pacer: DeadlinePacer,
         journal: EngineJournal,
-        breaker: CampaignBreaker,
     ) -> None:
-        self._breaker = breaker
+        self.breaker = CampaignBreaker(store)
         self._store = store
         self._governor = governor
         self._executor = executor
@@ -137,14 +136,14 @@ class OutcomeRecorder:
 
     def store(self, records: list[OutcomeRecord], now: float) -> None:
         """Store outcomes in one transaction with an event for each that was accepted, and the pauses that follow."""
-        records = [self._breaker.delayed(record, now) for record in records]
+        records = [self.breaker.delayed(record, now) for record in records]
         if records:
             with self._journal.together():
                 are_stored = self._store.record_outcomes(records, now=now)
                 accepted = [record for record, is_stored in zip(records, are_stored, strict=True) if is_stored]
                 for record in accepted:
                     self._journal.append(unit_event(record, now))
-                for campaign in self._breaker.after(accepted, now):
+                for campaign in self.breaker.after(accepted, now):
                     self._store.set_campaign(campaign)
                     self._journal.append(pause_event(campaign, now))
 

@@ -14,7 +14,6 @@ from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine import command_log
 from paceline.engine.attempt_outcome import OutcomeRecorder
-from paceline.engine.breaker import CampaignBreaker
 from paceline.engine.deadline_pacer import DeadlinePacer
 from paceline.engine.dispatcher import Dispatcher, startable_campaigns
 from paceline.engine.event_retention import EventRetention
@@ -27,7 +26,7 @@ from paceline.engine.recovery import Recovery
 from paceline.engine.session import LiveSession
 from paceline.engine.session_monitor import SessionMonitor
 from paceline.engine.settings import EngineSettings
-from paceline.engine.ticket_queues import ATTEMPTS, TicketQueues
+from paceline.engine.ticket_queues import ATTEMPTS, TicketQueues, split_queue_name
 from paceline.engine.unit_events import Listeners
 from paceline.errors import EngineBusy
 from paceline.events import Event
@@ -67,17 +66,10 @@ class Cycle:
         self.journal = EngineJournal(store, driver, self.queues, self._commands, listeners, accounts)
         self._pacer = DeadlinePacer(store, governor, accounts)
         self._monitor = SessionMonitor(driver, executor, self.journal, self.live)
-        self._breaker = CampaignBreaker(store)
         self._outcomes = OutcomeRecorder(
-            store,
-            governor,
-            executor,
-            settings,
-            monitor=self._monitor,
-            pacer=self._pacer,
-            journal=self.journal,
-            breaker=self._breaker,
+            store, governor, executor, settings, monitor=self._monitor, pacer=self._pacer, journal=self.journal
         )
+        self._breaker = self._outcomes.breaker
         self._dispatcher = Dispatcher(
             store,
             governor,
@@ -154,13 +146,23 @@ class Cycle:
         self._commands.save()
 
     def is_idle(self) -> bool:
-        """Return whether nothing runs, and nothing that is not paused could run later."""
+        """Return whether nothing runs, and nothing could run later without a person: what is left is paused or held."""
         if self.live:
             return False
         counts = self._store.counts()
         active = [name for name, campaign in self.campaigns.items() if campaign.state == "active"]
         stranded = self.queues.stranded
-        return not any(counts[name].todo > stranded.get(name, 0) for name in active if name in counts)
+        waiting = {name for name in active if name in counts and counts[name].todo > stranded.get(name, 0)}
+        return not waiting or (self._store.next_resume_at() is None and self._are_held(waiting))
+
+    def _are_held(self, names: set[str]) -> bool:
+        """Return whether every account of these campaigns is held."""
+        reasons: dict[str, set[str]] = {name: set() for name in names}
+        for queue, wait in self.queues.why(self._driver.now()).items():
+            campaign, _ = split_queue_name(queue)
+            if campaign in reasons:
+                reasons[campaign].add(wait.reason)
+        return all(found == {"held"} for found in reasons.values())
 
     def obey(self, now: float) -> None:
         """Carry out the commands in the store between two passes."""

@@ -156,11 +156,16 @@ def _waiting(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], sinc
             scope=each.scope,
             since=since,
             until=each.retry_at,
-            hint=hint if each.reason in ACCOUNT_REASONS else None,
+            hint=hint_for(each.reason, each.scope) or (hint if each.reason in ACCOUNT_REASONS else None),
         )
         for each in by_account.values()
     )
     return list(dict.fromkeys(answers))
+
+
+def hint_for(reason: str, scope: str) -> str | None:
+    """Return the command that lifts a hold, or None where nothing or something else helps."""
+    return f"paceline restore {scope}" if reason == "held" and not scope.startswith("campaign:") else None
 
 
 def _why(

@@ -206,6 +206,20 @@ def test_a_paused_campaign_ends_the_run_and_says_how_to_go_on(workspace: Workspa
     assert "docs is paused: paceline resume docs" in result.stdout
 
 
+def test_a_campaign_whose_units_fail_alike_ends_the_run_and_says_how_to_go_on(workspace: Workspace) -> None:
+    plan = workspace.plan("echo 'no such model' >&2; exit 2", *(f"u{n}" for n in range(20)))
+    reason = "docs paused itself: the first 5 units failed alike, the last with: exit code 2: no such model"
+
+    result = workspace.run("run", plan, code=1)
+
+    assert reason in result.stdout
+    assert "paceline resume docs" in result.stdout
+    assert reason in workspace.run("list").stdout
+    assert "paused itself: the first 5 units" in workspace.run("status").stdout
+    assert "paused itself: the first 5 units" in workspace.run("why", "docs/u19").stdout
+    assert {unit["attempts"] for unit in workspace.run_json("units", "docs")["units"]} == {0, 1}
+
+
 def test_an_agent_finds_its_unit_in_its_environment(workspace: Workspace) -> None:
     workspace.run("run", workspace.plan("echo $PACELINE_UNIT $PACELINE_ATTEMPT > seen", "a"))
 
@@ -298,10 +312,19 @@ def test_the_live_screen_shows_what_runs_and_what_waits_and_ctrl_c_stops(workspa
 
 
 def test_a_parked_unit_is_shown_with_its_time(workspace: Workspace) -> None:
-    plan = workspace.plan("exit 75", "a")
+    plan = workspace.plan("echo \"You've hit your usage limit. Try again in 2 hours.\" >&2; exit 1", "a")
 
     with on_terminal(workspace, "run", str(plan)) as terminal:
         shown = terminal.wait_for(lambda text: "parked\n" in text)
 
     assert "docs: 1 until" in shown
-    assert "asked to be tried later (exit code 75)" in shown
+    assert "the quota window is spent" in shown
+
+
+def test_a_unit_that_backs_off_is_not_shown_as_parked(workspace: Workspace) -> None:
+    plan = workspace.plan("exit 75", "a")
+
+    with on_terminal(workspace, "run", str(plan)) as terminal:
+        shown = terminal.wait_for(lambda text: "asked to be tried later (exit code 75)" in text)
+
+    assert "parked\n" not in shown

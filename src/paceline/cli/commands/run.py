@@ -25,9 +25,9 @@ from paceline.engine.engine import Engine
 from paceline.errors import EngineBusy, InvalidInput, StoreError
 from paceline.plans.plan_file import Plan
 from paceline.plans.preflight import check_gateway, check_stored, login_troubles
-from paceline.store import Unit, UnitCounts
+from paceline.store import Campaign, Unit, UnitCounts
 from paceline.views.units import unit_view
-from paceline.views.why import stored_waits, wait_rows
+from paceline.views.why import hint_for, stored_waits, wait_rows
 
 
 def command(plans: PlanFiles, update: Update = False, as_json: AsJson = False) -> None:
@@ -153,7 +153,15 @@ def _end_values(home: Home, name: str) -> dict[str, object]:
     campaign = find_campaign(home.store, name)
     units = msgspec.to_builtins(home.store.counts()[name])
     left = [unit_view(unit) for unit in _failed_units(home, name)]
-    return {"campaign": name, "state": campaign.state, "units": units, "left": left}
+    waits = wait_rows(stored_waits(home.store), [campaign]) if campaign.state == "active" else []
+    return {
+        "campaign": name,
+        "state": campaign.state,
+        "pause_reason": campaign.pause_reason,
+        "units": units,
+        "left": left,
+        "waits": waits,
+    }
 
 
 def _print_end(home: Home, name: str) -> None:
@@ -166,10 +174,21 @@ def _print_end(home: Home, name: str) -> None:
         say(f"  {unit.id} is {unit.state}: {one_line(unit.reason)}")
     if left:
         say(f"paceline logs UNIT shows the last output of a unit; paceline retry {name}, then run again.")
-    if counts.todo and campaign.state == "paused":
+    if counts.todo and campaign.pause_reason is not None:
+        say(f"{name} paused itself: {one_line(campaign.pause_reason, 300)}")
+        say(f"Fix the cause, then paceline resume {name}, then run again.")
+    elif counts.todo and campaign.state == "paused":
         say(f"{name} is paused: paceline resume {name}, then run again.")
-    for wait in wait_rows(stored_waits(home.store), [campaign]) if campaign.state == "active" and counts.todo else ():
-        say(f"{name} waits: {one_line(wait.detail)}; paceline why UNIT says what to do.")
+    elif counts.todo:
+        _print_holds(home, campaign)
+
+
+def _print_holds(home: Home, campaign: Campaign) -> None:
+    """Print what the units that are left wait for, and the command that lifts it."""
+    for wait in wait_rows(stored_waits(home.store), [campaign]):
+        say(f"{campaign.name} waits: {one_line(wait.detail)}; paceline why UNIT says what to do.")
+        if (hint := hint_for(wait.reason, wait.scope)) is not None:
+            say(f"When that is fixed: {hint}, then run again.")
 
 
 def _failed_units(home: Home, name: str) -> list[Unit]:
