@@ -173,13 +173,13 @@ async def test_a_command_that_is_refused_somewhere_fails_by_itself_and_holds_nob
         assert harness.unit("night/u0").reason == "exit code 22: Error: 401 Unauthorized"
 
 
-async def test_an_agent_that_is_not_logged_in_holds_its_account_at_the_first_unit() -> None:
+async def test_an_agent_that_is_not_logged_in_holds_its_account_after_it_was_asked_twice_more() -> None:
     said = {"type": "result", "is_error": True, "result": "Invalid API key · Please run /login", "session_id": "s1"}
     async with EngineHarness(lambda _: Run(stdout=init() + json.dumps(said) + "\n", exit_code=1), pool=1) as harness:
         harness.add_claude("night", 5)
         await harness.run(HOUR)
 
-        assert (len(harness.launched()), harness.failures()) == (1, 0)
+        assert (len(harness.launched()), harness.failures()) == (3, 0)
         assert [event.scope for event in harness.events("account.held")] == ["anthropic/max-1"]
 
 

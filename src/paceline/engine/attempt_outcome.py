@@ -13,6 +13,7 @@ from paceline.core.gates.quota_window import TRUSTED_CONFIDENCE
 from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Unreachable
 from paceline.core.unit_lifecycle import AttemptOutcome, transition_after
 from paceline.engine.breaker import CampaignBreaker
+from paceline.engine.conclusion import conclude_attempt
 from paceline.engine.deadline_pacer import DeadlinePacer
 from paceline.engine.journal import EngineJournal
 from paceline.engine.session import LiveSession
@@ -117,7 +118,7 @@ class OutcomeRecorder:
                 return self._record_of_session(session, lost, now)
         if not self._monitor.read_whole(session, now):
             return None
-        outcome, signals = session.conclude(state, now)
+        outcome, signals = conclude_attempt(session, state, now)
         self._monitor.take_signals(session, signals, now)
         self._report_silent_limit(session, outcome, now)
         return self._record_of_session(session, outcome, now)

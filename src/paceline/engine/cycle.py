@@ -69,7 +69,6 @@ class Cycle:
         self._outcomes = OutcomeRecorder(
             store, governor, executor, settings, monitor=self._monitor, pacer=self._pacer, journal=self.journal
         )
-        self._breaker = self._outcomes.breaker
         self._dispatcher = Dispatcher(
             store,
             governor,
@@ -121,7 +120,7 @@ class Cycle:
         now = self._driver.now()
         self._monitor.stop_ending(now)
         self._outcomes.record_ended(self.live, self.campaigns.values(), now)
-        if self._breaker.has_paused:
+        if self._outcomes.breaker.has_paused:
             self._load_campaigns(now)
         self._store.wake_units(now=now)
         self._fill_queues(now)
@@ -189,8 +188,8 @@ class Cycle:
         self.campaigns = {campaign.name: campaign for campaign in self._store.campaigns()}
         for name, campaign in self.campaigns.items():
             if before.get(name) != campaign:
-                self._breaker.forget(name)
-        self._breaker.has_paused = False
+                self._outcomes.breaker.forget(name)
+        self._outcomes.breaker.has_paused = False
         apply_campaign_limits(self.governor, self.campaigns.values(), now)
 
     def _renew_leases(self, now: float) -> None:

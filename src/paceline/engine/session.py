@@ -1,11 +1,9 @@
-"""One session: what its output means while it runs, and the outcome of its attempt when it is over.
+"""One session: what its output means while it runs.
 
-Here: decisions about one session. Never here: which unit runs next, or the store.
+Here: decisions about one session. Never here: its outcome (`conclusion.py`), which unit runs next, or the store.
 """
 
-import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -25,7 +23,7 @@ from paceline.core.signals import (
 )
 from paceline.core.unit_lifecycle import AttemptOutcome, Ending
 from paceline.detect import StreamReader
-from paceline.executors import Handle, SessionState
+from paceline.executors import Handle
 from paceline.store import Campaign, Unit
 
 LONGEST_WAIT_LEFT_TO_THE_AGENT = 60.0
@@ -34,19 +32,6 @@ MOST_RETRIES_LEFT_TO_THE_AGENT = 2
 """More refusals in a row mean that the agent's own backoff is too short for this limit."""
 UNKNOWN_WAIT_SECONDS = 30.0
 """The wait after a refusal that names no time: the same as the default pause of a scope."""
-TIME_LIMIT_EXIT_CODE = 124
-"""The exit code of `timeout`, by which the reader knows that a run was ended at its limit of time."""
-TRY_LATER_EXIT_CODE = 75
-"""EX_TEMPFAIL of sysexits.h."""
-CLOCK_SLACK_SECONDS = 2.0
-"""How much older than the start of its attempt an output may be: file systems round times, some to two seconds."""
-STOPPED_EARLY = "it was stopped before the agent ran"
-CANNOT_WORK = "cannot work in "
-TOO_LONG = ("Argument list too long", "pass long input on stdin")
-_CANNOT_RUN = re.compile(r"cannot run '(?P<name>.*?)': (?P<why>.*)")
-"""Messages of supervisors about agents that never ran."""
-ENDED_WELL = ("success", "denied")
-"""Outcomes of a run in which the agent says that it is done."""
 LOGIN_SIGNALS = (BillingStop, AuthFailed)
 LASTING_SIGNALS = (QuotaClosed, BillingStop, AuthFailed)
 """Signals that still hold when they are read again after a restart."""
@@ -81,12 +66,12 @@ class LiveSession:
         """Whether the last read found something: there may be more."""
         self.is_catching_up = False
         """Whether it reads what it printed before it was adopted. The engine before reported most of that."""
-        self._concluded: AttemptOutcome | None = None
+        self.concluded: AttemptOutcome | None = None
         self._is_billed = False
         self.login_trouble: type[AuthFailed | BillingStop] | None = None
         """What kind of refusal of its login was seen."""
         self._counted_tokens = 0
-        self._last_wait: float | None = None
+        self.last_wait: float | None = None
         self._is_unreachable = False
 
     @property
@@ -134,7 +119,7 @@ class LiveSession:
         if not self.has_answered and (self.reader.has_answered or self.reader.tokens):
             self.has_answered = True
             signals.append(Succeeded())
-        return self._signed(self._news(signals) if self.is_catching_up else signals)
+        return self.signed(self._news(signals) if self.is_catching_up else signals)
 
     def _news(self, signals: list[Signal]) -> list[Signal]:
         """Return what still holds of earlier output. Its tokens do not count: the engine before counted them."""
@@ -147,7 +132,7 @@ class LiveSession:
         counted, self._counted_tokens = self._counted_tokens, self.reader.tokens or 0
         return self._counted_tokens - counted
 
-    def _signed(self, signals: list[Signal]) -> list[Signal]:
+    def signed(self, signals: list[Signal]) -> list[Signal]:
         """Return the signals that count, with the ticket they came from."""
         counted = counted_signals(signals, has_payer=self.has_payer)
         return [msgspec.structs.replace(signal, ticket=self.ticket.id) for signal in counted]
@@ -181,11 +166,11 @@ class LiveSession:
             if self._is_unreachable:
                 self._end("unreachable", f"nobody answered {self.reader.retries} times in a row")
                 return
-            wait = self._last_wait if self._last_wait is not None else UNKNOWN_WAIT_SECONDS
+            wait = self.last_wait if self.last_wait is not None else UNKNOWN_WAIT_SECONDS
             self._end("refused", f"refused {self.reader.retries} times in a row", now + wait)
 
     def _judge_refusal(self, signal: RateLimited | Overloaded, now: float) -> None:
-        self._last_wait, self._is_unreachable = signal.retry_after, False
+        self.last_wait, self._is_unreachable = signal.retry_after, False
         wait = signal.retry_after if signal.retry_after is not None else UNKNOWN_WAIT_SECONDS
         if wait > LONGEST_WAIT_LEFT_TO_THE_AGENT or not self.has_answered:
             what = "rate limited" if isinstance(signal, RateLimited) else "the provider is overloaded"
@@ -210,106 +195,7 @@ class LiveSession:
         if self.ending is None or (self.ending.ending == "refused" and ending == "parked"):
             self.ending = AttemptOutcome(ending=ending, reason=reason, resume_at=resume_at)
 
-    # -- when it is over ---------------------------------------------------------------------
-
-    def conclude(self, state: SessionState, now: float) -> tuple[AttemptOutcome, list[Signal]]:
-        """Return the outcome of the attempt, and the signals of its end. All its output must have been read."""
-        if self._concluded is not None:  # it could not be stored before
-            return self._concluded, []
-        at = now if state.ended_at is None else min(state.ended_at, now)
-        exit_code = TIME_LIMIT_EXIT_CODE if self._waited_in_silence(state) else state.shell_code
-        signals = self._signed(self.reader.close(exit_code=exit_code, seen_at=at))
-        if self.reader.outcome not in ENDED_WELL:
-            for signal in signals:
-                self.judge(signal, at)
-        is_done = self.reader.outcome in ENDED_WELL and state.cause == "exit"  # it may end well before it is stopped
-        ending = None if is_done else self.ending
-        outcome = ending or self._by_process(state) or self._by_its_own_account(state, at)
-        self._concluded = msgspec.structs.replace(outcome, exit_code=state.shell_code, denials=self.reader.denials)
-        return self._concluded, signals
-
-    def _waited_in_silence(self, state: SessionState) -> bool:
-        """Return whether it was ended at a limit of time before it had said anything."""
-        return state.cause in ("timed_out", "stalled") and not self.has_answered
-
-    def _by_process(self, state: SessionState) -> AttemptOutcome | None:
-        """Return the outcome that the end of the process decides, if it does."""
-        if state.phase == "not_started":
-            return not_started_outcome(state.message)
-        if state.phase == "lost" or state.cause in ("terminated", "stopped"):
-            return AttemptOutcome(ending="lost", reason=state.message or "the session was ended from outside")
-        if self._waited_in_silence(state) and self.reader.outcome != "failed":
-            return None  # some CLIs wait for a spent quota without a word
-        if state.cause == "timed_out":
-            return AttemptOutcome(ending="failed", reason=f"took longer than its {self.campaign.timeout or 0:g} s")
-        if state.cause == "stalled":
-            return AttemptOutcome(ending="failed", reason="stalled: no output and no CPU time")
-        if state.exit_code == TRY_LATER_EXIT_CODE:
-            return AttemptOutcome(ending="try_later", reason="asked to be tried later (exit code 75)")
-        return None
-
-    def _by_its_own_account(self, state: SessionState, now: float) -> AttemptOutcome:
-        match self.reader.outcome:
-            case "success":
-                return _checked_success(self.unit)
-            case "denied":
-                return self._denied()
-            case "unreachable":
-                return AttemptOutcome(ending="unreachable", reason=f"nobody answered: {self._failure(state)}")
-            case "quota_window":
-                return AttemptOutcome(ending="parked", reason="the quota window is spent")
-            case "rate_limit" | "overloaded" as refused:
-                wait = self._last_wait if self._last_wait is not None else UNKNOWN_WAIT_SECONDS
-                return AttemptOutcome(ending="refused", reason=refused.replace("_", " "), resume_at=now + wait)
-            case "billing" | "auth" as refused if self.has_payer:
-                return AttemptOutcome(ending="account_stopped", reason=f"the account was refused ({refused})")
-            case "interrupted":
-                return AttemptOutcome(ending="lost", reason="interrupted from outside")
-        return AttemptOutcome(ending="failed", reason=self._failure(state))
-
-    def _failure(self, state: SessionState) -> str:
-        how = f"signal {state.signal}" if state.signal is not None else f"exit code {state.exit_code}"
-        words = self.reader.failure_text
-        return f"{how}: {words}" if words else how
-
-    def _denied(self) -> AttemptOutcome:
-        """Hold a unit whose agent was not allowed to work, unless the plan accepts that."""
-        reason = self.reader.denial_reason or "the agent was denied tool calls"
-        if self.campaign.on_denied == "done":
-            return msgspec.structs.replace(_checked_success(self.unit), warnings=(reason,))
-        return AttemptOutcome(ending="denied", reason=reason)
-
 
 def counted_signals(signals: Sequence[Signal], *, has_payer: bool) -> list[Signal]:
     """Return the signals that count. Without a payer, words such as "401 Unauthorized" say nothing about a login."""
     return [each for each in signals if has_payer or not isinstance(each, LOGIN_SIGNALS)]
-
-
-def not_started_outcome(message: str) -> AttemptOutcome:
-    """Return the outcome of an attempt whose agent never ran. Only what lies in the unit itself is a failure of it."""
-    if message == STOPPED_EARLY:
-        return AttemptOutcome(ending="lost", reason=message)
-    if message.startswith(CANNOT_WORK) or message.endswith(TOO_LONG):
-        return AttemptOutcome(ending="failed", reason=message)
-    found = _CANNOT_RUN.match(message)
-    if found is None:
-        return AttemptOutcome(ending="not_started", reason=f"the agent could not be started: {message or 'no reason'}")
-    why = "not found" if "No such file" in found["why"] else found["why"]
-    return AttemptOutcome(ending="not_started", reason=f"the program {found['name']} could not be started: {why}")
-
-
-def _checked_success(unit: Unit) -> AttemptOutcome:
-    """Return success only if the output that the plan names was written since the conversation began."""
-    output = unit.spec.output
-    if output is None:
-        return AttemptOutcome(ending="succeeded", reason="done")
-    try:
-        written = (Path(unit.spec.cwd) / output).stat()
-    except OSError:
-        return AttemptOutcome(ending="failed", reason=f"ended well, but {output} was not written")
-    if not written.st_size:
-        return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is empty")
-    # Files that were moved or copied with their times have only the time of their last change of state.
-    if max(written.st_mtime, written.st_ctime) < (unit.begun_at or unit.started_at or 0.0) - CLOCK_SLACK_SECONDS:
-        return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is older than this attempt")
-    return AttemptOutcome(ending="succeeded", reason="done")

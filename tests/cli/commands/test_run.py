@@ -312,7 +312,7 @@ def test_the_live_screen_shows_what_runs_and_what_waits_and_ctrl_c_stops(workspa
 
 
 def test_a_parked_unit_is_shown_with_its_time(workspace: Workspace) -> None:
-    plan = workspace.plan("echo \"You've hit your usage limit. Try again in 2 hours.\" >&2; exit 1", "a")
+    plan = workspace.plan('echo "You\'ve hit your usage limit. Try again in 2 hours." >&2; exit 1', "a")
 
     with on_terminal(workspace, "run", str(plan)) as terminal:
         shown = terminal.wait_for(lambda text: "parked\n" in text)

@@ -1,0 +1,132 @@
+"""The outcome of an attempt: what the end of its process and the words of its agent add up to.
+
+Here: decisions about one session that is over. Never here: what is stored of it.
+"""
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from paceline.core.signals import Signal
+from paceline.core.unit_lifecycle import AttemptOutcome
+from paceline.engine.session import UNKNOWN_WAIT_SECONDS, LiveSession
+from paceline.executors import SessionState
+from paceline.store import Unit
+
+TIME_LIMIT_EXIT_CODE = 124
+"""The exit code of `timeout`, by which the reader knows that a run was ended at its limit of time."""
+TRY_LATER_EXIT_CODE = 75
+"""EX_TEMPFAIL of sysexits.h."""
+CLOCK_SLACK_SECONDS = 2.0
+"""How much older than the start of its attempt an output may be: file systems round times, some to two seconds."""
+STOPPED_EARLY = "it was stopped before the agent ran"
+CANNOT_WORK = "cannot work in "
+TOO_LONG = ("Argument list too long", "pass long input on stdin")
+_CANNOT_RUN = re.compile(r"cannot run '(?P<name>.*?)': (?P<why>.*)")
+"""Messages of supervisors about agents that never ran."""
+ENDED_WELL = ("success", "denied")
+"""Outcomes of a run in which the agent says that it is done."""
+
+
+def conclude_attempt(session: LiveSession, state: SessionState, now: float) -> tuple[AttemptOutcome, list[Signal]]:
+    """Return the outcome of the attempt, and the signals of its end. All its output must have been read."""
+    if session.concluded is not None:  # it could not be stored before
+        return session.concluded, []
+    at = now if state.ended_at is None else min(state.ended_at, now)
+    exit_code = TIME_LIMIT_EXIT_CODE if _waited_in_silence(session, state) else state.shell_code
+    signals = session.signed(session.reader.close(exit_code=exit_code, seen_at=at))
+    if session.reader.outcome not in ENDED_WELL:
+        for signal in signals:
+            session.judge(signal, at)
+    is_done = session.reader.outcome in ENDED_WELL and state.cause == "exit"  # it may end well before it is stopped
+    ending = None if is_done else session.ending
+    outcome = ending or _by_process(session, state) or _by_its_own_account(session, state, at)
+    session.concluded = msgspec.structs.replace(outcome, exit_code=state.shell_code, denials=session.reader.denials)
+    return session.concluded, signals
+
+
+def _waited_in_silence(session: LiveSession, state: SessionState) -> bool:
+    """Return whether it was ended at a limit of time before it had said anything."""
+    return state.cause in ("timed_out", "stalled") and not session.has_answered
+
+
+def _by_process(session: LiveSession, state: SessionState) -> AttemptOutcome | None:
+    """Return the outcome that the end of the process decides, if it does."""
+    if state.phase == "not_started":
+        return not_started_outcome(state.message)
+    if state.phase == "lost" or state.cause in ("terminated", "stopped"):
+        return AttemptOutcome(ending="lost", reason=state.message or "the session was ended from outside")
+    if _waited_in_silence(session, state) and session.reader.outcome != "failed":
+        return None  # some CLIs wait for a spent quota without a word
+    if state.cause == "timed_out":
+        return AttemptOutcome(ending="failed", reason=f"took longer than its {session.campaign.timeout or 0:g} s")
+    if state.cause == "stalled":
+        return AttemptOutcome(ending="failed", reason="stalled: no output and no CPU time")
+    if state.exit_code == TRY_LATER_EXIT_CODE:
+        return AttemptOutcome(ending="try_later", reason="asked to be tried later (exit code 75)")
+    return None
+
+
+def _by_its_own_account(session: LiveSession, state: SessionState, now: float) -> AttemptOutcome:
+    match session.reader.outcome:
+        case "success":
+            return _checked_success(session.unit)
+        case "denied":
+            return _denied(session)
+        case "unreachable":
+            return AttemptOutcome(ending="unreachable", reason=f"nobody answered: {_failure(session, state)}")
+        case "quota_window":
+            return AttemptOutcome(ending="parked", reason="the quota window is spent")
+        case "rate_limit" | "overloaded" as refused:
+            wait = session.last_wait if session.last_wait is not None else UNKNOWN_WAIT_SECONDS
+            return AttemptOutcome(ending="refused", reason=refused.replace("_", " "), resume_at=now + wait)
+        case "billing" | "auth" as refused if session.has_payer:
+            return AttemptOutcome(ending="account_stopped", reason=f"the account was refused ({refused})")
+        case "interrupted":
+            return AttemptOutcome(ending="lost", reason="interrupted from outside")
+    return AttemptOutcome(ending="failed", reason=_failure(session, state))
+
+
+def _failure(session: LiveSession, state: SessionState) -> str:
+    how = f"signal {state.signal}" if state.signal is not None else f"exit code {state.exit_code}"
+    words = session.reader.failure_text
+    return f"{how}: {words}" if words else how
+
+
+def _denied(session: LiveSession) -> AttemptOutcome:
+    """Hold a unit whose agent was not allowed to work, unless the plan accepts that."""
+    reason = session.reader.denial_reason or "the agent was denied tool calls"
+    if session.campaign.on_denied == "done":
+        return msgspec.structs.replace(_checked_success(session.unit), warnings=(reason,))
+    return AttemptOutcome(ending="denied", reason=reason)
+
+
+def not_started_outcome(message: str) -> AttemptOutcome:
+    """Return the outcome of an attempt whose agent never ran. Only what lies in the unit itself is a failure of it."""
+    if message == STOPPED_EARLY:
+        return AttemptOutcome(ending="lost", reason=message)
+    if message.startswith(CANNOT_WORK) or message.endswith(TOO_LONG):
+        return AttemptOutcome(ending="failed", reason=message)
+    found = _CANNOT_RUN.match(message)
+    if found is None:
+        return AttemptOutcome(ending="not_started", reason=f"the agent could not be started: {message or 'no reason'}")
+    why = "not found" if "No such file" in found["why"] else found["why"]
+    return AttemptOutcome(ending="not_started", reason=f"the program {found['name']} could not be started: {why}")
+
+
+def _checked_success(unit: Unit) -> AttemptOutcome:
+    """Return success only if the output that the plan names was written since the conversation began."""
+    output = unit.spec.output
+    if output is None:
+        return AttemptOutcome(ending="succeeded", reason="done")
+    try:
+        written = (Path(unit.spec.cwd) / output).stat()
+    except OSError:
+        return AttemptOutcome(ending="failed", reason=f"ended well, but {output} was not written")
+    if not written.st_size:
+        return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is empty")
+    # Files that were moved or copied with their times have only the time of their last change of state.
+    if max(written.st_mtime, written.st_ctime) < (unit.begun_at or unit.started_at or 0.0) - CLOCK_SLACK_SECONDS:
+        return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is older than this attempt")
+    return AttemptOutcome(ending="succeeded", reason="done")
