@@ -18,6 +18,7 @@ from paceline.core.values.settings import AUTO
 from paceline.core.values.validation import check_limit
 from paceline.engine import commands as orders
 from paceline.engine import governor_state
+from paceline.engine.output_retention import attempts_of_campaign, remove_campaign_output
 from paceline.errors import InvalidInput, InvalidLimit
 from paceline.leadership import no_leader
 from paceline.settings import governor_settings
@@ -133,10 +134,21 @@ def _end_sessions(home: Home, unit_ids: Sequence[str]) -> None:
 
 
 def delete(home: Home, name: str) -> ControlResult:
-    orders.delete_campaign(home.store, name, now=time.time())
+    """Delete a campaign with its units, and with the prompts and the output of all their attempts."""
+    now = time.time()
+    attempts = attempts_of_campaign(home.store, name)
+    orders.delete_campaign(home.store, name, now=now)
+    removed = remove_campaign_output(home.spool(), name, attempts, now)
+    gone = f" and the output of {counted(removed.attempts, 'attempt')}" if removed.attempts else ""
     return ControlResult(
-        message=f"deleted {name}; its name can be used again", values={"campaign": name}, needs_engine=False
+        message=f"deleted {name}{gone}; its name can be used again",
+        values={"campaign": name, "outputs": removed.attempts},
+        needs_engine=False,
     )
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def retry_failed(home: Home, name: str, *, fresh: bool = False) -> ControlResult:

@@ -21,6 +21,7 @@ from paceline.engine.external_slots.standalone_host import ProcessSlot
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.errors import EngineBusy, InvalidSettings, StoreDamaged, StoreError
+from paceline.executors import OutputLimits
 from paceline.executors.private_folder import make_private
 from paceline.executors.spool import Spool, count_attempts
 from paceline.executors.terminal import TerminalExecutor
@@ -177,7 +178,12 @@ def engine_settings(settings: Settings, zone: ZoneInfo) -> EngineSettings:
         policy=Policy(max_attempts=settings.engine.max_attempts),
         tz=zone.key,
         keep_events=settings.retention.events,
+        output=output_limits(settings),
     )
+
+
+def output_limits(settings: Settings) -> OutputLimits:
+    return OutputLimits(max_age=settings.retention.outputs, max_bytes=settings.retention.max_disk)
 
 
 def usage_sources(settings: Settings, environ: Mapping[str, str]) -> dict[str, UsageSource]:

@@ -22,6 +22,7 @@ from paceline.engine.external_slots.registry import EXTERNAL_SLOTS, ExternalSlot
 from paceline.engine.governor_state import apply_campaign_limits
 from paceline.engine.journal import EngineJournal
 from paceline.engine.launcher import Launcher
+from paceline.engine.output_retention import OutputRetention
 from paceline.engine.recovery import Recovery
 from paceline.engine.session import LiveSession
 from paceline.engine.session_monitor import SessionMonitor
@@ -81,7 +82,7 @@ class Cycle:
         self._recovery = Recovery(store, governor, executor, settings, launcher=launcher, outcomes=self._outcomes)
         self.external = ExternalSlots(store, governor, self.journal.emit, driver.metrics)
         self.leases = Leases(self.external, driver, emit=self.journal.emit, sessions=self.live.values)
-        self._retention = EventRetention(store, settings.keep_events)
+        self._kept = EventRetention(store, settings.keep_events), OutputRetention(store, executor, settings.output)
         self.must_recover = False
         """Whether the last pass failed, so that a claim may be stored whose launch never happened."""
         self._renewed_at = -math.inf
@@ -129,8 +130,9 @@ class Cycle:
         self._dispatcher.launch_granted(now, now + self._settings.lease)
         self.leases.tidy(now)
         self.journal.save(now)
-        self._retention.step(now)
         self._driver.advance(now)
+        for retention in self._kept:  # last: each may take a few milliseconds, and nothing waits for them
+            retention.step(now)
 
     @property
     def is_behind(self) -> bool:

@@ -7,6 +7,7 @@ from paceline.agents.default_login import shipped_logins
 from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import Policy
 from paceline.engine.campaign_accounts import CampaignAccounts
+from paceline.executors import OutputLimits
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +25,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     tz: str = "UTC"
     keep_events: float | None = None
     """How long events are kept; None: until there are too many."""
+    output: OutputLimits = OutputLimits()
+    """How much output of ended attempts is kept."""
     gateway: GatewayAddress | None = None
     """Where sessions of accounts with `via_gateway` make their calls; None without a gateway."""
 

@@ -11,8 +11,8 @@ for a supervisor that was killed, which could not send a message over a fifo or 
 process. If none is available (too many open files), the heartbeat finds the end by the lock.
 """
 
-from collections.abc import Collection
-from typing import Literal, Protocol
+from collections.abc import Callable, Collection
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -100,6 +100,27 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     action: Literal["stopped", "killed"]
 
 
+class OutputLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the output of ended attempts is kept, and how much disk the home may use. None: without a limit."""
+
+    max_age: float | None = None
+    max_bytes: int | None = None
+
+
+class PruneResult(msgspec.Struct, frozen=True):
+    """The output that was removed, or would be."""
+
+    attempts: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: "PruneResult") -> "PruneResult":
+        return PruneResult(self.attempts + other.attempts, self.bytes + other.bytes)
+
+
+IsNeeded = Callable[[str, str | None], bool]
+"""Returns whether the output of an attempt must be kept. It gets the attempt and its unit, if that is known."""
+
+
 class Executor(Protocol):
     """A way to run sessions."""
 
@@ -129,3 +150,11 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Release all resources. Sessions continue."""
+
+
+@runtime_checkable
+class OutputArchive(Protocol):
+    """An executor that keeps the output of archived attempts, and can remove it."""
+
+    def prune(self, limits: OutputLimits, is_needed: IsNeeded, now: float) -> PruneResult:
+        """Remove archived output that is beyond the limits. One call does a small piece of the work."""

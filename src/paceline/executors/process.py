@@ -20,7 +20,18 @@ import msgspec
 from paceline.detect.stream import Channel
 from paceline.errors import ExecutorError, InvalidInput, SpoolError
 from paceline.executors import supervisor
-from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Cause, Handle, Launch, Orphan, SessionState
+from paceline.executors.archive_pruner import ArchivePruner
+from paceline.executors.interface import (
+    DEFAULT_GRACE_SECONDS,
+    Cause,
+    Handle,
+    IsNeeded,
+    Launch,
+    Orphan,
+    OutputLimits,
+    PruneResult,
+    SessionState,
+)
 from paceline.executors.orphans import MARK_VARIABLE, kill_and_wait, kill_leftovers
 from paceline.executors.proc_table import boot_id, start_ticks
 from paceline.executors.spool import (
@@ -160,6 +171,7 @@ class ProcessExecutor:
 
     def __init__(self, spool_root: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.spool = Spool(spool_root)
+        self._pruner = ArchivePruner(self.spool)
         self._monotonic = monotonic
         self._handles: dict[str, ProcessHandle] = {}
         self._watched: dict[int, ProcessHandle] = {}
@@ -244,6 +256,10 @@ class ProcessExecutor:
     def archive(self, handle: Handle, *, keep_output: bool = True) -> None:
         """Move the attempt to the archive, so that the next engine need not examine it."""
         self.spool.archive(handle.attempt_id, keep_output=keep_output)
+
+    def prune(self, limits: OutputLimits, is_needed: IsNeeded, now: float) -> PruneResult:
+        """Remove a few attempts that are beyond the limits."""
+        return self._pruner.prune_step(limits, is_needed, now)
 
     def close(self) -> None:
         """Release all sessions; they continue."""

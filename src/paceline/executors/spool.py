@@ -17,6 +17,7 @@ import fcntl
 import os
 import re
 import shutil
+from collections.abc import Iterator
 
 import msgspec
 
@@ -55,6 +56,8 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     cpu_seconds: float | None = None
     rows: int | None = None
     columns: int | None = None
+    unit: str | None = None
+    """The unit that the attempt was made for; unknown for sessions of earlier versions."""
     monotonic_at: float | None = None
     """When it began on the monotonic clock, which counts from the start of the machine."""
     timeout: float | None = None
@@ -70,6 +73,14 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _decode_status = msgspec.json.Decoder(SessionStatus).decode
+
+
+class ArchivedAttempt(msgspec.Struct, frozen=True):
+    """An attempt in the archive."""
+
+    name: str
+    ended_at: float
+    disk_bytes: int
 
 
 class Spool:
@@ -119,6 +130,36 @@ class Spool:
         elif os.path.isdir(folder):
             os.makedirs(os.path.join(self.root, _ARCHIVE), mode=0o700, exist_ok=True)  # a person may have removed it
             os.rename(folder, self._archived(attempt_id))
+
+    def archived(self) -> Iterator[str]:
+        """Yield the attempts in the archive, in no order. They are read piece by piece as they are asked for."""
+        with contextlib.suppress(OSError), os.scandir(os.path.join(self.root, _ARCHIVE)) as entries:
+            for entry in entries:
+                if _ATTEMPT.fullmatch(entry.name):
+                    yield entry.name
+
+    def archived_attempt(self, attempt_id: str) -> ArchivedAttempt | None:
+        """Return age and size of an attempt in the archive; None if it is gone or not ours."""
+        folder = self._archived(attempt_id)
+        if not is_own_folder(folder):
+            return None
+        try:
+            ended_at = os.lstat(folder).st_mtime
+            with os.scandir(folder) as entries:
+                used = sum(disk_bytes(entry.stat(follow_symlinks=False)) for entry in entries)
+        except OSError:
+            return None
+        return ArchivedAttempt(attempt_id, ended_at, used)
+
+    def unit_of(self, attempt_id: str) -> str | None:
+        """Return the unit of an archived attempt; None if it is unknown, as in those of earlier versions."""
+        status = read_session_status(self._archived(attempt_id))
+        return None if status is None else status.unit
+
+    def remove_archived(self, attempt_id: str) -> None:
+        """Delete an attempt from the archive: its prompt, its output and its status."""
+        if _ATTEMPT.fullmatch(attempt_id):
+            shutil.rmtree(self._archived(attempt_id), ignore_errors=True)
 
     def _archived(self, attempt_id: str) -> str:
         return os.path.join(self.root, _ARCHIVE, attempt_id)
@@ -186,6 +227,11 @@ class OutputReader:
 
     def _starts(self) -> list[int]:
         return _later_starts(self._folder, self._channel)
+
+
+def disk_bytes(found: os.stat_result) -> int:
+    """Return what a file takes on the disk: whole blocks. A small file may lie in its directory entry, without any."""
+    return max(found.st_blocks * 512, found.st_size)
 
 
 def read_tail(folder: str, channel: Channel, most: int) -> bytes:

@@ -280,6 +280,7 @@ class Supervisor:
             "started_at": self.started_at,
             "rows": self.options.rows or None,
             "columns": self.options.columns or None,
+            "unit": self.options.env.get("PACELINE_UNIT"),
             "monotonic_at": self.monotonic_at,
             "timeout": finite(self.options.timeout),
             "stall": finite(self.options.stall),

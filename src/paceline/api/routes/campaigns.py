@@ -22,6 +22,7 @@ from paceline.api.schemas import CampaignAdded, CampaignBody, CampaignChanges, C
 from paceline.config_files.documents import Document
 from paceline.engine import commands
 from paceline.engine.campaign_lookup import find_campaign
+from paceline.engine.output_retention import attempts_of_campaign, remove_campaign_output
 from paceline.plans.plan_file import CAMPAIGN, UNIT, Plan, plan_of
 from paceline.plans.preflight import check_plan
 from paceline.plans.unit_sources import UNITS
@@ -139,13 +140,15 @@ async def patch_campaign(request: Request[Any, Any, Any], name: FromPath[str], c
 
 @delete(
     "/v1/campaigns/{name:str}",
-    sync_to_thread=False,
     status_code=200,
-    summary="Delete a campaign with all its units; refused while one of them runs",
+    summary="Delete a campaign with all its units and their output; refused while one of them runs",
 )
-def remove_campaign(name: FromPath[str], context: Context) -> Ok:
-    commands.delete_campaign(context.store, name, now=context.now)
+async def remove_campaign(name: FromPath[str], context: Context) -> Ok:
+    now = context.now
+    attempts = attempts_of_campaign(context.store, name)
+    commands.delete_campaign(context.store, name, now=now)
     context.apply_commands()
+    await asyncio.to_thread(remove_campaign_output, context.spool, name, attempts, now)
     return Ok()
 
 
