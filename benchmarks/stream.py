@@ -1,9 +1,10 @@
 """The speed of a stream reader on realistic agent output on one core, and its memory.
 
     python -m benchmarks.stream               MB/s for each CLI, beside decoding each line with msgspec
+    python -m benchmarks.stream --stderr      MB/s of stderr for each CLI, beside splitting the same bytes into lines
     python -m benchmarks.stream --gigabyte    one GB through one reader, and what it added to memory
 
-The ratio compares with `msgspec.json.decode(line)` for every line of the same bytes in the same run:
+The ratio of stdout compares with `msgspec.json.decode(line)` for every line of the same bytes in the same run:
 the least that a reader of every line would cost.
 """
 
@@ -118,12 +119,72 @@ def retry_notices(size: int) -> bytes:
     return block * (size // len(block) + 1)
 
 
-def read_stream(provider: str, data: bytes, channel: Channel = "stdout") -> None:
-    """Read a process's output as the engine does."""
+def stderr_cases(size: int) -> dict[str, bytes]:
+    """Return what noisy agents and their tools print to stderr: floods of errors, logs, prose and data."""
+    rng = random.Random(7)
+    letters = "abcdefghijklmnop"
+    words = [
+        "Error:", "rate", "limit", "quota", "exceeded", "429",
+        "connection", "refused", "retry", "overloaded", "usage", "reached", "failed",
+    ]  # fmt: skip
+    logs = (
+        "[{0}/9000] Building CXX object src/lib/CMakeFiles/foo.dir/{1}.cc.o\n",
+        "   Compiling {1} v1.0.{0}\n",
+        "\x1b[32m✓\x1b[0m src/components/{1}.test.tsx (12 tests) {0}ms\n",
+        "warning: unused variable: `{1}`\n  --> src/main.rs:{0}:9\n",
+    )
+
+    def lines_of(make: Callable[[int], str]) -> bytes:
+        made = bytearray()
+        number = 0
+        while len(made) < size:
+            number += 1
+            made += make(number).encode()
+        return bytes(made)
+
+    def name() -> str:
+        return "".join(rng.choices(letters, k=9))
+
+    return {
+        "the same error": lines_of(lambda _: "Error: 429 rate limited, retrying\n"),
+        "errors with numbers": lines_of(
+            lambda number: f"Error: 429 rate limited, retrying in {number % 90} s ({number})\n"
+        ),
+        "errors of any words": lines_of(lambda _: " ".join(rng.choices(words, k=8)) + f" {name()}\n"),
+        "build log": lines_of(lambda number: rng.choice(logs).format(number, name())),
+        "prose": lines_of(lambda _: prose(rng, 15) + f" {name()}\n"),
+        "stack traces": retry_notices(size),
+        "JSON log": lines_of(lambda number: f'{{"level":"error","msg":"429 rate limit reached","n":{number}}}\n'),
+        "two-byte lines": b"y\n" * (size // 2),
+        "open brackets": b"{\n" * (size // 2),
+        "binary": rng.randbytes(size),
+    }
+
+
+def run_stderr() -> None:
+    """Print one line per kind of stderr and CLI, beside a plain split of the same bytes into lines."""
+    print(f"{'stderr of':14}{'kind':22}{'MB/s':>8}{'split':>10}{'ratio':>10}{'read closely per MB':>22}")
+    for name, data in stderr_cases(4 << 20).items():
+        split = megabytes_per_second(lambda d=data: split_lines(d), len(data))  # type: ignore[misc]
+        for provider in ("claude-code", "codex", "gemini-cli", "command"):
+            speed = megabytes_per_second(lambda p=provider, d=data: read_stream(p, d, "stderr"), len(data))  # type: ignore[misc]
+            closely = read_stream(provider, data, "stderr") / len(data) * 1e6
+            print(f"{provider:14}{name:22}{speed:8.1f}{split:10.0f}{speed / split:10.4f}{closely:22.1f}")
+
+
+def split_lines(data: bytes) -> None:
+    """Split bytes into lines, chunk by chunk: the baseline for text."""
+    for start in range(0, len(data), CHUNK):
+        data[start : start + CHUNK].split(NEWLINE)
+
+
+def read_stream(provider: str, data: bytes, channel: Channel = "stdout") -> int:
+    """Read a process's output as the engine does. Return how many notices were read closely."""
     reader = StreamReader(provider, tz="UTC")
     for start in range(0, len(data), CHUNK):
         reader.feed(data[start : start + CHUNK], channel=channel, seen_at=1794705600.0)
     reader.close(exit_code=0, seen_at=1794705600.0)
+    return reader.closely_read
 
 
 def decode_all(data: bytes) -> None:
@@ -132,13 +193,13 @@ def decode_all(data: bytes) -> None:
         msgspec.json.decode(line)
 
 
-def megabytes_per_second(work: Callable[[], None], size: int) -> float:
+def megabytes_per_second(work: Callable[[], object], size: int) -> float:
     """Return the best of three runs, which other load on the machine disturbs least."""
     best = min(_seconds(work) for _ in range(3))
     return size / best / 1e6
 
 
-def _seconds(work: Callable[[], None]) -> float:
+def _seconds(work: Callable[[], object]) -> float:
     start = time.process_time()
     work()
     return time.process_time() - start
@@ -165,7 +226,7 @@ def run_speed() -> None:
     print_text_speed("gemini, retries on stderr", notices, lambda: read_stream("gemini-cli", notices, "stderr"))
 
 
-def print_text_speed(name: str, data: bytes, work: Callable[[], None]) -> None:
+def print_text_speed(name: str, data: bytes, work: Callable[[], object]) -> None:
     """Print the speed for text, which has no decoder to compare with."""
     speed = megabytes_per_second(work, len(data))
     print(f"{name:30}{len(data) // data.count(NEWLINE):12}{speed:8.1f}{'-':>12}{'-':>8}")
@@ -189,4 +250,9 @@ def run_gigabyte() -> None:
 
 
 if __name__ == "__main__":
-    run_gigabyte() if "--gigabyte" in sys.argv[1:] else run_speed()
+    if "--gigabyte" in sys.argv[1:]:
+        run_gigabyte()
+    elif "--stderr" in sys.argv[1:]:
+        run_stderr()
+    else:
+        run_speed()

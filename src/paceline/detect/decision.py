@@ -29,7 +29,7 @@ from paceline.detect.parsing.reset_times import Reset, discount_implausible, fin
 from paceline.detect.parsing.text import join_lines
 from paceline.detect.provider import HeaderReading
 from paceline.detect.provider_set import ProviderSet
-from paceline.detect.rules import Match, Rule, Stage, first_match
+from paceline.detect.rules import Match, Rule, Stage
 from paceline.detect.speaker import all_lines, own_lines, without_meters
 
 LONGEST_BACKOFF = 300.0
@@ -125,14 +125,13 @@ def decide(evidence: Evidence) -> Reading:
 def _match(text: str, evidence: Evidence) -> Match | None:
     if not text.strip():
         return None
-    found = first_match(evidence.scene.providers.rules, text, provider=evidence.scene.provider, loose=evidence.is_loose)
+    table = evidence.scene.providers.rule_table
+    found = table.first_match(text, provider=evidence.scene.provider, loose=evidence.is_loose)
     joined = join_lines(text)
     if joined == text or len(text) > MAX_GLUED:
         return found
     # A narrow terminal may have broken the decisive words: of two matches the one of the earlier stage counts.
-    other = first_match(
-        evidence.scene.providers.rules, joined, provider=evidence.scene.provider, loose=evidence.is_loose
-    )
+    other = table.first_match(joined, provider=evidence.scene.provider, loose=evidence.is_loose)
     return other if other and (found is None or other.rule.stage < found.rule.stage) else found
 
 

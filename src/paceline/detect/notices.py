@@ -20,9 +20,11 @@ CLIP = 1536
 _STACK_LINE = re.compile(r"\s+at ")
 _ERROR_MARK = re.compile(r"\W{0,4}(?:API Error|Error:|error:|ERROR)")
 _API_ERROR = re.compile(r"\[?API Error: ")
-_STATUS_IN_ERROR = re.compile(
+STATUS_IN_ERROR = (
     r"(?:API Error:?|failed with status|last status:|status code:?|\(HTTP) {0,2}(?:Request rejected )?\(?([45]\d\d)\b"
 )
+"""An HTTP status where CLIs print one in their own errors."""
+_STATUS_IN_ERROR = re.compile(STATUS_IN_ERROR)
 
 
 def is_stack_line(line: str) -> bool:
@@ -48,6 +50,7 @@ class ErrorNotices:
     """
 
     reads_json = True
+    reads_end_only = False
 
     def __init__(self, first_line: re.Pattern[str], last_line: re.Pattern[str]) -> None:
         self._first_line = first_line
@@ -74,6 +77,18 @@ class ErrorNotices:
         self._open = [line]
         return [*notices, *self._close()] if self._last_line.match(line) else notices
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether neither a notice nor a dump is open."""
+        return not self._open and not self._in_dump
+
+    def is_plain(self, line: str) -> bool:
+        """Return whether the line begins no dump. The words of notices are tested before."""
+        return not _STACK_LINE.match(line)
+
+    def pass_over(self) -> None:
+        """Do nothing: plain lines are in no notice."""
+
     def flush(self, exit_code: int | None) -> list[str]:
         """Return the notice that was still open."""
         return self._close()
@@ -91,6 +106,7 @@ class OwnLines:
     """A text channel where the agent's prose and the CLI's notices mix, and notices have a known beginning."""
 
     reads_json = False
+    reads_end_only = False
 
     def __init__(self, own: re.Pattern[str]) -> None:
         self._own = own
@@ -98,6 +114,18 @@ class OwnLines:
     def add(self, line: str) -> list[str]:
         """Return the line if it begins as the CLI's notices do."""
         return [line[:CLIP]] if self._own.match(line) else []
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is open: always."""
+        return True
+
+    def is_plain(self, line: str) -> bool:
+        """Return whether the line is not the CLI's own."""
+        return not self._own.match(line)
+
+    def pass_over(self) -> None:
+        """Do nothing: other lines are prose."""
 
     def flush(self, exit_code: int | None) -> list[str]:
         """Return nothing: no line is held back."""
@@ -112,6 +140,7 @@ class LastLine:
     """The stderr of an unknown command: its last line counts, and only if it failed."""
 
     reads_json = False
+    reads_end_only = True
 
     def __init__(self) -> None:
         self._last = ""
@@ -121,6 +150,19 @@ class LastLine:
         if line:
             self._last = line[:CLIP]
         return []
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is open: always."""
+        return True
+
+    def is_plain(self, line: str) -> bool:
+        """Return whether the line can be forgotten: it has nothing to say as the last one either."""
+        return True
+
+    def pass_over(self) -> None:
+        """Forget the last line: another one followed."""
+        self._last = ""
 
     def flush(self, exit_code: int | None) -> list[str]:
         """Return the last line of a command that failed."""

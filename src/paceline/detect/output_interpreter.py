@@ -7,15 +7,30 @@ pieces are the CLI's own; the channel readers decide that.
 import msgspec
 
 from paceline.core.signals import QuotaClosed, Signal, Unreachable
+from paceline.detect.notice_budget import NoticeBudget
 from paceline.detect.notices import begins_as_error, status_in_text
 from paceline.detect.observation_reader import read_event, read_line
 from paceline.detect.parsing.json_objects import Event
 from paceline.detect.parsing.line_splitter import decode_json_event
 from paceline.detect.provider_set import ProviderSet
-from paceline.detect.run_facts import Ending, Facts
+from paceline.detect.run_facts import Denial, Ending, Facts
 from paceline.detect.run_record import RunRecord
 
 MINUTE = 60.0
+
+
+_READINGS_KEPT = 64
+"""Notices whose reading is kept while the same chunk is read: a flood repeats fewer."""
+
+
+class _NoticeReading(msgspec.Struct, frozen=True, kw_only=True):
+    """What one notice states."""
+
+    facts: Facts
+    signals: list[Signal]
+    is_retry: bool
+    denial: Denial | None
+    is_untrusted: bool
 
 
 class OutputInterpreter:
@@ -26,11 +41,26 @@ class OutputInterpreter:
         self.providers = providers
         self.cli = providers.cli(provider)
         self.dialect = self.cli.dialect
-        self.seen_at = 0.0
-        """When the current chunk was seen; the caller sets it."""
+        self.closely_read = 0
+        """The number of notices that were read closely: the measure of the work."""
+        self._seen_at = 0.0
+        self._budget = NoticeBudget()
+        self._readings: dict[str, _NoticeReading] = {}
         self._provider = provider
         self._tz = tz
         self._news: list[Signal] = []
+
+    @property
+    def seen_at(self) -> float:
+        """When the current chunk was seen; the caller sets it."""
+        return self._seen_at
+
+    @seen_at.setter
+    def seen_at(self, seen_at: float) -> None:
+        if seen_at != self._seen_at:
+            self._readings.clear()  # resets are read relative to it
+            self._budget.add_time(seen_at - self._seen_at)
+        self._seen_at = seen_at
 
     def take_news(self) -> list[Signal]:
         """Return the signals since the last call that state something new."""
@@ -49,14 +79,50 @@ class OutputInterpreter:
             self.record.denials.add(denials, is_list=False)
 
     def add_notice(self, notice: str, *, channel: str) -> None:
-        """Record what a notice of the CLI states. It may announce a retry."""
-        self.record.count_retry_notice(bool(self.providers.retry_notice.search(notice)))
-        if (denial := self.providers.denial_in(notice)) is not None:
-            self.record.denials.add_notice(denial)
-        elif self.providers.untrusted.search(notice):
-            self.record.denials.is_untrusted = True
-        facts = Facts(session_id=self.providers.session_in(notice), status=status_in_text(notice))
-        self._add_text(facts, notice, channel)
+        """Record what a notice of the CLI states. One that was just read is not read again."""
+        reading = self._readings.get(notice)
+        if reading is None:
+            if not self._budget.allows(notice):
+                return
+            reading = self._read_notice(notice, channel)
+            if len(self._readings) >= _READINGS_KEPT:
+                self._readings.clear()
+            self._readings[notice] = reading
+        self._take_notice(reading)
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether this block had so many notices that only its last ones are still read."""
+        return self._budget.is_spent
+
+    def end_block(self) -> None:
+        """Read the last notices of a flood, which there was no time to read as they came."""
+        for notice in self._budget.end_block():
+            self._take_notice(self._read_notice(notice, "stderr"))
+
+    def _read_notice(self, notice: str, channel: str) -> _NoticeReading:
+        self.closely_read += 1
+        facts = Facts(session_id=self.providers.notices.session_in(notice), status=status_in_text(notice))
+        signals = self._signals_of_text(notice, channel)
+        now = [signal for signal in signals if not isinstance(signal, Unreachable)]
+        return _NoticeReading(
+            facts=msgspec.structs.replace(facts, is_unreachable=len(now) < len(signals)),
+            signals=now,
+            is_retry=bool(self.providers.notices.retry.search(notice)),
+            denial=(denial := self.providers.notices.denial_in(notice)),
+            is_untrusted=denial is None and bool(self.providers.notices.untrusted.search(notice)),
+        )
+
+    def _take_notice(self, reading: _NoticeReading) -> None:
+        record = self.record
+        record.count_retry_notice(reading.is_retry)
+        if reading.denial is not None:
+            record.denials.add_notice(reading.denial)
+        record.denials.is_untrusted |= reading.is_untrusted
+        self._add(reading.facts, reading.signals)
+        if reading.is_retry and reading.facts.is_unreachable and record.retries > 1:
+            # It repeats its call to the model, so this is no tool's connection, and no single lost one.
+            self.report_unreachable()
 
     def add_final_error(self, error: str, event: Event | None, *, interrupted: bool) -> None:
         """Record the error that ended a run which printed plain text. `event` is the error if it is one object."""

@@ -1,10 +1,11 @@
 """The words without which a pattern cannot match, derived from the pattern itself.
 
-Here: a reader of the few regex forms that rules are written in. It makes the cheap test before all rules safe: a
-text with none of these words matches no rule, and no list has to be kept by hand.
+Here: a reader of the few regex forms that rules are written in. It makes the cheap tests before all rules safe: a
+text without these words matches no rule, and no list has to be kept by hand.
 """
 
 import re
+from collections.abc import Iterable
 
 _TOKEN = re.compile(
     r"""(?P<look>\(\?<?[=!])|(?P<open>\((?:\?:|\?-?[a-z]+:)?)|(?P<close>\))|(?P<bar>\|)
@@ -13,7 +14,23 @@ _TOKEN = re.compile(
 )
 _REPEAT = re.compile(r"(?P<none>\?|\*|\{0?,\d*\}|\{0\})|\+|\{(?P<least>\d+)(?:,\d*)?\}")
 Words = frozenset[str]
+Branch = tuple[Words, ...]
+"""What one alternative of a pattern needs: of each of these sets one word."""
 _NOTHING: Words = frozenset()
+# Words of every log. A set with one of them lets most texts pass, so another set of the branch is looked for first.
+_COMMON = frozenset({
+    "access", "account", "active", "address", "agent", "available", "background", "cannot", "cap", "child",
+    "closed", "code", "config", "connect", "connection", "could", "error", "established", "extra", "failed",
+    "failure", "free", "headers", "high", "host", "http", "in-flight", "increase", "log", "max", "message",
+    "missing", "operation", "plan", "process", "reached", "rejected", "request", "required", "requires",
+    "resolve", "response", "route", "running", "sending", "server", "service", "session", "setting", "sign", "slot",
+    "slow", "socket", "status", "such", "temporarily", "thread", "timeout", "tokens", "unable", "using", "valid",
+    "version", "without", "worker"
+})  # fmt: skip
+
+
+_SHORTEST = 4
+"""Bytes of a word that is not found by chance in others."""
 
 
 def needed_words(pattern: str) -> Words:
@@ -21,10 +38,39 @@ def needed_words(pattern: str) -> Words:
 
     Raises ValueError for a pattern that may match without any word: its texts would be skipped.
     """
-    words, end = _alternatives(pattern, 0)
-    if not words or end != len(pattern):
+    return frozenset[str]().union(*(max(branch, key=_specificity) for branch in needed_branches(pattern)))
+
+
+def needed_branches(pattern: str) -> tuple[Branch, ...]:
+    """Return what the alternatives of a pattern need: a text that it matches has all that one of them needs."""
+    branches: list[Branch] = []
+    position = -1
+    while position < 0 or pattern[position : position + 1] == "|":
+        parts, position = _parts(pattern, position + 1)
+        branches.append(tuple(dict.fromkeys(part for part in parts if part)))
+    if not all(branches) or position != len(pattern):
         raise ValueError(f"no word is in every text that this pattern matches: {pattern}; add one to each branch")
-    return words
+    return tuple(branches)
+
+
+def telling_words(branches: Iterable[Branch]) -> tuple[str, ...]:
+    """Return few words, one of which is in every text that has all that one of the branches needs."""
+    chosen: set[str] = set()
+    for branch in sorted(set(branches), key=len):
+        new = [_uncovered(words, chosen) for words in branch]
+        best = min(zip(new, branch, strict=True), key=lambda option: (_commonness(option[1]), len(option[0])))
+        chosen |= best[0]
+    return shortest(frozenset(chosen))
+
+
+def _uncovered(words: Words, chosen: set[str]) -> set[str]:
+    return {word for word in words if not any(other in word for other in chosen)}
+
+
+def _commonness(words: Words) -> tuple[int, int]:
+    """Return how much text a set lets through, by its commonest word. Short words are parts of many others."""
+    is_short = any(len(word.encode()) < _SHORTEST and not word.isdigit() for word in words)
+    return 2 if is_short else int(not words.isdisjoint(_COMMON)), -_specificity(words)
 
 
 def shortest(words: Words) -> tuple[str, ...]:
@@ -46,6 +92,12 @@ def _alternatives(pattern: str, position: int) -> tuple[Words, int]:
 
 def _sequence(pattern: str, position: int) -> tuple[Words, int]:
     """Return the longest words among the parts that must all follow one another."""
+    parts, position = _parts(pattern, position)
+    return max(parts, key=_specificity), position
+
+
+def _parts(pattern: str, position: int) -> tuple[list[Words], int]:
+    """Return the words of the parts that must all follow one another, each as a set of which one is needed."""
     found: list[Words] = []
     run = ""
     while position < len(pattern):
@@ -69,7 +121,7 @@ def _sequence(pattern: str, position: int) -> tuple[Words, int]:
         if not token["look"] and not (repeat and (repeat["none"] or repeat["least"] == "0")):
             found.append(group)
     found.append(frozenset({run}) if run else _NOTHING)
-    return max(found, key=_specificity), position
+    return found, position
 
 
 def _lazy(pattern: str, position: int) -> int:

@@ -98,6 +98,18 @@ class NoticeReader(Protocol):
 
     reads_json: bool
     """Whether JSON in the channel is the CLI's own."""
+    reads_end_only: bool
+    """Whether only the last lines of the channel can be a notice."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no notice is open, so that plain lines change nothing."""
+
+    def is_plain(self, line: str) -> bool:
+        """Return whether a line like this, with any numbers, changes nothing while the reader is idle."""
+
+    def pass_over(self) -> None:
+        """Take note that plain lines were printed, which were not added."""
 
     def add(self, line: str) -> list[str]:
         """Return the notices that this line completed."""
@@ -124,6 +136,11 @@ class NoticeRules(msgspec.Struct, frozen=True, kw_only=True):
     """Found in the report of a denied tool call; a group of any name is the tool."""
     untrusted: str = ""
     """Found in the warning that the folder's permissions are ignored because nobody has trusted it."""
+
+    def all_patterns(self) -> tuple[str, ...]:
+        """Return the patterns that are searched in notices and lines."""
+        return self.retry, self.resume, self.first_line, self.last_line, self.denied, self.untrusted
+
     stopped_answer: str = ""
     """All that is printed as an answer when the CLI is interrupted."""
 

@@ -8,11 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
 
+from paceline.detect.hint_words import HintWords
+from paceline.detect.notice_patterns import NoticePatterns, any_of
 from paceline.detect.notices import ErrorNotices
 from paceline.detect.parsing.json_objects import Event
-from paceline.detect.prefilter import shortest
 from paceline.detect.provider import AgentCli, EventReader, EventReading, NoticeReader, Provider
-from paceline.detect.run_facts import Denial
+from paceline.detect.rules import RuleTable
 
 
 class ProviderSet:
@@ -23,6 +24,9 @@ class ProviderSet:
         self.rules = tuple(
             sorted((rule for provider in self.providers for rule in provider.rules), key=lambda rule: rule.stage)
         )
+        self.rule_table = RuleTable(self.rules)
+        self.notices = NoticePatterns(provider.notices for provider in self.providers)
+        self.words = HintWords(self.rules, self.providers)
         self.headers = tuple(provider.headers for provider in self.providers)
         self.error_events = frozenset[str]().union(*(provider.events.errors for provider in self.providers))
         self._event_readers: dict[str, list[EventReader]] = defaultdict(list)
@@ -34,20 +38,14 @@ class ProviderSet:
 
     # --- texts ---------------------------------------------------------------------------------
 
-    @cached_property
-    def _words(self) -> tuple[str, ...]:
-        words = (headers.words for headers in self.headers)
-        return shortest(frozenset[str]().union(*words, *(rule.needs for rule in self.rules)))
-
     def has_hint(self, text: str) -> bool:
         """Return whether any rule can match the text: each rule needs at least one of its words."""
-        low = text.casefold()
-        return any(word in low for word in self._words)
+        return self.words.has_hint(text)
 
     @cached_property
     def model_limit(self) -> re.Pattern[str]:
         """Words which show that a limit is that of one model."""
-        return _any_of((provider.model_limit for provider in self.providers), re.I)
+        return any_of((provider.model_limit for provider in self.providers), re.I)
 
     def zone_of(self, provider: str, text: str, *, default: str) -> str:
         """Return the zone of times without a zone in a text of this provider."""
@@ -61,7 +59,7 @@ class ProviderSet:
     @cached_property
     def header_name(self) -> re.Pattern[str]:
         """Names of headers that are also read from the text of an error."""
-        return _any_of((headers.names for headers in self.headers), re.I)
+        return any_of((headers.names for headers in self.headers), re.I)
 
     @cached_property
     def buckets(self) -> tuple[re.Pattern[str], ...]:
@@ -91,53 +89,4 @@ class ProviderSet:
         """Return a new reader of a CLI's stderr."""
         if cli.stderr is not None:
             return cli.stderr()
-        return ErrorNotices(self._first_line, self._last_line)
-
-    @cached_property
-    def _first_line(self) -> re.Pattern[str]:
-        return _any_of(provider.notices.first_line for provider in self.providers)
-
-    @cached_property
-    def _last_line(self) -> re.Pattern[str]:
-        return _any_of(provider.notices.last_line for provider in self.providers)
-
-    @cached_property
-    def retry_notice(self) -> re.Pattern[str]:
-        """Found in the announcement of a retry."""
-        return _any_of(provider.notices.retry for provider in self.providers)
-
-    @cached_property
-    def _denied(self) -> re.Pattern[str]:
-        return _any_of(provider.notices.denied for provider in self.providers)
-
-    @cached_property
-    def untrusted(self) -> re.Pattern[str]:
-        """Found in the warning that a folder's permissions are ignored."""
-        return _any_of(provider.notices.untrusted for provider in self.providers)
-
-    def denial_in(self, notice: str) -> Denial | None:
-        """Return the denied tool call that a notice reports."""
-        found = self._denied.search(notice)
-        if found is None:
-            return None
-        return Denial(tool=next((tool for tool in found.groups() if tool), ""))
-
-    @cached_property
-    def _resume_hint(self) -> re.Pattern[str]:
-        return _any_of(provider.notices.resume for provider in self.providers)
-
-    def session_in(self, notice: str) -> str | None:
-        """Return the session id in a hint how to resume a conversation."""
-        found = self._resume_hint.match(notice)
-        return found[found.lastindex] if found and found.lastindex else None
-
-    @cached_property
-    def stopped_answers(self) -> frozenset[str]:
-        """Each is all that some CLI prints as an answer when it is interrupted."""
-        answers = (provider.notices.stopped_answer for provider in self.providers)
-        return frozenset(filter(None, answers))
-
-
-def _any_of(sources: Iterable[str], flags: int = 0) -> re.Pattern[str]:
-    """Return a pattern that matches what any of the sources matches; without sources it matches nothing."""
-    return re.compile("|".join(f"(?:{source})" for source in sources if source) or r"(?!)", flags)
+        return ErrorNotices(self.notices.first_line, self.notices.last_line)

@@ -17,7 +17,7 @@ import msgspec
 
 from paceline.core.signals import Cause, Reach
 from paceline.detect.kinds import Kind
-from paceline.detect.prefilter import needed_words
+from paceline.detect.prefilter import Branch, needed_branches, needed_words
 
 MAX_PLACES = 40
 """Matches of a core whose surroundings are read. The bound keeps the time linear."""
@@ -59,7 +59,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     `short_wait`: a quota whose words mean a rate limit if the wait they name is shorter than this;
     `long_wait`: a rate limit whose words mean a quota if the wait is longer.
     `body_only`: words so plain that they count only where all of the text is an error's own.
-    `needs`: words of which one is in every text that it matches.
+    `needs`: words of which one is in every text that it matches; `branches`: all that its alternatives need.
     `unless`: the core does not count where this is found in the same text.
     `strict`, `loose` and `unless` are sources for `pattern`: most runs need few of them.
     """
@@ -70,6 +70,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     strict: str
     loose: str
     needs: frozenset[str]
+    branches: tuple[Branch, ...]
     body_only: bool = False
     unless: str | None = None
     not_for: frozenset[str] = frozenset()
@@ -159,23 +160,40 @@ def rule(
         strict=bare if anywhere else f"{_LEFT}(?:{led}){right}",
         loose=bare,
         needs=needed_words(bare.casefold()),
+        branches=needed_branches(bare.casefold()),
         unless=_with_spaces(unless) if unless else None,
         **fields,
     )
 
 
-def first_match(rules: Iterable[Rule], text: str, *, provider: str, loose: bool) -> Match | None:
-    """Return the first rule, in order of stages, that matches the text."""
-    low = text.casefold()
-    for candidate in rules:
-        if provider in candidate.not_for or (candidate.body_only and not loose):
-            continue
-        if not any(word in low for word in candidate.needs):
-            continue
-        found = pattern(candidate.loose).search(text) if loose else _match_strictly(candidate, text)
-        if found and not (candidate.unless and pattern(candidate.unless).search(text)):
-            return Match(rule=candidate, sentence=_sentence(text, found.start(), found.end()))
-    return None
+class RuleTable:
+    """Rules in the order in which they are tried, found by the words that they need."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.rules = tuple(rules)
+        self._with_word: dict[str, list[int]] = {}
+        for number, each in enumerate(self.rules):
+            for word in each.needs:
+                self._with_word.setdefault(word, []).append(number)
+
+    def first_match(self, text: str, *, provider: str, loose: bool) -> Match | None:
+        """Return the first rule, in order of stages, that matches the text."""
+        low = text.casefold()
+        numbers = {number for word, numbers in self._with_word.items() if word in low for number in numbers}
+        for candidate in (self.rules[number] for number in sorted(numbers)):
+            if provider in candidate.not_for or (candidate.body_only and not loose):
+                continue
+            if not _has_all_words(low, candidate):
+                continue
+            found = pattern(candidate.loose).search(text) if loose else _match_strictly(candidate, text)
+            if found and not (candidate.unless and pattern(candidate.unless).search(text)):
+                return Match(rule=candidate, sentence=_sentence(text, found.start(), found.end()))
+        return None
+
+
+def _has_all_words(low: str, candidate: Rule) -> bool:
+    """Return whether a text has a word of each part of some alternative of the rule."""
+    return any(all(any(word in low for word in words) for words in branch) for branch in candidate.branches)
 
 
 def _match_strictly(candidate: Rule, text: str) -> re.Match[str] | None:

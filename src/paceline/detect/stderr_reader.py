@@ -1,17 +1,22 @@
 """The stderr of one run: notices of the CLI, and JSON where it prints some there.
 
-Here: passing the CLI's own pieces to the interpreter. Never here: how one CLI words its notices, or what they mean.
+Here: passing the CLI's own pieces to the interpreter, and passing over lines that can be no piece. Never here: how one
+CLI words its notices, or what they mean.
 """
 
 from collections import deque
+from itertools import islice
 
+from paceline.detect.line_memory import LineMemory
 from paceline.detect.notices import CLIP, is_stack_line
 from paceline.detect.output_interpreter import OutputInterpreter
 from paceline.detect.parsing.line_splitter import DocumentReader, LineSplitter, LongLine, clean_text, decode_json_event
 from paceline.detect.run_facts import Transcript
 
-_LINES_KEPT = 12
-"""Lines at the end that are kept: what a failing command says last is shorter, stack traces aside."""
+_LINES_KEPT = 40
+"""Lines at the end that are kept: what a failing command says last is shorter, its stack trace included."""
+BLOCK_BYTES = 1 << 16
+"""Bytes of output after which the last notices of a flood are read."""
 
 
 class StderrReader:
@@ -23,21 +28,26 @@ class StderrReader:
         self._interpreter = interpreter
         self._splitter = LineSplitter()
         self._notices = interpreter.providers.stderr_reader(interpreter.cli)
+        self._memory = LineMemory(interpreter.providers, self._notices, cancelled_line=interpreter.cli.cancelled_line)
         self._document = DocumentReader()
-        self._last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._has_broken_document = False
+        self._last_lines: deque[bytes] = deque(maxlen=_LINES_KEPT)
+        self._bytes_in_block = 0
 
     def feed(self, chunk: bytes) -> None:
         """Read the lines that a chunk completes."""
-        for line in self._splitter.feed(chunk):
-            self._read_line(line)
+        lines = self._splitter.feed(chunk)
+        if lines:
+            self._read_lines(lines)
 
     def flush(self, exit_code: int | None) -> None:
         """Read what is left when the process has ended."""
         rest = self._splitter.flush()
         if rest is not None:
-            self._read_line(rest)
+            self._read_lines([rest])
         if self._document.is_open:
             self._take_document()
+        self._interpreter.end_block()
         self._add_notices(self._notices.flush(exit_code))
         if self.transcript().is_interrupted:
             self._interpreter.add_interruption()
@@ -48,18 +58,43 @@ class StderrReader:
 
     def last_lines(self) -> list[str]:
         """Return the end of what was printed, without stack traces."""
-        return list(self._last_lines)
+        lines = (clean_text(line) for line in self._last_lines)
+        return [line for line in lines if line and not is_stack_line(line)]
+
+    def _read_lines(self, lines: list[bytes | LongLine]) -> None:
+        """Read lines. This is the hot path: most lines are passed over, and most blocks of them at once."""
+        ends = islice(lines, max(0, len(lines) - _LINES_KEPT), None)
+        self._last_lines.extend((line.head if isinstance(line, LongLine) else line)[:CLIP] for line in ends)
+        self._bytes_in_block += sum(map(_size, lines))
+        self._read_all(lines[-_LINES_KEPT:] if self._notices.reads_end_only else self._memory.thinned(lines))
+        if self._bytes_in_block >= BLOCK_BYTES:
+            self._bytes_in_block %= BLOCK_BYTES
+            self._interpreter.end_block()
+
+    def _read_all(self, lines: list[bytes | LongLine]) -> None:
+        """Read lines one by one, until there were too many notices: then only the last lines."""
+        is_plain, interpreter = self._memory.is_plain, self._interpreter
+        for number, line in enumerate(lines):
+            if interpreter.is_flooded and len(lines) - number > _LINES_KEPT:
+                self._read_all(lines[-_LINES_KEPT:])
+                return
+            if is_plain(line) and self._is_idle:
+                self._notices.pass_over()
+            else:
+                self._read_line(line)
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._document.is_open and self._notices.is_idle
 
     def _read_line(self, line: bytes | LongLine) -> None:
         text = clean_text(line.head if isinstance(line, LongLine) else line)
-        if text and not is_stack_line(text):
-            self._last_lines.append(text[:CLIP])
         if not self._notices.reads_json:
             self._add_notices(self._notices.add(text))
         elif self._document.is_open:
             if self._document.add(text):
                 self._take_document()
-        elif not self._document.begins(text):
+        elif self._has_broken_document or not self._document.begins(text):
             self._read_text(text)
 
     def _read_text(self, text: str) -> None:
@@ -73,6 +108,8 @@ class StderrReader:
 
     def _take_document(self) -> None:
         events, lines = self._document.take()
+        # Whoever opens brackets without end prints no documents: the next one would cost as much again.
+        self._has_broken_document = self._has_broken_document or self._document.is_too_long
         for event in events:
             self._interpreter.add_event(event)
         for line in lines:
@@ -81,3 +118,7 @@ class StderrReader:
     def _add_notices(self, notices: list[str]) -> None:
         for notice in notices:
             self._interpreter.add_notice(notice, channel="stderr")
+
+
+def _size(line: bytes | LongLine) -> int:
+    return len(line) + 1 if isinstance(line, bytes) else len(line.head) + len(line.tail)

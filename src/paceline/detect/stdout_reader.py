@@ -74,7 +74,7 @@ class StdoutReader:
         """Read the end of plain text: the text is the agent's, but its very end may be the CLI's own error."""
         if self._record.ending is not None or self._record.trouble is not None or was_stopped(exit_code):
             return
-        stopped_answers = self._interpreter.providers.stopped_answers
+        stopped_answers = self._interpreter.providers.notices.stopped_answers
         lines = [clean_text(line) for line in self._answer.last_lines()]
         failed = exit_code != 0
         error = final_error(lines, is_all=self._answer.is_short, failed=failed, stopped_answers=stopped_answers)

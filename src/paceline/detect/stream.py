@@ -67,6 +67,11 @@ class StreamReader:
         return self._record.retries
 
     @property
+    def closely_read(self) -> int:
+        """The number of notices that were read closely: the measure of the work that a text channel takes."""
+        return self._interpreter.closely_read
+
+    @property
     def denials(self) -> int:
         """The number of tool calls that the CLI denied the agent."""
         return self._record.denials.count

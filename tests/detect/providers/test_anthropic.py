@@ -2,9 +2,11 @@
 
 import pytest
 from tests.detect.agent_output import (
+    DONE,
     INIT,
     RETRY,
     AgentRun,
+    kinds,
     line,
     lines,
 )
@@ -119,3 +121,55 @@ def test_an_auth_failure_is_reported() -> None:
     retry = RETRY | {"error_status": 401, "error": "authentication_failed"}
 
     assert [type(signal) for signal in session.prints(lines(INIT, retry, retry))] == [AuthFailed]
+
+
+WINDOWS = {
+    "five_hour": {"utilization": 0.23, "status": "allowed", "resetsAt": 1790003600},
+    "seven_day": {"utilization": 0.93, "status": "allowed_warning", "resetsAt": 1790400000},
+    "seven_day_opus": {"utilization": 0.5, "status": "allowed"},
+    "overage": {"status": "rejected"},
+}
+USED = [
+    Budget(used_ratio=0.23, window="5h", resets_at=1790003600.0, reach="account", source="field"),
+    Budget(used_ratio=0.93, window="weekly", resets_at=1790400000.0, reach="account", source="field"),
+    Budget(used_ratio=0.5, window="weekly", reach="model", source="field"),
+]
+
+
+def test_the_used_share_of_every_window_is_read() -> None:
+    info = {"status": "allowed", "resetsAt": 1790003600, "rateLimitType": "five_hour", "unifiedWindows": WINDOWS}
+
+    assert event_signals(type="rate_limit_event", rate_limit_info=info) == USED
+
+
+def test_a_refusal_in_open_windows_is_too_many_calls_at_once() -> None:
+    info = {"status": "rejected", "resetsAt": 1790003600, "rateLimitType": "five_hour", "unifiedWindows": WINDOWS}
+    refused = RateLimited(cause="concurrency", confidence=0.9, source="field")
+
+    assert event_signals(type="rate_limit_event", rate_limit_info=info) == [refused, *USED]
+
+
+def test_the_windows_decide_which_one_is_spent() -> None:
+    spent = WINDOWS | {"seven_day": {"utilization": 1.0, "status": "rejected", "resetsAt": 1790400000}}
+    info = {"status": "rejected", "resetsAt": 1790003600, "rateLimitType": "five_hour", "unifiedWindows": spent}
+    quota, *_ = event_signals(type="rate_limit_event", rate_limit_info=info)
+
+    assert quota == QuotaClosed(resets_at=1790400000.0, window="weekly", reach="account", source="field")
+
+
+def test_without_windows_a_refusal_closes_the_one_it_names() -> None:
+    for windows in ({}, {"seven_day": WINDOWS["seven_day"]}, None, "odd", {"five_hour": "odd"}):
+        info = {"status": "rejected", "resetsAt": 1790003600, "rateLimitType": "five_hour", "unifiedWindows": windows}
+        quota, *_ = event_signals(type="rate_limit_event", rate_limit_info=info)
+        assert quota == QuotaClosed(resets_at=1790003600.0, window="5h", reach="account", source="field")
+
+
+def test_the_sentence_after_a_refusal_in_open_windows_closes_none() -> None:
+    info = {"status": "rejected", "resetsAt": 1790003600, "rateLimitType": "five_hour", "unifiedWindows": WINDOWS}
+    event = {"type": "rate_limit_event", "rate_limit_info": info, "session_id": "s1"}
+    said = "You've hit your 5-hour limit · resets 3:20am (UTC)"
+    run = AgentRun("claude-code")
+    signals = run.prints(lines(INIT, event, DONE | {"is_error": True, "api_error_status": 429, "result": said}))
+
+    assert kinds(signals) == ["RateLimited", "Budget", "Budget", "Budget"]
+    assert run.ends(1) == "rate_limit"

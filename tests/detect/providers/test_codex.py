@@ -3,8 +3,10 @@
 import pytest
 from tests.detect.agent_output import (
     STARTED_AT,
+    THREAD,
     AgentRun,
     kinds,
+    lines,
 )
 from tests.detect.readings import NOW, answer_signals, event_signals
 
@@ -76,3 +78,12 @@ def test_a_codex_transcript_reports_a_retry_at_once() -> None:
 
     assert kinds(reported) == ["RateLimited"]
     assert session.reader.retries == 1
+
+
+def test_a_reset_that_is_cut_down_to_its_minute_is_the_end_of_that_minute() -> None:
+    run = AgentRun("codex")  # at 01:20 UTC
+    message = "You've hit your usage limit. Try again at 4:02 AM."
+    (quota,) = run.prints(lines(THREAD, {"type": "error", "message": message}))
+
+    assert isinstance(quota, QuotaClosed)
+    assert quota.resets_at == STARTED_AT + 2 * 3600 + 42 * 60 + 60

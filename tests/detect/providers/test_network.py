@@ -141,6 +141,17 @@ def test_the_signal_of_an_event_comes_at_once_and_that_of_a_text_when_the_run_en
     assert kinds(text.reader.close(exit_code=1, seen_at=text.now)) == ["Unreachable"]
 
 
+def test_the_second_announced_retry_of_an_unanswered_call_is_reported_at_once() -> None:
+    run = AgentRun("gemini-cli")
+    notice = b"Attempt %d failed. Retrying with backoff... Error: exception TypeError: fetch failed sending request\n"
+    trace = b"    at file:///opt/bundle/chunk-JDPZ4CE3.js:267671:13\n"
+
+    assert run.prints(notice % 1 + trace, "stderr") == []
+    assert run.prints(notice % 2 + trace, "stderr") == [Unreachable(source="text")]
+    assert run.prints(notice % 3 + trace, "stderr") == []
+    assert run.ends(143) == "unreachable"
+
+
 def test_the_first_unanswered_call_may_be_a_single_lost_connection() -> None:
     run = AgentRun("claude-code")
 

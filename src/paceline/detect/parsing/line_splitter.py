@@ -172,6 +172,11 @@ def _longest_suffix(tail: bytes) -> Event | None:
     return None
 
 
+def may_begin_json(text: str) -> bool:
+    """Return whether an object or a document may begin with this line."""
+    return text.startswith("{") or bool(_DOCUMENT_START.match(text))
+
+
 class DocumentReader:
     """A JSON document that is printed over many lines, gathered until its brackets are closed."""
 
@@ -200,6 +205,11 @@ class DocumentReader:
         self._depth += _nesting(text)
         return self._depth <= 0 or self._size > DOCUMENT_LIMIT
 
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the document was given up because it grew without end."""
+        return self._size > DOCUMENT_LIMIT
+
     def take(self) -> tuple[list[Event], list[str]]:
         """Return the objects of the document and no lines; or, if it was no document after all, its lines."""
         lines, self._lines = self._lines, []
@@ -211,5 +221,5 @@ class DocumentReader:
 
 def _nesting(text: str) -> int:
     """Return the number of brackets that a line opens and does not close, without those inside strings."""
-    bare = _STRING.sub("", text)
+    bare = _STRING.sub("", text) if '"' in text else text
     return bare.count("{") + bare.count("[") - bare.count("}") - bare.count("]")

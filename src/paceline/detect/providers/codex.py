@@ -196,6 +196,7 @@ class CodexTranscript:
     """
 
     reads_json = False
+    reads_end_only = False
 
     def __init__(self) -> None:
         self._session_id: str | None = None
@@ -220,6 +221,21 @@ class CodexTranscript:
         if _ERROR.match(line):
             self._last_error = line
         return []
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the next line is not the number of tokens."""
+        return not self._names_tokens
+
+    def is_plain(self, line: str) -> bool:
+        """Return whether the line is no part of the transcript's frame."""
+        return line not in (_STOPPED, "tokens used") and not (
+            _BANNER.match(line) or _SPEAKER.match(line) or _ERROR.match(line) or _RETRY.match(line)
+        )
+
+    def pass_over(self) -> None:
+        """Take note that the last line reports no interruption."""
+        self._ends_interrupted = False
 
     def flush(self, exit_code: int | None) -> list[str]:
         """Return the last error line if the run failed."""

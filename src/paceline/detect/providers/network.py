@@ -82,7 +82,7 @@ RULES: tuple[Rule, ...] = (
         "network.no-answer",
         "unreachable",
         r"<4>connection error(?=\W|$)",
-        r"<8>fetch failed|<4>failed to fetch",
+        r"<8>fetch failed|<4>failed to fetch(?!\s\w)",
         r"<12>error sending request(?: for url)?",
         r"<4>network (?:error|connection (?:failed|lost|error))",
         r"<8>(?:api)?connection(?:refused|reset|aborted)?error",

@@ -7,7 +7,9 @@ from paceline.detect.providers.generic import CHINA_TIME, KANA
 from paceline.detect.rules import Rule, Stage, rule
 
 RULES: tuple[Rule, ...] = (
-    rule("zai.code", "quota", r"code\W{1,4}13(?:08|10|16)\b|\[13(?:08|10|16)\]", anywhere=True, stage=Stage.CODE),
+    rule(
+        "zai.code", "quota", r"code\W{1,4}(?:1308|1310|1316)\b|\[(?:1308|1310|1316)\]", anywhere=True, stage=Stage.CODE
+    ),
 )
 
 PROVIDER = Provider(
