@@ -20,7 +20,8 @@ class ThreadPolls:
     def ask(self, scope: str) -> None:
         """Begin a poll. The thread ends with the program."""
         if scope in self._sources:
-            threading.Thread(target=self._poll, args=(self._round, scope), daemon=True).start()
+            name = f"usage poll of {scope}"
+            threading.Thread(target=self._poll, args=(self._round, scope), name=name, daemon=True).start()
 
     def answers(self) -> Iterator[tuple[str, Usage]]:
         """Yield the answers that have come."""
