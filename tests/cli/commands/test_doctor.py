@@ -1,9 +1,14 @@
 """`paceline doctor`: what is wrong is named with how to fix it, and the exit code says so."""
 
+import json
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Workspace
+
+from paceline.cli.wiring import open_home
+from paceline.core.signals import BillingStop
+from paceline.engine.governor_state import save_governor
 
 SUBSCRIPTION = (
     '[accounts.max-1]\nprovider = "anthropic"\nkind = "subscription"\nenv = { CLAUDE_CONFIG_DIR = "~/.max" }\n'
@@ -110,3 +115,64 @@ def test_a_link_in_place_of_the_home_is_reported(workspace: Workspace, monkeypat
 
     assert "is a symbolic link to" in workspace.run("doctor", code=1).stdout
     assert "is a symbolic link to" in workspace.run("list", code=1).stderr
+
+
+def test_a_cli_older_than_what_was_tested_is_reported_with_the_version_to_install(
+    workspace: Workspace, bare_path: Path
+) -> None:
+    install(bare_path, "codex", "echo codex-cli 0.12.0")
+
+    finding = {each["what"]: each for each in workspace.run_json("doctor")["findings"]}["codex"]
+
+    assert (finding["verdict"], finding["mend"]) == ("note", "npm install -g @openai/codex@0.166.0")
+    assert "it is older than every tested version" in finding["detail"]
+
+
+def test_a_claude_code_that_node_20_got_is_reported(workspace: Workspace, bare_path: Path) -> None:
+    install(bare_path, "claude", "echo 2.1.197 '(Claude Code)'")
+
+    finding = {each["what"]: each for each in workspace.run_json("doctor")["findings"]}["claude"]
+
+    assert finding["verdict"] == "note"
+    assert "Node.js 22 or newer: on an older one npm installs an older version" in finding["mend"]
+
+
+def test_a_held_account_and_a_login_that_ends_are_wrong_and_come_with_the_command_that_helps(
+    workspace: Workspace, bare_path: Path
+) -> None:
+    workspace.write("paceline.toml", SUBSCRIPTION)
+    install(bare_path, "claude", "echo 9.9.9")
+    (workspace.folder / ".max").mkdir()
+    login = {"claudeAiOauth": {"accessToken": "secret-token", "expiresAt": 1000}}
+    (workspace.folder / ".max" / ".credentials.json").write_text(json.dumps(login))
+    with open_home() as home:
+        governor = home.offline_state(0.0).governor
+        governor.report("anthropic/max-1", BillingStop(detail="it bills a key"), now=0.0)
+        save_governor(home.store, governor)
+
+    said = workspace.run("doctor", code=1).stdout
+
+    assert "max-1 is held:" in said
+    assert "paceline restore anthropic/max-1" in said
+    assert "the login of max-1 has expired, and its CLI cannot renew it" in said
+    assert "secret-token" not in said
+
+
+def test_a_stored_campaign_that_would_be_denied_every_change_is_reported(workspace: Workspace, bare_path: Path) -> None:
+    workspace.write("paceline.toml", SUBSCRIPTION)
+    install(bare_path, "claude", "echo 9.9.9")
+    (workspace.folder / ".max").mkdir()
+    (workspace.folder / ".max" / ".credentials.json").touch()
+    head = '[campaign]\nname = "docs"\nagent = "claude"\naccounts = ["max-1"]\nmodel = "opus-4-6"\n'
+    plan = workspace.write("docs.toml", head + '[[unit]]\nid = "a"\nprompt = "x"\n')
+    workspace.run("add", plan)
+
+    findings = [each for each in workspace.run_json("doctor")["findings"] if each["what"] == "docs"]
+
+    assert [(each["verdict"], each["detail"]) for each in findings] == [
+        ("note", "claude does not know the model 'opus-4-6'"),
+        ("note", "claude denies every change in an unattended run on max-1"),
+    ]
+    preview = workspace.run_json("preview", plan)
+    assert [warning.partition(";")[0] for warning in preview["warnings"]] == [each["detail"] for each in findings]
+    assert "warning: claude does not know the model 'opus-4-6'" in workspace.run("preview", plan).stdout

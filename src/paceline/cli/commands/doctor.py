@@ -19,11 +19,17 @@ from rich.text import Text
 from paceline.agents import AgentProfile, load_agent
 from paceline.agents.default_login import login_folder
 from paceline.agents.session_environment import metered_variables
+from paceline.agents.versions import (
+    NEWEST_NEEDS_NODE,
+    TESTED_VERSIONS,
+    is_held_back_by_node,
+    is_older_than_tested,
+)
 from paceline.agents.withheld_variables import matches_any
 from paceline.cli.inputs import named_local_zone
 from paceline.cli.options import AsJson
 from paceline.cli.output import NOT_ALL_DONE, one_line, out, print_value
-from paceline.cli.wiring import open_home
+from paceline.cli.wiring import Home, open_home
 from paceline.errors import (
     EngineBusy,
     InvalidSnapshot,
@@ -36,13 +42,18 @@ from paceline.errors import (
 )
 from paceline.executors.private_folder import is_open_to_others
 from paceline.plans.preflight import INSTALL, account_troubles, login_troubles
+from paceline.plans.readiness import Advice, campaign_advice, hold_advice, login_advice
 from paceline.settings import AccountSettings, Settings, load_settings
+from paceline.store import Campaign
 from paceline.store.sqlite_file import how_to_mend
+from paceline.views.units import iter_units
 
 LEAST_FREE_BYTES = 1 << 30
 """A night of sessions writes less output than this."""
 VERSION_SECONDS = 10.0
 """Some agent CLIs start a whole runtime to print their version."""
+MOST_UNITS = 200
+"""Units of a campaign whose folders are checked: more cost time, and most plans have a few folders."""
 OLDEST_PYTHON = (3, 11)
 AGENT_OF_PROVIDER = {
     "anthropic": "claude",
@@ -102,6 +113,7 @@ def _examine(environ: Mapping[str, str], start: Path) -> Iterator[Finding]:
     yield from _home(environ, start, settings)
     yield from _agents(settings, environ)
     yield from _accounts(settings, environ)
+    yield from _readiness(environ, start, settings)
 
 
 def _time_zone() -> Finding:
@@ -201,7 +213,7 @@ def _agents(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]
         path = shutil.which(program, path=environ.get("PATH"))
         if path is not None:
             found += 1
-            yield Finding(what=name, verdict="ok", detail=f"{_version_of(path, environ)} ({path})")
+            yield _cli(name, _version_of(path, environ), path)
         elif name in wanted or name in settings.agents:
             mend = INSTALL.get(program, f"install {program} or put its folder on PATH")
             yield Finding(
@@ -210,6 +222,20 @@ def _agents(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]
     if not found:
         mend = INSTALL["claude"] + '; plans with agent = "command" run without one'
         yield Finding(what="agents", verdict="note", detail="no agent CLI is on PATH", mend=mend)
+
+
+def _cli(name: str, version_text: str, path: str) -> Finding:
+    """Return the version of an agent CLI, with a note if it is older than what was tested."""
+    detail = f"{version_text} ({path})"
+    if not (is_older_than_tested(name, version_text) or is_held_back_by_node(name, version_text)):
+        return Finding(what=name, verdict="ok", detail=detail)
+    newest = TESTED_VERSIONS[name][-1]
+    mend = f"{INSTALL[name]}@{newest}"
+    if name in NEWEST_NEEDS_NODE:
+        mend += f" (with Node.js {NEWEST_NEEDS_NODE[name]} or newer: on an older one npm installs an older version)"
+    is_old = is_older_than_tested(name, version_text)
+    why = "it is older than every tested version" if is_old else "a newer version is tested"
+    return Finding(what=name, verdict="note", detail=f"{detail}: {why}, up to {newest}", mend=mend)
 
 
 def _version_of(path: str, environ: Mapping[str, str]) -> str:
@@ -255,3 +281,40 @@ def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Findin
             if names:
                 detail = f"{', '.join(names)} is set here; sessions of {account.id} do not get it"
                 yield Finding(what=what, verdict="note", detail=f"{detail}, so that they are never billed per token")
+
+
+# -- the night ---------------------------------------------------------------------------------------
+
+
+def _readiness(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterator[Finding]:
+    """Check held accounts and logins, and each stored campaign with open units on its accounts and in its folders."""
+    now = time.time()
+    accounts = (*settings.accounts.values(), *_default_logins(settings, environ))
+    held: list[Advice] = []
+    campaigns: list[tuple[str, Advice]] = []
+    try:
+        with open_home(environ, start) as home:
+            governor = home.offline_state(now).governor
+            for account in accounts:
+                held += hold_advice(account, governor.status(account.scope, now=now))
+            for campaign in _open_campaigns(home):
+                units = [unit.spec for unit in iter_units(home.store, campaign=campaign.name, most=MOST_UNITS)]
+                found = campaign_advice(campaign, units, settings, environ)
+                campaigns += [(campaign.name, advice) for advice in found]
+    except PacelineError:
+        return  # the check of the home has reported it
+    for advice in (*held, *(each for account in accounts for each in login_advice(account, environ, now))):
+        yield Finding(what="accounts", verdict="wrong", detail=advice.text, mend=advice.fix)
+    for name, advice in campaigns:
+        yield Finding(what=name, verdict="note", detail=advice.text, mend=advice.fix)
+
+
+def _open_campaigns(home: Home) -> list[Campaign]:
+    counts = home.store.counts()
+    return [
+        campaign
+        for campaign in home.store.campaigns()
+        if campaign.state != "cancelled"
+        and counts[campaign.name].todo
+        and campaign.agent in home.settings.agent_names()
+    ]

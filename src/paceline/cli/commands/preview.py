@@ -1,5 +1,6 @@
 """`preview PLAN`: the units that would start now, and what holds the others. Starts nothing, stores nothing."""
 
+import os
 import time
 from collections import Counter
 
@@ -15,6 +16,7 @@ from paceline.engine.deadline_pacer import DeadlinePacer
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.ticket_queues import split_queue_name
 from paceline.plans.plan_file import Plan
+from paceline.plans.readiness import campaign_advice, hold_advice, login_advice
 from paceline.store import Campaign, Unit, UnitCounts
 from paceline.views.units import iter_units
 
@@ -36,13 +38,17 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     parked: int
     running: int
     finished: int
+    warnings: list[str] = []
+    """What would spoil the night: permissions, model names, held accounts, logins that end soon."""
 
 
 def command(plan: PlanFile, as_json: AsJson = False) -> None:
     """Show which units of a plan would start now, and what holds the others. Starts nothing, stores nothing."""
     with open_home() as home:
         now = time.time()
-        preview = make_preview(home, read_checked_plan(home, plan), now)
+        checked = read_checked_plan(home, plan)
+        preview = make_preview(home, checked, now)
+        preview = msgspec.structs.replace(preview, warnings=_warnings(home, checked, now))
         if as_json:
             print_value(preview)
             return
@@ -74,6 +80,18 @@ def make_preview(home: Home, plan: Plan, now: float) -> Preview:
         running=running,
         finished=sum(unit is not None and unit.state not in ("todo", "running") for unit in states),
     )
+
+
+def _warnings(home: Home, plan: Plan, now: float) -> list[str]:
+    """Return what would keep the agents from their work on each account and in each folder."""
+    settings, campaign = home.settings, plan.campaign
+    accounts = settings.campaign_accounts(campaign.agent, campaign.accounts)
+    governor = home.offline_state(now).governor
+    found = [*campaign_advice(campaign, plan.units, settings, os.environ)]
+    for account in accounts:
+        found += login_advice(account, os.environ, now)
+        found += hold_advice(account, governor.status(account.scope, now=now))
+    return [str(advice) for advice in found]
 
 
 def _stored_units(home: Home, name: str) -> list[Unit]:
@@ -122,6 +140,8 @@ def _dispatch(home: Home, offline: OfflineState, name: str, units: int, now: flo
 
 def _print_preview(preview: Preview, now: float) -> None:
     say(f"{preview.campaign}: {preview.units} units; nothing is started or stored by this")
+    for warning in preview.warnings:
+        say(f"  warning: {one_line(warning, 400)}")
     _print_starts(preview)
     for account, why in preview.waits.items():
         where = f" on {account}" if account else ""

@@ -1,0 +1,58 @@
+"""The tested versions of agent CLIs: one table, equal to what is installed for the tests."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from paceline.agents.versions import TESTED_VERSIONS, is_held_back_by_node, is_older_than_tested, parse_version
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "agents.sh"
+FOLDERS = {
+    "claude": "claude-code",
+    "codex": "codex",
+    "copilot": "copilot",
+    "gemini": "gemini-cli",
+    "opencode": "opencode-ai",
+    "qwen": "qwen-code",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("2.1.325 (Claude Code)", (2, 1, 325)),
+        ("codex-cli 0.166.0", (0, 166, 0)),
+        ("v1.18", (1, 18, 0)),
+        ("does not answer --version", None),
+        ("", None),
+    ],
+)
+def test_a_version_is_read_from_what_a_cli_prints(text: str, version: tuple[int, int, int] | None) -> None:
+    assert parse_version(text) == version
+
+
+def test_only_a_version_below_all_tested_ones_is_too_old() -> None:
+    assert [is_older_than_tested("claude", text) for text in ("2.1.196", "2.1.197", "2.1.325", "3.0.0", "?")] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+    assert not is_older_than_tested("mine", "0.0.1")
+
+
+def test_a_version_that_node_20_gets_is_held_back() -> None:
+    assert [is_held_back_by_node("claude", text) for text in ("2.1.197", "2.1.325")] == [True, False]
+    assert not is_held_back_by_node("codex", "0.1.0")
+
+
+def test_the_tested_versions_are_those_that_are_installed_for_the_tests() -> None:
+    pinned = re.findall(r'"([\w-]+)=[^"]*@([\d.]+)"', SCRIPT.read_text())
+    installed = {
+        agent: tuple(version for name, version in pinned if name.removesuffix("-newest") == folder)
+        for agent, folder in FOLDERS.items()
+    }
+
+    assert installed == dict(TESTED_VERSIONS)
