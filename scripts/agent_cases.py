@@ -6,7 +6,7 @@
 
 import msgspec
 
-from paceline.testing.provider import Scenario, Step, Window
+from paceline.testing.provider import Scenario, Step, ToolCall, Window
 
 CAP_SECONDS = 40.0  # longer than the retries of most CLIs take with the short retry hints below
 FIRST_PROMPT = "hi"
@@ -49,7 +49,17 @@ def _case(name: str, outcome: str | None, scenario: Scenario = Scenario(), **mor
     return msgspec.convert({"agent": agent, "name": case, "outcome": outcome, "scenario": scenario} | more, Case)
 
 
-CASES = (
+def _asks_for(tool: str, times: int = 1, **arguments: object) -> Scenario:
+    """Return a scenario whose first answer calls a tool, which the CLI denies without permissions."""
+    return Scenario(script=(Step(error="ok", tool=ToolCall(name=tool, arguments=arguments), times=times),))
+
+
+BUSY = (Step(error="429_concurrency", times=None, retry_after=1.0),)
+NEWEST = ("claude", "qwen")
+"""The CLIs whose newest version needs another Node.js; their cases are recorded with both versions."""
+UNTRUSTED = {"work/.claude/settings.json": '{"permissions": {"allow": ["Write", "Edit", "Bash(ls:*)"]}}'}
+NEW_FILE = {"file_path": "/home/user/work/new.txt", "content": "x"}
+_CASES = (
     _case("claude/success", "success"),
     _case("claude/success.text", "success", argv=("-p", "hi")),
     _case("claude/success.json", "success", argv=("-p", "hi", "--output-format", "json")),
@@ -75,6 +85,9 @@ CASES = (
     _case(
         "claude/resume", "success", then=("-p", "again", "--continue", "--output-format", "stream-json", "--verbose")
     ),
+    _case("claude/denied", "denied", _asks_for("Write", **NEW_FILE)),
+    _case("claude/denied.untrusted", "denied", _asks_for("Write", **NEW_FILE), files=UNTRUSTED),
+    _case("claude/429_concurrency.oauth", None, Scenario(windows=(FULL_WINDOW,), script=BUSY), env=OAUTH),
     _case("claude/slow.sigterm", "interrupted", SLOW, terminate=True),
     _case("codex/success", "success"),
     _case("codex/success_windows", "success", Scenario(windows=(FULL_WINDOW,))),
@@ -90,6 +103,7 @@ CASES = (
     _case("codex/midstream_quota", "billing", _always("midstream_quota")),
     _case("codex/midstream_rst", "failed", _always("midstream_rst")),
     _case("codex/resume", "success", then=("exec", "resume", "--last", "--json", "--skip-git-repo-check", "again")),
+    _case("codex/denied", "denied", _asks_for("exec_command", cmd="touch new.txt")),
     _case("codex/slow.sigterm", "interrupted", SLOW, terminate=True),
     _case("gemini/success", "success"),
     _case("gemini/success.text", "success", argv=("-m", "gemini-2.5-pro", "-p", "hi", "--skip-trust")),
@@ -104,6 +118,7 @@ CASES = (
         "success",
         then=("-m", "gemini-2.5-pro", "--resume", "latest", "-p", "again", "-o", "stream-json", "--skip-trust"),
     ),
+    _case("gemini/denied", "denied", _asks_for("write_file", **NEW_FILE)),
     _case("gemini/slow.sigterm", "interrupted", SLOW, terminate=True),
     _case("opencode/success", "success"),
     _case("opencode/429_retry_after", "rate_limit", _always("429_retry_after"), cap_seconds=60.0),
@@ -116,6 +131,12 @@ CASES = (
         "success",
         then=("run", "--continue", "--format", "json", "--model", "fake/gpt-5", "again"),
     ),
+    _case(
+        "opencode/denied",
+        "denied",
+        _asks_for("bash", times=2, command="touch new.txt", description="Makes a file"),
+        env={"OPENCODE_PERMISSION": '{"bash":"deny"}'},
+    ),
     _case("opencode/slow.sigterm", "interrupted", SLOW, terminate=True),
     _case("qwen/success", "success"),
     _case("qwen/success.text", "success", argv=("-p", "hi", "--auth-type", "openai")),
@@ -124,5 +145,15 @@ CASES = (
     _case("qwen/503", "overloaded", _always("503"), cap_seconds=120.0),
     _case("qwen/401", "auth", _always("401")),
     _case("qwen/resume", "success", then=("--continue", "-p", "again", "-o", "stream-json", "--auth-type", "openai")),
+    _case("qwen/denied", "denied", _asks_for("write_file", **NEW_FILE)),
     _case("qwen/slow.sigterm", "interrupted", SLOW, terminate=True),
 )
+
+
+def _with_newest(case: Case) -> tuple[Case, ...]:
+    if case.agent not in NEWEST:
+        return (case,)
+    return case, msgspec.structs.replace(case, agent=f"{case.agent}-newest")
+
+
+CASES = tuple(each for case in _CASES for each in _with_newest(case))

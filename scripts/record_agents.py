@@ -24,6 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the tests know how the CLIs are connected
 
+import msgspec
 from agent_cases import CASES, FIRST_PROMPT, Case
 from tests.agents.agent_cli import AGENTS, CAPPED_EXIT_CODE, INSTALLED, IS_INSTALLED, ROOT, base_environ, connect, end
 
@@ -48,13 +49,15 @@ def main() -> int:
         return _run_without_network()
     chosen = [case for case in CASES if fnmatchcase(f"{case.agent}/{case.name}", arguments.only)]
     for case in chosen:
-        print(f"{case.agent}/{case.name}: {record(case, arguments.into)}", flush=True)
+        patient = msgspec.structs.replace(case, cap_seconds=case.cap_seconds * arguments.patience)
+        print(f"{case.agent}/{case.name}: {record(patient, arguments.into)}", flush=True)
     return 0 if chosen else 2
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Record the real agent CLIs against the fake provider.")
     parser.add_argument("--only", default="*", help="a pattern of agent/case")
+    parser.add_argument("--patience", type=float, default=1.0, help="a factor on all time limits, for a busy machine")
     parser.add_argument("--into", type=Path, default=RECORDED, help="where the samples go")
     return parser
 
