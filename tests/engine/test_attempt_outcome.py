@@ -1,5 +1,6 @@
 """Parked and resumed units: what is stored of an attempt that met a spent window."""
 
+import json
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -367,3 +368,22 @@ async def test_a_subscription_never_sees_a_key() -> None:
 
         (launch,) = harness.executor.started
         assert "ANTHROPIC_API_KEY" not in launch.env
+
+
+async def test_one_expired_token_does_not_end_the_night() -> None:
+    """Session 3 of 20 meets a 401, as parallel CLIs that refresh one token do. Nobody comes by morning."""
+    refused = 'API Error: 401 {"type":"error","error":{"type":"authentication_error"}} · Please run /login'
+    said = {"type": "result", "subtype": "success", "is_error": True, "result": refused, "session_id": "s1"}
+
+    def script(_: Launch) -> Run:
+        if len(harness.launched()) == 3:
+            return Run(stdout=init() + json.dumps(said) + "\n", exit_code=1)
+        return Run(stdout=init() + answer() + done(), seconds=60.0)
+
+    async with EngineHarness(script, pool=2) as harness:
+        harness.add_claude("night", 20)
+        await harness.run(HOUR)
+
+        assert harness.store.counts() == {"night": UnitCounts(done=20)}
+        assert harness.events("account.held") == []
+        assert [event.fields["cause"] for event in harness.events("scope.paused")] == ["auth"]
