@@ -1,6 +1,7 @@
 """Verbs of the Governor that the shells rely on between their own steps."""
 
-from paceline.core import Governor, GovernorSettings, Ticket
+from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
+from paceline.core.gates.deadline_cap import DeadlineCap
 from paceline.core.signals import RateLimited
 from paceline.events import Event
 
@@ -37,3 +38,12 @@ def test_a_granted_ticket_and_its_time_are_known_until_it_is_released() -> None:
     assert (governor.ticket_of("a"), governor.granted_at("a")) == (ticket, 2.0)
     governor.release("a", now=3.0)
     assert (governor.ticket_of("a"), governor.granted_at("a")) == (None, None)
+
+
+def test_whoever_a_forgotten_cap_kept_out_enters_after_a_restart() -> None:
+    governor = Governor(GovernorSettings(), now=0.0)
+    governor.request(Ticket("runs", ("campaign:a",)), now=0.0)
+    governor.set_pace("campaign:a", DeadlineCap(1, "one is enough", 500.0), now=0.0)
+    assert isinstance(governor.request(Ticket("waits", ("campaign:a",)), now=1.0), Deferred)
+    again = Governor.restore(governor.snapshot(), now=2.0)
+    assert [effect.ticket_id for effect in again.collect() if isinstance(effect, Granted)] == ["waits"]

@@ -213,3 +213,38 @@ def test_restoring_a_limit_forgets_the_pace_that_refusals_taught(cause: Cause) -
     asked = [Ticket(f"s{number}", ("runs", "umans")) for number in range(40)]
     at_once = [ticket for ticket in asked if isinstance(governor.try_request(ticket, now=200.0), Granted)]
     assert at_once == asked
+
+
+def reduced() -> Governor:
+    """A limit of eight that one refusal has lowered to seven."""
+    governor = Governor(GovernorSettings(limits={"umans": 8}), now=0.0)
+    governor.request(Ticket("a", ("runs", "umans")), now=0.0)
+    governor.report("umans", RateLimited(retry_after=1.0, ticket="a"), now=1.0)
+    assert limit_of(governor) == 7
+    return governor
+
+
+def limit_of(governor: Governor) -> int | None:
+    status = governor.status("umans", now=10.0)
+    assert status is not None
+    return status.limit
+
+
+def test_switching_headroom_off_lifts_what_was_learnt_and_lets_waiters_in() -> None:
+    governor = reduced()
+    for number in range(9):
+        governor.request(Ticket(f"r{number}", ("runs", "umans")), now=100.0 + number)
+    assert isinstance(governor.request(Ticket("waits", ("runs", "umans")), now=150.0), Deferred)
+    before = governor.status("umans", now=150.0)
+    assert before is not None
+    governor.set_headroom("umans", "off", now=200.0)
+    after = governor.status("umans", now=200.0)
+    assert after is not None
+    assert (before.limit, after.limit, after.in_flight) == (7, 8, 8)
+
+
+def test_headroom_that_is_off_in_the_file_lifts_what_was_learnt_at_a_restart() -> None:
+    stored = reduced().snapshot()
+    settings = GovernorSettings(limits={"umans": 8}, headroom="off")
+    assert limit_of(Governor.restore(stored, now=5.0, settings=settings)) == 8
+    assert limit_of(Governor.restore(stored, now=5.0)) == 7

@@ -1,5 +1,6 @@
 """What refusals teach the Governor: how many at once, how fast, how far apart, and how long a count lags."""
 
+from heapq import heappop, heappush
 from itertools import pairwise
 
 import pytest
@@ -174,3 +175,41 @@ def test_a_limit_that_only_a_person_restores_can_be_stored_after_any_number_of_r
         governor.report(SCOPE, RateLimited(retry_after=1.0), now=number * 10.0)
     again = Governor.restore(governor.snapshot(), now=800.0)
     assert limit(again, 800.0) == 20
+
+
+def refusals_by_day(cap: int, days: int) -> list[int]:
+    """A provider that lets `cap` run at once, refuses all others, and a fleet that always wants eight."""
+    governor = Governor(GovernorSettings(limits={SCOPE: 8}), now=0.0)
+    agenda: list[tuple[float, int, str, str]] = []
+    accepted: set[str] = set()
+    refused, asked, now = [0] * days, 0, 0.0
+    while now < days * 86400.0:
+        while len(governor.ledger.waiters) < 8:
+            asked += 1
+            if isinstance(governor.request(session(f"s{asked}"), now=now), Granted):
+                heappush(agenda, (now + 1.0, asked, "answer", f"s{asked}"))
+        wake = governor.next_wakeup()
+        now = min(at for at in (wake, agenda[0][0] if agenda else None) if at is not None)
+        for name in let_in(governor, now):
+            heappush(agenda, (now + 1.0, asked, "answer", name))
+        while agenda and agenda[0][0] <= now:
+            _, _, what, name = heappop(agenda)
+            if what == "answer" and len(accepted) < cap:
+                accepted.add(name)
+                governor.report(SCOPE, Succeeded(ticket=name), now=now)
+                heappush(agenda, (now + 600.0, asked, "end", name))
+                continue
+            if what == "answer":
+                refused[min(int(now // 86400.0), days - 1)] += 1
+                governor.report(SCOPE, RateLimited(ticket=name, cause="concurrency"), now=now)
+            accepted.discard(name)
+            governor.release(name, now=now)
+            for other in let_in(governor, now):
+                heappush(agenda, (now + 1.0, asked, "answer", other))
+    return refused
+
+
+def test_a_true_cap_of_one_is_probed_no_more_often_than_a_cap_of_two() -> None:
+    one, two = refusals_by_day(1, 3), refusals_by_day(2, 3)
+    assert one[1:] <= [2, 2], (one, two)
+    assert sum(one[1:]) <= sum(two[1:]), (one, two)

@@ -321,3 +321,42 @@ def test_nobody_is_left_in_line_by_pauses_sessions_and_those_who_leave(steps: li
                 limited.release(effect.ticket_id, now=now)
 
     assert set(limited.ledger.waiters) == set()
+
+
+def test_tokens_kept_for_a_call_that_lacks_room_do_not_stop_the_session_that_fills_the_scope() -> None:
+    """One place, 100 tokens a minute: a bare call waits for tokens, then a session takes the place."""
+    limited = Governor(GovernorSettings(limits={KEY: 1}, rates={KEY: Rate(tpm=100)}), now=0.0)
+    limited.request(Ticket("first", ("runs", KEY), tokens=100, leased=False), now=0.0)
+    limited.release("first", now=1.0)
+    bare = limited.request(Ticket("bare", ("runs", KEY), tokens=100, leased=False), now=1.0)
+    session = limited.request(Ticket("s", ("sessions", KEY), leased=False), now=2.0)
+    call = limited.request(Ticket("call", ("runs", KEY), parent="s", tokens=50, leased=False), now=3.0)
+    assert [type(verdict) for verdict in (bare, session, call)] == [Deferred, Granted, Deferred]
+    assert drain(limited, 60.0) == [(60.0, "call")]
+    limited.release("call", now=61.0)
+    limited.release("s", now=62.0)
+    assert drain(limited, 300.0) == [(120.0, "bare")]
+
+
+def test_a_session_that_fills_the_scope_frees_the_calls_of_others_from_kept_tokens() -> None:
+    """Two places: a session runs, its call waits behind kept tokens; a second session takes the last place."""
+    limited = Governor(GovernorSettings(limits={KEY: 2}, rates={KEY: Rate(tpm=100)}), now=0.0)
+    limited.request(Ticket("s", ("sessions", KEY), leased=False), now=0.0)
+    limited.request(Ticket("half", ("runs", KEY), parent="s", tokens=50, leased=False), now=0.0)
+    limited.release("half", now=1.0)
+    limited.request(Ticket("bare", ("runs", KEY), tokens=100, leased=False), now=1.0)
+    call = limited.request(Ticket("call", ("runs", KEY), parent="s", tokens=50, leased=False), now=2.0)
+    assert isinstance(call, Deferred)
+    assert isinstance(limited.request(Ticket("t", ("sessions", KEY), leased=False), now=3.0), Granted)
+    assert [effect.ticket_id for effect in limited.advance(now=3.0) if isinstance(effect, Granted)] == ["call"]
+
+
+def test_cancelling_one_that_waits_behind_the_first_leaves_the_kept_tokens() -> None:
+    limited = governor(tpm=100)
+    limited.request(run("first", tokens=60), now=0.0)
+    limited.request(run("large", tokens=100), now=1.0)
+    limited.request(run("behind", tokens=100), now=1.0)
+    limited.cancel("behind", now=2.0)
+    small = limited.request(run("small", tokens=40, priority=3), now=3.0)
+    assert isinstance(small, Deferred)
+    assert drain(limited, 60.0) == [(60.0, "large")]
