@@ -3,6 +3,7 @@
 import pytest
 
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
+from paceline.core.signals import PlatformLimit
 from paceline.limiter import Limiter, Slot
 from paceline.limiter.governor_driver import GovernorDriver, namespace_of
 from paceline.testing import VirtualClock
@@ -57,3 +58,11 @@ async def test_a_limiter_leaves_the_grants_of_a_host_named_slot_to_others() -> N
     governor.release("slot-1", now=0.0)
     assert isinstance(limiter.try_acquire("umans"), Slot)
     await limiter.aclose()
+
+
+def test_a_detected_platform_limit_is_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    limiter = Limiter(limits={"umans": 8}, clock=VirtualClock())
+    limiter.report("umans", PlatformLimit(limit=4, in_use=4))
+    assert [record.message for record in caplog.records if record.name.startswith("paceline")] == [
+        "umans: the provider's own limit is 4; the limit is 4 now, it was 8"
+    ]

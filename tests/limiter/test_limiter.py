@@ -118,3 +118,23 @@ async def test_a_slot_that_is_abandoned_reopens_no_window() -> None:
         (0, "wave"),
     ]
     await limiter.aclose()
+
+
+async def test_cooldowns_list_what_was_set_and_what_scopes_run_on_by_default() -> None:
+    limiter = Limiter(cooldown=0.35, clock=VirtualClock())
+    limiter.set_cooldown("anthropic", 2.0)
+    for scope in ("umans", "anthropic/max-1/opus-4-6"):
+        (await limiter.acquire(scope)).release()
+    assert limiter.cooldowns() == {
+        "anthropic": 2.0,
+        "umans": 0.35,
+        "anthropic/max-1": 2.0,
+        "anthropic/max-1/opus-4-6": 2.0,
+    }
+    assert limiter.cooldowns().sources == {
+        "anthropic": "anthropic",
+        "umans": "default",
+        "anthropic/max-1": "anthropic",
+        "anthropic/max-1/opus-4-6": "anthropic",
+    }
+    await limiter.aclose()

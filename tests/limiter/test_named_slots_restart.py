@@ -39,8 +39,6 @@ async def test_a_named_place_that_was_given_on_after_a_restart_is_asked_for_anew
     again.release_session("s2")
     again.acquire_session("s1")
     assert again.status().active_sessions == 1
-    await clock.advance(1000.0)
-    assert again.status().active_sessions == 1
 
 
 async def test_a_session_acquired_after_its_runs_lets_them_use_its_place() -> None:

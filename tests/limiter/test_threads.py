@@ -146,3 +146,21 @@ async def test_from_thread_on_its_own_loop_is_refused_without_a_trace() -> None:
         pass
     with pytest.raises(RuntimeError, match="its own loop"):
         limiter.from_thread.call(limiter.status)
+
+
+def test_a_call_into_a_loop_that_is_stopped_is_an_error_and_no_endless_wait() -> None:
+    loop = asyncio.new_event_loop()
+
+    async def make() -> Limiter:
+        limiter = Limiter(limits={"umans": 1})
+        (await limiter.acquire("umans")).release()
+        return limiter
+
+    limiter = loop.run_until_complete(make())  # the loop is stopped from here on, and not closed
+    with pytest.raises(CapacityError, match="is stopped"), limiter.from_thread.slot("umans"):
+        pass
+    with pytest.raises(CapacityError, match="is stopped"):
+        limiter.from_thread.call(limiter.status)
+    loop.run_until_complete(limiter.aclose())
+    assert limiter.status().active_runs == 0
+    loop.close()

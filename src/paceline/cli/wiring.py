@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from paceline.cli.inputs import local_zone
+from paceline.cli.usage_sources import usage_sources
 from paceline.clock import SystemClock
 from paceline.core.unit_lifecycle import Policy
 from paceline.engine.campaign_accounts import CampaignAccounts
@@ -26,7 +27,6 @@ from paceline.executors.private_folder import make_private
 from paceline.executors.spool import Spool, count_attempts
 from paceline.executors.terminal import TerminalExecutor
 from paceline.leadership import ENGINE, HOST, Leader, LeaderLock, new_owner, no_leader, resign
-from paceline.limiter.usage_polls import UsageSource, usage_at
 from paceline.settings import Settings, governor_settings, load_settings
 from paceline.store import Campaign, SqliteStore, Store, Unit
 from paceline.views.fleet import FleetState, read_fleet
@@ -184,17 +184,6 @@ def engine_settings(settings: Settings, zone: ZoneInfo) -> EngineSettings:
 
 def output_limits(settings: Settings) -> OutputLimits:
     return OutputLimits(max_age=settings.retention.outputs, max_bytes=settings.retention.max_disk)
-
-
-def usage_sources(settings: Settings, environ: Mapping[str, str]) -> dict[str, UsageSource]:
-    """Return the providers that report their usage, each with the key of its first account that has one."""
-    sources = {}
-    for name, provider in settings.providers.items():
-        if provider.usage_url is not None:
-            named = [account.key_env for account in settings.accounts.values() if account.provider == name]
-            keys = [environ[variable] for variable in named if variable is not None and variable in environ]
-            sources[name] = usage_at(provider.usage_url, keys[0] if keys else None)
-    return sources
 
 
 @contextlib.contextmanager

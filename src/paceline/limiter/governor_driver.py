@@ -96,6 +96,8 @@ class GovernorDriver:
                     self._route(effect)
                 elif type(effect) is Event:
                     events.append(effect)
+                    if effect.name == "scope.platform_limit":
+                        _log_platform_limit(effect)
                 elif type(effect) is PollUsage:
                     self._poll(effect.scope)
             if events and self._on_events is not None:
@@ -156,3 +158,10 @@ class GovernorDriver:
             self._timer.cancel()
             self._timer = None
         return self._polls.cancel()
+
+
+def _log_platform_limit(event: Event) -> None:
+    """Log a limit that the provider stated: it is the one number here that nobody set."""
+    limit, cap, previous = (event.fields[name] for name in ("detected_limit", "effective_cap", "previous_cap"))
+    before = "unlimited" if previous is None else previous
+    log.warning("%s: the provider's own limit is %s; the limit is %s now, it was %s", event.scope, limit, cap, before)

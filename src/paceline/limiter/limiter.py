@@ -24,7 +24,7 @@ from paceline.limiter.home_loop import HomeLoop
 from paceline.limiter.named_slots import NamedSlots
 from paceline.limiter.slot import AdmissionRequest, OnQueued, Slot, SlotContext
 from paceline.limiter.slot_admission import SlotAdmission
-from paceline.limiter.status import LimiterStatus, limiter_status
+from paceline.limiter.status import CooldownsInUse, LimiterStatus, limiter_status
 from paceline.limiter.threads import FromThread
 from paceline.limiter.usage_polls import UsageSource
 from paceline.limiter.waiters import Waiters
@@ -163,11 +163,11 @@ class Limiter:
         return self._slots.try_enter(AdmissionRequest(scope, session, priority, since, tokens))
 
     def acquire_session(self, session: str, *, scope: str | None = None) -> None:
-        """Take a slot for a whole session until it is released. Never waits; no-op for a session that has one."""
+        """Take a slot for a whole session until it is released. Never waits. Call it again to renew its lease."""
         self._named.acquire_session(session, scope)
 
     def acquire_run(self, session: str, run: str, *, scope: str | None = None) -> None:
-        """Take a slot for one run of a session until the run or the session is released. Never waits."""
+        """Take a slot for one run until it, or its session, is released. Never waits. Call it again to renew."""
         self._named.acquire_run(session, run, scope)
 
     def release_run(self, run: str) -> None:
@@ -207,9 +207,9 @@ class Limiter:
     def get_cooldown(self, scope: str) -> float:
         return self._governor.get_cooldown(scope)
 
-    def cooldowns(self) -> dict[str, Cooldown]:
-        """Return every cooldown that was set, by scope or pattern."""
-        return self._governor.cooldowns()
+    def cooldowns(self) -> CooldownsInUse:
+        """Return every cooldown that was set, by scope or pattern, and that of every known scope."""
+        return CooldownsInUse(self._governor.cooldowns(), self.statuses())
 
     def lift_hold(self, scope: str) -> None:
         """Admit tickets to an account again, after a person fixed what blocked it."""

@@ -1,5 +1,8 @@
 """Slots that are acquired and released by a name of the caller's: whole sessions, and runs of a session.
 
+Each has a lease of `slot_timeout`. Acquiring it again renews it, and a session lives as long as its runs do, so that
+a task that died does not keep its place.
+
 Here: which tickets belong to which session. Never here: waiting; a named slot is granted at once or refused.
 """
 
@@ -27,20 +30,20 @@ class NamedSlots:
         self._run_owner: dict[str, str] = {}
 
     def acquire_session(self, session: str, scope: str | None) -> None:
-        """Take a slot for a whole session, or raise `MaxSessionsExceeded`. No-op for a session that has one."""
+        """Take a slot for a whole session, or raise `MaxSessionsExceeded`. Renews the lease of one that has it."""
         ticket_id = SESSION_PREFIX + check_name(session, "session")
         scopes = (SESSIONS, *(path_scopes(scope) if scope is not None else ()))
-        self._acquire(Ticket(ticket_id, scopes, leased=False), session, MaxSessionsExceeded)
+        self._acquire(Ticket(ticket_id, scopes), session, MaxSessionsExceeded)
 
     def acquire_run(self, session: str, run: str, scope: str | None) -> None:
-        """Take a slot for one run of a session, or raise `MaxRunsExceeded`. No-op for a run that has one."""
+        """Take a slot for one run of a session, or raise `MaxRunsExceeded`. Renews the lease of one that has it."""
         ticket_id = RUN_PREFIX + check_name(run, "run")
         owner = self._run_owner.get(ticket_id, check_name(session, "session"))
         if owner != session:
             raise TicketConflict(f"run {run!r} belongs to session {owner!r}; choose another id for session {session!r}")
         scopes = (RUNS, *(path_scopes(scope) if scope is not None else ()))
         parent = self.session_ticket(session)
-        self._acquire(Ticket(ticket_id, scopes, parent=parent, leased=False), session, MaxRunsExceeded)
+        self._acquire(Ticket(ticket_id, scopes, parent=parent), session, MaxRunsExceeded)
         self._run_owner[ticket_id] = session
 
     def _acquire(self, ticket: Ticket, session: str, error: type[CapacityError]) -> None:

@@ -1,8 +1,13 @@
-"""The use of the global pool as a frozen value, for people, APIs and pages."""
+"""The use of the global pool, and the cooldowns in use, as values for people, APIs and pages."""
+
+from collections.abc import Iterable
 
 import msgspec
 
 from paceline.core import ScopeStatus
+from paceline.core.state.limit_table import PatternTable
+from paceline.core.values.scopes import is_provider_scope
+from paceline.core.values.settings import Cooldown
 
 
 class LimiterStatus(msgspec.Struct, frozen=True):
@@ -14,6 +19,19 @@ class LimiterStatus(msgspec.Struct, frozen=True):
     max_parallel_runs: int | None
     available_session_slots: int | None
     available_run_slots: int | None
+
+
+class CooldownsInUse(dict[str, Cooldown]):
+    """Cooldowns by scope or pattern. `sources` has the entry that each comes from, or "default"."""
+
+    def __init__(self, configured: dict[str, Cooldown], statuses: Iterable[ScopeStatus]) -> None:
+        super().__init__(configured)
+        self.sources = {scope: scope for scope in configured}
+        table = PatternTable(configured, {})
+        for status in statuses:
+            if is_provider_scope(status.scope) and status.scope not in self:
+                entry = table.entry_on_path(status.scope)
+                self[status.scope], self.sources[status.scope] = status.cooldown, entry[0] if entry else "default"
 
 
 def limiter_status(sessions: ScopeStatus, runs: ScopeStatus) -> LimiterStatus:

@@ -107,7 +107,7 @@ def _sweep_leases(ledger: Ledger) -> None:
     """Mark leases that were not renewed as lost; their places are freed after a grace period.
 
     A sweep that comes late (the machine slept, the loop was stuck) extends every lease by the delay: nobody could
-    renew in that time.
+    renew in that time. A session lives as long as its runs do.
     """
     now = ledger.now
     late = now - (ledger.sweep_at or now)
@@ -115,6 +115,9 @@ def _sweep_leases(ledger: Ledger) -> None:
         for slot in ledger.slots.values():
             if slot.expires_at is not None:
                 slot.expires_at += late
+    for slot in ledger.slots.values():
+        if slot.lane.parent is not None and (slot.expires_at is None or slot.expires_at > now):
+            ledger.renew_session(slot.lane.parent)
     for slot in ledger.slots.values():
         if slot.reclaim_at is None and slot.expires_at is not None and slot.expires_at <= now:
             slot.reclaim_at = now + ledger.settings.lost_grace

@@ -173,8 +173,15 @@ class Ledger:
                     self._place_freed(scope, hot, was_refused=slot.reported)
             elif scope.alert:
                 hot.append(scope)
+        if lane.parent is not None and slot.reclaim_at is None:
+            self.renew_session(lane.parent)
         if slot.ticket.id in self.lanes.of_session:
             self.lanes.end_session(slot)
+
+    def renew_session(self, session: LiveSlot) -> None:
+        """Extend the lease of a session that has, or just had, a live run."""
+        if session.expires_at is not None and session.reclaim_at is None:
+            session.expires_at = self.now + self.slot_timeout
 
     def _place_freed(self, scope: Scope, hot: list[Scope], *, was_refused: bool) -> None:
         if scope.adaptive is not None and not was_refused:

@@ -61,11 +61,16 @@ class PatternTable(Generic[Value]):
 
     def lookup_path(self, scope: str) -> Value | None:
         """Return the value of the scope, else of the path it lies in."""
+        found = self.entry_on_path(scope)
+        return None if found is None else found[1]
+
+    def entry_on_path(self, scope: str) -> tuple[str, Value] | None:
+        """Return the entry that applies to the scope, else to the path it lies in."""
         while (found := self.lookup(scope)) is None:
             if "/" not in scope:
                 return None
             scope = scope.rsplit("/", 1)[0]
-        return found[1]
+        return found
 
     def entries(self) -> dict[str, Value]:
         return dict(self._merged)

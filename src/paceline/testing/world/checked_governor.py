@@ -272,6 +272,9 @@ class CheckedGovernor:
 
     def _leave(self, held: Held) -> None:
         self.expected.let_go(held.ticket.id, self.elapsed)
+        session = self.expected.held.get(held.ticket.parent or "")
+        if session is not None and held.lost_at is None:
+            session.renewed_at = self.elapsed  # its run lived until now
         self.gates.note_canary_gone(held.ticket.id)
         if not self._has_family(held.ticket):
             for scope in held.ticket.scopes:
@@ -312,6 +315,8 @@ class CheckedGovernor:
 
     def _audit_lease(self, held: Held) -> None:
         longest = self.settings.slot_timeout + self.settings.watchdog_interval + held.slept
+        if any(run.ticket.parent == held.ticket.id and run.lost_at is None for run in self.expected.held.values()):
+            return  # a session lives as long as its runs do
         if held.lost_at is None and self.elapsed - held.renewed_at > longest + SLACK:
             self.fail(f"{held.ticket.id} was not renewed for {longest} s and nobody noticed")
         if held.lost_at is not None and self.elapsed - held.lost_at > self.settings.lost_grace + SLACK:
