@@ -173,3 +173,9 @@ def test_an_address_that_the_account_itself_names_stays() -> None:
 def test_a_plan_cannot_readmit_another_key_on_a_metered_account() -> None:
     with pytest.raises(WouldBillKey, match=r"'work' bills the key in WORK_KEY, but .*ANTHROPIC_AUTH_TOKEN"):
         session_environment(load_agent("claude"), WORK, BUILD | SECRETS, RULES, {"ANTHROPIC_AUTH_TOKEN": "sk-9"})
+
+
+def test_a_default_login_that_may_bill_keeps_its_login_and_gets_a_key_only_from_env_pass() -> None:
+    default = Account(name="default", provider="anthropic", kind="metered", is_implicit=True)
+
+    assert inherited("claude", default, rules(allow_metered=True)) == {"CLAUDE_CODE_OAUTH_TOKEN": "oat-1"}

@@ -59,7 +59,6 @@ async def test_a_unit_is_run_and_stored_whole() -> None:
                 argv=("work", "a"),
                 env={
                     "HOME": "/home/ada",
-                    "ANTHROPIC_API_KEY": "sk-secret",
                     "PACELINE_UNIT": "night/a",
                     "PACELINE_ATTEMPT": "engine1-1",
                 },

@@ -46,7 +46,7 @@ class SessionEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """The variables of a session, and the names that it does not inherit."""
 
     env: dict[str, str]
-    withheld: tuple[str, ...]
+    withheld: tuple[str, ...] = ()
 
 
 def session_environment(
@@ -112,7 +112,9 @@ def _profiles(profile: AgentProfile, account: Account | None) -> list[AgentProfi
 
 def _login_variables(profile: AgentProfile, account: Account | None) -> frozenset[str]:
     """Return the variables that are the login of the session: those of the CLI, unless the account has its own."""
-    if account is not None and (account.kind == "metered" or _has_own_login(account)):
+    if account is None or account.is_implicit:
+        return frozenset(name for each in _profiles(profile, account) for name in each.login_variables)
+    if account.kind == "metered" or _has_own_login(account):
         return frozenset()
     return frozenset(name for each in _profiles(profile, account) for name in each.login_variables)
 
@@ -150,7 +152,7 @@ def _own_key(
 
     Without `key_env` that is the variable of the CLI itself, unless it belongs to another account.
     """
-    if account is None or account.kind != "metered":
+    if account is None or account.is_implicit or account.kind != "metered":
         return {}
     variable = key_variable(profile, account)
     source = account.key_env or variable

@@ -60,16 +60,25 @@ def test_a_variable_that_bills_nothing_is_none(machine: FakeMachine, env: dict[s
     assert machine.find("claude") == []
 
 
-@pytest.mark.parametrize(
-    ("settings", "key"),
-    [({"apiKeyHelper": "echo sk-1"}, "apiKeyHelper"), ({"forceLoginMethod": "console"}, "forceLoginMethod")],
-)
-def test_a_helper_and_a_forced_console_login_are_found(
-    machine: FakeMachine, settings: dict[str, object], key: str
-) -> None:
-    machine.write(USER, settings)
+def test_a_helper_is_found(machine: FakeMachine) -> None:
+    machine.write(USER, {"apiKeyHelper": "echo sk-1"})
 
-    assert machine.keys("claude") == {USER: [key]}
+    assert machine.keys("claude") == {USER: ["apiKeyHelper"]}
+
+
+def test_a_forced_console_login_is_told_but_a_login_that_exists_is_used(machine: FakeMachine) -> None:
+    machine.write(USER, {"forceLoginMethod": "console"})
+
+    (finding,) = machine.find("claude")
+
+    assert (finding.key, finding.holds) == ("forceLoginMethod", False)
+
+
+def test_local_settings_of_the_repository_count_in_its_folders(machine: FakeMachine) -> None:
+    machine.write("home/.git/HEAD", "ref: refs/heads/main")
+    machine.write("home/.claude/settings.local.json", {"apiKeyHelper": "x"})
+
+    assert machine.keys("claude") == {"home/.claude/settings.local.json": ["apiKeyHelper"]}
 
 
 def test_a_login_of_the_console_is_found(machine: FakeMachine) -> None:

@@ -116,6 +116,16 @@ def test_who_pays_is_known_from_the_first_event(source: str, mode: str) -> None:
     assert session.reader.auth_mode == mode
 
 
+@pytest.mark.parametrize(
+    "model", ["us.anthropic.claude-opus-5-5", "anthropic.claude-haiku-4-5-20251001-v1:0", "claude-opus-4-5@20251101"]
+)
+def test_a_model_of_a_cloud_is_not_paid_by_the_subscription(model: str) -> None:
+    session = AgentRun()
+    session.prints(line(INIT | {"apiKeySource": "none", "model": model}))
+
+    assert session.reader.auth_mode == "api_key"
+
+
 def test_an_auth_failure_is_reported() -> None:
     session = AgentRun()
     retry = RETRY | {"error_status": 401, "error": "authentication_failed"}

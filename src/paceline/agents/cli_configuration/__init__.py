@@ -36,7 +36,7 @@ def find_billing(
 
     A metered account without `key_env` bills whatever its CLI is set up to bill, so there is nothing to find.
     """
-    is_metered = account is not None and account.kind == "metered"
+    is_metered = account is not None and account.kind == "metered" and not account.is_implicit
     own_key = session.env.get(key_variable(profile, account)) if account is not None and is_metered else None
     if is_metered and not own_key:
         return []
@@ -65,7 +65,7 @@ def refuse_billing(
     model: str | None = None,
 ) -> None:
     """Raise `WouldBillKey`, naming file and key, if the CLI is set up to bill a key that the session must not bill."""
-    is_metered = account is not None and account.kind == "metered"
+    is_metered = account is not None and account.kind == "metered" and not account.is_implicit
     if may_bill(account, rules) and not is_metered:
         return
     found = [finding for finding in find_billing(profile, account, session, model=model) if finding.holds]

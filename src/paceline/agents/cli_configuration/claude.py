@@ -1,8 +1,8 @@
 """Claude Code: its settings files and its login.
 
-Where it looks, in rising order: the user's `settings.json`, the project's `.claude/settings.json` and
-`settings.local.json`, `--settings`, and the settings that an organisation manages. `env` in any of them overrides the
-environment of the process.
+Where it looks, in rising order: the user's `settings.json`, `.claude/settings.json` of the working directory,
+`settings.local.json` there or in the root of the repository, `--settings`, and the settings that an organisation
+manages. `env` in any of them overrides the environment of the process, also in a folder that was never trusted.
 """
 
 import re
@@ -37,8 +37,9 @@ def inspect(around: Surroundings) -> list[BillingFinding]:
         found += _in_settings(file, settings, around)
     for given in around.options("--settings"):
         found += _in_argument(given, around)
-    account_file = around.folder("CLAUDE_CONFIG_DIR") if around.env.get("CLAUDE_CONFIG_DIR") else around.home
-    for file, account in load([account_file / ".claude.json"], parse_json, found):
+    own = around.folder("CLAUDE_CONFIG_DIR") if around.env.get("CLAUDE_CONFIG_DIR") else around.home
+    logins = [own / ".claude.json", around.folder("CLAUDE_CONFIG_DIR", ".claude") / ".config.json"]
+    for file, account in load(logins, parse_json, found):
         found += _in_account(file, account, around)
     return found
 
@@ -47,14 +48,17 @@ def _files(around: Surroundings) -> list[Path]:
     own = around.folder("CLAUDE_CONFIG_DIR", ".claude")
     project = Path(around.cwd, ".claude")
     managed = around.system("etc", "claude-code")
-    return [
+    repository = next((folder for folder in around.upward() if (folder / ".git").exists()), Path(around.cwd))
+    files = [
         own / "settings.json",
         project / "settings.json",
+        repository / ".claude" / "settings.local.json",
         project / "settings.local.json",
         own / "remote-settings.json",
         managed / "managed-settings.json",
         *sorted(managed.glob("managed-settings.d/*.json")),
     ]
+    return list(dict.fromkeys(files))
 
 
 def _in_argument(given: str, around: Surroundings) -> list[BillingFinding]:
@@ -79,8 +83,8 @@ def _in_settings(file: str, settings: object, around: Surroundings) -> list[Bill
     if is_on(member(settings, "apiKeyHelper")):
         found.append(BillingFinding(file=file, key="apiKeyHelper", meaning="would bill the key that it prints"))
     if member(settings, "forceLoginMethod") == "console" and not around.is_metered:
-        meaning = "requires a Console login, which is billed per token"
-        found.append(BillingFinding(file=file, key="forceLoginMethod", meaning=meaning))
+        meaning = "offers only Console logins, which are billed per token; a login that exists is still used"
+        found.append(BillingFinding(file=file, key="forceLoginMethod", meaning=meaning, holds=False))
     return found
 
 
@@ -100,5 +104,6 @@ def _meaning(name: str, value: str, around: Surroundings) -> str | None:
 def _in_account(file: str, account: object, around: Surroundings) -> list[BillingFinding]:
     if not around.is_foreign(member(account, "primaryApiKey")):
         return []
-    meaning = "is the key of a Console login, which would be billed"
+    # With a login beside it, the login is used, but Claude Code names the key as the payer.
+    meaning = "is the key of a Console login, which would be billed; log in again with your plan"
     return [BillingFinding(file=file, key="primaryApiKey", meaning=meaning)]

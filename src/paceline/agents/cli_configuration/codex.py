@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from paceline.agents.cli_configuration.surroundings import (
     BillingFinding,
     Surroundings,
+    UnreadableFile,
     load,
     parse_dotenv,
     parse_json,
@@ -35,7 +36,7 @@ def inspect(around: Surroundings) -> list[BillingFinding]:
     configs.append(around.system("etc", "codex", "managed_config.toml"))
     merged: dict[str, object] = {}
     places: dict[str, str] = {}
-    for file, config in load(list(dict.fromkeys(configs)), parse_toml, found):
+    for file, config in load(list(dict.fromkeys(configs)), _parse_config, found):
         if isinstance(config, Mapping):
             merged |= _merge(merged, config)
             places |= dict.fromkeys(config, file)
@@ -46,6 +47,16 @@ def inspect(around: Surroundings) -> list[BillingFinding]:
         for file, variables in load([own / ".env"], parse_dotenv, found):
             found += _in_dotenv(file, variables, around)
     return found
+
+
+def _parse_config(text: str) -> object:
+    """Parse the configuration. Codex reads newer TOML than Python; a file that names no payer need not be read."""
+    try:
+        return parse_toml(text)
+    except UnreadableFile:
+        if any(word in text for word in ("model_provider", "forced_login_method", "preferred_auth_method")):
+            raise
+        return {}
 
 
 def _profiles(around: Surroundings) -> list[str]:

@@ -109,10 +109,11 @@ def read_file(path: Path) -> str | None:
         return None
     except OSError as error:
         raise UnreadableFile(f"cannot be read ({error.strerror})", holds=False) from None
+    status = os.fstat(handle)
+    if stat.S_ISDIR(status.st_mode):
+        os.close(handle)
+        return None
     with open(handle, "rb") as file:
-        status = os.fstat(handle)
-        if stat.S_ISDIR(status.st_mode):
-            return None
         if not stat.S_ISREG(status.st_mode):
             raise UnreadableFile("is not a regular file, so nobody knows whether it bills a key", holds=True)
         if status.st_size > MOST_BYTES:

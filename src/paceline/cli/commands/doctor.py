@@ -16,8 +16,8 @@ import msgspec
 import typer
 from rich.text import Text
 
-from paceline.agents import AgentProfile, load_agent
-from paceline.agents.default_login import login_folder
+from paceline.agents import AgentProfile, agent_names, load_agent
+from paceline.agents.default_login import login_folder, vendor_of
 from paceline.agents.session_environment import metered_variables
 from paceline.agents.versions import (
     NEWEST_NEEDS_NODE,
@@ -41,6 +41,7 @@ from paceline.errors import (
     StoreTooNew,
 )
 from paceline.executors.private_folder import is_open_to_others
+from paceline.plans.payer_check import check_payers
 from paceline.plans.preflight import INSTALL, account_troubles, login_troubles
 from paceline.plans.readiness import Advice, campaign_advice, hold_advice, login_advice
 from paceline.settings import AccountSettings, Settings, load_settings
@@ -114,6 +115,7 @@ def _examine(environ: Mapping[str, str], start: Path) -> Iterator[Finding]:
     yield from _agents(settings, environ)
     yield from _accounts(settings, environ)
     yield from _readiness(environ, start, settings)
+    yield from _payers(settings, environ, start)
 
 
 def _time_zone() -> Finding:
@@ -262,6 +264,21 @@ def _default_logins(settings: Settings, environ: Mapping[str, str]) -> list[Acco
 
 def _is_installed(profile: AgentProfile, path: str | None) -> bool:
     return bool(profile.start) and shutil.which(profile.start[0], path=path) is not None
+
+
+def _payers(settings: Settings, environ: Mapping[str, str], folder: Path) -> Iterator[Finding]:
+    """Check whether the CLI of each account, started in this folder, would bill a key."""
+    agents = {vendor_of(settings.agent(name)): name for name in agent_names() if settings.agent(name).start}
+    for account in (*settings.accounts.values(), *_default_logins(settings, environ)):
+        agent = agents.get(account.provider)
+        if agent is None or (account.key_env and not environ.get(account.key_env)):
+            continue
+        campaign = Campaign(name="doctor", agent=agent, accounts=() if account.is_implicit else (account.id,))
+        found = check_payers(campaign, [str(folder)], settings, environ)
+        for text in found.billing:
+            mend = "remove it there; units that meet it are held"
+            yield Finding(what=account.id, verdict="note" if account.is_implicit else "wrong", detail=text, mend=mend)
+        yield from (Finding(what=account.id, verdict="note", detail=text) for text in found.notes)
 
 
 def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from paceline.agents import Account, AgentProfile, PreparedSession, load_agent
 from paceline.agents.cli_configuration import refuse_billing
 from paceline.agents.session_environment import (
     EnvironmentRules,
+    SessionEnvironment,
     may_bill,
     program_environment,
     session_environment,
@@ -74,6 +75,8 @@ class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     """The ticket of the session that it runs in."""
     has_payer: bool = False
+    withheld: tuple[str, ...] = ()
+    """The names of variables that it does not inherit."""
     is_never_metered: bool = False
     """Whether it is stopped as soon as its output says that it bills a key."""
 
@@ -135,6 +138,7 @@ def _run_until_done(home: Home, request: ExecRequest, priority: int) -> int:
                 slot.report(request.reported or "", each)
             slot.release()
             if not run.is_limited:
+                _print_withheld(request, run.code)
                 return run.code
             tries += 1
             _wait_after_limit(request, run.signals, tries, slot)
@@ -189,9 +193,11 @@ def _read_request(
     elif account is not None:
         path = path_scopes("/".join(filter(None, (account.scope, _model_of(command, profile)))))
     payer = account.account if account is not None else None
+    environment = _environment(home, command, profile, payer, rules, is_inside=parent is not None and scope is None)
     return ExecRequest(
         command=command,
-        env=_environment(home, command, profile, payer, rules, is_inside=parent is not None and scope is None),
+        env=environment.env,
+        withheld=environment.withheld,
         scopes=own + path,
         reported=path[-1] if path else None,
         provider=profile.provider,
@@ -226,14 +232,14 @@ def _environment(
     rules: EnvironmentRules,
     *,
     is_inside: bool,
-) -> dict[str, str]:
+) -> SessionEnvironment:
     """Return the environment of the command: that of a session for an agent or an account, else the person's own.
 
     Inside a session it stays that of the session, which is clean already. Raises `WouldBillKey` for an agent that is
     set up to bill a key.
     """
     if is_inside:
-        return home.environ
+        return SessionEnvironment(env=home.environ)
     if account is None and not profile.start:
         found = program_environment(home.environ, rules)
     else:
@@ -241,10 +247,14 @@ def _environment(
         found = session_environment(as_typed, account, home.environ, rules)
         session = PreparedSession(argv=command, env=found.env, cwd=os.getcwd())
         refuse_billing(profile, account, session, rules)
-    if found.withheld:
-        names = one_line(", ".join(found.withheld), 300)
+    return found
+
+
+def _print_withheld(request: ExecRequest, code: int) -> None:
+    """Name what the command did not inherit if it failed: that may be why."""
+    if code != 0 and request.withheld:
+        names = one_line(", ".join(request.withheld), 300)
         sys.stderr.write(f"paceline: not passed on: {names} (--env-pass NAME passes a variable on)\n")
-    return found.env
 
 
 def _print_wait(why: Deferred) -> None:

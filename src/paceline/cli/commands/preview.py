@@ -15,6 +15,7 @@ from paceline.core import Deferred, Granted
 from paceline.engine.deadline_pacer import DeadlinePacer
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.ticket_queues import split_queue_name
+from paceline.plans.payer_check import check_payers
 from paceline.plans.plan_file import Plan
 from paceline.plans.readiness import campaign_advice, hold_advice, login_advice
 from paceline.store import Campaign, Unit, UnitCounts
@@ -40,6 +41,10 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     finished: int
     warnings: list[str] = []
     """What would spoil the night: permissions, model names, held accounts, logins that end soon."""
+    withheld: list[str] = []
+    """Names of variables that its sessions do not inherit."""
+    billing: list[str] = []
+    """What in the CLI's own configuration would bill a key: units would be held for it."""
 
 
 def command(plan: PlanFile, as_json: AsJson = False) -> None:
@@ -69,6 +74,7 @@ def make_preview(home: Home, plan: Plan, now: float) -> Preview:
     granted = _dispatch(home, offline, campaign.name, len(fresh), now)
     count = sum(granted.values())
     lines = [(*split_queue_name(line), why) for line, why in offline.queues.why(now).items()]
+    payers = check_payers(campaign, [unit.cwd for unit in plan.units], home.settings, home.environ)
     return Preview(
         campaign=campaign.name,
         units=len(plan.units),
@@ -79,6 +85,8 @@ def make_preview(home: Home, plan: Plan, now: float) -> Preview:
         parked=sum(unit is not None and _is_parked(unit, now) for unit in states),
         running=running,
         finished=sum(unit is not None and unit.state not in ("todo", "running") for unit in states),
+        withheld=payers.withheld,
+        billing=payers.billing,
     )
 
 
@@ -150,6 +158,11 @@ def _print_preview(preview: Preview, now: float) -> None:
     for count, what in ((preview.parked, "parked"), (preview.running, "running"), (preview.finished, "finished")):
         if count:
             say(f"  {count} {what} already")
+    for finding in preview.billing:
+        say(f"  would be held, as it bills a key: {one_line(finding, 300)}")
+    if preview.withheld:
+        names = one_line(", ".join(preview.withheld), 600)
+        say(f"  not passed to its sessions: {names} (env_pass passes a variable on)")
 
 
 def _print_starts(preview: Preview) -> None:

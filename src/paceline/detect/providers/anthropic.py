@@ -299,6 +299,8 @@ def _read_assistant(event: Event) -> EventReading | None:
 
 # --- the stream format -------------------------------------------------------------------------
 
+_CLOUD_MODEL = re.compile(r"arn:aws|(?:[a-z]{2,10}\.)?anthropic\.claude|claude-[\w.-]+@\d{8}")
+"""Ids of Bedrock (`us.anthropic.claude-...`) and dated ids of Vertex (`claude-...@20250929`)."""
 _SUBSCRIPTION_SOURCES = frozenset({"none", "oauth"})
 _ERROR_AS_ANSWER = re.compile(r"\[API Error: ")
 
@@ -309,7 +311,7 @@ def _read_facts(event: Event) -> Facts:
     if kind == "system":
         return Facts(
             session_id=session_id,
-            auth_mode=_auth_mode(text_at(event, "apiKeySource")),
+            auth_mode=_auth_mode(text_at(event, "apiKeySource"), text_at(event, "model")),
             status=_retry_status(event) if is_retry(event) else None,
             is_retry=is_retry(event),
             is_unreachable=is_retry(event) and _is_unanswered(event),
@@ -359,9 +361,15 @@ def _run_tokens(models: object) -> int | None:
     return sum(count for count in counts if count is not None)
 
 
-def _auth_mode(source: str | None) -> AuthMode | None:
+def _auth_mode(source: str | None, model: str | None) -> AuthMode | None:
+    """Return who pays. With a cloud account the source is `none` too, but the model has an id of that cloud.
+
+    A cost says nothing: Claude Code computes one for a login as well.
+    """
     if source is None:
         return None
+    if model is not None and _CLOUD_MODEL.match(model):
+        return "api_key"
     return "subscription" if source in _SUBSCRIPTION_SOURCES else "api_key"
 
 
