@@ -183,7 +183,8 @@ def test_an_agent_without_a_scope_has_the_caps_of_its_default_login(
 
     second = workspace.start("exec", "--", "claude", "--name", "b", "--model", "opus-4-6")
     assert second.stderr is not None
-    assert "opus-4-6 at its cap (1/1) on default" in second.stderr.readline()
+    waits = next(line for line in second.stderr if "waits:" in line)
+    assert "opus-4-6 at its cap (1/1) on default" in waits
     (workspace.folder / "a.go").touch()
     (workspace.folder / "b.go").touch()
 
