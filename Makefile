@@ -75,7 +75,7 @@ soak: env  ## run SEEDS lives of the simulated world, NIGHTS of an engine, and l
 fuzz: env  ## run detection on mutated agent output for ten minutes (PACELINE_FUZZ_SECONDS)
 	$(PYTEST) -m fuzz
 
-agents: env  ## install the real agent CLIs at pinned versions into .agents/ (about 1.2 GB)
+agents: env  ## install the real agent CLIs at pinned versions into .agents/ (about 2 GB)
 	scripts/agents.sh
 
 record-agents: agents  ## run the real CLIs against FakeProvider and rewrite tests/detect/samples/recorded/

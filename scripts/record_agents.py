@@ -154,6 +154,7 @@ def scrub(text: str, folder: Path) -> str:
         (dashed, HOME_SHOWN.replace("/", "-")),
         (str(folder), HOME_SHOWN),
         (str(INSTALLED), AGENTS_SHOWN),
+        (str(INSTALLED.resolve()), AGENTS_SHOWN),
         (str(ROOT), "/opt/paceline"),
     ):
         text = text.replace(seen, shown)

@@ -18,7 +18,7 @@ from paceline.executors.process import ProcessExecutor
 from paceline.store import Campaign, SqliteStore, Unit, UnitSpec
 from paceline.testing import VirtualClock
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 240.0
 LOOK_SECONDS = 0.1
 PROMPT = "Say how many files there are here."
 

@@ -10,10 +10,12 @@ from paceline.detect import StreamReader
 
 PROVIDERS = {
     "claude": "claude-code",
+    "claude-newest": "claude-code",
     "codex": "codex",
     "gemini": "gemini-cli",
     "opencode": "opencode",
     "qwen": "qwen-code",
+    "qwen-newest": "qwen-code",
 }
 
 

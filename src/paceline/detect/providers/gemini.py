@@ -57,7 +57,7 @@ RULES: tuple[Rule, ...] = (
 
 _DENIED_TYPES = frozenset({"policy_violation", "execution_denied"})
 # Tools that an approval mode takes away are not registered. Other names are inventions of the model.
-_TAKEN_AWAY = r"\"(?:write_file|replace|edit|run_shell_command|shell|web_fetch)\" not found in registry"
+_TAKEN_AWAY = r"\"(?:write_file|replace|edit|run_shell_command|shell|web_fetch)\" not found(?: in registry|\.)"
 _REFUSED = rf"(?:denied by policy|requires user (?:confirmation|approval)\b|Tool {_TAKEN_AWAY})"
 _DENIED = re.compile(_REFUSED)
 

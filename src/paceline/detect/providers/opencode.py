@@ -44,8 +44,25 @@ def _read_facts(event: Event) -> Facts:
 _DENIED = re.compile(r"rejected permission to use|specified a rule which prevents you from using")
 
 
+_HIDDEN = re.compile(
+    r"tried to call unavailable tool '(bash|edit|write|apply_patch)'\. Available tools: ([\w, -]{0,2000})"
+)
+_EDITING = frozenset({"edit", "write", "apply_patch"})
+
+
+def _hidden_tool(said: str) -> str | None:
+    """Return the tool that the permissions hide from the model. Of the tools that edit, a model is offered one kind."""
+    found = _HIDDEN.search(said)
+    if found is None:
+        return None
+    offered = set(found[2].split(", "))
+    return None if found[1] in _EDITING and offered & _EDITING else found[1]
+
+
 def _denials(part: object) -> tuple[Denial, ...]:
     """Read a tool call that was rejected: nobody can be asked in a run without a terminal."""
+    if (hidden := _hidden_tool(text_at(part, "state", "input", "error") or "")) is not None:
+        return (Denial(tool=hidden, call=text_at(part, "callID") or ""),)
     if text_at(part, "state", "status") != "error" or not _DENIED.search(text_at(part, "state", "error") or ""):
         return ()
     return (Denial(tool=text_at(part, "tool") or "", call=text_at(part, "callID") or ""),)
@@ -57,7 +74,7 @@ FORMAT = Dialect(
     news=frozenset({"step_start", "step_finish", "error"}),
     marks=frozenset({"sessionID"}),
     read=_read_facts,
-    denial_marks=(b"rejected permission", b"rule which prevents"),
+    denial_marks=(b"rejected permission", b"rule which prevents", b"unavailable tool"),
 )
 
 PROVIDER = Provider(
