@@ -18,6 +18,7 @@
      ├─ ExecutorError            a session cannot be started; none was
      │   ├─ AttemptInUse         this attempt was started before
      │   └─ SpoolError           the spool cannot be written
+     │       └─ NoRoomForSession the machine has no disk space, open files or processes left for it
      └─ InvalidInput             the caller must change the call; nothing was changed
          ├─ InvalidLimit         a limit that is not a whole number >= 1, or none
          ├─ InvalidDuration      a cooldown, pause or time-out that is not a duration
@@ -126,6 +127,10 @@ class AttemptInUse(ExecutorError):
 
 class SpoolError(ExecutorError):
     """The spool cannot be written; the message names the folder and the reason."""
+
+
+class NoRoomForSession(SpoolError):
+    """This machine cannot start a session now: its disk is full, or there are too many open files or processes."""
 
 
 class InvalidInput(PacelineError, ValueError):

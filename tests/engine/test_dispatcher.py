@@ -1,6 +1,7 @@
-"""A campaign that is deleted while an engine runs leaves nothing behind, and another one may have its name at once."""
+"""Campaigns that are deleted while an engine runs, and sessions for which the machine has no room."""
 
 from paceline.engine import commands as orders
+from paceline.errors import NoRoomForSession
 from paceline.executors import Launch
 from paceline.simulation.executor import Run
 from paceline.store import UnitCounts
@@ -39,4 +40,26 @@ async def test_a_campaign_of_the_same_name_begins_once_the_sessions_of_the_old_o
         assert meanwhile == (UnitCounts(todo=2), 2)
         assert [launch.argv[0] for launch in harness.executor.started] == ["old", "old", "new", "new"]
         assert harness.store.counts() == {"docs": UnitCounts(done=2)}
+        assert harness.scope("sessions").in_flight == 0
+
+
+async def test_a_machine_without_room_for_sessions_costs_no_unit_an_attempt_or_a_loss() -> None:
+    """The disk is full for ten minutes. The engine starts nothing every ten seconds, not at every pass."""
+    refused: list[float] = []
+
+    def script(_launch: Launch) -> Run:
+        if harness.clock.now() < full_until:
+            refused.append(harness.clock.now())
+            raise NoRoomForSession("no session can be started now: the disk is full; free some space")
+        return Run(seconds=60.0)
+
+    async with EngineHarness(script, pool=4, heartbeat=1.0) as harness:
+        full_until = harness.clock.now() + 600.0
+        harness.add("docs", 40)
+        await harness.run(2 * 3600.0)
+
+        units = harness.store.units(campaign="docs").units
+        assert {unit.state for unit in units} == {"done"}
+        assert {(unit.counters.failures, unit.counters.losses, unit.counters.refusals) for unit in units} == {(0, 0, 0)}
+        assert len(refused) <= 4 * 61
         assert harness.scope("sessions").in_flight == 0

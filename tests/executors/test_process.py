@@ -1,6 +1,8 @@
 """One session at a time: what is recorded, how it is ended, and what is said when it cannot be started."""
 
 import os
+import resource
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -9,7 +11,7 @@ import msgspec
 import pytest
 from tests.executors.conftest import Sandbox, ended, is_gone, read_all, until
 
-from paceline.errors import AttemptInUse, InvalidInput, SpoolError
+from paceline.errors import AttemptInUse, InvalidInput, NoRoomForSession, SpoolError
 from paceline.executors.interface import Executor
 from paceline.executors.process import ProcessExecutor
 from paceline.executors.spool_writer import LAST_SEGMENTS, SEGMENT_BYTES
@@ -382,3 +384,35 @@ async def test_orphans_that_end_while_the_agent_runs_are_reaped(executor: Proces
     gate.write_line()
 
     assert (await ended(executor, handle)).exit_code == 0
+
+
+# --- what the machine has no room for ------------------------------------------------------------------------
+
+
+async def test_a_spool_that_was_deleted_is_created_again_and_the_loss_names_the_cause(
+    executor: ProcessExecutor, sandbox: Sandbox
+) -> None:
+    ready = sandbox.fifo("ready")
+    handle = executor.start(sandbox.shell("a1", f"echo > {ready}; sleep 1000"))
+    ready.read_line()
+    until(lambda: handle.state().pid is not None)
+
+    shutil.rmtree(sandbox.spool)
+    state = await ended(executor, executor.start(sandbox.shell("a2", "exit 3")))
+    executor.kill(handle)
+
+    assert state.exit_code == 3
+    assert (handle.state().phase, handle.state().message) == (
+        "lost",
+        f"its folder was deleted from the spool while it ran ({sandbox.spool}/a1)",
+    )
+
+
+def test_too_many_open_files_are_no_fault_of_the_unit(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(NoRoomForSession, match=r"too many files are open; raise the limit \(ulimit -n\)"):
+            executor.start(sandbox.shell("a1", "true"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -4,6 +4,7 @@ Here: the choice of every implementation. Never here: what a command does with i
 """
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ from paceline.cli.inputs import local_zone
 from paceline.cli.usage_sources import usage_sources
 from paceline.clock import SystemClock
 from paceline.core.unit_lifecycle import Policy
+from paceline.core.values.scopes import SESSIONS
 from paceline.engine.campaign_accounts import CampaignAccounts
 from paceline.engine.engine import Engine
 from paceline.engine.external_slots.standalone_host import ProcessSlot
@@ -23,6 +25,7 @@ from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.errors import EngineBusy, InvalidSettings, StoreDamaged, StoreError
 from paceline.executors import OutputLimits
+from paceline.executors.file_limit import raise_file_limit
 from paceline.executors.private_folder import make_private
 from paceline.executors.spool import Spool, count_attempts
 from paceline.executors.terminal import TerminalExecutor
@@ -32,6 +35,8 @@ from paceline.store import Campaign, SqliteStore, Store, Unit
 from paceline.views.fleet import FleetState, read_fleet
 from paceline.views.status import EngineProcess
 from paceline.views.why import Why, explain_unit, stored_waits
+
+log = logging.getLogger("paceline.cli")
 
 STEP_BACK_SECONDS = 3.0
 """An `exec` that hands out slots checks for an engine more often than this, and then releases its lock."""
@@ -195,6 +200,7 @@ def leading_engine(home: Home) -> Iterator[Engine]:
         holder = lock.holder()
         who = f" (process {holder.pid})" if holder else ""
         raise EngineBusy(f"another engine{who} runs {home.path}; stop it first, or use another PACELINE_HOME")
+    _check_file_limit(home)
     executor = home.executor()
     try:
         resign(home.store, lock.previous)
@@ -213,6 +219,14 @@ def leading_engine(home: Home) -> Iterator[Engine]:
     finally:
         executor.close()
         lock.release()
+
+
+def _check_file_limit(home: Home) -> None:
+    """Raise the limit of open files for the pool of the settings, and warn if that is not possible."""
+    pool = home.settings.limits[SESSIONS].limit
+    warning = raise_file_limit(pool) if pool is not None else None
+    if warning is not None:
+        log.warning("%s", warning)
 
 
 def _wait_for_host(home: Home) -> None:

@@ -14,10 +14,14 @@ from paceline.engine.launcher import Launcher
 from paceline.engine.session import LiveSession
 from paceline.engine.ticket_queues import TicketQueue, TicketQueues
 from paceline.engine.unit_events import start_event
-from paceline.errors import InvalidInput, PacelineError, WouldBillKey
+from paceline.errors import InvalidInput, NoRoomForSession, PacelineError, WouldBillKey
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
 log = logging.getLogger("paceline.engine")
+
+
+NO_ROOM_SECONDS = 10.0
+"""How long no session is started after the machine had no room for one: soon enough once a person has made some."""
 
 
 class Dispatcher:
@@ -42,6 +46,8 @@ class Dispatcher:
         self._journal = journal
         self._live = live
         self._granted: list[str] = []
+        self._resume_launches_at = 0.0
+        """Until then no session is started, because the machine had no room for one."""
         self._alone: dict[str, LiveSession] = {}
 
     def on_granted(self, granted: Granted) -> None:
@@ -54,6 +60,8 @@ class Dispatcher:
 
     def launch_granted(self, now: float, lease_until: float) -> None:
         """Claim and launch a unit for every granted ticket. A failure gives the remaining tickets back."""
+        if 0 < self._resume_launches_at - now <= NO_ROOM_SECONDS:
+            return  # the tickets keep their slots: nothing else could be started either
         granted: dict[TicketQueue, list[str]] = {}
         ticket_ids, self._granted = self._granted, []
         for ticket_id in ticket_ids:
@@ -104,6 +112,9 @@ class Dispatcher:
             return AttemptOutcome(ending="barred", reason=str(error))
         except InvalidInput as error:
             return AttemptOutcome(ending="failed", reason=str(error))
+        except NoRoomForSession as error:
+            self._resume_launches_at = now + NO_ROOM_SECONDS
+            return AttemptOutcome(ending="unreachable", reason=str(error), resume_at=now + NO_ROOM_SECONDS)
         except (PacelineError, OSError) as error:
             return AttemptOutcome(ending="lost", reason=str(error))
         except Exception as error:

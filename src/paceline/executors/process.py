@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from paceline.detect.stream import Channel
-from paceline.errors import ExecutorError, InvalidInput, SpoolError
+from paceline.errors import ExecutorError, InvalidInput
 from paceline.executors import supervisor
 from paceline.executors.archive_pruner import ArchivePruner
 from paceline.executors.interface import (
@@ -43,6 +43,7 @@ from paceline.executors.spool import (
     last_log_line,
     read_session_status,
     request_stop,
+    spool_error,
     take_lock,
     write_input,
 )
@@ -186,7 +187,7 @@ class ProcessExecutor:
             pid = self._start_supervisor(launch, folder)
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
-            raise SpoolError(f"cannot write to the spool {folder}: {error.strerror}") from error
+            raise spool_error(self.spool.root, error) from error
         return self._keep(self.handle_type(folder)(launch.attempt_id, folder, pid))
 
     def adopt(self, attempt_id: str) -> ProcessHandle | None:
@@ -415,6 +416,8 @@ def _lost(folder: str, status: SessionStatus | None) -> SessionState:
         message = "the machine was restarted while it ran"
     elif status is None and has_status_file(folder):
         message = "its final status cannot be read"
+    elif not os.path.isdir(folder):
+        message = f"its folder was deleted from the spool while it ran ({folder})"
     else:
         message = last_log_line(folder) or "its supervisor was killed"
     pid, started_at = (None, None) if status is None else (status.pid, status.started_at)

@@ -13,7 +13,9 @@ Here: names, locks and reading. Never here: a process.
 """
 
 import contextlib
+import errno
 import fcntl
+import logging
 import os
 import re
 import shutil
@@ -22,16 +24,27 @@ from collections.abc import Iterator
 import msgspec
 
 from paceline.detect.stream import Channel
-from paceline.errors import AttemptInUse, InvalidInput, SpoolError
+from paceline.errors import AttemptInUse, InvalidInput, NoRoomForSession, SpoolError
 from paceline.executors.black_box import LOCK, read_record, read_tail_part, reserve
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Cause, SessionPhase
 from paceline.executors.private_folder import is_own_folder, make_private
 from paceline.executors.spool_writer import SEGMENT_BYTES, STATUS, dropped_line, replace_file
 from paceline.executors.supervisor_watch import SessionLimits
 
+log = logging.getLogger("paceline.executors")
+
 PIECE_BYTES = 1 << 16
 """The most that one read returns. Others have their turn between two pieces, so one must take only milliseconds."""
 _ATTEMPT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
+_NO_ROOM = {
+    errno.ENOSPC: "the disk is full; free some space",
+    errno.EDQUOT: "your disk quota is used up; free some space",
+    errno.EMFILE: "too many files are open; raise the limit (ulimit -n), or lower the pool",
+    errno.ENFILE: "the machine has too many open files; lower the pool",
+    errno.EAGAIN: "too many processes run; raise the limit (ulimit -u), or lower the pool",
+    errno.ENOMEM: "there is not enough memory; lower the pool",
+}
+"""What is missing on this machine, by error. Such an error says nothing about the unit."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ARCHIVE = ".settled"
 """Part of the format of a home: earlier versions archived under this name."""
@@ -102,13 +115,22 @@ class Spool:
         try:
             if os.path.lexists(self._archived(attempt_id)):
                 raise FileExistsError
-            os.mkdir(folder, 0o700)
+            self._make_attempt(folder)
         except FileExistsError:
             how = "is running" if is_locked(folder) else "has been started before"
             raise AttemptInUse(f"attempt {attempt_id} {how}") from None
         except OSError as error:
-            raise SpoolError(f"cannot write to the spool {self.root}: {error.strerror}") from error
+            raise spool_error(self.root, error) from error
         return folder
+
+    def _make_attempt(self, folder: str) -> None:
+        """Create the folder of an attempt. A spool that was deleted while the engine runs is created again."""
+        try:
+            os.mkdir(folder, 0o700)
+        except FileNotFoundError:
+            log.warning("the spool %s was deleted while the engine runs; it is created again", self.root)
+            self._make_folders()
+            os.mkdir(folder, 0o700)
 
     def folder(self, attempt_id: str) -> str | None:
         """Return the folder of the attempt, archived or not; None if there is none."""
@@ -227,6 +249,14 @@ class OutputReader:
 
     def _starts(self) -> list[int]:
         return _later_starts(self._folder, self._channel)
+
+
+def spool_error(root: str, error: OSError) -> SpoolError:
+    """Return the error to raise where the spool cannot be written, with what to do about it."""
+    advice = _NO_ROOM.get(error.errno or 0)
+    if advice is not None:
+        return NoRoomForSession(f"no session can be started now: {advice} ({error.strerror}, spool {root})")
+    return SpoolError(f"cannot write to the spool {root}: {error.strerror}")
 
 
 def disk_bytes(found: os.stat_result) -> int:
