@@ -174,6 +174,7 @@ class Case:
     def result(self) -> dict[str, object]:
         store = SqliteStore(self.folder / "paceline.db")
         units = store.units().units
+        events = Counter((each.event.name, each.event.unit) for each in store.events(limit=100_000))
         store.close()
         runs = self._runs()
         return {
@@ -183,6 +184,8 @@ class Case:
             "tries": [unit.counters.attempts for unit in units],
             "losses": [unit.counters.losses for unit in units],
             "runs": [runs[unit.spec.id] for unit in units],
+            "starts": [events["unit.started", unit.id] for unit in units],
+            "ends": [events["unit.done", unit.id] for unit in units],
             "runs_after_done": sum(runs[name] - then for name, then in self.runs_when_done.items()),
             "left": len(self.processes()),
             "unarchived": len([path for path in self.spool.iterdir() if path.name != ".settled"]),

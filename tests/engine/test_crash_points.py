@@ -34,6 +34,10 @@ class Result(msgspec.Struct):
     tries: list[int]
     losses: list[int]
     runs: list[int]
+    starts: list[int]
+    """Events `unit.started` of each unit."""
+    ends: list[int]
+    """Events `unit.done` of each unit."""
     runs_after_done: int
     left: int
     unarchived: int
@@ -55,6 +59,7 @@ def test_real_processes_survive_a_kill_at_every_stored_transition(tmp_path: Path
     for result in results:
         assert (result.at, result.states, result.attempts) == (result.at, ["done"] * 3, [0] * 3)
         assert (result.at, result.tries) == (result.at, [losses + 1 for losses in result.losses])
+        assert (result.at, result.starts, result.ends) == (result.at, result.tries, [1] * 3)
         assert (result.at, result.runs_after_done, result.left, result.unarchived) == (result.at, 0, 0, 0)
         if disaster == "engine":
             assert (result.at, result.runs) == (result.at, [1] * 3)

@@ -307,15 +307,15 @@ async def test_exit_75_means_try_later_and_costs_no_attempt() -> None:
         assert harness.unit("night/u0").counters == Counters(attempts=3, refusals=2)
 
 
-async def test_an_agent_that_cannot_be_started_is_a_failure_with_its_reason() -> None:
-    async with EngineHarness(lambda _: Run(not_started="no such program: claud")) as harness:
+async def test_a_unit_whose_folder_is_missing_has_failed_with_its_reason() -> None:
+    async with EngineHarness(lambda _: Run(not_started="cannot work in '/gone': No such file or directory")) as harness:
         harness.add("night", 1, max_attempts=1)
 
         await harness.run(1.0)
 
         assert (harness.unit("night/u0").state, harness.unit("night/u0").reason) == (
             "quarantined",
-            "no such program: claud",
+            "cannot work in '/gone': No such file or directory",
         )
 
 

@@ -99,6 +99,20 @@ async def test_a_command_that_never_existed_pauses_its_campaign_alone_and_says_w
         assert harness.failures() == 0
 
 
+async def test_a_unit_whose_own_program_is_missing_blocks_nobody_and_fails_in_the_end() -> None:
+    """In a plan whose units name their own programs, one missing program says nothing about the others."""
+
+    def script(launch: Launch) -> Run:
+        return Run(not_started="cannot run 'u0': No such file") if launch.argv[0] == "u0" else Run(seconds=60.0)
+
+    async with EngineHarness(script, pool=2) as harness:
+        harness.add("night", 40, command=("{id}",), max_attempts=1)
+        await harness.run(3 * HOUR)
+
+        assert harness.store.counts() == {"night": UnitCounts(done=39, quarantined=1)}
+        assert harness.unit("night/u0").reason == "the program u0 could not be started: not found"
+
+
 @pytest.mark.parametrize(
     ("message", "ending"),
     [

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from paceline.core.unit_lifecycle import Transition
+from paceline.core.unit_lifecycle import AttemptOutcome, Transition
 from paceline.store import Campaign, OutcomeRecord, Store
 from paceline.store.rules import split_unit_id
 
@@ -20,6 +20,10 @@ UNPROVEN_RETRY_SECONDS = 600.0
 """How long a failed unit waits while no unit of its campaign has ended well and others were not tried yet."""
 NEVER_STARTED_SECONDS = 900.0
 """How long a campaign waits for a program that was never there: longer than an upgrade of an agent takes."""
+UNREACHED_SECONDS = (5.0, 15.0, 45.0, 150.0, 600.0)
+"""Waits of a unit after it reached nobody once, twice, ...: soon longer than its scope waits, so that others try."""
+MOST_BLAMED = 3
+"""Times that a unit may reach nobody while others of its campaign succeed: then the cause lies in the unit."""
 
 _VARIABLE_PARTS = re.compile(r"'[^']*'|\"[^\"]*\"|\S*/\S*|\b[0-9a-f]{8,}\b|(?<!exit code )\b\d+")
 """What differs between failures of one cause: quoted names, paths, ids and numbers, but not exit codes."""
@@ -36,12 +40,23 @@ class _Streak(msgspec.Struct):
     """Since when no session of it could be started."""
 
 
+class _Outage(msgspec.Struct):
+    """How often in a row a unit reached nobody."""
+
+    count: int = 0
+    blamed: int = 0
+    """Of these, how often others of its campaign had succeeded since the time before."""
+    successes: int = 0
+
+
 class CampaignBreaker:
     """Counts failures that are alike. A success, or a change of the campaign, starts a new count."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._streaks: dict[str, _Streak] = {}
+        self._outages: dict[str, _Outage] = {}
+        self._successes: dict[str, int] = {}
         self.has_paused = False
         """Whether a campaign was paused since it was last asked, so that the campaigns must be loaded again."""
 
@@ -59,6 +74,23 @@ class CampaignBreaker:
             return record
         later = max(transition.resume_at, now + UNPROVEN_RETRY_SECONDS)
         return msgspec.structs.replace(record, transition=msgspec.structs.replace(transition, resume_at=later))
+
+    def judged(self, unit_id: str, outcome: AttemptOutcome, now: float) -> AttemptOutcome:
+        """Let other units try before one that reached nobody, and blame it where they succeed and it never does."""
+        if outcome.ending not in ("unreachable", "not_started"):
+            self._outages.pop(unit_id, None)
+            return outcome
+        campaign, _ = split_unit_id(unit_id)
+        outage = self._outages.setdefault(unit_id, _Outage())
+        successes = self._successes.get(campaign, 0)
+        outage.count += 1
+        outage.blamed += outage.count > 1 and successes > outage.successes
+        outage.successes = successes
+        if outage.blamed >= MOST_BLAMED:
+            del self._outages[unit_id]
+            return msgspec.structs.replace(outcome, ending="failed")
+        wait = UNREACHED_SECONDS[min(outage.count, len(UNREACHED_SECONDS)) - 1]
+        return msgspec.structs.replace(outcome, resume_at=now + wait)
 
     def after(self, records: Iterable[OutcomeRecord], now: float) -> list[Campaign]:
         """Count stored outcomes. Returns the campaigns that must pause, with their reason, as they are to be stored."""
@@ -80,6 +112,7 @@ class CampaignBreaker:
         streak = self._streak(name)
         match transition.ending:
             case "succeeded":
+                self._successes[name] = self._successes.get(name, 0) + 1
                 self._streaks[name] = _Streak(is_proven=True)
             case "failed" if not streak.is_proven:
                 return self._reason_after_failure(name, unit, transition.reason, streak)

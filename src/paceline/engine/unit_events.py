@@ -37,8 +37,7 @@ def start_event(unit: Unit, scope: str, now: float) -> Event:
 
 def pause_event(campaign: Campaign, now: float) -> Event:
     """Return the event of a campaign that pauses itself."""
-    fields: dict[str, object] = {"campaign": campaign.name, "reason": campaign.pause_reason}
-    return Event("campaign.paused", now, f"campaign:{campaign.name}", None, fields)
+    return Event("campaign.paused", now, f"campaign:{campaign.name}", None, {"reason": campaign.pause_reason})
 
 
 def unit_event(record: OutcomeRecord, now: float) -> Event:
