@@ -35,6 +35,7 @@ WRITES = frozenset(
         "record_outcomes",
         "renew_units",
         "wake_units",
+        "hasten_units",
         "hold_units",
         "append_events",
         "trim_events",

@@ -38,6 +38,18 @@ async def test_a_campaign_whose_first_units_fail_alike_pauses_and_spends_no_seco
         assert paused == Event("campaign.paused", paused.at, "campaign:night", None, {"reason": REASON})
 
 
+async def test_a_failed_unit_waits_no_longer_once_another_has_ended_well() -> None:
+    def script(launch: Launch) -> Run:
+        is_bad = name_of(launch) == "u0"
+        return Run(stderr="boom\n", exit_code=3, seconds=1.0) if is_bad else Run(seconds=20.0)
+
+    async with EngineHarness(script, pool=1, heartbeat=1.0) as harness:
+        harness.add("night", 3)
+        await harness.run(300.0)
+
+        assert harness.store.counts() == {"night": UnitCounts(done=2, quarantined=1)}
+
+
 async def test_a_resumed_campaign_gets_a_new_count_and_goes_on_once_the_cause_is_gone() -> None:
     async with EngineHarness(fails, pool=2, heartbeat=1.0) as harness:
         harness.add("night", 10)

@@ -439,6 +439,7 @@ WRITES = {
     "claim_units",
     "record_outcomes",
     "renew_units",
+    "hasten_units",
     "hold_units",
     "append_events",
     "trim_events",

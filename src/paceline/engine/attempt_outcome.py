@@ -147,6 +147,8 @@ class OutcomeRecorder:
                 for campaign in self.breaker.after(accepted, now):
                     self._store.set_campaign(campaign)
                     self._journal.append(pause_event(campaign, now))
+                if hastened := self.breaker.hastened():
+                    self._store.hasten_units(hastened)
 
     def record_of(
         self, unit: Unit, outcome: AttemptOutcome, now: float, max_attempts: int | None = None

@@ -17,7 +17,8 @@ MOST_ALIKE = 5
 FEWEST_ALIKE = 3
 """The same for a small campaign, where all units that are left have failed. One or two failures prove nothing."""
 UNPROVEN_RETRY_SECONDS = 600.0
-"""How long a failed unit waits while no unit of its campaign has ended well and others were not tried yet."""
+"""How long a failed unit waits while no unit of its campaign has ended well and others were not tried yet. Once one
+has, it waits no longer than after any other failure."""
 NEVER_STARTED_SECONDS = 900.0
 """How long a campaign waits for a program that was never there: longer than an upgrade of an agent takes."""
 UNREACHED_SECONDS = (5.0, 15.0, 45.0, 150.0, 600.0)
@@ -36,6 +37,8 @@ class _Streak(msgspec.Struct):
     units: set[str] = msgspec.field(default_factory=set)
     is_proven: bool = False
     """Whether a unit has ended well since the campaign was last changed."""
+    delayed: dict[str, float] = msgspec.field(default_factory=dict)
+    """The units that wait for the others, and when they would be tried again otherwise."""
     missing_since: float | None = None
     """Since when no session of it could be started."""
 
@@ -59,6 +62,7 @@ class CampaignBreaker:
         self._successes: dict[str, int] = {}
         self.has_paused = False
         """Whether a campaign was paused since it was last asked, so that the campaigns must be loaded again."""
+        self._hastened: dict[str, float] = {}
 
     def forget(self, campaign: str) -> None:
         """Start a new count: the campaign was added, changed or resumed."""
@@ -72,6 +76,7 @@ class CampaignBreaker:
             return record
         if not self._store.claimable().get((campaign, None)):
             return record
+        self._streak(campaign).delayed[record.unit_id] = transition.resume_at
         later = max(transition.resume_at, now + UNPROVEN_RETRY_SECONDS)
         return msgspec.structs.replace(record, transition=msgspec.structs.replace(transition, resume_at=later))
 
@@ -91,6 +96,11 @@ class CampaignBreaker:
             return msgspec.structs.replace(outcome, ending="failed")
         wait = UNREACHED_SECONDS[min(outage.count, len(UNREACHED_SECONDS)) - 1]
         return msgspec.structs.replace(outcome, resume_at=now + wait)
+
+    def hastened(self) -> dict[str, float]:
+        """Return the delayed units of campaigns that have proven themselves since, and when they resume. Empties it."""
+        hastened, self._hastened = self._hastened, {}
+        return hastened
 
     def after(self, records: Iterable[OutcomeRecord], now: float) -> list[Campaign]:
         """Count stored outcomes. Returns the campaigns that must pause, with their reason, as they are to be stored."""
@@ -113,6 +123,7 @@ class CampaignBreaker:
         match transition.ending:
             case "succeeded":
                 self._successes[name] = self._successes.get(name, 0) + 1
+                self._hastened |= streak.delayed
                 self._streaks[name] = _Streak(is_proven=True)
             case "failed" if not streak.is_proven:
                 return self._reason_after_failure(name, unit, transition.reason, streak)

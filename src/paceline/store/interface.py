@@ -5,7 +5,7 @@ Implementations are synchronous and are used from one thread at a time. Never he
 deciding which unit may run and what becomes of it. That comes from the core.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
@@ -274,6 +274,9 @@ class Store(Protocol):
 
         Such a time means that the clock was set back. Units that are parked for a window keep their time.
         """
+
+    def hasten_units(self, resume_times: Mapping[str, float]) -> None:
+        """Let waiting units that resume later than the given times resume at those times. Others stay as they are."""
 
     def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         """Move the given `todo` units to `held`. Return how many moved."""

@@ -2,7 +2,7 @@
 
 import functools
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 
 import msgspec
@@ -317,6 +317,12 @@ class MemoryUnits:
             resume_at = now + (unit.resume_at or 0.0) - (unit.ended_at or 0.0)
             self._table.put(replace(unit, resume_at=resume_at, ended_at=now))
         return len(begun_later)
+
+    def hasten(self, resume_times: Mapping[str, float]) -> None:
+        for unit_id, resume_at in resume_times.items():
+            unit = self._table.units.get(unit_id)
+            if unit is not None and unit.state == "todo" and (unit.resume_at or 0.0) > resume_at:
+                self._table.put(replace(unit, resume_at=resume_at))
 
     def hold(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         held = 0

@@ -8,7 +8,7 @@ Here: every verb of the interface, handed to the table that carries it out. Neve
 """
 
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
@@ -128,6 +128,9 @@ class SqliteStore:
 
     def shorten_backoffs(self, *, now: float) -> int:
         return self._units.shorten_backoffs(now=now)
+
+    def hasten_units(self, resume_times: Mapping[str, float]) -> None:
+        self._units.hasten(resume_times)
 
     def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         return self._units.hold(unit_ids, reason, now=now)

@@ -4,7 +4,7 @@ Statements and nothing else: which unit may run, and what becomes of it, comes f
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from paceline.core.unit_lifecycle import UnitState
@@ -58,6 +58,8 @@ _RENAME_ACCOUNT: Final = "UPDATE units SET account = ? WHERE key BETWEEN ? AND ?
 _WAKE: Final = "UPDATE units SET resume_at = NULL, is_parked = 0 WHERE key = ?"
 _SHORTEN: Final = """UPDATE units SET resume_at = ? + resume_at - ended_at, ended_at = ?
     WHERE state = 'todo' AND resume_at IS NOT NULL AND NOT is_parked AND ended_at > ?"""
+_HASTEN: Final = f"""UPDATE units AS u SET resume_at = ?
+    WHERE campaign = ? AND name = ? AND state = 'todo' AND resume_at > ? AND {IS_VISIBLE}"""
 _HOLD: Final = f"""UPDATE units AS u SET state = 'held', reason = ?, resume_at = NULL, ended_at = ?
     WHERE campaign = ? AND name = ? AND state = 'todo' AND {IS_VISIBLE}"""
 READY_AGAIN: Final = """state = 'todo', attempts = 0, tries = 0, parks = 0, windows_spent = 0, refusals = 0,
@@ -157,6 +159,12 @@ class SqliteUnits:
     def shorten_backoffs(self, *, now: float) -> int:
         with self._file.writing() as connection:
             return connection.execute(_SHORTEN, (now, now, now)).rowcount
+
+    def hasten(self, resume_times: Mapping[str, float]) -> None:
+        with self._file.writing() as connection:
+            numbers = campaign_numbers(connection)
+            for unit_id, resume_at in resume_times.items():
+                connection.execute(_HASTEN, (resume_at, *unit_address(numbers, unit_id), resume_at))
 
     def hold(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         with self._file.writing() as connection:

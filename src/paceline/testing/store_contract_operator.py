@@ -112,3 +112,14 @@ class OperatorContract:
         assert stored(store, "night/bad") == replace(
             bad, state="todo", spec=changed[0], counters=Counters(), lease_until=None
         )
+
+    def test_waiting_units_are_hastened_and_never_delayed(self, store: Store) -> None:
+        add(store, specs("late", "soon", "todo"))
+        late, soon = claim(store, 2)
+        record(store, [ended(late, "parked", resume_at=NOW + 600.0), ended(soon, "parked", resume_at=NOW + 5.0)])
+
+        store.hasten_units({"night/late": NOW + 30.0, "night/soon": NOW + 30.0, "night/todo": NOW + 30.0, "x/y": NOW})
+
+        times = [stored(store, f"night/{name}").resume_at for name in ("late", "soon", "todo")]
+        assert times == [NOW + 30.0, NOW + 5.0, None]
+        assert store.next_resume_at() == NOW + 5.0
