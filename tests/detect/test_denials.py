@@ -125,7 +125,7 @@ def codex_command(output: str, **fields: object) -> dict[str, object]:
                     "status": "error",
                     "error": {
                         "type": "tool_not_registered",
-                        "message": 'Tool "run_shell_command" not found in registry. Tools must',
+                        "message": 'Tool "run_shell_command" not found. Did you mean one of: "grep_search"?',
                     },
                 },
                 {"type": "result", "timestamp": "t", "status": "success", "stats": {}},
@@ -305,3 +305,14 @@ def test_only_three_tools_are_named() -> None:
     record.add(tuple(Denial(tool=name) for name in ("A", "B", "C", "D", "E")), is_list=False)
 
     assert (record.reason or "").startswith("A, B, C and other tools were denied 5 times: ")
+
+
+def test_a_run_that_ends_where_a_call_was_denied_is_denied() -> None:
+    denied = {"status": "error", "error": "The user rejected permission to use this specific tool call."}
+    tool = {"type": "tool_use", "sessionID": "s", "part": {"tool": "bash", "callID": "c1", "state": denied}}
+    end = {"type": "step_finish", "sessionID": "s", "part": {"reason": "tool-calls"}}
+    notice = b"! permission requested: external_directory (/etc/*); auto-rejecting\n"
+
+    assert run_of("opencode", lines(tool, end), notice).reader.outcome == "denied"
+    assert run_of("opencode", lines(end)).reader.outcome == "interrupted"
+    assert run_of("opencode", lines(tool, end), notice, exit_code=143).reader.outcome == "interrupted"

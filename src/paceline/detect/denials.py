@@ -32,6 +32,7 @@ class DenialRecord:
         self._notices = 0
         self._calls: set[str] = set()
         self._tools: dict[str, None] = {}
+        self._noticed_tools: dict[str, None] = {}
         self._causes: set[DenialCause] = set()
 
     @property
@@ -57,20 +58,20 @@ class DenialRecord:
             if denial.call and len(self._calls) < _CALLS_KEPT:
                 self._calls.add(denial.call)
             self._events += 1
-            self._add_names(denial)
+            self._add_name(denial, self._tools)
 
     def add_notice(self, denial: Denial) -> None:
         """Count a denial that is reported as text. Some CLIs report each twice: as event and as text."""
         self._notices += 1
-        self._add_names(denial)
+        self._add_name(denial, self._noticed_tools)
 
-    def _add_names(self, denial: Denial) -> None:
+    def _add_name(self, denial: Denial, tools: dict[str, None]) -> None:
         self._causes.add(denial.cause)
-        if denial.tool and len(self._tools) <= NAMED_TOOLS:
-            self._tools[denial.tool] = None
+        if denial.tool and len(tools) <= NAMED_TOOLS:
+            tools[denial.tool] = None
 
     def _what(self) -> str:
-        tools = list(self._tools)
+        tools = list(self._tools or self._noticed_tools)
         if not tools:
             return "a tool was" if self.count == 1 else "tools were"
         named = ", ".join(tools[:NAMED_TOOLS])

@@ -105,7 +105,11 @@ def merge_trouble(before: Trouble | None, now: Trouble | None) -> Trouble | None
 def conclude(run: FinishedRun) -> Outcome:
     """Return the outcome of a run. Neither exit code 0 alone nor any single event proves success."""
     outcome = _conclude(run)
-    return "denied" if outcome == "success" and run.is_denied else outcome
+    if not run.is_denied:
+        return outcome
+    # Some CLIs end where a call is denied, without their closing event and with exit code 0.
+    ended_there = outcome == "interrupted" and run.exit_code == 0 and run.ending is None
+    return "denied" if outcome == "success" or ended_there else outcome
 
 
 def _conclude(run: FinishedRun) -> Outcome:
