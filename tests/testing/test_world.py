@@ -55,6 +55,8 @@ def test_no_promise_is_broken_by_a_whole_engine(first: int) -> None:
     figures = [World(seed, engine=True).run().fleet for seed in range(first, first + ENGINE_SEEDS_PER_CHUNK)]
     assert sum(figure.parks for figure in figures if figure is not None) > 0
     assert sum(figure.crashes for figure in figures if figure is not None) > 0
+    assert sum(figure.unreached for figure in figures if figure is not None) > 0
+    assert sum(figure.adopted for figure in figures if figure is not None) > 0
 
 
 @pytest.mark.soak

@@ -28,6 +28,18 @@ def warned(used: float, resets_at: float, session: str = "s1", window: str = "fi
     return _line(type="rate_limit_event", rate_limit_info=info, session_id=session)
 
 
+def offline(session: str = "s1") -> str:
+    said = "API Error: Unable to connect to API (ConnectionRefused)"
+    return _line(type="result", subtype="success", is_error=True, result=said, session_id=session)
+
+
+def contradicting(resets_at: float, session: str = "s1", used: float = 0.23) -> str:
+    """Return a refusal for too many at once as newer versions report it: rejected, of a window that is open."""
+    windows = {"five_hour": {"status": "allowed", "utilization": used, "resetsAt": int(resets_at)}}
+    info = {"status": "rejected", "resetsAt": int(resets_at), "rateLimitType": "five_hour", "unifiedWindows": windows}
+    return _line(type="rate_limit_event", rate_limit_info=info, session_id=session)
+
+
 def limit_without_a_time() -> str:
     return _line(type="result", subtype="success", is_error=True, result="You've hit your usage limit", session_id="s1")
 

@@ -37,6 +37,9 @@ class AccountTroubles(msgspec.Struct, frozen=True, kw_only=True):
     lag: float = 0.0
     penalty: float = 0.0
     burst: int | None = None
+    outages: tuple[Trouble, ...] = ()
+    contradicts: bool = False
+    """Whether a refusal for too many at once is reported as a spent window, which is reported open."""
 
 
 def calm_account(start: float, cap: int) -> AccountTroubles:
@@ -56,6 +59,8 @@ def draw_troubles(rng: random.Random, start: float, hours: float) -> AccountTrou
         lag=rng.choice((0.0, 0.0, 2.0, 10.0)),
         penalty=rng.choice((0.0, 5.0, 60.0)),
         burst=rng.choice((None, None, 2, 3)),
+        outages=_draw_troubles(rng, start, end, most=2, longest=HOUR),
+        contradicts=rng.random() < 0.3,
     )
 
 
@@ -85,9 +90,13 @@ class SimulatedAccount:
         self._ends: list[float] = []
         self._penalty_until = 0.0
         self.refused = 0
+        self.unreached = 0
 
     def run(self, session: str, seconds: float, live: int, now: float) -> Run:
         """Return what a session does that would take `seconds`, while `live` others run on the account."""
+        if _trouble_at(self._troubles.outages, now) is not None:
+            self.unreached += 1
+            return _ended_by_outage(session, after=0.0, printed=transcripts.init(session))
         window = _trouble_at(self._troubles.closed, now)
         if window is not None:
             self.refused += 1
@@ -98,6 +107,10 @@ class SimulatedAccount:
         self._starts.append(now)
         begun = transcripts.init(session) + transcripts.answer(session)
         closing = next((trouble for trouble in self._troubles.closed if now < trouble.begins < now + seconds), None)
+        outage = next((trouble for trouble in self._troubles.outages if now < trouble.begins < now + seconds), None)
+        if outage is not None and (closing is None or outage.begins < closing.begins):
+            self.unreached += 1
+            return _ended_by_outage(session, after=outage.begins - now, printed=begun)
         if closing is not None:
             return _ended_by_window(session, closing, after=closing.begins - now, printed=begun)
         self._ends.append(now + seconds)
@@ -116,8 +129,11 @@ class SimulatedAccount:
         if not (is_full or is_burst or now < self._penalty_until):
             return None
         self._penalty_until = max(self._penalty_until, now + troubles.penalty)
-        printed = transcripts.init(session) + transcripts.retry(2.0, nth=10, session=session)
-        return Run(stdout=printed, exit_code=1, seconds=1.0)
+        if troubles.contradicts:
+            refusal = transcripts.contradicting(now + 5 * HOUR, session)
+        else:
+            refusal = transcripts.retry(2.0, nth=10, session=session)
+        return Run(stdout=transcripts.init(session) + refusal, exit_code=1, seconds=1.0)
 
 
 def _trouble_at(troubles: Sequence[Trouble], now: float) -> Trouble | None:
@@ -128,3 +144,9 @@ def _ended_by_window(session: str, window: Trouble, *, after: float, printed: st
     end = window.announced
     notice = transcripts.limit_without_a_time() if end is None else transcripts.rejected(end, session)
     return Run(stdout=printed, later=((after, notice),), exit_code=1, seconds=after + NOTICE_SECONDS)
+
+
+def _ended_by_outage(session: str, *, after: float, printed: str) -> Run:
+    """Return a session that nobody answers: the CLI tries for a while, and gives up."""
+    seconds = after + NOTICE_SECONDS
+    return Run(stdout=printed, later=((seconds, transcripts.offline(session)),), exit_code=1, seconds=seconds)

@@ -4,6 +4,7 @@ The engine is the real one, over a memory store, with scripted sessions. Never h
 decides.
 """
 
+import errno
 import logging
 import math
 import random
@@ -16,7 +17,7 @@ from paceline.core.values.scopes import path_scopes
 from paceline.engine.ticket_queues import split_queue_name
 from paceline.executors import Launch
 from paceline.simulation.executor import Run
-from paceline.store import Campaign, Unit, UnitCounts
+from paceline.store import Campaign, Unit
 from paceline.testing.engine_harness import NOW, EngineHarness
 from paceline.testing.world.accounts import HOUR, LONGEST_SESSION, SimulatedAccount, calm_account, draw_troubles
 from paceline.testing.world.scenario import WorldScenario
@@ -30,6 +31,8 @@ SHORTEST_STEP = 2 * HEARTBEAT
 LONGEST_STEP = 900.0
 DRAIN_HOURS = 40
 LONGEST_WAIT = 8 * 24 * HOUR
+NOISE = "npm warn deprecated: this module leaks memory. Do not use it.\n" * 1_000
+"""What a talkative session prints beside its work: more than one pass reads of a session."""
 TIMED_REASONS = ("paused", "cooldown", "window_closed", "pacing", "reserve", "unreachable")
 
 
@@ -43,6 +46,9 @@ class FleetFigures(msgspec.Struct, frozen=True, kw_only=True):
     refused: int
     parks: int
     crashes: int
+    unreached: int
+    """Sessions that nobody answered, or whose program was away."""
+    adopted: int
     seconds: float
 
 
@@ -74,6 +80,10 @@ class Fleet:
         self._unit_of: dict[str, str] = {}
         self._failed: Counter[str] = Counter()
         self._crashes = 0
+        self._unreached = 0
+        self._adopted: dict[str, int] = {}
+        """How many canaries had gone when the session was adopted."""
+        self._away_until = self._full_until = 0.0
         self._is_calm = False
         self._errors = _Errors()
         self.step = 0
@@ -121,7 +131,7 @@ class Fleet:
     async def _disturb(self) -> None:
         """Do one thing that people, machines or providers do, then move time forward."""
         rng, harness, scenario = self._random, self.harness, self.scenario
-        match rng.randrange(8):
+        match rng.randrange(10):
             case 0 | 1 if scenario.restarts:
                 await self._end_engine(rng.choice(("stop", "crash", "reboot")))
             case 2 if scenario.restarts:
@@ -137,20 +147,29 @@ class Fleet:
             case 5 if scenario.clock_steps:
                 harness.clock.step(rng.choice((600.0, HOUR)))
                 harness.engine.wake()
+            case 6 if scenario.signals:
+                self._away_until = harness.clock.now() + rng.uniform(60.0, 900.0)
+            case 7 if scenario.signals:
+                self._full_until = harness.clock.now() + rng.uniform(30.0, 300.0)
         await harness.run(rng.uniform(SHORTEST_STEP, LONGEST_STEP))
 
     async def _end_engine(self, how: str) -> None:
         self._crashes += 1
         if how == "stop":
             await self.harness.stop()
-            return
-        await self.harness.crash()
+        else:
+            await self.harness.crash()
+        canaries = len(self.harness.events("window.canary"))
+        self._adopted |= dict.fromkeys(self.harness.executor.unarchived(), canaries)
         if how == "reboot":
             self.harness.executor.reboot()
+        if self._random.random() < 0.3:  # nobody reads what sessions print meanwhile
+            await self.harness.clock.advance(self._random.uniform(0.1, 4.0) * HOUR)
 
     async def _drain(self) -> None:
         """Resume everything that was paused, with healthy providers."""
         self._is_calm = True
+        self._away_until = self._full_until = 0.0
         for campaign in self.harness.store.campaigns():
             if campaign.state == "paused":
                 self.harness.change(campaign.name, state="active")
@@ -166,6 +185,8 @@ class Fleet:
         unit = self.harness.unit(launch.env["PACELINE_UNIT"])
         campaign = self._campaign(unit)
         scopes = self._scopes(unit, campaign)
+        if self.harness.clock.now() < self._full_until:
+            raise OSError(errno.ENOSPC, "No space left on device")
         self._check_launch(unit, scopes)
         self._scopes_of[launch.attempt_id], self._unit_of[launch.attempt_id] = scopes, unit.id
         seconds = min(LONGEST_SESSION, SHORTEST_SESSION * self._random.paretovariate(1.2))
@@ -174,10 +195,14 @@ class Fleet:
             return Run(stderr="it broke\n", exit_code=1, seconds=seconds)
         if campaign.agent == "command":
             return Run(seconds=seconds)
+        if self.harness.clock.now() < self._away_until:
+            self._unreached += 1
+            return Run(not_started="claude: no such program")
         account = unit.account or ""
         session = unit.conversation_id or f"talk-{unit.counters.attempts}-{unit.spec.id}"
         live = sum(f"anthropic/{account}" in self._scopes_of[attempt] for attempt in self._live()) - 1
-        return self._accounts[account].run(session, seconds, live, self.harness.clock.now())
+        run = self._accounts[account].run(session, seconds, live, self.harness.clock.now())
+        return msgspec.structs.replace(run, stderr=NOISE) if self._random.random() < 0.03 else run
 
     def _live(self) -> list[str]:
         return [attempt for attempt in self.harness.executor.live() if attempt in self._scopes_of]
@@ -204,17 +229,18 @@ class Fleet:
         """Check that every waiting unit has a reason, and a time at which it is tried again."""
         now = self.harness.clock.now()
         why = self.harness.engine.wait_reasons()
+        todo = self.harness.store.units(state="todo", limit=10_000).units
+        ready = Counter(unit.campaign for unit in todo if unit.resume_at is None)
         for campaign in self.harness.store.campaigns():
-            counts = self.harness.store.counts().get(campaign.name, UnitCounts())
             reasons = [reason for line, reason in why.items() if split_queue_name(line)[0] == campaign.name]
-            if campaign.state == "active" and counts.todo > counts.parked:
-                assert reasons, f"{counts.todo - counts.parked} units of {campaign.name} wait without a reason"
+            if campaign.state == "active" and ready[campaign.name]:
+                assert reasons, f"{ready[campaign.name]} units of {campaign.name} wait without a reason"
             for reason in reasons:
                 assert reason.detail, f"{campaign.name} waits for {reason.reason} without a detail"
                 since = now - HEARTBEAT if reason.reason == "pacing" else now  # each pass computes the pace
                 has_time = reason.retry_at is not None and since <= reason.retry_at < now + LONGEST_WAIT
                 assert has_time or reason.reason not in TIMED_REASONS, f"{campaign.name}: {reason} has no end"
-        for unit in self.harness.store.units(state="todo", limit=10_000).units:
+        for unit in todo:
             if unit.resume_at is not None:
                 overdue, far = now - unit.resume_at, unit.resume_at - now
                 assert overdue <= HEARTBEAT, f"{unit.id} should have resumed {overdue:.0f} s ago"
@@ -235,6 +261,9 @@ class Fleet:
         assert not self.harness.executor.live(), "sessions run without a unit"
         assert not self.harness.executor.unarchived(), "results were never stored"
         assert self.harness.scope("sessions").in_flight == 0, "places are taken without a holder"
+        canaries = [str(event.fields["ticket"]) for event in self.harness.events("window.canary")]
+        for attempt, before in self._adopted.items():
+            assert attempt not in canaries[before:], f"the adopted {attempt} became the canary of a closed window"
         assert not self._errors.messages, f"the engine logged an error: {self._errors.messages[0]}"
 
     def figures(self) -> FleetFigures:
@@ -248,6 +277,8 @@ class Fleet:
             refused=sum(account.refused for account in self._accounts.values()),
             parks=sum(unit.counters.parks for unit in units),
             crashes=self._crashes,
+            unreached=self._unreached + sum(account.unreached for account in self._accounts.values()),
+            adopted=len(self._adopted),
             seconds=self.harness.clock.now() - NOW,
         )
 
