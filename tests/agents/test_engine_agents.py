@@ -174,20 +174,15 @@ async def test_a_key_in_the_environment_is_not_used_on_a_subscription(tmp_path: 
 
 
 @pytest.mark.parametrize("settings", [{"apiKeyHelper": f"echo {KEY}"}, {"env": {KEY_NAME: KEY}}])
-async def test_a_subscription_that_would_bill_a_key_is_stopped_and_the_account_held(
+async def test_a_subscription_whose_cli_would_bill_a_key_is_held_before_the_first_request(
     settings: dict[str, object], tmp_path: Path, clock: VirtualClock
 ) -> None:
     """The key stands where no environment can be scrubbed: in the CLI's own settings."""
-    silent = Scenario(latency=ONE_MINUTE)  # on a clock that stands still nothing is answered
-    async with FakeProvider(silent, clock=clock) as provider, claude_engine(tmp_path, clock, provider) as engine:
+    async with FakeProvider(clock=clock) as provider, claude_engine(tmp_path, clock, provider) as engine:
         write(tmp_path / "home" / ".claude" / "settings.json", json.dumps(settings))
-        stopped = await engine.run_until(lambda unit: unit.counters.attempts == 1 and unit.state != "running")
-        held = engine.scope().held
-        await engine.make_passes(3)
-        later = engine.unit
+        held = await engine.run_until(lambda unit: unit.state not in ("todo", "running"))
 
-    assert (stopped.state, stopped.counters.failures, stopped.conversation_id) == ("todo", 0, None)
-    assert held == stopped.reason == "max-1 is a subscription, but the agent bills an API key"
-    assert [event.scope for event in engine.events("account.held")] == ["anthropic/max-1"]
-    assert later == stopped  # nothing is started there any more
-    assert not any(record.ending == "served" for record in provider.requests)
+    assert (held.state, held.counters.failures, held.conversation_id) == ("held", 0, None)
+    assert str(tmp_path / "home" / ".claude" / "settings.json") in (held.reason or "")
+    assert KEY not in (held.reason or "")
+    assert provider.requests == []
