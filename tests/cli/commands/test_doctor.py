@@ -73,6 +73,17 @@ def test_a_login_and_a_cli_make_it_well_and_the_key_is_reported(
     assert "sk-secret" not in said
 
 
+def test_two_accounts_with_one_login_are_reported(workspace: Workspace, bare_path: Path) -> None:
+    install(bare_path, "claude", "echo 2.1.325")
+    account = '[accounts.{}]\nprovider = "anthropic"\nkind = "subscription"\n'
+    workspace.write("paceline.toml", account.format("one") + account.format("two"))
+
+    findings = workspace.run_json("doctor", code=1)["findings"]
+
+    (found,) = [each["detail"] for each in findings if "one login" in each["detail"]]
+    assert found.startswith(f"one and two are one login, in {workspace.folder}/.claude, ")
+
+
 def test_a_metered_account_needs_its_key(workspace: Workspace) -> None:
     workspace.write("paceline.toml", '[accounts.key]\nprovider = "acme"\nkind = "metered"\nkey_env = "ACME_KEY"')
 

@@ -298,6 +298,23 @@ def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Findin
             if names:
                 detail = f"{', '.join(names)} is set here; sessions of {account.id} do not get it"
                 yield Finding(what=what, verdict="note", detail=f"{detail}, so that they are never billed per token")
+    yield from _shared_logins(settings, environ)
+
+
+def _shared_logins(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Report accounts that are one login under two names: its limits would count twice."""
+    by_login: dict[tuple[str, str], list[str]] = {}
+    for account in settings.accounts.values():
+        if account.kind == "subscription":
+            folder = login_folder(account.provider, {**environ, **account.env})
+            by_login.setdefault((account.provider, folder), []).append(account.id)
+    for (_, folder), names in by_login.items():
+        if len(names) > 1:
+            detail = (
+                f"{' and '.join(names)} are one login, in {folder}, so that its limits would count for each of them"
+            )
+            mend = "name a folder of its own for each in `env`, or remove all but one of them"
+            yield Finding(what=names[0], verdict="wrong", detail=detail, mend=mend)
 
 
 # -- the night ---------------------------------------------------------------------------------------
