@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.errors import StoreDamaged, StoreError, StoreGone
+from paceline.engine.governor_state import GOVERNOR_STATE
+from paceline.errors import EngineBusy, StoreDamaged, StoreError, StoreGone
 from paceline.executors import Launch
 from paceline.simulation.executor import Run
 from paceline.store import SqliteStore
@@ -55,6 +56,20 @@ async def test_an_engine_reads_past_a_damaged_event_and_carries_out_the_commands
 
         assert harness.scope("sessions").limit == 1
     store.close()
+
+
+async def test_an_engine_whose_lead_ran_out_and_was_taken_stores_nothing_more() -> None:
+    harness = EngineHarness()
+    await harness.run(1.0)
+    harness.clock.step(90.0)  # it was stopped for longer than its lease
+    assert harness.store.lead("another", until=NOW + 900.0, now=harness.clock.now())
+    harness.send("limit", "sessions", limit=1)
+    before = harness.store.load_state(GOVERNOR_STATE), harness.store.events()
+
+    with pytest.raises(EngineBusy):
+        await harness.run(60.0)
+
+    assert (harness.store.load_state(GOVERNOR_STATE), harness.store.events()) == before
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

@@ -47,3 +47,13 @@ async def test_lesson_42_a_limit_without_a_time_still_has_a_next_check() -> None
         await harness.run(1.0)
 
         assert harness.unit("night/u0").resume_at == NOW + 300.0
+
+
+async def test_a_campaign_that_is_done_costs_the_passes_after_it_nothing() -> None:
+    async with EngineHarness() as harness:
+        for number in range(5):
+            harness.add(f"night{number}", 1)
+        await harness.run(180.0)
+
+        assert set(harness.states().values()) == {"done"}
+        assert harness.engine._cycle.queues._queues == {}

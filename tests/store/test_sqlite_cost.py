@@ -69,3 +69,35 @@ def test_the_cost_is_flat(tmp_path: Path, verb: Callable[[Store], object]) -> No
 
     small, large = costs
     assert 0 < large <= small * 1.01
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda store: claim(store, 10),
+        lambda store: record(store, [ended(unit, "succeeded") for unit in claim(store, 10)]),
+        lambda store: store.renew_units({"night/1": 1, "night/2": 1}, lease_until=LATER),
+        lambda store: store.claimable(),
+        lambda store: store.next_resume_at(),
+        lambda store: store.wake_units(now=NOW),
+        lambda store: store.unit("night/7"),
+    ],
+    ids=["claim", "settle", "renew", "claimable", "next", "wake", "unit"],
+)
+def test_campaigns_that_are_done_cost_nothing(tmp_path: Path, verb: Callable[[Store], object]) -> None:
+    costs = []
+    for campaigns in (10, 200):
+        store = SqliteStore(tmp_path / f"{campaigns}.db")
+        for number in range(campaigns):
+            name = f"done{number}"
+            store.add_campaign(Campaign(name=name), [UnitSpec(id="a")], update=False, now=NOW)
+            record(store, [ended(unit, "succeeded") for unit in claim(store, campaign=name)])
+        specs = [UnitSpec(id=str(number)) for number in range(LEFT)]
+        store.add_campaign(Campaign(name="night"), specs, update=False, now=NOW)
+        with counted_steps(store) as steps:
+            verb(store)
+        costs.append(steps[0])
+        store.close()
+
+    few, many = costs
+    assert 0 < many <= few * 1.01

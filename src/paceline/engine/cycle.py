@@ -112,6 +112,8 @@ class Cycle:
         if now < self._passed_at - CLOCK_STEP_SECONDS:
             self._store.shorten_backoffs(now=now)
         self._passed_at = now
+        if now - self._renewed_at >= self._settings.lease:
+            self._renew_leases(now)  # it has run out: another engine may lead, so nothing is stored before
         self.read_commands(now)
         self._renew_leases(now)
         if self.must_recover:

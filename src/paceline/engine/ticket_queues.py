@@ -61,7 +61,10 @@ class TicketQueues:
         kept: set[tuple[str, str]] = set()
         self._problems.clear()
         self.stranded.clear()
+        bound = _accounts_by_campaign(claimable)
         for campaign in campaigns:
+            if campaign.name not in bound:
+                continue  # a home has hundreds of campaigns that are done; its queue is dropped below
             named = self._accounts.ids_of(campaign)
             for account_id in (*named, *self._login_left(campaign, claimable)):
                 queue = self._usable_queue(campaign, account_id, now)
@@ -75,7 +78,7 @@ class TicketQueues:
                 for ticket_id in list(queue.tickets)[target:]:
                     self.give_back(ticket_id, now)
                 wanted += [queue] * (target - len(queue.tickets))
-            self._note_stranded(campaign, claimable)
+            self._note_stranded(campaign, bound[campaign.name])
         self._drop_all_but(kept, now)
         wanted += self._passed_by(wanted, now)
         wanted.sort(key=lambda queue: self._used_ratio(queue, now))
@@ -93,11 +96,12 @@ class TicketQueues:
         is_left = login not in self._accounts.ids_of(campaign) and claimable.get((campaign.name, login), 0) > 0
         return (login,) if is_left else ()
 
-    def _note_stranded(self, campaign: Campaign, claimable: Mapping[tuple[str, str | None], int]) -> None:
+    def _note_stranded(self, campaign: Campaign, units_by_account: Mapping[str | None, int]) -> None:
         """Explain why units wait whose conversation is on an account that the campaign no longer names."""
+        name = campaign.name
         known = (*self._accounts.ids_of(campaign), self._accounts.login_id(campaign))
-        for (name, account), units in claimable.items():
-            if account and name == campaign.name and account not in known:
+        for account, units in units_by_account.items():
+            if account and account not in known:
                 have = "1 unit has its" if units == 1 else f"{units} units have their"
                 detail = f"{have} conversation on {account!r}, which the campaign does not name"
                 self._problems[name, account] = Deferred("", "held", f"campaign:{name}", detail)
@@ -191,6 +195,15 @@ class TicketQueues:
             return 0.0
         status = self._governor.status(queue.account.scope, now=now)
         return max((window.best_ratio or 0.0 for window in status.windows), default=0.0) if status else 0.0
+
+
+def _accounts_by_campaign(claimable: Mapping[tuple[str, str | None], int]) -> dict[str, dict[str | None, int]]:
+    """Return the claimable units of each campaign that has some, by the account that their conversation is bound to."""
+    found: dict[str, dict[str | None, int]] = {}
+    for (campaign, account), units in claimable.items():
+        if units:
+            found.setdefault(campaign, {})[account] = units
+    return found
 
 
 def session_ticket(attempt_id: str, campaign: Campaign, scopes: tuple[str, ...]) -> Ticket:

@@ -5,7 +5,7 @@ imported are stored but hidden (see `sqlite_import`). Never here: a statement th
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from paceline.store import rules
@@ -49,9 +49,11 @@ def campaign_names(connection: sqlite3.Connection) -> dict[int, str]:
     return dict(connection.execute("SELECT number, name FROM campaigns ORDER BY number"))
 
 
-def campaign_numbers(connection: sqlite3.Connection) -> dict[str, int]:
-    """Return the numbers of all campaigns by name."""
-    return {name: number for number, name in campaign_names(connection).items()}
+def campaign_numbers(connection: sqlite3.Connection, unit_ids: Iterable[str]) -> dict[str, int]:
+    """Return the numbers of the campaigns of these units by name. The cost does not grow with other campaigns."""
+    names = {rules.split_unit_id(identifier)[0] for identifier in unit_ids}
+    found = ((name, find_number(connection, name)) for name in names)
+    return {name: number for name, number in found if number is not None}
 
 
 def find_number(connection: sqlite3.Connection, campaign: str) -> int | None:

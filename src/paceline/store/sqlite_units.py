@@ -115,14 +115,14 @@ class SqliteUnits:
         if not records:
             return []
         with self._file.writing() as connection:
-            numbers = campaign_numbers(connection)
+            numbers = campaign_numbers(connection, (each.unit_id for each in records))
             return [_record_outcome(connection, numbers, each, now) for each in records]
 
     def renew(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
         if not fences:
             return []
         with self._file.writing() as connection:
-            numbers = campaign_numbers(connection)
+            numbers = campaign_numbers(connection, fences)
             return [
                 identifier
                 for identifier, fence in fences.items()
@@ -168,7 +168,7 @@ class SqliteUnits:
 
     def hold(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         with self._file.writing() as connection:
-            numbers = campaign_numbers(connection)
+            numbers = campaign_numbers(connection, unit_ids)
             text = rules.storable_text(reason)
             return sum(
                 connection.execute(_HOLD, (text, now, *unit_address(numbers, identifier))).rowcount
@@ -201,7 +201,7 @@ class SqliteUnits:
                 f"""UPDATE units AS u SET session_id = NULL, is_parked = 0,
                     resume_at = CASE WHEN is_parked THEN NULL ELSE resume_at END
                     WHERE campaign = ? AND name = ? AND {IS_VISIBLE}""",
-                unit_address(campaign_numbers(connection), unit_id),
+                unit_address(campaign_numbers(connection, [unit_id]), unit_id),
             ).rowcount:
                 raise UnknownName(f"there is no unit {unit_id!r}")
 
@@ -246,7 +246,8 @@ class SqliteUnits:
     def claimable(self) -> dict[tuple[str, str | None], int]:
         with self._file.reading() as connection:
             rows = connection.execute(
-                """SELECT c.name, t.account, t.units FROM tallies t JOIN campaigns c ON c.number = t.campaign
+                """SELECT c.name, t.account, t.units
+                    FROM tallies t INDEXED BY tallies_claimable CROSS JOIN campaigns c ON c.number = t.campaign
                     WHERE t.phase = 'todo' AND t.units > 0"""
             ).fetchall()
         return {(campaign, account or None): units for campaign, account, units in rows}
