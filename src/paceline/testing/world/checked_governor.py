@@ -253,6 +253,9 @@ class CheckedGovernor:
         if abs(expired.reclaimed_at - self._wall - self.settings.lost_grace) > SLACK:
             self.fail(f"{expired!r} leaves a grace other than {self.settings.lost_grace} s at {self._wall}")
         held.lost_at = self.elapsed
+        session = self.expected.held.get(held.ticket.parent or "")
+        if session is not None:
+            session.run_lost_at = self.elapsed
         self.expired.append(expired.ticket_id)
 
     def _take_event(self, event: Event) -> None:
@@ -317,7 +320,7 @@ class CheckedGovernor:
         longest = self.settings.slot_timeout + self.settings.watchdog_interval + held.slept
         if any(run.ticket.parent == held.ticket.id and run.lost_at is None for run in self.expected.held.values()):
             return  # a session lives as long as its runs do
-        if held.lost_at is None and self.elapsed - held.renewed_at > longest + SLACK:
+        if held.lost_at is None and self.elapsed - max(held.renewed_at, held.run_lost_at) > longest + SLACK:
             self.fail(f"{held.ticket.id} was not renewed for {longest} s and nobody noticed")
         if held.lost_at is not None and self.elapsed - held.lost_at > self.settings.lost_grace + SLACK:
             self.fail(f"{held.ticket.id} was lost at {held.lost_at} and never reclaimed")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from paceline.core import GovernorSettings, Ticket
 from paceline.core.signals import (
     AnySignal,
+    Budget,
     Overloaded,
     QuotaClosed,
     RateLimited,
@@ -26,6 +27,8 @@ SLACK = 1e-6
 SHORTEST_OVERLOAD_PAUSE = 5.0
 SHORTEST_OUTAGE_SECONDS = 5.0
 OUTAGE_CANARY_SECONDS = 5 * 60.0
+DOUBTED_SECONDS = 90.0
+OPEN_REPORT_SECONDS = 60.0
 FIRST_PROBE_SECONDS = 30 * 60.0
 CANARY_SECONDS = 15 * 60.0
 FIRST_BACKOFF_SECONDS = 5 * 60.0
@@ -37,12 +40,16 @@ Broken = Callable[[str], AssertionError]
 
 @dataclass(slots=True)
 class ClosedWindow:
-    """One spent window. No canary before `earliest`; `canaries` are testing it, the last one since `sent_at`."""
+    """One spent window. No canary before `earliest`; `canaries` are testing it, the last one since `sent_at`.
+
+    It `is_doubted` if it was reported open moments before it closed.
+    """
 
     earliest: float
     canaries: list[str] = field(default_factory=list)
     sent_at: float = 0.0
     canary_passed: bool = False
+    is_doubted: bool = False
 
 
 @dataclass(slots=True)
@@ -76,6 +83,7 @@ class Gates:
     windows: dict[str, dict[str, ClosedWindow]] = field(default_factory=dict)
     usage: dict[str, UsageRecord] = field(default_factory=dict)
     outages: dict[str, OutageRecord] = field(default_factory=dict)
+    open_reports: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.usage = {scope: UsageRecord() for scope in self.settings.usage_scopes}
@@ -91,6 +99,8 @@ class Gates:
                 self._note_pause(scope, signal, elapsed)
             case QuotaClosed():
                 self._note_closed(scope, signal, speakers, elapsed, wall)
+            case Budget() if signal.window is not None and (signal.used_ratio or 0.0) < 1.0:
+                self.open_reports[scope, signal.window] = elapsed
             case Usage() if scope in self.usage:
                 self._note_usage(self.usage[scope], signal, elapsed)
             case Succeeded():
@@ -110,10 +120,15 @@ class Gates:
         self, scope: str, signal: QuotaClosed, speakers: tuple[str, ...], elapsed: float, wall: float
     ) -> None:
         windows = self.windows.setdefault(scope, {})
-        known = windows.get(signal.window or UNNAMED_WINDOW)
+        name = signal.window or UNNAMED_WINDOW
+        known = windows.get(name)
         if known is not None and known.canaries and not set(known.canaries) & set(speakers):
             return  # the outcome of the present canary decides
-        windows[signal.window or UNNAMED_WINDOW] = ClosedWindow(elapsed + _shortest_wait(signal.resets_at, wall))
+        was_open = elapsed <= self.open_reports.get((scope, name), -math.inf) + OPEN_REPORT_SECONDS + SLACK
+        is_doubted = was_open or (known is not None and known.is_doubted and not known.canaries)
+        wait = _shortest_wait(signal.resets_at, wall)
+        wait = min(wait, DOUBTED_SECONDS) if is_doubted else wait
+        windows[name] = ClosedWindow(elapsed + wait, is_doubted=is_doubted)
 
     def _note_usage(self, record: UsageRecord, signal: Usage, elapsed: float) -> None:
         record.asked_at = None

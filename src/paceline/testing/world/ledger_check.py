@@ -4,6 +4,7 @@ Everything is counted in the simplest way, again after each change, so that no o
 here. Times are *elapsed* time, which does not go back when the wall clock is set back.
 """
 
+import math
 from bisect import insort
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ class Held:
     lost_at: float | None = None
     failed: bool = False
     slept: float = 0.0
+    run_lost_at: float = -math.inf
+    """When the lease of one of its runs was found to be lost: until then the run may have renewed it."""
 
 
 @dataclass(slots=True, order=True)
