@@ -143,7 +143,7 @@ async def test_nothing_is_waited_for_when_only_stranded_conversations_are_left()
 async def test_a_default_login_is_never_billed_unless_the_campaign_accepts_it() -> None:
     async with EngineHarness(works) as harness:
         harness.add_claude("night", 1, accounts=())
-        harness.add_claude("paid", 1, accounts=(), allow_metered=True)
+        harness.add_claude("paid", 1, accounts=(), allow_metered=True, env_pass=("ANTHROPIC_API_KEY",))
         await harness.run(1.0)
 
         keys = {each.env["PACELINE_UNIT"]: each.env.get("ANTHROPIC_API_KEY") for each in harness.executor.started}
