@@ -36,9 +36,9 @@ class Stage(IntEnum):
     RATE = 50
     CODE = 60  # error codes and types: they are wrong more often than sentences
     WEAK = 70
+    UNREACHABLE = 74  # whoever names a limit has answered
     SIGN = 75  # a retry is under way, and its reason is not stated
     AUTH = 80
-    UNREACHABLE = 90  # last: whoever names a limit has answered
 
 
 STAGE_OF: dict[Kind, Stage] = {

@@ -47,6 +47,7 @@ CLAUDE = [
     "API Error: getaddrinfo EAI_AGAIN api.anthropic.com",
     "API Error: fetch failed",
     "API Error: Unable to connect. Is the computer able to access the url?",
+    "API Error (Connection error.) · Retrying in 1 seconds… (attempt 1/10)",
 ]
 CODEX = [
     "stream disconnected before completion: error sending request for url (https://chatgpt.com/backend-api/codex/responses)",
@@ -85,6 +86,7 @@ COMMANDS = [
     'Error: Get "https://api.example.com/v1": dial tcp: lookup api.example.com on 10.0.0.1:53: no such host',
     "Error: getaddrinfo EAI_AGAIN api.example.com",
     "TypeError: fetch failed",
+    "ssl.SSLCertVerificationError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
 ]
 
 
@@ -216,6 +218,7 @@ def test_connection_errors_in_the_agents_work_are_no_outage(text: str) -> None:
         b"[telemetry] export failed: Error: getaddrinfo ENOTFOUND stats.example.com",
         b"Failed to check for updates: fetch failed",
         b"SessionStart hook error: connect ETIMEDOUT 10.0.0.1:443",
+        b"| the connection was refused or timed out | 502 or 504: nothing was sent |",
     ],
 )
 def test_what_beside_the_provider_cannot_be_reached_is_no_outage(line: bytes) -> None:

@@ -13,7 +13,7 @@ from paceline.detect.rules import Rule, rule
 # reports of errors and of use.
 _NOT_THE_PROVIDER = (
     r"\b(?:status(?: code)?|http(?:/[\d.]{1,3})?|api error|error|code)[ :=]{1,3}\(?[45]\d\d\b"
-    r"|\b5\d\d (?:bad|gateway|service)"
+    r"|\b5\d\d (?:bad|gateway|service)|\b50[0234]\b"
     r"|bad gateway|gateway time-?out|upstream|decoding response body|reading the server response"
     r"|\bmcp\b|\bhooks?\b|\blsp\b|telemetry|statsig|sentry|otlp|opentelemetry|exporter|metrics|analytics"
     r"|auto-?update|updater?|check(?:ing)? for updates|npm registry|marketplace|plugins?|extensions?\b"
@@ -35,7 +35,8 @@ RULES: tuple[Rule, ...] = (
         "network.refused",
         "unreachable",
         r"<12>(?:econnrefused|ehostunreach|ehostdown|enetunreach|enetdown|connectionrefused|failedtoopensocket)",
-        r"<12>connection (?:was )?refused|<12>actively refused it",
+        r"<12>connection (?:was )?refused|<12>no connection could be made",
+        r"<8>not connected to the internet|<4>no internet connection",
         r"<12>(?:network|host|no route to host)(?: is)? (?:unreachable|down)|no route to host",
         rf"<8>(?:unable to|failed to|could ?n[o']t|cannot|can't) {_CONNECT}(?: to)?"
         r" (?:the )?(?:\S{1,40} )?(?:api|servers?|services?|provider|endpoint|host|url|internet|websocket)",
@@ -101,6 +102,7 @@ _CLIENT = re.compile(
     r"|(?:requests|urllib3|httpx|httpcore|aiohttp|openai|anthropic|litellm|botocore)(?:\.\w{1,40}){0,3}"
     r"\.(?:\w{0,20}Connect\w{0,20}(?:Error|Timeout)|\w{0,12}(?:Timeout|SSLError)(?:Error)?|NewConnectionError"
     r"|MaxRetryError|RemoteProtocolError|ServerDisconnectedError|ReadError|NameResolutionError)\b"
+    r"|ssl\.SSL\w{0,30}Error: "
     r"|urllib\.error\.URLError: <urlopen error (?!unknown url)"
     r"|(?:Error: )?(?:getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|connect (?:ECONNREFUSED|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH)) "
     r"|TypeError: fetch failed"
