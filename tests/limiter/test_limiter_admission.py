@@ -9,7 +9,6 @@ from paceline import (
     Deferred,
     InvalidLimit,
     Limiter,
-    PacelineError,
     Slot,
 )
 from paceline.core.signals import Overloaded, PlatformLimit, RateLimited
@@ -47,11 +46,13 @@ async def test_lesson_06_six_dispatchers_in_one_tick_start_four() -> None:
         assert started == 6
 
 
-async def test_lesson_08_a_slot_without_a_resolved_model_is_refused() -> None:
+async def test_lesson_08_a_slot_without_a_resolved_model_passes_no_cap() -> None:
     clock = VirtualClock()
     async with limiter_with(clock, limits={"anthropic/*/opus-*": 1}) as limiter:
-        with pytest.raises(PacelineError, match="anthropic/max-1"):
-            limiter.try_acquire("anthropic/max-1")
+        assert isinstance(limiter.try_acquire("anthropic/max-1"), Slot)
+        unnamed = limiter.try_acquire("anthropic/max-1")
+        assert isinstance(unnamed, Deferred)
+        assert unnamed.detail == "the strictest model cap (1/1) on max-1 is reached; no model was named"
         assert isinstance(limiter.try_acquire("anthropic/max-1/claude-opus-4-6-20260105"), Slot)
         refused = limiter.try_acquire("anthropic/max-1/opus-4-6")
         assert isinstance(refused, Deferred)
