@@ -162,7 +162,7 @@ class SqliteUnits:
 
     def hasten(self, resume_times: Mapping[str, float]) -> None:
         with self._file.writing() as connection:
-            numbers = campaign_numbers(connection)
+            numbers = campaign_numbers(connection, resume_times)
             for unit_id, resume_at in resume_times.items():
                 connection.execute(_HASTEN, (resume_at, *unit_address(numbers, unit_id), resume_at))
 
