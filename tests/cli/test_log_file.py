@@ -2,10 +2,11 @@
 
 import logging
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from paceline.cli.log_file import LogFile
+from paceline.cli.log_file import LastWarning, LogFile
 from paceline.errors import StoreFull
 
 
@@ -48,6 +49,21 @@ def test_a_log_that_cannot_be_written_is_one_line_on_the_terminal(
     assert capsys.readouterr().err == (
         f"paceline: cannot write {tmp_path / 'paceline.log'}: Is a directory; log records are dropped\n"
     )
+
+
+def test_a_warning_that_repeats_is_shown_once_in_ten_minutes() -> None:
+    warning, shown = LastWarning(ZoneInfo("UTC")), []
+
+    for second in range(700):
+        given = record("a pass failed", StoreFull("no room left: free some"))
+        given.created = 1_800_000_000.0 + second
+        warning.handle(given)
+        shown.append(warning.text)
+
+    assert list(dict.fromkeys(shown)) == [
+        "08:00:00 a pass failed: no room left: free some",
+        "08:10:00 a pass failed: no room left: free some",
+    ]
 
 
 def test_an_unexpected_error_keeps_its_traceback(tmp_path: Path) -> None:

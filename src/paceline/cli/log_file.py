@@ -19,17 +19,28 @@ LOG_BYTES = 1 << 20
 """The file is rotated at this size: weeks of warnings, and never a full disk."""
 
 
+REPEAT_SECONDS = 600.0
+"""After this time a warning that still repeats is shown again, with the present time."""
+
+
 class LastWarning(logging.Handler):
     """The last warning, for the screen. The log file has all of them."""
 
     def __init__(self, zone: ZoneInfo) -> None:
         super().__init__(logging.WARNING)
         self._zone = zone
+        self._message = ""
+        self._shown_at = 0.0
         self.text: str | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Take the warning, unless it repeats the one that is shown: each pass of an engine may fail alike."""
         error = f": {record.exc_info[1]}" if record.exc_info and record.exc_info[1] else ""
-        self.text = f"{clock_time(record.created, self._zone)} {record.getMessage()}{error}"
+        message = f"{record.getMessage()}{error}"
+        if message == self._message and 0 <= record.created - self._shown_at < REPEAT_SECONDS:
+            return
+        self._message, self._shown_at = message, record.created
+        self.text = f"{clock_time(record.created, self._zone)} {message}"
 
 
 class LineFormatter(logging.Formatter):

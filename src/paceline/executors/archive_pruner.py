@@ -99,7 +99,7 @@ class ArchivePruner:
         """Find out how much must go for the size, and set the time of the next scan."""
         self._scan = None
         self._oldest_kept, self._excess_bytes = 0.0, 0
-        self._next_scan_at = now + SCAN_SECONDS
+        self._next_scan_at = now + min(SCAN_SECONDS, (limits.max_age or SCAN_SECONDS) / 4)
         if limits.max_bytes is None:
             return
         total = sum(scan.bytes_by_minute.values()) + _other_bytes(os.path.dirname(self._spool.root))
