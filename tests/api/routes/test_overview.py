@@ -194,7 +194,6 @@ async def test_capacity_says_where_each_limit_comes_from(run_daemon: RunDaemon) 
         "anthropic/work": ("account", 5, "live", "anthropic/work"),
         "anthropic/work/opus-4-6": ("model", 3, "pattern", "anthropic/*/opus-*"),
         "umans": ("provider", 3, "environment", "umans"),
-        "agent:command": ("agent", None, "", None),
         "campaign:docs": ("campaign", 2, "plan", "campaign:docs"),
     }
     assert list(shown)[:4] == ["runs", "sessions", "anthropic", "anthropic/max-1"]

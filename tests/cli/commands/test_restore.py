@@ -1,20 +1,22 @@
 """`restore`: a held account is usable again."""
 
-from tests.cli.conftest import Workspace, finish, read_until
+from tests.cli.conftest import Workspace
 
 
-def test_a_held_account_is_reported_and_restored(workspace: Workspace) -> None:
+def test_a_run_that_is_left_with_held_work_ends_and_names_the_command_that_lifts_the_hold(
+    workspace: Workspace,
+) -> None:
     workspace.write("paceline.toml", '[accounts.mine]\nprovider = "acme"\nkind = "subscription"')
-    script = "echo 'Invalid API key · Please run /login' >&2; exit 1"
-    plan = workspace.plan(f"test -e mended || {{ {script}; }}", "a", head='accounts = ["mine"]')
-    engine = workspace.start("run", plan)
-    read_until(engine, "held acme/mine")
+    script = "echo 'Your credit balance is too low to access the API' >&2; exit 1"
+    plan = workspace.plan(f"test -e paid || {{ {script}; }}", "a", head='accounts = ["mine"]')
 
+    ended = workspace.run("run", plan, code=1)
     held = next(row for row in workspace.run_json("limits")["limits"] if row["scope"] == "acme/mine")
-    (workspace.folder / "mended").touch()
+    (workspace.folder / "paid").touch()
     workspace.run("restore", "acme/mine")
-    code, out, _ = finish(engine)
+    again = workspace.run("run", plan)
 
+    assert "paceline restore acme/mine" in ended.stdout
     assert held["held"]
     assert "paceline restore acme/mine" in held["state"]
-    assert (code, "docs: 1 done" in out) == (0, True)
+    assert "docs: 1 done" in again.stdout

@@ -4,7 +4,7 @@ from tests.cli.conftest import Workspace, park
 
 UNIT_FIELDS = {
     "id", "campaign", "state", "attempts", "tries", "parks", "resume_at", "reason", "account", "session_id",
-    "started_at", "ended_at", "exit_code",
+    "started_at", "ended_at", "exit_code", "parked", "denials", "warnings",
 }  # fmt: skip
 
 

@@ -148,7 +148,8 @@ async def test_campaigns_have_their_counts_and_say_what_holds_them(workspace: Wo
         row = view.row("campaigns", "docs")
 
     assert "0/3 2 1 0 7 –" in row
-    assert f"quota spent on max-1, resumes about {time.strftime('%H:%M', time.gmtime(resets_at))}" in row
+    assert "quota spent on max-1, resumes about " in row
+    assert time.strftime("%H:%M", time.gmtime(resets_at)) in row  # with the day before it if that is tomorrow
 
 
 async def test_capacity_tells_limits_pauses_windows_and_notices(workspace: Workspace) -> None:
@@ -258,7 +259,7 @@ async def test_what_an_agent_printed_is_shown_without_what_steers_a_terminal(wor
     assert "plain red [blink]b[/blink]" in screen
     assert "failed once, the last time with: exit code 3" in screen
     assert re.search(r"tries +1, attempts charged 1, parks 0", screen)
-    assert "paceline retry docs runs it again" in screen
+    assert "paceline retry docs/a runs it again" in screen
 
 
 # -- keys --------------------------------------------------------------------------------------------
