@@ -113,6 +113,37 @@ async def test_a_unit_whose_own_program_is_missing_blocks_nobody_and_fails_in_th
         assert harness.unit("night/u0").reason == "the program u0 could not be started: not found"
 
 
+async def test_an_outage_of_one_account_charges_nobody_while_units_on_another_succeed() -> None:
+    def script(launch: Launch) -> Run:
+        is_out = 60.0 <= harness.clock.now() - NOW < 3 * HOUR
+        return offline(launch) if is_out and harness.unit(launch.env["PACELINE_UNIT"]).account == "max-1" else WORKING
+
+    async with EngineHarness(script, pool=4, limits={"anthropic/max-2": 1}) as harness:
+        harness.add_claude("night", 300, accounts=("max-1", "max-2"))
+        await harness.run(8 * HOUR)
+
+        assert harness.store.counts() == {"night": UnitCounts(done=300)}
+        assert harness.failures() == 0
+        assert harness.events("unit.failed", "unit.quarantined", "unit.held", "campaign.paused") == []
+
+
+async def test_commands_that_began_before_a_program_went_away_blame_nobody() -> None:
+    """They end well meanwhile, which says nothing about the program."""
+
+    def script(_: Launch) -> Run:
+        begun.append(harness.clock.now())
+        is_away = 30.0 <= harness.clock.now() - NOW < HOUR
+        return Run(not_started="cannot run 'work': No such file") if is_away else Run(seconds=100.0 * len(begun))
+
+    begun: list[float] = []
+    async with EngineHarness(script, pool=20) as harness:
+        harness.add("night", 30, command=("{id}",), max_attempts=1)
+        await harness.run(12 * HOUR)
+
+        assert harness.store.counts() == {"night": UnitCounts(done=30)}
+        assert harness.failures() == 0
+
+
 @pytest.mark.parametrize(
     ("message", "ending"),
     [

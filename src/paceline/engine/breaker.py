@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from paceline.core.unit_lifecycle import AttemptOutcome, Transition
-from paceline.store import Campaign, OutcomeRecord, Store
+from paceline.store import Campaign, OutcomeRecord, Store, Unit
 from paceline.store.rules import split_unit_id
 
 MOST_ALIKE = 5
@@ -24,7 +24,7 @@ NEVER_STARTED_SECONDS = 900.0
 UNREACHED_SECONDS = (5.0, 15.0, 45.0, 150.0, 600.0)
 """Waits of a unit after it reached nobody once, twice, ...: soon longer than its scope waits, so that others try."""
 MOST_BLAMED = 3
-"""Times that a unit may reach nobody while others of its campaign succeed: then the cause lies in the unit."""
+"""Times that a command may reach nobody although others, begun since its last try, succeed: the cause lies in it."""
 
 _VARIABLE_PARTS = re.compile(r"'[^']*'|\"[^\"]*\"|\S*/\S*|\b[0-9a-f]{8,}\b|(?<!exit code )\b\d+")
 """What differs between failures of one cause: quoted names, paths, ids and numbers, but not exit codes."""
@@ -48,8 +48,8 @@ class _Outage(msgspec.Struct):
 
     count: int = 0
     blamed: int = 0
-    """Of these, how often others of its campaign had succeeded since the time before."""
-    successes: int = 0
+    """Of these, how often another unit of its campaign had begun and ended well since the time before."""
+    last_at: float = 0.0
 
 
 class CampaignBreaker:
@@ -59,7 +59,8 @@ class CampaignBreaker:
         self._store = store
         self._streaks: dict[str, _Streak] = {}
         self._outages: dict[str, _Outage] = {}
-        self._successes: dict[str, int] = {}
+        self._proven_at: dict[str, float] = {}
+        """When the latest attempt of each campaign that ended well had begun."""
         self.has_paused = False
         """Whether a campaign was paused since it was last asked, so that the campaigns must be loaded again."""
         self._hastened: dict[str, float] = {}
@@ -80,19 +81,19 @@ class CampaignBreaker:
         later = max(transition.resume_at, now + UNPROVEN_RETRY_SECONDS)
         return msgspec.structs.replace(record, transition=msgspec.structs.replace(transition, resume_at=later))
 
-    def judged(self, unit_id: str, outcome: AttemptOutcome, now: float) -> AttemptOutcome:
-        """Let other units try before one that reached nobody, and blame it where they succeed and it never does."""
+    def judged(self, unit: Unit, campaign: Campaign, outcome: AttemptOutcome, now: float) -> AttemptOutcome:
+        """Let other units try before one that reached nobody. Only a command's unit can be blamed for it."""
         if outcome.ending not in ("unreachable", "not_started"):
-            self._outages.pop(unit_id, None)
+            self._outages.pop(unit.id, None)
+            if outcome.ending == "succeeded":
+                self._proven_at[campaign.name] = max(unit.started_at or 0.0, self._proven_at.get(campaign.name, 0.0))
             return outcome
-        campaign, _ = split_unit_id(unit_id)
-        outage = self._outages.setdefault(unit_id, _Outage())
-        successes = self._successes.get(campaign, 0)
+        outage = self._outages.setdefault(unit.id, _Outage())
+        outage.blamed += outage.count > 0 and self._proven_at.get(campaign.name, 0.0) > outage.last_at
         outage.count += 1
-        outage.blamed += outage.count > 1 and successes > outage.successes
-        outage.successes = successes
-        if outage.blamed >= MOST_BLAMED:
-            del self._outages[unit_id]
+        outage.last_at = now
+        if outage.blamed >= MOST_BLAMED and _may_differ(campaign, outcome):
+            del self._outages[unit.id]
             return msgspec.structs.replace(outcome, ending="failed")
         wait = UNREACHED_SECONDS[min(outage.count, len(UNREACHED_SECONDS)) - 1]
         return msgspec.structs.replace(outcome, resume_at=now + wait)
@@ -122,7 +123,6 @@ class CampaignBreaker:
         streak = self._streak(name)
         match transition.ending:
             case "succeeded":
-                self._successes[name] = self._successes.get(name, 0) + 1
                 self._hastened |= streak.delayed
                 self._streaks[name] = _Streak(is_proven=True)
             case "failed" if not streak.is_proven:
@@ -144,6 +144,13 @@ class CampaignBreaker:
 
     def _streak(self, name: str) -> _Streak:
         return self._streaks.setdefault(name, _Streak())
+
+
+def _may_differ(campaign: Campaign, outcome: AttemptOutcome) -> bool:
+    """Return whether a unit may have a program or an address of its own. All units of an agent share both."""
+    if campaign.agent != "command":
+        return False
+    return outcome.ending == "unreachable" or "{" in "".join(campaign.command[:1])
 
 
 def _reason_after_no_start(reason: str, streak: _Streak, now: float) -> str | None:
