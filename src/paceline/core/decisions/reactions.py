@@ -96,6 +96,10 @@ def _rate_limited(ledger: Ledger, scope: Scope, signal: RateLimited, slot: LiveS
     last = incidents.last_paced if is_paced else max(incidents.last, incidents.last_paced)
     is_new = _is_new_incident(last, incidents.until, slot, ledger.now)
     wait = outside_seconds(signal.retry_after) or ledger.settings.default_pause
+    if (
+        is_new and not is_paced and slot is not None and scope.live <= 1
+    ):  # no lower limit helps: the provider must be left alone
+        wait = _pause_of(scope).lone_wait(wait)
     pause = _pause(ledger, scope, ledger.now + wait, signal.cause or "rate_limited")
     if is_new:
         ledger.seq += 1
