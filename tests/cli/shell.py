@@ -15,8 +15,9 @@ PATIENCE_SECONDS = 30
 
 
 def accept_interrupts() -> None:
-    """Let SIGINT end the process, also where the tests run in the background of a shell and ignore it."""
+    """Let SIGINT and SIGHUP end the process, also where the tests run in the background or under nohup."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Shell:
