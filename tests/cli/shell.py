@@ -15,9 +15,8 @@ PATIENCE_SECONDS = 30
 
 
 def accept_interrupts() -> None:
-    """Let SIGINT and SIGHUP end the process, also where the tests run in the background or under nohup."""
+    """Let SIGINT end the process, also where the tests run in the background of a shell and ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Shell:

@@ -86,7 +86,7 @@ wait
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_one_that_was_ended_takes_its_whole_process_tree_with_it(workspace: Workspace, number: signal.Signals) -> None:
     first = workspace.start("exec", "--", "sh", "-c", TREE)
     pids = [int(pid) for pid in read_until(first, "pids").split()[1:]]
