@@ -4,6 +4,7 @@ Here: pure functions of a base environment, a profile, an account and the rules 
 variables (`withheld_variables.py`), files, or starting a process.
 """
 
+import functools
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -63,7 +64,7 @@ def session_environment(
     Raise `WouldBillKey` if a key would be billed instead of a subscription, `InvalidInput` if the own key is not set.
     """
     billed = metered_variables(profile, account)
-    passed = {name for name in base_env if matches_any(name, rules.env_pass)}
+    passed = {name for name in base_env if matches_any(name, rules.env_pass)} if rules.env_pass else set()
     has_key = account is not None and account.kind == "metered" and account.key_env is not None
     if has_key or not may_bill(account, rules):
         own = {key_variable(profile, account), account.key_env} if account is not None and has_key else set()
@@ -87,6 +88,7 @@ def program_environment(base_env: Mapping[str, str], rules: EnvironmentRules) ->
     return SessionEnvironment(env=env, withheld=tuple(sorted(base_env.keys() - env.keys())))
 
 
+@functools.lru_cache(maxsize=4096)  # every session of a plan asks about the same names
 def _is_inherited(name: str, rules: EnvironmentRules, billed: frozenset[str]) -> bool:
     if rules.env_strict:
         return is_in_strict_list(name)

@@ -1,8 +1,6 @@
 """Errors of single sessions: each is logged once and tried again after growing waits, while the others continue."""
 
-import contextlib
 import logging
-from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -39,22 +37,48 @@ class SessionFaults:
         fault = self.of(attempt_id, step)
         return fault is None or not 0 < fault.retry_at - now <= RETRY_SECONDS[-1]
 
-    @contextlib.contextmanager
-    def isolated(self, attempt_id: str, step: SessionStep, now: float) -> Iterator[None]:
+    def isolated(self, attempt_id: str, step: SessionStep, now: float) -> "_Isolation":
         """Keep an error of the block to this session: note it instead of raising it."""
-        try:
-            yield
-        except Exception as error:
-            before = self.of(attempt_id, step)
-            count = 1 if before is None else before.count + 1
-            if before is None:
-                log.exception("cannot %s session %s; it is tried again, and the others continue", step, attempt_id)
-            wait = RETRY_SECONDS[min(count, len(RETRY_SECONDS)) - 1]
-            self._faults[attempt_id, step] = Fault(count, now + wait, f"{type(error).__name__}: {error}")
-        else:
-            self._faults.pop((attempt_id, step), None)
+        return _Isolation(self, attempt_id, step, now)
+
+    def note_error(self, attempt_id: str, step: SessionStep, error: Exception, now: float) -> None:
+        """Count an error of the step. The first one in a row is logged."""
+        before = self.of(attempt_id, step)
+        count = 1 if before is None else before.count + 1
+        if before is None:
+            message = "cannot %s session %s; it is tried again, and the others continue"
+            log.error(message, step, attempt_id, exc_info=error)
+        wait = RETRY_SECONDS[min(count, len(RETRY_SECONDS)) - 1]
+        self._faults[attempt_id, step] = Fault(count, now + wait, f"{type(error).__name__}: {error}")
+
+    def note_success(self, attempt_id: str, step: SessionStep) -> None:
+        """Forget the errors of a step that worked."""
+        self._faults.pop((attempt_id, step), None)
 
     def forget(self, attempt_id: str) -> None:
         """Drop the errors of a session that is over."""
         for key in [key for key in self._faults if key[0] == attempt_id]:
             del self._faults[key]
+
+
+class _Isolation:
+    """The block of `isolated`. A class: every session enters it several times per pass, and a generator costs more."""
+
+    __slots__ = ("_attempt_id", "_faults", "_now", "_step")
+
+    def __init__(self, faults: SessionFaults, attempt_id: str, step: SessionStep, now: float) -> None:
+        self._faults = faults
+        self._attempt_id = attempt_id
+        self._step = step
+        self._now = now
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Exception):
+            self._faults.note_error(self._attempt_id, self._step, error, self._now)
+            return True
+        if error is None:
+            self._faults.note_success(self._attempt_id, self._step)
+        return False
