@@ -30,7 +30,7 @@ import pytest
 from paceline.api.app import create_app
 from paceline.api.context import ApiContext
 from paceline.api.server import serve
-from paceline.api.tokens import Tokens, load_tokens
+from paceline.api.tokens import AccessTokens, load_tokens
 from paceline.cli.wiring import Home, leading_engine, open_home
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
 from paceline.engine import command_log as control
@@ -44,7 +44,7 @@ CERTIFICATES = ssl.create_default_context()  # nobody asks for them here, and ea
 class Daemon:
     """What `paceline up` is, in the loop of the test."""
 
-    def __init__(self, home: Home, context: ApiContext, tokens: Tokens, url: str) -> None:
+    def __init__(self, home: Home, context: ApiContext, tokens: AccessTokens, url: str) -> None:
         self.home = home
         self.context = context
         self.tokens = tokens

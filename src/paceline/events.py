@@ -32,6 +32,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "unit.parked": ("reason", "resume_at", "exit_code", "attempts"),
     "unit.requeued": ("reason", "resume_at", "exit_code", "attempts"),
     "unit.held": ("reason", "resume_at", "exit_code", "attempts"),
+    "unit.unverified": ("reason", "resume_at", "exit_code", "attempts"),
     "unit.quarantined": ("reason", "resume_at", "exit_code", "attempts"),
     "unit.cancelled": ("reason", "resume_at", "exit_code", "attempts"),
     "engine.leading": ("owner",),

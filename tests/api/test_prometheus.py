@@ -120,7 +120,7 @@ async def test_while_units_run_every_gauge_is_what_the_governor_and_the_store_sa
         assert seen["units"] == {
             (name, state): getattr(each, state)
             for name, each in counts.items()
-            for state in ("todo", "running", "done", "quarantined", "held", "cancelled")
+            for state in ("todo", "running", "done", "unverified", "quarantined", "held", "cancelled")
         }
         assert seen["units"]["night", "running"] + seen["units"]["day", "running"] == len(harness.running()) == 5
         queued = {status.scope: status.queued for status in statuses}

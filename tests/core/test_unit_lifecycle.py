@@ -38,9 +38,10 @@ def test_a_step_leads_where_the_table_says_or_nowhere(state: UnitState, step: St
 
 def test_done_is_done_and_all_other_states_can_be_left() -> None:
     assert [step for state, step in STEPS if state == "done"] == []
-    assert {state for state, _ in STEPS} == {"todo", "running", "held", "quarantined", "cancelled"}
-    assert {state for state, step in STEPS if step == "retry"} == {"held", "quarantined", "cancelled"}
-    assert {state for state, step in STEPS if step == "cancel"} == {"todo", "running", "held", "quarantined"}
+    assert {state for state, _ in STEPS} == {"todo", "running", "unverified", "held", "quarantined", "cancelled"}
+    assert {state for state, step in STEPS if step == "retry"} == {"held", "quarantined", "unverified", "cancelled"}
+    assert {state for state, step in STEPS if step == "accept"} == {"unverified"}
+    assert {state for state, step in STEPS if step == "cancel"} == set(STATES) - {"done", "cancelled"}
 
 
 def settle(ending: Ending, counters: Counters | None = None, **outcome: object) -> Transition:
@@ -100,6 +101,16 @@ def settle(ending: Ending, counters: Counters | None = None, **outcome: object) 
                 counters=Counters(attempts=1, refusals=1),
                 reason="",
                 resume_at=NOW + 60.0,
+            ),
+        ),
+        (
+            "check_failed",
+            Transition(step="requeue", state="todo", ending="check_failed", counters=Counters(attempts=1), reason=""),
+        ),
+        (
+            "unverified",
+            Transition(
+                step="fail_check", state="unverified", ending="unverified", counters=Counters(attempts=1), reason=""
             ),
         ),
         (
@@ -172,7 +183,7 @@ def test_only_failures_are_charged_and_every_life_ends_or_waits_with_a_reason(
         assert outcome.reason in transition.reason
         assert (transition.resume_at is None) or (transition.state == "todo" and transition.resume_at > NOW)
         if transition.state != "todo":
-            assert transition.state in {"done", "cancelled", "quarantined", "held"}
+            assert transition.state in {"done", "unverified", "cancelled", "quarantined", "held"}
             return
         counters = transition.counters
     assert counters.failures < 3

@@ -35,7 +35,7 @@ if [ ! -e was-{id} ]; then touch was-{id}; echo "usage limit reached, try again 
 while [ ! -e go-{id} ]; do sleep 0.05; done
 """
 PRIORITIES = {"docs": 3, "tests": 0}
-STATES = ("done", "running", "parked", "waiting", "quarantined", "held", "cancelled")
+STATES = ("done", "running", "parked", "waiting", "unverified", "quarantined", "held", "cancelled")
 
 
 async def figure(place: Page | Locator, name: str) -> str:

@@ -21,7 +21,21 @@ from hypothesis.stateful import (
 from paceline.core.unit_lifecycle import AttemptOutcome, Ending, Policy, UnitState, transition_after
 from paceline.errors import IllegalStep, PacelineError
 from paceline.events import Event
-from paceline.store import Campaign, Lease, MemoryStore, OutcomeRecord, SqliteStore, Store, StoredSlot, Unit, UnitSpec
+from paceline.store import (
+    Campaign,
+    CheckRound,
+    Lease,
+    MemoryStore,
+    OutcomeRecord,
+    Phase,
+    SqliteStore,
+    Store,
+    StoredSlot,
+    Tokens,
+    Unit,
+    UnitResult,
+    UnitSpec,
+)
 from paceline.store.sqlite_import import SPECS_AT_ONCE
 
 START = 1_000.0
@@ -52,6 +66,8 @@ endings: st.SearchStrategy[Ending] = st.sampled_from(
         "try_later",
         "account_stopped",
         "barred",
+        "check_failed",
+        "unverified",
         "cancelled",
     ]
 )
@@ -65,7 +81,19 @@ slots = st.builds(
     lease=st.none() | st.builds(Lease, token=st.integers(1, 9), ttl=st.just(60.0), expires_at=st.just(START + 60.0)),
 )
 states: st.SearchStrategy[UnitState | None] = st.sampled_from(
-    [None, "todo", "running", "done", "quarantined", "held", "cancelled"]
+    [None, "todo", "running", "done", "unverified", "quarantined", "held", "cancelled"]
+)
+
+phases: st.SearchStrategy[Phase | None] = st.sampled_from([None, "working", "checking", "delivering"])
+results = st.builds(
+    UnitResult,
+    turns=st.none() | st.integers(0, 3),
+    tokens=st.none() | st.builds(Tokens, input=st.integers(0, 9)),
+    answer=reasons,
+    feedback=st.none() | reasons,
+    checks=st.lists(st.builds(CheckRound, exit_code=st.just(1), seconds=st.just(0.5), tail=reasons), max_size=2).map(
+        tuple
+    ),
 )
 
 Verb = Callable[[Store], object]
@@ -166,6 +194,7 @@ class StoreMachine(RuleBasedStateMachine):
         opened=st.booleans(),
         session=sessions,
         account=st.none() | accounts,
+        result=st.none() | results,
     )
     def settle(
         self,
@@ -176,6 +205,7 @@ class StoreMachine(RuleBasedStateMachine):
         opened: bool,
         session: str | None,
         account: str | None,
+        result: UnitResult | None,
     ) -> None:
         """Of units claimed at any time: the late and the repeated among them must change nothing."""
         units = data.draw(st.lists(st.sampled_from(self.claims[-8:]), min_size=1, max_size=3))
@@ -187,10 +217,21 @@ class StoreMachine(RuleBasedStateMachine):
                 transition=transition_after(unit.counters, outcome, POLICY, self.now),
                 account=account,
                 conversation_id=session,
+                result=result,
             )
             for unit in units
         ]
         self.both(lambda store: store.record_outcomes(settled, now=self.now))
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data(), phase=phases, result=st.none() | results)
+    def save_progress(self, data: st.DataObject, phase: Phase | None, result: UnitResult | None) -> None:
+        unit = data.draw(st.sampled_from(self.claims[-8:]))
+        self.both(lambda store: store.save_progress(unit.id, unit.fence, phase=phase, result=result))
+
+    @rule(name=campaign_names, identifiers=st.lists(unit_ids, max_size=3))
+    def accept(self, name: str, identifiers: list[str]) -> None:
+        self.both(lambda store: store.accept_units(name, identifiers, now=self.now))
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())

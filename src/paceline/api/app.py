@@ -22,7 +22,7 @@ from paceline.api.request_body import SMALL_BYTES
 from paceline.api.routes import campaigns, concurrency, events, overview, slots, units
 from paceline.api.slot_shortcut import SlotShortcut
 from paceline.api.static_files import dashboard_routes
-from paceline.api.tokens import Tokens
+from paceline.api.tokens import AccessTokens
 from paceline.api.url_paths import fold_path
 from paceline.errors import PacelineError
 
@@ -38,7 +38,7 @@ ROUTES: Final[list[BaseRouteHandler]] = [
 CONTEXT: Final = "paceline.context"
 
 
-def create_app(context: ApiContext, *, tokens: Tokens, host: str) -> App:
+def create_app(context: ApiContext, *, tokens: AccessTokens, host: str) -> App:
     """Return the ASGI application. `host` is the address that its server is bound to."""
     application = SlotShortcut(_application(context), context)
     return Authentication(application, tokens=tokens, host=host, hosts=context.settings.api.hosts)

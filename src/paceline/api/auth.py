@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from paceline.api.errors import error_json
-from paceline.api.tokens import Rights, Tokens, change_key_of, cookie_of
+from paceline.api.tokens import AccessTokens, Rights, change_key_of, cookie_of
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -61,7 +61,7 @@ class Authentication:
     `hosts` are accepted besides the bound address and the loopback names; each may have a port.
     """
 
-    def __init__(self, app: App, *, tokens: Tokens, host: str, hosts: Iterable[str] = ()) -> None:
+    def __init__(self, app: App, *, tokens: AccessTokens, host: str, hosts: Iterable[str] = ()) -> None:
         self._app = app
         self._tokens = tokens
         self._names = frozenset((*LOOPBACK, host.lower()))

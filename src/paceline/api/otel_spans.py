@@ -16,8 +16,8 @@ from paceline.events import ATTEMPT_ENDS, ATTEMPT_STARTS, Event
 from paceline.store import StoredEvent
 
 PREFIX = "paceline."
-FINAL = ("unit.done", "unit.quarantined", "unit.held", "unit.cancelled")
-FAILURES = ("unit.failed", "unit.quarantined")
+FINAL = ("unit.done", "unit.unverified", "unit.quarantined", "unit.held", "unit.cancelled")
+FAILURES = ("unit.failed", "unit.unverified", "unit.quarantined")
 MOST_OPEN = 10_000
 """Units with open spans: parked ones keep theirs open for days, so that memory needs a bound."""
 CLOSING_SECONDS = 2.0

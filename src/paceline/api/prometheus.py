@@ -20,7 +20,7 @@ from paceline.store import Campaign, StoredEvent
 from paceline.views.timeline import new_limit
 
 PREFIX = "paceline_"
-UNIT_STATES = ("todo", "running", "done", "quarantined", "held", "cancelled")
+UNIT_STATES = ("todo", "running", "done", "unverified", "quarantined", "held", "cancelled")
 
 Labels = tuple[str, ...]
 Samples = Iterable[tuple[Labels, float]]

@@ -25,7 +25,7 @@ _CHANGE_PURPOSE: Final = b"paceline page change"
 Rights = Literal["full", "read"]
 
 
-class Tokens:
+class AccessTokens:
     """The two tokens, compared in constant time. A cookie is derived from its token and cannot be used as one.
 
     A browser sends a cookie to every port of its host, so any server on this machine may see it. A cookie alone
@@ -68,9 +68,9 @@ def _find(known: tuple[tuple[bytes, Rights], ...], given: bytes) -> Rights | Non
     return rights
 
 
-def load_tokens(home: Path) -> Tokens:
+def load_tokens(home: Path) -> AccessTokens:
     """Return the tokens of the home, creating missing ones."""
-    return Tokens(load_token(home / TOKEN_FILE), load_token(home / READ_ONLY_FILE))
+    return AccessTokens(load_token(home / TOKEN_FILE), load_token(home / READ_ONLY_FILE))
 
 
 def load_token(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The operator's commands: pause, resume, cancel, delete, retry, pool, limit, cooldown, restore.
+"""The operator's commands: pause, resume, cancel, delete, retry, accept, pool, limit, cooldown, restore.
 
 Here: the text of a command, the order it becomes, and the sentence that confirms it, for commands and `top` alike.
 Never here: checks and effects of an order; `paceline.engine.commands` has them, also for the API.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from paceline.cli.output import print_value, say
-from paceline.cli.unit_lookup import find_target
+from paceline.cli.unit_lookup import find_target, find_unit
 from paceline.cli.wiring import Home
 from paceline.config_files.durations import duration_seconds
 from paceline.core.values.scopes import SESSIONS
@@ -152,7 +152,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def retry_failed(home: Home, name: str, *, fresh: bool = False) -> ControlResult:
-    """Try a unit again, or the held and quarantined units of a campaign. A unit may give up its conversation."""
+    """Try a unit again, or the stopped units of a campaign. A unit may give up its conversation."""
     target = find_target(home.store, name)
     if fresh and not isinstance(target, Unit):
         raise InvalidInput(f"--fresh is for one unit; {target.name} is a campaign: name its unit as {target.name}/UNIT")
@@ -163,8 +163,16 @@ def retry_failed(home: Home, name: str, *, fresh: bool = False) -> ControlResult
         return ControlResult(message=message, values=values, needs_engine=is_changed)
     count = orders.retry_campaign(home.store, name, now=time.time())
     units = "1 unit waits" if count == 1 else f"{count} units wait"
-    message = f"{name}: {units} to be tried again" if count else f"{name}: no unit is held or quarantined"
+    message = f"{name}: {units} to be tried again" if count else f"{name}: no unit is held, quarantined or unverified"
     return ControlResult(message=message, values={"campaign": name, "retried": count}, needs_engine=bool(count))
+
+
+def accept(home: Home, name: str) -> ControlResult:
+    """Take an unverified unit as done."""
+    unit = find_unit(home.store, name)
+    is_changed = orders.accept_unit(home.store, unit, now=time.time())
+    message = f"{unit.id} is done: accepted without a passed check" if is_changed else f"{unit.id} is done already"
+    return ControlResult(message=message, values={"unit": unit.id, "accepted": int(is_changed)}, needs_engine=False)
 
 
 # -- capacity ------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from paceline.agents.account import GatewayAddress
 from paceline.api.app import create_app
 from paceline.api.context import ApiContext
 from paceline.api.server import RunningServer, bind, serve
-from paceline.api.tokens import Tokens, load_tokens
+from paceline.api.tokens import AccessTokens, load_tokens
 from paceline.cli.daemon_address import ALL_INTERFACES, dashboard_url, server_url
 from paceline.cli.log_file import log_to_file
 from paceline.cli.output import print_line
@@ -44,7 +44,7 @@ def run_daemon(home: Home, *, host: str | None, port: int | None, as_json: bool)
 
 
 async def _run(
-    home: Home, engine: Engine, tokens: Tokens, host: str, listening: socket.socket, *, as_json: bool
+    home: Home, engine: Engine, tokens: AccessTokens, host: str, listening: socket.socket, *, as_json: bool
 ) -> None:
     port = listening.getsockname()[1]
     engine.start(gateway=GatewayAddress(server_url(host, port), tokens.full))
@@ -83,7 +83,7 @@ async def _run(
     save_governor(home.store, engine.governor)  # again: the last calls may have taught it something
 
 
-def _gateway(home: Home, engine: Engine, tokens: Tokens, host: str, port: int) -> Gateway:
+def _gateway(home: Home, engine: Engine, tokens: AccessTokens, host: str, port: int) -> Gateway:
     """Return the gateway. It listens on the same port, in front of the application, and uses the engine's limits."""
     own = [f"{name}:{port}" for name in (host, "127.0.0.1", "localhost", "[::1]")]
     others = [name for each in home.settings.api.hosts for name in (each, f"{each}:{port}")]
@@ -139,7 +139,7 @@ def _url_file(home: Home, url: str) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def _print_ready(served: RunningServer, tokens: Tokens, *, as_json: bool) -> None:
+def _print_ready(served: RunningServer, tokens: AccessTokens, *, as_json: bool) -> None:
     url = dashboard_url(server_url(served.host, served.port), tokens.full)
     if as_json:
         print_line({"url": url, "pid": os.getpid()})

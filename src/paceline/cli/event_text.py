@@ -11,6 +11,7 @@ STYLES = {
     "unit.done": "green",
     "unit.failed": "red",
     "unit.quarantined": "bold red",
+    "unit.unverified": "bold red",
     "unit.held": "bold yellow",
     "unit.parked": "yellow",
     "account.held": "bold red",

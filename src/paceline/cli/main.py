@@ -31,7 +31,7 @@ Exit codes: 0 done, 1 not everything is done, 2 wrong use, 75 try again later, 1
 COMMANDS = {
     "Campaigns": (
         *("run", "up", "token", "add", "preview", "forecast"),
-        *("pause", "resume", "cancel", "delete", "retry", "gc", "exec"),
+        *("pause", "resume", "cancel", "delete", "retry", "accept", "gc", "exec"),
     ),
     "Status": ("list", "status", "top", "units", "why", "logs", "events", "doctor"),
     "Capacity": ("limits", "pool", "limit", "cooldown", "restore"),

@@ -26,6 +26,7 @@ STATE_STYLES: Final = {
     "parked": "yellow",
     "held": "bold yellow",
     "quarantined": "bold red",
+    "unverified": "bold red",
     "cancelled": "dim",
 }
 

@@ -18,7 +18,7 @@ from paceline.cli.time_text import clock_time, relative
 from paceline.cli.wiring import Home
 from paceline.events import Event
 from paceline.store import Campaign, Unit, UnitCounts
-from paceline.views.status import total_units
+from paceline.views.status import stopped_units, total_units
 from paceline.views.why import stored_waits
 
 REFRESH_SECONDS = 0.5
@@ -186,7 +186,7 @@ def _campaign_table(campaigns: list[Campaign], counts: dict[str, UnitCounts]) ->
             str(each.running),
             str(each.todo - each.parked),
             str(each.parked),
-            Text(str(each.quarantined + each.held), style="bold red" if each.quarantined + each.held else ""),
+            Text(str(stopped_units(each)), style="bold red" if stopped_units(each) else ""),
         )
     return made
 

@@ -12,23 +12,27 @@ import msgspec
 
 from paceline.errors import IllegalStep
 
-UnitState = Literal["todo", "running", "done", "quarantined", "held", "cancelled"]
-Step = Literal["claim", "succeed", "requeue", "quarantine", "hold", "retry", "cancel"]
+UnitState = Literal["todo", "running", "done", "unverified", "quarantined", "held", "cancelled"]
+Step = Literal["claim", "succeed", "requeue", "fail_check", "quarantine", "hold", "retry", "accept", "cancel"]
 
 STEPS: Final[dict[tuple[UnitState, Step], UnitState]] = {
     ("todo", "claim"): "running",
     ("running", "succeed"): "done",
     ("running", "requeue"): "todo",
+    ("running", "fail_check"): "unverified",
     ("running", "quarantine"): "quarantined",
     ("running", "hold"): "held",
     ("todo", "hold"): "held",
     ("held", "retry"): "todo",
     ("quarantined", "retry"): "todo",
+    ("unverified", "retry"): "todo",
     ("cancelled", "retry"): "todo",
+    ("unverified", "accept"): "done",
     ("todo", "cancel"): "cancelled",
     ("running", "cancel"): "cancelled",
     ("held", "cancel"): "cancelled",
     ("quarantined", "cancel"): "cancelled",
+    ("unverified", "cancel"): "cancelled",
 }
 
 
@@ -72,8 +76,11 @@ Ending = Literal[
     "not_started",
     "denied",
     "barred",
+    "check_failed",
+    "unverified",
     "cancelled",
 ]
+"""`check_failed`: the check of the work failed, and the agent gets another round. `unverified`: no round is left."""
 
 REFUSED_SECONDS = (30.0, 60.0, 120.0, 300.0, 600.0)
 """Pauses after the first, second, ... refusal: the first is the usual pause of a scope after a 429."""
@@ -125,6 +132,10 @@ def transition_after(counters: Counters, outcome: AttemptOutcome, policy: Policy
             return _after_loss(counters, outcome, policy, now)
         case "account_stopped" | "unreachable" | "not_started":  # their scope waits, so the unit need not
             return _transition("requeue", counters, outcome)
+        case "check_failed":  # the agent continues at once, with the output of the check
+            return _transition("requeue", counters, outcome)
+        case "unverified":
+            return _transition("fail_check", counters, outcome)
         case "denied" | "barred":  # a person must change a setting first
             return _transition("hold", counters, outcome)
         case "refused" | "try_later":

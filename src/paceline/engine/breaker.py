@@ -137,7 +137,9 @@ class CampaignBreaker:
             streak.gist, streak.units = gist, set()
         streak.units.add(unit)
         counts = self._store.counts().get(name)
-        left = 0 if counts is None else counts.todo + counts.running + counts.quarantined + counts.held
+        left = (
+            0 if counts is None else counts.todo + counts.running + counts.quarantined + counts.unverified + counts.held
+        )
         if len(streak.units) < max(FEWEST_ALIKE, min(MOST_ALIKE, left)):
             return None
         return f"the first {len(streak.units)} units failed alike, the last with: {reason}"

@@ -16,11 +16,13 @@ from paceline.core.values.validation import check_limit
 from paceline.engine import command_log
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
+from paceline.events import Event
 from paceline.plans.import_plan import import_in_steps
 from paceline.plans.plan_file import Plan, campaign_with_changes
 from paceline.settings import Settings
 from paceline.store import Added, Campaign, Store, Unit
 from paceline.store.interface import CampaignState
+from paceline.store.rules import ACCEPTED
 
 CAMPAIGN = "campaign:"
 
@@ -76,12 +78,12 @@ def cancel_campaign(store: Store, name: str, *, now: float) -> Cancelled:
     with store.together():
         running = store.cancel_units(campaign.name, now=now)
         _set_state(store, [campaign], "cancelled", now)
-    units = counts.todo + counts.running + counts.held + counts.quarantined
+    units = counts.todo + counts.running + counts.held + counts.quarantined + counts.unverified
     return Cancelled(units=units, running=tuple(running))
 
 
 def retry_campaign(store: Store, name: str, *, now: float) -> int:
-    """Move held and quarantined units back to `todo`, and the cancelled ones of a cancelled campaign, which resumes.
+    """Move stopped units back to `todo`, and the cancelled ones of a cancelled campaign, which resumes.
 
     Returns how many moved.
     """
@@ -168,7 +170,7 @@ def resume_unit(store: Store, unit: Unit, *, now: float) -> bool:
 
 
 def retry_unit(store: Store, unit: Unit, *, fresh: bool = False, now: float) -> bool:
-    """Move a held, quarantined or cancelled unit back to `todo`. Returns whether it changed.
+    """Move a held, quarantined, unverified or cancelled unit back to `todo`. Returns whether it changed.
 
     If its campaign was cancelled, the campaign is active again; its other units stay cancelled. With `fresh` the unit
     also gives up its conversation, and the wait for the account of that conversation.
@@ -191,6 +193,21 @@ def retry_unit(store: Store, unit: Unit, *, fresh: bool = False, now: float) -> 
     return True
 
 
+def accept_unit(store: Store, unit: Unit, *, now: float) -> bool:
+    """Take an unverified unit as done. Returns whether it changed."""
+    if unit.state == "done":
+        return False
+    if unit.state != "unverified":
+        raise IllegalStep(f"{unit.id} is {unit.state}: only an unverified unit, whose check did not pass, is accepted")
+    fields: dict[str, object] = {"reason": ACCEPTED, "resume_at": None}
+    fields |= {"exit_code": unit.exit_code, "attempts": unit.counters.failures}
+    with store.together():
+        store.accept_units(unit.campaign, [unit.id], now=now)
+        store.append_events([Event("unit.done", now, None, unit.id, fields)])
+        command_log.send(store, "campaigns", now=now)
+    return True
+
+
 def cancel_unit(store: Store, unit: Unit, *, now: float) -> Cancelled:
     """Cancel a unit that is not done. The leading engine ends its session."""
     if unit.state == "done":
@@ -202,7 +219,11 @@ def cancel_unit(store: Store, unit: Unit, *, now: float) -> Cancelled:
 
 
 def _retry_hint(unit: Unit) -> str:
-    return f"; `paceline retry {unit.id}` tries it again" if unit.state in ("quarantined", "cancelled") else ""
+    return (
+        f"; `paceline retry {unit.id}` tries it again"
+        if unit.state in ("quarantined", "unverified", "cancelled")
+        else ""
+    )
 
 
 # -- capacity ------------------------------------------------------------------------------------

@@ -62,6 +62,8 @@ def _event_name(transition: Transition) -> str:
             return "unit.done"
         case "quarantine":
             return "unit.quarantined"
+        case "fail_check":
+            return "unit.unverified"
         case "hold":
             return "unit.held"
         case "cancel":

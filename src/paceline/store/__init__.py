@@ -5,6 +5,7 @@ from paceline.store.interface import Campaign as Campaign
 from paceline.store.interface import Lease as Lease
 from paceline.store.interface import OutcomeRecord as OutcomeRecord
 from paceline.store.interface import Page as Page
+from paceline.store.interface import Phase as Phase
 from paceline.store.interface import ProcessId as ProcessId
 from paceline.store.interface import Store as Store
 from paceline.store.interface import StoredEvent as StoredEvent
@@ -14,3 +15,7 @@ from paceline.store.interface import UnitCounts as UnitCounts
 from paceline.store.interface import UnitSpec as UnitSpec
 from paceline.store.memory import MemoryStore as MemoryStore
 from paceline.store.sqlite import SqliteStore as SqliteStore
+from paceline.store.unit_result import CheckRound as CheckRound
+from paceline.store.unit_result import Cost as Cost
+from paceline.store.unit_result import Tokens as Tokens
+from paceline.store.unit_result import UnitResult as UnitResult

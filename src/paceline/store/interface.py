@@ -14,8 +14,11 @@ import msgspec
 from paceline.core.unit_lifecycle import Counters, Transition, UnitState
 from paceline.core.values.verdicts import Deferred
 from paceline.events import Event
+from paceline.store.unit_result import UnitResult
 
 CampaignState = Literal["active", "paused", "cancelled"]
+Phase = Literal["working", "checking", "delivering"]
+"""What a running unit is at: its agent works, its check runs, or its change is delivered."""
 Permissions = Literal["read", "edit", "full"]
 OnDenied = Literal["hold", "done"]
 
@@ -88,6 +91,9 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     is_parked: bool = False
     denials: int = 0
     warnings: tuple[str, ...] = ()
+    phase: Phase | None = None
+    """None unless it runs."""
+    result: UnitResult = UnitResult()
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +119,8 @@ class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
     conversation_id: str | None = None
     denials: int = 0
     warnings: tuple[str, ...] = ()
+    result: UnitResult | None = None
+    """Everything known about the work of the unit by now. None keeps what is stored."""
 
     @property
     def is_parked(self) -> bool:
@@ -127,6 +135,7 @@ class UnitCounts(msgspec.Struct, frozen=True, kw_only=True):
     todo: int = 0
     running: int = 0
     done: int = 0
+    unverified: int = 0
     quarantined: int = 0
     held: int = 0
     cancelled: int = 0
@@ -141,7 +150,10 @@ class StoredEvent(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a list of units, without prompts. `cursor` continues after them; it is None at the end."""
+    """A part of a list of units. `cursor` continues after them; it is None at the end.
+
+    They come without their prompts, and without the long texts of their results (`UnitResult.without_texts`).
+    """
 
     units: tuple[Unit, ...]
     cursor: str | None = None
@@ -239,16 +251,22 @@ class Store(Protocol):
         """Move up to `limit` units of the campaign that may run on the account from `todo` to `running`.
 
         Units whose conversation lives on the account come first, then, unless `only_bound`, those without one in plan
-        order. A unit whose
-        conversation lives on another account is never claimed, and a parked one only after `wake_units` woke it.
-        Each unit gets one of `attempt_ids`, and the claim counts as an attempt. The cost does not grow with the number
-        of units. If the result of a claim is lost, the units show in `running_units` and their leases run out.
+        order. A unit whose conversation lives on another account is never claimed, and a parked one only after
+        `wake_units` woke it. Each unit gets one of `attempt_ids` and the phase `working`, and the claim counts as an
+        attempt. The cost does not grow with the number of units. If the result of a claim is lost, the units show in
+        `running_units` and their leases run out.
         """
 
     def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
-        """Store the outcomes of attempts in one transaction. Return False for each whose fence is stale.
+        """Store the outcomes and results of attempts in one transaction. Return False for each whose fence is stale.
 
         A stale outcome changes nothing. Recording an outcome again returns True as long as it is still current.
+        """
+
+    def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
+        """Store what a running unit is at and what is known of its work. None keeps what is stored.
+
+        Return False, and store nothing, if the fence is stale or the unit does not run.
         """
 
     def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
@@ -282,23 +300,30 @@ class Store(Protocol):
         """Move the given `todo` units to `held`. Return how many moved."""
 
     def retry_units(self, campaign: str, unit_ids: Sequence[str] | None = None) -> int:
-        """Move held and quarantined units of the campaign to `todo` and reset their counters. Return how many moved.
+        """Move held, quarantined and unverified units of the campaign to `todo`. Return how many moved.
 
-        `unit_ids` chooses among the units of the campaign; None means all of them. So it does for the next two verbs.
+        Their counters are reset and their checks forgotten; the rest of their results is kept. `unit_ids` chooses among
+        the units of the campaign; None means all of them. All of this holds for `revive_units` as well.
         """
 
     def revive_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, resume_at: float) -> int:
         """Move cancelled units back to `todo`, to start at `resume_at`, with their counters reset. Return how many."""
 
+    def accept_units(self, campaign: str, unit_ids: Sequence[str], *, now: float) -> int:
+        """Move the given unverified units of the campaign to `done`. Return how many moved."""
+
     def cancel_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, now: float) -> list[str]:
-        """Cancel every unit of the campaign that is not done. Return the ids that were running."""
+        """Cancel every unit of the campaign that is not done. Return the ids that were running.
+
+        `unit_ids` chooses among them; None means all of them.
+        """
 
     def forget_conversation(self, unit_id: str) -> None:
         """Let the next attempt of the unit start a new conversation, on any account. A parked unit is woken."""
 
     # reading units
     def unit(self, unit_id: str) -> Unit | None:
-        """Return the unit with its prompt, or None."""
+        """Return the unit with its prompt and its whole result, or None."""
 
     def units(
         self,
@@ -308,13 +333,13 @@ class Store(Protocol):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
-        """Return one page of units without prompts, which may be 1 MB each.
+        """Return one page of units without long texts: prompts may be 1 MB each, answers and checks many kB.
 
         The order is by campaign as they were added, then as in the plan.
         """
 
     def running_units(self) -> list[Unit]:
-        """Return all running units in the order of `units`, without prompts."""
+        """Return all running units in the order of `units`, without prompts, with their whole results."""
 
     def next_resume_at(self) -> float | None:
         """Return when the first parked unit is due."""

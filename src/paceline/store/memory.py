@@ -13,15 +13,18 @@ from paceline.store.interface import (
     Campaign,
     OutcomeRecord,
     Page,
+    Phase,
     StoredEvent,
     StoredSlot,
     Unit,
     UnitCounts,
     UnitSpec,
 )
+from paceline.store.memory_control import MemoryCampaigns, MemoryUnitControl
 from paceline.store.memory_records import MemoryEngineState, MemoryEvents, MemorySlots
 from paceline.store.memory_undo import UndoLog
-from paceline.store.memory_units import MemoryCampaigns, MemoryUnits, UnitTable
+from paceline.store.memory_units import MemoryUnits, UnitTable
+from paceline.store.unit_result import UnitResult
 
 
 class MemoryStore:
@@ -33,6 +36,7 @@ class MemoryStore:
         self._events = MemoryEvents(self._undo)
         self._campaigns = MemoryCampaigns(table, self._events)
         self._units = MemoryUnits(table)
+        self._control = MemoryUnitControl(table)
         self._slots = MemorySlots(self._undo)
         self._state = MemoryEngineState(self._undo)
 
@@ -95,6 +99,9 @@ class MemoryStore:
     def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
         return self._units.record_outcomes(records, now=now)
 
+    def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
+        return self._units.save_progress(unit_id, fence, phase=phase, result=result)
+
     def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
         return self._units.renew(fences, lease_until=lease_until)
 
@@ -114,19 +121,22 @@ class MemoryStore:
         self._units.hasten(resume_times)
 
     def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
-        return self._units.hold(unit_ids, reason, now=now)
+        return self._control.hold(unit_ids, reason, now=now)
 
     def retry_units(self, campaign: str, unit_ids: Sequence[str] | None = None) -> int:
-        return self._units.retry(campaign, unit_ids)
+        return self._control.retry(campaign, unit_ids)
 
     def revive_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, resume_at: float) -> int:
-        return self._units.revive(campaign, unit_ids, resume_at=resume_at)
+        return self._control.revive(campaign, unit_ids, resume_at=resume_at)
+
+    def accept_units(self, campaign: str, unit_ids: Sequence[str], *, now: float) -> int:
+        return self._control.accept(campaign, unit_ids, now=now)
 
     def cancel_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, now: float) -> list[str]:
-        return self._units.cancel(campaign, unit_ids, now=now)
+        return self._control.cancel(campaign, unit_ids, now=now)
 
     def forget_conversation(self, unit_id: str) -> None:
-        self._units.forget_conversation(unit_id)
+        self._control.forget_conversation(unit_id)
 
     # -- reading units ------------------------------------------------------------------------------
 

@@ -154,7 +154,23 @@ VERSION_6: Final[Migration] = (
     "CREATE INDEX tallies_claimable ON tallies (campaign, account, units) WHERE phase = 'todo' AND units > 0",
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6)
+# Results are read with every page of units, so their long texts (the answer, the output of checks, the next prompt)
+# come last in a row, where SQLite need not step over them. `checks` stands by itself, because a retry forgets it.
+VERSION_7: Final[Migration] = (
+    "ALTER TABLE units ADD COLUMN phase TEXT",
+    "UPDATE units SET phase = 'working' WHERE state = 'running'",
+    "CREATE TABLE results (key INTEGER PRIMARY KEY, body TEXT NOT NULL, checks TEXT, texts TEXT)",
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (
+    VERSION_1,
+    VERSION_2,
+    VERSION_3,
+    VERSION_4,
+    VERSION_5,
+    VERSION_6,
+    VERSION_7,
+)
 
 
 def missing(connection: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> Sequence[Migration]:

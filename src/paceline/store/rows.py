@@ -7,7 +7,8 @@ import msgspec
 from paceline.core.unit_lifecycle import Counters
 from paceline.errors import StoreDamaged
 from paceline.store.interface import Campaign, OutcomeRecord, Unit, UnitSpec
-from paceline.store.rules import position_of, storable_text, storable_texts, unit_id
+from paceline.store.rules import position_of, storable_result, storable_text, storable_texts, unit_id
+from paceline.store.unit_result import CheckRound, UnitResult
 
 Row = tuple[Any, ...]
 
@@ -18,16 +19,29 @@ UNIT_COLUMNS: Final = (
     " u.attempts, u.tries, u.parks, u.windows_spent, u.refusals, u.losses,"
     " u.resume_at, u.reason, u.account, u.session_id, u.attempt, u.fence,"
     " u.lease_until, u.started_at, u.ended_at, u.exit_code,"
-    " u.begun_at, u.is_parked, u.denials, u.warnings"
+    " u.begun_at, u.is_parked, u.denials, u.warnings, u.phase"
 )
+# As blobs: text that is not Unicode would raise in SQLite, and hide the units around it.
+WHOLE_RESULT: Final = "CAST(r.body AS BLOB), CAST(r.checks AS BLOB), CAST(r.texts AS BLOB)"
+BRIEF_RESULT: Final = "CAST(r.body AS BLOB), CAST(r.checks AS BLOB), NULL"
+"""The result without its long texts."""
+RESULT_COLUMNS: Final = 3
 
 
-def unit_from(row: Row, campaign: str, prompt: str) -> Unit:
+class _Texts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The long texts of a result. `tails` are those of its checks."""
+
+    answer: str | None = None
+    feedback: str | None = None
+    tails: tuple[str, ...] = ()
+
+
+def unit_from(row: Row, campaign: str, prompt: str, result: UnitResult) -> Unit:
     """Return the unit of a row of `UNIT_COLUMNS`."""
     key, name, cwd, output, state, *rest = row
     failures, attempts, parks, windows_spent, refusals, losses = rest[:6]
     resume_at, reason, account, conversation_id, attempt_id, fence, *times = rest[6:]
-    lease_until, started_at, ended_at, exit_code, begun_at, is_parked, denials, warnings = times
+    lease_until, started_at, ended_at, exit_code, begun_at, is_parked, denials, warnings, phase = times
     return Unit(
         id=unit_id(campaign, name),
         campaign=campaign,
@@ -49,6 +63,8 @@ def unit_from(row: Row, campaign: str, prompt: str) -> Unit:
         is_parked=bool(is_parked),
         denials=denials,
         warnings=() if warnings is None else _WARNINGS.decode(warnings),
+        phase=phase,
+        result=result,
     )
 
 
@@ -79,6 +95,36 @@ def is_stored_already(row: Row, record: OutcomeRecord) -> bool:
     return row == (record.fence, transition.state, *msgspec.structs.astuple(transition.counters))
 
 
+def result_row(result: UnitResult) -> tuple[str, str | None, str | None]:
+    """Return the columns of a result: its short values, its checks, and its long texts."""
+    result = storable_result(result)
+    brief = result.without_texts()
+    texts = _Texts(result.answer, result.feedback, tuple(check.tail for check in result.checks))
+    return (
+        _encoded(msgspec.structs.replace(brief, checks=())),
+        _encoded(brief.checks) if brief.checks else None,
+        _encoded(texts) if texts != _Texts() else None,
+    )
+
+
+def result_from(body: bytes, checks: bytes | None, texts: bytes | None) -> UnitResult | None:
+    """Return the result of its columns, which may be without its texts; None if it is damaged."""
+    try:
+        brief = _RESULTS.decode(body)
+        rounds = () if checks is None else _CHECKS.decode(checks)
+        long = _Texts() if texts is None else _TEXTS.decode(texts)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    told = [msgspec.structs.replace(each, tail=tail) for each, tail in zip(rounds, long.tails, strict=False)]
+    return msgspec.structs.replace(
+        brief, checks=(*told, *rounds[len(told) :]), answer=long.answer, feedback=long.feedback
+    )
+
+
+def _encoded(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
 def campaign_from(name: str, body: bytes) -> Campaign:
     """Decode a stored campaign. Raise `StoreDamaged` if it cannot be read: its units would run in a wrong way."""
     try:
@@ -92,3 +138,6 @@ def campaign_from(name: str, body: bytes) -> Campaign:
 
 _WARNINGS = msgspec.json.Decoder(tuple[str, ...])
 _CAMPAIGNS = msgspec.json.Decoder(Campaign)
+_RESULTS = msgspec.json.Decoder(UnitResult)
+_CHECKS = msgspec.json.Decoder(tuple[CheckRound, ...])
+_TEXTS = msgspec.json.Decoder(_Texts)

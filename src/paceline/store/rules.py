@@ -12,6 +12,10 @@ from paceline.core.unit_lifecycle import next_state
 from paceline.errors import InvalidInput, UnknownName
 from paceline.events import Event
 from paceline.store.interface import Campaign, OutcomeRecord, StoredSlot, Unit, UnitCounts, UnitSpec
+from paceline.store.unit_result import UnitResult
+
+ACCEPTED: Final = "accepted by a person; its check did not pass"
+"""The reason of a unit that was unverified and was taken as done."""
 
 POSITION_BITS: Final = 40
 """Splits a 63-bit key: 2^40 units in each campaign, and 2^23 campaigns."""
@@ -19,7 +23,9 @@ POSITION_BITS: Final = 40
 SLOT_EVENTS: Final = ("slot.", "control.slot_")
 """How the names of events about one slot of a program begin."""
 
-TallyPhase = Literal["todo", "parked", "backing_off", "running", "done", "quarantined", "held", "cancelled"]
+TallyPhase = Literal[
+    "todo", "parked", "backing_off", "running", "done", "unverified", "quarantined", "held", "cancelled"
+]
 """The phase that a unit is counted in: its state, with those apart that may not be claimed before their time."""
 
 TALLY_PHASES: Final[tuple[TallyPhase, ...]] = get_args(TallyPhase)
@@ -84,6 +90,7 @@ def claimed(unit: Unit, account: str, attempt_id: str, lease_until: float, now: 
         is_parked=False,
         denials=0,
         warnings=(),
+        phase="working",
     )
 
 
@@ -165,6 +172,15 @@ def storable_text(text: str | None) -> str | None:
 def storable_texts(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the texts with what UTF-8 cannot encode replaced."""
     return tuple(storable_text(text) or "" for text in texts)
+
+
+def storable_result(result: UnitResult) -> UnitResult:
+    """Return the result with what UTF-8 cannot encode replaced in all its texts."""
+    try:
+        msgspec.json.encode(result)
+    except UnicodeEncodeError:
+        return msgspec.convert(_storable_value(msgspec.to_builtins(result)), UnitResult)
+    return result
 
 
 def encode_event(event: Event) -> bytes:

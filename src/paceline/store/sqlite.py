@@ -19,6 +19,7 @@ from paceline.store.interface import (
     Campaign,
     OutcomeRecord,
     Page,
+    Phase,
     StoredEvent,
     StoredSlot,
     Unit,
@@ -27,9 +28,11 @@ from paceline.store.interface import (
 )
 from paceline.store.migrations import MIGRATIONS, Migration
 from paceline.store.sqlite_campaigns import SqliteCampaigns
+from paceline.store.sqlite_control import SqliteUnitControl
 from paceline.store.sqlite_file import MigrationGuard, SqliteFile
 from paceline.store.sqlite_records import SqliteEngineState, SqliteEvents, SqliteSlots
 from paceline.store.sqlite_units import SqliteUnits
+from paceline.store.unit_result import UnitResult
 
 BUSY_SECONDS: Final = 2.0
 """How long a verb waits for another writer before `StoreBusy`: far longer than any transaction of ours takes."""
@@ -51,6 +54,7 @@ class SqliteStore:
         )
         self._campaigns = SqliteCampaigns(self._file)
         self._units = SqliteUnits(self._file)
+        self._control = SqliteUnitControl(self._file)
         self._events = SqliteEvents(self._file)
         self._slots = SqliteSlots(self._file)
         self._state = SqliteEngineState(self._file)
@@ -114,6 +118,9 @@ class SqliteStore:
     def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
         return self._units.record_outcomes(records, now=now)
 
+    def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
+        return self._units.save_progress(unit_id, fence, phase=phase, result=result)
+
     def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
         return self._units.renew(fences, lease_until=lease_until)
 
@@ -133,19 +140,22 @@ class SqliteStore:
         self._units.hasten(resume_times)
 
     def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
-        return self._units.hold(unit_ids, reason, now=now)
+        return self._control.hold(unit_ids, reason, now=now)
 
     def retry_units(self, campaign: str, unit_ids: Sequence[str] | None = None) -> int:
-        return self._units.retry(campaign, unit_ids)
+        return self._control.retry(campaign, unit_ids)
 
     def revive_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, resume_at: float) -> int:
-        return self._units.revive(campaign, unit_ids, resume_at=resume_at)
+        return self._control.revive(campaign, unit_ids, resume_at=resume_at)
+
+    def accept_units(self, campaign: str, unit_ids: Sequence[str], *, now: float) -> int:
+        return self._control.accept(campaign, unit_ids, now=now)
 
     def cancel_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, now: float) -> list[str]:
-        return self._units.cancel(campaign, unit_ids, now=now)
+        return self._control.cancel(campaign, unit_ids, now=now)
 
     def forget_conversation(self, unit_id: str) -> None:
-        self._units.forget_conversation(unit_id)
+        self._control.forget_conversation(unit_id)
 
     # -- reading units ------------------------------------------------------------------------------
 

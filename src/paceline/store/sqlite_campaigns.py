@@ -66,6 +66,7 @@ class SqliteCampaigns:
                 raise IllegalStep(f"units of {name!r} are running: cancel it first")
             span = campaign_span(number)
             connection.execute("DELETE FROM prompts WHERE key BETWEEN ? AND ?", span)
+            connection.execute("DELETE FROM results WHERE key BETWEEN ? AND ?", span)
             connection.execute("DELETE FROM units WHERE key BETWEEN ? AND ?", span)
             connection.execute("DELETE FROM tallies WHERE campaign = ?", (number,))
             connection.execute("DELETE FROM arrivals WHERE number = ?", (number,))

@@ -20,10 +20,10 @@ from paceline.events import Event
 from paceline.store.interface import Added, Campaign, UnitSpec
 from paceline.store.rows import campaign_from
 from paceline.store.rules import unit_id, unit_key
+from paceline.store.sqlite_control import FORGET_CHECKS, READY_AGAIN
 from paceline.store.sqlite_file import SqliteFile
 from paceline.store.sqlite_keys import campaign_span
 from paceline.store.sqlite_records import insert_events
-from paceline.store.sqlite_units import READY_AGAIN
 
 SPECS_AT_ONCE: Final = 250
 """Units in one transaction: about 5 ms of work, and fewer than the parameters that every SQLite build accepts."""
@@ -33,6 +33,8 @@ FORGOTTEN_SECONDS: Final = 3600.0
 """An import older than this was killed: no import takes an hour."""
 
 _INSERT_UNIT: Final = "INSERT INTO units (key, campaign, name, cwd, output) VALUES (?, ?, ?, ?, ?)"
+_IS_REPAIRED: Final = "state IN ('quarantined', 'unverified')"
+"""The states in which a changed unit is tried again: the work failed, and the plan was corrected."""
 _SAVE_PROMPT: Final = "INSERT INTO prompts VALUES (?, ?) ON CONFLICT DO UPDATE SET prompt = excluded.prompt"
 
 
@@ -193,7 +195,8 @@ class PlanImport:
             "UPDATE units SET cwd = ?, output = ? WHERE key = ? AND state NOT IN ('running', 'done')",
             (spec.cwd, spec.output, stored.key),
         )
-        connection.execute(f"UPDATE units SET {READY_AGAIN} WHERE key = ? AND state = 'quarantined'", (stored.key,))
+        connection.execute(FORGET_CHECKS.format(_IS_REPAIRED), (stored.key, stored.key))
+        connection.execute(f"UPDATE units SET {READY_AGAIN} WHERE key = ? AND {_IS_REPAIRED}", (stored.key,))
         if replaced.rowcount and spec.prompt != stored.spec.prompt:
             connection.execute(_SAVE_PROMPT, (stored.key, spec.prompt))
         return bool(replaced.rowcount)

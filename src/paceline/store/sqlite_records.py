@@ -1,19 +1,15 @@
 """The engine's own records in a SQLite file: events, external slots, saved state and leadership."""
 
-import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from paceline.events import Event
 from paceline.store import rules
+from paceline.store.damage_report import DamageReport
 from paceline.store.interface import StoredEvent, StoredSlot
 from paceline.store.sqlite_file import SqliteFile
 
-log = logging.getLogger("paceline.store")
-
-MOST_REPORTED: Final = 1000
-"""Damaged rows that are logged one by one: more would bury everything else in the log."""
 _SAVE_SLOT: Final = "INSERT INTO slots (id, body) VALUES (?, ?) ON CONFLICT DO UPDATE SET body = excluded.body"
 _TRIM: Final = """DELETE FROM events WHERE is_slot = ?
     AND id <= (SELECT id FROM events WHERE is_slot = ? ORDER BY id DESC LIMIT 1 OFFSET ?)"""
@@ -85,20 +81,6 @@ def _event_rows(
     return connection.execute(
         f"SELECT id, CAST(body AS BLOB) FROM events WHERE id > ? {of_unit} ORDER BY id LIMIT ?", parameters
     ).fetchall()
-
-
-class DamageReport:
-    """Logs each row that cannot be read once. It stays in the file: perhaps a person can read it."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._reported: set[tuple[str, object]] = set()
-
-    def report(self, kind: str, name: object) -> None:
-        """Log that the row is left out."""
-        if (kind, name) not in self._reported and len(self._reported) < MOST_REPORTED:
-            self._reported.add((kind, name))
-            log.warning("%s %s in %s is damaged and is left out", kind, name, self._path)
 
 
 class SqliteSlots:

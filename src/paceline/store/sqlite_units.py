@@ -8,10 +8,21 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from paceline.core.unit_lifecycle import UnitState
-from paceline.errors import UnknownName
 from paceline.store import rules
-from paceline.store.interface import OutcomeRecord, Page, Unit
-from paceline.store.rows import UNIT_COLUMNS, Row, is_stored_already, outcome_row, unit_from
+from paceline.store.damage_report import DamageReport
+from paceline.store.interface import OutcomeRecord, Page, Phase, Unit
+from paceline.store.rows import (
+    BRIEF_RESULT,
+    RESULT_COLUMNS,
+    UNIT_COLUMNS,
+    WHOLE_RESULT,
+    Row,
+    is_stored_already,
+    outcome_row,
+    result_from,
+    result_row,
+    unit_from,
+)
 from paceline.store.sqlite_file import SqliteFile
 from paceline.store.sqlite_keys import (
     ALL_KEYS,
@@ -26,26 +37,31 @@ from paceline.store.sqlite_keys import (
     visible_span,
     visible_spans,
 )
+from paceline.store.unit_result import UnitResult
 
-_CLAIM_BOUND: Final = f"""SELECT {UNIT_COLUMNS}, p.prompt
-    FROM units u INDEXED BY claimable_on_account LEFT JOIN prompts p ON p.key = u.key
+_CLAIM_BOUND: Final = f"""SELECT {UNIT_COLUMNS}, {WHOLE_RESULT}, p.prompt FROM units u INDEXED BY claimable_on_account
+    LEFT JOIN prompts p ON p.key = u.key LEFT JOIN results r ON r.key = u.key
     WHERE u.state = 'todo' AND u.resume_at IS NULL AND u.session_id IS NOT NULL
         AND u.account = ? AND u.key BETWEEN ? AND ? ORDER BY u.key LIMIT ?"""
-_CLAIM_FRESH: Final = f"""SELECT {UNIT_COLUMNS}, p.prompt
-    FROM units u INDEXED BY claimable_afresh LEFT JOIN prompts p ON p.key = u.key
+_CLAIM_FRESH: Final = f"""SELECT {UNIT_COLUMNS}, {WHOLE_RESULT}, p.prompt FROM units u INDEXED BY claimable_afresh
+    LEFT JOIN prompts p ON p.key = u.key LEFT JOIN results r ON r.key = u.key
     WHERE u.state = 'todo' AND u.resume_at IS NULL AND u.session_id IS NULL
         AND u.key BETWEEN ? AND ? ORDER BY u.key LIMIT ?"""
 _CLAIM: Final = """UPDATE units SET state = 'running', tries = tries + 1, fence = fence + 1, account = ?, attempt = ?,
     lease_until = ?, begun_at = CASE WHEN session_id IS NULL THEN ? ELSE coalesce(begun_at, started_at) END,
-    started_at = ?, reason = NULL, ended_at = NULL, exit_code = NULL, is_parked = 0, denials = 0, warnings = NULL
-    WHERE key = ?"""
+    started_at = ?, reason = NULL, ended_at = NULL, exit_code = NULL, is_parked = 0, denials = 0, warnings = NULL,
+    phase = 'working' WHERE key = ?"""
 _RECORD_OUTCOME: Final = """UPDATE units SET state = ?, attempts = ?, tries = ?, parks = ?, windows_spent = ?,
     refusals = ?, losses = ?, resume_at = ?, reason = ?, account = coalesce(?, account),
     session_id = CASE WHEN coalesce(?, account, '') <> '' THEN ? END, ended_at = ?, exit_code = ?, is_parked = ?,
-    denials = ?, warnings = ?, lease_until = NULL
+    denials = ?, warnings = ?, lease_until = NULL, phase = NULL
     WHERE campaign = ? AND name = ? AND state = 'running' AND fence = ?"""
 _RECORDED_OUTCOME: Final = """SELECT fence, state, attempts, tries, parks, windows_spent, refusals, losses
     FROM units WHERE campaign = ? AND name = ?"""
+_SAVE_PHASE: Final = """UPDATE units SET phase = coalesce(?, phase)
+    WHERE campaign = ? AND name = ? AND state = 'running' AND fence = ?"""
+_SAVE_RESULT: Final = """INSERT INTO results SELECT key, ?, ?, ? FROM units WHERE campaign = ? AND name = ?
+    ON CONFLICT DO UPDATE SET body = excluded.body, checks = excluded.checks, texts = excluded.texts"""
 _RENEW: Final = """UPDATE units SET lease_until = ?
     WHERE campaign = ? AND name = ? AND state = 'running' AND fence = ?"""
 _DUE: Final = """SELECT key FROM units INDEXED BY parked
@@ -60,17 +76,6 @@ _SHORTEN: Final = """UPDATE units SET resume_at = ? + resume_at - ended_at, ende
     WHERE state = 'todo' AND resume_at IS NOT NULL AND NOT is_parked AND ended_at > ?"""
 _HASTEN: Final = f"""UPDATE units AS u SET resume_at = ?
     WHERE campaign = ? AND name = ? AND state = 'todo' AND resume_at > ? AND {IS_VISIBLE}"""
-_HOLD: Final = f"""UPDATE units AS u SET state = 'held', reason = ?, resume_at = NULL, ended_at = ?
-    WHERE campaign = ? AND name = ? AND state = 'todo' AND {IS_VISIBLE}"""
-READY_AGAIN: Final = """state = 'todo', attempts = 0, tries = 0, parks = 0, windows_spent = 0, refusals = 0,
-    losses = 0, reason = NULL, ended_at = NULL, exit_code = NULL, is_parked = 0, denials = 0, warnings = NULL"""
-"""The assignments that let a unit begin again with its counters at zero."""
-_RETRY: Final = f"""UPDATE units SET {READY_AGAIN}
-    WHERE key BETWEEN ? AND ? AND state IN ('held', 'quarantined')"""
-_REVIVE: Final = f"""UPDATE units SET {READY_AGAIN}, resume_at = ?
-    WHERE key BETWEEN ? AND ? AND state = 'cancelled'"""
-_CANCEL: Final = """UPDATE units SET state = 'cancelled', resume_at = NULL, lease_until = NULL, ended_at = ?
-    WHERE key BETWEEN ? AND ? AND state NOT IN ('done', 'cancelled')"""
 
 
 class SqliteUnits:
@@ -78,6 +83,7 @@ class SqliteUnits:
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
+        self._damage = DamageReport(file.path)
 
     # -- their life cycle ---------------------------------------------------------------------------
 
@@ -106,7 +112,7 @@ class SqliteUnits:
                 _CLAIM, [(account, attempt_id, lease_until, now, now, row[0]) for row, attempt_id in named]
             )
         return [
-            rules.claimed(unit_from(row[:-1], campaign, row[-1] or ""), account, attempt_id, lease_until, now)
+            rules.claimed(self._unit(row[:-1], campaign, row[-1] or ""), account, attempt_id, lease_until, now)
             for row, attempt_id in named
         ]
 
@@ -117,6 +123,14 @@ class SqliteUnits:
         with self._file.writing() as connection:
             numbers = campaign_numbers(connection, (each.unit_id for each in records))
             return [_record_outcome(connection, numbers, each, now) for each in records]
+
+    def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
+        with self._file.writing() as connection:
+            address = unit_address(campaign_numbers(connection, [unit_id]), unit_id)
+            is_current = bool(connection.execute(_SAVE_PHASE, (phase, *address, fence)).rowcount)
+            if is_current and result is not None:
+                connection.execute(_SAVE_RESULT, (*result_row(result), *address))
+        return is_current
 
     def renew(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
         if not fences:
@@ -166,56 +180,18 @@ class SqliteUnits:
             for unit_id, resume_at in resume_times.items():
                 connection.execute(_HASTEN, (resume_at, *unit_address(numbers, unit_id), resume_at))
 
-    def hold(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
-        with self._file.writing() as connection:
-            numbers = campaign_numbers(connection, unit_ids)
-            text = rules.storable_text(reason)
-            return sum(
-                connection.execute(_HOLD, (text, now, *unit_address(numbers, identifier))).rowcount
-                for identifier in unit_ids
-            )
-
-    def retry(self, campaign: str, unit_ids: Sequence[str] | None) -> int:
-        with self._file.writing() as connection:
-            spans = _chosen_spans(connection, campaign, unit_ids)
-            return sum(connection.execute(_RETRY, span).rowcount for span in spans)
-
-    def revive(self, campaign: str, unit_ids: Sequence[str] | None, *, resume_at: float) -> int:
-        with self._file.writing() as connection:
-            spans = _chosen_spans(connection, campaign, unit_ids)
-            return sum(connection.execute(_REVIVE, (resume_at, *span)).rowcount for span in spans)
-
-    def cancel(self, campaign: str, unit_ids: Sequence[str] | None, *, now: float) -> list[str]:
-        running: list[tuple[str]] = []
-        with self._file.writing() as connection:
-            for span in _chosen_spans(connection, campaign, unit_ids):
-                running += connection.execute(
-                    "SELECT name FROM units WHERE state = 'running' AND key BETWEEN ? AND ? ORDER BY key", span
-                )
-                connection.execute(_CANCEL, (now, *span))
-        return [rules.unit_id(campaign, name) for (name,) in running]
-
-    def forget_conversation(self, unit_id: str) -> None:
-        with self._file.writing() as connection:
-            if not connection.execute(
-                f"""UPDATE units AS u SET session_id = NULL, is_parked = 0,
-                    resume_at = CASE WHEN is_parked THEN NULL ELSE resume_at END
-                    WHERE campaign = ? AND name = ? AND {IS_VISIBLE}""",
-                unit_address(campaign_numbers(connection, [unit_id]), unit_id),
-            ).rowcount:
-                raise UnknownName(f"there is no unit {unit_id!r}")
-
     # -- reading ------------------------------------------------------------------------------------
 
     def find(self, unit_id: str) -> Unit | None:
         campaign, name = rules.split_unit_id(unit_id)
         with self._file.reading() as connection:
             row = connection.execute(
-                f"""SELECT {UNIT_COLUMNS}, p.prompt FROM units u LEFT JOIN prompts p ON p.key = u.key
+                f"""SELECT {UNIT_COLUMNS}, {WHOLE_RESULT}, p.prompt FROM units u
+                    LEFT JOIN prompts p ON p.key = u.key LEFT JOIN results r ON r.key = u.key
                     WHERE u.campaign = ? AND u.name = ? AND {IS_VISIBLE}""",
                 (find_number(connection, campaign), name),
             ).fetchone()
-        return None if row is None else unit_from(row[:-1], campaign, row[-1] or "")
+        return None if row is None else self._unit(row[:-1], campaign, row[-1] or "")
 
     def page(self, campaign: str | None, state: UnitState | None, limit: int, cursor: str | None) -> Page:
         rules.check_page_size(limit)
@@ -225,15 +201,15 @@ class SqliteUnits:
             names = campaign_names(connection)
             rows: list[Row] = []
             for first, last in visible_spans(connection, max(low, after + 1), high):
-                rows += _select(connection, state, first, last, limit + 1 - len(rows))
-        units = [_unit_without_prompt(row, names) for row in rows[:limit]]
+                rows += _select(connection, BRIEF_RESULT, state, (first, last), limit + 1 - len(rows))
+        units = [self._unit(row, names[rules.number_of(row[0])]) for row in rows[:limit]]
         return Page(units=tuple(units), cursor=str(rows[limit - 1][0]) if len(rows) > limit else None)
 
     def running(self) -> list[Unit]:
         with self._file.reading() as connection:
             names = campaign_names(connection)
-            rows = _select(connection, "running", *ALL_KEYS, -1)
-        return [_unit_without_prompt(row, names) for row in rows]
+            rows = _select(connection, WHOLE_RESULT, "running", ALL_KEYS, -1)
+        return [self._unit(row, names[rules.number_of(row[0])]) for row in rows]
 
     def next_resume_at(self) -> float | None:
         with self._file.reading() as connection:
@@ -252,37 +228,30 @@ class SqliteUnits:
             ).fetchall()
         return {(campaign, account or None): units for campaign, account, units in rows}
 
+    def _unit(self, row: Row, campaign: str, prompt: str = "") -> Unit:
+        """Return the unit of a row that ends with its result. A damaged result is logged once and left out."""
+        columns, stored = row[:-RESULT_COLUMNS], row[-RESULT_COLUMNS:]
+        result = UnitResult() if stored[0] is None else result_from(*stored)
+        if result is None:
+            self._damage.report("result", row[0])
+        return unit_from(columns, campaign, prompt, result or UnitResult())
+
 
 def _record_outcome(connection: sqlite3.Connection, numbers: dict[str, int], record: OutcomeRecord, now: float) -> bool:
     address = unit_address(numbers, record.unit_id)
     if connection.execute(_RECORD_OUTCOME, outcome_row(record, address, now)).rowcount:
+        if record.result is not None:
+            connection.execute(_SAVE_RESULT, (*result_row(record.result), *address))
         return True
     row = connection.execute(_RECORDED_OUTCOME, address).fetchone()
     return row is not None and is_stored_already(row, record)
 
 
-def _select(connection: sqlite3.Connection, state: UnitState | None, low: int, high: int, limit: int) -> list[Row]:
+def _select(connection: sqlite3.Connection, result: str, state: UnitState | None, span: Span, limit: int) -> list[Row]:
     """Return rows in the order of their keys. With a state, the index of states finds them."""
     of_state, parameters = ("", ()) if state is None else ("u.state = ? AND", (state,))
     return connection.execute(
-        f"SELECT {UNIT_COLUMNS} FROM units u WHERE {of_state} u.key BETWEEN ? AND ? ORDER BY u.key LIMIT ?",
-        (*parameters, low, high, limit),
+        f"""SELECT {UNIT_COLUMNS}, {result} FROM units u LEFT JOIN results r ON r.key = u.key
+            WHERE {of_state} u.key BETWEEN ? AND ? ORDER BY u.key LIMIT ?""",
+        (*parameters, *span, limit),
     ).fetchall()
-
-
-def _unit_without_prompt(row: Row, names: dict[int, str]) -> Unit:
-    return unit_from(row, names[rules.number_of(row[0])], "")
-
-
-def _chosen_spans(connection: sqlite3.Connection, campaign: str, unit_ids: Sequence[str] | None) -> list[Span]:
-    """Return the keys of the chosen units, or of all units of the campaign, as spans in order."""
-    number = known_number(connection, campaign)
-    span = visible_span(connection, number)
-    if unit_ids is None:
-        return [span]
-    names = [name for owner, name in map(rules.split_unit_id, unit_ids) if owner == campaign]
-    found = (
-        connection.execute("SELECT key FROM units WHERE campaign = ? AND name = ?", (number, name)).fetchone()
-        for name in names
-    )
-    return [(key, key) for key in sorted({row[0] for row in found if row}) if span[0] <= key <= span[1]]

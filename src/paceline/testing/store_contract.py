@@ -8,7 +8,8 @@
             store.close()
 
 Whole values are compared, so that every field is checked. Here: campaigns and units. `store_contract_engine` has the
-tests for what the engine keeps for itself, `store_contract_operator` those for what a person does; they are inherited.
+tests for what the engine keeps for itself, `store_contract_operator` those for what a person does,
+`store_contract_results` those for the work of units; they are inherited.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,6 +24,7 @@ from paceline.store import Added, Campaign, Page, Store, Unit, UnitCounts, UnitS
 from paceline.testing.store_contract_attempts import AttemptContract
 from paceline.testing.store_contract_engine import EngineContract
 from paceline.testing.store_contract_operator import OperatorContract
+from paceline.testing.store_contract_results import ResultContract
 from paceline.testing.store_steps import (
     LEASE_UNTIL,
     NOW,
@@ -41,7 +43,7 @@ EVERY_CHARACTER_CLASS = "plain\x00NUL \u00e9\u4e2d\U0001f680\u202e\ufeff\n\r\n'\
 replace = msgspec.structs.replace
 
 
-class StoreContract(AttemptContract, EngineContract, OperatorContract):
+class StoreContract(AttemptContract, EngineContract, OperatorContract, ResultContract):
     """The suite. Inherit from it, and add a fixture `store` that returns an empty store."""
 
     # -- campaigns ----------------------------------------------------------------------------------
@@ -195,6 +197,7 @@ class StoreContract(AttemptContract, EngineContract, OperatorContract):
             lambda: store.cancel_units("dusk", now=NOW),
             lambda: store.revive_units("dusk", resume_at=NOW),
             lambda: store.units(campaign="dusk"),
+            lambda: store.accept_units("dusk", ["dusk/a"], now=NOW),
             lambda: store.forget_conversation("night/a"),
         ):
             with pytest.raises(UnknownName):
@@ -221,6 +224,7 @@ class StoreContract(AttemptContract, EngineContract, OperatorContract):
             lease_until=LEASE_UNTIL,
             started_at=NOW,
             begun_at=NOW,
+            phase="working",
         )
         assert [stored(store, unit.id) for unit in units] == units
         assert store.running_units() == [without_prompt(unit) for unit in units]
@@ -304,6 +308,7 @@ class StoreContract(AttemptContract, EngineContract, OperatorContract):
             ended_at=NOW + 10.0,
             exit_code=1,
             is_parked=ending == "parked",
+            phase=None,
         )
         assert store.counts() == {"night": counts}
 

@@ -46,7 +46,7 @@ class OperatorContract:
 
         assert store.counts() == {"night": UnitCounts(todo=2, done=1)}
         assert stored(store, first.id) == replace(
-            first, state="todo", counters=Counters(), conversation_id="talk", lease_until=None
+            first, state="todo", counters=Counters(), conversation_id="talk", lease_until=None, phase=None
         )
 
     def test_a_cancelled_campaign_names_what_ran_and_takes_no_late_results(self, store: Store) -> None:
@@ -61,7 +61,9 @@ class OperatorContract:
 
         assert record(store, [ended(runs, "succeeded")]) == [False]
         assert store.counts() == {"night": UnitCounts(done=1, cancelled=3)}
-        assert stored(store, runs.id) == replace(runs, state="cancelled", lease_until=None, ended_at=NOW + 20.0)
+        assert stored(store, runs.id) == replace(
+            runs, state="cancelled", lease_until=None, ended_at=NOW + 20.0, phase=None
+        )
         assert (store.claimable(), store.next_resume_at(), store.running_units()) == ({}, None, [])
 
     def test_a_retry_of_named_units_leaves_the_others(self, store: Store) -> None:
@@ -93,7 +95,7 @@ class OperatorContract:
 
         assert store.counts() == {"night": UnitCounts(todo=2, held=1)}
         assert stored(store, "night/runs") == replace(
-            runs, state="todo", counters=Counters(), lease_until=None, resume_at=NOW + 16.0
+            runs, state="todo", counters=Counters(), lease_until=None, resume_at=NOW + 16.0, phase=None
         )
         assert record(store, [ended(runs, "succeeded")]) == [False]
         store.wake_units(now=NOW + 17.0)
@@ -110,7 +112,7 @@ class OperatorContract:
 
         assert store.counts() == {"night": UnitCounts(todo=1, held=1)}
         assert stored(store, "night/bad") == replace(
-            bad, state="todo", spec=changed[0], counters=Counters(), lease_until=None
+            bad, state="todo", spec=changed[0], counters=Counters(), lease_until=None, phase=None
         )
 
     def test_waiting_units_are_hastened_and_never_delayed(self, store: Store) -> None:

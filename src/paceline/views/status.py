@@ -54,6 +54,7 @@ class UnitTotals(msgspec.Struct, frozen=True, kw_only=True):
     todo: int = 0
     running: int = 0
     done: int = 0
+    unverified: int = 0
     quarantined: int = 0
     held: int = 0
     cancelled: int = 0
@@ -94,6 +95,7 @@ def read_status_summary(fleet: FleetState, leader: EngineProcess | None) -> Stat
             todo=total.todo,
             running=total.running,
             done=total.done,
+            unverified=total.unverified,
             quarantined=total.quarantined,
             held=total.held,
             cancelled=total.cancelled,
@@ -137,4 +139,9 @@ def total_counts(counts: Iterable[UnitCounts]) -> UnitCounts:
 
 def total_units(counts: UnitCounts) -> int:
     """Return how many units there are. Parked ones are among the `todo`."""
-    return counts.todo + counts.running + counts.done + counts.quarantined + counts.held + counts.cancelled
+    return counts.todo + counts.running + counts.done + counts.cancelled + stopped_units(counts)
+
+
+def stopped_units(counts: UnitCounts) -> int:
+    """Return how many units wait for a person."""
+    return counts.unverified + counts.quarantined + counts.held

@@ -11,12 +11,20 @@ from paceline.store import Page, Store, StoredEvent, Unit, UnitCounts
 from paceline.views.safe_text import printable
 from paceline.views.status import total_units
 
-UnitPhase = Literal["running", "quarantined", "held", "parked", "waiting", "done", "cancelled"]
+UnitPhase = Literal["running", "quarantined", "unverified", "held", "parked", "waiting", "done", "cancelled"]
 """The states of units, with `todo` divided into `waiting` and `parked`. Those that need attention come first."""
 UnitFilter = Literal["waiting", "parked", UnitState]
 """What units can be chosen by: a state, or one of the two phases of `todo`."""
 PHASES: Final[tuple[UnitPhase, ...]] = get_args(UnitPhase)
-ORDERED_STATES: Final[tuple[UnitState, ...]] = ("running", "quarantined", "held", "todo", "done", "cancelled")
+ORDERED_STATES: Final[tuple[UnitState, ...]] = (
+    "running",
+    "quarantined",
+    "unverified",
+    "held",
+    "todo",
+    "done",
+    "cancelled",
+)
 PAGE_UNITS: Final = 200
 MOST_READS: Final = 50
 MOST_EXAMINED: Final = 5_000

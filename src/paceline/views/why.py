@@ -79,7 +79,7 @@ def explain_unit(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], 
     match unit.state:
         case "running":
             return [_running(unit, leaderless)]
-        case "held" | "quarantined":
+        case "held" | "quarantined" | "unverified":
             return [_stopped(unit)]
         case "done":
             return [_why(unit, "done", "it ended well", since=unit.ended_at)]
@@ -116,6 +116,8 @@ def _stopped(unit: Unit) -> Why:
     if unit.state == "quarantined":
         times = "once" if unit.counters.failures == 1 else f"{unit.counters.failures} times"
         reason = f"failed {times}, the last time with: {reason}"
+    if unit.state == "unverified":
+        hint = f"paceline accept {unit.id} takes it as done; paceline retry {unit.id} lets the agent go on"
     return _why(unit, unit.state, reason, since=unit.ended_at, hint=hint)
 
 

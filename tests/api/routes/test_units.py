@@ -5,6 +5,8 @@ import time
 import pytest
 from tests.daemon import Daemon
 
+from paceline.testing.store_steps import claim, ended, record
+
 WAITS = "while [ ! -e go ]; do sleep 0.02; done"
 UNIT_FIELDS = {
     "id", "campaign", "state", "attempts", "tries", "parks", "resume_at", "reason", "account", "session_id",
@@ -253,3 +255,15 @@ async def test_a_unit_is_paused_resumed_cancelled_and_retried(daemon: Daemon) ->
         "docs/a is running: only a unit that waits can be paused; `paceline cancel docs/a` ends it"
     )
     assert (await daemon.ask("POST", "/v1/units/docs/x/retry", code=404))["error"] == "not_found"
+
+
+async def test_an_unverified_unit_is_accepted_and_no_other(daemon: Daemon) -> None:
+    daemon.add("docs", "true", "a", "b", state="paused")
+    (unit,) = claim(daemon.store, campaign="docs", account="")
+    record(daemon.store, [ended(unit, "unverified")])
+
+    accepted = await daemon.ask("POST", "/v1/units/docs/a/accept")
+    refused = await daemon.ask("POST", "/v1/units/docs/b/accept", code=409)
+
+    assert (accepted["state"], accepted["reason"]) == ("done", "accepted by a person; its check did not pass")
+    assert refused["detail"] == "docs/b is todo: only an unverified unit, whose check did not pass, is accepted"

@@ -110,7 +110,7 @@ function card({ name }, refetch, showUnits) {
 
   function updateButtons({ state: stored, units, finished }) {
     const isCancelled = stored === "cancelled";
-    const failed = units.quarantined + units.held + (isCancelled ? units.cancelled : 0);
+    const failed = units.unverified + units.quarantined + units.held + (isCancelled ? units.cancelled : 0);
     const isPaused = stored === "paused";
     setText(retry.lastChild, `Retry ${count(failed)}`);
     show(retry, failed > 0);
@@ -124,8 +124,8 @@ function card({ name }, refetch, showUnits) {
   return { node, update };
 }
 
-function cancelText({ todo, running, held, quarantined }) {
-  const open = todo + running + held + quarantined;
+function cancelText({ todo, running, held, unverified, quarantined }) {
+  const open = todo + running + held + unverified + quarantined;
   const units = `${plural(open, "unit")} that ${open === 1 ? "is" : "are"} not done will not run`;
   return `${units}, and ${plural(running, "running session")} will be ended. Retry undoes it.`;
 }

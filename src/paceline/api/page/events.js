@@ -13,6 +13,7 @@ const TONES = {
   "unit.parked": "parked",
   "unit.failed": "failed",
   "unit.quarantined": "failed",
+  "unit.unverified": "failed",
   "unit.held": "held",
   "account.held": "held",
   "window.closed": "parked",

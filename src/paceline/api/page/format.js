@@ -10,7 +10,7 @@ const A_DAY = 86400;
 const BIDI_CONTROLS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 export const NOTHING = "–";
-export const STATES = ["done", "running", "parked", "waiting", "quarantined", "held", "cancelled"];
+export const STATES = ["done", "running", "parked", "waiting", "unverified", "quarantined", "held", "cancelled"];
 
 let clockOffset = 0;
 

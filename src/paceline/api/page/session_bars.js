@@ -16,6 +16,7 @@ const COLOURS = {
   parked: "--parked",
   failed: "--failed",
   quarantined: "--failed",
+  unverified: "--failed",
   held: "--held",
 };
 const MARK_LABELS = {

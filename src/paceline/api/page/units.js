@@ -13,7 +13,7 @@ const COMPACT_BELOW = 560;
 const OVERSCAN = 6;
 const TAIL_LENGTH = 14;
 const REFETCH_MS = 1000;
-const STATES = ["running", "waiting", "parked", "done", "quarantined", "held", "cancelled"];
+const STATES = ["running", "waiting", "parked", "done", "unverified", "quarantined", "held", "cancelled"];
 
 export function makeUnits(root, { address, openUnit }) {
   const campaign = el(

@@ -187,7 +187,7 @@ def post_cancel(name: FromPath[str], context: Context) -> CampaignView:
     "/v1/campaigns/{name:str}/retry",
     sync_to_thread=False,
     status_code=200,
-    summary="Run held, quarantined and cancelled units again, with their counters at zero",
+    summary="Run held, quarantined, unverified and cancelled units again, with their counters at zero",
 )
 def post_retry(name: FromPath[str], context: Context) -> CampaignView:
     commands.retry_campaign(context.store, name, now=context.now)

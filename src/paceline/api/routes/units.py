@@ -147,6 +147,17 @@ def post_unit_resume(unit_id: FromPath[str], context: Context) -> UnitView:
     return _after_command(context, unit_id)
 
 
+@post(
+    "/v1/units/{unit_id:str}/accept",
+    sync_to_thread=False,
+    status_code=200,
+    summary="Take an unverified unit as done",
+)
+def post_unit_accept(unit_id: FromPath[str], context: Context) -> UnitView:
+    commands.accept_unit(context.store, _find_unit(context, unit_id), now=context.now)
+    return _after_command(context, unit_id)
+
+
 def _after_command(context: ApiContext, unit_id: str) -> UnitView:
     context.apply_commands()
     return unit_view(_find_unit(context, unit_id))
@@ -161,4 +172,5 @@ ROUTES: list[HTTPRouteHandler] = [
     post_unit_cancel,
     post_unit_pause,
     post_unit_resume,
+    post_unit_accept,
 ]

@@ -11,6 +11,7 @@ from paceline.cli.output import one_line
 from paceline.cli.unit_lookup import find_target
 from paceline.cli.wiring import Home, open_home
 from paceline.store import Unit
+from paceline.views.status import stopped_units
 
 
 def command(
@@ -33,5 +34,5 @@ def _question(home: Home, name: str) -> str:
     if isinstance(target, Unit):
         return f"Cancel {one_line(target.id)}?"
     counts = home.store.counts()[target.name]
-    left = counts.todo + counts.running + counts.held + counts.quarantined
+    left = counts.todo + counts.running + stopped_units(counts)
     return f"Cancel {one_line(target.name)}: {left} units that are not done, {counts.running} of them running?"

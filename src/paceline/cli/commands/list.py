@@ -5,7 +5,7 @@ from paceline.cli.output import one_line, print_table, print_value, say, table
 from paceline.cli.wiring import open_home
 from paceline.store import UnitCounts
 from paceline.views.campaigns import CampaignSummary, campaign_summary
-from paceline.views.status import total_units
+from paceline.views.status import stopped_units, total_units
 
 
 def command(as_json: AsJson = False) -> None:
@@ -28,7 +28,7 @@ def _print_campaigns(campaigns: list[CampaignSummary]) -> None:
         each = campaign.units
         agent = f"{campaign.agent} {campaign.model or ''}".strip()
         waiting = each.todo - each.parked
-        numbers = (f"{each.done}/{total_units(each)}", each.running, waiting, each.parked, each.quarantined + each.held)
+        numbers = (f"{each.done}/{total_units(each)}", each.running, waiting, each.parked, stopped_units(each))
         made.add_row(campaign.name, campaign.shown_state, str(campaign.priority), agent, *map(str, numbers))
     print_table(made)
     for campaign in campaigns:

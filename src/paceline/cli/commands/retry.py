@@ -16,7 +16,7 @@ def command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Try a unit again, or the quarantined and held units of a campaign, with their counters at zero.
+    """Try a unit again, or the quarantined, unverified and held units of a campaign, with their counters at zero.
 
     It also undoes `cancel`: a cancelled campaign is active again, with all its cancelled units.
     """

@@ -26,6 +26,7 @@ from paceline.errors import EngineBusy, InvalidInput, StoreError
 from paceline.plans.plan_file import Plan
 from paceline.plans.preflight import check_gateway, check_stored, login_troubles
 from paceline.store import Campaign, Unit, UnitCounts
+from paceline.views.status import stopped_units
 from paceline.views.units import unit_view
 from paceline.views.why import hint_for, stored_waits, wait_rows
 
@@ -146,7 +147,7 @@ def _print_ends(home: Home, names: Sequence[str], *, as_json: bool) -> int:
 
 
 def _is_all_done(counts: UnitCounts) -> bool:
-    return not (counts.quarantined or counts.held or counts.todo or counts.cancelled)
+    return not (stopped_units(counts) or counts.todo or counts.cancelled)
 
 
 def _end_values(home: Home, name: str) -> dict[str, object]:
@@ -192,7 +193,8 @@ def _print_holds(home: Home, campaign: Campaign) -> None:
 
 
 def _failed_units(home: Home, name: str) -> list[Unit]:
-    return [*_some_units(home, name, "quarantined"), *_some_units(home, name, "held")]
+    states: tuple[UnitState, ...] = ("quarantined", "unverified", "held")
+    return [unit for state in states for unit in _some_units(home, name, state)]
 
 
 def _some_units(home: Home, name: str, state: UnitState) -> tuple[Unit, ...]:

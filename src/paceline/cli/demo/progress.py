@@ -27,6 +27,7 @@ STATES: dict[str, UnitPhase] = {
     "unit.done": "done",
     "unit.held": "stuck",
     "unit.quarantined": "stuck",
+    "unit.unverified": "stuck",
 }
 
 
@@ -193,7 +194,7 @@ def sentence_of(event: Event) -> tuple[Tone, str] | None:
             return "news", f"the {fields['window']} window should be open: one canary goes first"
         case "window.reopened":
             return "good", "the canary was answered: the rest follow in a wave"
-        case "unit.failed" | "unit.held" | "unit.quarantined":
+        case "unit.failed" | "unit.held" | "unit.quarantined" | "unit.unverified":
             return "bad", f"{event.unit}: {fields['reason']}"
     return None
 

@@ -19,7 +19,7 @@ from paceline.core.values.scopes import is_provider_scope
 from paceline.store import StoredEvent, Unit
 from paceline.views.campaigns import CampaignView
 from paceline.views.capacity import ScopeCapacity
-from paceline.views.status import total_units
+from paceline.views.status import stopped_units, total_units
 from paceline.views.units import phase_of
 
 BAR_CELLS = 8
@@ -97,7 +97,7 @@ def strip(snapshot: TopSnapshot, zone: ZoneInfo, trouble: str | None) -> Text:
     else:
         head = Text.assemble((f"● {engine.state}", "bold green" if engine.state == "leading" else "bold yellow"))
     units = status.units
-    failed = units.quarantined + units.held
+    failed = units.unverified + units.quarantined + units.held
     head.no_wrap, head.overflow = True, "ellipsis"
     facts = [
         ("pool", NO_LIMIT if pool.sessions is None else str(pool.sessions), "bold"),
@@ -136,7 +136,7 @@ def _second_line(snapshot: TopSnapshot, now: float, zone: ZoneInfo) -> Text:
 
 def campaign_row(campaign: CampaignView, note: str, now: float, zone: ZoneInfo) -> Row:
     counts, total = campaign.units, total_units(campaign.units)
-    failed = counts.quarantined + counts.held
+    failed = stopped_units(counts)
     cells = (
         _campaign_name(campaign),
         bar(counts.done / total if total else 0.0, "green"),
