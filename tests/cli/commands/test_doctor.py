@@ -139,6 +139,19 @@ def test_a_cli_older_than_what_was_tested_is_reported_with_the_version_to_instal
     assert "it is older than every tested version" in finding["detail"]
 
 
+@pytest.mark.parametrize("script", ["echo Codex, your agent", "exit 1"])
+def test_a_cli_whose_version_cannot_be_read_is_reported_as_perhaps_too_old(
+    script: str, workspace: Workspace, bare_path: Path
+) -> None:
+    install(bare_path, "codex", script)
+
+    finding = {each["what"]: each for each in workspace.run_json("doctor")["findings"]}["codex"]
+
+    assert finding["verdict"] == "note"
+    assert finding["detail"].endswith("it may be older than what was tested")
+    assert finding["mend"] == f"compare `{bare_path}/codex --version` with 0.166.0, the newest version that is tested"
+
+
 def test_a_claude_code_that_node_20_got_is_reported(workspace: Workspace, bare_path: Path) -> None:
     install(bare_path, "claude", "echo 2.1.197 '(Claude Code)'")
 

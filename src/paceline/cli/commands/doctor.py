@@ -24,6 +24,7 @@ from paceline.agents.versions import (
     TESTED_VERSIONS,
     is_held_back_by_node,
     is_older_than_tested,
+    parse_version,
 )
 from paceline.agents.withheld_variables import matches_any
 from paceline.cli.inputs import named_local_zone
@@ -51,8 +52,8 @@ from paceline.views.units import iter_units
 
 LEAST_FREE_BYTES = 1 << 30
 """A night of sessions writes less output than this."""
-VERSION_SECONDS = 10.0
-"""Some agent CLIs start a whole runtime to print their version."""
+VERSION_SECONDS = 30.0
+"""Some agent CLIs start a whole runtime to print their version. 10 s are too short for Gemini CLI on a busy machine."""
 MOST_UNITS = 200
 """Units of a campaign whose folders are checked: more cost time, and most plans have a few folders."""
 OLDEST_PYTHON = (3, 11)
@@ -227,8 +228,11 @@ def _agents(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]
 
 
 def _cli(name: str, version_text: str, path: str) -> Finding:
-    """Return the version of an agent CLI, with a note if it is older than what was tested."""
+    """Return the version of an agent CLI, with a note if it is older than what was tested, or may be."""
     detail = f"{version_text} ({path})"
+    if name in TESTED_VERSIONS and parse_version(version_text) is None:
+        mend = f"compare `{path} --version` with {TESTED_VERSIONS[name][-1]}, the newest version that is tested"
+        return Finding(what=name, verdict="note", detail=f"{detail}: it may be older than what was tested", mend=mend)
     if not (is_older_than_tested(name, version_text) or is_held_back_by_node(name, version_text)):
         return Finding(what=name, verdict="ok", detail=detail)
     newest = TESTED_VERSIONS[name][-1]
