@@ -82,7 +82,7 @@ record-agents: agents  ## run the real CLIs against FakeProvider and rewrite tes
 	$(BIN)/python scripts/record_agents.py
 
 test-agents: agents  ## test limits and resume with the real CLIs against FakeProvider
-	$(PYTEST) -m agents
+	$(PYTEST) -n $(WORKERS) -m agents tests/agents tests/simulation/provider
 
 clean:  ## remove the environments and all caches
 	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis

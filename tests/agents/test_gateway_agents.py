@@ -3,10 +3,17 @@
 from pathlib import Path
 
 import pytest
-from tests.agents.agent_cli import AGENTS, IS_INSTALLED, base_environ
+from tests.agents.agent_cli import AGENTS, GEMINI_SETTINGS, IS_INSTALLED, QWEN_SETTINGS, RUN_SECONDS, base_environ
 from tests.gateway.daemon_process import Daemon, plan, run_to_its_end, settings
 
 from paceline.testing import FakeProvider
+
+QUIET = {
+    ".codex/config.toml": "check_for_update_on_startup = false\n[analytics]\nenabled = false\n",
+    ".gemini/settings.json": GEMINI_SETTINGS,
+    ".qwen/settings.json": QWEN_SETTINGS,
+}
+"""Few retries, no telemetry and no updates. Nothing of it names a provider: the engine does that."""
 
 
 @pytest.mark.agents
@@ -22,12 +29,13 @@ from paceline.testing import FakeProvider
 )
 def test_real_agents_work_through_the_gateway(tmp_path: Path, agent: str, provider_name: str, model: str) -> None:
     environ = base_environ(tmp_path, AGENTS[agent])
-    told = tmp_path / "home" / ".gemini" / "settings.json"
-    told.parent.mkdir()
-    told.write_text('{"security": {"auth": {"selectedType": "gemini-api-key"}}}')
+    for name, text in QUIET.items():
+        (tmp_path / "home" / name).parent.mkdir()
+        (tmp_path / "home" / name).write_text(text)
     with FakeProvider() as provider:
         provider.script("429_retry_after", retry_after=1.0)
-        daemon = Daemon(tmp_path, settings(provider.url, provider_name), plan(agent, f'model = "{model}"'), environ)
+        told = settings(provider.url, provider_name)
+        daemon = Daemon(tmp_path, told, plan(agent, f'model = "{model}"'), environ, patience=RUN_SECONDS)
 
         units, in_flight = run_to_its_end(daemon)
 

@@ -184,7 +184,11 @@ async def test_no_request_of_codex_carries_a_key_of_the_environment(tmp_path: Pa
         environ = {name: value.replace("{url}", provider.url) for name, value in ENVIRONMENT.items()}
         account = login(provider, "openai")
         async with AgentEngine(tmp_path, clock, agent="codex", account=account, environ=environ) as engine:
-            write(tmp_path, {"home/.codex/config.toml": 'openai_base_url = "{url}/v1"\n'}, provider.url)
+            write(
+                tmp_path,
+                {"home/.codex/config.toml": 'openai_base_url = "{url}/v1"\n[analytics]\nenabled = false\n'},
+                provider.url,
+            )
             await engine.run_until(is_settled)
 
         assert with_key(provider) == 0

@@ -17,8 +17,11 @@ PATIENCE_SECONDS = 50
 class Daemon:
     """`paceline up` in its own folder, and commands beside it."""
 
-    def __init__(self, folder: Path, settings: str, plan: str, environ: dict[str, str]) -> None:
+    def __init__(
+        self, folder: Path, settings: str, plan: str, environ: dict[str, str], *, patience: float = PATIENCE_SECONDS
+    ) -> None:
         self.folder = folder
+        self.patience = patience
         self.env = {**environ, "PACELINE_HOME": str(folder / "state"), "WORK_KEY": "sk-real-key"}
         (folder / "paceline.toml").write_text(settings)
         (folder / "plan.toml").write_text(plan)
@@ -26,7 +29,7 @@ class Daemon:
     def give(self, *argv: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [sys.executable, "-m", "paceline", *argv],
-            cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
+            cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=self.patience, check=False,
         )  # fmt: skip
 
     @contextlib.contextmanager
@@ -35,16 +38,16 @@ class Daemon:
             [sys.executable, "-m", "paceline", "up", "--port", "0", "--json"],
             cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        impatience = threading.Timer(PATIENCE_SECONDS, process.kill)
+        impatience = threading.Timer(self.patience, process.kill)
         impatience.start()
         try:
             assert process.stdout is not None
             base, _, token = json.loads(process.stdout.readline())["url"].partition("/?token=")
             headers = {"authorization": f"Bearer {token}"}
-            with httpx.Client(base_url=base, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS) as client:
+            with httpx.Client(base_url=base, headers=headers, trust_env=False, timeout=self.patience) as client:
                 yield client
             process.send_signal(signal.SIGTERM)
-            _, complaints = process.communicate(timeout=PATIENCE_SECONDS)
+            _, complaints = process.communicate(timeout=self.patience)
             assert (process.returncode, complaints) == (0, "")
         finally:
             impatience.cancel()
