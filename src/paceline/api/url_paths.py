@@ -23,12 +23,17 @@ def fold_path(path: str, method: str) -> str:
         if path.startswith(prefix) and len(path) > len(prefix):
             return prefix + quote(path[len(prefix) :], safe="")
     if path.startswith(UNIT_PREFIX) and len(path) > len(UNIT_PREFIX):
-        name, tail = path[len(UNIT_PREFIX) :], ""
-        for ending in UNIT_ACTIONS if method == "POST" else UNIT_VIEWS:
-            if name.endswith(ending) and (method == "POST" or "/" in name[: -len(ending)]):
-                name, tail = name[: -len(ending)], ending
+        name, tail = _split_ending(path[len(UNIT_PREFIX) :], method)
         return UNIT_PREFIX + quote(name, safe="") + tail
     return path
+
+
+def _split_ending(name: str, method: str) -> tuple[str, str]:
+    """Return the unit's name and the one ending behind it: the name itself may end like an action."""
+    for ending in UNIT_ACTIONS if method == "POST" else UNIT_VIEWS:
+        if name.endswith(ending) and (method == "POST" or "/" in name[: -len(ending)]):
+            return name[: -len(ending)], ending
+    return name, ""
 
 
 def unfold(name: str) -> str:

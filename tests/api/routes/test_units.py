@@ -267,3 +267,18 @@ async def test_an_unverified_unit_is_accepted_and_no_other(daemon: Daemon) -> No
 
     assert (accepted["state"], accepted["reason"]) == ("done", "accepted by a person; its check did not pass")
     assert refused["detail"] == "docs/b is todo: only an unverified unit, whose check did not pass, is accepted"
+
+
+async def test_a_unit_called_like_an_action_is_acted_on_itself(daemon: Daemon) -> None:
+    daemon.add("docs", "true", "a", "a/cancel", "a/log", state="paused")
+
+    paused = await daemon.ask("POST", "/v1/units/docs/a/cancel/pause")
+    retried = await daemon.ask("POST", "/v1/units/docs/a/cancel/retry")
+    why = await daemon.get("/v1/units/docs/a/log/why")
+
+    assert [(each["id"], each["state"]) for each in (paused, retried)] == [
+        ("docs/a/cancel", "held"),
+        ("docs/a/cancel", "todo"),
+    ]
+    assert daemon.unit("docs/a").state == "todo"
+    assert why["unit"] == "docs/a/log"
