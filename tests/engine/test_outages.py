@@ -127,6 +127,41 @@ async def test_an_outage_of_one_account_charges_nobody_while_units_on_another_su
         assert harness.events("unit.failed", "unit.quarantined", "unit.held", "campaign.paused") == []
 
 
+@pytest.mark.parametrize("units", [8, 300])
+async def test_a_unit_that_alone_reaches_nobody_is_held_with_the_reason_and_the_others_go_on(units: int) -> None:
+    def script(launch: Launch) -> Run:
+        return offline(launch) if launch.env["PACELINE_UNIT"] == "night/u0" else WORKING
+
+    async with EngineHarness(script, pool=2) as harness:
+        harness.add_claude("night", units)
+        await harness.run(6 * HOUR)
+
+        assert harness.store.counts() == {"night": UnitCounts(done=units - 1, held=1)}
+        held = harness.unit("night/u0")
+        assert held.counters == Counters(attempts=12)
+        assert held.reason == (
+            "nobody answered: exit code 1: API Error: Connection error. (so it was 12 times in a row, while other"
+            " sessions on max-1 got answers: the settings in its folder may name another address or proxy)"
+        )
+        (event,) = harness.events("unit.held")
+        assert event.unit == "night/u0"
+
+
+async def test_a_unit_that_reached_nobody_just_before_a_long_outage_is_not_held_for_it() -> None:
+    def script(launch: Launch) -> Run:
+        seconds = harness.clock.now() - NOW
+        is_flaw = launch.env["PACELINE_UNIT"] == "night/u0" and seconds < 100.0
+        return offline(launch) if is_flaw or 100.0 <= seconds < 9 * HOUR else WORKING
+
+    async with EngineHarness(script, pool=2) as harness:
+        harness.add_claude("night", 3)
+        await harness.run(12 * HOUR)
+
+        assert harness.store.counts() == {"night": UnitCounts(done=3)}
+        assert harness.unit("night/u0").counters.attempts > 12
+        assert harness.events("unit.held", "unit.failed") == []
+
+
 async def test_commands_that_began_before_a_program_went_away_blame_nobody() -> None:
     """They end well meanwhile, which says nothing about the program."""
 

@@ -166,7 +166,7 @@ class OutcomeRecorder:
         )
 
     def _record_of_session(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> OutcomeRecord:
-        outcome = self.breaker.judged(session.unit, session.campaign, outcome, now)
+        outcome = self.breaker.judged(session, outcome, now)
         if outcome.ending == "parked":
             outcome = self._parked(session, outcome, now)
         # After a failure the work starts from the beginning: the cause may lie in the conversation.

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 import msgspec
 
 from paceline.core.unit_lifecycle import AttemptOutcome, Transition
-from paceline.store import Campaign, OutcomeRecord, Store, Unit
+from paceline.engine.session import LiveSession
+from paceline.store import Campaign, OutcomeRecord, Store
 from paceline.store.rules import split_unit_id
 
 MOST_ALIKE = 5
@@ -25,6 +26,11 @@ UNREACHED_SECONDS = (5.0, 15.0, 45.0, 150.0, 600.0)
 """Waits of a unit after it reached nobody once, twice, ...: soon longer than its scope waits, so that others try."""
 MOST_BLAMED = 3
 """Times that a command may reach nobody although others, begun since its last try, succeed: the cause lies in it."""
+MOST_UNREACHED = 12
+"""Tries in a row after which the unit of an agent is held if the cause lies in it: about 80 minutes. All units of an
+agent share its program and its address, so its folder is to blame, and that is rarer than a bad network."""
+FEWEST_BLAMED = 2
+"""Of these, the tries since which another session had begun and ended well: one may be chance before an outage."""
 
 _VARIABLE_PARTS = re.compile(r"'[^']*'|\"[^\"]*\"|\S*/\S*|\b[0-9a-f]{8,}\b|(?<!exit code )\b\d+")
 """What differs between failures of one cause: quoted names, paths, ids and numbers, but not exit codes."""
@@ -48,7 +54,7 @@ class _Outage(msgspec.Struct):
 
     count: int = 0
     blamed: int = 0
-    """Of these, how often another unit of its campaign had begun and ended well since the time before."""
+    """Of these, how often another session on its account had begun and ended well since the time before."""
     last_at: float = 0.0
 
 
@@ -60,7 +66,7 @@ class CampaignBreaker:
         self._streaks: dict[str, _Streak] = {}
         self._outages: dict[str, _Outage] = {}
         self._proven_at: dict[str, float] = {}
-        """When the latest attempt of each campaign that ended well had begun."""
+        """When the latest attempt that ended well had begun, by its account, or by the campaign of a command."""
         self.has_paused = False
         """Whether a campaign was paused since it was last asked, so that the campaigns must be loaded again."""
         self._hastened: dict[str, float] = {}
@@ -81,20 +87,26 @@ class CampaignBreaker:
         later = max(transition.resume_at, now + UNPROVEN_RETRY_SECONDS)
         return msgspec.structs.replace(record, transition=msgspec.structs.replace(transition, resume_at=later))
 
-    def judged(self, unit: Unit, campaign: Campaign, outcome: AttemptOutcome, now: float) -> AttemptOutcome:
-        """Let other units try before one that reached nobody. Only a command's unit can be blamed for it."""
+    def judged(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> AttemptOutcome:
+        """Let other units try before one that reached nobody, and find out whether the cause lies in the unit."""
+        unit, payer = session.unit, session.payer
         if outcome.ending not in ("unreachable", "not_started"):
             self._outages.pop(unit.id, None)
             if outcome.ending == "succeeded":
-                self._proven_at[campaign.name] = max(unit.started_at or 0.0, self._proven_at.get(campaign.name, 0.0))
+                self._proven_at[payer] = max(unit.started_at or 0.0, self._proven_at.get(payer, 0.0))
             return outcome
         outage = self._outages.setdefault(unit.id, _Outage())
-        outage.blamed += outage.count > 0 and self._proven_at.get(campaign.name, 0.0) > outage.last_at
+        outage.blamed += outage.count > 0 and self._proven_at.get(payer, 0.0) >= outage.last_at
         outage.count += 1
         outage.last_at = now
-        if outage.blamed >= MOST_BLAMED and _may_differ(campaign, outcome):
+        if outage.blamed >= MOST_BLAMED and _may_differ(session.campaign, outcome):
             del self._outages[unit.id]
             return msgspec.structs.replace(outcome, ending="failed")
+        if outage.count >= MOST_UNREACHED and outage.blamed >= FEWEST_BLAMED and outcome.ending == "unreachable":
+            del self._outages[unit.id]
+            others = f"so it was {outage.count} times in a row, while other sessions on {payer} got answers"
+            cause = "the settings in its folder may name another address or proxy"
+            return msgspec.structs.replace(outcome, ending="barred", reason=f"{outcome.reason} ({others}: {cause})")
         wait = UNREACHED_SECONDS[min(outage.count, len(UNREACHED_SECONDS)) - 1]
         return msgspec.structs.replace(outcome, resume_at=now + wait)
 
