@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from paceline.core.state.limit_table import LimitTable
+from paceline.core.values.rates import Rate
 from paceline.errors import InvalidSettings
 from paceline.settings import AccountSettings, ConfiguredLimit, governor_settings, load_settings
 from paceline.settings.environment import OTHERS, SETTINGS
@@ -227,6 +228,17 @@ def test_an_account_with_the_folder_of_the_default_login_is_the_default_login(en
     assert found.login("claude") == found.accounts["main"]
     assert found.account("anthropic/default") == found.accounts["main"]
     assert found.campaign_accounts("claude", ()) == [found.accounts["main"]]
+
+
+def test_limits_and_rates_of_a_default_login_are_those_of_the_account_that_it_is(load: Load) -> None:
+    account = '[accounts.main]\nprovider = "anthropic"\nkind = "subscription"\n'
+    limits = '[limits]\n"anthropic/default" = 3\n"anthropic/default/opus-4-6" = 2\n"anthropic/main/opus-4-6" = 1\n'
+    found = load(f'{account}{limits}[rates."anthropic/default"]\nrpm = 60')
+
+    set_here = {scope: each.limit for scope, each in found.limits.items() if each.source != "shipped"}
+    assert set_here == {"anthropic/main": 3, "anthropic/main/opus-4-6": 1}
+    assert all(each.scope == scope for scope, each in found.limits.items())
+    assert found.rates == {"anthropic/main": Rate(rpm=60)}
 
 
 def test_an_account_with_a_folder_or_a_key_of_its_own_is_not_the_default_login(load: Load) -> None:

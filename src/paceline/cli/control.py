@@ -34,15 +34,19 @@ class ControlResult(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     values: dict[str, object]
     needs_engine: bool = True
-    """Return whether it takes effect only once an engine runs."""
+    """Whether it takes effect only once an engine runs."""
+    warning: str | None = None
 
 
 def print_result(home: Home, result: ControlResult, *, as_json: bool) -> None:
     is_running = home.engine_leader() is not None
     if as_json:
-        print_value({"ok": True, **result.values, "engine": "leading" if is_running else "stopped"})
+        warning = {} if result.warning is None else {"warning": result.warning}
+        print_value({"ok": True, **result.values, **warning, "engine": "leading" if is_running else "stopped"})
         return
     say(result.message)
+    if result.warning is not None:
+        say(f"Warning: {result.warning}", style="yellow")
     if result.needs_engine and not is_running:
         say("No engine runs now: this takes effect when one starts (paceline run PLAN).", style="dim")
 
@@ -188,26 +192,40 @@ def resize_pool(home: Home, size: str) -> ControlResult:
 def change_limit(home: Home, scope: str, text: str) -> ControlResult:
     """Set a number, no limit, or the limit of the settings again. What was learned about the scope is forgotten."""
     if text.lower() == DEFAULT:
-        scope = orders.reset_limit(home.store, scope, now=time.time())
+        scope = orders.reset_limit(home.store, home.settings, scope, now=time.time())
         return ControlResult(
             message=f"{scope} has the limit of the settings again", values={"scope": scope, "limit": DEFAULT}
         )
     limit = _parse_limit(text)
-    scope = orders.set_limit(home.store, scope, limit, now=time.time())
+    scope = orders.set_limit(home.store, home.settings, scope, limit, now=time.time())
     return ControlResult(
-        message=f"the limit of {scope} is {_limit_text(limit)}", values={"scope": scope, "limit": limit}
+        message=f"the limit of {scope} is {_limit_text(limit)}",
+        values={"scope": scope, "limit": limit},
+        warning=_scope_warning(home, scope),
     )
+
+
+def _scope_warning(home: Home, scope: str) -> str | None:
+    """Return a warning about a scope that nothing mentions and that is spelled almost like a known one.
+
+    Any other unknown scope may be that of a program that asks for slots itself.
+    """
+    meant = orders.scope_meant(home.store, home.settings, scope)
+    return None if meant is None else f'nothing that is configured uses {scope}; did you mean "{meant}"?'
 
 
 def change_cooldown(home: Home, scope: str, text: str) -> ControlResult:
     if text.lower() == AUTO:
-        scope = orders.set_cooldown(home.store, scope, AUTO, now=time.time())
+        scope = orders.set_cooldown(home.store, home.settings, scope, AUTO, now=time.time())
         message = f"the cooldown of {scope} is learned from its usage readings"
-        return ControlResult(message=message, values={"scope": scope, "seconds": AUTO})
+        return ControlResult(
+            message=message, values={"scope": scope, "seconds": AUTO}, warning=_scope_warning(home, scope)
+        )
     seconds = 0.0 if text.strip() == "0" else duration_seconds(text, "cooldown")
-    scope = orders.set_cooldown(home.store, scope, seconds, now=time.time())
+    scope = orders.set_cooldown(home.store, home.settings, scope, seconds, now=time.time())
     message = f"a released slot of {scope} counts for {seconds:g} s more"
-    return ControlResult(message=message, values={"scope": scope, "seconds": seconds})
+    values: dict[str, object] = {"scope": scope, "seconds": seconds}
+    return ControlResult(message=message, values=values, warning=_scope_warning(home, scope))
 
 
 def restore(home: Home, scope: str, *, known: Sequence[str] = ()) -> ControlResult:
@@ -223,7 +241,8 @@ def forget_unreadable(home: Home, now: float) -> ControlResult:
     with no_leader(home.path, "it stores what it has learnt by itself"):
         key = governor_state.set_aside_unreadable(home.store, governor_settings(home.settings), now)
     if key is None:
-        return ControlResult(message="what this home has learnt can be read: nothing was changed", values={"key": None})
+        message = "what this home has learnt can be read: nothing was changed"
+        return ControlResult(message=message, values={"key": None}, needs_engine=False)
     message = f"what could not be read is kept in the database (states, key {key}); the next engine begins without it"
     return ControlResult(message=message, values={"key": key}, needs_engine=False)
 

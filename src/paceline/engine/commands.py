@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from paceline.config_files.documents import did_you_mean
+from paceline.config_files.documents import did_you_mean, nearest
 from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, is_provider_scope
 from paceline.core.values.settings import Cooldown, check_cooldown
 from paceline.core.values.validation import check_limit
@@ -30,6 +30,8 @@ CAMPAIGN = "campaign:"
 STOP_SECONDS = 15.0
 """How long a cancelled session may take to end: ten seconds between TERM and KILL, and the engine's pass. A unit that
 is retried starts after that, so that it never runs twice at once."""
+MISSPELT_LIKENESS = 0.85
+"""How similar a scope that nothing mentions must be to a known one to be taken for a typing error: a letter or two."""
 PAUSED_UNIT = "paused by a person; `paceline resume` continues it"
 
 
@@ -229,9 +231,14 @@ def _retry_hint(unit: Unit) -> str:
 # -- capacity ------------------------------------------------------------------------------------
 
 
-def set_limit(store: Store, scope: str, limit: int | None, *, now: float) -> str:
-    """Set a limit (None for unlimited) and forget what was learnt. Returns the scope in its canonical spelling."""
-    scope = ScopePattern(scope).text
+def present_scope(settings: Settings, scope: str) -> str:
+    """Return the scope or pattern in its canonical spelling, under the name that its login is counted by."""
+    return settings.login_scope(ScopePattern(scope).text)
+
+
+def set_limit(store: Store, settings: Settings, scope: str, limit: int | None, *, now: float) -> str:
+    """Set a limit (None for unlimited) and forget what was learnt. Returns the scope by its present name."""
+    scope = present_scope(settings, scope)
     check_limit(limit)
     if scope.startswith(CAMPAIGN):
         _limit_campaign(store, scope, limit, now)
@@ -242,12 +249,12 @@ def set_limit(store: Store, scope: str, limit: int | None, *, now: float) -> str
 
 def set_pool(store: Store, sessions: int | None, *, now: float) -> None:
     """Set how many sessions may run at once. Running sessions are never ended for it."""
-    set_limit(store, SESSIONS, sessions, now=now)
+    command_log.send(store, "limit", now=now, scope=SESSIONS, limit=check_limit(sessions))
 
 
-def remove_limit(store: Store, scope: str, *, now: float) -> str:
+def remove_limit(store: Store, settings: Settings, scope: str, *, now: float) -> str:
     """Make a scope unlimited, also where a pattern or the settings limit it."""
-    scope = ScopePattern(scope).text
+    scope = present_scope(settings, scope)
     if scope.startswith(CAMPAIGN):
         _limit_campaign(store, scope, None, now)
     else:
@@ -255,16 +262,16 @@ def remove_limit(store: Store, scope: str, *, now: float) -> str:
     return scope
 
 
-def reset_limit(store: Store, scope: str, *, now: float) -> str:
+def reset_limit(store: Store, settings: Settings, scope: str, *, now: float) -> str:
     """Return a scope to the limit of the settings."""
-    scope = ScopePattern(scope).text
+    scope = present_scope(settings, scope)
     command_log.send(store, "reset", now=now, scope=scope)
     return scope
 
 
-def set_cooldown(store: Store, scope: str, cooldown: Cooldown, *, now: float) -> str:
+def set_cooldown(store: Store, settings: Settings, scope: str, cooldown: Cooldown, *, now: float) -> str:
     """Set how long a released slot still counts: seconds, or "auto" to learn it from usage readings."""
-    scope = ScopePattern(scope).text
+    scope = present_scope(settings, scope)
     if not is_provider_scope(scope):
         raise InvalidInput(f"{scope} has no cooldown: only what a provider counts has one, such as anthropic/max-1")
     command_log.send(store, "cooldown", now=now, scope=scope, seconds=check_cooldown(cooldown, "cooldown"))
@@ -276,8 +283,11 @@ def restore_scope(store: Store, settings: Settings, scope: str, *, known: Iterab
 
     `known` are scopes besides those of settings and campaigns.
     """
-    pattern = ScopePattern(scope)
-    _check_known(store, settings, pattern, known)
+    pattern = ScopePattern(present_scope(settings, scope))
+    all_known = _known_scopes(store, settings, known)
+    if not _is_known(pattern, all_known):
+        hint = did_you_mean(pattern.text, all_known) or "; `paceline limits` lists them"
+        raise UnknownName(f"there is no scope {pattern.text!r:.80}{hint}")
     with store.together():
         command_log.send(store, "restore", now=now, scope=pattern.text)
         if pattern.is_exact:
@@ -291,9 +301,15 @@ def _limit_campaign(store: Store, scope: str, limit: int | None, now: float) -> 
     _replace(store, [msgspec.structs.replace(campaign, max_sessions=limit)], now)
 
 
-def _check_known(store: Store, settings: Settings, pattern: ScopePattern, others: Iterable[str]) -> None:
-    """Raise `UnknownName` for an exact scope that no setting, account or campaign mentions: it is a typing error."""
-    scope = pattern.text
+def scope_meant(store: Store, settings: Settings, scope: str) -> str | None:
+    """Return the known scope that was probably meant by one that nothing mentions; None if it may be right."""
+    known = _known_scopes(store, settings)
+    account = "/".join(scope.split("/", 2)[:2])
+    return None if _is_known(ScopePattern(scope), known) else nearest(account, known, likeness=MISSPELT_LIKENESS)
+
+
+def _known_scopes(store: Store, settings: Settings, others: Iterable[str] = ()) -> set[str]:
+    """Return the scopes that settings, accounts and campaigns mention, besides those of models."""
     campaigns = store.campaigns()
     used = [each for campaign in campaigns for each in settings.campaign_accounts(campaign.agent, campaign.accounts)]
     accounts = [*settings.accounts.values(), *used]
@@ -301,7 +317,10 @@ def _check_known(store: Store, settings: Settings, pattern: ScopePattern, others
     known |= {account.scope for account in accounts}
     known |= {limit.partition("/")[0] for limit in settings.limits}
     known |= {f"{CAMPAIGN}{each.name}" for each in campaigns} | {f"agent:{each.agent}" for each in campaigns}
-    is_model_known = scope.count("/") == 2 and scope.rpartition("/")[0] in known
-    if scope not in known and not is_model_known and pattern.is_exact:
-        hint = did_you_mean(scope, known) or "; `paceline limits` lists them"
-        raise UnknownName(f"there is no scope {scope!r:.80}{hint}")
+    return known
+
+
+def _is_known(pattern: ScopePattern, known: set[str]) -> bool:
+    """Return whether it is a pattern, a known scope, or a model of one."""
+    is_model_known = pattern.text.count("/") == 2 and pattern.text.rpartition("/")[0] in known
+    return not pattern.is_exact or pattern.text in known or is_model_known

@@ -5,7 +5,7 @@ agent's profile) are checked after the layers are merged. Never here: what a val
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -113,6 +113,7 @@ NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
 TABLES = ("pool", "limits", "rates", "providers", "accounts", "engine", "api", "retention", "store", "agents")
 
 
+_Value = TypeVar("_Value")
 _Named = TypeVar("_Named", ProviderSettings, AccountSettings, AgentProfile)
 
 
@@ -221,7 +222,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
     agents = _assemble(layers, "agents", _agent)
     rates = _rates(layers, named)
     mistakes.raise_as(InvalidSettings)
-    return Settings(
+    settings = Settings(
         home=home,
         file=file,
         limits=layers.limits,
@@ -235,6 +236,16 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
         store_url=_store_url(layers, home, file or start, start, environ),
         agents=agents,
     )
+    limits = {scope: msgspec.structs.replace(each, scope=scope) for scope, each in _by_login(settings, settings.limits)}
+    return msgspec.structs.replace(settings, limits=limits, rates=dict(_by_login(settings, settings.rates)))
+
+
+def _by_login(settings: Settings, values: Mapping[str, _Value]) -> Iterator[tuple[str, _Value]]:
+    """Yield the values by the scope that their login is counted under. An entry that names that scope itself wins."""
+    for scope, value in values.items():
+        present = settings.login_scope(scope)
+        if present == scope or present not in values:
+            yield present, value
 
 
 def _home_flag(home: object, mistakes: Mistakes) -> dict[str, str]:

@@ -155,7 +155,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.agents[name] if name in self.agents else load_agent(name)
 
     def login(self, agent: str) -> AccountSettings | None:
-        """Return the account of an agent's default login; None for a plan's own command."""
+        """Return the account of an agent's default login; None for a plan's own command or an agent that is unknown."""
+        if agent not in self.agent_names():
+            return None  # a stored campaign may name an agent that the settings had once
         account = default_account(self.agent(agent))
         return None if account is None else self._default_of(account.provider)
 
@@ -170,6 +172,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Return the account that a provider path names, with or without a model."""
         name = "/".join(scope.split("/", 2)[:2])
         return self.account(name) or next((each for each in self.accounts.values() if each.scope == name), None)
+
+    def login_scope(self, scope: str) -> str:
+        """Return the scope that a login is counted under: `anthropic/default` may be a configured account."""
+        provider, _, rest = scope.partition("/")
+        name, slash, model = rest.partition("/")
+        login = self.accounts.get(self.default_logins.get(provider, "")) if name == DEFAULT else None
+        return scope if login is None else f"{login.scope}{slash}{model}"
 
     def campaign_accounts(self, agent: str, named: Sequence[str]) -> list[AccountSettings]:
         """Return the accounts that a campaign runs on: those it names and that exist, else its agent's login."""

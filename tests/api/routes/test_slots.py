@@ -443,3 +443,17 @@ async def test_the_document_says_what_is_answered(daemon: Daemon) -> None:
         ("/v1/slots/{slot_id}/signal", "post"),
         ("/v1/slots/{slot_id}", "delete"),
     }
+
+
+async def test_a_configured_default_login_is_one_scope_whatever_it_is_called(run_daemon: RunDaemon) -> None:
+    async with run_daemon('[accounts.main]\nprovider = "anthropic"\nkind = "subscription"\n') as daemon:
+        limit = await daemon.ask("PUT", "/concurrency/limits/anthropic/default", {"limit": 1})
+        read = await daemon.get("/concurrency/limits/anthropic/default")
+        taken = await daemon.ask("POST", "/v1/slots", {"scope": "anthropic/default/opus-4-6"}, code=201)
+        refused = await daemon.ask("POST", "/v1/slots", {"scope": "anthropic/main/opus-4-6"}, code=409)
+        (status,) = (await daemon.get("/v1/scopes?scope=anthropic/default"))["scopes"]
+
+        assert limit == read == {"providerId": "anthropic/main", "limit": 1}
+        assert taken["scope"] == "anthropic/main/opus-4-6"
+        assert (refused["reason"], refused["scope"]) == ("limit", "anthropic/main")
+        assert (status["scope"], status["in_flight"]) == ("anthropic/main", 1)

@@ -22,3 +22,44 @@ def test_a_campaigns_own_limit_is_kept_with_the_campaign(workspace: Workspace) -
     workspace.run("limit", "campaign:docs", 3)
 
     assert workspace.run_json("list")["campaigns"][0]["max_sessions"] == 3
+
+
+ACCOUNT = '[accounts.max-1]\nprovider = "anthropic"\nkind = "subscription"\n'
+
+
+def test_a_scope_that_is_spelled_almost_like_a_known_one_is_set_with_a_warning(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", ACCOUNT)
+
+    misspelt = workspace.run_json("limit", "anthropic/max1", 2)
+    known = workspace.run_json("limit", "anthropic/max-1/opus-4-6", 2)
+    other = workspace.run_json("limit", "umans", 2)
+    model = workspace.run_json("limit", "anthropic/max1/opus-4-6", 2)
+    shown = workspace.run("cooldown", "anthropic/max1", "1s").stdout
+
+    warning = 'nothing that is configured uses anthropic/max1; did you mean "anthropic/max-1"?'
+    assert misspelt == {"ok": True, "scope": "anthropic/max1", "limit": 2, "warning": warning, "engine": "stopped"}
+    assert "warning" not in known
+    assert "warning" not in other
+    assert model["warning"].endswith('did you mean "anthropic/max-1"?')
+    assert f"Warning: {warning}" in shown
+
+
+def test_a_default_login_that_is_configured_has_one_limit_whatever_it_is_called(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", ACCOUNT)
+
+    limit = workspace.run_json("limit", "anthropic/default", 2)
+    model = workspace.run_json("limit", "anthropic/default/opus-4-6", 1)
+    cooldown = workspace.run_json("cooldown", "anthropic/default", "2s")
+    restored = workspace.run_json("restore", "anthropic/default")
+    rows = {row["scope"]: row["effective"] for row in workspace.run_json("limits")["limits"]}
+    reset = workspace.run_json("limit", "anthropic/default", "default")
+
+    assert [each["scope"] for each in (limit, model, cooldown, restored, reset)] == [
+        "anthropic/max-1",
+        "anthropic/max-1/opus-4-6",
+        "anthropic/max-1",
+        "anthropic/max-1",
+        "anthropic/max-1",
+    ]
+    assert rows["anthropic/max-1"] == 2
+    assert "anthropic/default" not in rows

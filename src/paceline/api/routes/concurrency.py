@@ -59,7 +59,7 @@ def get_limits(context: Context) -> ScopeLimits:
 
 @get("/concurrency/limits/{provider_id:str}", sync_to_thread=False, summary="The configured limit of a scope")
 def get_limit(provider_id: FromPath[str], context: Context) -> ScopeLimit:
-    scope = ScopePattern(unfold(provider_id)).text
+    scope = commands.present_scope(context.settings, unfold(provider_id))
     limit = context.governor.get_limit(scope)
     if limit is None:
         raise HttpError(404, NO_LIMIT)
@@ -73,7 +73,7 @@ def get_limit(provider_id: FromPath[str], context: Context) -> ScopeLimit:
 )
 async def put_limit(request: Request[Any, Any, Any], provider_id: FromPath[str], context: Context) -> ScopeLimit:
     body = await _read_body(request, LimitBody, INVALID_LIMIT)
-    scope = commands.set_limit(context.store, unfold(provider_id), body.limit, now=context.now)
+    scope = commands.set_limit(context.store, context.settings, unfold(provider_id), body.limit, now=context.now)
     context.apply_commands()
     return ScopeLimit(providerId=scope, limit=body.limit)
 
@@ -85,10 +85,10 @@ async def put_limit(request: Request[Any, Any, Any], provider_id: FromPath[str],
     summary="Remove the limit of a scope; waiting tickets enter",
 )
 def delete_limit(provider_id: FromPath[str], context: Context) -> LimitRemoved:
-    scope = ScopePattern(unfold(provider_id)).text
+    scope = commands.present_scope(context.settings, unfold(provider_id))
     if context.governor.get_limit(scope) is None:
         raise HttpError(404, NO_LIMIT)
-    commands.remove_limit(context.store, scope, now=context.now)
+    commands.remove_limit(context.store, context.settings, scope, now=context.now)
     context.apply_commands()
     return LimitRemoved(ok=True, providerId=scope)
 
@@ -99,7 +99,7 @@ def delete_limit(provider_id: FromPath[str], context: Context) -> LimitRemoved:
     summary="How long a released slot still counts",
 )
 def get_cooldown(provider_id: FromPath[str], context: Context) -> ScopeCooldown:
-    scope = ScopePattern(unfold(provider_id)).text
+    scope = commands.present_scope(context.settings, unfold(provider_id))
     seconds = _cooldown_of(context, scope)
     if seconds is None:
         raise HttpError(404, NO_CONFIGURATION)
@@ -115,7 +115,9 @@ async def put_cooldown(request: Request[Any, Any, Any], provider_id: FromPath[st
     body = await _read_body(request, CooldownBody, INVALID_COOLDOWN)
     if body.cooldownMs > LONGEST_SECONDS * 1000:
         raise HttpError(400, INVALID_COOLDOWN)
-    scope = commands.set_cooldown(context.store, unfold(provider_id), body.cooldownMs / 1000, now=context.now)
+    scope = commands.set_cooldown(
+        context.store, context.settings, unfold(provider_id), body.cooldownMs / 1000, now=context.now
+    )
     context.apply_commands()
     return ScopeCooldown(providerId=scope, cooldownMs=body.cooldownMs)
 

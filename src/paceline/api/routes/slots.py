@@ -50,9 +50,17 @@ async def acquire_slot(request: Request[Any, Any, Any], context: Context) -> Res
     return await acquire(context, await read_body(request, SlotRequest), request.receive)  # type: ignore[arg-type]
 
 
+def _with_present_scope(context: ApiContext, body: SlotRequest) -> SlotRequest:
+    """Return the request for the scope that its login is counted under."""
+    scope = context.settings.login_scope(body.scope)
+    return body if scope == body.scope else msgspec.structs.replace(body, scope=scope)
+
+
 async def acquire(context: ApiContext, body: SlotRequest, receive: Receive) -> "JsonResponse":
     try:
-        outcome = await context.engine.leases.take(body, hung_up=lambda: _disconnected(receive))
+        outcome = await context.engine.leases.take(
+            _with_present_scope(context, body), hung_up=lambda: _disconnected(receive)
+        )
     except CallerGone:
         return JsonResponse(None, 499)  # nobody reads the response
     except TicketConflict as error:
@@ -124,7 +132,7 @@ async def release(context: ApiContext, slot_id: str, *, was_used: bool = True) -
 )
 async def signal_scope(request: Request[Any, Any, Any], context: Context) -> Ok:
     body = await read_body(request, ScopeSignalBody)
-    context.engine.leases.report_scope(canonical_scope(body.scope), _signal(body))
+    context.engine.leases.report_scope(_present(context, body.scope), _signal(body))
     return Ok()
 
 
@@ -136,8 +144,13 @@ def get_scopes(
     """Leave out scopes about which nothing is known."""
     if not names:
         return Scopes(scopes=context.engine.limiter.statuses())
-    found = [context.engine.limiter.scope_status(canonical_scope(name)) for name in names]
+    found = [context.engine.limiter.scope_status(_present(context, name)) for name in names]
     return Scopes(scopes=[status for status in found if status is not None])
+
+
+def _present(context: ApiContext, scope: str) -> str:
+    """Return the scope in its canonical spelling, under the name that its login is counted by."""
+    return context.settings.login_scope(canonical_scope(scope))
 
 
 async def _disconnected(receive: Receive) -> None:
