@@ -23,6 +23,14 @@ def descendants_of(pid: int) -> list[int]:
     return found
 
 
+def ancestors_of(pid: int) -> list[int]:
+    """Return all processes above the process, the nearest first."""
+    found: list[int] = []
+    while (fields := stat_fields(pid)) and (pid := int(fields[1])) > 0:
+        found.append(pid)
+    return found
+
+
 def cpu_of_descendants() -> float:
     """Return the CPU seconds of our live descendants, including those of their reaped children."""
     used: dict[int, int] = {}

@@ -126,6 +126,29 @@ def test_inside_a_unit_it_uses_the_units_own_slot(workspace: Workspace, monkeypa
     assert lines_of(workspace.folder / "ends") == ["docs/a"]
 
 
+@pytest.mark.parametrize("inner", ["exec --", "exec -- {python} -m paceline exec --"])
+def test_inside_another_exec_it_uses_the_slot_of_that_one(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, inner: str
+) -> None:
+    monkeypatch.setenv("PACELINE_POOL", "1")
+    inner = inner.format(python=sys.executable)
+
+    script = f"{sys.executable} -m paceline {inner} echo inside"
+    code, out, err = finish(workspace.start("exec", "--", "sh", "-c", script))
+
+    assert (code, out, err) == (0, "inside\n", "")
+
+
+def test_an_agent_inside_another_exec_is_never_billed_by_a_key(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+    put_claude_on_path(workspace, monkeypatch, 'echo "key: $ANTHROPIC_API_KEY"')
+
+    script = f"{sys.executable} -m paceline exec -- claude --model opus-4-6"
+    assert finish(workspace.start("exec", "--", "sh", "-c", script))[1] == "key: \n"
+
+
 def test_a_plain_command_teaches_nothing_about_logins(workspace: Workspace) -> None:
     refused = "echo 'HTTP 401 Unauthorized: invalid api key' >&2; exit 1"
 
@@ -152,6 +175,29 @@ def test_a_command_that_meets_a_limit_is_run_again(workspace: Workspace) -> None
     assert "it runs again when there is room" in err
     assert "acme/me is paused" in err
     assert lines_of(workspace.folder / "tries") == ["try", "try"]
+
+
+def test_an_agent_that_reaches_nobody_is_run_again_when_the_outage_is_over(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = '{"type":"result","is_error":true,"result":"API Error: Connection error.","session_id":"s1"}'
+    outage = f"echo try >> tries; [ -e back ] && echo answer && exit 0; touch back; echo '{said}'; exit 1"
+    put_claude_on_path(workspace, monkeypatch, outage)
+
+    code, out, err = finish(workspace.start("exec", "--", "claude", "-p", "hi"))
+
+    assert code == 0
+    assert out.endswith("answer\n")
+    assert "paceline: claude reached nobody; it runs again when there is room" in err
+    assert "waits: anthropic/default cannot be reached" in err
+    assert lines_of(workspace.folder / "tries") == ["try", "try"]
+
+
+def test_a_plain_command_that_reaches_nobody_ends_with_its_own_exit_code(workspace: Workspace) -> None:
+    refused = "echo 'curl: (6) Could not resolve host: example.com' >&2; exit 6"
+
+    assert finish(workspace.start("exec", "--", "sh", "-c", refused))[0] == 6
+    assert finish(workspace.start("exec", "--scope", "acme/me", "--", "sh", "-c", refused))[0] == 6
 
 
 def test_a_subscription_is_never_billed_by_a_key(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,10 +36,12 @@ from paceline.core.signals import (
     QuotaClosed,
     RateLimited,
     Signal,
+    Unreachable,
 )
 from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
 from paceline.detect import StreamReader
 from paceline.detect.stream import Channel
+from paceline.engine.external_slots.process_client import enclosing_ticket
 from paceline.engine.external_slots.standalone_host import ProcessSlot
 from paceline.engine.session import counted_signals
 from paceline.errors import UnknownName
@@ -53,6 +55,8 @@ NOT_FOUND = 127
 ATTEMPT_VARIABLE = "PACELINE_ATTEMPT"
 LIMITS = ("quota_window", "rate_limit", "overloaded")
 """Outcomes that say nothing about the command's own work: the command is run again."""
+UNREACHABLE = "unreachable"
+"""The outcome of an agent that reached nobody. It is run again too; where a plain program connects to is its own."""
 METERED_MODES = ("api_key", "overage")
 """What an agent may say of its payer that is not its subscription."""
 
@@ -73,7 +77,7 @@ class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The scope that its limit signals are reported for; None for a plain program, whose limits are its own."""
     provider: str
     parent: str | None = None
-    """The ticket of the session that it runs in."""
+    """The ticket of the session, or of the outer `exec`, that it runs in."""
     has_payer: bool = False
     withheld: tuple[str, ...] = ()
     """The names of variables that it does not inherit."""
@@ -82,11 +86,12 @@ class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of the command: its exit code, its limit signals, and whether it ended at a limit."""
+    """One run of the command: its exit code, its limit signals, and what it ended at."""
 
     code: int
     signals: Sequence[AnySignal]
-    is_limited: bool
+    outcome: str | None
+    """The limit that it ended at, or `unreachable`; None if it ended for another reason."""
 
 
 def command(
@@ -108,8 +113,8 @@ def command(
 ) -> None:
     """Run any command inside a slot, sharing the limits with everything else on this machine.
 
-    It waits until there is room. If the command ends at a rate limit or a spent window, it waits and is run again.
-    The exit code is the command's own.
+    It waits until there is room. If the command ends at a rate limit or a spent window, or is an agent that reaches
+    nobody, it waits and is run again. The exit code is the command's own.
 
     [bold]paceline exec --scope anthropic/max-1/opus-4-6 -- claude -p "Tidy the docs"[/bold]
     """
@@ -137,25 +142,27 @@ def _run_until_done(home: Home, request: ExecRequest, priority: int) -> int:
             for each in run.signals if request.reported is not None else ():
                 slot.report(request.reported or "", each)
             slot.release()
-            if not run.is_limited:
+            if run.outcome is None:
                 _print_withheld(request, run.code)
                 return run.code
             tries += 1
-            _wait_after_limit(request, run.signals, tries, slot)
+            _wait_after_limit(request, run, tries, slot)
     except KeyboardInterrupt:
         return INTERRUPTED
     finally:
         slot.close()
 
 
-def _wait_after_limit(request: ExecRequest, signals: Sequence[AnySignal], tries: int, slot: ProcessSlot) -> None:
+def _wait_after_limit(request: ExecRequest, run: RunResult, tries: int, slot: ProcessSlot) -> None:
     """Wait here after a limit of a plain program. Otherwise its scope is paused or closed, and its next slot waits."""
     program = one_line(request.command[0], 60)
     if request.reported is not None:
-        sys.stderr.write(f"paceline: {program} met a limit; it runs again when there is room\n")
+        what = "reached nobody" if run.outcome == UNREACHABLE else "met a limit"
+        sys.stderr.write(f"paceline: {program} {what}; it runs again when there is room\n")
+        sys.stderr.flush()
         return
     now = time.time()
-    until = max((at for each in signals if (at := _ends_at(each, now)) is not None and at > now), default=None)
+    until = max((at for each in run.signals if (at := _ends_at(each, now)) is not None and at > now), default=None)
     if until is None:
         until = now + min(FIRST_WAIT_SECONDS * 2.0 ** (tries - 1), LONGEST_WAIT_SECONDS)
     sys.stderr.write(f"paceline: {program} met a limit; it runs again {relative(until - now)}\n")
@@ -183,17 +190,18 @@ def _read_request(
         raise UnknownName(f"there is no agent {agent!r:.60}{did_you_mean(agent, known)}")
     name = agent or (program if program in known else None)
     profile = home.settings.agent(name) if name else load_agent("command")
-    parent = _session_ticket(home)
+    attempt = _session_ticket(home)
+    parent = attempt or enclosing_ticket(home.store, os.getpid())
     own = (SESSIONS, canonical_scope(f"agent:{name or program}")) if parent is None else (RUNS,)
     account = home.settings.login(name) if name and scope is None else None
     path: tuple[str, ...] = ()
     if scope is not None:
-        path = path_scopes(scope)
+        path = path_scopes(home.settings.login_scope(scope))
         account = home.settings.account_at(path[-1]) if "/" in scope else None
     elif account is not None:
         path = path_scopes("/".join(filter(None, (account.scope, _model_of(command, profile)))))
     payer = account.account if account is not None else None
-    environment = _environment(home, command, profile, payer, rules, is_inside=parent is not None and scope is None)
+    environment = _environment(home, command, profile, payer, rules, is_inside=attempt is not None and scope is None)
     return ExecRequest(
         command=command,
         env=environment.env,
@@ -203,7 +211,7 @@ def _read_request(
         provider=profile.provider,
         parent=parent,
         has_payer=account is not None or bool(profile.start),
-        is_never_metered=parent is None and not may_bill(payer, rules),
+        is_never_metered=attempt is None and not may_bill(payer, rules),
     )
 
 
@@ -284,5 +292,8 @@ def _run_once(request: ExecRequest, slot: ProcessSlot) -> RunResult:
         for each in counted_signals(signals, has_payer=request.has_payer)
         if isinstance(each, RateLimited | Overloaded | QuotaClosed | PlatformLimit | BillingStop | AuthFailed)
     ]
-    is_limited = code != 0 and not stopped and reader.outcome in LIMITS
-    return RunResult(code=code, signals=[*counted, *stopped], is_limited=is_limited)
+    outcome = None if code == 0 or stopped else reader.outcome
+    if outcome == UNREACHABLE and request.reported is not None and request.has_payer:
+        unreachable = Unreachable(detail=reader.failure_text or "")
+        return RunResult(code=code, signals=[*counted, unreachable], outcome=UNREACHABLE)
+    return RunResult(code=code, signals=[*counted, *stopped], outcome=outcome if outcome in LIMITS else None)
