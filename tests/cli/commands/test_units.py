@@ -1,5 +1,6 @@
 """`units`: the fields of the contract, filters, and harmless text."""
 
+import pytest
 from tests.cli.conftest import Workspace, park
 
 UNIT_FIELDS = {
@@ -39,3 +40,18 @@ def test_hostile_text_in_a_reason_cannot_steer_the_terminal(workspace: Workspace
         shown = workspace.run(*command).stdout
         assert "\x1b" not in shown
         assert "\x07" not in shown
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"), [("failed", "; did you mean quarantined?"), ("runing", "; did you mean running?"), ("?", ".")]
+)
+def test_a_word_that_is_no_state_is_refused_with_the_one_that_was_meant(
+    workspace: Workspace, word: str, hint: str
+) -> None:
+    workspace.run("add", workspace.plan("true", "a"))
+
+    refused = workspace.run("units", "docs", "--state", word, code=2)
+
+    said = " ".join(refused.stderr.replace("│", "").split())
+    states = "waiting, parked, todo, running, done, quarantined, held, cancelled"
+    assert f"{word!r} is not a state of units{hint} The states are {states}." in said

@@ -1,7 +1,7 @@
 """`units CAMPAIGN`: the units of a campaign."""
 
 import time
-from typing import Annotated
+from typing import Annotated, Final, get_args
 
 import typer
 from rich.text import Text
@@ -10,6 +10,8 @@ from paceline.cli.options import AsJson, CampaignName
 from paceline.cli.output import STATE_STYLES, one_line, print_table, print_value, say, table
 from paceline.cli.time_text import relative
 from paceline.cli.wiring import open_home
+from paceline.config_files.documents import nearest
+from paceline.core.unit_lifecycle import UnitState
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.store import Unit
 from paceline.views.status import total_units
@@ -17,11 +19,49 @@ from paceline.views.units import UnitFilter, iter_units, phase_of, unit_view
 
 MOST_SHOWN = 100
 """A table for a person; programs get all units with --json."""
+STATES: Final[tuple[UnitFilter, ...]] = ("waiting", "parked", *get_args(UnitState))
+OTHER_WORDS: Final[dict[str, UnitFilter]] = {
+    "failed": "quarantined",
+    "error": "quarantined",
+    "paused": "held",
+    "blocked": "held",
+    "pending": "waiting",
+    "queued": "waiting",
+    "ready": "waiting",
+    "active": "running",
+    "finished": "done",
+    "completed": "done",
+    "succeeded": "done",
+    "aborted": "cancelled",
+}
+"""What people call these states elsewhere."""
+
+
+def _parse_state(word: str) -> UnitFilter:
+    """Return the state of this name. The error for another word names the one that was probably meant."""
+    for state in STATES:
+        if word.lower() == state:
+            return state
+    meant = OTHER_WORDS.get(word.lower()) or nearest(word, STATES)
+    hint = f"; did you mean {meant}?" if meant else "."
+    raise typer.BadParameter(f"{word!r:.60} is not a state of units{hint} The states are {', '.join(STATES)}.")
+
+
+def _complete_state(incomplete: str) -> list[str]:
+    return [state for state in STATES if state.startswith(incomplete)]
 
 
 def command(
     campaign: CampaignName,
-    state: Annotated[UnitFilter | None, typer.Option(help="Only units in this state.")] = None,
+    state: Annotated[
+        UnitFilter | None,
+        typer.Option(
+            parser=_parse_state,
+            metavar="|".join(STATES),
+            help="Only units in this state. A unit that failed for good is quarantined.",
+            autocompletion=_complete_state,
+        ),
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="At most this many.", show_default="100; all with --json")
     ] = None,
