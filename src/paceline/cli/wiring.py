@@ -156,7 +156,7 @@ def check_not_lost(database: Path, spool: Path) -> None:
     state = "is empty" if database.exists() else "does not exist"
     raise StoreDamaged(
         f"{database} {state}, but {trace}: it was deleted or cut off. Restore a copy of it, with its -wal file "
-        f"if there is one; or, to begin anew and run everything again, move {spool.parent} aside"
+        f"if there is one; or, to start with an empty home and run everything again, move {spool.parent} aside"
     )
 
 

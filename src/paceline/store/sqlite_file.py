@@ -117,7 +117,7 @@ class SqliteFile:
         with self.reading() as connection:
             (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
-            raise StoreDamaged(f"{self.path} is damaged ({found}): {how_to_mend(self.path)}")
+            raise StoreDamaged(f"{self.path} is damaged ({found}): {recovery_advice(self.path)}")
 
     def close(self) -> None:
         """Close the connection. Closing twice is harmless."""
@@ -173,15 +173,15 @@ class SqliteFile:
         if code == sqlite3.SQLITE_FULL or extended in _FULL_EXTENDED:
             return StoreFull(f"no disk space left for {self.path}: free some; nothing that was stored is lost")
         if code in _DAMAGED:
-            return StoreDamaged(f"{self.path} is damaged or not a database ({error}): {how_to_mend(self.path)}")
+            return StoreDamaged(f"{self.path} is damaged or not a database ({error}): {recovery_advice(self.path)}")
         return StoreError(f"{self.path}: {error}")
 
 
-def how_to_mend(path: str) -> str:
+def recovery_advice(path: str) -> str:
     """Return what a person can do about a damaged file."""
     return (
         "stop every program that uses it, then restore a copy of it, or save what can be read with "
-        f"`sqlite3 {path} .recover | sqlite3 recovered.db`, or move it and the spool aside to begin anew"
+        f"`sqlite3 {path} .recover | sqlite3 recovered.db`, or move it and the spool aside to start with an empty home"
     )
 
 

@@ -323,6 +323,20 @@ async def test_a_campaign_is_removed_but_not_while_it_runs(daemon: Daemon) -> No
     assert (await daemon.get("/concurrency/limits/campaign:docs", code=404))["error"]
 
 
+async def test_a_removed_campaign_leaves_neither_prompts_nor_output_behind(daemon: Daemon) -> None:
+    daemon.add("docs", "cat; echo answer", "a", "b")
+    daemon.add("kept", "cat; echo answer", "a")
+    await daemon.until(lambda: daemon.counts("docs").done == 2 and daemon.counts("kept").done == 1)
+    kept = daemon.unit("kept/a").attempt_id
+    archive = daemon.home.path / "spool" / ".settled"
+    await daemon.until(lambda: len(list(archive.glob("*/stdout"))) == 3)
+
+    await daemon.ask("DELETE", "/v1/campaigns/docs")
+
+    assert [folder.name for folder in archive.iterdir()] == [kept]
+    assert (await daemon.get("/v1/units/kept/a/log"))["stdout"] == "do aanswer\n"
+
+
 async def test_a_campaign_that_waits_is_removed_and_the_engine_goes_on(
     daemon: Daemon, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -53,5 +53,5 @@ def test_a_word_that_is_no_state_is_refused_with_the_one_that_was_meant(
     refused = workspace.run("units", "docs", "--state", word, code=2)
 
     said = " ".join(refused.stderr.replace("│", "").split())
-    states = "waiting, parked, todo, running, done, quarantined, held, cancelled"
+    states = "waiting, parked, todo, running, done, unverified, quarantined, held, cancelled"
     assert f"{word!r} is not a state of units{hint} The states are {states}." in said

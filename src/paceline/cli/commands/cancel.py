@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.control import cancel, print_result
+from paceline.cli.control import cancel, counted, print_result
 from paceline.cli.options import AsJson, Target
 from paceline.cli.output import one_line
 from paceline.cli.unit_lookup import find_target
@@ -35,4 +35,4 @@ def _question(home: Home, name: str) -> str:
         return f"Cancel {one_line(target.id)}?"
     counts = home.store.counts()[target.name]
     left = counts.todo + counts.running + stopped_units(counts)
-    return f"Cancel {one_line(target.name)}: {left} units that are not done, {counts.running} of them running?"
+    return f"Cancel {one_line(target.name)}: {counted(left, 'unit')} not done, {counts.running} running?"

@@ -47,7 +47,7 @@ from paceline.plans.preflight import INSTALL, account_troubles, login_troubles
 from paceline.plans.readiness import Advice, campaign_advice, hold_advice, login_advice
 from paceline.settings import AccountSettings, Settings, load_settings
 from paceline.store import Campaign
-from paceline.store.sqlite_file import how_to_mend
+from paceline.store.sqlite_file import recovery_advice
 from paceline.views.units import iter_units
 
 LEAST_FREE_BYTES = 1 << 30
@@ -67,13 +67,13 @@ AGENT_OF_PROVIDER = {
 MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "wrong": ("BAD ", "bold red")}
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one check. `mend` is how to fix it; JSON has it under this name."""
+class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"fix": "mend"}):
+    """The result of one check, and how to fix it. The JSON key of `fix` is `mend`: programs rely on it."""
 
     what: str
     verdict: Literal["ok", "note", "wrong"]
     detail: str
-    mend: str | None = None
+    fix: str | None = None
 
 
 def command(as_json: AsJson = False) -> None:
@@ -92,8 +92,8 @@ def _print(findings: list[Finding]) -> None:
     for finding in findings:
         mark, style = MARKS[finding.verdict]
         console.print(Text.assemble((mark, style), f" {finding.what + ' ':<16}", one_line(finding.detail, 300)))
-        if finding.mend is not None:
-            console.print(Text.assemble(" " * 21, ("fix: ", "bold"), one_line(finding.mend, 300)))
+        if finding.fix is not None:
+            console.print(Text.assemble(" " * 21, ("fix: ", "bold"), one_line(finding.fix, 300)))
     wrong = sum(finding.verdict == "wrong" for finding in findings)
     end = "Nothing is wrong." if not wrong else f"{wrong} to fix."
     console.print(Text(end, style="bold green" if not wrong else "bold red"))
@@ -108,7 +108,7 @@ def _examine(environ: Mapping[str, str], start: Path) -> Iterator[Finding]:
     except PacelineError as error:
         for line in str(error).splitlines():
             yield Finding(
-                what="settings", verdict="wrong", detail=line, mend="correct the line; nothing runs until then"
+                what="settings", verdict="wrong", detail=line, fix="correct the line; nothing runs until then"
             )
         return
     yield _settings_file(settings)
@@ -127,7 +127,7 @@ def _time_zone() -> Finding:
         what="time zone",
         verdict="note",
         detail="this machine names no time zone, so reset times without one are read as UTC",
-        mend="set TZ, for example TZ=Europe/Paris",
+        fix="set TZ, for example TZ=Europe/Paris",
     )
 
 
@@ -135,15 +135,15 @@ def _python() -> Finding:
     is_old = sys.version_info < OLDEST_PYTHON
     detail = f"{platform.python_version()}, paceline {version('paceline')}, {platform.system()} {platform.release()}"
     if not sys.platform.startswith("linux"):
-        mend = "run it on Linux, or in a Linux container: the supervision of sessions needs Linux"
-        return Finding(what="system", verdict="wrong", detail=detail, mend=mend)
+        fix = "run it on Linux, or in a Linux container: the supervision of sessions needs Linux"
+        return Finding(what="system", verdict="wrong", detail=detail, fix=fix)
     return Finding(what="python", verdict="wrong" if is_old else "ok", detail=detail)
 
 
 def _settings_file(settings: Settings) -> Finding:
     if settings.file is None:
-        mend = "write paceline.toml here or in ~/.config/paceline/ once you need more than the defaults"
-        return Finding(what="settings", verdict="note", detail="no paceline.toml: the defaults are used", mend=mend)
+        fix = "write paceline.toml here or in ~/.config/paceline/ once you need more than the defaults"
+        return Finding(what="settings", verdict="note", detail="no paceline.toml: the defaults are used", fix=fix)
     return Finding(what="settings", verdict="ok", detail=str(settings.file))
 
 
@@ -158,7 +158,7 @@ def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterat
             home.offline_state(time.time())  # fails if what was learnt cannot be read
             home.store.check()
     except PacelineError as error:
-        yield Finding(what="home", verdict="wrong", detail=str(error), mend=_mend_of_home(error, settings))
+        yield Finding(what="home", verdict="wrong", detail=str(error), fix=_fix_of_home(error, settings))
         return
     engine = f"an engine runs here (process {leader.pid})" if leader else "no engine runs here now"
     yield Finding(what="home", verdict="ok", detail=f"{settings.home}, {engine}")
@@ -168,7 +168,7 @@ def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterat
     detail = f"{free / (1 << 30):.1f} GB free"
     if free < LEAST_FREE_BYTES:
         yield Finding(
-            what="disk", verdict="wrong", detail=detail, mend="free some space, or set PACELINE_HOME to another disk"
+            what="disk", verdict="wrong", detail=detail, fix="free some space, or set PACELINE_HOME to another disk"
         )
     else:
         yield Finding(what="disk", verdict="ok", detail=detail)
@@ -177,16 +177,16 @@ def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterat
 def _privacy(folder: str) -> Finding:
     """Report a folder that others could enter before the home was opened, which makes it private."""
     if is_open_to_others(folder):
-        mend = "set PACELINE_HOME to a folder on a file system that keeps permissions"
-        return Finding(what="home", verdict="wrong", detail=f"{folder} cannot be made private", mend=mend)
+        fix = "set PACELINE_HOME to a folder on a file system that keeps permissions"
+        return Finding(what="home", verdict="wrong", detail=f"{folder} cannot be made private", fix=fix)
     detail = f"{folder} was open to other users of this machine; it is private now"
     return Finding(what="home", verdict="note", detail=detail)
 
 
-def _mend_of_home(error: PacelineError, settings: Settings) -> str:
+def _fix_of_home(error: PacelineError, settings: Settings) -> str:
     match error:
         case StoreDamaged() | StoreGone():
-            return f"restore a copy; or {how_to_mend(str(settings.sqlite_path))}"
+            return f"restore a copy; or {recovery_advice(str(settings.sqlite_path))}"
         case StoreTooNew():
             return "update Paceline: pip install --upgrade paceline"
         case EngineBusy():
@@ -218,13 +218,13 @@ def _agents(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]
             found += 1
             yield _cli(name, _version_of(path, environ), path)
         elif name in wanted or name in settings.agents:
-            mend = INSTALL.get(program, f"install {program} or put its folder on PATH")
+            fix = INSTALL.get(program, f"install {program} or put its folder on PATH")
             yield Finding(
-                what=name, verdict="wrong", detail=f"{program} is not on PATH, and an account needs it", mend=mend
+                what=name, verdict="wrong", detail=f"{program} is not on PATH, and an account needs it", fix=fix
             )
     if not found:
-        mend = INSTALL["claude"] + '; plans with agent = "command" run without one'
-        yield Finding(what="agents", verdict="note", detail="no agent CLI is on PATH", mend=mend)
+        fix = INSTALL["claude"] + '; plans with agent = "command" run without one'
+        yield Finding(what="agents", verdict="note", detail="no agent CLI is on PATH", fix=fix)
 
 
 def _cli(name: str, version_text: str, path: str) -> Finding:
@@ -236,12 +236,12 @@ def _cli(name: str, version_text: str, path: str) -> Finding:
     if not (is_older_than_tested(name, version_text) or is_held_back_by_node(name, version_text)):
         return Finding(what=name, verdict="ok", detail=detail)
     newest = TESTED_VERSIONS[name][-1]
-    mend = f"{INSTALL[name]}@{newest}"
+    fix = f"{INSTALL[name]}@{newest}"
     if name in NEWEST_NEEDS_NODE:
-        mend += f" (with Node.js {NEWEST_NEEDS_NODE[name]} or newer: on an older one npm installs an older version)"
+        fix += f" (with Node.js {NEWEST_NEEDS_NODE[name]} or newer: on an older one npm installs an older version)"
     is_old = is_older_than_tested(name, version_text)
     why = "it is older than every tested version" if is_old else "a newer version is tested"
-    return Finding(what=name, verdict="note", detail=f"{detail}: {why}, up to {newest}", mend=mend)
+    return Finding(what=name, verdict="note", detail=f"{detail}: {why}, up to {newest}", fix=fix)
 
 
 def _version_of(path: str, environ: Mapping[str, str]) -> str:
@@ -280,8 +280,8 @@ def _payers(settings: Settings, environ: Mapping[str, str], folder: Path) -> Ite
         campaign = Campaign(name="doctor", agent=agent, accounts=() if account.is_implicit else (account.id,))
         found = check_payers(campaign, [str(folder)], settings, environ)
         for text in found.billing:
-            mend = "remove it there; units that meet it are held"
-            yield Finding(what=account.id, verdict="note" if account.is_implicit else "wrong", detail=text, mend=mend)
+            fix = "remove it there; units that meet it are held"
+            yield Finding(what=account.id, verdict="note" if account.is_implicit else "wrong", detail=text, fix=fix)
         yield from (Finding(what=account.id, verdict="note", detail=text) for text in found.notes)
 
 
@@ -290,8 +290,8 @@ def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Findin
         troubles = account_troubles(account, environ) + login_troubles(account, environ)
         what = account.id
         for trouble in troubles:
-            detail, _, mend = trouble.partition("; ")
-            yield Finding(what=what, verdict="wrong", detail=detail, mend=mend or f"set {account.key_env}")
+            detail, _, fix = trouble.partition("; ")
+            yield Finding(what=what, verdict="wrong", detail=detail, fix=fix or f"set {account.key_env}")
         if not troubles:
             kept = f", the last {account.reserve:.0%} of every window is reserved for you" if account.reserve else ""
             login = f", the default login in {login_folder(account.provider, environ)}" if account.is_implicit else ""
@@ -317,8 +317,8 @@ def _shared_logins(settings: Settings, environ: Mapping[str, str]) -> Iterator[F
             detail = (
                 f"{' and '.join(names)} are one login, in {folder}, so that its limits would count for each of them"
             )
-            mend = "name a folder of its own for each in `env`, or remove all but one of them"
-            yield Finding(what=names[0], verdict="wrong", detail=detail, mend=mend)
+            fix = "name a folder of its own for each in `env`, or remove all but one of them"
+            yield Finding(what=names[0], verdict="wrong", detail=detail, fix=fix)
 
 
 # -- the night ---------------------------------------------------------------------------------------
@@ -342,9 +342,9 @@ def _readiness(environ: Mapping[str, str], start: Path, settings: Settings) -> I
     except PacelineError:
         return  # the check of the home has reported it
     for advice in (*held, *(each for account in accounts for each in login_advice(account, environ, now))):
-        yield Finding(what="accounts", verdict="wrong", detail=advice.text, mend=advice.fix)
+        yield Finding(what="accounts", verdict="wrong", detail=advice.text, fix=advice.fix)
     for name, advice in campaigns:
-        yield Finding(what=name, verdict="note", detail=advice.text, mend=advice.fix)
+        yield Finding(what=name, verdict="note", detail=advice.text, fix=advice.fix)
 
 
 def _open_campaigns(home: Home) -> list[Campaign]:
