@@ -57,7 +57,8 @@ async def test_a_campaign_is_added_runs_and_is_listed(daemon: Daemon) -> None:
         "env_strict": False,
         "allow_metered": False,
         "pause_reason": None,
-        "units": {"todo": 0, "running": 0, "done": 2, "quarantined": 0, "held": 0, "cancelled": 0, "parked": 0},
+        "units": {"todo": 0, "running": 0, "done": 2, "quarantined": 0, "held": 0, "cancelled": 0, "parked": 0}
+        | {"unverified": 0},
         "running": 0,
         "finished": True,
         "throughput": 2,
