@@ -231,8 +231,8 @@ def _cli(name: str, version_text: str, path: str) -> Finding:
     """Return the version of an agent CLI, with a note if it is older than what was tested, or may be."""
     detail = f"{version_text} ({path})"
     if name in TESTED_VERSIONS and parse_version(version_text) is None:
-        mend = f"compare `{path} --version` with {TESTED_VERSIONS[name][-1]}, the newest version that is tested"
-        return Finding(what=name, verdict="note", detail=f"{detail}: it may be older than what was tested", mend=mend)
+        fix = f"compare `{path} --version` with {TESTED_VERSIONS[name][-1]}, the newest version that is tested"
+        return Finding(what=name, verdict="note", detail=f"{detail}: it may be older than what was tested", fix=fix)
     if not (is_older_than_tested(name, version_text) or is_held_back_by_node(name, version_text)):
         return Finding(what=name, verdict="ok", detail=detail)
     newest = TESTED_VERSIONS[name][-1]
