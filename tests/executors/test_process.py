@@ -1,10 +1,12 @@
 """One session at a time: what is recorded, how it is ended, and what is said when it cannot be started."""
 
+import contextlib
 import os
 import resource
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -409,10 +411,49 @@ async def test_a_spool_that_was_deleted_is_created_again_and_the_loss_names_the_
 
 
 def test_too_many_open_files_are_no_fault_of_the_unit(executor: ProcessExecutor, sandbox: Sandbox) -> None:
+    with (
+        no_file_free(),
+        pytest.raises(NoRoomForSession, match=r"too many files are open; raise the limit \(ulimit -n\)"),
+    ):
+        executor.start(sandbox.shell("a1", "true"))
+
+
+@contextlib.contextmanager
+def no_file_free() -> Iterator[None]:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
     try:
-        with pytest.raises(NoRoomForSession, match=r"too many files are open; raise the limit \(ulimit -n\)"):
-            executor.start(sandbox.shell("a1", "true"))
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+async def test_an_end_that_cannot_be_read_while_too_many_files_are_open_is_read_later(
+    executor: ProcessExecutor, sandbox: Sandbox
+) -> None:
+    handle = executor.start(sandbox.shell("a1", "exit 3"))
+    until(lambda: not handle.is_alive())
+
+    with no_file_free():
+        meanwhile = (handle.state().phase, executor.take_ended())
+
+    assert meanwhile == ("running", [])
+    assert (await ended(executor, handle)).exit_code == 3
+
+
+async def test_a_session_is_not_lost_while_too_many_files_are_open_to_see_it(
+    executor: ProcessExecutor, sandbox: Sandbox
+) -> None:
+    go = sandbox.fifo("go")
+    executor.start(sandbox.shell("a1", f"read line < {go}; exit 3"))
+    next_engine = ProcessExecutor(executor.spool.root)
+
+    with no_file_free():
+        handle = next_engine.adopt("a1")
+        assert handle is not None
+        meanwhile = (handle.state().phase, next_engine.take_ended())
+    go.write_line()
+
+    assert meanwhile == ("running", [])
+    assert (await ended(next_engine, handle)).exit_code == 3
+    next_engine.close()

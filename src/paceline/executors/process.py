@@ -40,6 +40,7 @@ from paceline.executors.spool import (
     Spool,
     has_status_file,
     is_locked,
+    is_no_file_free,
     last_log_line,
     read_session_status,
     request_stop,
@@ -50,6 +51,8 @@ from paceline.executors.spool import (
 from paceline.executors.spool_writer import Value, write_status
 from paceline.executors.supervisor_watch import SupervisorWatch
 
+UNKNOWN_END_SECONDS = 0.1
+"""The wait after a process ended whose end cannot be read yet: it stays on the epoll, which would wake at once."""
 _ARGUMENTS_TOO_LONG = "the command line and the environment are too long for the system; pass long input on stdin"
 
 
@@ -71,11 +74,19 @@ class ProcessHandle:
         self.pidfd = None if child_pid is None else _open_pidfd(child_pid)
 
     def state(self) -> SessionState:
-        """Return the current state. It no longer changes after the end."""
+        """Return the current state. It no longer changes after the end.
+
+        While its end cannot be read because too many files are open, it counts as running: a later call finds out.
+        """
         if self._over is None:
-            if self.is_alive():
-                return self._running()
-            self._over = self._conclude()
+            try:
+                if self.is_alive():
+                    return self._running()
+                self._over = self._conclude()
+            except OSError as error:
+                if not is_no_file_free(error):
+                    raise
+                return SessionState(phase="running")
         return self._over
 
     def read_new(self, channel: Channel) -> bytes:
@@ -125,8 +136,13 @@ class ProcessHandle:
 
     def end_overdue(self, now: float) -> None:
         """End the session in place of a supervisor that is stopped or stuck. `now` is monotonic."""
-        status = None if self._over is not None else self._running_status()
-        if status is None or status.supervisor_pid is None or status.limits is None or self.pidfd is None:
+        if self._over is not None or self.pidfd is None:
+            return
+        try:
+            status = self._running_status()
+        except OSError:
+            return
+        if status is None or status.supervisor_pid is None or status.limits is None:
             return
         cause = self._watch.verdict(status.supervisor_pid, status.limits, now)
         if cause is not None:
@@ -221,7 +237,10 @@ class ProcessExecutor:
                     await woken.wait()
         finally:
             loop.remove_reader(self._epoll.fileno())
-        return self.take_ended()
+        ended = self.take_ended()
+        if woken.is_set() and not ended:
+            await asyncio.sleep(min(timeout, UNKNOWN_END_SECONDS))
+        return ended
 
     def take_ended(self) -> list[Handle]:
         """Return the sessions that ended since the last call, without waiting."""
@@ -232,7 +251,7 @@ class ProcessExecutor:
         ended = [self._watched[fd] for fd, _ in events]
         unwatched = (handle for handle in self._handles.values() if handle.pidfd not in self._watched)
         ended += [handle for handle in unwatched if handle.state().is_over]
-        return [handle for handle in ended if not self._forget(handle)]
+        return [handle for handle in ended if handle.state().is_over and not self._forget(handle)]
 
     def sweep(self, keep: Collection[str]) -> list[Orphan]:
         """Stop sessions that no unit owns, and archive those of them that have ended."""

@@ -45,6 +45,8 @@ _NO_ROOM = {
     errno.ENOMEM: "there is not enough memory; lower the pool",
 }
 """What is missing on this machine, by error. Such an error says nothing about the unit."""
+_NO_FILE_FREE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors of opening a file that say nothing about the file. It may be opened again in a moment."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ARCHIVE = ".settled"
 """Part of the format of a home: earlier versions archived under this name."""
@@ -175,7 +177,10 @@ class Spool:
 
     def unit_of(self, attempt_id: str) -> str | None:
         """Return the unit of an archived attempt; None if it is unknown, as in those of earlier versions."""
-        status = read_session_status(self._archived(attempt_id))
+        try:
+            status = read_session_status(self._archived(attempt_id))
+        except OSError:
+            return None
         return None if status is None else status.unit
 
     def remove_archived(self, attempt_id: str) -> None:
@@ -293,17 +298,22 @@ def _later_starts(folder: str, channel: Channel) -> list[int]:
 def read_session_status(folder: str) -> SessionStatus | None:
     """Return the last status; None if there is none or it cannot be read.
 
-    The black box has a copy, for a status file that could not be written or is damaged.
+    The black box has a copy, for a status file that could not be written or is damaged. Raises `OSError` while the
+    machine can open no file (`is_no_file_free`): then nothing is known.
     """
     status = _decoded(_status_file(folder))
     if status is not None and status.phase != "running":
         return status
     for is_final in (True, False):
-        with contextlib.suppress(OSError):
-            copy = _decoded(read_record(folder, is_final=is_final))
-            if copy is not None:
-                return copy
+        copy = _decoded(_black_box_record(folder, is_final=is_final))
+        if copy is not None:
+            return copy
     return status
+
+
+def is_no_file_free(error: OSError) -> bool:
+    """Return whether a file could not be opened because too many are open, or memory is short."""
+    return error.errno in _NO_FILE_FREE
 
 
 def has_status_file(folder: str) -> bool:
@@ -313,10 +323,21 @@ def has_status_file(folder: str) -> bool:
 def _status_file(folder: str) -> bytes:
     try:
         fd = os.open(os.path.join(folder, STATUS), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        if is_no_file_free(error):
+            raise
         return b""
     with open(fd, "rb") as file:
         return file.read()
+
+
+def _black_box_record(folder: str, *, is_final: bool) -> bytes:
+    try:
+        return read_record(folder, is_final=is_final)
+    except OSError as error:
+        if is_no_file_free(error):
+            raise
+        return b""
 
 
 def _decoded(record: bytes) -> SessionStatus | None:
@@ -358,11 +379,11 @@ def take_lock(folder: str) -> int:
 
 
 def is_locked(folder: str) -> bool:
-    """Return whether a supervisor is alive here. The lock ends with the process that holds it."""
+    """Return whether a supervisor is alive here, or may be. The lock ends with the process that holds it."""
     try:
         fd = os.open(os.path.join(folder, LOCK), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return False
+    except OSError as error:
+        return is_no_file_free(error)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -8,6 +8,7 @@ counts it first.
 
 import logging
 import math
+import os
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -43,7 +44,11 @@ def process_id(pid: int) -> ProcessId:
 
 
 def is_alive(process: ProcessId) -> bool:
-    return start_ticks(process.pid) == process.start_ticks and boot_id() == process.boot_id
+    """Return whether the process is there, or may be: with too many open files its start time cannot be read."""
+    ticks = start_ticks(process.pid)
+    if ticks is None:
+        return os.path.exists(f"/proc/{process.pid}")
+    return ticks == process.start_ticks and boot_id() == process.boot_id
 
 
 def is_there(slot: StoredSlot) -> bool:
