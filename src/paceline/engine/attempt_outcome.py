@@ -94,11 +94,13 @@ class OutcomeRecorder:
         for session, _ in ended:
             del live[session.unit.id]
             self._unarchived.append(session.handle)
-        self._pacer.on_attempts(ended, campaigns, now)
-        for session, record in ended:
-            has_worked = record.transition.step == "succeed"  # any other end proves nothing about a closed window
-            give_back = self._governor.release if has_worked else self._governor.abandon
-            give_back(session.ticket.id, now=now)
+        try:
+            self._pacer.on_attempts(ended, campaigns, now)
+        finally:  # nobody but this pass knows of the slots
+            for session, record in ended:
+                has_worked = record.transition.step == "succeed"  # any other end proves nothing about a closed window
+                give_back = self._governor.release if has_worked else self._governor.abandon
+                give_back(session.ticket.id, now=now)
         self._archive(now)
 
     def _record_if_over(self, session: LiveSession, now: float) -> OutcomeRecord | None:
