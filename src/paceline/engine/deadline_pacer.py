@@ -62,6 +62,8 @@ class DeadlinePacer:
         """Update unit durations and caps from finished attempts, before their slots are released."""
         for session, record in ended:
             self.on_attempt(session.campaign, session.unit, now, is_done=record.transition.step == "succeed")
+            if record.transition.state != "todo":
+                self._unfinished.pop(session.unit.id, None)  # a unit that is retried begins again
         self.set_paces(campaigns, now)
 
     def on_attempt(self, campaign: Campaign, unit: Unit, now: float, *, is_done: bool) -> None:
