@@ -7,11 +7,15 @@ from typing import get_args
 from paceline.core.unit_lifecycle import UnitState
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.executors import Executor, OutputArchive, OutputLimits, PruneResult
+from paceline.executors.archive_pruner import STEP_ATTEMPTS
 from paceline.executors.spool import Spool
 from paceline.store import Store, Unit
 
 STEP_SECONDS = 1.0
 """How often a step is made: a busy engine makes many passes in a second, and none of them should pay for this."""
+MANY_REMOVED = STEP_ATTEMPTS // 2
+"""Attempts that one step removed, after which the next pass makes another: else thousands of short units in a minute
+would fill the disk faster than it is cleaned."""
 FINISHED = ("done", "cancelled")
 
 
@@ -28,8 +32,8 @@ class OutputRetention:
         """Make a step, if it is time for one. Called once per pass."""
         if self._archive is None or self._next_at - STEP_SECONDS <= now < self._next_at:
             return
-        self._next_at = now + STEP_SECONDS
-        self._archive.prune(self._limits, self._is_needed, now)
+        removed = self._archive.prune(self._limits, self._is_needed, now).attempts
+        self._next_at = now if removed >= MANY_REMOVED else now + STEP_SECONDS
 
     def _is_needed(self, attempt_id: str, unit_id: str | None) -> bool:
         """Return whether the output must stay. That of an unknown unit stays: `paceline gc` finds out whose it is."""

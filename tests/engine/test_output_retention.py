@@ -1,0 +1,53 @@
+"""How fast output is removed that is beyond the limits."""
+
+import os
+from pathlib import Path
+
+from paceline.engine.output_retention import OutputRetention
+from paceline.executors import OutputLimits
+from paceline.executors.archive_pruner import STEP_ATTEMPTS
+from paceline.executors.process import ProcessExecutor
+from paceline.executors.spool import Spool
+from paceline.executors.spool_writer import write_status
+from paceline.store import MemoryStore
+
+NOW = 1_800_000_000.0
+DAY = 86400.0
+
+
+def archived(spool: Spool, name: str, *, age: float) -> None:
+    """An ended attempt of a unit that is not stored any more."""
+    folder = spool.create(name)
+    write_status({"phase": "ended", "boot_id": "b", "started_at": NOW, "unit": "gone/u"}, folder=folder, sync=False)
+    spool.archive(name, keep_output=True)
+    os.utime(os.path.join(spool.root, ".settled", name), (NOW - age, NOW - age))
+
+
+def test_while_much_is_too_old_every_pass_removes_some(tmp_path: Path) -> None:
+    executor = ProcessExecutor(str(tmp_path / "home" / "spool"))
+    for number in range(3 * STEP_ATTEMPTS):
+        archived(executor.spool, f"a{number}", age=2 * DAY)
+    retention = OutputRetention(MemoryStore(), executor, OutputLimits(max_age=DAY))
+
+    left = []
+    for _ in range(3):
+        retention.step(NOW)
+        left.append(len(list(executor.spool.archived())))
+    executor.close()
+
+    assert left == [2 * STEP_ATTEMPTS, STEP_ATTEMPTS, 0]
+
+
+def test_while_little_is_too_old_a_step_is_made_once_in_a_second(tmp_path: Path) -> None:
+    executor = ProcessExecutor(str(tmp_path / "home" / "spool"))
+    for number in range(2 * STEP_ATTEMPTS):
+        archived(executor.spool, f"a{number}", age=2 * DAY if number % 8 == 0 else 0.0)
+    retention = OutputRetention(MemoryStore(), executor, OutputLimits(max_age=DAY))
+
+    left = []
+    for now in (NOW, NOW, NOW + 1.0):
+        retention.step(now)
+        left.append(len(list(executor.spool.archived())))
+    executor.close()
+
+    assert left[0] == left[1] > left[2] == 2 * STEP_ATTEMPTS - 2 * STEP_ATTEMPTS // 8
