@@ -51,6 +51,15 @@ def test_only_one_process_holds_a_lock_and_it_is_named(tmp_path: Path) -> None:
     assert LeaderLock(tmp_path, ENGINE).left_behind() == Leader(owner="one", pid=os.getpid(), since=NOW)
 
 
+@pytest.mark.parametrize("content", [b"", bytes(60), b'{"owner": "\xff", "pid": 1, "since": 0.0}'])
+def test_a_damaged_lock_names_nobody_and_can_be_taken(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / ENGINE).write_bytes(content)
+
+    lock = LeaderLock(tmp_path, ENGINE)
+
+    assert (lock.take(), lock.previous) == (True, None)
+
+
 @pytest.mark.parametrize("name", [ENGINE, HOST])
 def test_what_needs_a_home_without_leader_is_refused_while_one_leads(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch

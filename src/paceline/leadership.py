@@ -150,7 +150,7 @@ def _can_share(fd: int) -> bool:
 def _read(fd: int) -> Leader | None:
     try:
         return msgspec.json.decode(os.pread(fd, 4096, 0), type=Leader)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
