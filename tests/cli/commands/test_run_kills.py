@@ -1,0 +1,69 @@
+"""`paceline run` killed with SIGKILL at random moments, and started again until all is done."""
+
+import random
+import subprocess
+from collections import Counter
+
+from tests.cli.conftest import Workspace, lines_of
+
+from paceline.cli.wiring import open_home
+
+SEED = 13
+KILLS = 4
+UNITS = [f"u{number}" for number in range(12)]
+POLL_SECONDS = 0.02
+PATIENCE_SECONDS = 60
+
+
+def test_after_any_number_of_kills_each_unit_ran_once_and_its_end_was_told_once(workspace: Workspace) -> None:
+    chance = random.Random(SEED)
+    workspace.write("paceline.toml", "[pool]\nsessions = 3\n")
+    plan = workspace.plan("echo {id} >> starts; sleep 0.1", *UNITS)
+    runs_when_done: dict[str, int] = {}
+
+    for _ in range(KILLS):
+        kill_within(workspace, workspace.start("run", plan), chance)
+        runs = starts(workspace)
+        runs_when_done = {name: runs[name] for name in done_units(workspace)} | runs_when_done
+
+    last = workspace.start("run", plan)
+    assert (last.communicate(timeout=PATIENCE_SECONDS)[1], last.returncode) == ("", 0)
+    assert 0 < len(runs_when_done) < len(UNITS)  # the kills came while units were done, and while some were left
+    runs = starts(workspace)
+    assert {name: runs[name] for name in runs_when_done} == runs_when_done
+    assert runs == dict.fromkeys(UNITS, 1)
+    assert told_ends(workspace) == {f"docs/{name}": 1 for name in UNITS}
+
+
+def kill_within(workspace: Workspace, process: "subprocess.Popen[str]", chance: random.Random) -> None:
+    """Kill a run after it has started a few more units, in the middle of whatever it does then."""
+    enough = sum(starts(workspace).values()) + chance.randint(0, 3)
+    while sum(starts(workspace).values()) < enough and not has_ended_within(process, POLL_SECONDS):
+        pass
+    has_ended_within(process, chance.uniform(0.0, 0.3))
+    process.kill()
+    process.wait()
+
+
+def has_ended_within(process: "subprocess.Popen[str]", seconds: float) -> bool:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def starts(workspace: Workspace) -> Counter[str]:
+    return Counter(lines_of(workspace.folder / "starts"))
+
+
+def done_units(workspace: Workspace) -> list[str]:
+    if not (workspace.home / "paceline.db").exists():
+        return []  # killed before it began
+    with open_home() as home:
+        return [unit.spec.id for unit in home.store.units(state="done").units]
+
+
+def told_ends(workspace: Workspace) -> Counter[str | None]:
+    with open_home() as home:
+        return Counter(each.event.unit for each in home.store.events() if each.event.name == "unit.done")
