@@ -57,6 +57,7 @@ def _run_plans(home: Home, paths: Sequence[Path], *, update: bool, as_json: bool
             after = home.last_event_id()
             with home.store.together():
                 added = [orders.add_plan(home.store, plan, update=update, now=time.time()) for plan in plans]
+            plans.clear()  # the engine reads units from the store; a long plan would fill the memory all night
             if not as_json:
                 for name, each in zip(names, added, strict=True):
                     print_added(name, each)
