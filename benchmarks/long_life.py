@@ -1,13 +1,19 @@
 """A long life: many tiny units through one real engine, and what it costs as they add up.
 
     python -m benchmarks.long_life [UNITS] [POOL]
+    python -m benchmarks.long_life [UNITS] [POOL] --without-processes
 
-Prints one row per tenth of the units: memory and open files of the engine, size of the database and of the spool, and
-its CPU time per unit since the row before. What must stay flat is the memory, the CPU time and, beyond the limit of
-the settings (`OUTPUT_AGE_SECONDS` here), the spool.
+Prints one row per tenth of the units: memory and open files of the engine, size of the home, of its database and of its
+spool, and the engine's CPU time per unit since the row before. What must stay flat is the memory, the CPU time and,
+beyond the limit of the settings (`OUTPUT_AGE_SECONDS` here), the spool.
+
+A supervisor and an agent cost more than the engine's own part of a unit, so 100,000 of them take hours. With
+`--without-processes` the engine writes the folder of each session as its supervisor would have left it, and finds it
+ended. All the rest is the same `paceline run`: claims, outcomes and events in its database, the reading of output,
+the archive, and its retention.
 """
 
-import json
+import asyncio
 import os
 import subprocess
 import sys
@@ -15,6 +21,16 @@ import tempfile
 import time
 from pathlib import Path
 
+import msgspec
+
+from paceline.cli import main as paceline
+from paceline.cli.wiring import Home
+from paceline.executors import Handle, Launch
+from paceline.executors.black_box import shrink
+from paceline.executors.proc_table import boot_id
+from paceline.executors.spool import take_lock, write_input
+from paceline.executors.spool_writer import Value, write_black_box, write_status
+from paceline.executors.terminal import TerminalExecutor
 from paceline.store import SqliteStore
 
 UNITS, POOL = 10_000, 8
@@ -24,22 +40,79 @@ OUTPUT_AGE_SECONDS = 60
 POLL_SECONDS = 0.5
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PROMPT = "Write a docstring for every public function of the module. " * 7
+PRINTED = "123456789"
+WITHOUT_PROCESSES = "--without-processes"
+ENGINE = "--engine"
+"""Makes this program the engine of a run without processes."""
+ROOT = Path(__file__).parents[1]
 
 
 def write_plan(folder: Path, units: int, pool: int) -> Path:
     """Write the units, the plan and the settings. Each unit prints ten bytes."""
-    with open(folder / "units.jsonl", "w") as file:
+    with open(folder / "units.jsonl", "wb") as file:
         for number in range(units):
-            file.write(json.dumps({"id": f"u{number}", "prompt": PROMPT}) + "\n")
+            file.write(msgspec.json.encode({"id": f"u{number}", "prompt": PROMPT}) + b"\n")
     (folder / "paceline.toml").write_text(
         f'[pool]\nsessions = {pool}\n[retention]\noutputs = "{OUTPUT_AGE_SECONDS}s"\n'
     )
     plan = folder / "plan.toml"
     plan.write_text(
-        '[campaign]\nname = "life"\nagent = "command"\ncommand = ["echo", "123456789"]\n'
+        f'[campaign]\nname = "life"\nagent = "command"\ncommand = ["echo", "{PRINTED}"]\n'
         '[units]\njsonl = "units.jsonl"\nid = "{id}"\nprompt = "{prompt}"\n'
     )
     return plan
+
+
+# -- an engine without processes ----------------------------------------------------------------------
+
+
+class WrittenSessions(TerminalExecutor):
+    """Sessions without processes: the folder of each is written as its supervisor would have left it."""
+
+    def _start_supervisor(self, launch: Launch, folder: str) -> int | None:
+        began = time.time()
+        lock = take_lock(folder)
+        write_input(folder, launch.stdin)
+        Path(folder, "stdout").write_text(f"{PRINTED}\n")
+        Path(folder, "stderr").touch()
+        Path(folder, "supervisor.log").touch()
+        status: dict[str, Value] = {
+            "phase": "ended",
+            "boot_id": boot_id(),
+            "started_at": began,
+            "monotonic_at": time.monotonic(),
+            "unit": launch.env["PACELINE_UNIT"],
+            "grace": launch.grace,
+            "exit_code": 0,
+            "cause": "exit",
+            "ended_at": time.time(),
+        }
+        write_black_box(lock, status, is_final=True)
+        shrink(lock)
+        write_status(status, folder=folder, sync=False)
+        os.close(lock)
+        return None
+
+    async def wait_ended(self, timeout: float) -> list[Handle]:
+        """Return what was started: it is over. There is no process whose end could wake the engine."""
+        if not self._handles:
+            return await super().wait_ended(timeout)
+        await asyncio.sleep(0)
+        return self.take_ended()
+
+
+def written_sessions(home: Home) -> TerminalExecutor:
+    return WrittenSessions(home.spool_root)
+
+
+def run_without_processes(plan: str) -> None:
+    """Be `paceline run PLAN`, but for the processes."""
+    Home.executor = written_sessions  # type: ignore[method-assign]
+    sys.argv = ["paceline", "run", plan]
+    paceline()
+
+
+# -- watching it --------------------------------------------------------------------------------------
 
 
 def cpu_seconds(pid: int) -> float:
@@ -61,13 +134,14 @@ def done_units(store: SqliteStore) -> int:
     return counts["life"].done if "life" in counts else 0
 
 
-def main(units: int, pool: int) -> None:
+def main(units: int, pool: int, *, has_processes: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         home = folder / "home"
         plan = write_plan(folder, units, pool)
-        environ = {**os.environ, "PACELINE_HOME": str(home)}
-        command = [sys.executable, "-m", "paceline", "run", str(plan)]
+        environ = {**os.environ, "PACELINE_HOME": str(home), "PYTHONPATH": str(ROOT)}
+        program = ["paceline", "run"] if has_processes else ["benchmarks.long_life", ENGINE]
+        command = [sys.executable, "-m", *program, str(plan)]
         began = time.monotonic()
         with subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.DEVNULL) as engine:
             watch(engine, home, units, began)
@@ -75,15 +149,18 @@ def main(units: int, pool: int) -> None:
 
 
 def watch(engine: "subprocess.Popen[bytes]", home: Path, units: int, began: float) -> None:
-    """Print a row whenever another tenth of the units is done."""
+    """Print a row whenever another tenth of the units is done. The CPU time of the import is not counted."""
     print(
-        "| units | RSS MB | open files | db MB | spool MB | CPU ms/unit | s |\n|---|---|---|---|---|---|---|",
+        "| units | RSS MB | open files | home MB | db MB | spool MB | CPU ms/unit | s |\n"
+        "|---|---|---|---|---|---|---|---|",
         flush=True,
     )
-    seen, cpu, due = 0, 0.0, units // ROWS
     while not (home / "paceline.db").exists():
         time.sleep(POLL_SECONDS)
     store = SqliteStore(home / "paceline.db")
+    while engine.poll() is None and not done_units(store):
+        time.sleep(POLL_SECONDS)
+    seen, cpu, due = done_units(store), cpu_seconds(engine.pid), units // ROWS
     while engine.poll() is None:
         done = done_units(store)
         if done >= due:
@@ -94,13 +171,19 @@ def watch(engine: "subprocess.Popen[bytes]", home: Path, units: int, began: floa
                 break
             database = sum(path.stat().st_size for path in home.glob("paceline.db*")) / 1e6
             per_unit = (used - cpu) * 1000 / max(1, done - seen)
-            cells = f"{done} | {rss:.1f} | {files} | {database:.1f} | {disk_mb(home / 'spool'):.1f} | {per_unit:.1f}"
-            print(f"| {cells} | {time.monotonic() - began:.0f} |", flush=True)
+            disk = f"{disk_mb(home):.1f} | {database:.1f} | {disk_mb(home / 'spool'):.1f}"
+            print(
+                f"| {done} | {rss:.1f} | {files} | {disk} | {per_unit:.2f} | {time.monotonic() - began:.0f} |",
+                flush=True,
+            )
             seen, cpu, due = done, used, due + units // ROWS
         time.sleep(POLL_SECONDS)
     store.close()
 
 
 if __name__ == "__main__":
-    arguments = [int(each) for each in sys.argv[1:]]
-    main(*(arguments + [UNITS, POOL][len(arguments) :]))
+    if ENGINE in sys.argv:
+        run_without_processes(sys.argv[-1])
+    else:
+        numbers = [int(each) for each in sys.argv[1:] if each != WITHOUT_PROCESSES]
+        main(*(numbers + [UNITS, POOL][len(numbers) :]), has_processes=WITHOUT_PROCESSES not in sys.argv)
