@@ -31,6 +31,7 @@ from paceline.executors.spool import Spool, count_attempts
 from paceline.executors.terminal import TerminalExecutor
 from paceline.leadership import ENGINE, HOST, Leader, LeaderLock, new_owner, no_leader, resign
 from paceline.settings import Settings, governor_settings, load_settings
+from paceline.settings.prices import price_list
 from paceline.store import Campaign, SqliteStore, Store, Unit
 from paceline.views.fleet import FleetState, read_fleet
 from paceline.views.status import EngineProcess
@@ -184,6 +185,7 @@ def engine_settings(settings: Settings, zone: ZoneInfo) -> EngineSettings:
         tz=zone.key,
         keep_events=settings.retention.events,
         output=output_limits(settings),
+        prices=price_list(settings.prices),
     )
 
 

@@ -22,6 +22,7 @@ _SIZE_UNITS = {
     f"{letter}{i}B": base ** (power + 1) for i, base in (("", 1000), ("I", 1024)) for power, letter in enumerate("KMGT")
 }
 _LARGEST_SIZE = 10**18
+_LARGEST_PRICE = 100_000
 _STORE_SCHEMES = ("sqlite", "postgresql", "postgres")
 
 
@@ -95,6 +96,15 @@ def _duration(value: object, *, above_zero: bool) -> float:
 def share(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
         raise InvalidInput("must be a share from 0 to below 1, such as 0.2")
+    return float(value)
+
+
+def price(value: object) -> float:
+    """Check a price in dollars per million tokens. Zero is one: a model of your own costs nothing."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LARGEST_PRICE:
+        raise InvalidInput(
+            f"must be dollars per million tokens from 0 to {_LARGEST_PRICE}, without quotes, such as 3.0"
+        )
     return float(value)
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from paceline.core.signals import Budget, Cause, Reach
+from paceline.detect.answer_text import AnswerEvents
 from paceline.detect.kinds import Kind
 from paceline.detect.parsing.headers import Headers
 from paceline.detect.parsing.json_objects import Event, Pairs, flatten
@@ -175,6 +176,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     read: Callable[[Event], Facts]
     denial_marks: tuple[bytes, ...] = ()
     """Bytes of which one is in each quiet event that reports a denied tool call. Those events are passed to `read`."""
+    answers: AnswerEvents | None = None
+    """Which quiet events hold what the model says. None: the event that ends a turn has its answer."""
     is_document: Callable[[Event], bool] = _is_never_a_document
     """Whether an object without a type is the CLI's own answer as one document."""
     ends_with_result: bool = True

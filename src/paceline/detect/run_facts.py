@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from paceline.core.values.tokens import Tokens
+
 AuthMode = Literal["subscription", "api_key", "overage"]
 Trouble = Literal["rate_limit", "quota_window", "overloaded", "billing", "auth", "unreachable"]
 DenialCause = Literal["permission", "sandbox", "untrusted"]
@@ -15,16 +17,27 @@ DenialCause = Literal["permission", "sandbox", "untrusted"]
 
 
 class MessageUsage(msgspec.Struct, gc=False):
-    """Tokens of one model message. Cache reads are left out because they count towards no limit."""
+    """Tokens of one model message."""
 
     input_tokens: int = 0
     cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int = 0
     output_tokens: int = 0
 
     @property
     def total(self) -> int:
-        """All tokens that the message used."""
+        """All tokens that the message used. Cache reads are left out because they count towards no limit."""
         return self.input_tokens + self.cache_creation_input_tokens + self.output_tokens
+
+    @property
+    def tokens(self) -> Tokens:
+        """The same by kind."""
+        return Tokens(
+            input=self.input_tokens,
+            output=self.output_tokens,
+            cache_read=self.cache_read_input_tokens,
+            cache_write=self.cache_creation_input_tokens,
+        )
 
 
 class MessageHead(msgspec.Struct, gc=False):
@@ -68,6 +81,14 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     """The CLI's name for the call. A call that several events report counts once."""
 
 
+class ReportedUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens as the CLI counts them, by model ('' where it names none)."""
+
+    by_model: dict[str, Tokens]
+    reach: Literal["turn", "run", "conversation"] = "turn"
+    """What is counted: the turn that ended, the run so far, or the whole conversation, earlier runs included."""
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What one event states beside limits; None where it states nothing."""
 
@@ -77,6 +98,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of the turn that ended."""
     run_tokens: int | None = None
     """Tokens of the whole run so far. Better than the sum of its turns, which leaves sub-agents out."""
+    usage: ReportedUsage | None = None
+    model: str | None = None
+    model_turns: int | None = None
+    """How often the model was asked, in the turn that ended."""
+    answer: str | None = None
+    """What the agent said last."""
     status: int | None = None
     is_retry: bool = False
     ending: Ending | None = None

@@ -6,11 +6,9 @@ Here: values that events add to. Never here: bytes, text or the rules of any pro
 from paceline.core.signals import QuotaClosed, Signal
 from paceline.detect.denials import DenialRecord
 from paceline.detect.repeat_filter import A_GUESS, RepeatFilter
-from paceline.detect.run_facts import AuthMode, Ending, Facts, Head, MessageHead, Trouble
+from paceline.detect.run_facts import AuthMode, Ending, Facts, Head, Trouble
 from paceline.detect.run_outcome import merge_trouble, trouble_of_signals, trouble_of_status
-
-_MESSAGES_COUNTED = 64
-"""Messages whose usage is kept apart: it is repeated with each part, and parts of several messages may interleave."""
+from paceline.detect.run_usage import TokenRecord
 
 
 class RunRecord:
@@ -26,24 +24,24 @@ class RunRecord:
         self.error: str | None = None
         """The CLI's last own words for what went wrong since the model last answered."""
         self.denials = DenialRecord()
+        self.usage = TokenRecord()
+        self.model: str | None = None
+        self.model_turns: int | None = None
+        self.answer: str | None = None
+        """What the agent said last, according to an event that ended a turn."""
         self._is_window_open = False
         self._retry_events = 0
         self._retry_notices = 0
         self._repeats = RepeatFilter()
         self._counted_tokens: int | None = None
-        self._message_tokens: dict[str, int] = {}
-        self._older_message_tokens = 0
 
     @property
     def tokens(self) -> int | None:
         """Input and output so far: of finished turns as the CLI counts them, of the running one from its messages."""
+        running = self.usage.running_total
         if self._counted_tokens is None:
-            return self._running_tokens or None
-        return self._counted_tokens + self._running_tokens
-
-    @property
-    def _running_tokens(self) -> int:
-        return self._older_message_tokens + sum(self._message_tokens.values())
+            return running or None
+        return self._counted_tokens + running
 
     @property
     def retries(self) -> int:
@@ -69,15 +67,6 @@ class RunRecord:
         """Count a notice that announces a retry."""
         self._retry_notices += is_retry
 
-    def count_message(self, message: MessageHead) -> None:
-        """Add the usage of a message, or of a further part of it."""
-        if message.usage is None:
-            return
-        counted = self._message_tokens
-        if message.id not in counted and len(counted) == _MESSAGES_COUNTED:
-            self._older_message_tokens += counted.pop(next(iter(counted)))
-        counted[message.id] = max(message.usage.total, counted.get(message.id, 0))
-
     def take(self, facts: Facts, signals: list[Signal], *, seen_at: float) -> list[Signal]:
         """Add what one event or notice states. Return the signals in it that are news."""
         self._take_facts(facts)
@@ -96,12 +85,7 @@ class RunRecord:
         if facts.auth_mode is not None and self.auth_mode != "overage":
             # Overage, once seen, stays: money was spent beyond the plan.
             self.auth_mode = facts.auth_mode
-        if facts.run_tokens is not None:
-            self._replace_token_count(facts.run_tokens)
-        elif facts.turn_tokens is not None:
-            # A turn that was broken off may count nothing although its messages did.
-            turn = max(facts.turn_tokens, self._running_tokens)
-            self._replace_token_count((self._counted_tokens or 0) + turn)
+        self._take_work(facts)
         self._retry_events += facts.is_retry
         if facts.is_window_open is not None:
             self._is_window_open = facts.is_window_open
@@ -110,11 +94,22 @@ class RunRecord:
         if facts.denials or facts.lists_denials:
             self.denials.add(facts.denials, is_list=facts.lists_denials)
 
-    def _replace_token_count(self, tokens: int) -> None:
-        """Replace the count of all messages up to here by what the CLI itself counted."""
-        self._counted_tokens = tokens
-        self._message_tokens.clear()
-        self._older_message_tokens = 0
+    def _take_work(self, facts: Facts) -> None:
+        """Add tokens, model and answer. What the CLI itself counted replaces the count of messages up to here."""
+        running = self.usage.running_total
+        if facts.run_tokens is not None:
+            self._counted_tokens = facts.run_tokens
+        elif facts.turn_tokens is not None:
+            # A turn that was broken off may count nothing although its messages did.
+            self._counted_tokens = (self._counted_tokens or 0) + max(facts.turn_tokens, running)
+        if facts.usage is not None:
+            self.usage.report(facts.usage)
+        elif facts.run_tokens is not None or facts.turn_tokens is not None:
+            self.usage.forget_messages()
+        self.model = facts.model or self.model
+        self.answer = facts.answer or self.answer
+        if facts.model_turns is not None:
+            self.model_turns = (self.model_turns or 0) + facts.model_turns
 
     def _take_ending(self, facts: Facts, signals: list[Signal]) -> None:
         if facts.ending is not None:

@@ -8,6 +8,7 @@ import re
 
 import msgspec
 
+from paceline.detect.answer_text import AnswerText
 from paceline.detect.notices import PlainAnswer, final_error
 from paceline.detect.output_interpreter import OutputInterpreter
 from paceline.detect.parsing.json_objects import Event
@@ -44,6 +45,8 @@ class StdoutReader:
         self._dialect = interpreter.dialect
         self._splitter = LineSplitter()
         self._answer = PlainAnswer()
+        answers = interpreter.dialect.answers
+        self._answer_text = None if answers is None else AnswerText(answers)
         self._document = DocumentReader()
         make_notices = interpreter.cli.stdout_notices
         self._notices = make_notices() if make_notices is not None else None
@@ -83,6 +86,12 @@ class StdoutReader:
             interrupted = error in stopped_answers and not failed
             self._interpreter.add_final_error(error, event, interrupted=interrupted)
 
+    def answer(self) -> str | None:
+        """Return what the agent said last: its last message, or the end of plain text."""
+        if self.speaks_json:
+            return self._record.answer or (None if self._answer_text is None else self._answer_text.text)
+        return "\n".join(self.last_lines()) if self.has_answer else None
+
     def last_lines(self) -> list[str]:
         """Return the end of plain text. Of a stream of events there is none: each is data."""
         return [] if self.speaks_json else [clean_text(line) for line in self._answer.last_lines()]
@@ -92,6 +101,7 @@ class StdoutReader:
     def _read_lines(self, lines: list[bytes | LongLine]) -> None:
         """Read lines. This is the hot path: of most lines only the few members that `Head` names are decoded."""
         decode_head, quiet, marks = _decode_head, self._dialect.quiet, self._dialect.denial_marks
+        answer = self._answer_text
         for line in lines:
             if not self.speaks_json:
                 self._read_before_stream(line)
@@ -108,6 +118,8 @@ class StdoutReader:
                 continue
             if head.type in quiet and not _has_error(head):
                 self._pass_over(head)
+                if answer is not None:
+                    answer.take(head, line)
                 if marks and any(mark in line for mark in marks):
                     self._interpreter.add_denials(line)
             else:
@@ -116,7 +128,7 @@ class StdoutReader:
     def _pass_over(self, head: Head) -> None:
         """Count an event without news: it may show that the model answers, and how many tokens that took."""
         if head.message is not None:
-            self._record.count_message(head.message)
+            self._record.usage.count_message(head.message)
         if head.type in self._dialect.progress and shows_answer(head):
             self._record.model_answered()
 

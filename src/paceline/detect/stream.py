@@ -7,6 +7,7 @@ Here: `StreamReader`, which passes the bytes of each channel to its reader. Neve
 from typing import Literal
 
 from paceline.core.signals import Signal
+from paceline.detect.answer_text import bounded_answer
 from paceline.detect.error_text import last_words, reason_line
 from paceline.detect.output_interpreter import OutputInterpreter
 from paceline.detect.parsing.screen import ScreenParagraphs
@@ -14,6 +15,7 @@ from paceline.detect.provider_set import ProviderSet
 from paceline.detect.providers import KNOWN
 from paceline.detect.run_facts import AuthMode
 from paceline.detect.run_outcome import FinishedRun, Outcome, conclude
+from paceline.detect.run_usage import RunUsage
 from paceline.detect.stderr_reader import StderrReader
 from paceline.detect.stdout_reader import StdoutReader
 from paceline.errors import InvalidInput
@@ -45,6 +47,26 @@ class StreamReader:
         """Input and output tokens used, as far as the output states them."""
         counted = self._record.tokens
         return self._stderr.transcript().tokens if counted is None else counted
+
+    @property
+    def usage(self) -> RunUsage | None:
+        """The same by kind and model, with cache reads. Some CLIs count the whole conversation."""
+        return self._record.usage.usage
+
+    @property
+    def model(self) -> str | None:
+        """The model that the CLI names."""
+        return self._record.model
+
+    @property
+    def model_turns(self) -> int | None:
+        """How often the model was asked, as the CLI counts it, else the number of completed turns. None: unknown."""
+        return self._record.model_turns or self._record.turns or None
+
+    @property
+    def answer(self) -> str | None:
+        """What the agent said last, cut to a bound."""
+        return bounded_answer(self._stdout.answer())
 
     @property
     def auth_mode(self) -> AuthMode | None:

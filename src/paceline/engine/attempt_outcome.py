@@ -21,6 +21,7 @@ from paceline.engine.session_monitor import SessionMonitor
 from paceline.engine.settings import EngineSettings
 from paceline.engine.ticket_queues import session_scopes
 from paceline.engine.unit_events import pause_event, unit_event
+from paceline.engine.unit_results import result_after
 from paceline.executors import Executor, Handle, SessionState
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
@@ -117,13 +118,13 @@ class OutcomeRecorder:
         for fault in (faults.of(attempt_id, "read"), faults.of(attempt_id, "conclude")):
             if fault is not None and fault.count >= MOST_FAULTS:
                 lost = AttemptOutcome(ending="lost", reason=f"its output could not be read ({fault.error})")
-                return self._record_of_session(session, lost, now)
+                return self._record_of_session(session, state, lost, now)
         if not self._monitor.read_whole(session, now):
             return None
         outcome, signals = conclude_attempt(session, state, now)
         self._monitor.take_signals(session, signals, now)
         self._report_silent_limit(session, outcome, now)
-        return self._record_of_session(session, outcome, now)
+        return self._record_of_session(session, state, outcome, now)
 
     def _archive(self, now: float) -> None:
         """Put away the output of recorded attempts. What cannot be put away is tried again at later passes."""
@@ -167,7 +168,9 @@ class OutcomeRecorder:
             conversation_id=unit.conversation_id,
         )
 
-    def _record_of_session(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> OutcomeRecord:
+    def _record_of_session(
+        self, session: LiveSession, state: SessionState, outcome: AttemptOutcome, now: float
+    ) -> OutcomeRecord:
         outcome = self.breaker.judged(session, outcome, now)
         if outcome.ending == "parked":
             outcome = self._parked(session, outcome, now)
@@ -175,12 +178,14 @@ class OutcomeRecorder:
         conversation = None if outcome.ending == "failed" else session.conversation
         account = session.account.id if session.account is not None and conversation is not None else None
         record = self.record_of(session.unit, outcome, now, session.campaign.max_attempts)
+        ended_at = now if state.ended_at is None else min(state.ended_at, now)
         return msgspec.structs.replace(
             record,
             account=account,
             conversation_id=conversation,
             denials=outcome.denials,
             warnings=outcome.warnings,
+            result=result_after(session, outcome, ended_at, self._settings.prices),
         )
 
     def _parked(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> AttemptOutcome:

@@ -129,8 +129,21 @@ class LiveSession:
 
     def new_tokens(self) -> int:
         """Return the tokens that it used since the last call."""
-        counted, self._counted_tokens = self._counted_tokens, self.reader.tokens or 0
+        counted, self._counted_tokens = self._counted_tokens, self._tokens()
         return self._counted_tokens - counted
+
+    def _tokens(self) -> int:
+        """Return the tokens of this attempt. Some CLIs count the attempts before, in the same conversation, as well."""
+        tokens = self.reader.tokens or 0
+        earlier = self.unit.result.carried.conversation_tokens
+        if self.unit.conversation_id is None or not earlier:
+            return tokens
+        usage = self.reader.usage
+        if usage is None or not usage.is_conversation:
+            return tokens
+        counted = sum(each.total - each.cache_read for each in usage.by_model.values())
+        before = sum(each.total - each.cache_read for each in earlier.values())
+        return max(self._counted_tokens, counted - before)
 
     def signed(self, signals: list[Signal]) -> list[Signal]:
         """Return the signals that count, with the ticket they came from."""

@@ -8,6 +8,7 @@ from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import Policy
 from paceline.engine.campaign_accounts import CampaignAccounts
 from paceline.executors import OutputLimits
+from paceline.settings.prices import PriceList, price_list
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How much output of ended attempts is kept."""
     gateway: GatewayAddress | None = None
     """Where sessions of accounts with `via_gateway` make their calls; None without a gateway."""
+
+    prices: PriceList = msgspec.field(default_factory=price_list)
 
     @property
     def campaign_accounts(self) -> CampaignAccounts:

@@ -30,7 +30,7 @@ from paceline.config_files.documents import (
     table_at,
 )
 from paceline.core.values.rates import Rate
-from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, canonical_scope
+from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, canonical_model, canonical_scope
 from paceline.core.values.settings import HEADROOM_MODES
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidInput, InvalidSettings
@@ -46,6 +46,7 @@ from paceline.settings.model import (
     Settings,
     shipped_limits,
 )
+from paceline.settings.prices import Price
 
 STRATEGIES = ("rush", "spread")
 MOST_ATTEMPTS = 1000
@@ -108,13 +109,14 @@ NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
         **RATES,
     },
     "rates": RATES,
+    "prices": {"input": checks.price, "output": checks.price, "cache_read": checks.price, "cache_write": checks.price},
     "agents": {field.name: checks.anything for field in msgspec.structs.fields(AgentProfile)},
 }
-TABLES = ("pool", "limits", "rates", "providers", "accounts", "engine", "api", "retention", "store", "agents")
+TABLES = ("pool", "limits", "rates", "providers", "accounts", "engine", "api", "retention", "prices", "store", "agents")
 
 
 _Value = TypeVar("_Value")
-_Named = TypeVar("_Named", ProviderSettings, AccountSettings, AgentProfile)
+_Named = TypeVar("_Named", ProviderSettings, AccountSettings, AgentProfile, Price)
 
 
 class _Leaf(msgspec.Struct, frozen=True):
@@ -221,6 +223,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
     accounts = _by_id(layers, named)
     agents = _assemble(layers, "agents", _agent)
     rates = _rates(layers, named)
+    prices = _assemble(layers, "prices", _price)
     mistakes.raise_as(InvalidSettings)
     settings = Settings(
         home=home,
@@ -233,6 +236,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
         engine=msgspec.convert(layers.fields("engine"), EngineTable),
         api=msgspec.convert(layers.fields("api"), ApiTable),
         retention=msgspec.convert(layers.fields("retention"), RetentionTable),
+        prices=prices,
         store_url=_store_url(layers, home, file or start, start, environ),
         agents=agents,
     )
@@ -354,6 +358,27 @@ def _refuse_gateway(layers: _Layers, name: str, account: AccountSettings) -> Non
             f"accounts.{name}.via_gateway is for metered accounts: the gateway takes API keys, and a"
             " subscription is used through the vendor's own CLI; remove it",
         )
+
+
+def _price(layers: _Layers, model: str) -> Price | None:
+    """Return the price of a model. The cache may be left out: it then costs what other input costs."""
+    fields, table = layers.fields("prices", model), ("prices", model)
+    prices = layers.tables[table].document.values["prices"]
+    written = prices.get(model) if isinstance(prices, Mapping) else None
+    if not isinstance(written, Mapping):  # that was refused already
+        return None
+    missing = [key for key in ("input", "output") if key not in fields and key not in written]
+    if missing:
+        example = "{ input = 3.0, output = 15.0 }, in dollars per million tokens"
+        layers.mistakes.add(
+            layers.place(*table), f"{path_text(table)} needs {' and '.join(missing)}, such as {example}"
+        )
+    if not {"input", "output"} <= fields.keys():
+        return None
+    same = [name for name in layers.names("prices") if canonical_model(name) == canonical_model(model)]
+    if same[0] != model:
+        layers.mistakes.add(layers.place(*table), f"{path_text(table)} is the same model as {same[0]!r:.80}")
+    return msgspec.convert(fields, Price)
 
 
 def _rates(layers: _Layers, accounts: Mapping[str, AccountSettings]) -> dict[str, Rate]:

@@ -12,6 +12,7 @@ from paceline.agents.default_login import default_account
 from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import RUNS, SESSIONS
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
+from paceline.settings.prices import Price
 
 DEFAULT_COOLDOWN_SECONDS = 0.35
 """Covers the usual release lag of providers, at a small cost in throughput."""
@@ -132,6 +133,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineTable = EngineTable()
     api: ApiTable = ApiTable()
     retention: RetentionTable = RetentionTable()
+    prices: dict[str, Price] = {}
+    """The user's own prices by model. They replace shipped ones."""
     store_url: str
     agents: dict[str, AgentProfile] = {}
     """The user's own profiles. They replace shipped ones of the same name."""

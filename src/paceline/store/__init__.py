@@ -1,5 +1,6 @@
 """The store: what must survive a crash. One interface (`interface.py`), several implementations."""
 
+from paceline.core.values.tokens import Tokens as Tokens
 from paceline.store.interface import Added as Added
 from paceline.store.interface import Campaign as Campaign
 from paceline.store.interface import Lease as Lease
@@ -17,5 +18,4 @@ from paceline.store.memory import MemoryStore as MemoryStore
 from paceline.store.sqlite import SqliteStore as SqliteStore
 from paceline.store.unit_result import CheckRound as CheckRound
 from paceline.store.unit_result import Cost as Cost
-from paceline.store.unit_result import Tokens as Tokens
 from paceline.store.unit_result import UnitResult as UnitResult

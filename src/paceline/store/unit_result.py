@@ -5,14 +5,7 @@ Here: the values. Never here: how they are measured, or how they are stored.
 
 import msgspec
 
-
-class Tokens(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens that were used. The four kinds have different prices, so they do not overlap."""
-
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
+from paceline.core.values.tokens import Tokens
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +22,17 @@ class CheckRound(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     tail: str
     reason: str | None = None
+
+
+class Carried(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the next attempt of a unit is counted from."""
+
+    conversation_tokens: dict[str, Tokens] = {}
+    """Tokens of its conversation by model: some CLIs count all attempts of a conversation together."""
+    left_at: float | None = None
+    """When its last attempt ended."""
+    is_parked: bool = False
+    """Whether that attempt met a spent quota window."""
 
 
 class UnitResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,9 +56,13 @@ class UnitResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lines_removed: int | None = None
     checks: tuple[CheckRound, ...] = ()
     waited_seconds: float = 0.0
+    """From when it was added, or its attempt before had ended, to the start of each attempt."""
+    parked_seconds: float = 0.0
+    """The part of it that was spent waiting for a quota window."""
     ran_seconds: float = 0.0
     feedback: str | None = None
     """The prompt of the next round, after a failed check."""
+    carried: Carried = Carried()
 
     def without_texts(self) -> "UnitResult":
         """Return the result as lists show it: without its answer, the output of its checks and its feedback."""

@@ -13,6 +13,8 @@ MAX_STARTS = 128
 """Each failed start may read to the end of the text, so their number bounds the work."""
 MAX_PAIRS = 400
 """Pairs of one text or object that are read: more than any error has."""
+MOST_COUNTED = 10**12
+"""A larger number is no count of tokens or turns."""
 MAX_DEPTH = 12
 """Levels of nesting that are read, JSON in strings included."""
 
@@ -104,6 +106,12 @@ def number_at(value: object, *path: str) -> int | None:
     """Return the whole number at a path, or None."""
     found = member(value, *path)
     return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def count_at(value: object, *path: str) -> int:
+    """Return the count at a path: a whole number that is not absurd, else 0."""
+    found = number_at(value, *path)
+    return found if found is not None and 0 <= found <= MOST_COUNTED else 0
 
 
 def sum_at(value: object, *names: str) -> int | None:

@@ -9,10 +9,11 @@ import re
 import msgspec
 
 from paceline.core.signals import Budget, Reach
+from paceline.core.values.tokens import Tokens
 from paceline.detect.kinds import KIND_OF_ERROR_NAME, kind_of_failure, kind_of_status
 from paceline.detect.notices import status_in_text
 from paceline.detect.parsing.headers import Headers, retry_after
-from paceline.detect.parsing.json_objects import Event, flatten, member, number_at, sum_at, text_at
+from paceline.detect.parsing.json_objects import Event, count_at, flatten, member, number_at, sum_at, text_at
 from paceline.detect.parsing.reset_times import Reset, epoch_seconds, to_number
 from paceline.detect.provider import (
     AgentCli,
@@ -25,7 +26,7 @@ from paceline.detect.provider import (
     Provider,
 )
 from paceline.detect.rules import Rule, Stage, rule
-from paceline.detect.run_facts import NO_FACTS, AuthMode, Denial, Ending, Facts
+from paceline.detect.run_facts import NO_FACTS, AuthMode, Denial, Ending, Facts, ReportedUsage
 
 # --- sentences ---------------------------------------------------------------------------------
 
@@ -315,6 +316,7 @@ def _read_facts(event: Event) -> Facts:
             status=_retry_status(event) if is_retry(event) else None,
             is_retry=is_retry(event),
             is_unreachable=is_retry(event) and _is_unanswered(event),
+            model=text_at(event, "model"),
         )
     if kind == "rate_limit_event":
         in_overage = member(event, "rate_limit_info", "isUsingOverage") is True
@@ -329,12 +331,45 @@ def _read_facts(event: Event) -> Facts:
             session_id=session_id,
             turn_tokens=sum_at(event.get("usage"), "input_tokens", "cache_creation_input_tokens", "output_tokens"),
             run_tokens=_run_tokens(event.get("modelUsage")),
-            ending=(ending := _ending(event)),
+            usage=_usage(event),
+            model_turns=count_at(event, "num_turns") or None,
+            answer=text_at(event, "result") if (ending := _ending(event)).ok else None,
+            ending=ending,
             error=None if ending.ok else _error_text(event),
             denials=_denials(event.get("permission_denials")),
             lists_denials=isinstance(event.get("permission_denials"), list),
         )
     return NO_FACTS
+
+
+def _usage(event: Event) -> ReportedUsage | None:
+    """Read the tokens of a result. `modelUsage` has those of sub-agents too; newer versions, which also name the
+    canonical model in it, count the whole conversation there."""
+    models = event.get("modelUsage")
+    if isinstance(models, dict) and models:
+        by_model = {
+            str(text_at(each, "canonicalModel") or name): Tokens(
+                input=count_at(each, "inputTokens"),
+                output=count_at(each, "outputTokens"),
+                cache_read=count_at(each, "cacheReadInputTokens"),
+                cache_write=count_at(each, "cacheCreationInputTokens"),
+            )
+            for name, each in models.items()
+        }
+        is_whole = any(member(each, "canonicalModel") is not None for each in models.values())
+        return ReportedUsage(by_model=by_model, reach="conversation" if is_whole else "run")
+    usage = event.get("usage")
+    return None if not isinstance(usage, dict) else ReportedUsage(by_model={"": message_tokens(usage)})
+
+
+def message_tokens(usage: object) -> Tokens:
+    """Return the tokens of a `usage` object."""
+    return Tokens(
+        input=count_at(usage, "input_tokens"),
+        output=count_at(usage, "output_tokens"),
+        cache_read=count_at(usage, "cache_read_input_tokens"),
+        cache_write=count_at(usage, "cache_creation_input_tokens"),
+    )
 
 
 def _error_text(event: Event) -> str | None:

@@ -6,9 +6,11 @@ Here: its sentence, headers, events, rollout files and the transcript that it pr
 import re
 
 from paceline.core.signals import Budget, Reach
+from paceline.core.values.tokens import Tokens
+from paceline.detect.answer_text import AnswerEvents
 from paceline.detect.notices import CLIP
 from paceline.detect.parsing.headers import Headers
-from paceline.detect.parsing.json_objects import Event, sum_at, text_at
+from paceline.detect.parsing.json_objects import Event, count_at, sum_at, text_at
 from paceline.detect.parsing.reset_times import Reset, epoch_seconds, to_number
 from paceline.detect.provider import (
     AgentCli,
@@ -22,7 +24,7 @@ from paceline.detect.provider import (
     error_reading,
 )
 from paceline.detect.rules import Rule, rule
-from paceline.detect.run_facts import NO_FACTS, Denial, Ending, Facts, Transcript
+from paceline.detect.run_facts import NO_FACTS, Denial, Ending, Facts, ReportedUsage, Transcript
 
 RULES: tuple[Rule, ...] = (
     rule("codex.not-included", "none", r"to use codex with your chatgpt plan, upgrade|usage_not_included"),
@@ -115,7 +117,7 @@ def _read_facts(event: Event) -> Facts:
         return Facts(session_id=text_at(event, "thread_id"))
     if kind == "turn.completed":
         tokens = sum_at(event.get("usage"), "input_tokens", "output_tokens")
-        return Facts(turn_tokens=tokens, ending=Ending(ok=True))
+        return Facts(turn_tokens=tokens, usage=_usage(event.get("usage")), ending=Ending(ok=True))
     if kind == "item.completed":
         return Facts(denials=_denials(event.get("item")))
     if kind == "turn.failed":
@@ -128,6 +130,18 @@ def _read_facts(event: Event) -> Facts:
             return Facts(is_retry=True, status=status, error=message)
         return Facts(ending=Ending(ok=False, status=status), error=message)
     return NO_FACTS
+
+
+def _usage(usage: object) -> ReportedUsage:
+    """Read the tokens of a turn. They are those of the whole thread, and the input includes what was cached."""
+    cache_read, cache_write = count_at(usage, "cached_input_tokens"), count_at(usage, "cache_write_input_tokens")
+    tokens = Tokens(
+        input=max(0, count_at(usage, "input_tokens") - cache_read - cache_write),
+        output=count_at(usage, "output_tokens"),
+        cache_read=cache_read,
+        cache_write=cache_write,
+    )
+    return ReportedUsage(by_model={"": tokens}, reach="conversation")
 
 
 # How its router refuses, and what the system says in the sandbox where files cannot be written.
@@ -173,6 +187,7 @@ FORMAT = Dialect(
     news=frozenset({"thread.started", "turn.started", "turn.completed", "turn.failed", "error"}),
     marks=frozenset({"thread_id", "usage", "error", "message"}),
     read=_read_facts,
+    answers=AnswerEvents(types=frozenset({"item.completed"}), path=("item", "text"), item="agent_message"),
     denial_marks=(b'"declined"', b"Read-only file system", b"EROFS", b"rejected", b"andbox", b"user cancelled MCP"),
     fails_aloud=True,
 )

@@ -2,12 +2,14 @@
 
 import re
 
+from paceline.core.values.tokens import Tokens
+from paceline.detect.answer_text import AnswerEvents
 from paceline.detect.kinds import KIND_OF_ERROR_NAME, kind_of_status
-from paceline.detect.parsing.json_objects import Event, member, number_at, sum_at, text_at
+from paceline.detect.parsing.json_objects import Event, count_at, member, number_at, sum_at, text_at
 from paceline.detect.parsing.reset_times import to_number
 from paceline.detect.provider import AgentCli, Dialect, EventReading, EventRules, NoticeRules, Provider
 from paceline.detect.rules import Rule, rule
-from paceline.detect.run_facts import AuthMode, Denial, Ending, Facts
+from paceline.detect.run_facts import AuthMode, Denial, Ending, Facts, ReportedUsage
 
 FIVE_MINUTES = 300.0
 """The sentence is the same for a burst and for a spent week: a wait below this is a burst."""
@@ -45,12 +47,27 @@ def _read_facts(event: Event) -> Facts:
         said = text_at(event, "data", "message") or text_at(event, "data", "error")
         return Facts(status=number_at(event, "data", "statusCode"), auth_mode=_auth_mode(event), error=said)
     if kind == "model.call_final_result":
-        return Facts(auth_mode=_auth_mode(event))
+        return Facts(auth_mode=_auth_mode(event), model=text_at(event, "data", "model"), model_turns=1)
     if kind == "session.start":
         return Facts(session_id=text_at(event, "data", "sessionId"))
     if kind == "assistant.usage":
-        return Facts(turn_tokens=sum_at(event.get("data"), "inputTokens", "outputTokens"))
+        data = event.get("data")
+        return Facts(turn_tokens=sum_at(data, "inputTokens", "outputTokens"), usage=_usage(data))
     return Facts(is_retry=kind == "assistant.turn_retry")
+
+
+def _usage(data: object) -> ReportedUsage:
+    """Read the tokens of one call. The input includes what was cached, unless it is smaller than that."""
+    cache_read, cache_write = count_at(data, "cacheReadTokens"), count_at(data, "cacheWriteTokens")
+    sent = count_at(data, "inputTokens")
+    cached = cache_read + cache_write
+    tokens = Tokens(
+        input=sent - cached if cached <= sent else sent,
+        output=count_at(data, "outputTokens"),
+        cache_read=cache_read,
+        cache_write=cache_write,
+    )
+    return ReportedUsage(by_model={text_at(data, "model") or "": tokens})
 
 
 def _auth_mode(event: Event) -> AuthMode | None:
@@ -113,6 +130,7 @@ FORMAT = Dialect(
     ),
     marks=frozenset({"data", "sessionId"}),
     read=_read_facts,
+    answers=AnswerEvents(types=frozenset({"assistant.message"}), path=("data", "content")),
     denial_marks=(b"request permission", b"denied", b'"rejected"'),
 )
 

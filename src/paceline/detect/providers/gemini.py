@@ -5,8 +5,10 @@ Here: its sentences, the stream of Gemini CLI, its notices on stderr and its exi
 
 import re
 
+from paceline.core.values.tokens import Tokens
+from paceline.detect.answer_text import AnswerEvents
 from paceline.detect.notices import status_in_text
-from paceline.detect.parsing.json_objects import Event, member, number_at, sum_at, text_at
+from paceline.detect.parsing.json_objects import Event, count_at, member, number_at, sum_at, text_at
 from paceline.detect.provider import (
     AgentCli,
     Dialect,
@@ -18,7 +20,7 @@ from paceline.detect.provider import (
 )
 from paceline.detect.providers.anthropic import ASSUMED_FORMAT
 from paceline.detect.rules import Rule, Stage, rule
-from paceline.detect.run_facts import NO_FACTS, Denial, Ending, Facts
+from paceline.detect.run_facts import NO_FACTS, Denial, Ending, Facts, ReportedUsage
 
 FIVE_MINUTES = 300.0
 """Gemini CLI itself separates a burst from a spent quota here."""
@@ -72,7 +74,7 @@ def _read_facts(event: Event) -> Facts:
     kind = event.get("type")
     session_id = text_at(event, "session_id")
     if kind == "init":
-        return Facts(session_id=session_id)
+        return Facts(session_id=session_id, model=text_at(event, "model"))
     if kind == "tool_result":
         return Facts(denials=_denials(event))
     if kind == "error":
@@ -84,6 +86,8 @@ def _read_facts(event: Event) -> Facts:
     return Facts(
         session_id=session_id,
         turn_tokens=_tokens(event.get("stats")),
+        usage=_usage(event.get("stats")),
+        answer=text_at(event, "response"),
         ending=Ending(
             ok=not error and event.get("status", "success") == "success",
             status=number_at(error, "code") or status_in_text(text_at(error, "message") or ""),
@@ -111,6 +115,25 @@ def _tokens(stats: object) -> int | None:
     return sum(count for count in counts if count is not None)
 
 
+def _usage(stats: object) -> ReportedUsage | None:
+    """Read the tokens of a run by model. The input includes what was cached; thoughts are priced as output."""
+    models = member(stats, "models")
+    if not isinstance(models, dict) or not models:
+        return None
+    return ReportedUsage(by_model={str(name): _model_tokens(each) for name, each in models.items()}, reach="run")
+
+
+def _model_tokens(model: object) -> Tokens:
+    tokens = member(model, "tokens")
+    if isinstance(tokens, dict):  # `--output-format json`
+        prompt, cached = count_at(tokens, "prompt"), count_at(tokens, "cached")
+        output = count_at(tokens, "candidates") + count_at(tokens, "thoughts")
+    else:
+        prompt, cached = count_at(model, "input_tokens"), count_at(model, "cached")
+        output = max(count_at(model, "output_tokens"), count_at(model, "total_tokens") - prompt)
+    return Tokens(input=max(0, prompt - cached), output=output, cache_read=cached)
+
+
 def _is_document(event: Event) -> bool:
     """Return whether an object is the whole answer as `--output-format json` prints it."""
     return "stats" in event or text_at(event, "error", "message") is not None
@@ -128,6 +151,7 @@ FORMAT = Dialect(
     news=frozenset({"init", "result", "error"}),
     marks=frozenset({"timestamp", "session_id", "stats"}),
     read=_read_facts,
+    answers=AnswerEvents(types=frozenset({"message"}), path=("content",), ends=frozenset({"tool_use", "tool_result"})),
     is_document=_is_document,
     streams_text=True,
 )

@@ -2,9 +2,11 @@
 
 import re
 
-from paceline.detect.parsing.json_objects import Event, member, number_at, sum_at, text_at
+from paceline.core.values.tokens import Tokens
+from paceline.detect.answer_text import AnswerEvents
+from paceline.detect.parsing.json_objects import Event, count_at, member, number_at, sum_at, text_at
 from paceline.detect.provider import AgentCli, Dialect, EventReading, EventRules, NoticeRules, Provider
-from paceline.detect.run_facts import Denial, Ending, Facts
+from paceline.detect.run_facts import Denial, Ending, Facts, ReportedUsage
 
 
 def _read_session_status(event: Event) -> EventReading | None:
@@ -24,6 +26,8 @@ def _read_facts(event: Event) -> Facts:
         return Facts(
             session_id=session_id,
             turn_tokens=sum_at(member(event, "part", "tokens"), "input", "output", "reasoning"),
+            usage=_usage(member(event, "part", "tokens")),
+            model_turns=1,
             ending=None if reason == "tool-calls" else Ending(ok=reason in ("stop", "end_turn")),
         )
     if kind == "tool_use":
@@ -39,6 +43,19 @@ def _read_facts(event: Event) -> Facts:
         )
     is_retry = kind == "session.status" and member(event, "properties", "status", "type") == "retry"
     return Facts(session_id=session_id, is_retry=is_retry)
+
+
+def _usage(tokens: object) -> ReportedUsage | None:
+    """Read the tokens of one step. The input is without what was cached; reasoning is priced as output."""
+    if not isinstance(tokens, dict):
+        return None
+    step = Tokens(
+        input=count_at(tokens, "input"),
+        output=count_at(tokens, "output") + count_at(tokens, "reasoning"),
+        cache_read=count_at(tokens, "cache", "read"),
+        cache_write=count_at(tokens, "cache", "write"),
+    )
+    return ReportedUsage(by_model={"": step})
 
 
 _DENIED = re.compile(r"rejected permission to use|specified a rule which prevents you from using")
@@ -74,6 +91,7 @@ FORMAT = Dialect(
     news=frozenset({"step_start", "step_finish", "error"}),
     marks=frozenset({"sessionID"}),
     read=_read_facts,
+    answers=AnswerEvents(types=frozenset({"text"}), path=("part", "text")),
     denial_marks=(b"rejected permission", b"rule which prevents", b"unavailable tool"),
 )
 

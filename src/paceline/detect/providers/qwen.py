@@ -3,10 +3,13 @@
 Here: what the copy adds, and its silent waits. The sentences of its API are in `generic.py`.
 """
 
-from paceline.detect.parsing.json_objects import Event, text_at
+import msgspec
+
+from paceline.detect.parsing.json_objects import Event, number_at, text_at
 from paceline.detect.parsing.reset_times import Reset, to_number
 from paceline.detect.provider import AgentCli, EventReading, EventRules, NoticeRules, Provider
 from paceline.detect.providers import anthropic
+from paceline.detect.run_facts import Facts, ReportedUsage
 
 
 def _read_retry(event: Event) -> EventReading | None:
@@ -28,6 +31,20 @@ def _read_result(event: Event) -> EventReading | None:
     return anthropic.read_result_error(event) if anthropic.begins_as_error(text_at(event, "result") or "") else None
 
 
+def _read_facts(event: Event) -> Facts:
+    """Read an event as Claude Code's. Its `usage` counts the whole conversation, and its input includes the cache."""
+    facts = anthropic.FORMAT.read(event)
+    usage = event.get("usage")
+    if facts.usage is None or not isinstance(usage, dict):
+        return facts
+    tokens = anthropic.message_tokens(usage)
+    if number_at(usage, "total_tokens") is not None:
+        tokens = msgspec.structs.replace(tokens, input=max(0, tokens.input - tokens.cache_read))
+    return msgspec.structs.replace(facts, usage=ReportedUsage(by_model={"": tokens}, reach="conversation"))
+
+
+FORMAT = msgspec.structs.replace(anthropic.FORMAT, read=_read_facts)
+
 PROVIDER = Provider(
     name="qwen",
     events=EventRules(readers={"system": _read_retry, "result": _read_result}),
@@ -35,7 +52,7 @@ PROVIDER = Provider(
     clis=(
         AgentCli(
             name="qwen-code",
-            dialect=anthropic.FORMAT,
+            dialect=FORMAT,
             # Before 0.24 it announces no retry. Stopped in its own backoff it reports that it was cancelled; in a wait
             # that the server asked for it cannot.
             silent_wait="rate_limit",

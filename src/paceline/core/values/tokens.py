@@ -1,0 +1,36 @@
+"""Tokens that a model call, a run or a unit used, by the four kinds that have prices of their own."""
+
+import msgspec
+
+
+class Tokens(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens that were used. The four kinds do not overlap: `input` is what was neither read from nor written to a
+    cache."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+
+    def plus(self, other: "Tokens") -> "Tokens":
+        """Return the sum."""
+        return Tokens(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+        )
+
+    def beyond(self, before: "Tokens") -> "Tokens":
+        """Return what came since `before`. A kind that is smaller now counts as nothing new."""
+        return Tokens(
+            input=max(0, self.input - before.input),
+            output=max(0, self.output - before.output),
+            cache_read=max(0, self.cache_read - before.cache_read),
+            cache_write=max(0, self.cache_write - before.cache_write),
+        )
+
+    @property
+    def total(self) -> int:
+        """All kinds together."""
+        return self.input + self.output + self.cache_read + self.cache_write

@@ -1,0 +1,107 @@
+"""What an attempt adds to the result of its unit: tokens, cost, turns, times and the answer.
+
+Here: sums over attempts. Never here: what a CLI prints (`detect`), or what is stored when.
+"""
+
+import platform
+from collections.abc import Mapping
+
+import msgspec
+
+from paceline.core.unit_lifecycle import AttemptOutcome
+from paceline.core.values.tokens import Tokens
+from paceline.engine.session import LiveSession
+from paceline.settings.prices import PriceList
+from paceline.store import Cost, UnitResult
+from paceline.store.unit_result import Carried
+
+BILLED_MODES = ("api_key", "overage")
+
+TokensByModel = dict[str, Tokens]
+
+
+def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float, prices: PriceList) -> UnitResult:
+    """Return the result of the unit with what this attempt adds. All its output must have been read."""
+    before, reader = session.unit.result, session.reader
+    spent, conversation = _spent(session)
+    started_at = session.unit.started_at or ended_at
+    waited = max(0.0, started_at - (before.carried.left_at or session.campaign.created_at or started_at))
+    model = _main_model(spent) or reader.model or session.campaign.model or before.model
+    return msgspec.structs.replace(
+        before,
+        agent=session.campaign.agent,
+        model=model,
+        host=platform.node() or None,
+        turns=_sum(before.turns, reader.model_turns),
+        tokens=_total(before.tokens, spent),
+        cost=_cost_after(before, spent, prices, is_billed=_is_billed(session)),
+        answer=reader.answer or before.answer,
+        waited_seconds=before.waited_seconds + waited,
+        parked_seconds=before.parked_seconds + (waited if before.carried.is_parked else 0.0),
+        ran_seconds=before.ran_seconds + max(0.0, ended_at - started_at),
+        carried=Carried(conversation_tokens=conversation, left_at=ended_at, is_parked=outcome.ending == "parked"),
+    )
+
+
+def _spent(session: LiveSession) -> tuple[TokensByModel, TokensByModel]:
+    """Return the tokens of this attempt, and those of its conversation so far, by model.
+
+    Some CLIs count the whole conversation. The attempts before, also those that were ended before they counted
+    anything, are then in the number: what this attempt adds is the difference.
+    """
+    is_resumed = session.unit.conversation_id is not None and session.profile.can_resume
+    before = session.unit.result.carried.conversation_tokens if is_resumed else {}
+    usage = session.reader.usage
+    if usage is None:
+        return {}, dict(before)
+    unnamed = session.reader.model or session.campaign.model or ""
+    counted: TokensByModel = {}
+    for model, tokens in usage.by_model.items():
+        name = model or unnamed
+        counted[name] = counted.get(name, Tokens()).plus(tokens)
+    if not usage.is_conversation:
+        return counted, _added(before, counted)
+    spent = {model: tokens.beyond(before.get(model, Tokens())) for model, tokens in counted.items()}
+    return spent, _added(before, spent)
+
+
+def _added(one: Mapping[str, Tokens], other: Mapping[str, Tokens]) -> TokensByModel:
+    return {model: one.get(model, Tokens()).plus(other.get(model, Tokens())) for model in {**one, **other}}
+
+
+def _total(before: Tokens | None, spent: TokensByModel) -> Tokens | None:
+    total = before
+    for tokens in spent.values():
+        total = tokens if total is None else total.plus(tokens)
+    return total
+
+
+def _sum(before: int | None, more: int | None) -> int | None:
+    return before if more is None else (before or 0) + more
+
+
+def _main_model(spent: TokensByModel) -> str | None:
+    """Return the model that wrote the most: others are those of sub-agents and small tasks."""
+    named = {model: tokens.output for model, tokens in spent.items() if model}
+    return max(named, key=lambda model: named[model]) if named else None
+
+
+def _is_billed(session: LiveSession) -> bool:
+    """Return whether the tokens cost money by themselves, and not as a part of a subscription."""
+    is_metered = session.account is not None and session.account.kind == "metered"
+    return is_metered or session.reader.auth_mode in BILLED_MODES
+
+
+def _cost_after(before: UnitResult, spent: TokensByModel, prices: PriceList, *, is_billed: bool) -> Cost:
+    """Return the cost with that of this attempt. Once tokens had no price, the sum is unknown and stays so."""
+    if not any(tokens.total for tokens in spent.values()):
+        return before.cost
+    had_no_price = before.tokens is not None and before.tokens.total and before.cost == Cost()
+    dollars = None if had_no_price else prices.cost(spent)
+    if is_billed:
+        return msgspec.structs.replace(before.cost, billed=_dollars(before.cost.billed, dollars))
+    return msgspec.structs.replace(before.cost, imputed=_dollars(before.cost.imputed, dollars))
+
+
+def _dollars(before: float | None, more: float | None) -> float | None:
+    return None if more is None else (before or 0.0) + more

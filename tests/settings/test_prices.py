@@ -1,0 +1,71 @@
+"""Prices: the shipped list, the user's own, and what tokens cost."""
+
+import datetime
+
+import pytest
+
+from paceline.core.values.tokens import Tokens
+from paceline.settings.prices import Price, price_list, shipped_prices
+
+from .conftest import Load, Refused
+
+MILLION = 1_000_000
+SPENT = Tokens(input=MILLION, output=MILLION, cache_read=MILLION, cache_write=MILLION)
+
+
+def test_the_shipped_list_is_dated_and_its_cache_is_cheaper_than_its_input() -> None:
+    shipped = shipped_prices()
+
+    datetime.date.fromisoformat(shipped.as_of)
+    for price in shipped.models.values():
+        assert 0 < (price.cache_read or 0) < price.input < price.output
+        assert (price.cache_write or 0) >= price.input
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["claude-opus-4-8", "opus-4-8", "claude-opus-4-8[1m]", "anthropic/claude-opus-4-8", "claude-opus-4-8@20261001"],
+)
+def test_a_model_has_one_price_under_all_its_names(model: str) -> None:
+    """The cost that Claude Code itself printed for these tokens."""
+    assert price_list().cost({model: Tokens(input=19083, output=9)}) == pytest.approx(0.09564)
+
+
+def test_the_cost_is_known_only_if_every_model_has_a_price() -> None:
+    prices = price_list({"mine": Price(input=1.0, output=2.0, cache_read=0.5, cache_write=4.0)})
+
+    assert prices.cost({"mine": SPENT}) == 7.5
+    assert prices.cost({"mine": SPENT, "other": Tokens()}) == 7.5
+    assert prices.cost({"mine": SPENT, "other": Tokens(output=1)}) is None
+
+
+def test_without_a_price_of_its_own_the_cache_costs_what_other_input_costs() -> None:
+    assert price_list({"mine": Price(input=1.0, output=2.0)}).cost({"mine": SPENT}) == 5.0
+
+
+def test_a_price_of_the_file_replaces_the_shipped_one(load: Load) -> None:
+    text = '[prices]\n"claude-opus-4-6" = { input = 15.0, output = 75, cache_read = 1.5, cache_write = 18.75 }'
+
+    found = load(text)
+
+    assert found.prices == {"claude-opus-4-6": Price(input=15.0, output=75.0, cache_read=1.5, cache_write=18.75)}
+    assert price_list(found.prices).cost({"opus-4-6": Tokens(output=MILLION)}) == 75.0
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("opus = { input = 3.0 }", "prices.opus needs output, such as { input = 3.0, output = 15.0 }"),
+        ("opus = 3.0", "prices.opus"),
+        ('opus = { input = "3", output = 15.0 }', "prices.opus.input"),
+        ("opus = { input = -1, output = 15.0 }", "must be dollars per million tokens"),
+        ("opus = { input = true, output = 15.0 }", "prices.opus.input"),
+        ("opus = { input = nan, output = 15.0 }", "prices.opus.input"),
+        ("opus = { input = 3, outputs = 15.0, output = 1 }", "outputs"),
+        ('opus-4-6 = { input = 3, output = 1 }\n"claude-opus-4-6" = { input = 3, output = 1 }', "is the same model as"),
+    ],
+)
+def test_a_wrong_price_is_refused_with_its_place(line: str, expected: str, refused: Refused) -> None:
+    (mistake,) = refused(f"[prices]\n{line}")
+    assert mistake.startswith("paceline.toml:")
+    assert expected in mistake
