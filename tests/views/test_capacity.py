@@ -44,6 +44,15 @@ def test_accounts_that_were_never_used_have_rows_next_to_their_provider() -> Non
     ]
 
 
+def test_a_scope_that_only_has_a_limit_has_its_provider_above_it() -> None:
+    fleet = Fleet()
+    fleet.governor.set_limit("openai/team", 2, now=NOW)
+
+    rows = [(row.scope, row.kind, row.limit) for row in capacity_rows(fleet.read()) if row.scope.startswith("openai")]
+
+    assert rows == [("openai", "provider", None), ("openai/team", "account", 2)]
+
+
 def test_limits_list_every_configured_entry_first_and_then_scopes_with_news() -> None:
     fleet = Fleet()
     fleet.governor.set_limit("acme", 3, now=NOW)

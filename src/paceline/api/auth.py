@@ -40,8 +40,8 @@ NO_STORE: Final[Header] = (b"cache-control", b"no-store")
 MISSING_TOKEN: Final = "Missing token: send the header `Authorization: Bearer TOKEN`; `paceline token` prints the token"
 READ_ONLY_TOKEN: Final = "this token is read-only; `paceline token` prints the full one"
 READ_ONLY_COOKIE: Final = (
-    "this tab may only read: a change needs the header x-paceline-csrf, which the page gets from the address that "
-    "`paceline token --url` prints (not from the one of the read-only token)"
+    "this tab may only read: to change something, open the address that `paceline token --url` prints (a change with "
+    "the cookie needs the header x-paceline-csrf, whose value the page gets there)"
 )
 INVALID_TOKEN: Final = "Invalid token: `paceline token` prints the token of this home"
 LOGIN_PAGE: Final = b"""<!doctype html>

@@ -173,15 +173,17 @@ def _has_work(counts: UnitCounts | None) -> bool:
 
 def _campaign_table(campaigns: list[Campaign], counts: dict[str, UnitCounts]) -> Table:
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("campaign", "", "done", "running", "waiting", "parked", "failed"):
-        made.add_column(name, justify="left" if name in ("campaign", "") else "right", no_wrap=True)
+    made.add_column("campaign", overflow="ellipsis")  # in a narrow terminal names and bars give way to the numbers
+    made.add_column("", max_width=BAR_CELLS)
+    for name in ("done", "running", "waiting", "parked", "failed"):
+        made.add_column(name, justify="right", no_wrap=True)
     for campaign in campaigns:
         each = counts.get(campaign.name, UnitCounts())
         total = total_units(each)
         name = campaign.name if campaign.state == "active" else f"{campaign.name} ({campaign.state})"
         made.add_row(
             one_line(name, 30),
-            ProgressBar(total=max(1, total), completed=each.done, width=BAR_CELLS),
+            ProgressBar(total=max(1, total), completed=each.done),
             f"{each.done}/{total}",
             str(each.running),
             str(each.todo - each.parked),

@@ -6,7 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from paceline.core import ScopeStatus, WindowStatus
-from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, path_scopes
+from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, is_provider_scope, path_scopes
 from paceline.views.accounts import known_accounts
 from paceline.views.fleet import FleetState
 
@@ -48,9 +48,10 @@ class ScopeCapacity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def capacity_rows(fleet: FleetState) -> list[ScopeCapacity]:
-    """Return a row for every known scope, and for the accounts of settings and campaigns that were never used."""
-    accounts = known_accounts(fleet.settings, fleet.campaigns)
-    scopes = dict.fromkeys([*fleet.scopes, *(scope for account in accounts for scope in path_scopes(account.scope))])
+    """Return a row for every known scope and what it lies in, and for accounts that were never used."""
+    accounts = [account.scope for account in known_accounts(fleet.settings, fleet.campaigns)]
+    paths = [scope for scope in (*fleet.scopes, *accounts) if is_provider_scope(scope)]
+    scopes = dict.fromkeys([*fleet.scopes, *(part for scope in paths for part in path_scopes(scope))])
     return sorted(_rows(fleet, scopes), key=lambda row: (_RANKS[row.kind], row.scope))
 
 

@@ -5,7 +5,7 @@ import { emptyState } from "./empty_state.js";
 import { clockSeconds, duration, fullTime } from "./format.js";
 
 const MAX_KEPT = 500;
-const KINDS = ["unit", "scope", "window", "account", "slot", "engine", "control"];
+const KINDS = ["unit", "campaign", "scope", "window", "account", "slot", "engine", "control"];
 const TONES = {
   "unit.done": "done",
   "unit.started": "running",
@@ -16,6 +16,7 @@ const TONES = {
   "unit.unverified": "failed",
   "unit.held": "held",
   "account.held": "held",
+  "campaign.paused": "held",
   "window.closed": "parked",
   "window.reopened": "done",
   "scope.paused": "parked",
@@ -153,7 +154,7 @@ function detailOf({ name, at, scope, fields }) {
     const isMoment = key.endsWith("_at") || key === "until";
     const shown =
       isMoment && typeof value === "number"
-        ? `${clockSeconds(value)} (${value > at ? `in ${duration(value - at)}` : "past"})`
+        ? `${clockSeconds(value)} (${value > at ? `${duration(value - at)} later` : "past"})`
         : printed(value);
     parts.push(`${key.replaceAll("_", " ")} ${shown}`);
   }

@@ -38,7 +38,7 @@ def screen(demo: Demo, now: float, width: int, height: int) -> RenderableType:
         (_lines(list(progress.lines)[-shown:], shown), "what happened", "magenta"),
     )
     return Group(
-        Text(demo.url, style="underline cyan", no_wrap=True, overflow="ellipsis"),
+        Text(demo.url, style="underline cyan", overflow="fold"),
         *(
             Panel(body, title=title, title_align="left", border_style=style, padding=(0, 1), width=min(width, WIDEST))
             for body, title, style in parts
