@@ -48,7 +48,7 @@ async def test_the_status_of_an_empty_home(daemon: Daemon) -> None:
             "pid": os.getpid(),
         },
         "pool": {"sessions": 4, "running": 0, "waiting": 0, "parked": 0},
-        "units": {"todo": 0, "running": 0, "done": 0, "quarantined": 0, "held": 0, "cancelled": 0},
+        "units": {"todo": 0, "running": 0, "done": 0, "unverified": 0, "quarantined": 0, "held": 0, "cancelled": 0},
         "next_resume_at": None,
         "throughput": 0,
         "eta": None,
@@ -67,7 +67,8 @@ async def test_the_status_counts_what_runs_waits_is_parked_and_is_done(daemon: D
     status = await daemon.get("/v1/status")
 
     assert status["pool"] == {"sessions": 1, "running": 1, "waiting": 1, "parked": 1}
-    assert status["units"] == {"todo": 2, "running": 1, "done": 2, "quarantined": 0, "held": 0, "cancelled": 0}
+    stopped = {"unverified": 0, "quarantined": 0, "held": 0, "cancelled": 0}
+    assert status["units"] == {"todo": 2, "running": 1, "done": 2} | stopped
     assert status["next_resume_at"] == pytest.approx(until, abs=1)
     assert status["throughput"] == 2
     assert status["eta"] is None  # of what is left nothing was done yet: nobody can tell how fast it goes
