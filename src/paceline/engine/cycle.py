@@ -4,7 +4,6 @@ Everything is stored before it is acted on: a claim before its launch, a closed 
 outcome before its slot is released. A pass that failed is followed by a recovery in the next one.
 """
 
-import asyncio
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -29,6 +28,7 @@ from paceline.engine.session_monitor import SessionMonitor
 from paceline.engine.settings import EngineSettings
 from paceline.engine.ticket_queues import ATTEMPTS, TicketQueues, split_queue_name
 from paceline.engine.unit_events import Listeners
+from paceline.engine.wake_up import WakeUp
 from paceline.errors import EngineBusy
 from paceline.events import Event
 from paceline.limiter.governor_driver import GovernorDriver
@@ -49,7 +49,7 @@ class Cycle:
         *,
         owner: str,
         listeners: Listeners,
-        woken: asyncio.Event,
+        woken: WakeUp,
     ) -> None:
         governor, executor = driver.governor, launcher.executor
         self._store = store

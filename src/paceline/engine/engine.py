@@ -21,6 +21,7 @@ from paceline.engine.launcher import Launcher
 from paceline.engine.session import LiveSession
 from paceline.engine.settings import EngineSettings
 from paceline.engine.unit_events import Listeners
+from paceline.engine.wake_up import WakeUp
 from paceline.errors import EngineBusy, StoreDamaged, StoreGone
 from paceline.executors import Executor
 from paceline.limiter import Limiter
@@ -62,7 +63,7 @@ class Engine:
         self._listeners = Listeners()
         self._leads = False
         self._is_stopping = False
-        self._woken = asyncio.Event()
+        self._woken = WakeUp()
         self._started: tuple[Cycle, Limiter] | None = None
 
     # -- the loop ----------------------------------------------------------------------------
@@ -73,22 +74,22 @@ class Engine:
             if not self._leads:
                 self.start()
             while not self._is_stopping:
-                is_idle, due = await self._try_pass()
-                if until_idle and is_idle:
+                is_over, due = await self._try_pass(until_idle=until_idle)
+                if is_over:
                     return
                 await self._rest(due)
         finally:
             self.close()
 
-    async def _try_pass(self) -> tuple[bool, float | None]:
-        """Make a pass. Returns whether nothing is left to do, and when time alone changes something."""
+    async def _try_pass(self, *, until_idle: bool) -> tuple[bool, float | None]:
+        """Make a pass. Returns whether to end because nothing is left to do, and when time alone changes something."""
         try:
             with self.metrics.pass_seconds.timed():
                 for _ in self._cycle.make_pass():
                     await asyncio.sleep(0)  # the API, the gateway and signals go between
                     if self._is_stopping:
                         return False, None  # the next engine reads the rest
-            return self.is_idle(), self.store.next_resume_at()
+            return until_idle and self.is_idle(), self.store.next_resume_at()
         except (EngineBusy, StoreDamaged, StoreGone):
             self._leads = False  # nothing more is stored; sessions continue under their supervisors
             raise
@@ -123,14 +124,7 @@ class Engine:
             return
         heartbeat = self.settings.heartbeat
         wait = heartbeat if due is None else min(max(0.0, due - self.clock.now()), heartbeat)
-        ended = asyncio.ensure_future(self._executor.wait_ended(wait))
-        woken = asyncio.ensure_future(self._woken.wait())
-        try:
-            await asyncio.wait({ended, woken}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            ended.cancel()
-            woken.cancel()
-            await asyncio.gather(ended, woken, return_exceptions=True)
+        await self._woken.rest(functools.partial(self._executor.wait_ended, wait))
 
     # -- start and end -----------------------------------------------------------------------
 

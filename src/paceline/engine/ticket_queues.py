@@ -50,6 +50,8 @@ class TicketQueues:
         self._queues: dict[tuple[str, str], TicketQueue] = {}
         self._by_ticket: dict[str, TicketQueue] = {}
         self._problems: dict[tuple[str, str], Deferred] = {}
+        self._used_ratios: dict[str, float] = {}
+        """How much of each account was used when the queues were filled last."""
         self._count = 0
         self.stranded: dict[str, int] = {}
         """How many claimable units of each campaign wait for a person, because their account is not named any more."""
@@ -60,6 +62,7 @@ class TicketQueues:
         wanted: list[TicketQueue] = []
         kept: set[tuple[str, str]] = set()
         self._problems.clear()
+        self._used_ratios.clear()
         self.stranded.clear()
         bound = _accounts_by_campaign(claimable)
         for campaign in campaigns:
@@ -193,8 +196,12 @@ class TicketQueues:
         """Return how much of the account's fullest window is used: the account with most left goes first."""
         if queue.account is None:
             return 0.0
-        status = self._governor.status(queue.account.scope, now=now)
-        return max((window.best_ratio or 0.0 for window in status.windows), default=0.0) if status else 0.0
+        scope = queue.account.scope
+        if scope not in self._used_ratios:
+            status = self._governor.status(scope, now=now)
+            windows = status.windows if status is not None else ()
+            self._used_ratios[scope] = max((window.best_ratio or 0.0 for window in windows), default=0.0)
+        return self._used_ratios[scope]
 
 
 def _accounts_by_campaign(claimable: Mapping[tuple[str, str | None], int]) -> dict[str, dict[str | None, int]]:

@@ -72,7 +72,7 @@ def _refusal(ledger: Ledger, lane: Lane, ticket: Ticket, scope: Scope) -> tuple[
     refusal = scope.gates.refusal(ticket, scope, ledger.now)
     if refusal is not None:
         return refusal[1], refusal[0]
-    own_claims = sum(waiter.ticket is ticket for waiter in ledger.place_claims)
+    own_claims = sum([waiter.ticket is ticket for waiter in ledger.place_claims]) if ledger.place_claims else 0
     return scope.refuses(ticket, ledger.now, needs_room=not covered, own_claims=own_claims), None
 
 

@@ -18,8 +18,10 @@ def explain_waiter(ledger: Ledger, ticket_id: str, now: float) -> Deferred | Non
     waiter = ledger.waiters.get(ticket_id)
     if waiter is None:
         return None
-    position = 1 + sum((other.key, other.seq) < (waiter.key, waiter.seq) for other in waiter.lane.waiters())
-    return deferred(ledger, waiter.lane, waiter.ticket, position)
+    lane, position = waiter.lane, 1
+    if waiter is not lane.head:
+        position += sum((other.key, other.seq) < (waiter.key, waiter.seq) for other in lane.waiters())
+    return deferred(ledger, lane, waiter.ticket, position)
 
 
 def count_waiting(ledger: Ledger, now: float) -> Counter[tuple[str, Reason]]:

@@ -16,10 +16,8 @@ def scope_status(scope: Scope, now: float) -> ScopeStatus:
     """Return the scope as a value for people, APIs and pages."""
     adaptive = scope.adaptive.limit if scope.adaptive else None
     reduced_from = scope.adaptive.reduced_from if scope.adaptive else None
-    pause, hold, quota = scope.gates.get(Pause), scope.gates.get(AccountHold), scope.gates.get(QuotaGate)
-    closed = [gate for gate in (scope.gates.get(LoginDoubt), scope.gates.get(Outage)) if gate is not None]
-    ends = [pause.until if pause is not None else None, *(gate.probe_at for gate in closed)]
-    paused_until = max((end for end in ends if end is not None), default=None)
+    hold, quota = scope.gates.get(AccountHold), scope.gates.get(QuotaGate)
+    paused_until = _paused_until(scope)
     is_paused = paused_until is not None and now < paused_until
     windows = _window_statuses(quota, scope.use(now), now) if quota is not None else ()
     held = hold.cause if hold is not None else None
@@ -43,6 +41,16 @@ def scope_status(scope: Scope, now: float) -> ScopeStatus:
         held=held,
         reserve=scope.reserve,
     )
+
+
+def _paused_until(scope: Scope) -> float | None:
+    """Return when the last of the gates that close the scope for a while lets somebody in."""
+    ends = [
+        gate.until if isinstance(gate, Pause) else gate.probe_at
+        for gate in scope.gates.in_order
+        if isinstance(gate, Pause | LoginDoubt | Outage)
+    ]
+    return max((end for end in ends if end is not None), default=None) if ends else None
 
 
 def _first(windows: tuple[WindowStatus, ...]) -> WindowStatus:

@@ -72,8 +72,7 @@ class Period(RelativeTimes):
 
     def size(self, now: float) -> Use | None:
         """Return what a period holds; None where that is not known."""
-        fresh = self._fresh(now)
-        if not fresh:
+        if not self.spent or not (fresh := self._fresh(now)):
             return None
         return Use(
             _middle([each.tokens for each in fresh if each.tokens > 0]) or 0.0,

@@ -235,8 +235,13 @@ class Ledger:
 
     def next_time(self) -> float | None:
         """Return when something happens by time alone; None while nothing does."""
-        times = [self.timers.next_time(), self.sweep_at, *(slot.reclaim_at for slot in self.lost)]
-        return min((at for at in times if at is not None), default=None)
+        due = self.timers.next_time()
+        if self.sweep_at is not None and (due is None or self.sweep_at < due):
+            due = self.sweep_at
+        for slot in self.lost:
+            if slot.reclaim_at is not None and (due is None or slot.reclaim_at < due):
+                due = slot.reclaim_at
+        return due
 
 
 def _frees_place(slot: LiveSlot, scope: Scope) -> bool:

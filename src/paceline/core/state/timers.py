@@ -33,7 +33,10 @@ class Timers:
             heappop(self._scopes)
         while self._patience and self._patience[0][2].gone:
             heappop(self._patience)
-        return min((heap[0][0] for heap in (self._scopes, self._patience) if heap), default=None)
+        if not self._scopes:
+            return self._patience[0][0] if self._patience else None
+        first = self._scopes[0][0]
+        return min(first, self._patience[0][0]) if self._patience else first
 
     def due_scopes(self, now: float) -> Iterator[Scope]:
         """Remove and return the scopes that are due."""
