@@ -9,7 +9,7 @@ PROSE = {"detail", "notice", "reason", "error", "state", "hint", "mend", "held",
 PROMISED = re.compile(r"\S+ at its cap \(\d+/\d+\) on \S+")
 """Sentences that the public contract spells out."""
 CHANGING = {"pid", "port", "attempt", "owner", "version", "ticket", "ticket_id"}
-DURATIONS = {"waited", "held"}
+DURATIONS = {"waited", "held", "waited_seconds", "parked_seconds", "ran_seconds"}
 """Measured ones. `held` is also a count of units, which is a whole number and stays."""
 EARLIEST, LATEST = 1.6e9, 2.5e9
 """Numbers in between are wall-clock seconds of our days; nothing else here is that large."""
@@ -34,6 +34,8 @@ def normal(value: Any, folder: Path, key: str = "") -> Any:
         return f"<{key}>"
     if isinstance(value, int | float):
         return _normal_number(value, key)
+    if key == "host":
+        return "<host>"
     if key in PROSE and " " in value and not PROMISED.fullmatch(value):
         return "<text>"
     return normal_text(value, folder)

@@ -19,7 +19,7 @@ from paceline.api.context import ApiContext
 from paceline.api.errors import on_http_exception, on_paceline_error, on_unexpected_error
 from paceline.api.openapi import openapi_route
 from paceline.api.request_body import SMALL_BYTES
-from paceline.api.routes import campaigns, concurrency, events, overview, slots, units
+from paceline.api.routes import campaigns, concurrency, events, overview, results, slots, units
 from paceline.api.slot_shortcut import SlotShortcut
 from paceline.api.static_files import dashboard_routes
 from paceline.api.tokens import AccessTokens
@@ -30,6 +30,7 @@ ROUTES: Final[list[BaseRouteHandler]] = [
     *overview.ROUTES,
     *concurrency.ROUTES,
     *campaigns.ROUTES,
+    *results.ROUTES,
     *units.ROUTES,
     *slots.ROUTES,
     *events.ROUTES,

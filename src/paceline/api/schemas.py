@@ -17,6 +17,7 @@ from paceline.views.accounts import AccountView
 from paceline.views.campaigns import CampaignView
 from paceline.views.capacity import ScopeCapacity
 from paceline.views.quota import ScopeWindow
+from paceline.views.results import ResultRow
 from paceline.views.sessions import SessionView
 from paceline.views.status import Status
 from paceline.views.units import UnitView
@@ -220,6 +221,13 @@ class CampaignStates(ResponseSchema, frozen=True, kw_only=True):
 
 
 # -- units -----------------------------------------------------------------------------------------
+
+
+class Results(ResponseSchema, frozen=True, kw_only=True):
+    """A page of what units did. `cursor` continues after it."""
+
+    results: list[ResultRow]
+    cursor: str | None
 
 
 class Units(ResponseSchema, frozen=True, kw_only=True):

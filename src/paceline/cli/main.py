@@ -33,7 +33,10 @@ COMMANDS = {
         *("run", "up", "token", "add", "preview", "forecast"),
         *("pause", "resume", "cancel", "delete", "retry", "accept", "gc", "exec"),
     ),
-    "Status": ("list", "status", "top", "units", "why", "logs", "events", "doctor"),
+    "Status": (
+        *("list", "status", "top", "units", "why", "logs", "events", "doctor"),
+        *("results", "show", "summary"),
+    ),
     "Capacity": ("limits", "pool", "limit", "cooldown", "restore"),
     "Demo and detection": ("demo", "detect", "report"),
 }

@@ -25,15 +25,18 @@ def clock_time(at: float, zone: ZoneInfo) -> str:
 
 def relative(seconds: float) -> str:
     """Return a signed span as text: `in 3 h 05 min`, `12 s ago`."""
-    ago, left = seconds < 0, abs(seconds)
-    if left < 120:
-        span = f"{left:.3g} s" if left >= 0.001 else "0 s"
-    elif left < 7200:
-        span = f"{left / 60:.0f} min"
-    elif left < 172800:
-        minutes = round(left / 60)
-        span = f"{minutes // 60} h {minutes % 60:02d} min"
-    else:
-        hours = round(left / 3600)
-        span = f"{hours // 24} days {hours % 24} h"
-    return f"{span} ago" if ago else f"in {span}"
+    span = span_text(abs(seconds))
+    return f"{span} ago" if seconds < 0 else f"in {span}"
+
+
+def span_text(seconds: float) -> str:
+    """Return a span of time as text: `12 s`, `3 h 05 min`."""
+    if seconds < 120:
+        return f"{seconds:.3g} s" if seconds >= 0.001 else "0 s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172800:
+        minutes = round(seconds / 60)
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} days {hours % 24} h"

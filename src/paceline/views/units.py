@@ -7,7 +7,8 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from paceline.core.unit_lifecycle import UnitState
-from paceline.store import Page, Store, StoredEvent, Unit, UnitCounts
+from paceline.core.values.tokens import Tokens
+from paceline.store import CheckRound, Cost, Page, Phase, Store, StoredEvent, Unit, UnitCounts, UnitResult
 from paceline.views.safe_text import printable
 from paceline.views.status import total_units
 
@@ -36,6 +37,10 @@ MOST_EXAMINED_ORDERED: Final = 20_000
 MOST_EVENTS: Final = 200
 READ_LIMIT: Final = 1000
 """Events or units that one read of the store returns at most."""
+
+
+_WORK_FIELDS: Final = frozenset(UnitResult.__struct_fields__) - {"repository", "feedback", "carried"}
+"""The fields of a result that people see under the same names."""
 
 
 def phase_of(unit: Unit) -> UnitPhase:
@@ -82,6 +87,28 @@ class UnitView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `resume_at` is that of a quota window. A unit that backs off after a failure or a refusal is not."""
     denials: int
     warnings: tuple[str, ...]
+    phase: Phase | None
+    """What a running unit is at."""
+    agent: str | None
+    model: str | None
+    host: str | None
+    turns: int | None
+    tokens: Tokens | None
+    cost: Cost
+    answer: str | None
+    """The final answer of the agent. Lists leave it out, as well as the tails of checks."""
+    workspace: str | None
+    branch: str | None
+    base: str | None
+    commit: str | None
+    files_changed: int | None
+    lines_added: int | None
+    lines_removed: int | None
+    checks: tuple[CheckRound, ...]
+    waited_seconds: float
+    parked_seconds: float
+    """The part of `waited_seconds` that it waited for a quota window."""
+    ran_seconds: float
 
 
 class UnitEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +151,16 @@ def unit_view(unit: Unit) -> UnitView:
         parked=phase_of(unit) == "parked",
         denials=unit.denials,
         warnings=tuple(printable(warning) for warning in unit.warnings),
+        phase=unit.phase,
+        **_work(unit.result),
     )
+
+
+def _work(result: UnitResult) -> dict[str, Any]:
+    """Return the fields of a result that people see."""
+    checks = (msgspec.structs.replace(check, tail=printable(check.tail)) for check in result.checks)
+    shown = {name: getattr(result, name) for name in _WORK_FIELDS}
+    return shown | {"answer": None if result.answer is None else printable(result.answer), "checks": tuple(checks)}
 
 
 def unit_detail(unit: Unit, *, screen: str, history: Sequence[StoredEvent]) -> UnitDetail:

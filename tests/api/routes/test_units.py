@@ -10,7 +10,9 @@ from paceline.testing.store_steps import claim, ended, record
 WAITS = "while [ ! -e go ]; do sleep 0.02; done"
 UNIT_FIELDS = {
     "id", "campaign", "state", "attempts", "tries", "parks", "resume_at", "reason", "account", "session_id",
-    "started_at", "ended_at", "exit_code", "parked", "denials", "warnings",
+    "started_at", "ended_at", "exit_code", "parked", "denials", "warnings", "phase", "agent", "model", "host", "turns",
+    "tokens", "cost", "answer", "workspace", "branch", "base", "commit", "files_changed", "lines_added",
+    "lines_removed", "checks", "waited_seconds", "parked_seconds", "ran_seconds",
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from paceline.cli.options import AsJson, PlanFiles, Update
 from paceline.cli.output import INTERRUPTED, NOT_ALL_DONE, one_line, print_value, say
 from paceline.cli.plan_input import MOST_NAMED, print_added, read_checked_plan
 from paceline.cli.progress import REFRESH_SECONDS, LiveView, PlainView, SilentView, View
+from paceline.cli.report_document import work_line
 from paceline.cli.stop_signals import on_stop_signals
 from paceline.cli.wiring import Home, leading_engine, open_home
 from paceline.core.unit_lifecycle import UnitState
@@ -26,6 +27,7 @@ from paceline.errors import EngineBusy, InvalidInput, StoreError
 from paceline.plans.plan_file import Plan
 from paceline.plans.preflight import check_gateway, check_stored, login_troubles
 from paceline.store import Campaign, Unit, UnitCounts
+from paceline.views.campaign_report import read_report
 from paceline.views.status import stopped_units
 from paceline.views.units import unit_view
 from paceline.views.why import hint_for, stored_waits, wait_rows
@@ -161,6 +163,7 @@ def _end_values(home: Home, name: str) -> dict[str, object]:
         "state": campaign.state,
         "pause_reason": campaign.pause_reason,
         "units": units,
+        "totals": read_report(home.store, name).totals,
         "left": left,
         "waits": waits,
     }
@@ -174,6 +177,10 @@ def _print_end(home: Home, name: str) -> None:
     say(f"{name}: {figures or 'no units'}", style="bold green" if _is_all_done(counts) else "bold yellow")
     for unit in left[:MOST_NAMED]:
         say(f"  {unit.id} is {unit.state}: {one_line(unit.reason)}")
+    report = read_report(home.store, name)
+    if (work := work_line(report)) is not None:
+        say(f"  {work}")
+    say(f"  paceline summary {name} prints the report, paceline show UNIT what a unit did.", style="dim")
     if left:
         say(f"paceline logs UNIT shows the last output of a unit; paceline retry {name}, then run again.")
     if counts.todo and campaign.pause_reason is not None:
