@@ -19,6 +19,9 @@
      │   ├─ AttemptInUse         this attempt was started before
      │   └─ SpoolError           the spool cannot be written
      │       └─ NoRoomForSession the machine has no disk space, open files or processes left for it
+     ├─ WorkspaceError           the workspace of a unit cannot be made or used; .is_campaigns
+     │   ├─ WorkspaceLost        its folder and its branch are gone
+     │   └─ UncommittedWork      removing it would lose work that is in no branch
      └─ InvalidInput             the caller must change the call; nothing was changed
          ├─ InvalidLimit         a limit that is not a whole number >= 1, or none
          ├─ InvalidDuration      a cooldown, pause or time-out that is not a duration
@@ -131,6 +134,28 @@ class SpoolError(ExecutorError):
 
 class NoRoomForSession(SpoolError):
     """This machine cannot start a session now: its disk is full, or there are too many open files or processes."""
+
+
+class WorkspaceError(PacelineError):
+    """A workspace cannot be made or used. `is_campaigns`: every unit of the campaign would meet the same error."""
+
+    def __init__(self, message: str, *, is_campaigns: bool = True) -> None:
+        super().__init__(message)
+        self.is_campaigns = is_campaigns
+
+
+class WorkspaceLost(WorkspaceError):
+    """The folder of the workspace is gone, and so is the branch that it could be made from again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, is_campaigns=False)
+
+
+class UncommittedWork(WorkspaceError):
+    """The workspace holds work that is in no branch, so it was not removed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, is_campaigns=False)
 
 
 class InvalidInput(PacelineError, ValueError):

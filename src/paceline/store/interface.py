@@ -23,6 +23,24 @@ Permissions = Literal["read", "edit", "full"]
 OnDenied = Literal["hold", "done"]
 
 
+WorkspaceKind = Literal["worktree", "copy"]
+Keep = Literal["failed", "all", "none"]
+
+
+class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the workspaces of a campaign are made. Fields are named as in plan files."""
+
+    kind: WorkspaceKind = "worktree"
+    base: str = "HEAD"
+    branch: str = "paceline/{campaign}/{id}"
+    include: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    keep: Keep = "failed"
+    root: str | None = None
+    bases: dict[str, str] = {}
+    """The commit that `base` meant when the plan was added, by the top folder of each repository."""
+
+
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     """A batch of units and how to run it. Fields are named as in plan files; times are in seconds."""
 
@@ -49,6 +67,8 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     """Names or patterns of variables that are not withheld from the session."""
     env_strict: bool = False
     allow_metered: bool = False
+    workspace: WorkspaceSettings | None = None
+    """How each unit gets a folder of its own. None: units work in their `cwd` itself."""
     state: CampaignState = "active"
     pause_reason: str | None = None
     """Why it paused itself. None if a person paused it, or it is not paused."""

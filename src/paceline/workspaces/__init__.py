@@ -1,0 +1,22 @@
+"""Workspaces: a folder and a branch for each unit, so that units that run at the same time do not meet.
+
+Synchronous functions over real git; callers run them in threads. `places.py` has the names, `preparation.py` the life
+of a workspace, `changes.py` what came out of it.
+"""
+
+from paceline.workspaces.changes import Change as Change
+from paceline.workspaces.changes import commit_all as commit_all
+from paceline.workspaces.changes import diff as diff
+from paceline.workspaces.changes import write_patch as write_patch
+from paceline.workspaces.included_files import include_mistake as include_mistake
+from paceline.workspaces.places import WorkspacePlace as WorkspacePlace
+from paceline.workspaces.places import branch_mistake as branch_mistake
+from paceline.workspaces.places import mapped_path as mapped_path
+from paceline.workspaces.places import place_of as place_of
+from paceline.workspaces.preparation import Prepared as Prepared
+from paceline.workspaces.preparation import finish_setup as finish_setup
+from paceline.workspaces.preparation import prepare as prepare
+from paceline.workspaces.preparation import remove as remove
+from paceline.workspaces.preparation import unused_place as unused_place
+from paceline.workspaces.repository import count_uncommitted as count_uncommitted
+from paceline.workspaces.repository import resolve_base as resolve_base
