@@ -87,7 +87,7 @@ def make_repository(tmp_path: Path) -> Callable[[str], TestRepository]:
     def make(name: str) -> TestRepository:
         top = tmp_path / name
         top.mkdir()
-        repository = TestRepository(top, tmp_path / "home")
+        repository = TestRepository(top, tmp_path / "homes" / name)
         repository.git("init", "-q")
         repository.write("kept.txt", "kept\n")
         repository.write("src/a.txt", "one\ntwo\nthree\n")
