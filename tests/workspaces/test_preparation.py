@@ -406,7 +406,7 @@ def test_uncommitted_work_is_removed_only_by_force(repository: TestRepository) -
     place = repository.place("a")
     prepare(place, repository.settings())
     write(f"{place.path}/new.txt", "work")
-    with pytest.raises(UncommittedWork, match="has 1 uncommitted changes"):
+    with pytest.raises(UncommittedWork, match="has 1 uncommitted change; commit"):
         remove(place, force=False)
     assert snapshot(place.path) == {**FILES, "new.txt": "work"}
     remove(place, force=True)

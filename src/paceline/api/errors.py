@@ -20,6 +20,7 @@ from paceline.errors import (
     StoreError,
     TicketConflict,
     UnknownName,
+    WorkspaceError,
 )
 
 log = logging.getLogger("paceline.api")
@@ -98,7 +99,7 @@ def status_of(error: PacelineError) -> int:
             return error.status
         case UnknownName():
             return 404
-        case IllegalStep() | TicketConflict() | CapacityError():
+        case IllegalStep() | TicketConflict() | CapacityError() | WorkspaceError():
             return 409
         case InvalidInput():
             return 400

@@ -19,6 +19,7 @@ from paceline.core.values.validation import check_limit
 from paceline.engine import commands as orders
 from paceline.engine import governor_state
 from paceline.engine.output_retention import attempts_of_campaign, remove_campaign_output
+from paceline.engine.workspace_retention import check_workspaces, remove_workspaces, workspaces_of_campaign
 from paceline.errors import InvalidInput, InvalidLimit
 from paceline.leadership import no_leader
 from paceline.settings import governor_settings
@@ -137,16 +138,25 @@ def _end_sessions(home: Home, unit_ids: Sequence[str]) -> None:
         executor.close()
 
 
-def delete(home: Home, name: str) -> ControlResult:
-    """Delete a campaign with its units, and with the prompts and the output of all their attempts."""
+def delete(home: Home, name: str, *, force: bool = False) -> ControlResult:
+    """Delete a campaign with its units, their workspaces, and the prompts and the output of all their attempts.
+
+    Refused, unless `force`, while a workspace has uncommitted work. Branches that are not merged stay.
+    """
     now = time.time()
     attempts = attempts_of_campaign(home.store, name)
+    workspaces = workspaces_of_campaign(home.store, name)
+    if not force:
+        check_workspaces(workspaces)
     orders.delete_campaign(home.store, name, now=now)
     removed = remove_campaign_output(home.spool(), name, attempts, now)
+    folders = remove_workspaces(workspaces, force=force)
     gone = f" and the output of {counted(removed.attempts, 'attempt')}" if removed.attempts else ""
+    gone += f" and {counted(folders.removed, 'workspace')}" if folders.removed else ""
+    stays = "".join(f"\nkept {kept.path}: {kept.reason}" for kept in folders.kept)
     return ControlResult(
-        message=f"deleted {name}{gone}; its name can be used again",
-        values={"campaign": name, "outputs": removed.attempts},
+        message=f"deleted {name}{gone}; its name can be used again{stays}",
+        values={"campaign": name, "outputs": removed.attempts, "workspaces": folders},
         needs_engine=False,
     )
 

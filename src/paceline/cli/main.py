@@ -31,10 +31,10 @@ Exit codes: 0 done, 1 not everything is done, 2 wrong use, 75 try again later, 1
 COMMANDS = {
     "Campaigns": (
         *("run", "up", "token", "add", "preview", "forecast"),
-        *("pause", "resume", "cancel", "delete", "retry", "accept", "gc", "exec"),
+        *("pause", "resume", "cancel", "delete", "retry", "accept", "apply", "gc", "exec"),
     ),
     "Status": (
-        *("list", "status", "top", "units", "why", "logs", "events", "doctor"),
+        *("list", "status", "top", "units", "why", "logs", "diff", "events", "doctor"),
         *("results", "show", "summary"),
     ),
     "Capacity": ("limits", "pool", "limit", "cooldown", "restore"),

@@ -52,7 +52,7 @@ def attempts_of_unfinished(store: Store) -> set[str]:
         unit.attempt_id
         for state in get_args(UnitState)
         if state not in FINISHED
-        for unit in _all_units(store, state=state)
+        for unit in all_units(store, state=state)
         if unit.attempt_id is not None
     }
 
@@ -60,7 +60,7 @@ def attempts_of_unfinished(store: Store) -> set[str]:
 def attempts_of_campaign(store: Store, campaign: str) -> set[str]:
     """Return the last attempt of each unit of the campaign. Reads all of them."""
     name = find_campaign(store, campaign).name
-    return {unit.attempt_id for unit in _all_units(store, campaign=name) if unit.attempt_id is not None}
+    return {unit.attempt_id for unit in all_units(store, campaign=name) if unit.attempt_id is not None}
 
 
 def remove_campaign_output(spool: Spool, campaign: str, attempts: Collection[str], before: float) -> PruneResult:
@@ -79,7 +79,8 @@ def remove_campaign_output(spool: Spool, campaign: str, attempts: Collection[str
     return removed
 
 
-def _all_units(store: Store, *, campaign: str | None = None, state: UnitState | None = None) -> Iterator[Unit]:
+def all_units(store: Store, *, campaign: str | None = None, state: UnitState | None = None) -> Iterator[Unit]:
+    """Yield units page by page, so that a million of them need little memory."""
     cursor: str | None = None
     while True:
         page = store.units(campaign=campaign, state=state, cursor=cursor, limit=1000)

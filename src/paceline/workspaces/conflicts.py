@@ -30,6 +30,7 @@ class FinishedWork(msgspec.Struct, frozen=True, kw_only=True):
     repository: str
     base: str
     commit: str
+    branch: str | None = None
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +44,7 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
 class ConflictReport(msgspec.Struct, frozen=True, kw_only=True):
     """All conflicts between finished units, and with the branch that they would be merged into.
 
-    `missing` are units whose commit is no longer in the repository. If there were too many pairs, `is_complete` is False.
+    `missing` are units whose commit is no longer in the repository. With too many pairs, `is_complete` is False.
     """
 
     conflicts: tuple[Conflict, ...] = ()

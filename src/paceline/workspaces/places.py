@@ -45,14 +45,9 @@ def place_of(
     stored: UnitResult,
 ) -> WorkspacePlace:
     """Return where the workspace of the unit is. What is stored with the unit wins: a workspace never moves."""
-    if stored.workspace is not None and stored.repository is not None:
-        return WorkspacePlace(
-            path=stored.workspace,
-            cwd=_mapped(unit_cwd, stored.repository, stored.workspace),
-            branch=stored.branch,
-            base=stored.base,
-            repository=stored.repository,
-        )
+    known = stored_place(stored)
+    if known is not None:
+        return msgspec.structs.replace(known, cwd=_mapped(unit_cwd, known.repository or "", known.path))
     root = os.path.abspath(os.path.expanduser(settings.root)) if settings.root else str(home / "workspaces")
     path = os.path.join(root, slug_of(campaign_name), slug_of(unit_name))
     if settings.kind == "copy":
@@ -60,6 +55,19 @@ def place_of(
     top, base = _base_of(settings, unit_cwd)
     branch = settings.branch.replace("{campaign}", slug_of(campaign_name)).replace("{id}", slug_of(unit_name))
     return WorkspacePlace(path=path, cwd=_mapped(unit_cwd, top, path), branch=branch, base=base, repository=top)
+
+
+def stored_place(stored: UnitResult) -> WorkspacePlace | None:
+    """Return where the workspace of a unit is, from what is stored alone; None if it has none."""
+    if stored.workspace is None or stored.repository is None:
+        return None
+    return WorkspacePlace(
+        path=stored.workspace,
+        cwd=stored.workspace,
+        branch=stored.branch,
+        base=stored.base,
+        repository=stored.repository,
+    )
 
 
 def mapped_path(place: WorkspacePlace, path: str) -> str:

@@ -103,10 +103,8 @@ def remove(place: WorkspacePlace, *, force: bool) -> None:
         delete_folder(place.path)  # its repository is gone, and nothing but the folder is left
         return
     with records.locked() as lock_fd:
-        record = records.read()
-        is_whole = record is None or record.phase == "made"
-        if is_whole and not force and not is_empty_or_missing(place.path):
-            _check_nothing_is_lost(place, record)
+        if not force:
+            check_nothing_is_lost(place)
         if place.branch is None:
             delete_folder(place.path)
             delete_folder(_partial(place))
@@ -196,7 +194,15 @@ def _partial(place: WorkspacePlace) -> str:
     return os.path.join(os.path.dirname(place.path), f".{os.path.basename(place.path)}.partial")
 
 
-def _check_nothing_is_lost(place: WorkspacePlace, record: WorkspaceRecord | None) -> None:
+def check_nothing_is_lost(place: WorkspacePlace) -> None:
+    """Raise `UncommittedWork` if removing the workspace would lose work, and `WorkspaceError` if nobody can know."""
+    record = place_records(place).read()
+    is_half_made = record is not None and record.phase == "making"
+    if not is_half_made and not is_empty_or_missing(place.path):
+        _check_work(place, record)
+
+
+def _check_work(place: WorkspacePlace, record: WorkspaceRecord | None) -> None:
     if place.branch is None:
         raise UncommittedWork(f"{place.path} is a copy, whose changes are nowhere else; `--force` removes it")
     uncommitted = record.uncommitted if record else ()
@@ -204,7 +210,8 @@ def _check_nothing_is_lost(place: WorkspacePlace, record: WorkspaceRecord | None
     status = run_git(place.path, "status", "--porcelain=v1", "-z", "--", ".", *left_out)
     if status.out:
         count = status.out.count(bytes(1))
-        raise UncommittedWork(f"{place.path} has {count} uncommitted changes; commit them, or remove it with `--force`")
+        changes = "1 uncommitted change" if count == 1 else f"{count} uncommitted changes"
+        raise UncommittedWork(f"{place.path} has {changes}; commit, or remove it with `--force`")
     head = run_git(place.path, "for-each-ref", "--contains", "HEAD", "--count=1", "refs/heads", "refs/tags")
     if not head.out:
         raise UncommittedWork(f"{place.path} has commits that are in no branch; `--force` removes it with them")

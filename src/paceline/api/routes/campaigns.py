@@ -5,6 +5,7 @@ of plan files and commands.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -23,10 +24,15 @@ from paceline.config_files.documents import Document
 from paceline.engine import commands
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.engine.output_retention import attempts_of_campaign, remove_campaign_output
+from paceline.engine.workspace_retention import check_workspaces, remove_workspaces, workspaces_of_campaign
 from paceline.plans.plan_file import CAMPAIGN, UNIT, Plan, plan_of
 from paceline.plans.preflight import check_plan
 from paceline.plans.unit_sources import UNITS
 from paceline.views.campaigns import CampaignView, campaign_view, campaign_views
+from paceline.views.unit_changes import finished_works
+from paceline.workspaces.conflicts import ConflictReport, conflict_report
+
+log = logging.getLogger("paceline.api")
 
 SOURCE = "body"
 """The name of the document in error messages, where a plan file has its path."""
@@ -141,15 +147,30 @@ async def patch_campaign(request: Request[Any, Any, Any], name: FromPath[str], c
 @delete(
     "/v1/campaigns/{name:str}",
     status_code=200,
-    summary="Delete a campaign with all its units and their output; refused while one of them runs",
+    summary="Delete a campaign with all its units, their output and workspaces; refused while one of them runs",
 )
-async def remove_campaign(name: FromPath[str], context: Context) -> Ok:
+async def remove_campaign(name: FromPath[str], context: Context, force: FromQuery[bool] = False) -> Ok:
     now = context.now
     attempts = attempts_of_campaign(context.store, name)
+    workspaces = workspaces_of_campaign(context.store, name)
+    if not force:
+        await asyncio.to_thread(check_workspaces, workspaces)
     commands.delete_campaign(context.store, name, now=now)
     context.apply_commands()
     await asyncio.to_thread(remove_campaign_output, context.spool, name, attempts, now)
+    kept = (await asyncio.to_thread(remove_workspaces, workspaces, force=force)).kept
+    for each in kept:
+        log.warning("the workspace %s of the deleted campaign %s stays: %s", each.path, name, each.reason)
     return Ok()
+
+
+@get(
+    "/v1/campaigns/{name:str}/conflicts",
+    summary="Which done units conflict with each other, or with what is checked out",
+)
+async def get_conflicts(name: FromPath[str], context: Context) -> ConflictReport:
+    works = finished_works(context.store, find_campaign(context.store, name).name)
+    return await asyncio.to_thread(conflict_report, works)
 
 
 @post(
@@ -215,6 +236,7 @@ ROUTES: list[HTTPRouteHandler] = [
     post_campaign,
     patch_campaign,
     remove_campaign,
+    get_conflicts,
     post_pause,
     post_resume,
     post_cancel,

@@ -23,12 +23,14 @@ from paceline.errors import UnknownName
 from paceline.executors.spool import read_tail
 from paceline.store import Unit
 from paceline.views.safe_text import last_screen, plain_text
+from paceline.views.unit_changes import UnitDiff, unit_diff
 from paceline.views.units import UnitDetail, UnitFilter, UnitView, read_units, unit_detail, unit_history, unit_view
 from paceline.views.why import explain_unit
 
 CHANNELS: tuple[Channel, ...] = ("stdout", "stderr", "screen")
 MOST_UNITS = 1000
 TAIL_BYTES = 64 * 1024
+DIFF_BYTES = 1 << 20
 MOST_TAIL_BYTES = 4 << 20
 """Larger answers would take too much memory; `paceline logs` streams all of the output."""
 
@@ -102,6 +104,18 @@ async def get_log(
     )
 
 
+@get("/v1/units/{unit_id:str}/diff", summary="What a unit changed, as a patch")
+async def get_diff(
+    unit_id: FromPath[str],
+    context: Context,
+    most_bytes: Annotated[
+        int, QueryParameter(ge=1, le=MOST_TAIL_BYTES, description="How much of the beginning of the patch.")
+    ] = DIFF_BYTES,
+) -> UnitDiff:
+    unit = _find_unit(context, unit_id)
+    return await asyncio.to_thread(unit_diff, unit, most_bytes=most_bytes)
+
+
 def _read_tails(folder: str, channels: Sequence[Channel], most_bytes: int) -> tuple[dict[Channel, str], bool]:
     """Return the end of each channel as text, and whether one of them may be truncated."""
     tails = {channel: read_tail(folder, channel, most_bytes) for channel in channels}
@@ -168,6 +182,7 @@ ROUTES: list[HTTPRouteHandler] = [
     get_unit,
     get_why,
     get_log,
+    get_diff,
     post_unit_retry,
     post_unit_cancel,
     post_unit_pause,

@@ -16,14 +16,19 @@ from paceline.errors import InvalidInput
 def command(
     campaign: CampaignName,
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also remove workspaces with uncommitted work.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a campaign with all its units and their results. Refused while a unit is running: cancel it first."""
+    """Delete a campaign with all its units, their results and their workspaces. Branches that are not merged stay.
+
+    Refused while a unit is running: cancel it first. Refused while a workspace has uncommitted work, unless you give
+    --force.
+    """
     with open_home() as home:
         find_campaign(home.store, campaign)
         if not is_sure:
             _confirm(campaign)
-        print_result(home, delete(home, campaign), as_json=as_json)
+        print_result(home, delete(home, campaign, force=force), as_json=as_json)
 
 
 def _confirm(campaign: str) -> None:

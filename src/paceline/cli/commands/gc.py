@@ -13,29 +13,44 @@ from paceline.cli.wiring import Home, open_home, output_limits
 from paceline.engine.command_log import prune_history
 from paceline.engine.event_retention import STEP_EVENTS
 from paceline.engine.output_retention import attempts_of_unfinished, is_last_of_unfinished
+from paceline.engine.workspace_retention import RemovedWorkspaces, remove_workspaces, unneeded_workspaces
 from paceline.executors import IsNeeded, PruneResult
 from paceline.executors.archive_pruner import ArchivePruner
 
 
 def command(
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also remove workspaces with uncommitted work.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove prompts, output and events that are older than \\[retention] keeps, or too much for its max_disk.
 
     An engine does the same in small steps while it runs. The last attempt of a unit that is not done or cancelled is
     always kept, however old it is.
+
+    Workspaces of done and cancelled units are removed too, and their branches once all their commits are merged.
     """
     with open_home() as home:
         removed = _remove_output(home, is_dry_run)
         events = 0 if is_dry_run else _remove_events(home)
+        folders = remove_workspaces(unneeded_workspaces(home.store, home.path), force=force, dry_run=is_dry_run)
         if as_json:
             outputs = {"attempts": removed.attempts, "bytes": removed.bytes}
-            counts = {"outputs": outputs, "events": None if is_dry_run else events}
+            counts = {"outputs": outputs, "events": None if is_dry_run else events, "workspaces": folders}
             print_value({"ok": True, "dry_run": is_dry_run, **counts})
             return
         what = f"the output of {counted(removed.attempts, 'attempt')} ({_size_text(removed.bytes)})"
         say(f"would remove {what}" if is_dry_run else f"removed {what} and {counted(events, 'event')}")
+        _print_workspaces(folders, is_dry_run)
+
+
+def _print_workspaces(folders: RemovedWorkspaces, is_dry_run: bool) -> None:
+    if folders.removed or folders.branches:
+        branches = f"{len(folders.branches)} merged {'branch' if len(folders.branches) == 1 else 'branches'}"
+        what = f"{counted(folders.removed, 'workspace')} and {branches}"
+        say(f"would remove {what}" if is_dry_run else f"removed {what}")
+    for kept in folders.kept:
+        say(f"kept {kept.path}: {kept.reason}")
 
 
 def _remove_output(home: Home, is_dry_run: bool) -> PruneResult:

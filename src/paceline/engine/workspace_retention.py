@@ -1,0 +1,132 @@
+"""Retention of workspaces: those of finished units are removed, with merged branches, but never the only copy of work.
+
+Unmerged branches always stay. A workspace with uncommitted work is removed only by force.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from paceline.engine.output_retention import FINISHED, all_units
+from paceline.errors import IllegalStep, PacelineError
+from paceline.store import Store, Unit
+from paceline.workspaces import WorkspacePlace, check_nothing_is_lost, delete_merged_branches, remove, stored_place
+from paceline.workspaces.branches import abandoned_branch
+
+MOST_NAMED = 3
+"""How many workspaces an error names; the rest is counted."""
+
+
+class KeptWorkspace(msgspec.Struct, frozen=True, kw_only=True):
+    """A workspace that was not removed, and why."""
+
+    unit: str | None
+    path: str
+    reason: str
+
+
+class RemovedWorkspaces(msgspec.Struct, frozen=True, kw_only=True):
+    """What was removed, or would be."""
+
+    removed: int = 0
+    kept: tuple[KeptWorkspace, ...] = ()
+    branches: tuple[str, ...] = ()
+
+
+class StoredWorkspace(msgspec.Struct, frozen=True, kw_only=True):
+    """The workspace of a unit, or one in the home that no unit has any more."""
+
+    unit: str | None
+    place: WorkspacePlace
+
+
+def workspaces_of_campaign(store: Store, campaign: str) -> list[StoredWorkspace]:
+    """Return the workspaces of all units of the campaign."""
+    return [*_workspaces(all_units(store, campaign=campaign))]
+
+
+def unneeded_workspaces(store: Store, home: Path) -> list[StoredWorkspace]:
+    """Return the workspaces of done and cancelled units, unless their campaign keeps all, and those without a unit."""
+    keeping = {each.name for each in store.campaigns() if each.workspace is not None and each.workspace.keep == "all"}
+    known: set[str] = set()
+    unneeded: list[StoredWorkspace] = []
+    for unit in all_units(store):
+        for each in _workspaces([unit]):
+            known.add(each.place.path)
+            if unit.state in FINISHED and unit.campaign not in keeping:
+                unneeded.append(each)
+    return [*unneeded, *_abandoned(home, known)]
+
+
+def check_workspaces(workspaces: Iterable[StoredWorkspace]) -> None:
+    """Raise `IllegalStep` if removing the workspaces would lose work."""
+    found = [reason for each in workspaces if (reason := _reason_to_keep(each.place)) is not None]
+    if found:
+        more = f"\nand {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        raise IllegalStep("\n".join(found[:MOST_NAMED]) + more)
+
+
+def remove_workspaces(
+    workspaces: Iterable[StoredWorkspace], *, force: bool, dry_run: bool = False
+) -> RemovedWorkspaces:
+    """Remove the workspaces, and branches whose commits are all merged. What cannot be removed is kept and named."""
+    removed = 0
+    kept: list[KeptWorkspace] = []
+    branches: dict[str, list[str]] = {}
+    for each in workspaces:
+        place = each.place
+        if os.path.lexists(place.path):
+            reason = _removal_problem(place, force=force, dry_run=dry_run)
+            if reason is not None:
+                kept.append(KeptWorkspace(unit=each.unit, path=place.path, reason=reason))
+                continue
+            removed += 1
+        if each.unit is not None and place.branch is not None and place.repository is not None:
+            branches.setdefault(place.repository, []).append(place.branch)
+    merged = tuple(
+        name
+        for top, names in branches.items()
+        if os.path.isdir(top)
+        for name in delete_merged_branches(top, names, dry_run=dry_run)
+    )
+    return RemovedWorkspaces(removed=removed, kept=tuple(kept), branches=merged)
+
+
+def _removal_problem(place: WorkspacePlace, *, force: bool, dry_run: bool) -> str | None:
+    """Remove the workspace. Return why it stays, or None."""
+    if dry_run:
+        return None if force else _reason_to_keep(place)
+    try:
+        remove(place, force=force)
+    except PacelineError as error:
+        return str(error)
+    return None
+
+
+def _reason_to_keep(place: WorkspacePlace) -> str | None:
+    if not os.path.lexists(place.path):
+        return None
+    try:
+        check_nothing_is_lost(place)
+    except PacelineError as error:
+        return str(error)
+    return None
+
+
+def _workspaces(units: Iterable[Unit]) -> Iterator[StoredWorkspace]:
+    for unit in units:
+        place = stored_place(unit.result)
+        if place is not None:
+            yield StoredWorkspace(unit=unit.id, place=place)
+
+
+def _abandoned(home: Path, known: set[str]) -> Iterator[StoredWorkspace]:
+    """Yield worktrees in the home that no unit has: their campaign was deleted, and that was interrupted."""
+    for link in sorted((home / "workspaces").glob("*/*/.git")):
+        path = str(link.parent)
+        if link.is_file() and path not in known:
+            branch = abandoned_branch(path)
+            place = WorkspacePlace(path=path, cwd=path, branch=branch, base=None, repository=path)
+            yield StoredWorkspace(unit=None, place=place)

@@ -1,0 +1,118 @@
+"""The changes of units: where they are, as a patch, and those of a campaign that can be merged.
+
+Here: from stored units to `paceline.workspaces`. The command line and the API show the same.
+"""
+
+import contextlib
+from collections.abc import Generator
+
+import msgspec
+
+from paceline.errors import InvalidInput, UnknownName
+from paceline.store import Store, Unit
+from paceline.views.safe_text import plain_text
+from paceline.views.units import iter_units
+from paceline.workspaces import diff, stored_place
+from paceline.workspaces.conflicts import FinishedWork
+
+
+class UnitChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The change of a unit: where it is, and its size as of its last commit."""
+
+    unit: str
+    repository: str | None
+    workspace: str
+    branch: str | None
+    base: str | None
+    commit: str | None
+    files_changed: int | None
+    lines_added: int | None
+    lines_removed: int | None
+
+
+class UnitDiff(UnitChange, frozen=True, kw_only=True):
+    """The change of a unit with its patch. `truncated`: the patch is longer than was requested."""
+
+    patch: str
+    truncated: bool
+
+
+def unit_change(unit: Unit) -> UnitChange:
+    """Return the change of a unit. Raise `UnknownName` if it has no workspace."""
+    result = unit.result
+    if result.workspace is None:
+        why = (
+            "has not been started yet"
+            if unit.attempt_id is None
+            else "has no workspace: it worked in its folder itself"
+        )
+        raise UnknownName(f"there is no change of {unit.id} to show: it {why}")
+    return UnitChange(
+        unit=unit.id,
+        repository=result.repository,
+        workspace=result.workspace,
+        branch=result.branch,
+        base=result.base,
+        commit=result.commit,
+        files_changed=result.files_changed,
+        lines_added=result.lines_added,
+        lines_removed=result.lines_removed,
+    )
+
+
+def unit_patch(unit: Unit) -> Generator[bytes, None, None]:
+    """Yield the change of a unit as a patch: what was committed once it is done, else what is there by now."""
+    unit_change(unit)
+    place = stored_place(unit.result)
+    if place is not None:
+        yield from diff(place, unit.result.commit if unit.state == "done" else None)
+
+
+def unit_diff(unit: Unit, *, most_bytes: int) -> UnitDiff:
+    """Return the change of a unit with the beginning of its patch, as text without control characters."""
+    data = b""
+    with contextlib.closing(unit_patch(unit)) as pieces:
+        for piece in pieces:
+            data += piece
+            if len(data) > most_bytes:
+                break
+    return UnitDiff(
+        **msgspec.structs.asdict(unit_change(unit)),
+        patch=plain_text(data[:most_bytes]),
+        truncated=len(data) > most_bytes,
+    )
+
+
+def finished_work(unit: Unit) -> FinishedWork:
+    """Return the change of a unit that can be merged. Raise `InvalidInput` if there is none."""
+    result = unit_change(unit)
+    if unit.state != "done":
+        hint = f"; `paceline accept {unit.id}` takes it as done" if unit.state == "unverified" else ""
+        raise InvalidInput(f"{unit.id} is {unit.state}, and only the work of done units is merged{hint}")
+    if result.branch is None:
+        raise InvalidInput(
+            f"{unit.id} worked in a copy, not in git; `paceline diff {unit.id} | git apply` uses its change"
+        )
+    if result.commit is None or result.base is None or result.repository is None:
+        raise InvalidInput(f"{unit.id} changed nothing, so there is nothing to merge")
+    return FinishedWork(
+        unit=unit.id,
+        repository=result.repository,
+        base=result.base,
+        commit=result.commit,
+        branch=result.branch,
+    )
+
+
+def finished_works(store: Store, campaign: str) -> list[FinishedWork]:
+    """Return the changes of all done units of a campaign, in the order of the plan."""
+    return [
+        finished_work(unit)
+        for unit in iter_units(store, campaign=campaign, chosen="done", most=1 << 60)
+        if _is_mergeable(unit)
+    ]
+
+
+def _is_mergeable(unit: Unit) -> bool:
+    result = unit.result
+    return None not in (result.workspace, result.branch, result.commit, result.base, result.repository)
