@@ -33,6 +33,7 @@ WRITES = frozenset(
     {
         "claim_units",
         "record_outcomes",
+        "save_progress",
         "renew_units",
         "wake_units",
         "hasten_units",

@@ -142,3 +142,53 @@ async def test_a_park_survives_a_kill_at_every_stored_transition(after: bool) ->
             assert nth > 20
             return
     raise AssertionError("the night never ended")
+
+
+# -- and through a check that fails first ------------------------------------------------------------------
+
+
+def checked_script() -> Callable[[Launch], Run]:
+    """The check fails until the agent has been told of it."""
+    told: set[str] = set()
+
+    def script(launch: Launch) -> Run:
+        name = launch.env["PACELINE_UNIT"]
+        if "-check" in launch.attempt_id:
+            return Run(stdout="1 failed\n", exit_code=0 if name in told else 1, seconds=30.0)
+        if "1 failed" in "\n".join((*launch.argv, launch.stdin.decode())):
+            told.add(name)
+        session = "talk-" + name.rpartition("/")[2]
+        return Run(stdout=init(session) + answer(session), later=((60.0, done(session)),), seconds=60.0)
+
+    return script
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_a_check_and_its_feedback_survive_a_kill_at_every_stored_transition(after: bool) -> None:
+    for nth in range(1, 1000):
+        real = MemoryStore()
+        harness = EngineHarness(checked_script(), pool=2, heartbeat=300.0, lease=9 * HOUR)
+        harness.store = real
+        harness.add_claude("night", 1, check=("make", "test"), check_rounds=1)
+        harness.store = mortal = Mortal(real, nth, after=after)  # type: ignore[assignment]
+        harness.engine = harness.new_engine()
+        try:
+            await harness.run(1200.0)
+        except Killed:
+            harness.store = real
+            harness.start_over()
+            await harness.run(1200.0)
+            await harness.stop()
+        harness.store = real
+
+        where = (nth, "after" if after else "before")
+        (unit,) = real.running_units() or [harness.unit("night/u0")]
+        assert (where, unit.state, harness.failures()) == (where, "done", 0)
+        assert (where, [each.exit_code for each in unit.result.checks]) == (where, [1, 0])  # no round is lost
+        ran = [launch.attempt_id.rpartition("-")[2] for launch in harness.executor.started]
+        assert (where, [each for each in ran if each.startswith("check")]) == (where, ["check1", "check2"])
+        assert (where, len(ran), harness.executor.unarchived()) == (where, 4, [])
+        if not mortal.is_dead:
+            assert nth > 12
+            return
+    raise AssertionError("the night never ended")

@@ -211,6 +211,10 @@ class CampaignChanges(RequestSchema, frozen=True, kw_only=True):
     env_pass: list[str] | UnsetType = UNSET
     env_strict: bool | UnsetType = UNSET
     allow_metered: bool | UnsetType = UNSET
+    check: list[str] | UnsetType = UNSET
+    check_timeout: str | float | UnsetType = UNSET
+    check_rounds: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    check_prompt: str | UnsetType | None = UNSET
 
 
 class CampaignStates(ResponseSchema, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from paceline.views.units import iter_units
 def show_forecast(home: Home, plan: Path | None, *, replay: str | None, as_json: bool) -> None:
     if (plan is None) == (replay is None):
         raise InvalidInput("name a plan, or a campaign that has run with --replay CAMPAIGN")
-    settings = engine_settings(home.settings, home.zone)
+    settings = engine_settings(home.settings, home.zone, home.path)
     forecaster = Forecaster(home.store, settings, now=time.time())
     if plan is not None:
         checked = read_checked_plan(home, plan)

@@ -75,7 +75,7 @@ class Home:
 
     def process_slot(self) -> ProcessSlot:
         """Return the slot of this process, which can be acquired with or without an engine."""
-        settings = engine_settings(self.settings, self.zone)
+        settings = engine_settings(self.settings, self.zone, self.path)
         return ProcessSlot(
             self.store,
             settings,
@@ -87,7 +87,7 @@ class Home:
 
     def offline_state(self, now: float, extra: Iterable[Campaign] = ()) -> OfflineState:
         """Return the state that an engine would find now, for a command that only reads."""
-        return OfflineState(self.store, engine_settings(self.settings, self.zone), now, extra)
+        return OfflineState(self.store, engine_settings(self.settings, self.zone, self.path), now, extra)
 
     def read_fleet(self, now: float, offline: OfflineState | None = None) -> FleetState:
         """Read what views are built from, as a process that does not lead."""
@@ -169,13 +169,14 @@ def _create_folder(folder: Path) -> None:
         raise StoreError(f"cannot create {folder}: {error.strerror}; set PACELINE_HOME to a folder of yours") from error
 
 
-def engine_settings(settings: Settings, zone: ZoneInfo) -> EngineSettings:
+def engine_settings(settings: Settings, zone: ZoneInfo, home: Path) -> EngineSettings:
     accounts = {account_id: account.account for account_id, account in settings.accounts.items()}
     found = {agent: settings.login(agent) for agent in settings.agent_names()}
     logins = {agent: account.account for agent, account in found.items() if account is not None}
     moved_scopes = CampaignAccounts(accounts, logins).moved_scopes()
     return EngineSettings(
         governor=msgspec.structs.replace(governor_settings(settings), moved_scopes=moved_scopes),
+        home=str(home),
         accounts=accounts,
         logins=logins,
         heartbeat=settings.engine.heartbeat,
@@ -209,7 +210,7 @@ def leading_engine(home: Home) -> Iterator[Engine]:
         lock.announce(Leader(owner=owner, pid=os.getpid(), since=time.time()))
         _wait_for_host(home)
         yield Engine(
-            engine_settings(home.settings, home.zone),
+            engine_settings(home.settings, home.zone, home.path),
             store=home.store,
             executor=executor,
             clock=SystemClock(),

@@ -78,9 +78,11 @@ Ending = Literal[
     "barred",
     "check_failed",
     "unverified",
+    "campaign_fault",
     "cancelled",
 ]
-"""`check_failed`: the check of the work failed, and the agent gets another round. `unverified`: no round is left."""
+"""`check_failed`: the check of the work failed, and the agent gets another round. `unverified`: no round is left.
+`campaign_fault`: the setup of the campaign cannot do its work, so the agent never started."""
 
 REFUSED_SECONDS = (30.0, 60.0, 120.0, 300.0, 600.0)
 """Pauses after the first, second, ... refusal: the first is the usual pause of a scope after a 429."""
@@ -132,7 +134,7 @@ def transition_after(counters: Counters, outcome: AttemptOutcome, policy: Policy
             return _after_loss(counters, outcome, policy, now)
         case "account_stopped" | "unreachable" | "not_started":  # their scope waits, so the unit need not
             return _transition("requeue", counters, outcome)
-        case "check_failed":  # the agent continues at once, with the output of the check
+        case "check_failed" | "campaign_fault":  # the agent continues at once, with the output of the check
             return _transition("requeue", counters, outcome)
         case "unverified":
             return _transition("fail_check", counters, outcome)

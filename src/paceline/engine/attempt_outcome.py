@@ -4,7 +4,8 @@ Here: the outcome of attempts, in the order in which it must be stored. Never he
 the Governor lets one canary go first, whichever unit it is.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -22,6 +23,8 @@ from paceline.engine.settings import EngineSettings
 from paceline.engine.ticket_queues import session_scopes
 from paceline.engine.unit_events import pause_event, unit_event
 from paceline.engine.unit_results import result_after
+from paceline.engine.work_verifier import WorkVerifier, needs_stages
+from paceline.events import Event
 from paceline.executors import Executor, Handle, SessionState
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
@@ -81,9 +84,15 @@ class OutcomeRecorder:
         self._journal = journal
         self._resume_times = ResumeTimes(governor)
         self._unarchived: list[Handle] = []
+        self._stored: list[OutcomeRecord] = []
 
-    def record_ended(self, live: dict[str, LiveSession], campaigns: Iterable[Campaign], now: float) -> None:
-        """Store the outcome of every session that is over, then archive its output and release its slot."""
+    def record_ended(
+        self, live: dict[str, LiveSession], campaigns: Iterable[Campaign], verifier: WorkVerifier, now: float
+    ) -> None:
+        """Store the outcome of every session that is over, then archive its output and release its slot.
+
+        Work that ended well and is to be checked or delivered goes to the verifier instead.
+        """
         ended: list[tuple[LiveSession, OutcomeRecord]] = []
         for session in live.values():
             if (record := self._record_if_over(session, now)) is not None:
@@ -91,7 +100,10 @@ class OutcomeRecorder:
         if ended and self._journal.has_learnt:
             self._journal.collect(now)  # a closed window is emitted before what became of its units
             self._journal.save(now)
-        self.store([record for _, record in ended], now)
+        self.store([record for session, record in ended if not _is_to_verify(session, record)], now)
+        for session, record in ended:
+            if _is_to_verify(session, record):
+                verifier.take_over(session, record)
         for session, _ in ended:
             del live[session.unit.id]
             self._unarchived.append(session.handle)
@@ -138,20 +150,33 @@ class OutcomeRecorder:
                     continue
             self._unarchived.append(handle)
 
-    def store(self, records: list[OutcomeRecord], now: float) -> None:
-        """Store outcomes in one transaction with an event for each that was accepted, and the pauses that follow."""
+    def take_stored(self) -> list[OutcomeRecord]:
+        """Return the outcomes that were stored since the last call."""
+        stored, self._stored = self._stored, []
+        return stored
+
+    def store(
+        self, records: list[OutcomeRecord], now: float, delivered: Mapping[str, Event] = MappingProxyType({})
+    ) -> None:
+        """Store outcomes in one transaction with the events of each that was accepted, and the pauses that follow.
+
+        `delivered` are the events of what was delivered, by unit.
+        """
         records = [self.breaker.delayed(record, now) for record in records]
         if records:
             with self._journal.together():
                 are_stored = self._store.record_outcomes(records, now=now)
                 accepted = [record for record, is_stored in zip(records, are_stored, strict=True) if is_stored]
                 for record in accepted:
+                    if record.unit_id in delivered:
+                        self._journal.append(delivered[record.unit_id])
                     self._journal.append(unit_event(record, now))
                 for campaign in self.breaker.after(accepted, now):
                     self._store.set_campaign(campaign)
                     self._journal.append(pause_event(campaign, now))
                 if hastened := self.breaker.hastened():
                     self._store.hasten_units(hastened)
+            self._stored += accepted
 
     def record_of(
         self, unit: Unit, outcome: AttemptOutcome, now: float, max_attempts: int | None = None
@@ -216,6 +241,10 @@ class OutcomeRecorder:
             case "not_started":
                 missing = Unreachable(detail=outcome.reason, ticket=ticket)
                 self._monitor.report(session, missing, now, session.program_scope)
+
+
+def _is_to_verify(session: LiveSession, record: OutcomeRecord) -> bool:
+    return record.transition.step == "succeed" and needs_stages(session.campaign)
 
 
 def _believed_opening(window: WindowStatus) -> float:

@@ -4,7 +4,7 @@ Here: when a campaign pauses, and why. Never here: what counts as a failure of o
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -31,6 +31,10 @@ MOST_UNREACHED = 12
 agent share its program and its address, so its folder is to blame, and that is rarer than a bad network."""
 FEWEST_BLAMED = 2
 """Of these, the tries since which another session had begun and ended well: one may be chance before an outage."""
+MOST_FAULTS_OF_UNIT = 3
+"""Times in a row that the setup, check or delivery of one unit may fail so while those of others do their work."""
+MOST_FAULTS_OF_STAGES = 2
+"""Times in a row that a campaign's setup, check or delivery may be unable to do its work: once may be an accident."""
 
 _VARIABLE_PARTS = re.compile(r"'[^']*'|\"[^\"]*\"|\S*/\S*|\b[0-9a-f]{8,}\b|(?<!exit code )\b\d+")
 """What differs between failures of one cause: quoted names, paths, ids and numbers, but not exit codes."""
@@ -67,6 +71,10 @@ class CampaignBreaker:
         self._outages: dict[str, _Outage] = {}
         self._proven_at: dict[str, float] = {}
         """When the latest attempt that ended well had begun, by its account, or by the campaign of a command."""
+        self._faults: dict[str, int] = {}
+        """How often in a row the setup, the checks or the delivery of a campaign could not do their work."""
+        self._setup_faults: dict[str, int] = {}
+        """How often in a row the workspace of a unit could not be made, though those of others could."""
         self.has_paused = False
         """Whether a campaign was paused since it was last asked, so that the campaigns must be loaded again."""
         self._hastened: dict[str, float] = {}
@@ -74,6 +82,10 @@ class CampaignBreaker:
     def forget(self, campaign: str) -> None:
         """Start a new count: the campaign was added, changed or resumed."""
         self._streaks.pop(campaign, None)
+        self._faults.pop(campaign, None)
+        self._setup_faults = {
+            unit: count for unit, count in self._setup_faults.items() if split_unit_id(unit)[0] != campaign
+        }
 
     def delayed(self, record: OutcomeRecord, now: float) -> OutcomeRecord:
         """Let the units that were not tried go before the next attempt of a failed one, until one has ended well."""
@@ -110,6 +122,18 @@ class CampaignBreaker:
         wait = UNREACHED_SECONDS[min(outage.count, len(UNREACHED_SECONDS)) - 1]
         return msgspec.structs.replace(outcome, resume_at=now + wait)
 
+    def judged_setup(self, unit_id: str, outcome: AttemptOutcome | None) -> AttemptOutcome | None:
+        """Count how the workspace of a unit was prepared; None is well. A unit that fails again and again is held."""
+        if outcome is None:
+            self._setup_faults.pop(unit_id, None)
+            self.clear_faults(split_unit_id(unit_id)[0])
+        elif outcome.ending == "campaign_fault":
+            count = self._setup_faults[unit_id] = self._setup_faults.get(unit_id, 0) + 1
+            if count >= MOST_FAULTS_OF_UNIT:
+                del self._setup_faults[unit_id]
+                return msgspec.structs.replace(outcome, ending="barred", resume_at=None)
+        return outcome
+
     def hastened(self) -> dict[str, float]:
         """Return the delayed units of campaigns that have proven themselves since, and when they resume. Empties it."""
         hastened, self._hastened = self._hastened, {}
@@ -122,8 +146,9 @@ class CampaignBreaker:
             name, unit = split_unit_id(record.unit_id)
             if (reason := self._reason_after(name, unit, record.transition, now)) is not None:
                 reasons.setdefault(name, reason)
-        if not reasons:
-            return []
+        return self._paused(reasons) if reasons else []
+
+    def _paused(self, reasons: Mapping[str, str]) -> list[Campaign]:
         self.has_paused = True
         return [
             msgspec.structs.replace(campaign, state="paused", pause_reason=reasons[campaign.name])
@@ -141,7 +166,22 @@ class CampaignBreaker:
                 return self._reason_after_failure(name, unit, transition.reason, streak)
             case "not_started" if not streak.is_proven:
                 return _reason_after_no_start(transition.reason, streak, now)
+            case "campaign_fault":
+                return self._reason_after_fault(name, transition.reason)
         return None
+
+    def after_fault(self, name: str, reason: str) -> list[Campaign]:
+        """Count a check or a delivery that could not do its work. Returns the campaign if it must pause."""
+        why = self._reason_after_fault(name, reason)
+        return self._paused({name: why}) if why is not None else []
+
+    def clear_faults(self, name: str) -> None:
+        """Start a new count: a setup, check or delivery of the campaign has done its work."""
+        self._faults.pop(name, None)
+
+    def _reason_after_fault(self, name: str, reason: str) -> str | None:
+        count = self._faults[name] = self._faults.get(name, 0) + 1
+        return reason if count >= MOST_FAULTS_OF_STAGES else None
 
     def _reason_after_failure(self, name: str, unit: str, reason: str, streak: _Streak) -> str | None:
         gist = gist_of(reason, unit)

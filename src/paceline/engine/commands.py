@@ -175,13 +175,14 @@ def retry_unit(store: Store, unit: Unit, *, fresh: bool = False, now: float) -> 
     """Move a held, quarantined, unverified or cancelled unit back to `todo`. Returns whether it changed.
 
     If its campaign was cancelled, the campaign is active again; its other units stay cancelled. With `fresh` the unit
-    also gives up its conversation, and the wait for the account of that conversation.
+    also gives up its conversation and its workspace, and the wait for the account of that conversation.
     """
     if unit.state == "done":
         raise IllegalStep(f"{unit.id} is done; to do it again, add it to a plan under another id")
     if fresh and unit.state == "running":
         raise IllegalStep(f"{unit.id} is running in its conversation; `paceline cancel {unit.id}` first")
-    if unit.state in ("todo", "running") and not (fresh and unit.conversation_id is not None):
+    has_begun = unit.conversation_id is not None or unit.result.workspace is not None
+    if unit.state in ("todo", "running") and not (fresh and has_begun):
         return False
     with store.together():
         if fresh:

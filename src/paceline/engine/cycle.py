@@ -18,7 +18,7 @@ from paceline.engine.dispatcher import Dispatcher, startable_campaigns
 from paceline.engine.event_retention import EventRetention
 from paceline.engine.external_slots.leases import Leases
 from paceline.engine.external_slots.registry import EXTERNAL_SLOTS, ExternalSlots
-from paceline.engine.governor_state import apply_campaign_limits
+from paceline.engine.governor_state import apply_campaign_limits, limit_checks
 from paceline.engine.journal import EngineJournal
 from paceline.engine.launcher import Launcher
 from paceline.engine.output_retention import OutputRetention
@@ -26,9 +26,11 @@ from paceline.engine.recovery import Recovery
 from paceline.engine.session import LiveSession
 from paceline.engine.session_monitor import SessionMonitor
 from paceline.engine.settings import EngineSettings
+from paceline.engine.staged_work import CHECK_TICKETS
 from paceline.engine.ticket_queues import ATTEMPTS, TicketQueues, split_queue_name
 from paceline.engine.unit_events import Listeners
 from paceline.engine.wake_up import WakeUp
+from paceline.engine.unit_stages import UnitStages
 from paceline.errors import EngineBusy
 from paceline.events import Event
 from paceline.limiter.governor_driver import GovernorDriver
@@ -70,16 +72,17 @@ class Cycle:
         self._outcomes = OutcomeRecorder(
             store, governor, executor, settings, monitor=self._monitor, pacer=self._pacer, journal=self.journal
         )
+        self._stages = UnitStages(store, governor, launcher, self.journal, self._outcomes.breaker)
         self._dispatcher = Dispatcher(
             store,
-            governor,
             queues=self.queues,
             launcher=launcher,
             outcomes=self._outcomes,
             journal=self.journal,
             live=self.live,
+            stages=self._stages,
         )
-        self._recovery = Recovery(store, governor, executor, settings, launcher=launcher, outcomes=self._outcomes)
+        self._recovery = Recovery(store, governor, launcher, outcomes=self._outcomes, stages=self._stages)
         self.external = ExternalSlots(store, governor, self.journal.emit, driver.metrics)
         self.leases = Leases(self.external, driver, emit=self.journal.emit, sessions=self.live.values)
         self._kept = EventRetention(store, settings.keep_events), OutputRetention(store, executor, settings.output)
@@ -87,7 +90,11 @@ class Cycle:
         """Whether the last pass failed, so that a claim may be stored whose launch never happened."""
         self._renewed_at = -math.inf
         self._passed_at = -math.inf
+        self._subscribe(driver)
+
+    def _subscribe(self, driver: GovernorDriver) -> None:
         driver.subscribe(ATTEMPTS, self._on_granted)
+        driver.subscribe(CHECK_TICKETS, lambda _: self._woken.set())
         driver.subscribe_events(self._on_events)
         driver.subscribe(EXTERNAL_SLOTS, self._on_external_granted)
 
@@ -122,7 +129,8 @@ class Cycle:
         yield from self._monitor.read_all()
         now = self._driver.now()
         self._monitor.stop_ending(now)
-        self._outcomes.record_ended(self.live, self.campaigns.values(), now)
+        self._outcomes.record_ended(self.live, self.campaigns.values(), self._stages.verifier, now)
+        self._move_stages(now)
         if self._outcomes.breaker.has_paused:
             self._load_campaigns(now)
         self._store.wake_units(now=now)
@@ -135,6 +143,13 @@ class Cycle:
         self._driver.advance(now)
         for retention in self._kept:  # last: each may take a few milliseconds, and nothing waits for them
             retention.step(now)
+
+    def _move_stages(self, now: float) -> None:
+        """Move checks, deliveries and workspaces on, and store what came of them."""
+        over = list(self._stages.verifier.step(self.campaigns, now))
+        self._outcomes.store(over, now, self._stages.verifier.take_delivered())
+        self._stages.on_stored(self._outcomes.take_stored(), self.campaigns)
+        self._dispatcher.launch_prepared(now)
 
     @property
     def is_behind(self) -> bool:
@@ -150,7 +165,7 @@ class Cycle:
 
     def is_idle(self) -> bool:
         """Return whether nothing runs, and nothing could run later without a person: what is left is paused or held."""
-        if self.live:
+        if self.live or self._stages.is_busy(self.campaigns):
             return False
         counts = self._store.counts()
         active = [name for name, campaign in self.campaigns.items() if campaign.state == "active"]
@@ -195,6 +210,7 @@ class Cycle:
                 self._outcomes.breaker.forget(name)
         self._outcomes.breaker.has_paused = False
         apply_campaign_limits(self.governor, self.campaigns.values(), now)
+        limit_checks(self.governor, self.campaigns.values(), self._settings.checks, now)
 
     def _renew_leases(self, now: float) -> None:
         """Keep the lead and the leases of running units. A unit whose lease is no longer ours was cancelled."""
@@ -203,9 +219,13 @@ class Cycle:
         until = now + self._settings.lease
         if not self._store.lead(self._owner, until=until, now=now):
             raise EngineBusy("another engine has taken the lead of this home")
-        fences = {unit_id: session.unit.fence for unit_id, session in self.live.items()}
+        units = (*(session.unit for session in self.live.values()), *self._stages.units())
+        fences = {unit.id: unit.fence for unit in units}
         for unit_id in self._store.renew_units(fences, lease_until=until) if fences else ():
-            self.live[unit_id].ending = AttemptOutcome(ending="cancelled", reason="cancelled")
+            if unit_id in self.live:
+                self.live[unit_id].ending = AttemptOutcome(ending="cancelled", reason="cancelled")
+            else:
+                self._stages.drop(unit_id, now)
         self._renewed_at = now
 
     def _fill_queues(self, now: float) -> None:

@@ -6,7 +6,10 @@ Here: which unit starts now. Never here: whether it may; the Governor grants the
 import logging
 from collections.abc import Iterable, Mapping
 
-from paceline.core import Governor, Granted
+import msgspec
+
+from paceline.agents.account import Account
+from paceline.core import Granted, Ticket
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine.attempt_outcome import OutcomeRecorder
 from paceline.engine.journal import EngineJournal
@@ -14,6 +17,8 @@ from paceline.engine.launcher import Launcher
 from paceline.engine.session import LiveSession
 from paceline.engine.ticket_queues import TicketQueue, TicketQueues
 from paceline.engine.unit_events import start_event
+from paceline.engine.unit_stages import UnitStages
+from paceline.engine.workspace_preparation import outcome_of_error
 from paceline.errors import InvalidInput, NoRoomForSession, PacelineError, WouldBillKey
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
@@ -30,21 +35,21 @@ class Dispatcher:
     def __init__(
         self,
         store: Store,
-        governor: Governor,
         *,
         queues: TicketQueues,
         launcher: Launcher,
         outcomes: OutcomeRecorder,
         journal: EngineJournal,
         live: dict[str, LiveSession],
+        stages: UnitStages,
     ) -> None:
         self._store = store
-        self._governor = governor
         self._queues = queues
         self._launcher = launcher
         self._outcomes = outcomes
         self._journal = journal
         self._live = live
+        self._stages = stages
         self._granted: list[str] = []
         self._resume_launches_at = 0.0
         """Until then no session is started, because the machine had no room for one."""
@@ -98,16 +103,43 @@ class Dispatcher:
             outcome = self._launch(unit, queue, ticket_id, now)
             if outcome is not None:
                 not_started.append(self._outcomes.record_of(unit, outcome, now, campaign.max_attempts))
-                self._governor.abandon(ticket_id, now=now)
+                self._queues.abandon(ticket_id, now)
         for ticket_id in ticket_ids[len(units) :]:
             self._queues.give_back(ticket_id, now)
         self._outcomes.store(not_started, now)
 
     def _launch(self, unit: Unit, queue: TicketQueue, ticket_id: str, now: float) -> AttemptOutcome | None:
-        """Start the session. Returns the outcome of an attempt that could not start."""
+        """Start the session, or first its workspace. Returns the outcome of an attempt that could not start."""
         ticket = self._queues.take(ticket_id)
+        if queue.campaign.workspace is None:
+            return self._start(unit, queue.campaign, queue.account, ticket, now)
+        units = (*(session.unit for session in self._live.values()), *self._stages.units())
+        used_ports = [unit.result.port_base for unit in units]
         try:
-            session = self._launcher.start(unit, queue.campaign, queue.account, ticket)
+            self._stages.preparations.begin(unit, queue.campaign, queue.account, ticket, used_ports)
+        except PacelineError as error:
+            return outcome_of_error(error, now)
+        return None
+
+    def launch_prepared(self, now: float) -> None:
+        """Start the sessions whose workspaces are ready, and record the attempts whose workspaces failed."""
+        not_started: list[OutcomeRecord] = []
+        for work in self._stages.preparations.collect(now):
+            outcome = self._outcomes.breaker.judged_setup(work.unit.id, work.outcome)
+            if outcome is None:
+                outcome = self._start(work.unit, work.campaign, work.account, work.ticket, now, work.note)
+            if outcome is not None:
+                record = self._outcomes.record_of(work.unit, outcome, now, work.campaign.max_attempts)
+                not_started.append(msgspec.structs.replace(record, result=work.unit.result))
+                self._queues.abandon(work.ticket.id, now)
+        self._outcomes.store(not_started, now)
+
+    def _start(
+        self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, now: float, note: str = ""
+    ) -> AttemptOutcome | None:
+        """Start the session. Returns the outcome of an attempt that could not start."""
+        try:
+            session = self._launcher.start(unit, campaign, account, ticket, note)
         except WouldBillKey as error:
             return AttemptOutcome(ending="barred", reason=str(error))
         except InvalidInput as error:

@@ -14,6 +14,7 @@ from paceline.agents import AgentProfile
 from paceline.agents.account import GatewayAddress
 from paceline.clock import Clock
 from paceline.core import Deferred, Governor
+from paceline.engine.background_jobs import BackgroundJobs
 from paceline.engine.cycle import Cycle
 from paceline.engine.external_slots.leases import Leases
 from paceline.engine.governor_state import load_governor
@@ -64,6 +65,7 @@ class Engine:
         self._leads = False
         self._is_stopping = False
         self._woken = WakeUp()
+        self.jobs = BackgroundJobs(self.wake)
         self._started: tuple[Cycle, Limiter] | None = None
 
     # -- the loop ----------------------------------------------------------------------------
@@ -141,7 +143,7 @@ class Engine:
         self._leads = True
         governor = load_governor(self.store, self.settings.governor, now)
         driver = GovernorDriver(governor, clock=self.clock, usage=self._usage, metrics=self.metrics)
-        launcher = Launcher(self._executor, self.settings, self._agents, self._environ)
+        launcher = Launcher(self._executor, self.settings, self._agents, self._environ, self.jobs)
         cycle = Cycle(
             self.store,
             driver,
@@ -158,6 +160,7 @@ class Engine:
     def close(self) -> None:
         """Store everything and give up the lead. Live sessions continue. An engine without the lead stores nothing."""
         if self._started is not None:
+            self.jobs.close()
             self.leases.close()
             self.limiter.close()
         if not self._leads:

@@ -6,6 +6,7 @@ import msgspec
 
 from paceline.core import Governor, GovernorSettings, Snapshot
 from paceline.core.state.snapshot import VERSION
+from paceline.core.values.scopes import CHECKS
 from paceline.errors import InvalidSnapshot
 from paceline.store import Campaign, Store
 
@@ -94,3 +95,9 @@ def apply_campaign_limits(governor: Governor, campaigns: Iterable[Campaign], now
         scope = f"campaign:{campaign.name}"
         if governor.get_limit(scope) != campaign.max_sessions:
             governor.set_limit(scope, campaign.max_sessions, now=now)
+
+
+def limit_checks(governor: Governor, campaigns: Iterable[Campaign], default: int, now: float) -> None:
+    """Limit the checks that run at once, if a campaign has some and nobody has set a limit for them."""
+    if governor.get_limit(CHECKS) is None and any(campaign.check for campaign in campaigns):
+        governor.set_limit(CHECKS, default, now=now)

@@ -2,20 +2,24 @@
 
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from paceline.agents import AgentProfile
 from paceline.agents.account import Account
 from paceline.agents.cli_configuration import refuse_billing
 from paceline.agents.launch import Task, prepare_session
 from paceline.core import Ticket
+from paceline.engine.background_jobs import BackgroundJobs
 from paceline.engine.session import LiveSession
 from paceline.engine.settings import EngineSettings
+from paceline.engine.stage_commands import port_variable
 from paceline.executors import Executor, Handle, Launch
 from paceline.plans.environment_rules import environment_rules
 from paceline.store import Campaign, Unit
 
 
 class Launcher:
-    """Starts sessions in an executor, with the agent profiles and the environment of one engine."""
+    """Starts the sessions of one engine, with its agent profiles and its environment."""
 
     def __init__(
         self,
@@ -23,16 +27,23 @@ class Launcher:
         settings: EngineSettings,
         agents: Callable[[str], AgentProfile],
         environ: Mapping[str, str],
+        jobs: BackgroundJobs,
     ) -> None:
         self.executor = executor
-        self._settings = settings
+        self.jobs = jobs
+        self.settings = settings
         self._agents = agents
-        self._environ = environ
+        self.environ = environ
 
-    def start(self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket) -> LiveSession:
-        """Start a session for a claimed unit. Raises `InvalidInput` if nothing can be run."""
+    def start(
+        self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, note: str = ""
+    ) -> LiveSession:
+        """Start a session for a claimed unit. Raises `InvalidInput` if nothing can be run.
+
+        `note` is what the agent must know besides its task.
+        """
         profile = self._agents(campaign.agent)
-        launch = launch_of(unit, campaign, account, profile, self._environ, self._settings)
+        launch = launch_of(with_note(unit, note), campaign, account, profile, self.environ, self.settings)
         return self.adopt(unit, campaign, account, ticket, self.executor.start(launch))
 
     def adopt(
@@ -46,7 +57,7 @@ class Launcher:
             account=account,
             ticket=ticket,
             handle=handle,
-            tz=self._settings.tz,
+            tz=self.settings.tz,
         )
 
 
@@ -67,14 +78,14 @@ def launch_of(
     task = Task(
         unit_id=unit.id,
         attempt_id=unit.attempt_id,
-        prompt=unit.spec.prompt if conversation_id is None else profile.resume_prompt,
+        prompt=_prompt_of(unit, profile, conversation_id),
         cwd=unit.spec.cwd,
         model=campaign.model,
         conversation_id=conversation_id,
         command=campaign.command,
-        permissions=campaign.permissions,
+        permissions=permissions_of(campaign, profile),
         args=campaign.args,
-        env=campaign.env,
+        env=campaign.env | port_variable(unit) | _check_variable(unit),
     )
     rules = environment_rules(campaign, settings.key_variables)
     run = prepare_session(profile, task, account, environ, settings.gateway, rules)
@@ -89,3 +100,31 @@ def launch_of(
         terminal=profile.stream == "screen",
         stall=settings.stall,
     )
+
+
+def permissions_of(campaign: Campaign, profile: AgentProfile) -> str | None:
+    """Return the campaign's permissions. In a worktree of its own an agent may edit, unless the plan says otherwise."""
+    is_own = campaign.workspace is not None and "edit" in profile.permissions
+    return campaign.permissions or ("edit" if is_own else None)
+
+
+def with_note(unit: Unit, note: str) -> Unit:
+    """Return the unit with a note for its agent before the next prompt."""
+    if not note:
+        return unit
+    feedback = "\n".join(part for part in (note, unit.result.feedback) if part)
+    return msgspec.structs.replace(unit, result=msgspec.structs.replace(unit.result, feedback=feedback))
+
+
+def _prompt_of(unit: Unit, profile: AgentProfile, conversation_id: str | None) -> str:
+    """Return the prompt: the feedback of a failed check goes into the conversation, or follows the task."""
+    feedback = unit.result.feedback
+    if conversation_id is not None:
+        return feedback or profile.resume_prompt
+    return f"{unit.spec.prompt}\n\n{feedback}" if feedback and profile.start else unit.spec.prompt
+
+
+def _check_variable(unit: Unit) -> dict[str, str]:
+    """Return the output of the last check after it failed, for agents that cannot resume a conversation."""
+    checks = unit.result.checks
+    return {"PACELINE_CHECK_OUTPUT": checks[-1].tail} if checks and unit.result.feedback else {}

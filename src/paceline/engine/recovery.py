@@ -6,15 +6,17 @@ engine and after a failed pass, whose claim may be stored although its launch ne
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
 from paceline.core import Governor
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine.attempt_outcome import OutcomeRecorder
 from paceline.engine.launcher import Launcher
 from paceline.engine.session import LiveSession
-from paceline.engine.settings import EngineSettings
 from paceline.engine.ticket_queues import session_scopes, session_ticket
-from paceline.executors import Executor, Handle
+from paceline.engine.unit_stages import UnitStages
+from paceline.engine.workspace_preparation import placed
+from paceline.executors import Handle
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
 log = logging.getLogger("paceline.engine")
@@ -27,24 +29,28 @@ class Recovery:
         self,
         store: Store,
         governor: Governor,
-        executor: Executor,
-        settings: EngineSettings,
-        *,
         launcher: Launcher,
+        *,
         outcomes: OutcomeRecorder,
+        stages: UnitStages,
     ) -> None:
         self._store = store
         self._governor = governor
-        self._executor = executor
-        self._settings = settings
+        self._executor = launcher.executor
+        self._settings = launcher.settings
         self._launcher = launcher
         self._outcomes = outcomes
+        self._stages = stages
 
     def recover(self, live: dict[str, LiveSession], campaigns: Mapping[str, Campaign], now: float) -> None:
         """Adopt the sessions that run, record the attempts that never began, and end processes without a unit."""
         never_began: list[OutcomeRecord] = []
+        known = {*live, *(unit.id for unit in self._stages.units())}
         for unit in self._store.running_units():
-            if unit.id in live:
+            if unit.id in known:
+                continue
+            if unit.phase in ("checking", "delivering") and unit.campaign in campaigns:
+                self._stages.verifier.resume(unit, campaigns[unit.campaign], now)
                 continue
             handle = self._executor.adopt(unit.attempt_id) if unit.attempt_id is not None else None
             campaign = campaigns.get(unit.campaign)
@@ -54,13 +60,15 @@ class Recovery:
             else:
                 live[unit.id] = self._adopt(unit, campaign, handle, now)
         self._outcomes.store(never_began, now)
-        for orphan in self._executor.sweep([session.handle.attempt_id for session in live.values()]):
+        owned = [session.handle.attempt_id for session in live.values()] + self._stages.attempt_ids()
+        for orphan in self._executor.sweep(owned):
             log.warning("%s %s, which belongs to no running unit", orphan.action, orphan.attempt_id)
 
     def _adopt(self, unit: Unit, campaign: Campaign, handle: Handle, now: float) -> LiveSession:
         account = self._settings.campaign_accounts.of(campaign, unit.account or "")
         ticket = session_ticket(handle.attempt_id, campaign, session_scopes(campaign, account))
         self._governor.adopt(ticket, now=now)
+        unit = placed(unit, campaign, Path(self._settings.home))
         session = self._launcher.adopt(unit, campaign, account, ticket, handle)
         session.is_catching_up = True
         return session

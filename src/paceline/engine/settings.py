@@ -1,5 +1,7 @@
 """The part of the configuration that the engine uses, as one value."""
 
+import os
+
 import msgspec
 
 from paceline.agents.account import Account, GatewayAddress
@@ -15,6 +17,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Times are in seconds. `stall` is how long a session may be silent and idle before it is stopped."""
 
     governor: GovernorSettings
+    home: str = "."
+    """The folder that holds workspaces and patches."""
+    checks: int = msgspec.field(default_factory=lambda: os.cpu_count() or 1)
+    """How many checks run at once where no limit for them is set."""
     accounts: dict[str, Account] = {}
     """The configured accounts, by id."""
     logins: dict[str, Account] = msgspec.field(default_factory=shipped_logins)

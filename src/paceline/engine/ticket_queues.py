@@ -142,6 +142,10 @@ class TicketQueues:
     def give_back(self, ticket_id: str, now: float) -> None:
         """Abandon a ticket that has no unit to fill it."""
         self.take(ticket_id)
+        self.abandon(ticket_id, now)
+
+    def abandon(self, ticket_id: str, now: float) -> None:
+        """Give up the slot of a ticket whose session could not be started."""
         self._governor.abandon(ticket_id, now=now)
 
     def why(self, now: float) -> dict[str, Deferred]:

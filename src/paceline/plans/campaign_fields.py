@@ -12,6 +12,7 @@ from paceline.config_files.documents import Check, PrivateValue
 from paceline.core.values.scopes import canonical_scope
 from paceline.errors import InvalidInput
 from paceline.plans.unit_rules import SAFE_NAME, is_safe_name
+from paceline.plans.workspace_fields import command_list
 from paceline.redaction.secret_shapes import secret_in
 from paceline.settings.load import MOST_ATTEMPTS, STRATEGIES
 
@@ -19,6 +20,9 @@ HIGHEST_PRIORITY = 100
 """One level doubles the share, so 100 levels are far more than any share can express."""
 PERMISSIONS = ("read", "edit", "full")
 ON_DENIED = ("hold", "done")
+DELIVERIES = ("branch", "patch")
+MOST_ROUNDS = 20
+"""An agent that has not repaired its work after so many failed checks never will, and each round costs money."""
 _OWN_VARIABLE = re.compile(r"PACELINE_.*", re.I)
 _PATTERN = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*")
 
@@ -88,6 +92,21 @@ def _variable_patterns(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _check_prompt(value: object) -> str:
+    prompt = checks.text(value)
+    if "{output}" not in prompt:
+        raise InvalidInput("must contain {output}, which the output of the check replaces")
+    return prompt
+
+
+def _delivery(value: object) -> str | tuple[str, ...]:
+    if isinstance(value, str):
+        if value not in DELIVERIES:
+            raise InvalidInput('must be "branch", "patch", or a command as a list, such as ["gh", "pr", "create"]')
+        return value
+    return command_list(value)
+
+
 CAMPAIGN_FIELDS: Mapping[str, Check] = {
     "name": _name,
     "priority": checks.whole_number(-HIGHEST_PRIORITY, HIGHEST_PRIORITY),
@@ -107,4 +126,11 @@ CAMPAIGN_FIELDS: Mapping[str, Check] = {
     "env_pass": _variable_patterns,
     "env_strict": checks.truth,
     "allow_metered": checks.truth,
+    "check": command_list,
+    "check_timeout": checks.span,
+    "check_rounds": checks.whole_number(0, MOST_ROUNDS),
+    "check_prompt": _check_prompt,
+    "commit": checks.truth,
+    "deliver": _delivery,
+    "workspace": checks.anything,
 }

@@ -33,6 +33,7 @@ from paceline.plans.campaign_fields import CAMPAIGN_FIELDS
 from paceline.plans.templates import command_placeholders
 from paceline.plans.unit_rules import PromptRules, UnitList
 from paceline.plans.unit_sources import UNITS, add_units
+from paceline.plans.workspace_fields import read_workspace, with_bases
 from paceline.settings import AccountSettings, Settings
 from paceline.store.interface import Campaign, UnitSpec
 
@@ -84,6 +85,8 @@ def plan_of(
     campaign = reader.read(SystemClock().now() if now is None else now, added_at)
     units = UnitList(folder, reader.prompt_rules(), mistakes)
     _read_units(document, folder, units, mistakes)
+    if reader.workspace is not None:
+        campaign["workspace"] = with_bases(reader.workspace, units.units, document, mistakes)
     mistakes.raise_as(InvalidPlan)
     return Plan(campaign=msgspec.convert(campaign, Campaign), units=tuple(units.units))
 
@@ -92,7 +95,8 @@ def campaign_with_changes(
     campaign: Campaign, changes: Mapping[str, object], settings: Settings, *, now: float
 ) -> Campaign:
     """Return a campaign with some fields changed, named and written as in a plan. None removes a field."""
-    stored = {field: getattr(campaign, field) for field in CAMPAIGN_FIELDS}
+    left_out = ("commit", "deliver") if campaign.workspace is None else ()
+    stored = {field: getattr(campaign, field) for field in CAMPAIGN_FIELDS if field not in left_out}
     if campaign.deadline is not None:
         stored["deadline"] = datetime.fromtimestamp(campaign.deadline, UTC)
     written = {field: value for field, value in {**stored, **changes}.items() if value not in (None, (), [], {})}
@@ -100,7 +104,8 @@ def campaign_with_changes(
     reader = _CampaignReader(Document(campaign.name, {CAMPAIGN: written}), settings, mistakes)
     fields = reader.read(now)
     mistakes.raise_as(InvalidPlan)
-    return msgspec.convert({**fields, "state": campaign.state, "created_at": campaign.created_at}, Campaign)
+    kept = {"workspace": reader.workspace, "state": campaign.state, "created_at": campaign.created_at}
+    return msgspec.convert({**fields, **kept}, Campaign)
 
 
 # -- [campaign] ------------------------------------------------------------------------------
@@ -116,6 +121,8 @@ class _CampaignReader:
         self._table = table_at(document, (CAMPAIGN,), document.values.get(CAMPAIGN, {}), mistakes)
         self._fields = checked_fields(document, (CAMPAIGN,), self._table, CAMPAIGN_FIELDS, mistakes)
         self._profile: AgentProfile | None = None
+        workspace = self._fields.pop("workspace", None)
+        self.workspace = None if workspace is None else read_workspace(document, workspace, mistakes)
 
     def read(self, now: float, added_at: Mapping[str, float] = NEVER) -> dict[str, object]:
         """Return the fields of a `Campaign`. The settings fill in what the plan leaves out."""
@@ -129,6 +136,7 @@ class _CampaignReader:
         self._check_command()
         self._check_permissions()
         self._check_accounts()
+        self._check_delivery()
         if self._settings is not None:
             fields.setdefault("strategy", self._settings.engine.strategy)
             fields.setdefault("max_attempts", self._settings.engine.max_attempts)
@@ -136,6 +144,10 @@ class _CampaignReader:
 
     def prompt_rules(self) -> PromptRules:
         """Return the rules for prompts of the agent. Call it after `read`."""
+        rules = self._rules_of_agent()
+        return msgspec.structs.replace(rules, has_own_tree=self.workspace is not None)
+
+    def _rules_of_agent(self) -> PromptRules:
         if self._profile is None:
             return PromptRules()
         if not self._profile.start:
@@ -186,6 +198,19 @@ class _CampaignReader:
         elif level not in self._profile.permissions:
             fix = f"remove it, or add [agents.{name}.permissions.{level}] with its arguments to paceline.toml"
             self._refuse("permissions", f"agent {shown(name)} has no flags for it; {fix}")
+
+    def _check_delivery(self) -> None:
+        """Refuse commits and deliveries that the workspaces of the plan cannot have."""
+        kind = None if self.workspace is None else self.workspace.kind
+        if kind is None:
+            for key in ("commit", "deliver"):
+                if key in self._table:
+                    self._refuse(key, 'needs workspaces: add [campaign.workspace] with kind = "worktree"')
+        elif kind == "copy":
+            if self._fields.get("commit") or self._fields.get("deliver") == "branch":
+                key = "commit" if self._fields.get("commit") else "deliver"
+                self._refuse(key, 'a copy has no branch; use kind = "worktree", or deliver = "patch"')
+            self._fields["commit"] = False
 
     def _command(self) -> tuple[str, ...]:
         command = self._fields.get("command")

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from paceline.agents import AgentProfile
 from paceline.agents.default_login import login_folder, vendor_of
 from paceline.agents.model_names import model_problem
 from paceline.core import ScopeStatus
+from paceline.plans.advice import Advice
+from paceline.plans.workspace_advice import workspace_advice
 from paceline.settings import AccountSettings, Settings
 from paceline.store import Campaign, UnitSpec
 
@@ -33,16 +33,6 @@ _FLAGS = (
 _SET_PERMISSIONS = 'set permissions = "edit" in the plan'
 
 
-class Advice(msgspec.Struct, frozen=True):
-    """Something that would spoil the night, and what to do about it."""
-
-    text: str
-    fix: str
-
-    def __str__(self) -> str:
-        return f"{self.text}; {self.fix}"
-
-
 def campaign_advice(
     campaign: Campaign, units: Iterable[UnitSpec], settings: Settings, environ: Mapping[str, str]
 ) -> list[Advice]:
@@ -51,8 +41,8 @@ def campaign_advice(
     if not profile.start:
         return []
     units = list(units)
-    found = _model_advice(profile, campaign) + _output_advice(campaign, units)
-    if campaign.permissions is None and not _sets_permissions(campaign.args):
+    found = _model_advice(profile, campaign) + _output_advice(campaign, units) + workspace_advice(campaign, units)
+    if campaign.permissions is None and campaign.workspace is None and not _sets_permissions(campaign.args):
         folders = list(dict.fromkeys(unit.cwd for unit in units))[:MOST_FOLDERS]
         for account in settings.campaign_accounts(campaign.agent, campaign.accounts):
             env = {**environ, **account.env, **campaign.env}

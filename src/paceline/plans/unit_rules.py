@@ -28,6 +28,8 @@ class PromptRules(msgspec.Struct, frozen=True):
     why_most: str = "a prompt is at most 1 MiB; put the rest into a file and name it in the prompt"
     command: tuple[str, ...] = ()
     """The plan's own command, whose placeholders the values of each unit replace."""
+    has_own_tree: bool = False
+    """Whether each unit works in a tree of its own, in which its output is nobody else's."""
 
 
 class UnitList:
@@ -99,6 +101,8 @@ class UnitList:
             return None
         if not (_is_inside(path, self._folder) or _is_inside(path, folder)):
             self._refuse(place, name, f"output {shown(output)} must lie in the plan's folder or in the unit's cwd")
+        if self._rules.has_own_tree:
+            return path
         if path in self.sources:
             self._refuse(place, name, f"output {shown(output)} would overwrite the file a prompt comes from")
         first = self._place_of_output.setdefault(path, place)

@@ -30,7 +30,7 @@ from paceline.config_files.documents import (
     table_at,
 )
 from paceline.core.values.rates import Rate
-from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, canonical_model, canonical_scope
+from paceline.core.values.scopes import LOCAL, RUNS, SESSIONS, ScopePattern, canonical_model, canonical_scope
 from paceline.core.values.settings import HEADROOM_MODES
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidInput, InvalidSettings
@@ -62,7 +62,7 @@ _AT_FIELD = re.compile(r" - at `\$\.(\w+)")
 def provider_name(value: object) -> str:
     """Check the name of a provider: one part of a scope path."""
     name = checks.scope_check(canonical_scope)(value)
-    if "/" in name or ":" in name or name in (SESSIONS, RUNS):
+    if "/" in name or ":" in name or name in LOCAL:
         raise InvalidInput("must be the name of a provider, such as anthropic")
     return name
 

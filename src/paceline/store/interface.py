@@ -25,6 +25,7 @@ OnDenied = Literal["hold", "done"]
 
 WorkspaceKind = Literal["worktree", "copy"]
 Keep = Literal["failed", "all", "none"]
+Delivery = Literal["branch", "patch"]
 
 
 class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +68,15 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     """Names or patterns of variables that are not withheld from the session."""
     env_strict: bool = False
     allow_metered: bool = False
+    check: tuple[str, ...] = ()
+    """Runs in the workspace after the agent ended well. Exit code 0 means that the work is verified."""
+    check_timeout: float = 600.0
+    check_rounds: int = 2
+    """How often a failed check is fed back into the conversation."""
+    check_prompt: str | None = None
+    commit: bool = True
+    """Whether the work in a worktree is committed to its branch."""
+    deliver: Delivery | tuple[str, ...] = "branch"
     workspace: WorkspaceSettings | None = None
     """How each unit gets a folder of its own. None: units work in their `cwd` itself."""
     state: CampaignState = "active"
@@ -339,7 +349,10 @@ class Store(Protocol):
         """
 
     def forget_conversation(self, unit_id: str) -> None:
-        """Let the next attempt of the unit start a new conversation, on any account. A parked unit is woken."""
+        """Let the next attempt of the unit start over: a new conversation on any account, in a new workspace.
+
+        What its attempts have used stays in its result; its work is forgotten. A parked unit is woken.
+        """
 
     # reading units
     def unit(self, unit_id: str) -> Unit | None:

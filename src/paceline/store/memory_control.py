@@ -122,7 +122,8 @@ class MemoryUnitControl:
         if unit is None:
             raise UnknownName(f"there is no unit {unit_id!r}")
         resume_at = None if unit.is_parked else unit.resume_at
-        self._table.put(replace(unit, conversation_id=None, resume_at=resume_at, is_parked=False))
+        result = unit.result.without_work()
+        self._table.put(replace(unit, conversation_id=None, resume_at=resume_at, is_parked=False, result=result))
 
 
 def _ready_again(unit: Unit) -> Unit:

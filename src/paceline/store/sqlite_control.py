@@ -6,8 +6,10 @@ from typing import Final
 
 from paceline.errors import UnknownName
 from paceline.store import rules
+from paceline.store.rows import WHOLE_RESULT, result_from, result_row
 from paceline.store.sqlite_file import SqliteFile
 from paceline.store.sqlite_keys import IS_VISIBLE, Span, campaign_numbers, known_number, unit_address, visible_span
+from paceline.store.unit_result import UnitResult
 
 _HOLD: Final = f"""UPDATE units AS u SET state = 'held', reason = ?, resume_at = NULL, ended_at = ?
     WHERE campaign = ? AND name = ? AND state = 'todo' AND {IS_VISIBLE}"""
@@ -25,6 +27,12 @@ _ACCEPT: Final = """UPDATE units SET state = 'done', reason = ?, ended_at = ?
 _CANCEL: Final = """UPDATE units SET state = 'cancelled', resume_at = NULL, lease_until = NULL, ended_at = ?,
     phase = NULL
     WHERE key BETWEEN ? AND ? AND state NOT IN ('done', 'cancelled')"""
+_FORGET_CONVERSATION: Final = f"""UPDATE units AS u SET session_id = NULL, is_parked = 0,
+    resume_at = CASE WHEN is_parked THEN NULL ELSE resume_at END
+    WHERE campaign = ? AND name = ? AND {IS_VISIBLE}"""
+_RESULT_OF: Final = f"""SELECT r.key, {WHOLE_RESULT} FROM results r
+    WHERE r.key = (SELECT key FROM units WHERE campaign = ? AND name = ?)"""
+_REPLACE_RESULT: Final = "UPDATE results SET body = ?, checks = ?, texts = ? WHERE key = ?"
 
 
 class SqliteUnitControl:
@@ -73,13 +81,14 @@ class SqliteUnitControl:
 
     def forget_conversation(self, unit_id: str) -> None:
         with self._file.writing() as connection:
-            if not connection.execute(
-                f"""UPDATE units AS u SET session_id = NULL, is_parked = 0,
-                    resume_at = CASE WHEN is_parked THEN NULL ELSE resume_at END
-                    WHERE campaign = ? AND name = ? AND {IS_VISIBLE}""",
-                unit_address(campaign_numbers(connection, [unit_id]), unit_id),
-            ).rowcount:
+            address = unit_address(campaign_numbers(connection, [unit_id]), unit_id)
+            if not connection.execute(_FORGET_CONVERSATION, address).rowcount:
                 raise UnknownName(f"there is no unit {unit_id!r}")
+            found = connection.execute(_RESULT_OF, address).fetchone()
+            if found is not None:
+                key, *columns = found
+                result = result_from(*columns) or UnitResult()
+                connection.execute(_REPLACE_RESULT, (*result_row(result.without_work()), key))
 
 
 def _chosen_spans(connection: sqlite3.Connection, campaign: str, unit_ids: Sequence[str] | None) -> list[Span]:

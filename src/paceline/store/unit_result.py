@@ -35,6 +35,16 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether that attempt met a spent quota window."""
 
 
+class SessionEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the agent's session ended whose work is being checked or delivered: what the outcome of its attempt needs."""
+
+    account: str | None = None
+    conversation_id: str | None = None
+    exit_code: int | None = None
+    denials: int = 0
+    warnings: tuple[str, ...] = ()
+
+
 class UnitResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything known about the work of a unit. None: not known, or not yet."""
 
@@ -63,8 +73,38 @@ class UnitResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     feedback: str | None = None
     """The prompt of the next round, after a failed check."""
     carried: Carried = Carried()
+    port_base: int | None = None
+    """The first of the ports that only this workspace uses, while the unit runs."""
+    session_end: SessionEnd | None = None
+    """Set while the work of an ended session is checked or delivered."""
+    deliveries: int = 0
+    """How often the delivery of this attempt has failed."""
+
+    def without_work(self) -> "UnitResult":
+        """Return the result of a unit that starts over: what it has used stays, its work is forgotten."""
+        empty = UnitResult()
+        return msgspec.structs.replace(self, **{name: getattr(empty, name) for name in _OF_THE_WORK})
 
     def without_texts(self) -> "UnitResult":
         """Return the result as lists show it: without its answer, the output of its checks and its feedback."""
         checks = tuple(msgspec.structs.replace(check, tail="") for check in self.checks)
         return msgspec.structs.replace(self, answer=None, checks=checks, feedback=None)
+
+
+_OF_THE_WORK = (
+    "answer",
+    "workspace",
+    "branch",
+    "base",
+    "commit",
+    "repository",
+    "files_changed",
+    "lines_added",
+    "lines_removed",
+    "checks",
+    "feedback",
+    "port_base",
+    "session_end",
+    "deliveries",
+)
+"""The fields that say what the unit has made, and where."""

@@ -16,6 +16,7 @@ from paceline.limiter.usage_polls import UsageSource
 from paceline.simulation.clock import VirtualClock
 from paceline.simulation.executor import Run, ScriptedExecutor
 from paceline.store import Campaign, MemoryStore, Store, Unit, UnitSpec
+from paceline.testing.inline_jobs import InlineJobs
 
 NOW = 1_794_705_600.0  # 2026-11-15 01:20 UTC
 HOUR = 3600.0
@@ -93,7 +94,7 @@ class EngineHarness:
     def new_engine(self, owner: str | None = None) -> Engine:
         self.starts += 1
         self._link = _StoreLink(self.store)
-        return Engine(
+        engine = Engine(
             self.settings,
             store=self._link,  # type: ignore[arg-type]
             executor=self.executor,
@@ -103,6 +104,8 @@ class EngineHarness:
             owner=owner or f"engine{self.starts}",
             usage=self.usage,
         )
+        engine.jobs = InlineJobs(engine.wake)
+        return engine
 
     async def run(self, seconds: float) -> None:
         """Move time forward with a running engine; start one if none runs."""

@@ -7,6 +7,7 @@ import msgspec
 
 from paceline.core.unit_lifecycle import Counters
 from paceline.store import Added, CheckRound, Cost, Store, Tokens, UnitCounts, UnitResult, UnitSpec
+from paceline.store.unit_result import SessionEnd
 from paceline.testing.store_steps import NOW, add, claim, ended, record, specs, stored, without_prompt
 
 replace = msgspec.structs.replace
@@ -49,6 +50,26 @@ class ResultContract:
         assert (again.result, again.phase) == (RESULT, "working")
         record(store, [ended(again, "lost")])
         assert (stored(store, "night/a").result, stored(store, "night/a").phase) == (RESULT, None)
+
+    def test_a_unit_that_starts_over_forgets_its_work_and_keeps_what_it_used(self, store: Store) -> None:
+        add(store, specs("a", "b"))
+        unit, other = claim(store, 2)
+        worked = replace(RESULT, port_base=20_000, deliveries=1, session_end=SessionEnd(account="max-1"))
+        record(store, [replace(ended(each, "lost"), result=worked) for each in (unit, other)])
+
+        store.forget_conversation("night/a")
+
+        used = UnitResult(
+            agent="claude",
+            model="opus-4-6",
+            host="box",
+            turns=3,
+            tokens=RESULT.tokens,
+            cost=RESULT.cost,
+            waited_seconds=5.0,
+            ran_seconds=60.0,
+        )
+        assert (stored(store, "night/a").result, stored(store, "night/b").result) == (used, worked)
 
     def test_lists_have_results_without_their_long_texts(self, store: Store) -> None:
         add(store, specs("a", "b"))

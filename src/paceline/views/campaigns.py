@@ -3,7 +3,7 @@
 import msgspec
 
 from paceline.store import Campaign, UnitCounts
-from paceline.store.interface import CampaignState, OnDenied, Permissions
+from paceline.store.interface import CampaignState, Delivery, OnDenied, Permissions, WorkspaceSettings
 from paceline.views.fleet import FleetState
 from paceline.views.quota import quota_line
 from paceline.views.throughput import Throughput
@@ -30,6 +30,13 @@ class CampaignSummary(msgspec.Struct, frozen=True, kw_only=True):
     env_pass: tuple[str, ...]
     env_strict: bool
     allow_metered: bool
+    check: tuple[str, ...]
+    check_timeout: float
+    check_rounds: int
+    check_prompt: str | None
+    commit: bool
+    deliver: Delivery | tuple[str, ...]
+    workspace: WorkspaceSettings | None
     state: CampaignState
     pause_reason: str | None
     created_at: float

@@ -6,7 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from paceline.core import ScopeStatus, WindowStatus
-from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, is_provider_scope, path_scopes
+from paceline.core.values.scopes import LOCAL, ScopePattern, is_provider_scope, path_scopes
 from paceline.views.accounts import known_accounts
 from paceline.views.fleet import FleetState
 
@@ -145,7 +145,7 @@ def _settings_source(fleet: FleetState, entry: str) -> LimitSource:
 
 def kind_of(scope: str) -> ScopeKind:
     """Return what a scope, or a pattern of scopes, stands for."""
-    if scope in (SESSIONS, RUNS):
+    if scope in LOCAL:
         return "pool"
     if scope.startswith(CAMPAIGN):
         return "campaign"

@@ -39,7 +39,8 @@ READ_LIMIT: Final = 1000
 """Events or units that one read of the store returns at most."""
 
 
-_WORK_FIELDS: Final = frozenset(UnitResult.__struct_fields__) - {"repository", "feedback", "carried"}
+_INTERNAL: Final = {"repository", "feedback", "carried", "port_base", "session_end", "deliveries"}
+_WORK_FIELDS: Final = frozenset(UnitResult.__struct_fields__) - _INTERNAL
 """The fields of a result that people see under the same names."""
 
 

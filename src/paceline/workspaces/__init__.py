@@ -13,6 +13,7 @@ from paceline.workspaces.included_files import include_mistake as include_mistak
 from paceline.workspaces.places import WorkspacePlace as WorkspacePlace
 from paceline.workspaces.places import branch_mistake as branch_mistake
 from paceline.workspaces.places import mapped_path as mapped_path
+from paceline.workspaces.places import patch_file as patch_file
 from paceline.workspaces.places import place_of as place_of
 from paceline.workspaces.places import stored_place as stored_place
 from paceline.workspaces.preparation import Prepared as Prepared

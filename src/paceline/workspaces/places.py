@@ -76,6 +76,11 @@ def mapped_path(place: WorkspacePlace, path: str) -> str:
     return path if top is None or not _is_inside(path, top) else _mapped(path, top, place.path)
 
 
+def patch_file(home: Path, campaign_name: str, unit_name: str) -> Path:
+    """Return the file that the change of the unit is delivered to, where the plan asks for patches."""
+    return home / "patches" / slug_of(campaign_name) / f"{slug_of(unit_name)}.patch"
+
+
 def slug_of(name: str) -> str:
     """Return the name as one part of a path and of a branch.
 

@@ -42,9 +42,10 @@ from paceline.errors import (
     StoreTooNew,
 )
 from paceline.executors.private_folder import is_open_to_others
+from paceline.plans.advice import Advice
 from paceline.plans.payer_check import check_payers
 from paceline.plans.preflight import INSTALL, account_troubles, login_troubles
-from paceline.plans.readiness import Advice, campaign_advice, hold_advice, login_advice
+from paceline.plans.readiness import campaign_advice, hold_advice, login_advice
 from paceline.settings import AccountSettings, Settings, load_settings
 from paceline.store import Campaign
 from paceline.store.sqlite_file import recovery_advice

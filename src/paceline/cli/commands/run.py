@@ -150,7 +150,7 @@ def _print_ends(home: Home, names: Sequence[str], *, as_json: bool) -> int:
 
 
 def _is_all_done(counts: UnitCounts) -> bool:
-    return not (stopped_units(counts) or counts.todo or counts.cancelled)
+    return not (stopped_units(counts) or counts.todo or counts.running or counts.cancelled)
 
 
 def _end_values(home: Home, name: str) -> dict[str, object]:

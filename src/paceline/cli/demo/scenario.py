@@ -183,7 +183,7 @@ def _settings(plan: DemoPlan, provider: FakeProvider, home: Path) -> Settings:
 
 def _engine(settings: Settings, store: Store, executor: ProcessExecutor) -> Engine:
     return Engine(
-        engine_settings(settings, local_zone()),
+        engine_settings(settings, local_zone(), settings.home),
         store=store,
         executor=executor,
         clock=SystemClock(),

@@ -1,6 +1,6 @@
 """Names of scopes: how they are written, spelled canonically, nested and matched by patterns.
 
-A scope is `sessions`, `runs`, `campaign:NAME`, `agent:NAME`, or a provider path of up to three
+A scope is `sessions`, `runs`, `checks`, `campaign:NAME`, `agent:NAME`, or a provider path of up to three
 parts: `anthropic`, `anthropic/max-1`, `anthropic/max-1/opus-4-6` (provider / account / model).
 Nothing here knows about capacity.
 """
@@ -13,6 +13,9 @@ from paceline.errors import InvalidScope
 
 SESSIONS = "sessions"
 RUNS = "runs"
+CHECKS = "checks"
+LOCAL = (SESSIONS, RUNS, CHECKS)
+"""The scopes of this machine: what the user has, whatever the providers allow."""
 UNNAMED_MODEL = "default"
 """The model of a session that leaves the choice to its agent. The strictest cap of a model on the account applies."""
 
@@ -77,7 +80,7 @@ def canonical_scope(scope: str) -> str:
 
 @lru_cache(maxsize=16384)
 def _canonical(scope: str) -> str:
-    if scope in (SESSIONS, RUNS) or _LABELLED.fullmatch(scope):
+    if scope in LOCAL or _LABELLED.fullmatch(scope):
         return scope
     parts = scope.split("/", 2)
     if len(parts) == 3:
@@ -104,7 +107,7 @@ def path_scopes(scope: str) -> tuple[str, ...]:
 
 def is_provider_scope(scope: str) -> bool:
     """Return whether the scope is the provider's to limit; all others are the user's own."""
-    return scope not in (SESSIONS, RUNS) and not scope.startswith(("campaign:", "agent:"))
+    return scope not in LOCAL and not scope.startswith(("campaign:", "agent:"))
 
 
 def is_unnamed_model(scope: str) -> bool:

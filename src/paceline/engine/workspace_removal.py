@@ -1,0 +1,70 @@
+"""The removal of workspaces that the plan does not keep. Their branches stay, and so does work that is in no branch."""
+
+import logging
+import os
+from collections.abc import Mapping
+
+from paceline.engine.background_jobs import BackgroundJobs, Job
+from paceline.errors import PacelineError
+from paceline.store import Campaign, OutcomeRecord, Store
+from paceline.store.interface import Keep
+from paceline.store.rules import split_unit_id
+from paceline.workspaces import WorkspacePlace, commit_all, remove, stored_place
+
+log = logging.getLogger("paceline.engine")
+
+REMOVED_AFTER: Mapping[Keep, tuple[str, ...]] = {
+    "all": (),
+    "failed": ("succeed",),
+    "none": ("succeed", "quarantine", "fail_check"),
+}
+"""The steps after which a workspace is removed. A unit that is held continues in its own."""
+
+
+class WorkspaceRemovals:
+    """Removes folders in the background. One that cannot be removed is logged, and `paceline gc` tries again."""
+
+    def __init__(self, store: Store, jobs: BackgroundJobs) -> None:
+        self._store = store
+        self._jobs = jobs
+        self._running: list[tuple[str, Job[None]]] = []
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._running)
+
+    def begin(self, record: OutcomeRecord, campaign: Campaign) -> None:
+        """Remove the workspace of a unit whose outcome is stored, if the plan does not keep it.
+
+        What a failed unit left is committed first, so that its branch keeps it.
+        """
+        settings, step = campaign.workspace, record.transition.step
+        if settings is None or settings.kind != "worktree" or step not in REMOVED_AFTER[settings.keep]:
+            return
+        unit = self._store.unit(record.unit_id)
+        place = None if unit is None else stored_place(unit.result)
+        if place is not None:
+            message = commit_message(record.unit_id) if campaign.commit and step != "succeed" else None
+            self._running.append((record.unit_id, self._jobs.start(_remove, place, message)))
+
+    def report(self) -> None:
+        """Log what could not be removed."""
+        over = [each for each in self._running if each[1].is_over]
+        self._running = [each for each in self._running if not each[1].is_over]
+        for unit_id, job in over:
+            try:
+                job.result()
+            except (PacelineError, OSError) as error:
+                log.warning("the workspace of %s stays: %s", unit_id, error)
+
+
+def commit_message(unit_id: str) -> str:
+    """Return the message of the commit of a unit's work."""
+    return "{}: {}".format(*split_unit_id(unit_id))
+
+
+def _remove(place: WorkspacePlace, message: str | None) -> None:
+    """Remove a workspace. With a message, what is in it is committed first."""
+    if message is not None and os.path.isdir(place.path):
+        commit_all(place, message)
+    remove(place, force=False)

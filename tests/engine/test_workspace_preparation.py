@@ -1,0 +1,259 @@
+"""Workspaces of units with real git: made before the agent starts, found by every try, lost, delivered and removed."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.workspaces.conftest import git, write
+
+from paceline.core.unit_lifecycle import Counters
+from paceline.engine import commands
+from paceline.engine.workspace_preparation import LOST_NOTE
+from paceline.executors import Launch
+from paceline.simulation.agent_transcripts import answer, done, init
+from paceline.simulation.executor import Run
+from paceline.store import UnitCounts, UnitSpec, WorkspaceSettings
+from paceline.testing.engine_harness import EngineHarness
+from paceline.workspaces import resolve_base
+
+Script = Callable[[Launch], Run]
+
+
+@pytest.fixture
+def top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit, and no configuration of the user."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    write(folder / "a.txt", "one\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "first")
+    return folder
+
+
+def works(launch: Launch) -> Run:
+    """A session that writes a file with two lines."""
+    return Run(seconds=20.0, act=lambda: write(Path(launch.cwd) / "new.txt", "one\ntwo\n"))
+
+
+def harness_of(top: Path, script: Script, *, pool: int = 4) -> EngineHarness:
+    harness = EngineHarness(script, pool=pool, heartbeat=5.0)
+    harness.settings = msgspec.structs.replace(harness.settings, home=str(top.parent / "home"))
+    harness.engine = harness.new_engine()
+    return harness
+
+
+def add(harness: EngineHarness, top: Path, units: int = 1, *, output: str | None = None, **fields: object) -> None:
+    """Add a campaign; the fields of its workspace are those of `WorkspaceSettings`."""
+    repository, commit = resolve_base(str(top), "HEAD")
+    names = WorkspaceSettings.__struct_fields__
+    own = {name: fields.pop(name) for name in names if name in fields}
+    settings = msgspec.convert({"bases": {repository: commit}, **own}, WorkspaceSettings)
+    specs = [UnitSpec(id=f"u{n}", prompt="do it", cwd=str(top), output=output) for n in range(units)]
+    harness.add("night", specs, workspace=settings, **fields)
+
+
+def kind_of(launch: Launch) -> str:
+    tail = launch.attempt_id.rpartition("-")[2].rstrip("0123456789")
+    return tail if tail in ("setup", "check", "deliver") else "session"
+
+
+async def test_every_try_uses_the_same_folder_and_its_work_is_committed_with_its_numbers(top: Path) -> None:
+    count = iter(range(10))
+
+    def script(launch: Launch) -> Run:
+        return Run(exit_code=1, seconds=5.0) if next(count) == 0 else works(launch)
+
+    async with harness_of(top, script) as harness:
+        add(harness, top, keep="all")
+        await harness.run(120.0)
+
+        unit, folder = harness.unit("night/u0"), str(top.parent / "home" / "workspaces" / "night" / "u0")
+        assert (unit.state, [launch.cwd for launch in harness.executor.started]) == ("done", [folder] * 2)
+        result = unit.result
+        assert (result.workspace, result.branch, result.repository) == (folder, "paceline/night/u0", str(top))
+        assert (result.files_changed, result.lines_added, result.lines_removed) == (1, 2, 0)
+        assert git(top, "rev-parse", "paceline/night/u0") == result.commit
+        assert git(top, "log", "-1", "--format=%s", "paceline/night/u0") == "night: u0"
+        (delivered,) = harness.events("unit.delivered")
+        assert delivered.fields == {"branch": "paceline/night/u0", "commit": result.commit, "patch": None}
+        assert (git(top, "status", "--porcelain"), len(harness.events("workspace.created"))) == ("", 1)
+
+
+async def test_where_a_workspace_lies_is_stored_before_it_is_made_and_survives_a_crash(top: Path) -> None:
+    async with harness_of(top, lambda _: Run(seconds=500.0)) as harness:
+        add(harness, top, setup=("make", "ready"))
+        await harness.run(20.0)
+        stored = harness.unit("night/u0").result
+        assert (stored.workspace, harness.unit("night/u0").phase) == (
+            str(top.parent / "home" / "workspaces" / "night" / "u0"),
+            "working",
+        )
+        await harness.crash()
+        harness.executor.script = works
+        await harness.run(120.0)
+
+        unit = harness.unit("night/u0")
+        assert (unit.state, unit.result.branch, unit.counters.losses) == ("done", stored.branch, 1)
+        assert [kind_of(launch) for launch in harness.executor.started] == ["setup", "setup", "session"]
+
+
+async def test_a_setup_runs_once_and_live_workspaces_have_ports_of_their_own(top: Path) -> None:
+    fails_once = iter([1])
+
+    def script(launch: Launch) -> Run:
+        is_first = kind_of(launch) == "session" and launch.env["PACELINE_UNIT"] == "night/u0"
+        return Run(exit_code=next(fails_once, 0) if is_first else 0, seconds=30.0)
+
+    async with harness_of(top, script) as harness:
+        add(harness, top, 3, setup=("make", "ready"), check=("make", "test"))
+        await harness.run(400.0)
+
+        assert harness.store.counts() == {"night": UnitCounts(done=3)}
+        kinds = [kind_of(launch) for launch in harness.executor.started]
+        assert {kind: kinds.count(kind) for kind in kinds} == {"setup": 3, "session": 4, "check": 3}
+        first = [launch.env["PACELINE_PORT_BASE"] for launch in harness.executor.started[:3]]
+        assert sorted(first) == ["20000", "20010", "20020"]
+
+
+async def test_a_setup_that_fails_charges_nothing_and_pauses_the_campaign(top: Path) -> None:
+    def script(launch: Launch) -> Run:
+        return Run(stderr="no network\n", exit_code=1, seconds=1.0) if kind_of(launch) == "setup" else works(launch)
+
+    async with harness_of(top, script) as harness:
+        add(harness, top, setup=("npm", "ci"))
+        await harness.run(150.0)
+
+        (campaign,) = harness.store.campaigns()
+        reason = "the setup failed (exit code 1): no network"
+        assert (campaign.state, campaign.pause_reason) == ("paused", reason)
+        assert (harness.unit("night/u0").state, harness.failures()) == ("todo", 0)
+        harness.executor.script = works
+        commands.resume_campaigns(harness.store, ["night"], now=harness.clock.now())
+        await harness.run(120.0)
+        assert harness.unit("night/u0").state == "done"
+
+
+def parks_first(launch: Launch) -> Run:
+    session = init("talk") + answer("talk")
+    if "--resume" in launch.argv:
+        return Run(stdout=session, later=((20.0, done("talk")),), seconds=20.0)
+    return Run(stdout=session, seconds=500.0)
+
+
+async def test_a_lost_folder_is_made_again_from_its_branch_and_the_agent_is_told(top: Path) -> None:
+    async with harness_of(top, parks_first) as harness:
+        add(harness, top, agent="claude", model="opus-4-6", accounts=("max-1",), command=())
+        await harness.run(20.0)
+        folder = harness.unit("night/u0").result.workspace
+        assert folder is not None
+        shutil.rmtree(folder)
+        harness.executor.reboot()
+        await harness.run(100.0)
+
+        assert harness.unit("night/u0").state == "done"
+        second = harness.executor.started[1]
+        assert (second.cwd, LOST_NOTE in "\n".join((*second.argv, second.stdin.decode()))) == (folder, True)
+        assert [event.fields["path"] for event in harness.events("workspace.lost")] == [folder]
+
+
+async def test_a_unit_whose_branch_is_lost_too_is_held_until_it_starts_over(top: Path) -> None:
+    async with harness_of(top, lambda _: Run(seconds=500.0)) as harness:
+        add(harness, top, keep="all")
+        await harness.run(20.0)
+        unit = harness.unit("night/u0")
+        assert unit.result.workspace is not None
+        shutil.rmtree(unit.result.workspace)
+        git(top, "worktree", "prune")
+        git(top, "branch", "-D", "paceline/night/u0")
+        harness.executor.reboot()
+        harness.executor.script = works
+        await harness.run(60.0)
+
+        unit = harness.unit("night/u0")
+        assert (unit.state, (unit.reason or "").startswith("workspace lost: ")) == ("held", True)
+        commands.retry_unit(harness.store, unit, fresh=True, now=harness.clock.now())
+        await harness.run(60.0)
+        unit = harness.unit("night/u0")
+        assert (unit.state, unit.result.files_changed, unit.counters) == ("done", 1, Counters(attempts=1))
+
+
+async def test_a_repository_that_vanishes_pauses_the_campaign_and_charges_nothing(top: Path) -> None:
+    async with harness_of(top, works) as harness:
+        add(harness, top, 2)
+        shutil.move(top, top.parent / "elsewhere")
+        await harness.run(150.0)
+
+        (campaign,) = harness.store.campaigns()
+        assert (campaign.state, str(top) in (campaign.pause_reason or "")) == ("paused", True)
+        assert (harness.store.counts()["night"].todo, harness.failures(), harness.executor.started) == (2, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("keep", "after_success", "after_failure"),
+    [("failed", False, True), ("all", True, True), ("none", False, False)],
+)
+async def test_a_plan_says_which_workspaces_are_kept(
+    top: Path, keep: str, after_success: bool, after_failure: bool
+) -> None:
+    def script(launch: Launch) -> Run:
+        if kind_of(launch) == "check":
+            return Run(exit_code=int(launch.env["PACELINE_UNIT"] == "night/u1"), seconds=1.0)
+        return works(launch)
+
+    async with harness_of(top, script) as harness:
+        add(harness, top, 2, keep=keep, check=("make", "test"), check_rounds=0)
+        await harness.run(100.0)
+
+        assert harness.store.counts() == {"night": UnitCounts(done=1, unverified=1)}
+        folders = [Path(harness.unit(f"night/u{n}").result.workspace or "") for n in range(2)]
+        assert [folder.exists() for folder in folders] == [after_success, after_failure]
+        assert git(top, "show", "paceline/night/u0:new.txt") == "one\ntwo"
+
+
+async def test_an_output_is_looked_for_in_the_workspace(top: Path) -> None:
+    async with harness_of(top, works) as harness:
+        add(harness, top, output=str(top / "new.txt"))
+        await harness.run(60.0)
+
+        assert (harness.unit("night/u0").state, (top / "new.txt").exists()) == ("done", False)
+
+
+async def test_a_patch_is_delivered_as_a_file(top: Path) -> None:
+    async with harness_of(top, works) as harness:
+        add(harness, top, deliver="patch")
+        await harness.run(60.0)
+
+        patch = top.parent / "home" / "patches" / "night" / "u0.patch"
+        assert [event.fields["patch"] for event in harness.events("unit.delivered")] == [str(patch)]
+        git(top, "apply", str(patch))
+        assert (top / "new.txt").read_text() == "one\ntwo\n"
+
+
+async def test_a_delivery_that_fails_twice_pauses_the_campaign_and_only_the_delivery_runs_again(top: Path) -> None:
+    def script(launch: Launch) -> Run:
+        return Run(stderr="no remote\n", exit_code=1, seconds=1.0) if kind_of(launch) == "deliver" else works(launch)
+
+    async with harness_of(top, script) as harness:
+        add(harness, top, deliver=("push", "{branch}", "{base}..{commit}", "{workspace}"))
+        await harness.run(120.0)
+
+        (campaign,) = harness.store.campaigns()
+        assert (campaign.state, campaign.pause_reason) == ("paused", "the delivery failed (exit code 1): no remote")
+        unit = harness.unit("night/u0")
+        result = unit.result
+        assert (unit.state, unit.phase, harness.failures()) == ("running", "delivering", 0)
+        argv = ("push", "paceline/night/u0", f"{result.base}..{result.commit}", result.workspace)
+        assert [launch.argv for launch in harness.executor.started[1:]] == [argv] * 2
+
+        await harness.crash()  # what failed before is not read again
+        harness.executor.script = works
+        commands.resume_campaigns(harness.store, ["night"], now=harness.clock.now())
+        await harness.run(60.0)
+        assert harness.unit("night/u0").state == "done"
+        assert [kind_of(launch) for launch in harness.executor.started] == ["session", *["deliver"] * 3]
+        assert len(harness.events("unit.delivered")) == 1
