@@ -107,7 +107,7 @@ def written_sessions(home: Home) -> TerminalExecutor:
 
 def run_without_processes(plan: str) -> None:
     """Be `paceline run PLAN`, but for the processes."""
-    Home.executor = written_sessions  # type: ignore[method-assign]
+    Home.executor = written_sessions  # type: ignore[method-assign, assignment]
     sys.argv = ["paceline", "run", plan]
     paceline()
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import platform
 from collections import Counter
 from collections.abc import Iterator
 
@@ -15,7 +16,8 @@ from paceline.events import Event
 from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import answer, done, init
 from paceline.simulation.executor import Run
-from paceline.store import MemoryStore, Unit, UnitCounts, UnitSpec
+from paceline.store import MemoryStore, Unit, UnitCounts, UnitResult, UnitSpec
+from paceline.store.unit_result import Carried
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 
 
@@ -52,6 +54,9 @@ async def test_a_unit_is_run_and_stored_whole() -> None:
             ended_at=NOW + 60.0,
             exit_code=0,
             begun_at=NOW,
+            result=UnitResult(
+                agent="command", host=platform.node(), ran_seconds=60.0, carried=Carried(left_at=NOW + 60.0)
+            ),
         )
         assert harness.executor.started == [
             Launch(

@@ -84,7 +84,7 @@ async def test_work_whose_check_passes_is_done_with_its_round_stored() -> None:
         assert (where(unit), unit.result.checks, unit.exit_code) == (("done", None), (PASSED,), 0)
         assert (unit.counters, unit.result.session_end, unit.result.feedback) == (Counters(attempts=1), None, None)
         (checked,) = harness.events("unit.checked")
-        fields = {"round": 1, "exit_code": 0, "seconds": 20.0, "reason": None}
+        fields: dict[str, object] = {"round": 1, "exit_code": 0, "seconds": 20.0, "reason": None}
         assert checked == Event("unit.checked", checked.at, None, "night/u0", fields)
         assert [event.name for event in harness.events("unit.done", "unit.delivered")] == ["unit.done"]
         assert harness.executor.unarchived() == []

@@ -29,8 +29,8 @@ from paceline.engine.settings import EngineSettings
 from paceline.engine.staged_work import CHECK_TICKETS
 from paceline.engine.ticket_queues import ATTEMPTS, TicketQueues, split_queue_name
 from paceline.engine.unit_events import Listeners
-from paceline.engine.wake_up import WakeUp
 from paceline.engine.unit_stages import UnitStages
+from paceline.engine.wake_up import WakeUp
 from paceline.errors import EngineBusy
 from paceline.events import Event
 from paceline.limiter.governor_driver import GovernorDriver
