@@ -1,6 +1,13 @@
 """The bound on close reading: all notices of a usual run are read, and of a flood the first and the last."""
 
-from paceline.detect.notice_budget import FREE_NOTICES, LAST_OF_BLOCK, PER_BLOCK, PER_SHAPE, NoticeBudget
+from paceline.detect.notice_budget import (
+    FREE_AT_A_TIME,
+    FREE_NOTICES,
+    LAST_OF_BLOCK,
+    PER_BLOCK,
+    PER_SHAPE,
+    NoticeBudget,
+)
 
 
 def words(number: int) -> str:
@@ -9,7 +16,9 @@ def words(number: int) -> str:
 
 def spent() -> NoticeBudget:
     budget = NoticeBudget()
-    assert all(budget.allows(words(number)) for number in range(FREE_NOTICES))
+    for _ in range(FREE_NOTICES // FREE_AT_A_TIME):
+        budget.end_block()
+        assert all(budget.allows(words(number)) for number in range(FREE_AT_A_TIME))
     return budget
 
 
@@ -49,4 +58,23 @@ def test_time_frees_notices() -> None:
 
     assert budget.allows(words(0))
     budget.add_time(1e9)
-    assert [budget.allows(words(number)) for number in range(FREE_NOTICES)] == [True] * FREE_NOTICES
+    assert [budget.allows(words(number)) for number in range(FREE_AT_A_TIME)] == [True] * FREE_AT_A_TIME
+
+
+def test_one_piece_of_output_has_a_part_of_the_free_notices() -> None:
+    budget = NoticeBudget()
+
+    allowed = [budget.allows(words(number)) for number in range(FREE_NOTICES)]
+
+    assert allowed.count(True) == FREE_AT_A_TIME + PER_BLOCK
+    budget.add_time(0.1)
+    assert [budget.allows(words(number)) for number in range(FREE_AT_A_TIME)] == [True] * FREE_AT_A_TIME
+
+
+def test_of_a_flood_of_events_the_last_are_read_at_the_end_of_the_block() -> None:
+    budget = spent()
+    events: list[dict[str, object]] = [{"type": "x" * number} for number in range(100)]
+    for event in events:
+        budget.allows(str(event), event)
+
+    assert budget.end_block() == events[-LAST_OF_BLOCK:]

@@ -3,11 +3,13 @@
 Here: the cheap tests before texts and lines are read. Never here: what a text means.
 """
 
+import re
 from collections.abc import Iterable
 from functools import cached_property
 
 from paceline.detect.notices import STATUS_IN_ERROR
-from paceline.detect.prefilter import needed_branches, shortest, telling_words
+from paceline.detect.parsing.squeezed_text import spellings, squeezed
+from paceline.detect.prefilter import needed_branches, shortest, telling_words, word_finder
 from paceline.detect.provider import Provider
 from paceline.detect.rules import Rule
 
@@ -21,17 +23,39 @@ class HintWords:
 
     def has_hint(self, text: str) -> bool:
         """Return whether any rule can match the text: each rule needs at least one of its words."""
-        return any(map(text.casefold().__contains__, self._of_rules))
+        return bool(self._finder_of_rules.search(text.casefold()))
 
     def may_be_notice(self, text: str) -> bool:
         """Return whether a line can be part of a notice that means anything: for a rule, or for its own pattern."""
-        words = self._of_lines if text.isascii() else (*self._of_lines, *self._not_ascii)
-        return any(map(text.casefold().__contains__, words))  # the fastest form: most lines of stderr are tested
+        low = text.casefold()
+        return any(finder.search(low) for finder in self.finders(low))
+
+    def finders(self, text: str) -> tuple[re.Pattern[str], ...]:
+        """Return the patterns that find the lines of a text, in lower case, that can be part of a notice."""
+        return (self._finder_of_ascii,) if text.isascii() else (self._finder_of_ascii, self._finder_of_others)
+
+    @cached_property
+    def squeezed_finder(self) -> re.Pattern[str]:
+        """The pattern that finds the same lines where nothing but letters and digits is left of them."""
+        return word_finder(squeezed(word) for word in (*self._of_lines, *self._not_ascii))
 
     @cached_property
     def numbers(self) -> tuple[str, ...]:
         """The words with digits: lines that differ in them differ in meaning."""
         return tuple(word for word in self._of_lines if any(map(str.isdigit, word)))
+
+    @cached_property
+    def _finder_of_rules(self) -> re.Pattern[str]:
+        return word_finder(self._of_rules)
+
+    @cached_property
+    def _finder_of_ascii(self) -> re.Pattern[str]:
+        return word_finder(self._of_lines)
+
+    @cached_property
+    def _finder_of_others(self) -> re.Pattern[str]:
+        ways = (way for word in (*self._of_lines, *self._not_ascii) for way in spellings(word))
+        return word_finder(way for way in ways if not way.isascii())
 
     @cached_property
     def _of_rules(self) -> tuple[str, ...]:

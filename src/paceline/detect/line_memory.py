@@ -6,8 +6,13 @@ called plain. Never here: what a line means.
 
 import re
 from collections import Counter
+from collections.abc import Sequence
+from typing import cast
 
-from paceline.detect.parsing.line_splitter import LongLine, clean_text, may_begin_json
+from paceline.detect.line_sieve import HIDDEN, Lines, LineSieve, is_binary
+from paceline.detect.notice_patterns import any_of
+from paceline.detect.notices import CLIP
+from paceline.detect.parsing.line_splitter import JSON_START, LongLine, clean_text
 from paceline.detect.parsing.text import join_lines, make_readable
 from paceline.detect.provider import NoticeReader
 from paceline.detect.provider_set import ProviderSet
@@ -28,22 +33,21 @@ _LAST_KEPT = 2
 """Lines of each shape at the end of a flood that are read: they state how it ended."""
 _END_LINES = FLOOD_LINES // 4
 """Lines at each end of a flood of the same few lines that are read."""
-Lines = list[bytes | LongLine]
+_FEW_LINES = 8
+"""Lines that are rather tested one by one than as a block."""
 Shape = bytes | LongLine
-_BINARY_SHARE = 5
-"""A line of which more than a fifth is no text at all is data: no CLI words a notice so."""
 _DIGITS = b"0123456789"
-# Escapes, colours, line breaks and odd letters may hide words, so only plain text can be tested as it is.
-HIDDEN = re.compile(r"[^\x20-\x5b\x5d-\x7e]")
+_SIGNS = bytes.maketrans(_DIGITS, b"\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17")  # no text has these
 
 
 class LineMemory:
     """Knows which lines of one channel are plain: no rule, no notice and no JSON can begin, end or lie in them."""
 
     def __init__(self, providers: ProviderSet, notices: NoticeReader, *, cancelled_line: str | None) -> None:
-        self._providers = providers
-        self._notices = notices
-        self._cancelled_line = cancelled_line
+        cancelled = rf"{re.escape(cancelled_line)}\s*$" if cancelled_line else ""
+        self._beginning = any_of([notices.frame.pattern, JSON_START, cancelled])
+        self._words = providers.words
+        self._sieve = LineSieve(self._beginning, providers.words)
         self._plain: set[bytes] = set()
         self._numbers = re.compile(b"|".join(re.escape(number.encode()) for number in providers.words.numbers))
 
@@ -54,9 +58,9 @@ class LineMemory:
         if len(distinct := set(lines)) * _FEW_SHAPES <= len(lines):
             return _ends_and_first(lines, distinct)
         sample = lines[::_SAMPLE_STEP]
-        if len(set(map(self._shape, sample))) * 2 > len(sample):
+        if len(set(self._shapes(sample))) * 2 > len(sample):
             return lines
-        shapes = list(map(self._shape, lines))
+        shapes = self._shapes(lines)
         counts = Counter(shapes)
         if len(counts) * _FEW_SHAPES > len(lines):
             return lines
@@ -68,40 +72,48 @@ class LineMemory:
                 kept.append(line)
         return kept
 
+    def doubtful(self, lines: Lines) -> Sequence[int]:
+        """Return the places of the lines that may not be plain, in order. All others are."""
+        return self._sieve.doubtful(lines) if len(lines) > _FEW_LINES else range(len(lines))
+
     def is_plain(self, line: bytes | LongLine) -> bool:
         """Return whether a line is plain. Of lines that differ only in numbers one is tested."""
-        shape = self._shape(line)
-        if isinstance(line, LongLine) or isinstance(shape, LongLine):
+        if isinstance(line, LongLine):
             return False
+        shape = self._shape(line)
         if shape in self._plain:
             return True
-        is_plain = self._test(clean_text(line))
+        is_plain = self._test(clean_text(line)[:CLIP])
         if is_plain and len(shape) <= _LONGEST_SHAPE:
             if len(self._plain) >= _SHAPES_KEPT:
                 self._plain.clear()
             self._plain.add(shape)
         return is_plain
 
-    def _shape(self, line: bytes | LongLine) -> Shape:
-        """Return a line without its numbers, except those that have a meaning."""
-        if isinstance(line, LongLine):
-            return line
-        bare = line.translate(None, _DIGITS)
-        if len(bare) == len(line):
-            return line
-        told = self._numbers.search(line)
-        return bare if told is None else bare + told[0]
+    def _shapes(self, lines: Lines) -> list[Shape]:
+        """Return the shapes of many lines: all at once, since a flood has many."""
+        if LongLine in set(map(type, lines)):
+            return [self._shape(line) if isinstance(line, bytes) else line for line in lines]
+        return list(self._shape(b"\n".join(cast(list[bytes], lines))).split(b"\n"))
+
+    def _shape(self, line: bytes) -> bytes:
+        """Return a line without its numbers. Those that have a meaning are kept, in other signs."""
+        return self._numbers.sub(_as_signs, line).translate(None, _DIGITS)
 
     def _test(self, text: str) -> bool:
-        if may_begin_json(text) or text == self._cancelled_line or not self._notices.is_plain(text):
+        if self._beginning.match(text):
             return False
         if HIDDEN.search(text):
-            if text.count("\ufffd") * _BINARY_SHARE > len(text):
+            if is_binary(text):
                 return True
             if "{" in text:
                 return False
             text = join_lines(make_readable(text))
-        return not self._providers.words.may_be_notice(text)
+        return not self._words.may_be_notice(text)
+
+
+def _as_signs(number: re.Match[bytes]) -> bytes:
+    return number[0].translate(_SIGNS)
 
 
 def _ends_and_first(lines: Lines, distinct: set[bytes | LongLine]) -> Lines:

@@ -5,11 +5,15 @@ Here: which notices are read now, which later, and which never. Never here: what
 
 from collections import OrderedDict
 
+from paceline.detect.parsing.json_objects import Event
+
 FREE_NOTICES = 128
 """Notices that are read whatever they are: more than any real CLI prints about its limits at a time."""
 FREE_PER_SECOND = 8.0
 """Notices that become free with time, so that a long run is read closely to its end."""
-PER_BLOCK = 6
+FREE_AT_A_TIME = 32
+"""Of these, so many that are read of one piece of output: each may take a millisecond, and other sessions wait."""
+PER_BLOCK = 4
 """Further notices that are read in each block of output. Close reading is a thousand times slower than the rest."""
 PER_SHAPE = 2
 """Of these, so many that differ only in numbers."""
@@ -23,23 +27,31 @@ class NoticeBudget:
 
     def __init__(self) -> None:
         self._free = float(FREE_NOTICES)
+        self._free_here = FREE_AT_A_TIME
         self._left = PER_BLOCK
         self._shapes: dict[str, int] = {}
-        self._kept: OrderedDict[str, str] = OrderedDict()
+        self._kept: OrderedDict[str, str | Event] = OrderedDict()
 
     @property
     def is_spent(self) -> bool:
         """Whether no further notice of this block is read as it comes."""
-        return self._free < 1 and not self._left
+        return not self._has_free and not self._left
+
+    @property
+    def _has_free(self) -> bool:
+        return self._free >= 1 and self._free_here > 0
 
     def add_time(self, seconds: float) -> None:
         """Free notices for time that has passed."""
         self._free = min(float(FREE_NOTICES), self._free + max(0.0, seconds) * FREE_PER_SECOND)
+        if seconds > 0:
+            self._free_here = FREE_AT_A_TIME
 
-    def allows(self, notice: str) -> bool:
-        """Return whether to read the notice now. If not, it is kept while it is among the last of its block."""
-        if self._free >= 1:
+    def allows(self, notice: str, event: Event | None = None) -> bool:
+        """Return whether to read a notice, or the event printed so, now. If not, the last ones of a block are kept."""
+        if self._has_free:
             self._free -= 1
+            self._free_here -= 1
             return True
         shape = notice.translate(_NO_DIGITS)
         read = self._shapes.get(shape, 0)
@@ -48,14 +60,15 @@ class NoticeBudget:
             self._shapes[shape] = read + 1
             return True
         self._kept.pop(shape, None)
-        self._kept[shape] = notice
+        self._kept[shape] = notice if event is None else event
         if len(self._kept) > LAST_OF_BLOCK:
             self._kept.popitem(last=False)
         return False
 
-    def end_block(self) -> list[str]:
-        """Return the notices to read at the end of a block, and begin the next one."""
+    def end_block(self) -> list[str | Event]:
+        """Return the notices and events to read at the end of a block, and begin the next one."""
         kept = list(self._kept.values())
+        self._free_here = FREE_AT_A_TIME
         self._left = PER_BLOCK
         self._shapes.clear()
         self._kept.clear()

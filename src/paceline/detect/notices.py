@@ -18,6 +18,7 @@ CLIP = 1536
 """Characters of a line that are read. The rest of a longer line is an agent's data and would only cost time."""
 
 _STACK_LINE = re.compile(r"\s+at ")
+_DUMP_LINE = re.compile(rb"(?:[ \t]+[!-~]|[}\]])[\t\x20-\x7e]*")
 _ERROR_MARK = re.compile(r"\W{0,4}(?:API Error|Error:|error:|ERROR)")
 _API_ERROR = re.compile(r"\[?API Error: ")
 STATUS_IN_ERROR = (
@@ -51,6 +52,7 @@ class ErrorNotices:
 
     reads_json = True
     reads_end_only = False
+    frame = _STACK_LINE
 
     def __init__(self, first_line: re.Pattern[str], last_line: re.Pattern[str]) -> None:
         self._first_line = first_line
@@ -82,9 +84,9 @@ class ErrorNotices:
         """Whether neither a notice nor a dump is open."""
         return not self._open and not self._in_dump
 
-    def is_plain(self, line: str) -> bool:
-        """Return whether the line begins no dump. The words of notices are tested before."""
-        return not _STACK_LINE.match(line)
+    def leaves_out(self, line: bytes) -> bool:
+        """Return whether the line is in the open dump."""
+        return self._in_dump and bool(_DUMP_LINE.fullmatch(line))
 
     def pass_over(self) -> None:
         """Do nothing: plain lines are in no notice."""
@@ -109,20 +111,20 @@ class OwnLines:
     reads_end_only = False
 
     def __init__(self, own: re.Pattern[str]) -> None:
-        self._own = own
+        self.frame = own
 
     def add(self, line: str) -> list[str]:
         """Return the line if it begins as the CLI's notices do."""
-        return [line[:CLIP]] if self._own.match(line) else []
+        return [line[:CLIP]] if self.frame.match(line) else []
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is open: always."""
         return True
 
-    def is_plain(self, line: str) -> bool:
-        """Return whether the line is not the CLI's own."""
-        return not self._own.match(line)
+    def leaves_out(self, line: bytes) -> bool:
+        """Return False: there are no dumps."""
+        return False
 
     def pass_over(self) -> None:
         """Do nothing: other lines are prose."""
@@ -141,6 +143,7 @@ class LastLine:
 
     reads_json = False
     reads_end_only = True
+    frame = re.compile(r"(?!)")
 
     def __init__(self) -> None:
         self._last = ""
@@ -156,9 +159,9 @@ class LastLine:
         """Whether nothing is open: always."""
         return True
 
-    def is_plain(self, line: str) -> bool:
-        """Return whether the line can be forgotten: it has nothing to say as the last one either."""
-        return True
+    def leaves_out(self, line: bytes) -> bool:
+        """Return False: there are no dumps."""
+        return False
 
     def pass_over(self) -> None:
         """Forget the last line: another one followed."""

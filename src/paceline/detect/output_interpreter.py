@@ -13,7 +13,7 @@ from paceline.detect.observation_reader import read_event, read_line
 from paceline.detect.parsing.json_objects import Event
 from paceline.detect.parsing.line_splitter import decode_json_event
 from paceline.detect.provider_set import ProviderSet
-from paceline.detect.run_facts import Denial, Ending, Facts
+from paceline.detect.run_facts import NO_FACTS, Denial, Ending, Facts
 from paceline.detect.run_record import RunRecord
 
 MINUTE = 60.0
@@ -71,6 +71,14 @@ class OutputInterpreter:
         """Record what an event of the CLI states."""
         self._add(self.dialect.read(event), self._signals_of_event(event))
 
+    def add_printed_event(self, event: Event, printed: str) -> None:
+        """Record what an event on a text channel states. In a flood only its facts count, as with notices."""
+        if self._budget.allows(printed, event):
+            self.closely_read += 1
+            self.add_event(event)
+        else:
+            self._add(self.dialect.read(event), [])
+
     def add_denials(self, line: bytes) -> None:
         """Record the denied tool calls that an event of the agent's work reports. Nothing else in it counts."""
         event = decode_json_event(line)
@@ -97,8 +105,12 @@ class OutputInterpreter:
 
     def end_block(self) -> None:
         """Read the last notices of a flood, which there was no time to read as they came."""
-        for notice in self._budget.end_block():
-            self._take_notice(self._read_notice(notice, "stderr"))
+        for kept in self._budget.end_block():
+            if isinstance(kept, str):
+                self._take_notice(self._read_notice(kept, "stderr"))
+            else:
+                self.closely_read += 1
+                self._add(NO_FACTS, self._signals_of_event(kept))
 
     def _read_notice(self, notice: str, channel: str) -> _NoticeReading:
         self.closely_read += 1

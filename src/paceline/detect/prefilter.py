@@ -29,6 +29,8 @@ _COMMON = frozenset({
 })  # fmt: skip
 
 
+_BY_FREQUENCY = "zqjxkvbpygfwmucldrhsnioate"
+"""The letters from the rarest to the commonest in English."""
 _SHORTEST = 4
 """Bytes of a word that is not found by chance in others."""
 
@@ -76,6 +78,50 @@ def _commonness(words: Words) -> tuple[int, int]:
 def shortest(words: Words) -> tuple[str, ...]:
     """Return fewer words that find the same texts: a word that contains another is found with it."""
     return tuple(sorted(word for word in words if not any(other in word for other in words - {word})))
+
+
+def word_finder(words: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern that finds the rest of every line with one of the words, from within the word.
+
+    It looks for one rare letter of each word, and only there for the rest of the word: in most texts that is several
+    times faster than to look for each word, or for their first letters.
+    """
+    by_anchor: dict[str, list[tuple[str, str]]] = {}
+    every = sorted(set(words))
+    letters = _anchor_letters(every)
+    for word in every:
+        place = min((index for index, letter in enumerate(word) if letter in letters), key=lambda at: _rank(word[at]))
+        check = f"(?<={re.escape(word)})" if place else ""
+        by_anchor.setdefault(word[place], []).append((word[place + 1 :], check))
+    return re.compile(f"{_either(re.escape(letter) + _tree(rests) for letter, rests in by_anchor.items())}[^\\n]*")
+
+
+def _anchor_letters(words: list[str]) -> set[str]:
+    """Return letters, one of which is in each word: rare ones, and none that the others make needless."""
+    letters = {min(word, key=_rank) for word in words}
+    for letter in sorted(letters, key=_rank, reverse=True):
+        if all(not letters.isdisjoint(set(word) - {letter}) for word in words):
+            letters.discard(letter)
+    return letters
+
+
+def _rank(letter: str) -> int:
+    """Return how common a letter is. What is no letter of the alphabet is rarer than all that are."""
+    return _BY_FREQUENCY.find(letter)
+
+
+def _tree(rests: list[tuple[str, str]]) -> str:
+    """Return a pattern of words that begin alike: what may follow, each with the check at its end."""
+    by_letter: dict[str, list[tuple[str, str]]] = {}
+    for rest, check in rests:
+        if rest:
+            by_letter.setdefault(rest[0], []).append((rest[1:], check))
+    ended = (check for rest, check in rests if not rest)
+    return _either([*ended, *(re.escape(letter) + _tree(more) for letter, more in by_letter.items())])
+
+
+def _either(sources: Iterable[str]) -> str:
+    return f"(?:{'|'.join(sources)})"
 
 
 def _alternatives(pattern: str, position: int) -> tuple[Words, int]:

@@ -101,13 +101,15 @@ class NoticeReader(Protocol):
     """Whether JSON in the channel is the CLI's own."""
     reads_end_only: bool
     """Whether only the last lines of the channel can be a notice."""
+    frame: re.Pattern[str]
+    """Matches lines that change something although the reader is idle, whatever words and numbers they have."""
 
     @property
     def is_idle(self) -> bool:
         """Whether no notice is open, so that plain lines change nothing."""
 
-    def is_plain(self, line: str) -> bool:
-        """Return whether a line like this, with any numbers, changes nothing while the reader is idle."""
+    def leaves_out(self, line: bytes) -> bool:
+        """Return whether an open dump certainly goes on with this line, so that it need not be added."""
 
     def pass_over(self) -> None:
         """Take note that plain lines were printed, which were not added."""

@@ -175,15 +175,18 @@ class RuleTable:
         for number, each in enumerate(self.rules):
             for word in each.needs:
                 self._with_word.setdefault(word, []).append(number)
+        every = (words for each in self.rules for branch in each.branches for words in branch)
+        self._words = tuple(frozenset(self._with_word).union(*every))
 
     def first_match(self, text: str, *, provider: str, loose: bool) -> Match | None:
         """Return the first rule, in order of stages, that matches the text."""
         low = text.casefold()
-        numbers = {number for word, numbers in self._with_word.items() if word in low for number in numbers}
+        present = frozenset(filter(low.__contains__, self._words))
+        numbers = {number for word in present for number in self._with_word.get(word, ())}
         for candidate in (self.rules[number] for number in sorted(numbers)):
             if provider in candidate.not_for or (candidate.body_only and not loose):
                 continue
-            if not _has_all_words(low, candidate):
+            if not _has_all_words(present, candidate):
                 continue
             found = pattern(candidate.loose).search(text) if loose else _match_strictly(candidate, text)
             if found and not (candidate.unless and pattern(candidate.unless).search(text)):
@@ -191,9 +194,9 @@ class RuleTable:
         return None
 
 
-def _has_all_words(low: str, candidate: Rule) -> bool:
-    """Return whether a text has a word of each part of some alternative of the rule."""
-    return any(all(any(word in low for word in words) for words in branch) for branch in candidate.branches)
+def _has_all_words(present: frozenset[str], candidate: Rule) -> bool:
+    """Return whether a text with these words has one of each part of some alternative of the rule."""
+    return any(not any(map(present.isdisjoint, branch)) for branch in candidate.branches)
 
 
 def _match_strictly(candidate: Rule, text: str) -> re.Match[str] | None:

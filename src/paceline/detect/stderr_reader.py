@@ -4,10 +4,12 @@ Here: passing the CLI's own pieces to the interpreter, and passing over lines th
 CLI words its notices, or what they mean.
 """
 
+from bisect import bisect_left
 from collections import deque
 from itertools import islice
 
 from paceline.detect.line_memory import LineMemory
+from paceline.detect.line_sieve import Lines
 from paceline.detect.notices import CLIP, is_stack_line
 from paceline.detect.output_interpreter import OutputInterpreter
 from paceline.detect.parsing.line_splitter import DocumentReader, LineSplitter, LongLine, clean_text, decode_json_event
@@ -15,6 +17,8 @@ from paceline.detect.run_facts import Transcript
 
 _LINES_KEPT = 40
 """Lines at the end that are kept: what a failing command says last is shorter, its stack trace included."""
+_LINES_AT_A_TIME = 256
+"""Lines that are tested at once. More would be tested in vain when a flood begins among them."""
 BLOCK_BYTES = 1 << 16
 """Bytes of output after which the last notices of a flood are read."""
 
@@ -61,27 +65,50 @@ class StderrReader:
         lines = (clean_text(line) for line in self._last_lines)
         return [line for line in lines if line and not is_stack_line(line)]
 
-    def _read_lines(self, lines: list[bytes | LongLine]) -> None:
+    def _read_lines(self, lines: Lines) -> None:
         """Read lines. This is the hot path: most lines are passed over, and most blocks of them at once."""
         ends = islice(lines, max(0, len(lines) - _LINES_KEPT), None)
         self._last_lines.extend((line.head if isinstance(line, LongLine) else line)[:CLIP] for line in ends)
-        self._bytes_in_block += sum(map(_size, lines))
+        self._bytes_in_block += sum(map(len, lines)) + len(lines)
         self._read_all(lines[-_LINES_KEPT:] if self._notices.reads_end_only else self._memory.thinned(lines))
         if self._bytes_in_block >= BLOCK_BYTES:
             self._bytes_in_block %= BLOCK_BYTES
             self._interpreter.end_block()
 
-    def _read_all(self, lines: list[bytes | LongLine]) -> None:
-        """Read lines one by one, until there were too many notices: then only the last lines."""
-        is_plain, interpreter = self._memory.is_plain, self._interpreter
-        for number, line in enumerate(lines):
-            if interpreter.is_flooded and len(lines) - number > _LINES_KEPT:
-                self._read_all(lines[-_LINES_KEPT:])
-                return
-            if is_plain(line) and self._is_idle:
-                self._notices.pass_over()
-            else:
-                self._read_line(line)
+    def _read_all(self, lines: Lines) -> None:
+        """Read some lines at a time, until there were too many notices: then only the last lines."""
+        start = 0
+        while start < len(lines):
+            if self._interpreter.is_flooded and len(lines) - start > _LINES_KEPT:
+                self._document.drop()  # it would never end
+                start = len(lines) - _LINES_KEPT
+            is_end = len(lines) - start <= _LINES_KEPT
+            start += self._read_some(lines[start : start + _LINES_AT_A_TIME], in_flood=is_end)
+
+    def _read_some(self, lines: Lines, *, in_flood: bool) -> int:
+        """Read the lines that may mean something, and those within an open notice or document.
+
+        Returns how many lines that took: fewer if a flood began and is not to be read.
+        """
+        doubtful = self._memory.doubtful(lines)
+        place = 0
+        while place < len(lines):
+            if self._is_idle:
+                upcoming = bisect_left(doubtful, place)
+                coming = doubtful[upcoming] if upcoming < len(doubtful) else len(lines)
+                if coming > place or self._memory.is_plain(lines[place]):
+                    self._notices.pass_over()
+                    place = max(coming, place + 1)
+                    continue
+            if self._interpreter.is_flooded and not in_flood:
+                return place
+            if not self._is_in_dump(lines[place]):
+                self._read_line(lines[place])
+            place += 1
+        return place
+
+    def _is_in_dump(self, line: bytes | LongLine) -> bool:
+        return isinstance(line, bytes) and not self._document.is_open and self._notices.leaves_out(line)
 
     @property
     def _is_idle(self) -> bool:
@@ -102,23 +129,26 @@ class StderrReader:
             self.was_cancelled = True
         event = decode_json_event(text.encode("utf-8", "replace")) if text.startswith("{") else None
         if event is not None and self._interpreter.dialect.is_own_event(event):
-            self._interpreter.add_event(event)
+            self._interpreter.add_printed_event(event, text)
         else:
             self._add_notices(self._notices.add(text))
 
     def _take_document(self) -> None:
+        printed = self._document.text()
         events, lines = self._document.take()
         # Whoever opens brackets without end prints no documents: the next one would cost as much again.
         self._has_broken_document = self._has_broken_document or self._document.is_too_long
         for event in events:
-            self._interpreter.add_event(event)
-        for line in lines:
-            self._read_text(line)
+            self._interpreter.add_printed_event(event, printed)
+        if lines:
+            self._read_lines_of_document([line.encode("utf-8", "replace") for line in lines])
+
+    def _read_lines_of_document(self, lines: Lines) -> None:
+        """Read the lines of what was no document after all: none of them begins another one."""
+        has_broken, self._has_broken_document = self._has_broken_document, True
+        self._read_all(self._memory.thinned(lines))
+        self._has_broken_document = has_broken
 
     def _add_notices(self, notices: list[str]) -> None:
         for notice in notices:
             self._interpreter.add_notice(notice, channel="stderr")
-
-
-def _size(line: bytes | LongLine) -> int:
-    return len(line) + 1 if isinstance(line, bytes) else len(line.head) + len(line.tail)

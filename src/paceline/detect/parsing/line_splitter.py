@@ -22,10 +22,12 @@ DOCUMENT_LIMIT = 1 << 20
 _TRIES = 32
 """Places of one line that are tried as the start or end of an object. The bound keeps the work linear."""
 
-_TERMINAL_CODE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_TERMINAL_CODE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _OBJECT_START = re.compile(r'\{\s{0,8}"')
 _MEMBER_START = re.compile(rb',\s{0,8}"[A-Za-z_][A-Za-z0-9_]{0,40}"\s{0,8}:')
 _DOCUMENT_START = re.compile(r'[\[{]\s{0,8}(?:$|["{\[])')
+JSON_START = r'\{|\[\s*(?:$|["{\[])'
+"""Matches where an object or a document may begin."""
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?')
 _DECODER = json.JSONDecoder(strict=False)
 UNREADABLE = (ValueError, RecursionError, msgspec.DecodeError)
@@ -37,6 +39,9 @@ class LongLine(msgspec.Struct, frozen=True):
 
     head: bytes
     tail: bytes
+
+    def __len__(self) -> int:
+        return len(self.head) + len(self.tail)
 
 
 class LineSplitter:
@@ -96,6 +101,13 @@ def clean_text(line: bytes) -> str:
     """Return a line as a person would have seen it: no terminal codes, and only what the last carriage return left."""
     text = _TERMINAL_CODE.sub("", line.decode("utf-8", "replace"))
     return text.rstrip().rpartition("\r")[2]
+
+
+def clean_lines(lines: list[bytes | LongLine]) -> list[str]:
+    """Return many lines as `clean_text` does, but with white space at their ends, and nothing of over-long ones."""
+    block = b"\n".join([line if isinstance(line, bytes) else b"" for line in lines])
+    texts = _TERMINAL_CODE.sub("", block.decode("utf-8", "replace")).split("\n")
+    return [text.rstrip().rpartition("\r")[2] for text in texts] if b"\r" in block else texts
 
 
 def decode_json_event(line: bytes) -> Event | None:
@@ -172,11 +184,6 @@ def _longest_suffix(tail: bytes) -> Event | None:
     return None
 
 
-def may_begin_json(text: str) -> bool:
-    """Return whether an object or a document may begin with this line."""
-    return text.startswith("{") or bool(_DOCUMENT_START.match(text))
-
-
 class DocumentReader:
     """A JSON document that is printed over many lines, gathered until its brackets are closed."""
 
@@ -204,6 +211,14 @@ class DocumentReader:
         self._size += len(text)
         self._depth += _nesting(text)
         return self._depth <= 0 or self._size > DOCUMENT_LIMIT
+
+    def text(self) -> str:
+        """Return the lines of an open document as they were printed."""
+        return "\n".join(self._lines)
+
+    def drop(self) -> None:
+        """Forget an open document."""
+        self._lines = []
 
     @property
     def is_too_long(self) -> bool:

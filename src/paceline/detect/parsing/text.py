@@ -15,7 +15,7 @@ TAIL = 12_000
 """Characters read at its end, where a screen shows one. What is between is skipped, so that time stays bounded."""
 
 _ANSI = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)?|\x1b[ -/]{0,4}[0-~]")
-_ODD = str.maketrans(
+ODD = str.maketrans(
     {
         "’": "'", "‘": "'", "ʼ": "'", "′": "'", "“": '"', "”": '"', "∙": "·", "•": "·", "・": "·", "‧": "·", "⋅": "·",
         "\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2007": " ", "\u3000": " ", "\t": " ", "\u200b": None,
@@ -35,7 +35,7 @@ _TOOL_ERROR = re.compile(r"^\s{0,12}⎿\s{0,4}(?:error|fatal|warning)\b[: ](?!.{
 _PASSED = re.compile(r"\s{0,12}(?:⎿\s{0,4})?[✓✔√]")  # a test or a step that went well
 _JS_JOIN = re.compile(r"""(?:\\n)?['"]\s?\+\s{0,400}['"]?""")
 _SPACES = re.compile(r" {2,}")
-_ESCAPE = re.compile(r"\\{1,16}(?:u([0-9a-fA-F]{4})|([nrt\"'/]))")
+ESCAPE = re.compile(r"\\{1,16}(?:u([0-9a-fA-F]{4})|([nrt\"'/]))")
 _BARE = {"n": "\n", "r": "\r", "t": "\t"}
 # A string in the source of a program stays one line, whatever its content is.
 _LITERAL_LINE = re.compile(
@@ -80,13 +80,13 @@ def _unescape_line(line: str) -> str:
         bare = _BARE.get(match[2], match[2])
         return " " if is_literal and bare in "\n\r" else bare
 
-    return _ESCAPE.sub(plain, line)
+    return ESCAPE.sub(plain, line)
 
 
 def make_readable(text: str) -> str:
     """Return the readable text: one line per line, no colours, no borders, no padding, plain punctuation."""
     text = _ANSI.sub("", unescape(text)).replace("\r\n", "\n")
-    text = _NUMBERED.sub(r"\1\2→", text).translate(_ODD)
+    text = _NUMBERED.sub(r"\1\2→", text).translate(ODD)
     lines: list[str] = []
     for raw in text.split("\n"):
         if _TOOL_ERROR.match(raw) or _PASSED.match(raw):

@@ -8,6 +8,7 @@ import re
 from paceline.core.signals import Budget, Reach
 from paceline.core.values.tokens import Tokens
 from paceline.detect.answer_text import AnswerEvents
+from paceline.detect.notice_patterns import any_of
 from paceline.detect.notices import CLIP
 from paceline.detect.parsing.headers import Headers
 from paceline.detect.parsing.json_objects import Event, count_at, sum_at, text_at
@@ -212,6 +213,7 @@ class CodexTranscript:
 
     reads_json = False
     reads_end_only = False
+    frame = any_of([_BANNER.pattern, _SPEAKER.pattern, _ERROR.pattern, rf"(?:{_STOPPED}|tokens used)\s*$"])
 
     def __init__(self) -> None:
         self._session_id: str | None = None
@@ -242,11 +244,9 @@ class CodexTranscript:
         """Whether the next line is not the number of tokens."""
         return not self._names_tokens
 
-    def is_plain(self, line: str) -> bool:
-        """Return whether the line is no part of the transcript's frame."""
-        return line not in (_STOPPED, "tokens used") and not (
-            _BANNER.match(line) or _SPEAKER.match(line) or _ERROR.match(line) or _RETRY.match(line)
-        )
+    def leaves_out(self, line: bytes) -> bool:
+        """Return False: there are no dumps."""
+        return False
 
     def pass_over(self) -> None:
         """Take note that the last line reports no interruption."""
