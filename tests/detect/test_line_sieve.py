@@ -9,9 +9,11 @@ from paceline.detect.parsing.line_splitter import LongLine
 from paceline.detect.providers import KNOWN
 
 PIECES = [
-    "limit", "429", "lim", "it", "over", "loaded", "doesn", "t", "x-co", "dex", "(http", "ok", "7", " ", "  ", "{", "[", '"',
+    "limit", "429", "lim", "it",
+    "over", "loaded", "doesn", "t", "x-co", "dex", "(http", "ok", "7", " ", "  ", "{", "[", '"',
     "\x1b[1m", "\x1b]0;", "\x1b", "\x07", "\\n", "\\r", "\\u0069", "\\u001b[0m", "\\u200b", "\\", "\u200b", "\u2019",
-    "\u2011", "\u00ad", "\x00", "\x0b", "\x1f", "\u2028", "\r", "\t", "✓ ", "⎿ ", "│ ", "• ", "é", "ß", "İ", "限流", "配",
+    "\u2011", "\u00ad", "\x00", "\x0b", "\x1f", "\u2028", "\r", "\t", "✓ ", "⎿ ", "│ ", "• ", "é", "ß", "İ",
+    "限流", "配",
     "额", "\ufffd", "' + '", "at ", "ERROR ", "tokens used", "user", "Operation cancelled.", "12\t",
 ]  # fmt: skip
 lines_of_pieces = st.lists(st.lists(st.sampled_from(PIECES), max_size=8).map("".join), min_size=9, max_size=24)
