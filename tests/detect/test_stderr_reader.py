@@ -71,6 +71,10 @@ FLOODS = {
     "open brackets": b"{\n" * 1_000_000,
     "two bytes": b"y\n" * 1_000_000,
     "events": b'{"level":"error","msg":"429 rate limit reached"}\n' * 40_000,
+    "documents": "".join(
+        json.dumps({"error": {"type": "Error", "message": f"limit {hash_of(number)}"}}, indent=2) + "\n"
+        for number in range(10_000)
+    ).encode(),
 }
 
 
@@ -93,6 +97,18 @@ def test_the_last_words_of_a_flood_count() -> None:
     run.prints("You've hit your limit · resets 3am\n".encode(), "stderr")
 
     assert run.ends(1) == "quota_window"
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("flood", ["different errors", "documents"])
+def test_the_first_and_the_last_notice_of_a_flood_are_read_within_one_piece(flood: str, is_first: bool) -> None:
+    run = AgentRun("gemini-cli")
+    notice = json.dumps({"error": {"type": "Error", "message": "Resource has been exhausted", "code": 429}}).encode()
+    pieces = [notice + b"\n", FLOODS[flood]]
+
+    run.prints(b"".join(pieces if is_first else pieces[::-1]), "stderr")
+
+    assert run.ends(1) == "rate_limit"
 
 
 def test_a_limit_before_a_flood_of_other_lines_is_reported() -> None:

@@ -40,9 +40,10 @@ class HintWords:
         return word_finder(squeezed(word) for word in (*self._of_lines, *self._not_ascii))
 
     @cached_property
-    def numbers(self) -> tuple[str, ...]:
-        """The words with digits: lines that differ in them differ in meaning."""
-        return tuple(word for word in self._of_lines if any(map(str.isdigit, word)))
+    def numbers(self) -> re.Pattern[bytes]:
+        """Matches the words with digits: lines that differ in them differ in meaning."""
+        words = (word for word in self._of_lines if any(map(str.isdigit, word)))
+        return re.compile(b"|".join(re.escape(word.encode()) for word in words))
 
     @cached_property
     def _finder_of_rules(self) -> re.Pattern[str]:

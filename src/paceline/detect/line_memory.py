@@ -7,8 +7,10 @@ called plain. Never here: what a line means.
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from typing import cast
 
+from paceline.detect.hint_words import HintWords
 from paceline.detect.line_sieve import HIDDEN, Lines, LineSieve, is_binary
 from paceline.detect.notice_patterns import any_of
 from paceline.detect.notices import CLIP
@@ -44,12 +46,8 @@ class LineMemory:
     """Knows which lines of one channel are plain: no rule, no notice and no JSON can begin, end or lie in them."""
 
     def __init__(self, providers: ProviderSet, notices: NoticeReader, *, cancelled_line: str | None) -> None:
-        cancelled = rf"{re.escape(cancelled_line)}\s*$" if cancelled_line else ""
-        self._beginning = any_of([notices.frame.pattern, JSON_START, cancelled])
-        self._words = providers.words
-        self._sieve = LineSieve(self._beginning, providers.words)
+        self._sieve = _sieve(providers.words, notices.frame, cancelled_line)
         self._plain: set[bytes] = set()
-        self._numbers = re.compile(b"|".join(re.escape(number.encode()) for number in providers.words.numbers))
 
     def thinned(self, lines: Lines) -> Lines:
         """Return the lines without most repetitions: of those that differ only in numbers the first and the last."""
@@ -98,10 +96,10 @@ class LineMemory:
 
     def _shape(self, line: bytes) -> bytes:
         """Return a line without its numbers. Those that have a meaning are kept, in other signs."""
-        return self._numbers.sub(_as_signs, line).translate(None, _DIGITS)
+        return self._sieve.words.numbers.sub(_as_signs, line).translate(None, _DIGITS)
 
     def _test(self, text: str) -> bool:
-        if self._beginning.match(text):
+        if self._sieve.beginning.match(text):
             return False
         if HIDDEN.search(text):
             if is_binary(text):
@@ -109,7 +107,14 @@ class LineMemory:
             if "{" in text:
                 return False
             text = join_lines(make_readable(text))
-        return not self._words.may_be_notice(text)
+        return not self._sieve.words.may_be_notice(text)
+
+
+@cache
+def _sieve(words: HintWords, frame: re.Pattern[str], cancelled_line: str | None) -> LineSieve:
+    """Return the sieve of a CLI's lines. It is built once: every session needs one."""
+    cancelled = rf"{re.escape(cancelled_line)}\s*$" if cancelled_line else ""
+    return LineSieve(any_of([frame.pattern, JSON_START, cancelled]), words)
 
 
 def _as_signs(number: re.Match[bytes]) -> bytes:

@@ -1,6 +1,6 @@
 """The sieve that finds the few lines of a block which may mean something.
 
-Here: tests of a whole block at once, since a flood has more lines than there is time to look at each. They err on
+Here: tests of a whole block at once, since a flood has more lines than there is time to test each. They err on
 one side only: a line that could mean something is never passed over. Never here: what a line means.
 """
 
@@ -29,16 +29,16 @@ class LineSieve:
     """Finds the lines that are not certainly plain. `beginning` matches lines that count whatever words they have."""
 
     def __init__(self, beginning: re.Pattern[str], words: HintWords) -> None:
-        self._beginning = beginning
-        self._words = words
+        self.beginning = beginning
+        self.words = words
 
     def doubtful(self, lines: Lines) -> list[int]:
-        """Return the places of the lines that must be looked at, in order."""
+        """Return the places of the lines that must be tested one by one, in order."""
         texts = clean_lines(lines)
         block = "\n".join(texts)
-        places = {place for place, begun in enumerate(map(self._beginning.match, texts)) if begun}
+        places = {place for place, begun in enumerate(map(self.beginning.match, texts)) if begun}
         low = block.casefold()
-        places.update(place for finder in self._words.finders(low) for place in _places(finder, low))
+        places.update(place for finder in self.words.finders(low) for place in _places(finder, low))
         if LongLine in set(map(type, lines)):
             places.update(place for place, line in enumerate(lines) if isinstance(line, LongLine))
         if _HIDDEN_IN_BLOCK.search(block):
@@ -52,7 +52,7 @@ class LineSieve:
         places = sorted(place for place in hiding if not is_binary(texts[place]))
         yield from (place for place in places if resists(texts[place]))
         rest = squeezed("\n".join([texts[place] for place in places]))
-        yield from (places[number] for number in _places(self._words.squeezed_finder, rest))
+        yield from (places[number] for number in _places(self.words.squeezed_finder, rest))
 
 
 def _places(finder: re.Pattern[str], block: str) -> Iterator[int]:

@@ -109,7 +109,7 @@ class NoticeReader(Protocol):
         """Whether no notice is open, so that plain lines change nothing."""
 
     def leaves_out(self, line: bytes) -> bool:
-        """Return whether an open dump certainly goes on with this line, so that it need not be added."""
+        """Return whether this line certainly continues an open dump, so that it need not be added."""
 
     def pass_over(self) -> None:
         """Take note that plain lines were printed, which were not added."""
