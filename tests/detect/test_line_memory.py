@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.detect.golden_cases import golden_cases
 from tests.detect.sample_files import MESSAGES, MORE_MESSAGES, WORDINGS, rows_of
 
-from paceline.detect.line_memory import FLOOD_LINES, REPETITIONS_KEPT, LineMemory, Lines
+from paceline.detect.line_memory import FLOOD_LINES, REPETITIONS_KEPT, LineMemory
+from paceline.detect.line_sieve import Lines
 from paceline.detect.notices import status_in_text
 from paceline.detect.observation_reader import read_line
 from paceline.detect.parsing.line_splitter import clean_text
