@@ -40,10 +40,9 @@ class HintWords:
         return word_finder(squeezed(word) for word in (*self._of_lines, *self._not_ascii))
 
     @cached_property
-    def numbers(self) -> re.Pattern[bytes]:
-        """Matches the words with digits: lines that differ in them differ in meaning."""
-        words = (word for word in self._of_lines if any(map(str.isdigit, word)))
-        return re.compile(b"|".join(re.escape(word.encode()) for word in words))
+    def numbers(self) -> tuple[bytes, ...]:
+        """The words with digits: lines that differ in them differ in meaning."""
+        return tuple(word.encode() for word in self._of_lines if any(map(str.isdigit, word)))
 
     @cached_property
     def _finder_of_rules(self) -> re.Pattern[str]:

@@ -96,7 +96,10 @@ class LineMemory:
 
     def _shape(self, line: bytes) -> bytes:
         """Return a line without its numbers. Those that have a meaning are kept, in other signs."""
-        return self._sieve.words.numbers.sub(_as_signs, line).translate(None, _DIGITS)
+        for number in self._sieve.words.numbers:
+            if number in line:
+                line = line.replace(number, number.translate(_SIGNS))
+        return line.translate(None, _DIGITS)
 
     def _test(self, text: str) -> bool:
         if self._sieve.beginning.match(text):
@@ -115,10 +118,6 @@ def _sieve(words: HintWords, frame: re.Pattern[str], cancelled_line: str | None)
     """Return the sieve of a CLI's lines. It is built once: every session needs one."""
     cancelled = rf"{re.escape(cancelled_line)}\s*$" if cancelled_line else ""
     return LineSieve(any_of([frame.pattern, JSON_START, cancelled]), words)
-
-
-def _as_signs(number: re.Match[bytes]) -> bytes:
-    return number[0].translate(_SIGNS)
 
 
 def _ends_and_first(lines: Lines, distinct: set[bytes | LongLine]) -> Lines:
