@@ -8,7 +8,13 @@ import os
 
 import pytest
 
-pytest.register_assert_rewrite("tests.golden.recording")  # so that a difference is shown, not only that there is one
+pytest.register_assert_rewrite(  # so that a difference is shown, not only that there is one
+    "tests.golden.recording",
+    "paceline.testing.store_contract",
+    "paceline.testing.store_contract_attempts",
+    "paceline.testing.store_contract_engine",
+    "paceline.testing.store_steps",
+)
 from tests.golden.recording import Recordings  # noqa: E402
 
 MEMORY = "/dev/shm"

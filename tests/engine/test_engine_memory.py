@@ -67,4 +67,5 @@ async def test_units_that_have_ended_leave_nothing_in_memory(tmp_path: Path) -> 
             assert store.counts() == {"night": UnitCounts(done=last * 9 // 10, quarantined=last // 10)}
     store.close()
 
-    assert (kept[2] - kept[1]).total() < 5, kept  # 200 units were run, and 20 of them failed for good
+    most = kept[0] | kept[1]  # timers and futures of the moment come and go
+    assert (kept[2] - most).total() < 5, kept  # 200 units were run, and 20 of them failed for good

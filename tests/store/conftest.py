@@ -1,15 +1,8 @@
-"""A path for a database, and rewritten assertions in the public contract suite."""
+"""A path for a database."""
 
 from pathlib import Path
 
 import pytest
-
-pytest.register_assert_rewrite(
-    "paceline.testing.store_contract",
-    "paceline.testing.store_contract_attempts",
-    "paceline.testing.store_contract_engine",
-    "paceline.testing.store_steps",
-)
 
 
 @pytest.fixture

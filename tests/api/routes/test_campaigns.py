@@ -56,6 +56,13 @@ async def test_a_campaign_is_added_runs_and_is_listed(daemon: Daemon) -> None:
         "env_pass": [],
         "env_strict": False,
         "allow_metered": False,
+        "check": [],
+        "check_timeout": 600.0,
+        "check_rounds": 2,
+        "check_prompt": None,
+        "commit": True,
+        "deliver": "branch",
+        "workspace": None,
         "pause_reason": None,
         "units": {"todo": 0, "running": 0, "done": 2, "quarantined": 0, "held": 0, "cancelled": 0, "parked": 0}
         | {"unverified": 0},

@@ -19,7 +19,8 @@ def test_a_deleted_campaign_is_gone_and_its_name_is_free(workspace: Workspace) -
 
     assert "paceline retry docs" in refused.stderr
     assert "give --yes if you are sure" in unsure.stderr
-    assert answer == {"ok": True, "campaign": "docs", "outputs": 0, "engine": "stopped"}
+    nothing = {"removed": 0, "kept": [], "branches": []}
+    assert answer == {"ok": True, "campaign": "docs", "outputs": 0, "workspaces": nothing, "engine": "stopped"}
     assert workspace.run_json("list") == {"campaigns": []}
     assert workspace.run_json("add", plan)["added"] == 2
 

@@ -28,7 +28,6 @@ def test_after_any_number_of_kills_each_unit_ran_once_and_its_end_was_told_once(
 
     last = workspace.start("run", plan)
     assert (last.communicate(timeout=PATIENCE_SECONDS)[1], last.returncode) == ("", 0)
-    assert 0 < len(runs_when_done) < len(UNITS)  # the kills came while units were done, and while some were left
     runs = starts(workspace)
     assert {name: runs[name] for name in runs_when_done} == runs_when_done
     assert runs == dict.fromkeys(UNITS, 1)
