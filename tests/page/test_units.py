@@ -3,13 +3,15 @@
 import re
 import time
 
+import msgspec
 import pytest
 from playwright.async_api import Page, expect
 from tests.daemon import Daemon
 from tests.page.conftest import MakeDaemon, PageMonitor
 from tests.page.daemon import WAIT_FOR_FILE, finish_units, page_address
 
-from paceline.store import Campaign, UnitSpec
+from paceline.store import Campaign, CheckRound, Cost, Tokens, UnitResult, UnitSpec
+from paceline.testing.store_steps import claim, ended, record
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -99,6 +101,48 @@ async def test_a_unit_opens_with_reason_output_and_prompt_and_a_reload_keeps_it_
     await page.keyboard.press("Escape")
     await expect(panel).to_be_hidden()
     assert "unit=" not in page.url
+
+
+async def test_a_unit_shows_its_answer_its_checks_and_its_cost_also_without_its_output(
+    daemon: Daemon, page: Page, monitor: PageMonitor
+) -> None:
+    monitor.may_fail = "/log"
+    daemon.add("docs", "true", "a", "b", state="paused")
+    first, second = claim(daemon.store, 2, campaign="docs", account="")
+    known = UnitResult(
+        agent="claude",
+        model="claude-opus-4-6",
+        turns=3,
+        tokens=Tokens(input=1200, output=30, cache_read=4),
+        cost=Cost(imputed=1.5),
+        answer="<b>All done.</b>",
+        files_changed=2,
+        lines_added=10,
+        lines_removed=3,
+        checks=(CheckRound(exit_code=2, seconds=4.0, tail="<i>1 failed</i>"),),
+    )
+    unknown = UnitResult(agent="codex", tokens=Tokens(input=5))
+    unverified = msgspec.structs.replace(ended(first, "unverified"), result=known)
+    record(daemon.store, [unverified, msgspec.structs.replace(ended(second, "succeeded"), result=unknown)])
+    await page.goto(page_address(daemon))
+
+    await page.get_by_role("button", name="docs/a").first.click()
+    panel = page.get_by_role("dialog", name="docs/a")
+    await expect(panel.locator("[data-fact='Cost'] dd")).to_have_text("$1.50 imputed")
+    await expect(panel.locator("[data-fact='Tokens'] dd")).to_contain_text("30 output, 4 cache read")
+    await expect(panel.locator("[data-fact='Change'] dd")).to_have_text("2 files, +10 −3 lines")
+    await panel.get_by_role("tab", name="Answer").click()
+    await expect(panel.get_by_role("tabpanel").get_by_text("<b>All done.</b>")).to_be_visible()
+    await panel.get_by_role("tab", name="Checks").click()
+    await expect(panel.get_by_role("tabpanel")).to_contain_text("Check 1: failed (exit code 2)")
+    await expect(panel.get_by_role("tabpanel")).to_contain_text("<i>1 failed</i>")
+    await page.keyboard.press("Escape")
+
+    await page.get_by_role("button", name="docs/b").first.click()
+    panel = page.get_by_role("dialog", name="docs/b")
+    await expect(panel.locator("[data-fact='Cost'] dd")).to_have_text("unknown")
+    await panel.get_by_role("tab", name="Checks").click()
+    await expect(panel.get_by_role("tabpanel").get_by_text("No check has run.")).to_be_visible()
 
 
 async def test_a_waiting_unit_shows_why_it_waits(daemon: Daemon, page: Page) -> None:

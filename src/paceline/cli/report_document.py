@@ -99,7 +99,7 @@ def _facts(report: CampaignReport, zone: ZoneInfo) -> list[tuple[str, str]]:
 
 def _total_cost(report: CampaignReport) -> str:
     totals = report.totals
-    text = cost_text(totals.cost, is_used=totals.tokens is not None)
+    text = cost_text(totals.cost, is_used=totals.tries > 0)
     if totals.unpriced and totals.cost != Cost():
         text += f", without {totals.unpriced} unit{'' if totals.unpriced == 1 else 's'} whose cost is unknown"
     return text

@@ -1,4 +1,4 @@
-// The side panel of one unit: why it waits, its attempts, its last screen, its output and its prompt.
+// The side panel of one unit: why it waits, its attempts, its work and its cost, its last screen, its output and its prompt.
 
 import { el, icon, partsOf, setAttribute, setIcon, setText, show, syncChildren } from "./dom.js";
 import { ago, clockSeconds, clockTime, count, duration, fullTime, NOTHING, now, phaseOf, until } from "./format.js";
@@ -9,6 +9,8 @@ const TABS = [
   ["screen", "Last screen"],
   ["stdout", "Output"],
   ["stderr", "Errors"],
+  ["answer", "Answer"],
+  ["checks", "Checks"],
   ["prompt", "Prompt"],
   ["history", "History"],
 ];
@@ -88,7 +90,7 @@ export function makeUnitPanel(dialog, address) {
     try {
       const found = await get(path);
       const reason = await get(`${path}/why`);
-      const printed = found.attempt === null ? null : await get(`${path}/log`);
+      const printed = found.attempt === null ? null : await logOf(path);
       if (mine === id) [unit, why, log] = [found, reason, printed];
     } catch (error) {
       problem = error.message;
@@ -183,19 +185,67 @@ export function makeUnitPanel(dialog, address) {
   };
 }
 
+/** The output of an old attempt is removed after a while; what the unit did is still worth showing. */
+async function logOf(path) {
+  try {
+    return await get(`${path}/log`);
+  } catch {
+    return null;
+  }
+}
+
 function isTail(name) {
-  return name !== "prompt" && name !== "history";
+  return name === "screen" || name === "stdout" || name === "stderr";
 }
 
 function textOf(name, unit, log) {
   if (name === "prompt") return unit?.prompt ?? "";
   if (name === "screen") return unit?.screen ?? "";
+  if (name === "answer") return unit?.answer ?? "";
+  if (name === "checks") return (unit?.checks ?? []).map(checkText).join("\n\n");
   return log?.[name] ?? "";
+}
+
+function checkText(check, place) {
+  const ended = check.exit_code === 0 ? "passed" : `failed (exit code ${check.exit_code ?? NOTHING})`;
+  return `Check ${place + 1}: ${check.reason ?? ended} after ${duration(check.seconds)}\n${check.tail}`.trimEnd();
+}
+
+function costText({ agent, cost: { billed, imputed } }) {
+  const parts = [
+    billed === null ? "" : `${dollars(billed)} billed`,
+    imputed === null ? "" : `${dollars(imputed)} imputed`,
+  ].filter(Boolean);
+  return parts.join(" + ") || unknownTo(agent);
+}
+
+function dollars(amount) {
+  return amount === 0 || amount >= 0.01 ? `$${amount.toFixed(2)}` : `$${amount.toPrecision(2)}`;
+}
+
+/** What is not known of an agent's work is unknown; a command has no tokens and no cost. */
+function unknownTo(agent) {
+  return agent === null || agent === "command" ? NOTHING : "unknown";
+}
+
+function tokensText({ agent, tokens }) {
+  if (tokens === null) return unknownTo(agent);
+  const { input, output, cache_read: read, cache_write: write } = tokens;
+  const cache = read || write ? `, ${count(read)} cache read, ${count(write)} cache write` : "";
+  return `${count(input)} input, ${count(output)} output${cache}`;
+}
+
+function changeText({ files_changed: files, lines_added: added, lines_removed: removed }) {
+  if (files === null) return NOTHING;
+  const lines = added === null || removed === null ? "" : `, +${count(added)} −${count(removed)} lines`;
+  return `${count(files)} ${files === 1 ? "file" : "files"}${lines}`;
 }
 
 function emptyText(name, unit) {
   if (!unit) return "Loading…";
   if (name === "prompt") return "No prompt.";
+  if (name === "answer") return "No answer.";
+  if (name === "checks") return "No check has run.";
   return unit.attempt ? "No output." : "Not started yet.";
 }
 
@@ -233,7 +283,14 @@ function factsOf(unit) {
     ["Charged attempts", count(unit.attempts)],
     ["Attempts", count(unit.tries)],
     ["Parked", unit.parks === 1 ? "once" : `${count(unit.parks)} times`],
+    ["Phase", unit.phase ?? NOTHING],
     ["Account", unit.account ?? NOTHING],
+    ["Model", unit.model ?? NOTHING],
+    ["Cost", costText(unit)],
+    ["Tokens", tokensText(unit)],
+    ["Turns", unit.turns === null ? NOTHING : count(unit.turns)],
+    ["Change", changeText(unit)],
+    ["Branch", unit.branch ?? NOTHING],
     ["Started", unit.started_at === null ? NOTHING : clockTime(unit.started_at), fullTime(unit.started_at)],
     ["Duration", unit.started_at === null ? NOTHING : duration((ended ?? now()) - unit.started_at)],
     ["Resumes", unit.resume_at === null ? NOTHING : `${clockTime(unit.resume_at)}, ${until(unit.resume_at)}`],

@@ -105,7 +105,7 @@ def _print_table(home: Home, name: str) -> None:
             one_line(row.model, 30) or NOTHING,
             NOTHING if row.turns is None else f"{row.turns:,}",
             _tokens(row),
-            cost_text(row.cost, is_used=row.tokens is not None),
+            cost_text(row.cost, is_used=_used_model(row)),
             NOTHING if row.files_changed is None else str(row.files_changed),
             _checks(row),
             span_text(row.ran_seconds) if row.ran_seconds else NOTHING,
@@ -119,7 +119,12 @@ def _print_table(home: Home, name: str) -> None:
 def _tokens(row: ResultRow) -> str:
     if row.tokens is not None:
         return f"{row.tokens.total:,}"
-    return UNKNOWN if row.ran_seconds and row.agent not in (None, "command") else NOTHING
+    return UNKNOWN if _used_model(row) else NOTHING
+
+
+def _used_model(row: ResultRow) -> bool:
+    """Return whether an agent worked, so that there were tokens, known or not."""
+    return row.ran_seconds > 0 and row.agent not in (None, "command")
 
 
 def _checks(row: ResultRow) -> str:
