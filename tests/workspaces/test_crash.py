@@ -17,7 +17,7 @@ FILES = {".gitignore": ".env\ncache/\n", "kept.txt": "kept\n", "src/a.txt": "one
 KILLERS = {
     "before": 'kill -9 "$PPID"; exit 1',
     "after": '"$REAL" "$@"; kill -9 "$PPID"',
-    "meanwhile": 'kill -9 "$PPID"; exec "$REAL" "$@"',  # git continues without us
+    "meanwhile": 'kill -9 "$PPID"; sleep 0.2; exec "$REAL" "$@"',  # git continues, late and without us
 }
 """How a call of git ends the process that made it."""
 
@@ -61,7 +61,7 @@ def test_a_workspace_is_whole_whenever_its_maker_was_killed(
         assert snapshot(place.path) == FILES
         assert git(place.path, "status", "--porcelain", "--branch") == f"## {place.branch}"
         if not is_cut:
-            assert call > 5, "git is called several times"
+            assert call > 4, "git is called several times"
             break
     assert repository.git("worktree", "list").count("\n") == call
 

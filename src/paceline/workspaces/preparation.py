@@ -138,7 +138,7 @@ def _prepare_worktree(
     if is_empty_or_missing(place.path):  # else it is not ours, and `create` refuses it
         check_room(place.path, _tree_bytes(repository.top, start))
         records.write(_new_record(place, was_lost=was_lost))
-    worktree.create()
+    worktree.create(has_branch=tip is not None)
     fill_submodules(repository.top, repository.common, place.path, lock_fd)
     uncommitted = copy_included(repository.top, place.path, settings.include)
     made = _new_record(place, was_lost=was_lost)

@@ -13,6 +13,7 @@ from paceline.workspaces.locks import locked
 
 OWN_FOLDER: Final = "paceline"
 """Our files inside of the git folder that all worktrees of a repository share."""
+_ABSOLUTE: Final = ("--path-format=absolute",)
 
 
 class Repository(msgspec.Struct, frozen=True):
@@ -45,8 +46,29 @@ def open_repository(top: str) -> Repository:
     """Return the repository with that top folder. Raise `WorkspaceError` if it is gone or is no repository."""
     if not os.path.isdir(top):
         raise WorkspaceError(f"the repository {top} is gone: there is no such folder; put it back and retry")
-    answer = run_git(top, "rev-parse", "--path-format=absolute", "--git-common-dir")
-    return Repository(top, answer.line)
+    return Repository(top, _common_folder(top) or run_git(top, "rev-parse", *_ABSOLUTE, "--git-common-dir").line)
+
+
+def _common_folder(top: str) -> str | None:
+    """Return the git folder that all worktrees share, without a process: it is needed for every step of every unit.
+
+    None if the folder is not laid out as usual; git then knows better, or explains what is wrong.
+    """
+    found = os.path.join(top, ".git")
+    try:
+        if os.path.isfile(found):
+            found = os.path.join(top, _line_of(found).removeprefix("gitdir: "))
+        if os.path.isfile(os.path.join(found, "commondir")):
+            found = os.path.join(found, _line_of(os.path.join(found, "commondir")))
+    except OSError:
+        return None
+    is_whole = all(os.path.exists(os.path.join(found, name)) for name in ("HEAD", "objects", "refs"))
+    return os.path.realpath(found) if is_whole else None
+
+
+def _line_of(file: str) -> str:
+    with open(file, encoding="utf-8", errors="surrogateescape") as opened:
+        return opened.read().rstrip("\n")
 
 
 def resolve_base(cwd: str, base: str) -> tuple[str, str]:
@@ -87,7 +109,7 @@ def _top_of(cwd: str) -> str:
         )
         if answer.code == 0 and answer.line.split()[-1] == "true":
             return (
-                run_git(cwd, "rev-parse", "--path-format=absolute", "--show-toplevel")
+                run_git(cwd, "rev-parse", *_ABSOLUTE, "--show-toplevel")
                 .out.decode(errors="surrogateescape")
                 .removesuffix("\n")
             )

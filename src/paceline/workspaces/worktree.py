@@ -10,6 +10,8 @@ import os
 import shutil
 from typing import Final
 
+import msgspec
+
 from paceline.errors import WorkspaceError
 from paceline.workspaces.folders import delete_folder, is_empty_or_missing
 from paceline.workspaces.git import GitCall, run_git
@@ -40,13 +42,13 @@ class Worktree:
             _write(os.path.join(entry, "gitdir"), os.path.join(self._path, ".git"))  # the folder was moved back
         return True
 
-    def create(self) -> None:
+    def create(self, *, has_branch: bool) -> None:
         """Register the worktree with its branch, which is created at the base if it is missing, and check it out."""
         self._check_place()
         with self._repository.locked() as call:
             self._drop_entries()
             self._drop_branch_lock()
-            self._register(self._path, call)
+            self._register(self._path, call, has_branch=has_branch)
         run_git(self._path, "reset", "--hard", "--quiet", "--no-recurse-submodules", call=self._call)
 
     def relink(self) -> None:
@@ -61,7 +63,8 @@ class Worktree:
             delete_folder(temporary)
             self._drop_entries()
             self._drop_entries(temporary)
-            self._register(temporary, call)
+            has_branch = self._repository.branch_tip(self._branch) is not None
+            self._register(temporary, call, has_branch=has_branch)
             entry = linked_entry(self._repository, temporary)
             assert entry is not None
             _write(os.path.join(entry, "gitdir"), os.path.join(self._path, ".git"))
@@ -90,8 +93,9 @@ class Worktree:
                 is_campaigns=False,
             )
 
-    def _register(self, path: str, call: GitCall) -> None:
-        has_branch = self._repository.branch_tip(self._branch) is not None
+    def _register(self, path: str, call: GitCall, *, has_branch: bool) -> None:
+        # Both locks last until git has ended: if we are killed now, whoever makes the workspace again waits for it.
+        call = msgspec.structs.replace(call, pass_fds=(*call.pass_fds, *self._call.pass_fds))
         how = (path, self._branch) if has_branch else ("--no-track", "-b", self._branch, path, self._base or "HEAD")
         try:
             run_git(self._repository.top, "worktree", "add", "--quiet", "--no-checkout", *how, call=call)
