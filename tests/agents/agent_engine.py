@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import msgspec
 from tests.agents.agent_cli import AGENTS, InstalledAgent, base_environ
 
 from paceline.agents import Account, load_agent
@@ -34,7 +35,9 @@ class AgentEngine:
         agent: str,
         account: Account,
         environ: dict[str, str] | None = None,
+        plan: Callable[[Path], dict[str, object]] = lambda _: {},
     ) -> None:
+        """`plan` gets the folder of the work and returns more settings of the campaign."""
         self.folder = folder
         self.clock = clock
         self.account = account
@@ -43,7 +46,7 @@ class AgentEngine:
         self._events: list[Event] = []
         self._settings = GovernorSettings(limits={"sessions": 2})
         self._engine = Engine(
-            EngineSettings(governor=self._settings, accounts={account.name: account}),
+            EngineSettings(governor=self._settings, accounts={account.name: account}, home=str(folder / "paceline")),
             store=self.store,
             executor=self._executor,
             clock=clock,
@@ -53,7 +56,7 @@ class AgentEngine:
         )
         work = folder / "work"
         work.mkdir()
-        campaign = self._campaign(AGENTS[agent])
+        campaign = msgspec.structs.replace(self._campaign(AGENTS[agent]), **plan(work))
         unit = UnitSpec(id="a", prompt=PROMPT, cwd=str(work))
         self.store.add_campaign(campaign, [unit], update=False, now=clock.now())
 
