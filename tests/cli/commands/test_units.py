@@ -6,6 +6,8 @@ from tests.cli.conftest import Workspace, park
 UNIT_FIELDS = {
     "id", "campaign", "state", "attempts", "tries", "parks", "resume_at", "reason", "account", "session_id",
     "started_at", "ended_at", "exit_code", "parked", "denials", "warnings",
+    *("phase", "agent", "model", "host", "turns", "tokens", "cost", "answer", "workspace", "branch", "base", "commit"),
+    *("files_changed", "lines_added", "lines_removed", "checks", "waited_seconds", "parked_seconds", "ran_seconds"),
 }  # fmt: skip
 
 
