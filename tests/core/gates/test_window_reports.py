@@ -4,6 +4,7 @@ import pytest
 
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
 from paceline.core.gates.quota_gate import MOST_WINDOWS
+from paceline.core.gates.quota_window import EARLY_PROBE_SECONDS
 from paceline.core.signals import Budget, QuotaClosed, Succeeded
 
 ACCOUNT = "anthropic/max-1"
@@ -49,6 +50,13 @@ def test_a_closing_seconds_after_a_report_that_it_is_open_is_looked_at_within_tw
     assert belief(governor, 15.0) == ("closed", 105.0, 0.5, 3)
     close(governor, "s2", 16.0)  # it met the same refusal
     assert belief(governor, 16.0)[3] == 3
+
+
+def test_a_doubted_closing_that_is_confirmed_counts_as_the_first_refusal() -> None:
+    governor = governor_with(2)
+    close(governor, "s1", 15.0, confidence=0.5)
+    governor.report(ACCOUNT, QuotaClosed(window="5h", source="text", ticket="s0"), now=20.0)
+    assert belief(governor, 20.0)[:2] == ("closed", 20.0 + EARLY_PROBE_SECONDS)
 
 
 def test_a_closing_that_contains_its_own_contradiction_is_doubted() -> None:

@@ -104,8 +104,9 @@ class Window(RelativeTimes):
         """
         if self.state in ("open", "wave") or self.is_contradicted:
             self.refusals = self.late_refusals = 0
+        is_first = self.state != "closed" or self.is_contradicted
         self.is_contradicted = in_doubt
-        if self.state != "closed" and not in_doubt:
+        if is_first and not in_doubt:
             self.refusals += 1
             self.late_refusals += self.resets_at is not None and self.resets_at <= now
         self.state, self.canary, self.probed_since = "closed", None, None
