@@ -168,9 +168,9 @@ async def daemon_in(
                     finally:
                         context.close()
         finally:
-            _end_sessions(engine)
             engine.stop()
             await running
+            _end_sessions(home)  # last: a running engine would start the next ones in their place
 
 
 @pytest.fixture
@@ -185,13 +185,11 @@ def run_daemon(tmp_path: Path) -> RunDaemon:
     return run
 
 
-def _end_sessions(engine: Engine) -> None:
-    """Nothing outlives its test."""
-    for session in engine.live_sessions():
-        pid = session.handle.state().pid
-        if pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, 9)
+def _end_sessions(home: Home) -> None:
+    """Nothing outlives its test, not even a session that was just started."""
+    executor = home.executor()
+    executor.sweep(())
+    executor.close()
 
 
 @pytest.fixture
