@@ -37,7 +37,7 @@ def check_plan(plan: Plan, source: str, *, settings: Settings, environ: Mapping[
     """Check a plan. Raise `InvalidPlan` with everything that keeps it from running."""
     profile = settings.agent(plan.campaign.agent)
     accounts = settings.campaign_accounts(plan.campaign.agent, plan.campaign.accounts)
-    mistakes = _program_troubles(environ, profile, plan, accounts)
+    mistakes = _program_troubles(environ, profile, plan, accounts) + _stage_troubles(environ, plan.campaign)
     rules = environment_rules(plan.campaign, settings.key_variables)
     for account in accounts:
         mistakes += account_troubles(account, environ)
@@ -104,6 +104,18 @@ def _program_troubles(
         return []
     how = f"; install it: {INSTALL[program]}" if program in INSTALL else ""
     return [f"the agent {profile.name!r} needs the program {program!r}, which is not on your PATH{how}"]
+
+
+def _stage_troubles(environ: Mapping[str, str], campaign: Campaign) -> list[str]:
+    """Check the programs of setup, check and delivery, but for paths: those may lie in a workspace."""
+    commands = {"check": campaign.check, "deliver": campaign.deliver if isinstance(campaign.deliver, tuple) else ()}
+    commands["setup"] = () if campaign.workspace is None else campaign.workspace.setup
+    path = campaign.env.get("PATH") or environ.get("PATH", "")
+    return [
+        f"{name} needs the program {command[0]!r}, which is not on your PATH"
+        for name, command in commands.items()
+        if command and os.sep not in command[0] and "{" not in command[0] and not shutil.which(command[0], path=path)
+    ]
 
 
 def _path_troubles(program: str, units: tuple[UnitSpec, ...]) -> list[str]:

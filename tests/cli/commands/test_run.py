@@ -235,6 +235,7 @@ def test_an_agent_finds_its_unit_in_its_environment(workspace: Workspace) -> Non
     [
         ('[campaign]\nname = "x"\nagent = "claude"\n[[unit]]\nid = "a"\nprompt = "p"', "npm install -g"),
         ('[campaign]\nname = "x"\ncommand = ["no-such-program"]\n[[unit]]\nid = "a"', "not on your PATH"),
+        ('[campaign]\nname = "x"\ncommand = ["true"]\ncheck = ["no-such-check"]\n[[unit]]\nid = "a"', "check needs"),
         ('[campaign]\nname = "x"\ncommand = ["./tool"]\n[[unit]]\nid = "a"', "tool is not an executable program"),
         ('[campaign]\nname = "x"\nacounts = []\ncommand = ["true"]\n[[unit]]\nid = "a"', 'did you mean "accounts"?'),
         ('[campaign]\nname = "x"\naccounts = ["max"]\ncommand = ["true"]\n[[unit]]\nid = "a"', "[accounts.max]"),
