@@ -118,3 +118,14 @@ def test_accounts_that_wait_for_the_same_thing_are_one_answer() -> None:
     (only,) = explain_unit(unit, Campaign(name="docs", accounts=("max-1", "max-2")), waits, leaderless=None)
 
     assert only.detail == "sessions at its limit (4/4)"
+
+
+def test_a_unit_whose_work_is_checked_says_so_and_waits_while_its_campaign_is_paused() -> None:
+    paused = msgspec.structs.replace(CAMPAIGN, state="paused", pause_reason="the check cannot do its work")
+    (checking,) = explain(state="running", phase="checking", started_at=NOW)
+    (waiting,) = explain(state="running", phase="checking", started_at=NOW, campaign=paused)
+    (working,) = explain(state="running", phase="working", started_at=NOW, campaign=paused)
+
+    assert checking.detail == "its agent has ended well, and its work is being checked"
+    assert waiting.detail == "the campaign docs paused itself: the check cannot do its work"
+    assert working.detail == "its session runs on this machine"

@@ -12,6 +12,8 @@ from paceline.store import Campaign, Store, Unit
 from paceline.views.safe_text import printable
 from paceline.views.units import UnitPhase, phase_of
 
+STAGES = ("checking", "delivering")
+"""Phases after the session, which wait while their campaign is paused."""
 START = "paceline run PLAN"
 ACCOUNT_REASONS = ("held", "window_closed", "reserve")
 """Reasons that another account would not have."""
@@ -77,7 +79,7 @@ def explain_unit(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], 
     `waits` are those of the engine; `leaderless` names the home if no engine leads it.
     """
     match unit.state:
-        case "running":
+        case "running" if campaign.state != "paused" or unit.phase not in STAGES:
             return [_running(unit, leaderless)]
         case "held" | "quarantined" | "unverified":
             return [_stopped(unit)]
@@ -102,7 +104,11 @@ def explain_unit(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], 
 
 def _running(unit: Unit, leaderless: str | None) -> Why:
     where = f"on {unit.account}" if unit.account else "on this machine"
-    if leaderless is None:
+    if unit.phase in STAGES:
+        what = "checked" if unit.phase == "checking" else "delivered"
+        later = "" if leaderless is None else "; no engine runs now, and the next one continues there"
+        detail, hint = f"its agent has ended well, and its work is being {what}{later}", f"paceline show {unit.id}"
+    elif leaderless is None:
         detail, hint = f"its session runs {where}", f"paceline logs {unit.id} --follow"
     else:
         detail = f"its session was started {where}; no engine runs now, and the next one collects its outcome"
