@@ -36,6 +36,11 @@ def test_no_promise_is_broken(first: int) -> None:
         World(seed).run()
 
 
+def test_a_needless_wake_up_changes_no_order_after_a_restart() -> None:
+    """A Governor that never stopped woke up for nothing, and let a lane watch another scope than a restored one."""
+    World(11329).run()
+
+
 @pytest.mark.parametrize("first", range(0, 20, 10))
 def test_no_promise_is_broken_where_tickets_are_spread_and_reserves_are_kept(first: int) -> None:
     for seed in range(first, first + 10):

@@ -6,9 +6,10 @@ Here: in which lane a ticket stands. Never here: places, and who may enter.
 from collections.abc import Mapping
 from contextlib import suppress
 
-from paceline.core.state.fairness import FairShares, weight_of
+from paceline.core.state.fairness import FairShares, Group, weight_of
 from paceline.core.state.lane import Lane, LiveSlot
 from paceline.core.state.queue import WatchTable
+from paceline.core.state.scope import Scope
 from paceline.core.state.scope_table import ScopeTable
 from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.tickets import Ticket
@@ -81,6 +82,14 @@ class LaneTable:
         with suppress(UnresolvedModel):  # of a ticket that was accepted before such a cap was set
             names = self._scopes.with_models(names)
         return dict.fromkeys(names)
+
+    def groups_waiting_in(self, scope: Scope) -> set[Group]:
+        """Return the groups with a ticket that waits for room of its own in the scope, so not for their runs."""
+        return {
+            lane.group
+            for lane in self.by_key.values()
+            if lane.size and scope in lane.scopes and not (lane.parent is not None and scope.is_provider)
+        }
 
     def forget_empty(self, parent: str | None = None) -> None:
         """Drop empty lanes (of one parent), so that they are made and checked again."""

@@ -221,8 +221,12 @@ class Ledger:
     # -- shares and time -----------------------------------------------------------------------
 
     def lift_blocked(self, scope: Scope) -> None:
-        """Give no credit to groups for the time in which a gate or limit of the scope kept them out."""
-        self.shares.lift_blocked(self.watches.blocked(scope), self.now)
+        """Give no credit to groups for the time in which a gate or limit of the scope kept them out.
+
+        All that wait in the scope count, also those that watch another scope: which one a lane watches may depend
+        on a wake-up that a restart does not repeat.
+        """
+        self.shares.lift_blocked(self.lanes.groups_waiting_in(scope), self.now)
 
     def schedule(self, scope: Scope) -> None:
         """Wake the scope when it next changes by time alone."""

@@ -95,13 +95,10 @@ class WatchTable:
         self._refresh(scope)
         return None
 
-    def blocked(self, scope: Scope) -> list[Group]:
-        """Return the groups that have a lane watching the scope, but for runs."""
-        return [group for group in self.groups(scope) if self.foremost(scope, group) is not None]
-
     def rivals(self, scope: Scope) -> set[Group]:
-        """Return all groups that wait for the scope."""
-        return {lane.group for lane in self.run_lanes.get(scope, ())}.union(self.blocked(scope))
+        """Return all groups that have a lane watching the scope."""
+        watching = [group for group in self.groups(scope) if self.foremost(scope, group) is not None]
+        return {lane.group for lane in self.run_lanes.get(scope, ())}.union(watching)
 
     def keep_only(self, scopes: Iterable[Scope]) -> None:
         """Forget the outdated entries of scopes that were dropped."""
