@@ -1,4 +1,4 @@
-"""Where the tests keep their files: in memory, where that has room and runs programs. And recorded answers.
+"""Where the tests keep their files: in memory, where that has room and runs programs. Recorded answers. Random tests.
 
 Every stored transition is synced to the disk, and the tests store many thousands. What is tested of that is what a
 killed process leaves behind, which is the same in both places. PYTEST_DEBUG_TEMPROOT names another place.
@@ -7,6 +7,7 @@ killed process leaves behind, which is the same in both places. PYTEST_DEBUG_TEM
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite(  # so that a difference is shown, not only that there is one
     "tests.golden.recording",
@@ -19,6 +20,9 @@ from tests.golden.recording import Recordings  # noqa: E402
 
 MEMORY = "/dev/shm"
 NEEDED_BYTES = 2 << 30
+
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")  # a busy machine breaks no promise
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

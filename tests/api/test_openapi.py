@@ -165,7 +165,6 @@ def test_whatever_is_asked_is_answered_as_described(background: Background, labe
     @settings(
         max_examples=EXAMPLES,
         derandomize=True,
-        deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

@@ -218,6 +218,5 @@ TestGovernorMachine = GovernorMachine.TestCase
 TestGovernorMachine.settings = settings(
     max_examples=80,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -26,13 +26,13 @@ def assert_all_are_found(lines: list[bytes | LongLine], cli: str = "claude-code"
     assert [line for place, line in enumerate(lines) if place not in doubtful and not known.is_plain(line)] == []
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(lines_of_pieces, st.sampled_from(["claude-code", "codex", "command"]))
 def test_every_line_that_is_not_plain_is_found_whatever_hides_its_words(texts: list[str], cli: str) -> None:
     assert_all_are_found([text.encode() for text in texts], cli)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.binary(max_size=40).map(lambda data: data.replace(b"\n", b"")), min_size=9, max_size=40))
 def test_every_line_of_arbitrary_bytes_that_is_not_plain_is_found(lines: list[bytes]) -> None:
     assert_all_are_found([*lines])

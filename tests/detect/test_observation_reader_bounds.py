@@ -36,19 +36,19 @@ words = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.fixed_dictionaries(dict.fromkeys(("provider", "channel", "text", "status", "headers", "seen_at"), anything)))
 def test_no_value_of_any_type_raises(fields: dict[str, object]) -> None:
     detect(Observation(**fields))  # type: ignore[arg-type]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(words, max_size=40), st.sampled_from(("screen", "stderr", "stdout-json", "http")), st.floats())
 def test_no_mixture_of_the_words_raises(mixture: list[str], channel: str, seen_at: float) -> None:
     detect(Observation(provider="claude-code", channel=channel, text=" ".join(mixture), seen_at=seen_at))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.dictionaries(st.sampled_from(("type", "error", "result", "message", "is_error", "item", "data")), anything))
 def test_no_event_raises(fields: dict[str, object]) -> None:
     for kind in ("result", "error", "assistant", "rate_limit_event", "system", "item.completed", "event_msg"):

@@ -1,6 +1,6 @@
 """Each format family as a property: whatever its numbers, zones and layout, it is read right."""
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.detect import families
 from tests.detect.families import Case
@@ -8,8 +8,7 @@ from tests.detect.scoring import kind_of, times_of
 
 from paceline.detect import explain
 
-settings.register_profile("detect", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-quick = settings(settings.get_profile("detect"), max_examples=60)
+quick = settings(max_examples=60)
 
 
 def check(case: Case) -> None:

@@ -16,7 +16,7 @@ _letters = st.characters(exclude_characters=_LOOK_ALIKES, codec="utf-8")
 
 @pytest.mark.parametrize("rule", KNOWN.rules, ids=lambda rule: rule.name)
 def test_whatever_a_rule_matches_has_a_word_that_is_looked_for(rule: Rule) -> None:
-    @settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=40, database=None, suppress_health_check=list(HealthCheck))
     @given(st.from_regex(pattern(rule.loose), alphabet=_letters))
     def check(text: str) -> None:
         assert any(word in text.casefold() for word in rule.needs)

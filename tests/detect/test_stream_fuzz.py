@@ -65,7 +65,7 @@ def chunked(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
     return data, [data[start:end] for start, end in itertools.pairwise(edges)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(provider=st.sampled_from(READERS), stdout=chunked(), stderr=chunked(), exit_code=exit_codes)
 def test_every_chunking_is_understood_alike(
     provider: str, stdout: tuple[bytes, list[bytes]], stderr: tuple[bytes, list[bytes]], exit_code: int | None
@@ -75,7 +75,7 @@ def test_every_chunking_is_understood_alike(
     assert read_run(provider, stdout[1], stderr[1], exit_code=exit_code) == whole
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(provider=st.sampled_from(READERS), channel=st.sampled_from(CHANNELS), data=st.binary(max_size=2000))
 def test_arbitrary_bytes_never_raise(provider: str, channel: Channel, data: bytes) -> None:
     reader = StreamReader(provider, tz="UTC")

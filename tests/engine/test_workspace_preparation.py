@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.workspaces.conftest import git, write
+from tests.workspaces.conftest import top as top
 
 from paceline.core.unit_lifecycle import Counters
 from paceline.engine import commands
@@ -19,20 +20,6 @@ from paceline.testing.engine_harness import EngineHarness
 from paceline.workspaces import resolve_base
 
 Script = Callable[[Launch], Run]
-
-
-@pytest.fixture
-def top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with one commit, and no configuration of the user."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    folder = tmp_path / "project"
-    folder.mkdir()
-    git(folder, "init", "-q")
-    write(folder / "a.txt", "one\n")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "first")
-    return folder
 
 
 def works(launch: Launch) -> Run:

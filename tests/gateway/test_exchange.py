@@ -252,7 +252,7 @@ async def test_a_stream_is_forwarded_piece_by_piece_without_delay() -> None:
 chunkings = st.lists(st.integers(1, 5000), min_size=1, max_size=12)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     request_sizes=chunkings,
     answer_sizes=chunkings,

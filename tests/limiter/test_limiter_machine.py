@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -198,6 +198,4 @@ class LimiterMachine(RuleBasedStateMachine):
 
 
 TestLimiterMachine = LimiterMachine.TestCase
-TestLimiterMachine.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestLimiterMachine.settings = settings(max_examples=60, stateful_step_count=30)

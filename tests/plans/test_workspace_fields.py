@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.workspaces.conftest import git, write
+from tests.workspaces.conftest import top as top
 
 from paceline.errors import InvalidPlan
 from paceline.plans.plan_file import Plan, campaign_with_changes, read_plan
@@ -27,20 +28,6 @@ Read = Callable[[str], Plan]
 @pytest.fixture
 def configured(tmp_path: Path) -> Settings:
     return load_settings(tmp_path, {"HOME": str(tmp_path)}, {})
-
-
-@pytest.fixture
-def top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with one commit, and no configuration of the user."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    folder = tmp_path / "project"
-    folder.mkdir()
-    git(folder, "init", "-q")
-    write(folder / "a.txt", "one\n")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "first")
-    return folder
 
 
 @pytest.fixture

@@ -14,6 +14,20 @@ from paceline.workspaces import WorkspacePlace, place_of, resolve_base
 WHO = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org")
 
 
+@pytest.fixture
+def top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit, and no configuration of the user."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    write(folder / "a.txt", "one\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "first")
+    return folder
+
+
 class TestRepository:
     """A repository with one commit: `kept.txt`, `src/a.txt` and a `.gitignore` for `.env` and `cache/`."""
 

@@ -133,7 +133,7 @@ def test_words_from_outside_cannot_steer_the_terminal(runner: CliRunner) -> None
 
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--stream", "--provider", "claude-code"]])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(noise=st.binary(max_size=300))
 def test_any_bytes_are_read_without_a_fault(runner: CliRunner, options: list[str], noise: bytes) -> None:
     result = runner.invoke(app, ["detect", "-", *NOON, *options], input=noise)

@@ -1,6 +1,6 @@
 """The bounds of the order rule: how long, and by whom, a waiting ticket can be passed at most."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
@@ -24,7 +24,6 @@ def reason(governor: Governor, ticket_id: str, now: float) -> tuple[str, str]:
     st.lists(st.tuples(st.floats(0.0, 30.0), st.none() | st.floats(-500.0, 500.0)), min_size=2, max_size=30),
     st.floats(0.0, 20.0),
 )
-@settings(deadline=None)
 def test_inside_a_line_only_tickets_that_came_within_ageing_can_pass(
     arrivals: list[tuple[float, float | None]], hold_seconds: float
 ) -> None:

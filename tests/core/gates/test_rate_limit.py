@@ -225,7 +225,7 @@ ARRIVALS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1, 8), st.integers(20, 120), ARRIVALS, st.data())
 def test_never_more_than_the_rate_in_any_minute_and_everybody_enters(
     rpm: int, tpm: int, arrivals: list[tuple[float, int | None, int, int | None]], data: st.DataObject
@@ -285,7 +285,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(STEPS)
 def test_nobody_is_left_in_line_by_pauses_sessions_and_those_who_leave(steps: list[tuple[str, str, int, int]]) -> None:
     limited = Governor(GovernorSettings(limits={KEY: 6}, rates={KEY: Rate(rpm=6, tpm=100)}), now=0.0)
