@@ -17,6 +17,7 @@ from paceline.simulation.agent_transcripts import answer, done, init
 from paceline.simulation.executor import Run
 from paceline.store import UnitCounts, UnitSpec, WorkspaceSettings
 from paceline.testing.engine_harness import EngineHarness
+from paceline.views.unit_changes import finished_works
 from paceline.workspaces import resolve_base
 
 Script = Callable[[Launch], Run]
@@ -200,6 +201,38 @@ async def test_a_plan_says_which_workspaces_are_kept(
         folders = [Path(harness.unit(f"night/u{n}").result.workspace or "") for n in range(2)]
         assert [folder.exists() for folder in folders] == [after_success, after_failure]
         assert git(top, "show", "paceline/night/u0:new.txt") == "one\ntwo"
+
+
+async def test_unverified_work_is_committed_so_that_an_accepted_unit_can_be_merged(top: Path) -> None:
+    def script(launch: Launch) -> Run:
+        return Run(exit_code=1, seconds=1.0) if kind_of(launch) == "check" else works(launch)
+
+    async with harness_of(top, script) as harness:
+        add(harness, top, check=("make", "test"), check_rounds=0)
+        await harness.run(100.0)
+        unit = harness.unit("night/u0")
+        assert (unit.state, unit.result.commit) == ("unverified", git(top, "rev-parse", "paceline/night/u0"))
+        assert (unit.result.files_changed, harness.events("unit.delivered")) == (1, [])
+        commands.accept_unit(harness.store, unit, now=harness.clock.now())
+
+        (work,) = finished_works(harness.store, "night")
+        assert git(top, "show", f"{work.commit}:new.txt") == "one\ntwo"
+
+
+async def test_a_crash_before_the_commit_of_unverified_work_loses_neither_it_nor_the_verdict(top: Path) -> None:
+    def script(launch: Launch) -> Run:
+        return Run(exit_code=1, seconds=10.0) if kind_of(launch) == "check" else works(launch)
+
+    async with harness_of(top, script) as harness:
+        add(harness, top, check=("make", "test"), check_rounds=0)
+        while not harness.events("unit.checked"):
+            await harness.run(1.0)
+        await harness.crash()
+        await harness.run(100.0)
+
+        unit = harness.unit("night/u0")
+        assert (unit.state, len(unit.result.checks)) == ("unverified", 1)
+        assert unit.result.commit == git(top, "rev-parse", "paceline/night/u0")
 
 
 async def test_an_output_is_looked_for_in_the_workspace(top: Path) -> None:

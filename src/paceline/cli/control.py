@@ -4,6 +4,7 @@ Here: the text of a command, the order it becomes, and the sentence that confirm
 Never here: checks and effects of an order; `paceline.engine.commands` has them, also for the API.
 """
 
+import shlex
 import time
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ from paceline.core.values.settings import AUTO
 from paceline.core.values.validation import check_limit
 from paceline.engine import commands as orders
 from paceline.engine import governor_state
+from paceline.engine.campaign_lookup import find_campaign
 from paceline.engine.output_retention import attempts_of_campaign, remove_campaign_output
 from paceline.engine.workspace_retention import check_workspaces, remove_workspaces, workspaces_of_campaign
 from paceline.errors import InvalidInput, InvalidLimit
@@ -186,7 +188,22 @@ def accept(home: Home, name: str) -> ControlResult:
     unit = find_unit(home.store, name)
     is_changed = orders.accept_unit(home.store, unit, now=time.time())
     message = f"{unit.id} is done: accepted without a passed check" if is_changed else f"{unit.id} is done already"
-    return ControlResult(message=message, values={"unit": unit.id, "accepted": int(is_changed)}, needs_engine=False)
+    return ControlResult(
+        message=message,
+        values={"unit": unit.id, "accepted": int(is_changed)},
+        needs_engine=False,
+        warning=_missing_delivery(home, unit) if is_changed else None,
+    )
+
+
+def _missing_delivery(home: Home, unit: Unit) -> str | None:
+    """Return a warning about what a passed check would have delivered. The commit is there either way."""
+    deliver = find_campaign(home.store, unit.campaign).deliver
+    if deliver == "branch":
+        return None
+    if deliver == "patch":
+        return f"no patch was written; `paceline diff {unit.id} > FILE` writes one"
+    return f"the delivery of the plan did not run: {shlex.join(deliver)}"
 
 
 # -- capacity ------------------------------------------------------------------------------------

@@ -162,15 +162,15 @@ class WorkVerifier:
                 return self._begin(work, now)
             case "check":
                 if work.unit.result.feedback is not None:
-                    return _verdict(work)  # it failed, and an engine ended before that was stored
+                    # It failed, and an engine ended before that was stored.
+                    return _after_failure(work, self._jobs, self._commands.home)
                 if isinstance(self._governor.request(work.ticket, now=now), Granted):
                     self._start(work, work.campaign.check, work.campaign.check_timeout)
             case "commit":
                 if not _commits(work.campaign):
                     work.stage = "deliver"
                     return self._begin(work, now)
-                place = workspace_place(work.unit, work.campaign, self._commands.home)
-                work.job = self._jobs.start(commit_all, place, commit_message(work.unit.id))
+                _start_commit(work, self._jobs, self._commands.home)
             case "deliver":
                 return self._deliver(work, now)
         return None
@@ -225,7 +225,7 @@ class WorkVerifier:
         if end.fault is not None:
             return self._faults.after_command(work, end, f"the check cannot do its work: {end.fault}", now)
         self._faults.clear(work)
-        return None if end.has_passed else _verdict(work)
+        return None if end.has_passed else _after_failure(work, self._jobs, self._commands.home)
 
     def _after_delivery(self, work: StagedWork, end: CommandEnd, now: float) -> AttemptOutcome | None:
         if end.has_passed:
@@ -250,6 +250,8 @@ class WorkVerifier:
                 lines_added=result.lines_added,
                 lines_removed=result.lines_removed,
             )
+            if work.stage == "check":
+                return _verdict(work)  # stored together with its commit
             work.stage = "deliver"
             if not self._save(work):
                 self.drop(work.unit.id, now)
@@ -300,6 +302,19 @@ def is_active(campaign: Campaign | None) -> bool:
 
 def _patch_of(work: StagedWork, home: Path) -> Path:
     return patch_file(home, work.campaign.name, work.unit.spec.id)
+
+
+def _start_commit(work: StagedWork, jobs: BackgroundJobs, home: Path) -> None:
+    work.job = jobs.start(commit_all, workspace_place(work.unit, work.campaign, home), commit_message(work.unit.id))
+
+
+def _after_failure(work: StagedWork, jobs: BackgroundJobs, home: Path) -> AttemptOutcome | None:
+    """Return what follows from a failed check. Work without a round left is committed first, for `accept`."""
+    outcome = _verdict(work)
+    if outcome.ending != "unverified" or not _commits(work.campaign):
+        return outcome
+    _start_commit(work, jobs, home)
+    return None
 
 
 def _verdict(work: StagedWork) -> AttemptOutcome:

@@ -41,3 +41,13 @@ def test_only_an_unverified_unit_is_accepted(workspace: Workspace) -> None:
     refused = workspace.run("accept", "docs/a", code=2).stderr
 
     assert "docs/a is todo: only an unverified unit" in refused
+
+
+def test_a_delivery_that_did_not_run_is_named(workspace: Workspace) -> None:
+    head = 'check = ["true"]\ndeliver = ["git", "push"]\n[campaign.workspace]\nkind = "copy"\n'
+    workspace.run("add", workspace.plan("true", "a", head=head))
+    leave_unverified()
+
+    answer = workspace.run_json("accept", "docs/a")
+
+    assert answer["warning"] == "the delivery of the plan did not run: git push"
