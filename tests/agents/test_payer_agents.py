@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.agents.agent_cli import IS_INSTALLED
+from tests.agents.agent_cli import AGENTS, IS_INSTALLED
 from tests.agents.agent_engine import AgentEngine
 
 from paceline.agents import Account
@@ -48,6 +48,18 @@ CLAUDE_FILES: dict[str, dict[str, object]] = {
     },
     "Console login": {"home/.claude.json": {"primaryApiKey": KEY}},
 }
+
+
+def opencode_config(options: dict[str, object]) -> dict[str, object]:
+    """Return the file of a provider with these options."""
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": "{url}/v1", **options},
+        "models": {"gpt-5": {"name": "gpt-5"}},
+    }
+    return {"home/.config/opencode/opencode.json": {"provider": {"fake": provider}}}
+
+
 OTHER_FILES: dict[str, dict[str, object]] = {
     "codex: key as login": {
         "home/.codex/auth.json": {"auth_mode": "apikey", "OPENAI_API_KEY": KEY},
@@ -72,18 +84,11 @@ OTHER_FILES: dict[str, dict[str, object]] = {
         }
     },
     "opencode: key as login": {"home/.local/share/opencode/auth.json": {"fake": {"type": "api", "key": KEY}}},
-    "opencode: key in its configuration": {
-        "home/.config/opencode/opencode.json": {
-            "provider": {
-                "fake": {
-                    "npm": "@ai-sdk/openai-compatible",
-                    "options": {"baseURL": "{url}/v1", "apiKey": KEY},
-                    "models": {"gpt-5": {"name": "gpt-5"}},
-                }
-            }
-        }
-    },
+    "opencode: key in its configuration": opencode_config({"apiKey": KEY}),
+    "opencode: key in a header": opencode_config({"headers": {"Authorization": f"Bearer {KEY}"}}),
 }
+NEVER_BILLED_HERE = frozenset({"codex: key as login", "opencode: key as login"})
+"""Their own provider's address is fixed, or is tried for minutes before the fake one."""
 ENVIRONMENT = {
     "ANTHROPIC_API_KEY": KEY,
     "ANTHROPIC_AUTH_TOKEN": KEY,
@@ -163,6 +168,21 @@ async def test_without_the_inspection_the_same_files_are_billed(case: str, tmp_p
         account = Account(name="work", provider="anthropic", env={"ANTHROPIC_BASE_URL": provider.url})
         async with AgentEngine(tmp_path, clock, agent="claude", account=account) as engine:
             write(tmp_path, CLAUDE_FILES[case], provider.url)
+            await engine.run_until(is_settled)
+
+        assert with_key(provider) > 0
+
+
+@pytest.mark.parametrize("case", [case for case in OTHER_FILES if case not in NEVER_BILLED_HERE])
+async def test_without_the_inspection_the_same_files_of_another_cli_are_billed(
+    case: str, tmp_path: Path, clock: VirtualClock
+) -> None:
+    agent = case.partition(":")[0]
+    async with FakeProvider(clock=clock) as provider:
+        offline = {name: value for name, value in AGENTS[agent].env.items() if "_DISABLE_" in name}
+        account = Account(name="work", provider="any", env=offline)
+        async with AgentEngine(tmp_path, clock, agent=agent, account=account) as engine:
+            write(tmp_path, OTHER_FILES[case], provider.url)
             await engine.run_until(is_settled)
 
         assert with_key(provider) > 0

@@ -1,6 +1,6 @@
 """opencode's logins and configuration."""
 
-from tests.agents.cli_configuration.fake_machine import FakeMachine
+from tests.agents.cli_configuration.fake_machine import FakeMachine, metered
 
 LOGINS, CONFIG = "home/.local/share/opencode/auth.json", "home/.config/opencode/opencode.json"
 KEYED = {"provider": {"openai": {"options": {"apiKey": "sk-1"}}}}
@@ -27,3 +27,14 @@ def test_a_key_in_any_configuration_is_found(machine: FakeMachine) -> None:
         machine.write(place, KEYED)
 
     assert machine.keys("opencode") == {place: ["provider.openai.options.apiKey"] for place in places}
+
+
+def test_a_key_in_a_header_of_a_provider_or_its_model_is_found(machine: FakeMachine) -> None:
+    header = {"Authorization": "Bearer sk-1", "HTTP-Referer": "https://example.org"}
+    provider = {"options": {"headers": header}, "models": {"gpt-5": {"headers": {"x-api-key": "sk-1"}}}}
+    machine.write(CONFIG, {"provider": {"openai": provider}})
+
+    keys = ["provider.openai.options.headers.Authorization", "provider.openai.models.gpt-5.headers.x-api-key"]
+    assert machine.keys("opencode") == {CONFIG: keys}
+    own = metered("openai")
+    assert machine.find("opencode", own, environ={"WORK_KEY": "sk-1"}) == []

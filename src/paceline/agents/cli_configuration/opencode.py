@@ -3,7 +3,7 @@
 A model is named `provider/model`. Without a model any provider may be used, so any key is a finding.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from paceline.agents.cli_configuration.surroundings import (
@@ -17,6 +17,8 @@ from paceline.detect.parsing.json_objects import member
 
 PROGRAM = "opencode"
 _CONTENT = "OPENCODE_CONFIG_CONTENT"
+_KEY_HEADERS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key"})
+"""The headers in which providers take a key. Others, such as a name of the caller, bill nothing."""
 
 
 def inspect(around: Surroundings) -> list[BillingFinding]:
@@ -61,11 +63,25 @@ def _provider(around: Surroundings, configs: list[tuple[str, object]]) -> str | 
 def _in_config(file: str, providers: object, used: str | None, around: Surroundings) -> list[BillingFinding]:
     found = []
     for name, entry in providers.items() if isinstance(providers, Mapping) else ():
-        if used in (None, name) and around.is_foreign(member(entry, "options", "apiKey")):
-            found.append(
-                BillingFinding(file=file, key=f"provider.{name}.options.apiKey", meaning="would bill this key")
-            )
+        if used not in (None, name):
+            continue
+        for key, value in _keys(entry):
+            if around.is_foreign(value):
+                found.append(BillingFinding(file=file, key=f"provider.{name}.{key}", meaning="would bill this key"))
     return found
+
+
+def _keys(entry: object) -> Iterator[tuple[str, object]]:
+    """Yield where the entry of a provider can have a key, and what stands there."""
+    yield "options.apiKey", member(entry, "options", "apiKey")
+    models = member(entry, "models")
+    headers = {"options.headers": member(entry, "options", "headers")}
+    if isinstance(models, Mapping):
+        headers |= {f"models.{name}.headers": member(model, "headers") for name, model in models.items()}
+    for place, values in headers.items():
+        for header, value in values.items() if isinstance(values, Mapping) else ():
+            if str(header).lower() in _KEY_HEADERS and isinstance(value, str):
+                yield f"{place}.{header}", value.removeprefix("Bearer ")
 
 
 def _in_logins(file: str, logins: object, used: str | None, around: Surroundings) -> list[BillingFinding]:
