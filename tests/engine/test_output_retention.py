@@ -51,3 +51,27 @@ def test_while_little_is_too_old_a_step_is_made_once_in_a_second(tmp_path: Path)
     executor.close()
 
     assert left[0] == left[1] > left[2] == 2 * STEP_ATTEMPTS - 2 * STEP_ATTEMPTS // 8
+
+
+def test_an_archive_stays_bounded_however_many_units_end_in_each_pass(tmp_path: Path) -> None:
+    executor = ProcessExecutor(str(tmp_path / "home" / "spool"))
+    kept_passes, per_pass = 8, STEP_ATTEMPTS
+    retention = OutputRetention(MemoryStore(), executor, OutputLimits(max_age=float(kept_passes)))
+
+    most = 0
+    for now in range(6 * kept_passes):
+        for number in range(per_pass):
+            folder = executor.spool.create(f"a{now}-{number}")
+            write_status(
+                {"phase": "ended", "boot_id": "b", "started_at": NOW, "unit": "gone/u"}, folder=folder, sync=False
+            )
+            handle = executor.adopt(f"a{now}-{number}")
+            assert handle is not None
+            executor.archive(handle)
+            os.utime(os.path.join(executor.spool.root, ".settled", f"a{now}-{number}"), (NOW + now, NOW + now))
+        while retention.step(NOW + now):
+            pass
+        most = max(most, len(list(executor.spool.archived())))
+    executor.close()
+
+    assert most <= 2 * kept_passes * per_pass

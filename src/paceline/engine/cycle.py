@@ -85,7 +85,8 @@ class Cycle:
         self._recovery = Recovery(store, governor, launcher, outcomes=self._outcomes, stages=self._stages)
         self.external = ExternalSlots(store, governor, self.journal.emit, driver.metrics)
         self.leases = Leases(self.external, driver, emit=self.journal.emit, sessions=self.live.values)
-        self._kept = EventRetention(store, settings.keep_events), OutputRetention(store, executor, settings.output)
+        self._event_retention = EventRetention(store, settings.keep_events)
+        self._output_retention = OutputRetention(store, executor, settings.output)
         self.must_recover = False
         """Whether the last pass failed, so that a claim may be stored whose launch never happened."""
         self._renewed_at = -math.inf
@@ -141,8 +142,9 @@ class Cycle:
         self.leases.tidy(now)
         self.journal.save(now)
         self._driver.advance(now)
-        for retention in self._kept:  # last: each may take a few milliseconds, and nothing waits for them
-            retention.step(now)
+        self._event_retention.step(now)  # last: each may take a few milliseconds, and nothing waits for them
+        while self._output_retention.step(now):
+            yield
 
     def _move_stages(self, now: float) -> None:
         """Move checks, deliveries and workspaces on, and store what came of them."""

@@ -28,12 +28,18 @@ class OutputRetention:
         self._limits = limits
         self._next_at = -math.inf
 
-    def step(self, now: float) -> None:
-        """Make a step, if it is time for one. Called once per pass."""
+    def step(self, now: float) -> bool:
+        """Make a step, if it is time for one. Returns whether another one is due in this pass.
+
+        Each attempt that was archived since the last step pays for a share of the reading. Else an engine that ends
+        units faster than single steps read the archive would never come to the end of it.
+        """
         if self._archive is None or self._next_at - STEP_SECONDS <= now < self._next_at:
-            return
-        removed = self._archive.prune(self._limits, self._is_needed, now).attempts
-        self._next_at = now if removed >= MANY_REMOVED else now + STEP_SECONDS
+            return False
+        done = self._archive.prune(self._limits, self._is_needed, now)
+        is_more_due = done.is_behind or done.attempts >= MANY_REMOVED
+        self._next_at = now if is_more_due else now + STEP_SECONDS
+        return done.is_behind
 
     def _is_needed(self, attempt_id: str, unit_id: str | None) -> bool:
         """Return whether the output must stay. That of an unknown unit stays: `paceline gc` finds out whose it is."""

@@ -112,9 +112,11 @@ class PruneResult(msgspec.Struct, frozen=True):
 
     attempts: int = 0
     bytes: int = 0
+    is_behind: bool = False
+    """Whether so much was archived meanwhile that another step is due at once."""
 
     def __add__(self, other: "PruneResult") -> "PruneResult":
-        return PruneResult(self.attempts + other.attempts, self.bytes + other.bytes)
+        return PruneResult(self.attempts + other.attempts, self.bytes + other.bytes, other.is_behind)
 
 
 IsNeeded = Callable[[str, str | None], bool]

@@ -276,6 +276,7 @@ class ProcessExecutor:
     def archive(self, handle: Handle, *, keep_output: bool = True) -> None:
         """Move the attempt to the archive, so that the next engine need not examine it."""
         self.spool.archive(handle.attempt_id, keep_output=keep_output)
+        self._pruner.note_archived()
 
     def prune(self, limits: OutputLimits, is_needed: IsNeeded, now: float) -> PruneResult:
         """Remove a few attempts that are beyond the limits."""
