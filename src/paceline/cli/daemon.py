@@ -24,6 +24,7 @@ from paceline.cli.output import print_line
 from paceline.cli.stop_signals import on_stop_signals
 from paceline.cli.wiring import Home, leading_engine
 from paceline.client.daemon_calls import URL_FILE
+from paceline.detect import compile_patterns
 from paceline.engine.engine import Engine
 from paceline.engine.governor_state import save_governor
 from paceline.gateway import Gateway, RequestAccess, make_server_protocol
@@ -71,6 +72,7 @@ async def _run(
 
     with on_stop_signals(_stop_handler(stop, hurry)), _url_file(home, server_url(host, port)):
         async with serve(app, host, listening=listening, http=protocol) as served:
+            compile_patterns()
             gc.collect()
             gc.freeze()  # these objects stay; a full collection over them blocked the loop for 0.1 s
             _print_ready(served, tokens, as_json=as_json)

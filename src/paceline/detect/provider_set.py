@@ -13,7 +13,7 @@ from paceline.detect.notice_patterns import NoticePatterns, any_of
 from paceline.detect.notices import ErrorNotices
 from paceline.detect.parsing.json_objects import Event
 from paceline.detect.provider import AgentCli, EventReader, EventReading, NoticeReader, Provider
-from paceline.detect.rules import RuleTable
+from paceline.detect.rules import RuleTable, pattern
 
 
 class ProviderSet:
@@ -41,6 +41,12 @@ class ProviderSet:
     def has_hint(self, text: str) -> bool:
         """Return whether any rule can match the text: each rule needs at least one of its words."""
         return self.words.has_hint(text)
+
+    def compile_rules(self) -> None:
+        """Compile the patterns of all rules, which is otherwise done when each is first needed."""
+        for rule in self.rules:
+            for source in filter(None, (rule.strict, rule.loose, rule.unless)):
+                pattern(source)
 
     @cached_property
     def model_limit(self) -> re.Pattern[str]:
