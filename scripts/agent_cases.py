@@ -57,6 +57,14 @@ def _asks_for(tool: str, times: int = 1, **arguments: object) -> Scenario:
 BUSY = (Step(error="429_concurrency", times=None, retry_after=1.0),)
 NEWEST = ("claude", "qwen")
 """The CLIs whose newest version needs another Node.js; their cases are recorded with both versions."""
+OPENCODE_FLAGS = ("--format", "json", "--print-logs", "--log-level", "ERROR")
+NOBODY_LISTENS = {
+    ".config/opencode/opencode.json": """\
+{"autoupdate": false, "share": "disabled", "provider": {"fake": {"npm": "@ai-sdk/openai-compatible", "name": "Fake",
+ "options": {"baseURL": "http://127.0.0.1:9/v1", "apiKey": "sk-fake-0000"},
+ "models": {"gpt-5": {"name": "gpt-5", "limit": {"context": 100000, "output": 8000}}}}}}
+"""
+}
 UNTRUSTED = {"work/.claude/settings.json": '{"permissions": {"allow": ["Write", "Edit", "Bash(ls:*)"]}}'}
 NEW_FILE = {"file_path": "/home/user/work/new.txt", "content": "x"}
 _CASES = (
@@ -126,10 +134,11 @@ _CASES = (
     _case("opencode/429_insufficient_quota", "billing", _always("429_insufficient_quota"), cap_seconds=120.0),
     _case("opencode/503", "overloaded", _always("503"), cap_seconds=120.0),
     _case("opencode/401", "auth", _always("401")),
+    _case("opencode/unreachable", "unreachable", files=NOBODY_LISTENS, cap_seconds=240.0),
     _case(
         "opencode/resume",
         "success",
-        then=("run", "--continue", "--format", "json", "--model", "fake/gpt-5", "again"),
+        then=("run", "--continue", *OPENCODE_FLAGS, "--model", "fake/gpt-5", "again"),
     ),
     _case(
         "opencode/denied",

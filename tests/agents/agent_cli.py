@@ -152,7 +152,7 @@ AGENTS = {
         profile="opencode",
         package="opencode-ai",
         command="opencode",
-        argv=("run", "--format", "json", "--model", "fake/gpt-5", "hi"),
+        argv=("run", "--format", "json", "--print-logs", "--log-level", "ERROR", "--model", "fake/gpt-5", "hi"),
         env={
             "OPENCODE_DISABLE_AUTOUPDATE": "1",
             "OPENCODE_DISABLE_MODELS_FETCH": "1",

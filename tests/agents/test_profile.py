@@ -40,7 +40,8 @@ def test_a_conversation_goes_on_by_its_session_id() -> None:
     line = load_agent("opencode").command_line("go on", conversation_id="ses_1", model="anthropic/opus")
 
     assert line == [
-        *("opencode", "run", "--format", "json", "--session", "ses_1", "--model", "anthropic/opus", "go on"),
+        *("opencode", "run", "--format", "json", "--print-logs", "--log-level", "ERROR"),
+        *("--session", "ses_1", "--model", "anthropic/opus", "go on"),
     ]
 
 

@@ -25,6 +25,7 @@ _CODES = re.compile(
     r"\x1b(?:\[[0-?]{0,32}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)?|.)|[\x00-\x08\x0e-\x1f\x7f-\x9f]"
 )
 _FIELD = re.compile(r'(?:message|error|detail|msg|result|text|reason): "(.{3,2000})"')
+_LOGGED = re.compile(r'time(?:stamp)?=\S{1,40} level=\w{1,10} .{0,2000}?\berror(?:\.error)?="((?:[^"\\]|\\.){3,2000})')
 _DEBRIS = re.compile(r"""[\s{}\[\](),:;"'\\]""")
 _WORD = re.compile(r"[^\W\d_]{2}")
 _STACK = re.compile(r"\s{1,12}at |\s{0,12}File \"|Traceback|\s{0,12}\^")
@@ -40,7 +41,7 @@ def reason_line(text: str | None) -> str | None:
     if not text:
         return None
     plain = " ".join(_CODES.sub("", _without_json(text[:LONGEST_READ], 0)).split())
-    if field := _FIELD.fullmatch(plain):
+    if field := _FIELD.fullmatch(plain) or _LOGGED.match(plain):
         plain = field[1]
     if not _WORD.search(plain):
         return None

@@ -21,6 +21,8 @@ PROVIDERS = {
     "opencode": "opencode",
     "qwen": "qwen-code",
 }
+PATIENCE = "20"
+"""A factor on the recorder's time limits. No case here waits for one, and a busy machine needs minutes for a run."""
 LIMITS = (
     "claude/429_retry_after",
     "claude/429_unified.oauth",
@@ -30,6 +32,7 @@ LIMITS = (
     "gemini/429_retryinfo",
     "gemini/429_perday",
     "opencode/429_retry_after",
+    "opencode/unreachable",
     "qwen/401",
 )
 
@@ -50,7 +53,8 @@ class Run(msgspec.Struct, frozen=True):
 
 def record(case: str, into: Path) -> tuple[Run, str]:
     """Run the CLI; its facts and its standard output."""
-    subprocess.run([sys.executable, RECORDER, "--only", case, "--into", into], check=True, capture_output=True)
+    command = [sys.executable, str(RECORDER), "--only", case, "--patience", PATIENCE, "--into", str(into)]
+    subprocess.run(command, check=True, capture_output=True)
     return (
         msgspec.json.decode((into / f"{case}.meta.json").read_bytes(), type=Run),
         (into / f"{case}.out").read_text(),

@@ -1,9 +1,11 @@
-"""opencode: its event stream, its session status and its silent waits."""
+"""opencode: its event stream, its session status, its log on stderr and its silent waits."""
 
 import re
 
 from paceline.core.values.tokens import Tokens
 from paceline.detect.answer_text import AnswerEvents
+from paceline.detect.notice_patterns import any_of
+from paceline.detect.notices import ErrorNotices
 from paceline.detect.parsing.json_objects import Event, count_at, member, number_at, sum_at, text_at
 from paceline.detect.provider import AgentCli, Dialect, EventReading, EventRules, NoticeRules, Provider
 from paceline.detect.run_facts import Denial, Ending, Facts, ReportedUsage
@@ -85,6 +87,37 @@ def _denials(part: object) -> tuple[Denial, ...]:
     return (Denial(tool=text_at(part, "tool") or "", call=text_at(part, "callID") or ""),)
 
 
+_LOG_LINE = re.compile(r"timestamp=\S{1,40} level=[A-Z]{4,6} ")
+_FAILED_CALL = re.compile(r'message="stream error"(.{0,600}?) error\.error="((?:[^"\\]|\\.){1,1400})')
+_OTHER_MODEL = "small=true"
+"""Titles of conversations are written by a smaller model, whose limits are its own."""
+_ESCAPED = re.compile(r"\\(.)")
+
+
+class LoggedErrors(ErrorNotices):
+    """The stderr of a run with `--print-logs --log-level ERROR`: the CLI's notices, and its log between them.
+
+    The log is the only place where it reports a call before it gives up. Its other entries are about servers of tools,
+    plugins and the like.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(any_of(()), any_of(()))
+
+    def add(self, line: str) -> list[str]:
+        """Return a notice, or the error of a failed call of the model that does the work."""
+        if not _LOG_LINE.match(line):
+            return super().add(line)
+        failed = _FAILED_CALL.search(line)
+        if failed is None or _OTHER_MODEL in failed[1]:
+            return []
+        return super().add(_ESCAPED.sub(_unescaped, failed[2]))
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return " " if found[1] in "nrt" else found[1]
+
+
 FORMAT = Dialect(
     quiet=frozenset({"text", "reasoning", "tool_use"}),
     progress=frozenset({"text", "reasoning", "tool_use"}),
@@ -98,9 +131,12 @@ FORMAT = Dialect(
 PROVIDER = Provider(
     name="opencode",
     events=EventRules(readers={"session.status": _read_session_status}),
-    notices=NoticeRules(denied=r"permission requested: ([\w.-]{1,60})[^\n]{0,400}auto-rejecting"),
+    notices=NoticeRules(
+        retry=r"^AI_APICallError: ",
+        denied=r"permission requested: ([\w.-]{1,60})[^\n]{0,400}auto-rejecting",
+    ),
     clis=(
-        # It gives up short waits within 80 s but sleeps through an hours-long Retry-After without a word.
-        AgentCli(name="opencode", dialect=FORMAT, silent_wait="quota_window"),
+        # It gives up short waits within 80 s but sleeps through an hours-long Retry-After without an event.
+        AgentCli(name="opencode", dialect=FORMAT, stderr=LoggedErrors, silent_wait="quota_window"),
     ),
 )
