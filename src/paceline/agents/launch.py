@@ -4,19 +4,29 @@ Here: pure functions of those values; the environment to start from is an argume
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from paceline.agents.account import Account, GatewayAddress, gateway_key
 from paceline.agents.inline_script import unsafe_message, unsafe_placeholders
 from paceline.agents.profile import AgentProfile, filled, filled_arguments, load_agent
-from paceline.agents.session_environment import AGENT_OF_PROVIDER, EnvironmentRules, session_environment
+from paceline.agents.session_environment import (
+    AGENT_OF_PROVIDER,
+    EnvironmentRules,
+    SessionEnvironment,
+    session_environment,
+)
 from paceline.errors import InvalidInput
 
 LONGEST_ARGUMENT_BYTES = 120_000
 """Linux accepts 131,071 bytes in one argument; the rest is a margin for what surrounds the prompt."""
 NO_RULES = EnvironmentRules()
+Variables = Mapping[str, str]
+MakeEnvironment = Callable[
+    [AgentProfile, Account | None, Variables, EnvironmentRules, Variables, Variables | None], SessionEnvironment
+]
+"""`session_environment`, or that of an `EnvironmentMemory`."""
 _PLACEHOLDER = re.compile(r"\{(prompt|id|model|session_id)\}")
 
 
@@ -57,6 +67,7 @@ def prepare_session(
     base_env: Mapping[str, str],
     gateway: GatewayAddress | None = None,
     rules: EnvironmentRules = NO_RULES,
+    make_environment: MakeEnvironment = session_environment,
 ) -> PreparedSession:
     """Return everything that a process needs. Raise `InvalidInput` if the task cannot be started."""
     _check_text("prompt", task.prompt)
@@ -67,7 +78,7 @@ def prepare_session(
         gateway_url = gateway.of_session(account.name, task.attempt_id)
         gateway_variables = _gateway_variables(profile, account, gateway_url, gateway)
     added = filled(profile.permission_flags(task.permissions).environment, cwd=task.cwd) | task.env
-    environment = session_environment(profile, account, base_env, rules, added, gateway_variables)
+    environment = make_environment(profile, account, base_env, rules, added, gateway_variables)
     env = environment.env | {"PACELINE_UNIT": task.unit_id, "PACELINE_ATTEMPT": task.attempt_id}
     argv, stdin = _fill_command(task) if not profile.start else _fill_profile(profile, task, gateway_url)
     for argument in argv:

@@ -28,6 +28,9 @@ class PermissionFlags(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     environment: dict[str, str] = {}
 
 
+NO_FLAGS = PermissionFlags()
+
+
 class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One agent CLI. Command lines contain `{prompt}`, `{session_id}` and `{model_arguments}`."""
 
@@ -80,10 +83,12 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def permission_flags(self, level: str | None) -> PermissionFlags:
         """Return the flags of a level of permissions, or those of a campaign that names none."""
-        flags = {str(known): each for known, each in self.permissions.items()}
-        if level is not None and level not in flags:
+        for known, flags in self.permissions.items():
+            if known == ("default" if level is None else level):
+                return flags
+        if level is not None:
             raise InvalidInput(f"agent {self.name!r} has no flags for permissions = {level!r}")
-        return flags.get(level or "default", PermissionFlags())
+        return NO_FLAGS
 
     def command_line(
         self,

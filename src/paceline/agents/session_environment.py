@@ -80,6 +80,30 @@ def session_environment(
     return SessionEnvironment(env=env, withheld=tuple(sorted(base_env.keys() - env.keys())))
 
 
+class EnvironmentMemory:
+    """Remembers the environment that was made last: most sessions that follow each other have the same one."""
+
+    def __init__(self) -> None:
+        self._given: tuple[object, ...] | None = None
+        self._made = SessionEnvironment(env={})
+
+    def session_environment(
+        self,
+        profile: AgentProfile,
+        account: Account | None,
+        base_env: Mapping[str, str],
+        rules: EnvironmentRules,
+        added: Mapping[str, str] = NOTHING,
+        gateway_variables: Mapping[str, str] | None = None,
+    ) -> SessionEnvironment:
+        """Return what the function of this name returns. Nothing that was given may be changed later."""
+        given = (profile, account, base_env, rules, added, gateway_variables)
+        if given != self._given:
+            self._made = session_environment(profile, account, base_env, rules, added, gateway_variables)
+            self._given = given
+        return self._made
+
+
 def program_environment(base_env: Mapping[str, str], rules: EnvironmentRules) -> SessionEnvironment:
     """Return the environment of a plain program that a person starts: their own, less Paceline's token and the keys
     of accounts, unless they are readmitted."""

@@ -31,6 +31,8 @@ class TokenRecord:
     @property
     def running_total(self) -> int:
         """Tokens of the messages since the CLI last counted, without cache reads."""
+        if not self._messages:
+            return self._older_total
         return self._older_total + sum(each.usage.total for each in self._messages.values() if each.usage is not None)
 
     @property

@@ -13,7 +13,7 @@ from paceline.detect.output_interpreter import OutputInterpreter
 from paceline.detect.parsing.screen import ScreenParagraphs
 from paceline.detect.provider_set import ProviderSet
 from paceline.detect.providers import KNOWN
-from paceline.detect.run_facts import AuthMode
+from paceline.detect.run_facts import NO_TRANSCRIPT, AuthMode, Transcript
 from paceline.detect.run_outcome import FinishedRun, Outcome, conclude
 from paceline.detect.run_usage import RunUsage
 from paceline.detect.stderr_reader import StderrReader
@@ -34,19 +34,20 @@ class StreamReader:
         self._interpreter = OutputInterpreter(provider, tz=tz, providers=providers)
         self._record = self._interpreter.record
         self._stdout = StdoutReader(self._interpreter)
-        self._stderr = StderrReader(self._interpreter)
+        self._stderr: StderrReader | None = None
+        """Made when it prints: most runs print nothing there."""
         self._screen: ScreenParagraphs | None = None
 
     @property
     def session_id(self) -> str | None:
         """The CLI's own name for the conversation, with which it can be resumed."""
-        return self._record.session_id or self._stderr.transcript().session_id
+        return self._record.session_id or self._transcript.session_id
 
     @property
     def tokens(self) -> int | None:
         """Input and output tokens used, as far as the output states them."""
         counted = self._record.tokens
-        return self._stderr.transcript().tokens if counted is None else counted
+        return self._transcript.tokens if counted is None else counted
 
     @property
     def usage(self) -> RunUsage | None:
@@ -108,7 +109,9 @@ class StreamReader:
         """The agent's own words for why it failed, in one bounded line. None if it ended well or said nothing."""
         if self.outcome in ("success", "denied"):
             return None
-        return reason_line(self._record.error) or last_words(self._stderr.last_lines(), self._stdout.last_lines())
+        return reason_line(self._record.error) or last_words(
+            self._stderr.last_lines() if self._stderr is not None else [], self._stdout.last_lines()
+        )
 
     def feed(self, chunk: bytes, *, channel: Channel, seen_at: float) -> list[Signal]:
         """Read the next bytes of a channel, cut anywhere. Return the signals that they made certain."""
@@ -116,6 +119,8 @@ class StreamReader:
         if channel == "stdout":
             self._stdout.feed(chunk)
         elif channel == "stderr":
+            if self._stderr is None:
+                self._stderr = StderrReader(self._interpreter)
             self._stderr.feed(chunk)
         elif channel == "screen":
             self._read_screen(chunk, seen_at)
@@ -127,7 +132,10 @@ class StreamReader:
         """Read what was left open when the process ended, and conclude. Return the last signals."""
         self._interpreter.seen_at = seen_at
         self._stdout.flush()
-        self._stderr.flush(exit_code)
+        if self._stderr is not None:
+            self._stderr.flush(exit_code)
+        else:
+            self._interpreter.end_block()
         if self._screen is not None:
             self._add_paragraphs(self._screen.new_paragraphs())
         self._stdout.read_final_error(exit_code)
@@ -135,6 +143,10 @@ class StreamReader:
         if self.outcome == "unreachable":
             self._interpreter.report_unreachable()
         return self._interpreter.take_news()
+
+    @property
+    def _transcript(self) -> Transcript:
+        return NO_TRANSCRIPT if self._stderr is None else self._stderr.transcript()
 
     def _read_screen(self, chunk: bytes, seen_at: float) -> None:
         if self._screen is None:
@@ -156,6 +168,6 @@ class StreamReader:
             has_answered=record.has_answered,
             has_text=self._stdout.has_answer or self._screen is not None,
             is_cut=self._stdout.ends_in_line and cli.dialect.streams_text,
-            was_cancelled=self._stderr.was_cancelled,
+            was_cancelled=self._stderr is not None and self._stderr.was_cancelled,
             is_denied=record.denials.count > 0,
         )

@@ -8,6 +8,7 @@ from paceline.agents import AgentProfile
 from paceline.agents.account import Account
 from paceline.agents.cli_configuration import refuse_billing
 from paceline.agents.launch import Task, prepare_session
+from paceline.agents.session_environment import EnvironmentMemory
 from paceline.core import Ticket
 from paceline.engine.background_jobs import BackgroundJobs
 from paceline.engine.session import LiveSession
@@ -33,7 +34,8 @@ class Launcher:
         self.jobs = jobs
         self.settings = settings
         self._agents = agents
-        self.environ = environ
+        self.environ = dict(environ)
+        self._environments = EnvironmentMemory()
 
     def start(
         self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, note: str = ""
@@ -43,7 +45,7 @@ class Launcher:
         `note` is what the agent must know besides its task.
         """
         profile = self._agents(campaign.agent)
-        launch = launch_of(with_note(unit, note), campaign, account, profile, self.environ, self.settings)
+        launch = self._launch_of(with_note(unit, note), campaign, account, profile)
         return self.adopt(unit, campaign, account, ticket, self.executor.start(launch))
 
     def adopt(
@@ -60,46 +62,40 @@ class Launcher:
             tz=self.settings.tz,
         )
 
+    def _launch_of(self, unit: Unit, campaign: Campaign, account: Account | None, profile: AgentProfile) -> Launch:
+        """Return what the executor is to start. A conversation that had begun is resumed where the agent can.
 
-def launch_of(
-    unit: Unit,
-    campaign: Campaign,
-    account: Account | None,
-    profile: AgentProfile,
-    environ: Mapping[str, str],
-    settings: EngineSettings,
-) -> Launch:
-    """Return what the executor is to start. A conversation that had begun is resumed where the agent can.
-
-    Raises `WouldBillKey` if the CLI's own configuration would bill a key that the account does not allow.
-    """
-    assert unit.attempt_id is not None
-    conversation_id = unit.conversation_id if profile.can_resume else None
-    task = Task(
-        unit_id=unit.id,
-        attempt_id=unit.attempt_id,
-        prompt=_prompt_of(unit, profile, conversation_id),
-        cwd=unit.spec.cwd,
-        model=campaign.model,
-        conversation_id=conversation_id,
-        command=campaign.command,
-        permissions=permissions_of(campaign, profile),
-        args=campaign.args,
-        env=campaign.env | port_variable(unit) | _check_variable(unit),
-    )
-    rules = environment_rules(campaign, settings.key_variables)
-    run = prepare_session(profile, task, account, environ, settings.gateway, rules)
-    refuse_billing(profile, account, run, rules, model=campaign.model)
-    return Launch(
-        attempt_id=unit.attempt_id,
-        argv=run.argv,
-        env=run.env,
-        cwd=run.cwd,
-        stdin=run.stdin,
-        timeout=campaign.timeout,
-        terminal=profile.stream == "screen",
-        stall=settings.stall,
-    )
+        Raises `WouldBillKey` if the CLI's own configuration would bill a key that the account does not allow.
+        """
+        assert unit.attempt_id is not None
+        settings = self.settings
+        conversation_id = unit.conversation_id if profile.can_resume else None
+        task = Task(
+            unit_id=unit.id,
+            attempt_id=unit.attempt_id,
+            prompt=_prompt_of(unit, profile, conversation_id),
+            cwd=unit.spec.cwd,
+            model=campaign.model,
+            conversation_id=conversation_id,
+            command=campaign.command,
+            permissions=permissions_of(campaign, profile),
+            args=campaign.args,
+            env=campaign.env | port_variable(unit) | _check_variable(unit),
+        )
+        rules = environment_rules(campaign, settings.key_variables)
+        make = self._environments.session_environment
+        run = prepare_session(profile, task, account, self.environ, settings.gateway, rules, make)
+        refuse_billing(profile, account, run, rules, model=campaign.model)
+        return Launch(
+            attempt_id=unit.attempt_id,
+            argv=run.argv,
+            env=run.env,
+            cwd=run.cwd,
+            stdin=run.stdin,
+            timeout=campaign.timeout,
+            terminal=profile.stream == "screen",
+            stall=settings.stall,
+        )
 
 
 def permissions_of(campaign: Campaign, profile: AgentProfile) -> str | None:

@@ -147,6 +147,8 @@ class LiveSession:
 
     def signed(self, signals: list[Signal]) -> list[Signal]:
         """Return the signals that count, with the ticket they came from."""
+        if not signals:
+            return []
         counted = counted_signals(signals, has_payer=self.has_payer)
         return [msgspec.structs.replace(signal, ticket=self.ticket.id) for signal in counted]
 

@@ -34,7 +34,9 @@ class SessionFaults:
 
     def may_try(self, attempt_id: str, step: SessionStep, now: float) -> bool:
         """Return whether the step has no error, or its wait is over. A clock that is set back makes no wait longer."""
-        fault = self.of(attempt_id, step)
+        fault = (
+            self.of(attempt_id, step) if self._faults else None
+        )  # the usual case, several times per session and pass
         return fault is None or not 0 < fault.retry_at - now <= RETRY_SECONDS[-1]
 
     def isolated(self, attempt_id: str, step: SessionStep, now: float) -> "_Isolation":
@@ -53,12 +55,14 @@ class SessionFaults:
 
     def note_success(self, attempt_id: str, step: SessionStep) -> None:
         """Forget the errors of a step that worked."""
-        self._faults.pop((attempt_id, step), None)
+        if self._faults:
+            self._faults.pop((attempt_id, step), None)
 
     def forget(self, attempt_id: str) -> None:
         """Drop the errors of a session that is over."""
-        for key in [key for key in self._faults if key[0] == attempt_id]:
-            del self._faults[key]
+        if self._faults:
+            for key in [key for key in self._faults if key[0] == attempt_id]:
+                del self._faults[key]
 
 
 class _Isolation:
@@ -76,9 +80,9 @@ class _Isolation:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception):
-            self._faults.note_error(self._attempt_id, self._step, error, self._now)
-            return True
         if error is None:
             self._faults.note_success(self._attempt_id, self._step)
+        elif isinstance(error, Exception):
+            self._faults.note_error(self._attempt_id, self._step, error, self._now)
+            return True
         return False

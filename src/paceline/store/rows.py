@@ -97,14 +97,19 @@ def is_stored_already(row: Row, record: OutcomeRecord) -> bool:
 
 def result_row(result: UnitResult) -> tuple[str, str | None, str | None]:
     """Return the columns of a result: its short values, its checks, and its long texts."""
-    result = storable_result(result)
+    try:
+        return _result_columns(result)
+    except UnicodeEncodeError:
+        return _result_columns(storable_result(result))
+
+
+def _result_columns(result: UnitResult) -> tuple[str, str | None, str | None]:
+    if result.answer is None and result.feedback is None and not result.checks:
+        return _encoded(result), None, None
     brief = result.without_texts()
     texts = _Texts(result.answer, result.feedback, tuple(check.tail for check in result.checks))
-    return (
-        _encoded(msgspec.structs.replace(brief, checks=())),
-        _encoded(brief.checks) if brief.checks else None,
-        _encoded(texts) if texts != _Texts() else None,
-    )
+    body = _encoded(msgspec.structs.replace(brief, checks=()))
+    return body, _encoded(brief.checks) if brief.checks else None, _encoded(texts)
 
 
 def result_from(body: bytes, checks: bytes | None, texts: bytes | None) -> UnitResult | None:

@@ -122,7 +122,16 @@ class SqliteUnits:
             return []
         with self._file.writing() as connection:
             numbers = campaign_numbers(connection, (each.unit_id for each in records))
-            return [_record_outcome(connection, numbers, each, now) for each in records]
+            addresses = [unit_address(numbers, each.unit_id) for each in records]
+            results: list[Row] = []
+            are_stored: list[bool] = []
+            for record, address in zip(records, addresses, strict=True):
+                is_new = connection.execute(_RECORD_OUTCOME, outcome_row(record, address, now)).rowcount > 0
+                are_stored.append(is_new or _is_repetition(connection, address, record))
+                if is_new and record.result is not None:
+                    results.append((*result_row(record.result), *address))
+            connection.executemany(_SAVE_RESULT, results)
+        return are_stored
 
     def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
         with self._file.writing() as connection:
@@ -237,12 +246,7 @@ class SqliteUnits:
         return unit_from(columns, campaign, prompt, result or UnitResult())
 
 
-def _record_outcome(connection: sqlite3.Connection, numbers: dict[str, int], record: OutcomeRecord, now: float) -> bool:
-    address = unit_address(numbers, record.unit_id)
-    if connection.execute(_RECORD_OUTCOME, outcome_row(record, address, now)).rowcount:
-        if record.result is not None:
-            connection.execute(_SAVE_RESULT, (*result_row(record.result), *address))
-        return True
+def _is_repetition(connection: sqlite3.Connection, address: tuple[int | None, str], record: OutcomeRecord) -> bool:
     row = connection.execute(_RECORDED_OUTCOME, address).fetchone()
     return row is not None and is_stored_already(row, record)
 
