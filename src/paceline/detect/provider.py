@@ -18,6 +18,7 @@ from paceline.detect.parsing.json_objects import Event, Pairs, flatten
 from paceline.detect.parsing.reset_times import Reset, to_number
 from paceline.detect.rules import Rule
 from paceline.detect.run_facts import Facts, Transcript, Trouble
+from paceline.detect.transcripts.entry import EntryReader, no_entries
 
 _STATUS_KEYS = ("statuscode", "status_code", "status", "http_status")
 
@@ -176,6 +177,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     marks: frozenset[str]
     """Members of which each event with news has one, and JSON that an agent was asked to write has none."""
     read: Callable[[Event], Facts]
+    entries: EntryReader = no_entries
+    """Reads what an event shows of the agent's work, for the transcript."""
     denial_marks: tuple[bytes, ...] = ()
     """Bytes of which one is in each quiet event that reports a denied tool call. Those events are passed to `read`."""
     answers: AnswerEvents | None = None

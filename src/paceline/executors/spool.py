@@ -226,6 +226,11 @@ class OutputReader:
             is_complete = True
         return (self._read_next_file() if is_complete else b"") or (self._read_tail_part() if is_over else b"")
 
+    def continue_in(self, folder: str) -> None:
+        """Read on in another folder: that of an attempt moves to the archive when its outcome is stored."""
+        self._path = os.path.join(folder, os.path.basename(self._path))
+        self._folder = folder
+
     def _read_tail_part(self) -> bytes:
         """Return the last output, if there was no room for it in its own file."""
         if self._is_tail_read:

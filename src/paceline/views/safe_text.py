@@ -31,8 +31,12 @@ def _printable_line(line: str) -> str:
 
 def plain_text(output: bytes) -> str:
     """Return an agent's output as text, without colours, cursor movements and other escape sequences."""
-    text = output.decode(errors="replace").replace("\r\n", "\n")
-    return printable(_ESCAPES.sub("", text))
+    return without_escapes(output.decode(errors="replace"))
+
+
+def without_escapes(text: str) -> str:
+    """Return text without colours, cursor movements and other escape sequences, and harmless."""
+    return printable(_ESCAPES.sub("", text.replace("\r\n", "\n")))
 
 
 def last_screen(folder: str) -> str:

@@ -22,7 +22,8 @@ from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import UnknownName
 from paceline.executors.spool import read_tail
 from paceline.store import Unit
-from paceline.views.safe_text import last_screen, plain_text
+from paceline.views.safe_text import plain_text
+from paceline.views.transcript import last_output, transcript_provider
 from paceline.views.unit_changes import UnitDiff, unit_diff
 from paceline.views.units import UnitDetail, UnitFilter, UnitView, read_units, unit_detail, unit_history, unit_view
 from paceline.views.why import explain_unit
@@ -62,11 +63,13 @@ def _find_unit(context: ApiContext, folded_id: str) -> Unit:
     return unit
 
 
-@get("/v1/units/{unit_id:str}", summary="A unit with its prompt, history and last screen")
+@get("/v1/units/{unit_id:str}", summary="A unit with its prompt, history and the end of its transcript")
 async def get_unit(unit_id: FromPath[str], context: Context) -> UnitDetail:
     unit = _find_unit(context, unit_id)
     folder = context.spool.folder(unit.attempt_id) if unit.attempt_id is not None else None
-    screen = "" if folder is None else await asyncio.to_thread(last_screen, folder)  # drawing a screen takes a while
+    provider = transcript_provider(context.store, context.settings, unit)
+    # Drawing a screen takes a while.
+    screen = "" if folder is None else await asyncio.to_thread(last_output, folder, provider, context.zone)
     return unit_detail(unit, screen=screen, history=unit_history(context.store, unit.id))
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from paceline.cli.wiring import Home
-from paceline.views.safe_text import last_screen
+from paceline.views.transcript import last_output, transcript_provider
 from paceline.views.units import UnitDetail, UnitPhase, phase_of, unit_detail, unit_history
 from paceline.views.why import Why
 
@@ -24,7 +24,8 @@ def inspect_unit(home: Home, unit_id: str) -> UnitInspection | None:
     if unit is None or campaign is None:
         return None
     folder = home.spool().folder(unit.attempt_id) if unit.attempt_id is not None else None
-    screen = "" if folder is None else last_screen(folder)
+    provider = transcript_provider(home.store, home.settings, unit)
+    screen = "" if folder is None else last_output(folder, provider, home.zone)
     return UnitInspection(
         unit=unit_detail(unit, screen=screen, history=unit_history(home.store, unit_id)),
         phase=phase_of(unit),

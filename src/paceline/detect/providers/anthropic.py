@@ -27,6 +27,7 @@ from paceline.detect.provider import (
 )
 from paceline.detect.rules import Rule, Stage, rule
 from paceline.detect.run_facts import NO_FACTS, AuthMode, Denial, Ending, Facts, ReportedUsage
+from paceline.detect.transcripts import claude
 
 # --- sentences ---------------------------------------------------------------------------------
 
@@ -438,6 +439,7 @@ FORMAT = Dialect(
     news=frozenset({"system", "result", "rate_limit_event"}),
     marks=frozenset({"session_id", "uuid", "rate_limit_info", "is_error", "retry_delay_ms"}),
     read=_read_facts,
+    entries=claude.entries,
 )
 ASSUMED_FORMAT = msgspec.structs.replace(FORMAT, ends_with_result=False)
 """For CLIs whose format is not known: most have copied this one, but their streams need not end with a result."""

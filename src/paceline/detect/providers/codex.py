@@ -26,6 +26,7 @@ from paceline.detect.provider import (
 )
 from paceline.detect.rules import Rule, rule
 from paceline.detect.run_facts import NO_FACTS, Denial, Ending, Facts, ReportedUsage, Transcript
+from paceline.detect.transcripts import codex
 
 RULES: tuple[Rule, ...] = (
     rule("codex.not-included", "none", r"to use codex with your chatgpt plan, upgrade|usage_not_included"),
@@ -188,6 +189,7 @@ FORMAT = Dialect(
     news=frozenset({"thread.started", "turn.started", "turn.completed", "turn.failed", "error"}),
     marks=frozenset({"thread_id", "usage", "error", "message"}),
     read=_read_facts,
+    entries=codex.entries,
     answers=AnswerEvents(types=frozenset({"item.completed"}), path=("item", "text"), item="agent_message"),
     denial_marks=(b'"declined"', b"Read-only file system", b"EROFS", b"rejected", b"andbox", b"user cancelled MCP"),
     fails_aloud=True,

@@ -10,6 +10,7 @@ from paceline.detect.parsing.reset_times import to_number
 from paceline.detect.provider import AgentCli, Dialect, EventReading, EventRules, NoticeRules, Provider
 from paceline.detect.rules import Rule, rule
 from paceline.detect.run_facts import AuthMode, Denial, Ending, Facts, ReportedUsage
+from paceline.detect.transcripts import copilot
 
 FIVE_MINUTES = 300.0
 """The sentence is the same for a burst and for a spent week: a wait below this is a burst."""
@@ -106,6 +107,7 @@ FORMAT = Dialect(
             "assistant.turn_start",
             "model.call_finished",
             "model.call_start",
+            "session.info",
             "session.skills_loaded",
             "session.tools_updated",
             "tool.execution_complete",
@@ -130,6 +132,7 @@ FORMAT = Dialect(
     ),
     marks=frozenset({"data", "sessionId"}),
     read=_read_facts,
+    entries=copilot.entries,
     answers=AnswerEvents(types=frozenset({"assistant.message"}), path=("data", "content")),
     denial_marks=(b"request permission", b"denied", b'"rejected"'),
 )

@@ -21,6 +21,7 @@ from paceline.detect.provider import (
 from paceline.detect.providers.anthropic import ASSUMED_FORMAT
 from paceline.detect.rules import Rule, Stage, rule
 from paceline.detect.run_facts import NO_FACTS, Denial, Ending, Facts, ReportedUsage
+from paceline.detect.transcripts import gemini
 
 FIVE_MINUTES = 300.0
 """Gemini CLI itself separates a burst from a spent quota here."""
@@ -151,6 +152,7 @@ FORMAT = Dialect(
     news=frozenset({"init", "result", "error"}),
     marks=frozenset({"timestamp", "session_id", "stats"}),
     read=_read_facts,
+    entries=gemini.entries,
     answers=AnswerEvents(types=frozenset({"message"}), path=("content",), ends=frozenset({"tool_use", "tool_result"})),
     is_document=_is_document,
     streams_text=True,

@@ -9,6 +9,7 @@ from paceline.detect.notices import ErrorNotices
 from paceline.detect.parsing.json_objects import Event, count_at, member, number_at, sum_at, text_at
 from paceline.detect.provider import AgentCli, Dialect, EventReading, EventRules, NoticeRules, Provider
 from paceline.detect.run_facts import Denial, Ending, Facts, ReportedUsage
+from paceline.detect.transcripts import opencode
 
 
 def _read_session_status(event: Event) -> EventReading | None:
@@ -124,6 +125,7 @@ FORMAT = Dialect(
     news=frozenset({"step_start", "step_finish", "error"}),
     marks=frozenset({"sessionID"}),
     read=_read_facts,
+    entries=opencode.entries,
     answers=AnswerEvents(types=frozenset({"text"}), path=("part", "text")),
     denial_marks=(b"rejected permission", b"rule which prevents", b"unavailable tool"),
 )
