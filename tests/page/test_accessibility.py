@@ -72,9 +72,9 @@ async def test_everything_works_by_keyboard(daemon: Daemon, page: Page) -> None:
     await page.keyboard.press("ArrowDown")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("dialog", name="docs/b")).to_be_visible()
-    await _tab_to(page, "Last screen")
+    await _tab_to(page, "Transcript")
     await page.keyboard.press("ArrowRight")
-    await expect(page.get_by_role("tab", name="Output")).to_be_focused()
+    await expect(page.get_by_role("tab", name="Answer")).to_be_focused()
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("button", name="docs/b").first).to_be_focused()
 

@@ -45,7 +45,7 @@ async def test_attacks_in_names_prompts_output_and_reasons_stay_text(daemon: Dae
     await expect(row.get_by_role("button")).to_have_text(f"{campaign}/{unit}")
     await row.get_by_role("button").click()
     panel = page.get_by_role("dialog", name=f"{campaign}/{unit}")
-    for tab in ("Last screen", "Output", "Errors", "Prompt"):
+    for tab in ("Transcript", "Output", "Errors", "Prompt"):
         await panel.get_by_role("tab", name=tab).click()
         for attack in ATTACKS:
             await expect(panel.get_by_role("tabpanel")).to_contain_text(attack)

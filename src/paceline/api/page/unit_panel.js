@@ -1,16 +1,18 @@
-// The side panel of one unit: why it waits, its attempts, its work and its cost, its last screen, its output and its prompt.
+// The side panel of one unit: why it waits, its attempts, its cost, its transcript, its answer, its change and its prompt.
 
+import { makeDiffView } from "./diff_view.js";
 import { el, icon, partsOf, setAttribute, setIcon, setText, show, syncChildren } from "./dom.js";
 import { ago, clockSeconds, clockTime, count, duration, fullTime, NOTHING, now, phaseOf, until } from "./format.js";
 import { get } from "./requests.js";
 import { throttled } from "./throttle.js";
 
 const TABS = [
-  ["screen", "Last screen"],
+  ["screen", "Transcript"],
+  ["answer", "Answer"],
+  ["diff", "Diff"],
+  ["checks", "Checks"],
   ["stdout", "Output"],
   ["stderr", "Errors"],
-  ["answer", "Answer"],
-  ["checks", "Checks"],
   ["prompt", "Prompt"],
   ["history", "History"],
 ];
@@ -32,7 +34,8 @@ export function makeUnitPanel(dialog, address) {
   const text = el("pre", { class: "text", tabindex: "0" });
   const note = el("p", { class: "note" });
   const history = el("ol", { class: "event-list" });
-  const pane = el("div", { class: "pane", role: "tabpanel", id: "unit-pane" }, note, text, history);
+  const diff = makeDiffView();
+  const pane = el("div", { class: "pane", role: "tabpanel", id: "unit-pane" }, note, text, history, diff.node);
   const banner = el("p", { class: "banner held", hidden: true }, icon("warning"), el("span"));
   dialog.append(el("header", {}, title, state, close), banner, reasons, facts, tabs, pane);
 
@@ -76,6 +79,7 @@ export function makeUnitPanel(dialog, address) {
     }
     if (unitId === id && dialog.open) return;
     [id, unit, why, log, chosen] = [unitId, null, null, null, "screen"];
+    diff.close();
     address.set("unit", unitId);
     draw();
     if (!dialog.open) dialog.showModal();
@@ -85,7 +89,7 @@ export function makeUnitPanel(dialog, address) {
   async function fetchUnit() {
     const mine = id;
     if (!mine) return;
-    const path = `/v1/units/${encodeURIComponent(mine)}`;
+    const path = pathOf(mine);
     let problem = "";
     try {
       const found = await get(path);
@@ -137,7 +141,15 @@ export function makeUnitPanel(dialog, address) {
 
   function drawPane() {
     const isHistory = chosen === "history";
+    const isDiff = chosen === "diff" && unit !== null;
     show(history, isHistory);
+    show(diff.node, isDiff);
+    if (isDiff) {
+      show(text, false);
+      show(note, false);
+      diff.open(pathOf(id), unit);
+      return;
+    }
     if (isHistory) {
       show(text, false);
       show(note, !unit?.history.length);
@@ -183,6 +195,10 @@ export function makeUnitPanel(dialog, address) {
       return id;
     },
   };
+}
+
+function pathOf(id) {
+  return `/v1/units/${encodeURIComponent(id)}`;
 }
 
 /** The output of an old attempt is removed after a while; what the unit did is still worth showing. */
