@@ -50,6 +50,7 @@ demo: env  ## run two campaigns through a 429 and a closed quota window, with a 
 bench: env  ## compare the cost with other libraries, as ratios in one run
 	$(BIN)/python -m benchmarks.limiter
 	$(BIN)/python -m benchmarks.stream
+	$(BIN)/python -m benchmarks.noise
 	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.launch
 	$(BIN)/python -m benchmarks.engine

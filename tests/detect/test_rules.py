@@ -10,8 +10,9 @@ import pytest
 from tests.detect import sample_files
 from tests.detect.scoring import kind_of, times_of
 
-from paceline.detect import Observation, explain
+from paceline.detect import Observation, compile_patterns, explain
 from paceline.detect.providers import KNOWN
+from paceline.detect.rules import pattern
 
 SEEN_AT = 1_790_000_000.0  # Monday, 21 September 2026, 14:13:20 UTC
 
@@ -56,3 +57,13 @@ def test_another_wording_is_read_right(wording: Wording) -> None:
 def test_every_rule_is_reached_by_some_message() -> None:
     reached = {name for wording in WORDINGS for name in explain(seen(wording)).rules}
     assert {rule.name for rule in KNOWN.rules} <= reached
+
+
+def test_once_the_patterns_are_compiled_no_message_has_to_wait_for_one() -> None:
+    compile_patterns()
+    compiled = pattern.cache_info().misses
+
+    for wording in WORDINGS:
+        explain(seen(wording))
+
+    assert pattern.cache_info().misses == compiled

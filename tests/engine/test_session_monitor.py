@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from paceline.clock import SystemClock
 from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import Counters
 from paceline.detect.stream import Channel
-from paceline.engine.engine import Engine
+from paceline.engine.engine import TURNS_BETWEEN, Engine
 from paceline.engine.settings import EngineSettings
 from paceline.executors import Handle, Launch, SessionState
 from paceline.executors.process import ProcessExecutor
@@ -57,13 +58,14 @@ async def test_a_session_that_is_behind_delays_neither_the_end_of_another_nor_it
 class Endless(ScriptedExecutor):
     """An executor whose session of u0 prints faster than anybody can read."""
 
-    def __init__(self, harness: EngineHarness) -> None:
+    def __init__(self, harness: EngineHarness, seconds: float = math.inf) -> None:
         super().__init__(self._run, harness.clock)
+        self._seconds = seconds
         self.turns: list[str] = []
         """`piece` for every piece that was read, `loop` for every turn of the loop after one."""
 
     def _run(self, launch: Launch) -> Run:
-        return Run(seconds=math.inf if launch.env["PACELINE_UNIT"].endswith("/u0") else 0.0)
+        return Run(seconds=self._seconds if launch.env["PACELINE_UNIT"].endswith("/u0") else 0.0)
 
     def start(self, launch: Launch) -> Handle:
         handle = super().start(launch)
@@ -105,6 +107,27 @@ async def test_a_unit_that_prints_without_end_freezes_nobody_and_a_stop_is_heard
     read, turns = executor.turns.count("piece"), executor.turns
     assert read > 10
     assert turns == ["piece", "loop"] * read
+
+
+@pytest.mark.parametrize("seconds", [math.inf, 0.0])
+async def test_between_two_pieces_of_output_others_have_several_turns_of_the_loop(seconds: float) -> None:
+    """Whether the session still runs or is over: an answer of the API takes a few turns, and each would wait longer."""
+    harness = EngineHarness(pool=2)
+    harness.executor = executor = Endless(harness, seconds)
+    harness.engine = harness.new_engine()
+    harness.add("night", 2)
+
+    running = asyncio.create_task(harness.engine.run())
+    turns: list[int] = []
+    for _ in range(200):
+        await asyncio.sleep(0)
+        turns.append(executor.turns.count("piece"))
+    harness.engine.stop()
+    await running
+
+    per_piece = Counter(turns[turns.index(1) : turns.index(turns[-1])])
+    assert set(per_piece) == set(range(1, turns[-1]))
+    assert min(per_piece.values()) >= TURNS_BETWEEN
 
 
 async def _longest_wait(is_over: Callable[[], bool]) -> float:

@@ -32,6 +32,9 @@ from paceline.metrics import MetricsRegistry
 from paceline.store import Store
 
 log = logging.getLogger("paceline.engine")
+TURNS_BETWEEN = 4
+"""Turns of the loop between two pieces of a pass. A request needs as many to be read, handled and answered; with one
+turn it would wait for as many pieces, of up to 20 ms each."""
 
 
 class Engine:
@@ -88,7 +91,8 @@ class Engine:
         try:
             with self.metrics.pass_seconds.timed():
                 for _ in self._cycle.make_pass():
-                    await asyncio.sleep(0)  # the API, the gateway and signals go between
+                    for _ in range(TURNS_BETWEEN):  # the API, the gateway and signals go between
+                        await asyncio.sleep(0)
                     if self._is_stopping:
                         return False, None  # the next engine reads the rest
             return until_idle and self.is_idle(), self.store.next_resume_at()

@@ -66,7 +66,13 @@ class SessionMonitor:
         return session.is_behind
 
     def read_whole(self, session: LiveSession, now: float) -> bool:
-        """Read the last output of a session that is over. Returns whether nothing is left to read."""
+        """Read the last output of a session that is over. Returns whether nothing is left to read.
+
+        One that printed more than its share of this pass has its turn in the next one, between those of others.
+        """
+        if session.is_behind:
+            self.is_behind = True
+            return False
         for _ in range(LAST_PIECES):
             if not self.read(session, now):
                 return self.faults.of(session.handle.attempt_id, "read") is None
