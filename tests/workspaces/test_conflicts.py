@@ -7,6 +7,7 @@ from tests.workspaces.conftest import TestRepository, write
 from paceline.errors import WorkspaceError
 from paceline.workspaces import commit_all, prepare
 from paceline.workspaces.conflicts import Conflict, ConflictReport, FinishedWork, conflict_report
+from paceline.workspaces.merges import merge_works
 
 
 def finished(repository: TestRepository, unit: str, files: dict[str, str | None]) -> FinishedWork:
@@ -50,6 +51,14 @@ def test_a_conflict_with_the_checked_out_branch_has_no_other_unit(repository: Te
     assert conflict_report(works) == ConflictReport(
         conflicts=(Conflict(unit="docs/a", paths=("kept.txt",)),), pairs_tried=2
     )
+
+
+def test_what_is_merged_already_conflicts_no_more(repository: TestRepository) -> None:
+    works = [finished(repository, "a", {"kept.txt": "a\n"}), finished(repository, "b", {"kept.txt": "b\n"})]
+    merge_works(str(repository.top), works[:1])
+    repository.git("merge", "--no-ff", "-X", "theirs", "-m", "by hand", works[1].commit)
+
+    assert conflict_report(works) == ConflictReport()
 
 
 def test_a_file_that_one_deletes_and_another_changes_conflicts(repository: TestRepository) -> None:

@@ -1,3 +1,5 @@
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,21 @@ def test_merges_that_others_built_on_are_not_taken_back(repository: TestReposito
     with pytest.raises(InvalidInput, match=r"main in .* has moved since; take the merges back with `git revert -m 1"):
         undo_merges(str(repository.top))
     assert head(repository) == after
+
+
+def test_the_named_command_takes_merges_back_that_others_built_on(repository: TestRepository) -> None:
+    works, before = three_works(repository), head(repository)
+    merge_works(str(repository.top), [works[0], works[2]])
+    repository.write("more.txt", "x")
+    repository.commit()
+    with pytest.raises(InvalidInput) as refused:
+        undo_merges(str(repository.top))
+    command = str(refused.value).partition("`")[2].rstrip("`").replace("git revert", "git revert --no-edit")
+    environ = os.environ | {f"GIT_{who}_{what}": "a" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+    subprocess.run(["sh", "-c", command], cwd=repository.top, env=environ, check=True, capture_output=True)
+
+    assert repository.git("diff", "--name-only", before) == "more.txt"
 
 
 def test_an_application_of_another_branch_is_not_taken_back(repository: TestRepository) -> None:

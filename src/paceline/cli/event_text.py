@@ -1,9 +1,10 @@
 """Events as lines for people and as JSON. The numbers in a line are the fields of the event."""
 
+from collections.abc import Mapping
 from zoneinfo import ZoneInfo
 
 from paceline.cli.output import one_line
-from paceline.cli.time_text import clock_time, relative
+from paceline.cli.time_text import clock_time, relative, span_text
 from paceline.events import Event
 from paceline.store import StoredEvent
 
@@ -34,7 +35,7 @@ def line_of(event: Event, zone: ZoneInfo) -> str:
 
     `03:00:12 parked docs/a: the quota window is spent, again at 05:00:00 (in 2 h 00 min)`
     """
-    subject = (event.unit if event.name.startswith("unit.") else event.scope) or ""
+    subject = (event.unit if event.name.startswith(("unit.", "workspace.")) else event.scope) or ""
     what = event.name.replace("unit.", "").replace(".", " ").replace("_", " ")
     detail = _detail(event, zone)
     line = f"{clock_time(event.at, zone)} {what} {subject}".rstrip()
@@ -57,10 +58,21 @@ def _unit_detail(event: Event, zone: ZoneInfo) -> str:
         return f"{where}{session}"
     if event.name == "unit.done":
         return ""
+    if event.name == "unit.checked":
+        return _check_detail(fields)
+    if event.name == "unit.delivered":
+        return ", ".join(f"{name} {fields[name]}" for name in ("branch", "patch") if fields.get(name))
     reason, resume_at = str(fields.get("reason") or ""), fields.get("resume_at")
     if isinstance(resume_at, int | float):
         reason += f", again at {_shown('resume_at', resume_at, event.at, zone)}"
     return reason
+
+
+def _check_detail(fields: Mapping[str, object]) -> str:
+    """Return how a check ended: a reason means that it could not do its work."""
+    exit_code, seconds = fields.get("exit_code"), fields.get("seconds")
+    ending = fields.get("reason") or ("passed" if exit_code == 0 else f"failed with exit code {exit_code}")
+    return f"{ending} after {span_text(seconds)}" if isinstance(seconds, int | float) else str(ending)
 
 
 def _shown(name: str, value: object, seen_at: float, zone: ZoneInfo) -> str:

@@ -15,8 +15,12 @@ from paceline.cli.work_text import NOTHING, change_text, cost_text, tokens_text
 from paceline.store import Cost
 from paceline.views.campaign_report import CampaignReport, ListedUnit
 from paceline.views.status import stopped_units, total_units
+from paceline.workspaces.conflicts import ConflictReport
 
 LONGEST_CELL = 300
+MOST_CONFLICTS = 20
+"""As many as a person reads in a report; `apply --dry-run` has all."""
+MOST_PATHS = 5
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,14 +44,16 @@ class ReportText(msgspec.Struct, frozen=True, kw_only=True):
 # -- what the report has -------------------------------------------------------------------------
 
 
-def report_document(report: CampaignReport, zone: ZoneInfo, now: float) -> ReportText:
-    """Return the report as a document."""
-    sections = [*_needs_you(report), *_notable("Slowest units", report.slowest)]
-    sections += _notable("Most expensive units", report.most_expensive)
+def report_document(
+    report: CampaignReport, zone: ZoneInfo, now: float, *, conflicts: ConflictReport | str | None = None
+) -> ReportText:
+    """Return the report as a document. `conflicts` are those of finished work, or why they are unknown."""
+    sections = [*_needs_you(report), *_conflict_section(report, conflicts)]
+    sections += [*_notable("Slowest units", report.slowest), *_notable("Most expensive units", report.most_expensive)]
     return ReportText(
         title=f"{report.campaign}: {headline(report)}",
         lead=f"Written by Paceline at {absolute(now, zone)}.",
-        facts=_facts(report, zone),
+        facts=[*_facts(report, zone), *_conflict_facts(conflicts)],
         sections=sections,
     )
 
@@ -128,6 +134,25 @@ def _needs_you(report: CampaignReport) -> Iterator[Section]:
     yield Section(title="Needs you", columns=("unit", "state", "why"), rows=rows, note=f"{more}{hint}.")
 
 
+def _conflict_facts(conflicts: ConflictReport | str | None) -> Iterator[tuple[str, str]]:
+    if isinstance(conflicts, str):
+        yield "Conflicts", f"unknown: {conflicts}"
+    elif conflicts is not None:
+        found = len(conflicts.conflicts)
+        yield "Conflicts", f"{found:,}" if found else "none: all finished work can be merged"
+
+
+def _conflict_section(report: CampaignReport, conflicts: ConflictReport | str | None) -> Iterator[Section]:
+    found = conflicts.conflicts if isinstance(conflicts, ConflictReport) else ()
+    if not found:
+        return
+    shown = found[:MOST_CONFLICTS]
+    rows = [(each.unit, each.other or "what is checked out", ", ".join(each.paths[:MOST_PATHS])) for each in shown]
+    more = f"{len(found) - len(shown):,} more. " if len(found) > len(shown) else ""
+    note = f"{more}`paceline apply {report.campaign} --dry-run` lists all of them and merges nothing."
+    yield Section(title="Conflicts", columns=("unit", "conflicts with", "in"), rows=rows, note=note)
+
+
 def _notable(title: str, units: list[ListedUnit]) -> Iterator[Section]:
     if units:
         rows = [(unit.id, unit.state, span_text(unit.ran_seconds), cost_text(unit.cost)) for unit in units]
@@ -154,7 +179,8 @@ def _markdown_row(cells: tuple[str, ...] | list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>()#+!|~])")
+_MARKUP = re.compile(r"([\\`*\[\]<>|~]|(?<!\w)_|_(?!\w))")
+"""What could become markup within a line. An underscore within a word cannot, and ids are easier to copy without."""
 
 
 def _markdown_text(text: str) -> str:

@@ -77,8 +77,9 @@ def conflict_report(works: Iterable[FinishedWork], *, most_pairs: int = MOST_PAI
 def _report(top: str, works: Sequence[FinishedWork], most_pairs: int) -> ConflictReport:
     repository = open_repository(top)
     known = _known_commits(top, works)
-    present = [work for work in works if {work.commit, work.base} <= known]
     head = repository.commit_of("HEAD")
+    missing = tuple(work.unit for work in works if not {work.commit, work.base} <= known)
+    present = _unmerged(top, [work for work in works if {work.commit, work.base} <= known], head)
     pairs: list[tuple[FinishedWork, FinishedWork | None]] = []
     if head is not None:
         pairs += [(work, None) for work in present if work.base != head]
@@ -92,9 +93,18 @@ def _report(top: str, works: Sequence[FinishedWork], most_pairs: int) -> Conflic
             if merge.conflicts
         ),
         pairs_tried=len(pairs),
-        missing=tuple(work.unit for work in works if work not in present),
+        missing=missing,
         is_complete=next(sharing, None) is None,
     )
+
+
+def _unmerged(top: str, works: Sequence[FinishedWork], head: str | None) -> list[FinishedWork]:
+    """Return the works that the checked-out branch does not contain. What is merged cannot conflict any more."""
+    if head is None or not works:
+        return list(works)
+    lines = "".join(f"{work.commit}\n" for work in works) + f"^{head}\n"
+    new = set(run_git(top, "rev-list", "--stdin", call=GitCall(stdin=lines.encode())).out.decode().split())
+    return [work for work in works if work.commit in new]
 
 
 def merge_trees(top: str, pairs: Sequence[tuple[str, str]]) -> Iterator[TreeMerge]:

@@ -76,7 +76,7 @@ def undo_merges(top: str) -> MergeResult:
         if last.after != head:
             raise InvalidInput(
                 f"{branch} in {top} has moved since; take the merges back with"
-                f" `git revert -m 1 {last.before[:12]}..{last.after[:12]}`"
+                f" `git revert -m 1 $(git rev-list --first-parent {last.before[:12]}..{last.after[:12]})`"
             )
         run_git(top, "reset", "--quiet", "--keep", last.before, call=call)
         _write(repository, applications)
