@@ -97,15 +97,30 @@ cwd = "measures"
 CLAUDE = """\
 agent = "claude"
 model = "claude-opus-4-6"
+accounts = ["max-1"]
 permissions = "edit"    # may change files in its workspace\
 """
 CODEX = """\
 agent = "codex"
+model = "gpt-5"
+accounts = ["team-key"]
 permissions = "edit"    # may change files in its workspace\
 """
 SETTINGS = """\
 [pool]
 sessions = 4            # concurrent sessions, all campaigns together
+"""
+ACCOUNTS = """\
+
+[accounts.max-1]
+provider = "anthropic"
+kind = "subscription"   # never billed per token: API keys are removed from its sessions
+env = { CLAUDE_CONFIG_DIR = "~/.claude-max-1" }
+
+[accounts.team-key]
+provider = "openai"
+kind = "metered"        # billed per token
+key_env = "TEAM_KEY"    # the variable that holds the key
 """
 STAND_IN = '''\
 """Stands in for an agent: it does what the task on standard input says, but overlooks rounding at first."""
@@ -177,7 +192,7 @@ def make_night(folder: Path, *, has_stand_in: bool) -> None:
     command = f'command = ["{sys.executable}", "{stand_in}"]'
     make_plan(folder, "metric", METRIC, command if has_stand_in else CLAUDE)
     make_plan(folder, "science", SCIENCE, command if has_stand_in else CODEX)
-    (folder / "paceline.toml").write_text(SETTINGS)
+    (folder / "paceline.toml").write_text(SETTINGS if has_stand_in else SETTINGS + ACCOUNTS)
 
 
 def main() -> None:

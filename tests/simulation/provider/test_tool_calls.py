@@ -1,11 +1,12 @@
 """Answers that call a tool, and steps that wait for a conversation to have begun."""
 
+import json
 from typing import Any
 
 import httpx
 import pytest
 
-from paceline.simulation.provider import ToolCall
+from paceline.simulation.provider import Step, ToolCall
 from paceline.testing import FakeProvider
 
 LOOK = ToolCall(name="Look", arguments={"path": "a.py"})
@@ -81,3 +82,13 @@ async def test_a_call_of_a_tool_counts_as_an_answer_of_the_conversation() -> Non
         await client.post("/v1/responses", json={"model": "gpt-5", "input": called})
 
     assert [record.answers for record in provider.requests] == [1]
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions", "/v1/responses"])
+async def test_a_step_may_be_meant_for_the_conversations_about_something(path: str) -> None:
+    about = json.loads(json.dumps(BODIES[path]).replace('"hi"', '"Write it.\\nThe file is parser.py."'))
+    async with FakeProvider() as provider, httpx.AsyncClient(base_url=provider.url) as client:
+        provider.add_step(Step(error="ok", prompts="*parser.py*", text="I wrote the parser."))
+        answers = [(await client.post(path, json=body)).text for body in (BODIES[path], about, about)]
+
+    assert ["I wrote the parser." in answer for answer in answers] == [False, True, False]

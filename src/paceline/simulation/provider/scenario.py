@@ -76,8 +76,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     keys: str = "*"
     answers: int = 0
     """Only requests whose conversation already has this many answers."""
+    prompts: str = "*"
+    """Only conversations in which a message of the user matches this pattern."""
     endpoint: Endpoint = "model"
     tool: ToolCall | None = None
+    text: str | None = None
+    """What the answer says; None: which message of the conversation it answers."""
     retry_after: float = 3.0
     resets_in: float = 7200.0
     limit: int = 50

@@ -26,10 +26,12 @@ class Script:
         if step.times is None or step.times > 0:
             self._steps.append(step)
 
-    def take(self, endpoint: Endpoint, model: str, key: str, answers: int = 0) -> Step | None:
+    def take(
+        self, endpoint: Endpoint, model: str, key: str, answers: int = 0, prompts: tuple[str, ...] = ()
+    ) -> Step | None:
         for index, step in enumerate(self._steps):
             is_meant = fnmatchcase(model, step.models) and fnmatchcase(key, step.keys) and answers >= step.answers
-            if step.endpoint == endpoint and is_meant:
+            if step.endpoint == endpoint and is_meant and _is_about(prompts, step.prompts):
                 self._use(index, step)
                 return step
         return None
@@ -44,3 +46,7 @@ class Script:
             del self._steps[index]
         else:
             self._steps[index] = msgspec.structs.replace(step, times=step.times - 1)
+
+
+def _is_about(prompts: tuple[str, ...], pattern: str) -> bool:
+    return pattern == "*" or any(fnmatchcase(prompt, pattern) for prompt in prompts)

@@ -1,6 +1,7 @@
 """The HTTP server: a protocol module reads a request, `capacity` decides, and the answer is sent. No rules here."""
 
 import asyncio
+import re
 import socket
 import struct
 from collections.abc import Awaitable, Callable
@@ -23,7 +24,7 @@ from paceline.simulation.provider.protocol_module import (
     ProtocolName,
     Reply,
 )
-from paceline.simulation.provider.scenario import Scenario, Step, ToolCall
+from paceline.simulation.provider.scenario import Scenario, Step
 from paceline.simulation.provider.script import OK, Script
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -124,7 +125,7 @@ class ProviderServer:
         record, now = exchange.record, self._clock.now()
         if self._scenario.keys is not None and record.key not in self._scenario.keys:
             return self._refused(exchange, self._scripted(exchange, Step(error="401")))
-        step = self._script.take("model", record.model, record.key, record.answers)
+        step = self._script.take("model", record.model, record.key, record.answers, record.prompts)
         planned = None if step is None or step.error == OK else self._scripted(exchange, step)
         if planned is not None and planned.place == "before":
             return self._refused(exchange, planned)
@@ -132,7 +133,7 @@ class ProviderServer:
             record.error, record.ending = planned.name, "cut"
             reset_connection(exchange.request)
             return web.Response()
-        reply = self._reply(exchange, step.tool if step is not None else None)
+        reply = self._reply(exchange, step or Step(error=OK))
         verdict = self._capacity.admit(record.key, record.model, record.input_tokens + reply.output_tokens, now)
         if isinstance(verdict, Refusal):
             return self._refused(exchange, self._over_capacity(exchange, verdict))
@@ -232,14 +233,14 @@ class ProviderServer:
         speed = self._scenario.tokens_per_second
         return admission.slowdown / speed if speed else 0.0
 
-    def _reply(self, exchange: ProviderExchange, tool: ToolCall | None) -> Reply:
+    def _reply(self, exchange: ProviderExchange, step: Step) -> Reply:
         return Reply(
             id=f"fake{len(self._journal.requests):06d}",
             model=exchange.record.model,
-            words=words_of(exchange.call, self._scenario.reply_tokens),
+            words=words_of(exchange.call, self._scenario.reply_tokens, step.text),
             input_tokens=exchange.record.input_tokens,
             created_at=int(self._clock.now()),
-            tool=tool,
+            tool=step.tool,
         )
 
     def _malformed(self, protocol: ProtocolName, reason: str) -> web.Response:
@@ -278,8 +279,10 @@ class ProviderServer:
         return web.Response(text="a fake provider\n")
 
 
-def words_of(call: ModelCall, length: int | None) -> tuple[str, ...]:
+def words_of(call: ModelCall, length: int | None, text: str | None = None) -> tuple[str, ...]:
     """Return the words of the answer. They name how much of the conversation arrived, so that tests see a resume."""
+    if text is not None:
+        return tuple(re.findall(r"\s*\S+\s*", text)) or (text,)
     last = call.prompts[-1].strip().splitlines()[-1][:60] if call.prompts and call.prompts[-1].strip() else "nothing"
     sentence = f"Answer {call.answers + 1} to message {len(call.prompts)} of this conversation: {last}"
     words = sentence.split()
