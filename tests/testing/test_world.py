@@ -41,6 +41,10 @@ def test_a_needless_wake_up_changes_no_order_after_a_restart() -> None:
     World(11329).run()
 
 
+def test_scopes_that_are_due_together_have_the_same_order_after_a_restart() -> None:
+    World(11435).run()
+
+
 @pytest.mark.parametrize("first", range(0, 20, 10))
 def test_no_promise_is_broken_where_tickets_are_spread_and_reserves_are_kept(first: int) -> None:
     for seed in range(first, first + 10):

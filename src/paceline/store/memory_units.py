@@ -265,17 +265,20 @@ class MemoryUnits:
         begun_later = [
             unit
             for unit in self._table.units.values()
-            if unit.resume_at is not None and not unit.is_parked and (unit.ended_at or 0.0) > now
+            if unit.resume_at is not None and not unit.is_parked and unit.ended_at is not None and unit.ended_at > now
         ]
         for unit in begun_later:
-            resume_at = now + (unit.resume_at or 0.0) - (unit.ended_at or 0.0)
-            self._table.put(replace(unit, resume_at=resume_at, ended_at=now))
+            assert unit.resume_at is not None
+            assert unit.ended_at is not None
+            self._table.put(replace(unit, resume_at=now + unit.resume_at - unit.ended_at, ended_at=now))
         return len(begun_later)
 
     def hasten(self, resume_times: Mapping[str, float]) -> None:
         for unit_id, resume_at in resume_times.items():
             unit = self._table.units.get(unit_id)
-            if unit is not None and unit.state == "todo" and (unit.resume_at or 0.0) > resume_at:
+            if unit is None or unit.state != "todo" or unit.resume_at is None:
+                continue
+            if unit.resume_at > resume_at:
                 self._table.put(replace(unit, resume_at=resume_at))
 
     # -- reading ------------------------------------------------------------------------------------

@@ -33,10 +33,13 @@ def move_to(ledger: Ledger, now: float) -> None:
 
 
 def _run_due(ledger: Ledger) -> list[Scope]:
-    """Carry out all that is due by `ledger.now`. Returns the scopes in which a waiter may now be able to enter."""
+    """Carry out all that is due by `ledger.now`. Returns the scopes in which a waiter may now be able to enter.
+
+    Scopes that are due together come in the order of their names, which is the same after a restart.
+    """
     now = ledger.now
     hot: list[Scope] = []
-    for scope in ledger.timers.due_scopes(now):
+    for scope in sorted(ledger.timers.due_scopes(now), key=lambda scope: scope.name):
         _wake(ledger, scope)
         hot.append(scope)
     for waiter in ledger.timers.overdue_waiters(now):
