@@ -87,8 +87,9 @@ OTHER_FILES: dict[str, dict[str, object]] = {
     "opencode: key in its configuration": opencode_config({"apiKey": KEY}),
     "opencode: key in a header": opencode_config({"headers": {"Authorization": f"Bearer {KEY}"}}),
 }
-NEVER_BILLED_HERE = frozenset({"codex: key as login", "opencode: key as login"})
-"""Their own provider's address is fixed, or is tried for minutes before the fake one."""
+NEVER_BILLED_HERE = frozenset({"codex: key as login", "gemini: env file", "opencode: key as login"})
+"""Their own provider's address is fixed, or is tried for minutes before the fake one. Gemini CLI takes no key with
+another address, unless its settings choose that method."""
 ENVIRONMENT = {
     "ANTHROPIC_API_KEY": KEY,
     "ANTHROPIC_AUTH_TOKEN": KEY,
