@@ -30,6 +30,7 @@ from paceline.clock import SystemClock
 from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine.engine import Engine
+from paceline.engine.garbage import collect_seldom
 from paceline.engine.settings import EngineSettings
 from paceline.executors import Launch
 from paceline.simulation.executor import Run
@@ -91,6 +92,7 @@ def drain_engine(folder: Path, sizes: Sizes) -> float:
     store = SqliteStore(folder / "paceline.db")
     fill(store, sizes.drained)
     engine = new_engine(store, ScriptedExecutor(at_once, SystemClock(), remember=False), POOL)
+    collect_seldom()  # as `paceline run` and `paceline up` do
     started = time.perf_counter()
     asyncio.run(engine.run(until_idle=True))
     seconds = time.perf_counter() - started

@@ -101,3 +101,19 @@ def test_campaigns_that_are_done_cost_nothing(tmp_path: Path, verb: Callable[[St
 
     few, many = costs
     assert 0 < many <= few * 1.01
+
+
+def test_units_that_wait_for_no_time_cost_a_start_nothing(tmp_path: Path) -> None:
+    costs = []
+    for size in (300, 6_000):
+        store = SqliteStore(tmp_path / f"{size}.db")
+        specs = [UnitSpec(id=str(number)) for number in range(size)]
+        store.add_campaign(Campaign(name="night"), specs, update=False, now=NOW)
+        record(store, [ended(unit, "refused", resume_at=LATER) for unit in claim(store, 10)])
+        with counted_steps(store) as steps:
+            store.shorten_backoffs(now=NOW)
+        costs.append(steps[0])
+        store.close()
+
+    small, large = costs
+    assert 0 < large <= small * 1.01

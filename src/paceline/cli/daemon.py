@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import os
 import resource
 import signal
@@ -26,6 +25,7 @@ from paceline.cli.wiring import Home, leading_engine
 from paceline.client.daemon_calls import URL_FILE
 from paceline.detect import compile_patterns
 from paceline.engine.engine import Engine
+from paceline.engine.garbage import collect_seldom
 from paceline.engine.governor_state import save_governor
 from paceline.gateway import Gateway, RequestAccess, make_server_protocol
 from paceline.plans.preflight import check_stored
@@ -73,8 +73,7 @@ async def _run(
     with on_stop_signals(_stop_handler(stop, hurry)), _url_file(home, server_url(host, port)):
         async with serve(app, host, listening=listening, http=protocol) as served:
             compile_patterns()
-            gc.collect()
-            gc.freeze()  # these objects stay; a full collection over them blocked the loop for 0.1 s
+            collect_seldom()
             _print_ready(served, tokens, as_json=as_json)
             await asyncio.wait({running})
             context.close()

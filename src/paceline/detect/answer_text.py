@@ -75,7 +75,9 @@ class AnswerText:
 
 def bounded_answer(text: str | None) -> str | None:
     """Return the text without space around it, cut to what is kept of an answer. None if nothing is left."""
-    text = (text or "").strip()
+    if not text:
+        return None
+    text = text.strip()
     encoded = text.encode("utf-8", "replace")
     if len(encoded) > MOST_ANSWER_BYTES:
         text = encoded[: MOST_ANSWER_BYTES - len(_CUT.encode())].decode("utf-8", "ignore") + _CUT

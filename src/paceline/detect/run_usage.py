@@ -38,6 +38,8 @@ class TokenRecord:
     @property
     def usage(self) -> RunUsage | None:
         """All that was counted, or None if nothing was."""
+        if self._reported is None and not self._messages:
+            return None
         by_model = {} if self._reported is None else dict(self._reported.by_model)
         for model, tokens in self._older.items():
             _add(by_model, model, tokens)

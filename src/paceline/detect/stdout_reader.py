@@ -75,6 +75,8 @@ class StdoutReader:
 
     def read_final_error(self, exit_code: int | None) -> None:
         """Read the end of plain text: the text is the agent's, but its very end may be the CLI's own error."""
+        if not self._answer.has_text:
+            return
         if self._record.ending is not None or self._record.trouble is not None or was_stopped(exit_code):
             return
         stopped_answers = self._interpreter.providers.notices.stopped_answers

@@ -12,7 +12,7 @@ import msgspec
 from paceline.core import Governor, WindowStatus
 from paceline.core.gates.quota_window import TRUSTED_CONFIDENCE
 from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Unreachable
-from paceline.core.unit_lifecycle import AttemptOutcome, transition_after
+from paceline.core.unit_lifecycle import AttemptOutcome, Transition, transition_after
 from paceline.engine.breaker import CampaignBreaker
 from paceline.engine.conclusion import conclude_attempt
 from paceline.engine.deadline_pacer import DeadlinePacer
@@ -182,16 +182,19 @@ class OutcomeRecorder:
         self, unit: Unit, outcome: AttemptOutcome, now: float, max_attempts: int | None = None
     ) -> OutcomeRecord:
         """Return what to store of an attempt that has no session."""
-        policy = self._settings.policy
-        if max_attempts is not None:
-            policy = msgspec.structs.replace(policy, max_attempts=max_attempts)
         return OutcomeRecord(
             unit_id=unit.id,
             fence=unit.fence,
-            transition=transition_after(unit.counters, outcome, policy, now),
+            transition=self._transition_of(unit, outcome, now, max_attempts),
             account=unit.account if unit.conversation_id is not None else None,
             conversation_id=unit.conversation_id,
         )
+
+    def _transition_of(self, unit: Unit, outcome: AttemptOutcome, now: float, max_attempts: int | None) -> Transition:
+        policy = self._settings.policy
+        if max_attempts is not None:
+            policy = msgspec.structs.replace(policy, max_attempts=max_attempts)
+        return transition_after(unit.counters, outcome, policy, now)
 
     def _record_of_session(
         self, session: LiveSession, state: SessionState, outcome: AttemptOutcome, now: float
@@ -202,10 +205,11 @@ class OutcomeRecorder:
         # After a failure the work starts from the beginning: the cause may lie in the conversation.
         conversation = None if outcome.ending == "failed" else session.conversation
         account = session.account.id if session.account is not None and conversation is not None else None
-        record = self.record_of(session.unit, outcome, now, session.campaign.max_attempts)
         ended_at = now if state.ended_at is None else min(state.ended_at, now)
-        return msgspec.structs.replace(
-            record,
+        return OutcomeRecord(
+            unit_id=session.unit.id,
+            fence=session.unit.fence,
+            transition=self._transition_of(session.unit, outcome, now, session.campaign.max_attempts),
             account=account,
             conversation_id=conversation,
             denials=outcome.denials,

@@ -160,8 +160,9 @@ class CampaignBreaker:
         streak = self._streak(name)
         match transition.ending:
             case "succeeded":
-                self._hastened |= streak.delayed
-                self._streaks[name] = _Streak(is_proven=True)
+                if streak.delayed or not streak.is_proven:
+                    self._hastened |= streak.delayed
+                    self._streaks[name] = _Streak(is_proven=True)
             case "failed" if not streak.is_proven:
                 return self._reason_after_failure(name, unit, transition.reason, streak)
             case "not_started" if not streak.is_proven:
@@ -197,7 +198,10 @@ class CampaignBreaker:
         return f"the first {len(streak.units)} units failed alike, the last with: {reason}"
 
     def _streak(self, name: str) -> _Streak:
-        return self._streaks.setdefault(name, _Streak())
+        found = self._streaks.get(name)
+        if found is None:
+            found = self._streaks[name] = _Streak()
+        return found
 
 
 def _may_differ(campaign: Campaign, outcome: AttemptOutcome) -> bool:

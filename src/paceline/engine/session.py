@@ -170,8 +170,8 @@ class LiveSession:
                 self._judge_refusal(signal, now)
 
     def leave_reserve(self, reached: tuple[str, float] | None) -> None:
-        """Park the session if only a window's reserve is left and its conversation can be resumed."""
-        if reached is not None and self.conversation is not None:
+        """Park the session if only a window's reserve is left. Its conversation can be resumed."""
+        if reached is not None:
             window, resets_at = reached
             self._end("parked", f"the rest of the {window} window is kept in reserve", resets_at)
 

@@ -91,13 +91,15 @@ class SessionMonitor:
 
     def take_signals(self, session: LiveSession, signals: Sequence[Signal], now: float) -> None:
         """Count tokens, report signals, and decide whether the session must end."""
-        if (tokens := session.new_tokens()) > 0:
+        is_over = session.concluded is not None
+        if (session.is_behind or is_over) and (tokens := session.new_tokens()) > 0:
             self._governor.count_tokens(session.ticket.id, tokens, now=now)
         for signal in signals:
             self.report(session, signal, now)
             session.judge(signal, now)
         session.check_retries(now)
-        session.leave_reserve(self._governor.reserve_reached(session.ticket.id, now=now))
+        if session.conversation is not None and not is_over:
+            session.leave_reserve(self._governor.reserve_reached(session.ticket.id, now=now))
         if (billed := session.check_payer()) is not None:
             self.report(session, BillingStop(detail=billed), now)
 

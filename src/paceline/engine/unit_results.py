@@ -3,6 +3,7 @@
 Here: sums over attempts. Never here: what a CLI prints (`detect`), or what is stored when.
 """
 
+import functools
 import platform
 from collections.abc import Mapping
 
@@ -31,7 +32,7 @@ def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float,
         before,
         agent=session.campaign.agent,
         model=model,
-        host=platform.node() or None,
+        host=_host(),
         turns=_sum(before.turns, reader.model_turns),
         tokens=_total(before.tokens, spent),
         cost=_cost_after(before, spent, prices, is_billed=_is_billed(session)),
@@ -41,6 +42,11 @@ def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float,
         ran_seconds=before.ran_seconds + max(0.0, ended_at - started_at),
         carried=Carried(conversation_tokens=conversation, left_at=ended_at, is_parked=outcome.ending == "parked"),
     )
+
+
+@functools.cache
+def _host() -> str | None:
+    return platform.node() or None
 
 
 def _spent(session: LiveSession) -> tuple[TokensByModel, TokensByModel]:
@@ -94,7 +100,7 @@ def _is_billed(session: LiveSession) -> bool:
 
 def _cost_after(before: UnitResult, spent: TokensByModel, prices: PriceList, *, is_billed: bool) -> Cost:
     """Return the cost with that of this attempt. Once tokens had no price, the sum is unknown and stays so."""
-    if not any(tokens.total for tokens in spent.values()):
+    if not spent or not any(tokens.total for tokens in spent.values()):
         return before.cost
     had_no_price = before.tokens is not None and before.tokens.total and before.cost == Cost()
     dollars = None if had_no_price else prices.cost(spent)

@@ -72,7 +72,7 @@ _PARKED_ON: Final = """SELECT key FROM units INDEXED BY parked
 _ON_ACCOUNT: Final = "SELECT 1 FROM units WHERE key BETWEEN ? AND ? AND account = ? LIMIT 1"
 _RENAME_ACCOUNT: Final = "UPDATE units SET account = ? WHERE key BETWEEN ? AND ? AND account = ?"
 _WAKE: Final = "UPDATE units SET resume_at = NULL, is_parked = 0 WHERE key = ?"
-_SHORTEN: Final = """UPDATE units SET resume_at = ? + resume_at - ended_at, ended_at = ?
+_SHORTEN: Final = """UPDATE units INDEXED BY parked SET resume_at = ? + resume_at - ended_at, ended_at = ?
     WHERE state = 'todo' AND resume_at IS NOT NULL AND NOT is_parked AND ended_at > ?"""
 _HASTEN: Final = f"""UPDATE units AS u SET resume_at = ?
     WHERE campaign = ? AND name = ? AND state = 'todo' AND resume_at > ? AND {IS_VISIBLE}"""

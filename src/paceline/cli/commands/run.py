@@ -23,6 +23,7 @@ from paceline.core.unit_lifecycle import UnitState
 from paceline.engine import commands as orders
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.engine.engine import Engine
+from paceline.engine.garbage import collect_seldom
 from paceline.errors import EngineBusy, InvalidInput, StoreError
 from paceline.plans.plan_file import Plan
 from paceline.plans.preflight import check_gateway, check_stored, login_troubles
@@ -111,6 +112,7 @@ async def _drive(engine: Engine, view: View) -> bool:
 
     with on_stop_signals(stop):
         view.start()
+        collect_seldom()
         try:
             running = asyncio.ensure_future(engine.run(until_idle=True))
             while not running.done():
