@@ -457,3 +457,14 @@ async def test_a_session_is_not_lost_while_too_many_files_are_open_to_see_it(
     assert meanwhile == ("running", [])
     assert (await ended(next_engine, handle)).exit_code == 3
     next_engine.close()
+
+
+async def test_merged_channels_are_recorded_as_a_terminal_would_show_them(
+    executor: ProcessExecutor, sandbox: Sandbox
+) -> None:
+    launch = sandbox.shell("a1", "echo one; echo two >&2; echo three; echo four >&2; exit 3")
+    handle = executor.start(msgspec.structs.replace(launch, merged=True))
+
+    state = await ended(executor, handle)
+
+    assert (state.exit_code, read_all(handle), read_all(handle, "stderr")) == (3, b"one\ntwo\nthree\nfour\n", b"")

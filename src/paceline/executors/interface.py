@@ -42,6 +42,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds between TERM and KILL at a time-out or a stall."""
     terminal: bool = False
     """Run it in a terminal, for an agent without a headless mode. `stdin` is then typed at the start."""
+    merged: bool = False
+    """Record what it writes to stderr as part of `stdout`, in the order in which a terminal would show both."""
 
 
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):

@@ -297,6 +297,8 @@ class ProcessExecutor:
             given["timeout"] = str(launch.timeout)
         if launch.stall is not None:
             given["stall"] = str(launch.stall)
+        if launch.merged:
+            given["merged"] = "1"
         if "LC_CTYPE" in launch.env:
             given["lc_ctype"] = launch.env["LC_CTYPE"]
         return [f"{key}={value}" for key, value in given.items()]

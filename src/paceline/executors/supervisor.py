@@ -65,6 +65,7 @@ class Options:
         self.stall = float(given.get("stall", "inf"))
         self.rows = int(given.get("rows", "0"))
         self.columns = int(given.get("columns", "0"))
+        self.merged = "merged" in given
         # An isolated Python may set LC_CTYPE itself; the agent gets the value that the engine passed.
         self.env = {name: value for name, value in os.environ.items() if name != "LC_CTYPE"}
         if "lc_ctype" in given:
@@ -325,12 +326,16 @@ class QuietTime:
 
 
 def start_on_pipes(options: Options) -> Agent:
-    """Start the agent with the file `stdin` as input and two pipes as outputs."""
+    """Start the agent with the file `stdin` as input and two pipes as outputs, or one for both."""
     stdin = os.open("stdin" if os.path.exists("stdin") else os.devnull, os.O_RDONLY)
-    (out_read, out_write), (err_read, err_write) = os.pipe(), os.pipe()
-    outputs = {out_read: Recording("stdout"), err_read: Recording("stderr")}
+    out_read, out_write = os.pipe()
+    outputs = {out_read: Recording("stdout")}
+    err_write = out_write
+    if not options.merged:
+        err_read, err_write = os.pipe()
+        outputs[err_read] = Recording("stderr")
     pid = fork_agent(options, (stdin, out_write, err_write))
-    for fd in (stdin, out_write, err_write):
+    for fd in {stdin, out_write, err_write}:
         os.close(fd)
     return Agent(pid, outputs)
 
