@@ -36,6 +36,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "unit.quarantined": ("reason", "resume_at", "exit_code", "attempts"),
     "unit.checked": ("round", "exit_code", "seconds", "reason"),
     "unit.delivered": ("branch", "commit", "patch"),
+    "unit.ending": ("reason", "resume_at"),
     "workspace.created": ("path", "branch"),
     "workspace.lost": ("path", "branch"),
     "unit.cancelled": ("reason", "resume_at", "exit_code", "attempts"),
@@ -48,13 +49,15 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "control.restore": (),
     "control.lift": (),
     "control.campaigns": (),
+    "control.end_at_turn": ("unit", "attempt", "reason", "resume_at", "is_held"),
     "control.slot_request": ("slot",),
     "control.slot_release": ("id",),
     "control.slot_report": ("signal",),
 }
 ATTEMPT_STARTS: Final = frozenset({"unit.started", "unit.resumed"})
 """An attempt begins with one of these events."""
-ATTEMPT_ENDS: Final = frozenset(name for name in FIELDS if name.startswith("unit.")) - ATTEMPT_STARTS
+_WITHIN_ATTEMPTS: Final = frozenset({"unit.checked", "unit.delivered", "unit.ending"})
+ATTEMPT_ENDS: Final = frozenset(name for name in FIELDS if name.startswith("unit.")) - ATTEMPT_STARTS - _WITHIN_ATTEMPTS
 """An attempt ends with one of these events."""
 
 

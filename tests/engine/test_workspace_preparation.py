@@ -277,3 +277,123 @@ async def test_a_delivery_that_fails_twice_pauses_the_campaign_and_only_the_deli
         assert harness.unit("night/u0").state == "done"
         assert [kind_of(launch) for launch in harness.executor.started] == ["session", *["deliver"] * 3]
         assert len(harness.events("unit.delivered")) == 1
+
+
+# -- between a claim and its session --------------------------------------------------------------------
+
+
+def slow_setup(launch: Launch) -> Run:
+    return Run(seconds=100.0) if kind_of(launch) == "setup" else works(launch)
+
+
+def kinds(harness: EngineHarness) -> list[str]:
+    return [kind_of(launch) for launch in harness.executor.started]
+
+
+async def test_a_pause_during_the_setup_lets_no_session_start_and_the_setup_is_not_repeated(top: Path) -> None:
+    async with harness_of(top, slow_setup) as harness:
+        add(harness, top, setup=("npm", "ci"))
+        await harness.run(50.0)
+        commands.pause_campaigns(harness.store, ["night"], now=harness.clock.now())
+        await harness.run(500.0)
+        unit = harness.unit("night/u0")
+        assert (unit.state, unit.counters, kinds(harness)) == ("todo", Counters(), ["setup"])
+        assert harness.engine.is_idle()
+
+        commands.resume_campaigns(harness.store, ["night"], now=harness.clock.now())
+        await harness.run(100.0)
+        assert (harness.unit("night/u0").state, kinds(harness)) == ("done", ["setup", "session"])
+
+
+async def test_a_pause_while_the_worktree_is_made_starts_neither_setup_nor_session(top: Path) -> None:
+    async with harness_of(top, slow_setup) as harness:
+        add(harness, top, setup=("npm", "ci"))
+        harness.engine.start()
+        harness.engine.make_pass()  # claims the unit, and starts to look for a free folder
+        assert harness.running() == ["night/u0"]
+        commands.pause_campaigns(harness.store, ["night"], now=harness.clock.now())
+        for _ in range(5):
+            harness.engine.make_pass()
+        unit = harness.unit("night/u0")
+        assert (unit.state, unit.reason) == ("todo", "its campaign was paused before its session began")
+        assert (unit.counters, kinds(harness)) == (Counters(), [])
+        assert harness.scope("sessions").in_flight == 0
+        harness.engine.close()
+
+
+@pytest.mark.parametrize("setup", [(), ("npm", "ci")])
+async def test_a_unit_that_is_cancelled_during_its_preparation_starts_no_session(
+    top: Path, setup: tuple[str, ...]
+) -> None:
+    async with harness_of(top, slow_setup) as harness:
+        add(harness, top, setup=setup)
+        harness.engine.start()
+        harness.engine.make_pass()
+        assert harness.running() == ["night/u0"]
+        # Not as a command, of which the engine would know: as late as another process can cancel it.
+        harness.store.cancel_units("night", ["night/u0"], now=harness.clock.now())
+        for _ in range(5):
+            harness.engine.make_pass()
+        assert (harness.unit("night/u0").state, "session" in kinds(harness)) == ("cancelled", False)
+        harness.engine.close()
+
+
+async def test_a_request_to_end_keeps_a_session_that_is_being_prepared_from_starting(top: Path) -> None:
+    async with harness_of(top, slow_setup) as harness:
+        add(harness, top, setup=("npm", "ci"))
+        await harness.run(50.0)
+        later = harness.clock.now() + 1000.0
+        unit = harness.unit("night/u0")
+        commands.end_at_turn(harness.store, unit, reason="over budget", resume_at=later, now=harness.clock.now())
+        await harness.run(500.0)
+        unit = harness.unit("night/u0")
+        assert (unit.state, unit.counters, kinds(harness)) == ("todo", Counters(), ["setup"])
+        await harness.run(800.0)
+        assert (harness.unit("night/u0").state, kinds(harness)) == ("done", ["setup", "session"])
+
+
+async def test_a_setup_holds_no_session_slot_but_a_place_for_checks(top: Path) -> None:
+    def script(launch: Launch) -> Run:
+        is_slow = kind_of(launch) == "setup" and launch.env["PACELINE_UNIT"] == "night/u0"
+        return Run(seconds=1000.0) if is_slow else slow_setup(launch)
+
+    async with harness_of(top, script, pool=1) as harness:
+        harness.settings = msgspec.structs.replace(harness.settings, checks=2)
+        harness.engine = harness.new_engine()
+        add(harness, top, 3, setup=("npm", "ci"))
+        await harness.run(30.0)
+        in_flight = {scope: harness.scope(scope).in_flight for scope in ("sessions", "checks")}
+        assert (in_flight, kinds(harness)) == ({"sessions": 1, "checks": 2}, ["setup", "setup"])
+        await harness.run(300.0)
+        assert harness.states() == {"night/u0": "running", "night/u1": "done", "night/u2": "done"}
+        await harness.run(1000.0)
+        assert harness.store.counts() == {"night": UnitCounts(done=3)}
+        assert [unit.counters.attempts for unit in harness.store.units().units] == [1, 1, 1]
+
+
+async def test_a_unit_that_was_set_up_keeps_its_ports_while_it_waits_for_a_session(top: Path) -> None:
+    async with harness_of(top, slow_setup, pool=1) as harness:
+        add(harness, top, 4, setup=("npm", "ci"))
+        await harness.run(2000.0)
+        assert harness.store.counts() == {"night": UnitCounts(done=4)}
+        ports: dict[str, set[str]] = {}
+        for launch in harness.executor.started:
+            ports.setdefault(launch.env["PACELINE_UNIT"], set()).add(launch.env["PACELINE_PORT_BASE"])
+        assert all(len(of_unit) == 1 for of_unit in ports.values())
+
+
+async def test_an_agent_whose_lost_folder_was_set_up_again_is_told(top: Path) -> None:
+    async with harness_of(top, parks_first) as harness:
+        add(harness, top, agent="claude", model="opus-4-6", accounts=("max-1",), command=(), setup=("npm", "ci"))
+        harness.executor.script = lambda launch: Run(seconds=5.0) if kind_of(launch) == "setup" else parks_first(launch)
+        await harness.run(40.0)
+        folder = harness.unit("night/u0").result.workspace
+        assert folder is not None
+        await harness.stop()
+        harness.executor.lose(harness.executor.started[-1].attempt_id)
+        shutil.rmtree(folder)
+        await harness.run(120.0)
+
+        assert (harness.unit("night/u0").state, kinds(harness)) == ("done", ["setup", "session", "setup", "session"])
+        last = harness.executor.started[-1]
+        assert LOST_NOTE in "\n".join((*last.argv, last.stdin.decode()))

@@ -129,6 +129,13 @@ class PoolBody(RequestSchema, frozen=True, kw_only=True):
     sessions: LimitNumber | None
 
 
+class PauseBody(RequestSchema, frozen=True, kw_only=True):
+    """How something is paused. The body may be left out."""
+
+    at_turn: bool = False
+    """Whether running sessions end at their next turn, and continue their conversations later."""
+
+
 class UnitRetry(RequestSchema, frozen=True, kw_only=True):
     """How a unit is tried again. The body may be left out."""
 

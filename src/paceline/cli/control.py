@@ -64,13 +64,15 @@ def chosen_campaigns(names: list[str], *, everything: bool) -> list[str] | None:
     return None if everything else names
 
 
-def pause(home: Home, names: list[str] | None) -> ControlResult:
-    """Pause campaigns and units by name, or all campaigns."""
+def pause(home: Home, names: list[str] | None, *, at_turn: bool = False) -> ControlResult:
+    """Pause campaigns and units by name, or all campaigns. With `at_turn` running sessions end at their next turn."""
     campaigns, units = _targets(home, names)
+    now = time.time()
     with home.store.together():
-        changed = orders.pause_campaigns(home.store, campaigns, now=time.time())
-        held = [unit.id for unit in units if orders.pause_unit(home.store, unit, now=time.time())]
-    message = _changed("paused", [*changed, *held], "running sessions finish; nothing new starts")
+        changed = orders.pause_campaigns(home.store, campaigns, at_turn=at_turn, now=now)
+        held = [unit.id for unit in units if orders.pause_unit(home.store, unit, at_turn=at_turn, now=now)]
+    sessions = "running sessions end at their next turn" if at_turn else "running sessions finish"
+    message = _changed("paused", [*changed, *held], f"{sessions}; nothing new starts")
     return ControlResult(message=message, values={"campaigns": changed, "units": held, "state": "paused"})
 
 

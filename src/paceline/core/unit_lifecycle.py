@@ -79,10 +79,12 @@ Ending = Literal[
     "check_failed",
     "unverified",
     "campaign_fault",
+    "yielded",
     "cancelled",
 ]
 """`check_failed`: the check of the work failed, and the agent gets another round. `unverified`: no round is left.
-`campaign_fault`: the setup of the campaign cannot do its work, so the agent never started."""
+`campaign_fault`: the setup of the campaign cannot do its work, so the agent never started.
+`yielded`: the engine ended it where it can continue, or before it began."""
 
 REFUSED_SECONDS = (30.0, 60.0, 120.0, 300.0, 600.0)
 """Pauses after the first, second, ... refusal: the first is the usual pause of a scope after a 429."""
@@ -133,6 +135,8 @@ def transition_after(counters: Counters, outcome: AttemptOutcome, policy: Policy
         case "lost":
             return _after_loss(counters, outcome, policy, now)
         case "account_stopped" | "unreachable" | "not_started":  # their scope waits, so the unit need not
+            return _transition("requeue", counters, outcome)
+        case "yielded":  # nothing went wrong
             return _transition("requeue", counters, outcome)
         case "check_failed" | "campaign_fault":  # the agent continues at once, with the output of the check
             return _transition("requeue", counters, outcome)

@@ -19,6 +19,7 @@ from paceline.detect.parsing.reset_times import Reset, to_number
 from paceline.detect.rules import Rule
 from paceline.detect.run_facts import Facts, Transcript, Trouble
 from paceline.detect.transcripts.entry import EntryReader, no_entries
+from paceline.detect.turn_record import TurnEvents
 
 _STATUS_KEYS = ("statuscode", "status_code", "status", "http_status")
 
@@ -183,6 +184,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of which one is in each quiet event that reports a denied tool call. Those events are passed to `read`."""
     answers: AnswerEvents | None = None
     """Which quiet events hold what the model says. None: the event that ends a turn has its answer."""
+    turns: TurnEvents | None = None
+    """Which events show that the tools of a turn are done. None: the stream does not show it."""
     is_document: Callable[[Event], bool] = _is_never_a_document
     """Whether an object without a type is the CLI's own answer as one document."""
     ends_with_result: bool = True

@@ -25,6 +25,7 @@ from paceline.detect.parsing.line_splitter import (
 from paceline.detect.run_facts import Head
 from paceline.detect.run_outcome import was_stopped
 from paceline.detect.run_record import shows_answer
+from paceline.detect.turn_record import TurnRecord
 
 _LINES_BEFORE_STREAM = 8
 """Some CLIs print a notice or two before their JSON begins; what looks like JSON after that is quoted."""
@@ -47,6 +48,8 @@ class StdoutReader:
         self._answer = PlainAnswer()
         answers = interpreter.dialect.answers
         self._answer_text = None if answers is None else AnswerText(answers)
+        turns = interpreter.dialect.turns
+        self.turns = None if turns is None else TurnRecord(turns)
         self._document = DocumentReader()
         make_notices = interpreter.cli.stdout_notices
         self._notices = make_notices() if make_notices is not None else None
@@ -103,7 +106,7 @@ class StdoutReader:
     def _read_lines(self, lines: list[bytes | LongLine]) -> None:
         """Read lines. This is the hot path: of most lines only the few members that `Head` names are decoded."""
         decode_head, quiet, marks = _decode_head, self._dialect.quiet, self._dialect.denial_marks
-        answer = self._answer_text
+        answer, turns = self._answer_text, self.turns
         for line in lines:
             if not self.speaks_json:
                 self._read_before_stream(line)
@@ -118,6 +121,8 @@ class StdoutReader:
             except UNREADABLE:
                 self._read_odd_line(line)
                 continue
+            if turns is not None:
+                turns.take(head, line)
             if head.type in quiet and not _has_error(head):
                 self._pass_over(head)
                 if answer is not None:
@@ -151,6 +156,8 @@ class StdoutReader:
         event = salvage(line)
         if event is None:
             return
+        if self.turns is not None:
+            self.turns.take_long(event.get("type"))
         if event.get("type") in self._dialect.quiet:
             self._record.model_answered()
         else:

@@ -85,6 +85,11 @@ class StreamReader:
         return self._record.turns
 
     @property
+    def turn_ends(self) -> int:
+        """How often all tools that the model called were done: there a run can be ended and resumed without loss."""
+        return 0 if self._stdout.turns is None else self._stdout.turns.ends
+
+    @property
     def retries(self) -> int:
         """The number of retries that the CLI has announced since the model last answered."""
         return self._record.retries

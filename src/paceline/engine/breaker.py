@@ -124,7 +124,7 @@ class CampaignBreaker:
 
     def judged_setup(self, unit_id: str, outcome: AttemptOutcome | None) -> AttemptOutcome | None:
         """Count how the workspace of a unit was prepared; None is well. A unit that fails again and again is held."""
-        if outcome is None:
+        if outcome is None or outcome.ending == "yielded":
             self._setup_faults.pop(unit_id, None)
             self.clear_faults(split_unit_id(unit_id)[0])
         elif outcome.ending == "campaign_fault":

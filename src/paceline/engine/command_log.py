@@ -8,6 +8,7 @@ from paceline.events import Event
 from paceline.store import Store, StoredEvent
 
 PREFIX = "control."
+END_AT_TURN = "end_at_turn"
 CONTROL_SEEN = "control_seen"
 PAGE = 1000
 """Events per read: few enough for little memory, many enough that a backlog takes few reads."""

@@ -63,9 +63,18 @@ def check_not_cancelled(store: Store, name: str) -> None:
         raise IllegalStep(f"{name} is cancelled, and nothing is added to it; `paceline retry {name}` undoes that")
 
 
-def pause_campaigns(store: Store, names: Sequence[str] | None, *, now: float) -> list[str]:
-    """Pause the named campaigns (all if None). Returns the names that changed."""
-    return _set_state(store, _chosen(store, names), "paused", now)
+def pause_campaigns(store: Store, names: Sequence[str] | None, *, at_turn: bool = False, now: float) -> list[str]:
+    """Pause the named campaigns (all if None). Returns the names that changed.
+
+    Their running sessions finish; with `at_turn` they end at their next turn and continue when the campaign does.
+    """
+    chosen = _chosen(store, names)
+    paused = {campaign.name for campaign in chosen}
+    with store.together():
+        for unit in store.running_units() if at_turn else ():
+            if unit.campaign in paused:
+                end_at_turn(store, unit, reason="its campaign was paused", now=now)
+        return _set_state(store, chosen, "paused", now)
 
 
 def resume_campaigns(store: Store, names: Sequence[str] | None, *, now: float) -> list[str]:
@@ -149,12 +158,48 @@ def _replace(store: Store, campaigns: Iterable[Campaign], now: float) -> None:
 # -- units ---------------------------------------------------------------------------------------
 
 
-def pause_unit(store: Store, unit: Unit, *, now: float) -> bool:
-    """Hold a unit that waits, until `resume_unit`. Returns whether it changed."""
+def end_at_turn(
+    store: Store,
+    unit: Unit,
+    *,
+    reason: str,
+    resume_at: float | None = None,
+    is_held: bool = False,
+    now: float,
+) -> None:
+    """Ask the leading engine to end the session of a running unit at its next turn, without a charge.
+
+    Its conversation continues at `resume_at`, with its next slot if that is None, or with `is_held` when a person
+    resumes it. A session that ends by itself before counts as usual, and so does one that shows no turns or cannot be
+    resumed. A unit whose session has not begun waits at once. Work that is being checked has no session to end.
+    """
+    command_log.send(
+        store,
+        command_log.END_AT_TURN,
+        now=now,
+        unit=unit.id,
+        attempt=unit.attempt_id,
+        reason=reason,
+        resume_at=resume_at,
+        is_held=is_held,
+    )
+
+
+def pause_unit(store: Store, unit: Unit, *, at_turn: bool = False, now: float) -> bool:
+    """Hold a unit that waits, until `resume_unit`. Returns whether it changed.
+
+    With `at_turn` a unit that runs is held once its session has ended at its next turn.
+    """
     if unit.state == "held" and unit.reason == PAUSED_UNIT:
         return False
+    if at_turn and unit.state == "running":
+        if unit.phase not in (None, "working"):
+            raise IllegalStep(f"{unit.id} is {unit.phase}: its session is over, and its work is not interrupted")
+        end_at_turn(store, unit, reason=PAUSED_UNIT, is_held=True, now=now)
+        return True
     if unit.state != "todo":
-        hint = f"; `paceline cancel {unit.id}` ends it" if unit.state == "running" else ""
+        ways = f"; `paceline pause {unit.id} --at-turn` ends its session at its next turn, `cancel` at once"
+        hint = ways if unit.state == "running" else ""
         raise IllegalStep(f"{unit.id} is {unit.state}: only a unit that waits can be paused{hint}")
     with store.together():
         store.hold_units([unit.id], PAUSED_UNIT, now=now)

@@ -15,6 +15,7 @@ from paceline.engine import command_log
 from paceline.engine.attempt_outcome import OutcomeRecorder
 from paceline.engine.deadline_pacer import DeadlinePacer
 from paceline.engine.dispatcher import Dispatcher, startable_campaigns
+from paceline.engine.end_requests import EndRequests
 from paceline.engine.event_retention import EventRetention
 from paceline.engine.external_slots.leases import Leases
 from paceline.engine.external_slots.registry import EXTERNAL_SLOTS, ExternalSlots
@@ -26,7 +27,7 @@ from paceline.engine.recovery import Recovery
 from paceline.engine.session import LiveSession
 from paceline.engine.session_monitor import SessionMonitor
 from paceline.engine.settings import EngineSettings
-from paceline.engine.staged_work import CHECK_TICKETS
+from paceline.engine.stage_commands import CHECK_TICKETS
 from paceline.engine.ticket_queues import ATTEMPTS, TicketQueues, split_queue_name
 from paceline.engine.unit_events import Listeners
 from paceline.engine.unit_stages import UnitStages
@@ -82,6 +83,7 @@ class Cycle:
             live=self.live,
             stages=self._stages,
         )
+        self._end_requests = EndRequests(store, self.journal, self.live, self._stages.preparations.pending)
         self._recovery = Recovery(store, governor, launcher, outcomes=self._outcomes, stages=self._stages)
         self.external = ExternalSlots(store, governor, self.journal.emit, driver.metrics)
         self.leases = Leases(self.external, driver, emit=self.journal.emit, sessions=self.live.values)
@@ -89,8 +91,7 @@ class Cycle:
         self._output_retention = OutputRetention(store, executor, settings.output)
         self.must_recover = False
         """Whether the last pass failed, so that a claim may be stored whose launch never happened."""
-        self._renewed_at = -math.inf
-        self._passed_at = -math.inf
+        self._renewed_at = self._passed_at = -math.inf
         self._subscribe(driver)
 
     def _subscribe(self, driver: GovernorDriver) -> None:
@@ -151,7 +152,7 @@ class Cycle:
         over = list(self._stages.verifier.step(self.campaigns, now))
         self._outcomes.store(over, now, self._stages.verifier.take_delivered())
         self._stages.on_stored(self._outcomes.take_stored(), self.campaigns)
-        self._dispatcher.launch_prepared(now)
+        self._dispatcher.launch_prepared(self.campaigns, now)
 
     @property
     def is_behind(self) -> bool:
@@ -196,6 +197,7 @@ class Cycle:
             for problem in command_log.carry_out(self.governor, commands, now):
                 log.warning("a command could not be carried out: %s", problem)
             self.external.carry_out(commands, now)
+            self._end_requests.carry_out(commands, now)
             self._load_campaigns(now)
             self._renewed_at = -math.inf  # running units may have been cancelled
             self.journal.has_learnt = True

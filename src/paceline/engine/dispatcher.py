@@ -121,16 +121,20 @@ class Dispatcher:
             return outcome_of_error(error, now)
         return None
 
-    def launch_prepared(self, now: float) -> None:
+    def launch_prepared(self, campaigns: Mapping[str, Campaign], now: float) -> None:
         """Start the sessions whose workspaces are ready, and record the attempts whose workspaces failed."""
         not_started: list[OutcomeRecord] = []
-        for work in self._stages.preparations.collect(now):
+        for work in self._stages.preparations.collect(campaigns, now):
             outcome = self._outcomes.breaker.judged_setup(work.unit.id, work.outcome)
             if outcome is None:
+                if not self._stages.preparations.is_claimed(work):
+                    self._queues.abandon(work.ticket.id, now)  # it was cancelled after this pass has looked
+                    continue
                 outcome = self._start(work.unit, work.campaign, work.account, work.ticket, now, work.note)
             if outcome is not None:
-                record = self._outcomes.record_of(work.unit, outcome, now, work.campaign.max_attempts)
-                not_started.append(msgspec.structs.replace(record, result=work.unit.result))
+                unit = _unattempted(work.unit) if outcome.ending == "yielded" else work.unit
+                record = self._outcomes.record_of(unit, outcome, now, work.campaign.max_attempts)
+                not_started.append(msgspec.structs.replace(record, result=unit.result))
                 self._queues.abandon(work.ticket.id, now)
         self._outcomes.store(not_started, now)
 
@@ -165,6 +169,12 @@ class Dispatcher:
         if is_canary and all(other.payer != session.payer for other in self._live.values()):
             session.is_alone_in_fresh_window = True
             self._alone[session.payer] = session
+
+
+def _unattempted(unit: Unit) -> Unit:
+    """Return a claimed unit with the counters from before: no agent was started, and nothing has gone wrong."""
+    counters = msgspec.structs.replace(unit.counters, attempts=unit.counters.attempts - 1)
+    return msgspec.structs.replace(unit, counters=counters)
 
 
 def startable_campaigns(campaigns: Mapping[str, Campaign], live: Iterable[LiveSession]) -> list[Campaign]:

@@ -98,6 +98,10 @@ def apply_campaign_limits(governor: Governor, campaigns: Iterable[Campaign], now
 
 
 def limit_checks(governor: Governor, campaigns: Iterable[Campaign], default: int, now: float) -> None:
-    """Limit the checks that run at once, if a campaign has some and nobody has set a limit for them."""
-    if governor.get_limit(CHECKS) is None and any(campaign.check for campaign in campaigns):
+    """Limit the checks and setups that run at once, if a campaign has some and nobody has set a limit for them."""
+    if governor.get_limit(CHECKS) is None and any(_has_commands(campaign) for campaign in campaigns):
         governor.set_limit(CHECKS, default, now=now)
+
+
+def _has_commands(campaign: Campaign) -> bool:
+    return bool(campaign.check or (campaign.workspace is not None and campaign.workspace.setup))

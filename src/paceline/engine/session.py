@@ -25,6 +25,7 @@ from paceline.core.unit_lifecycle import AttemptOutcome, Ending
 from paceline.detect import StreamReader
 from paceline.executors import Handle
 from paceline.store import Campaign, Unit
+from paceline.store.unit_result import EndRequest
 
 LONGEST_WAIT_LEFT_TO_THE_AGENT = 60.0
 """A session that waits longer blocks a slot without working, so it is ended and resumed later."""
@@ -73,6 +74,8 @@ class LiveSession:
         self._counted_tokens = 0
         self.last_wait: float | None = None
         self._is_unreachable = False
+        self._turn_ends_before: int | None = None
+        """Turn ends that count no more for a request to end."""
 
     @property
     def scope(self) -> str | None:
@@ -175,6 +178,26 @@ class LiveSession:
             window, resets_at = reached
             self._end("parked", f"the rest of the {window} window is kept in reserve", resets_at)
 
+    def ask_end(self, unit: Unit) -> None:
+        """Take the unit with a stored request to end it: a turn that ends from now on is the last."""
+        if self.unit.result.end_request_of(self.unit.attempt_id) is None:
+            self._turn_ends_before = self.reader.turn_ends
+        self.unit = unit
+
+    def check_turn(self) -> None:
+        """End it at the first turn end after the request, if its conversation can be resumed and it has not finished.
+
+        What it printed before it was adopted counts no more: it may be long past those turn ends.
+        """
+        request = self.unit.result.end_request_of(self.unit.attempt_id)
+        if request is None:
+            return
+        if self._turn_ends_before is None or self.is_catching_up:
+            self._turn_ends_before = self.reader.turn_ends
+        elif self.reader.turn_ends > self._turn_ends_before and self.conversation is not None and not self.reader.turns:
+            outcome = outcome_of_request(request)
+            self._end(outcome.ending, outcome.reason, outcome.resume_at)
+
     def check_retries(self, now: float) -> None:
         """End a session that is refused too often in a row. Such retries carry no new signal."""
         if self.reader.retries > MOST_RETRIES_LEFT_TO_THE_AGENT and not self.is_catching_up:
@@ -209,6 +232,13 @@ class LiveSession:
         """Set the outcome to end with. The first one counts, but a spent window replaces a refusal."""
         if self.ending is None or (self.ending.ending == "refused" and ending == "parked"):
             self.ending = AttemptOutcome(ending=ending, reason=reason, resume_at=resume_at)
+
+
+def outcome_of_request(request: EndRequest) -> AttemptOutcome:
+    """Return the outcome of an attempt that was ended as somebody had asked for."""
+    if request.is_held:
+        return AttemptOutcome(ending="barred", reason=request.reason)
+    return AttemptOutcome(ending="yielded", reason=request.reason, resume_at=request.resume_at)
 
 
 def counted_signals(signals: Sequence[Signal], *, has_payer: bool) -> list[Signal]:

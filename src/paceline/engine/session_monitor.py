@@ -98,6 +98,7 @@ class SessionMonitor:
             self.report(session, signal, now)
             session.judge(signal, now)
         session.check_retries(now)
+        session.check_turn()
         if session.conversation is not None and not is_over:
             session.leave_reserve(self._governor.reserve_reached(session.ticket.id, now=now))
         if (billed := session.check_payer()) is not None:

@@ -26,6 +26,8 @@ SETUP_SECONDS = 1800.0
 """How long a setup may take: installing the dependencies of a large repository takes minutes."""
 DELIVERY_SECONDS = 600.0
 """How long a delivery may take: it pushes a branch and calls a web service."""
+CHECK_TICKETS = "check"
+"""The namespace of the tickets of checks and setups."""
 CANNOT_RUN = (126, 127)
 """Exit codes of a shell for a command that cannot be run or was not found."""
 
@@ -83,7 +85,7 @@ class StageCommands:
         )
         rules = environment_rules(campaign, self._settings.key_variables)
         run = prepare_session(load_agent("command"), task, None, self._environ, None, rules)
-        return Launch(attempt_id=attempt_id, argv=run.argv, env=run.env, cwd=cwd, timeout=timeout)
+        return Launch(attempt_id=attempt_id, argv=run.argv, env=run.env, cwd=cwd, timeout=timeout, merged=True)
 
 
 class EndedCommands:
@@ -133,7 +135,7 @@ def read_end(handle: Handle, now: float) -> CommandEnd | None:
 
 
 def _tail_of(handle: Handle) -> str:
-    """Return the end of what the command printed, on both channels. It becomes a prompt, which cannot contain NUL."""
+    """Return the end of what the command printed. It becomes a prompt, which cannot contain NUL."""
     tail = b""
     for channel in handle.channels:
         printed = b""

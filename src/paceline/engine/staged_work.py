@@ -11,7 +11,7 @@ from paceline.core.values.scopes import CHECKS
 from paceline.engine.background_jobs import Job
 from paceline.engine.breaker import MOST_FAULTS_OF_UNIT, CampaignBreaker
 from paceline.engine.journal import EngineJournal
-from paceline.engine.stage_commands import CommandEnd
+from paceline.engine.stage_commands import CHECK_TICKETS, CommandEnd
 from paceline.engine.unit_events import pause_event
 from paceline.engine.workspace_preparation import RETRY_SECONDS
 from paceline.errors import NoRoomForSession, PacelineError, WorkspaceError
@@ -21,8 +21,6 @@ from paceline.store import Campaign, Store, Unit
 
 log = logging.getLogger("paceline.engine")
 
-CHECK_TICKETS = "check"
-"""The namespace of the tickets of checks."""
 MOST_LOSSES = 3
 """Times in a row that a command may be ended from outside and just run again: more are no accident."""
 

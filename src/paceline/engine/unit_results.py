@@ -40,6 +40,7 @@ def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float,
         waited_seconds=before.waited_seconds + waited,
         parked_seconds=before.parked_seconds + (waited if before.carried.is_parked else 0.0),
         ran_seconds=before.ran_seconds + max(0.0, ended_at - started_at),
+        end_request=None,
         carried=Carried(conversation_tokens=conversation, left_at=ended_at, is_parked=outcome.ending == "parked"),
     )
 

@@ -21,8 +21,7 @@ class UnitStages:
         self, store: Store, governor: Governor, launcher: Launcher, journal: EngineJournal, breaker: CampaignBreaker
     ) -> None:
         commands = StageCommands(launcher.settings, launcher.environ)
-        self._governor = governor
-        self.preparations = WorkspacePreparations(store, journal, launcher.executor, launcher.jobs, commands)
+        self.preparations = WorkspacePreparations(store, governor, journal, launcher.executor, launcher.jobs, commands)
         self.verifier = WorkVerifier(
             store,
             governor,
@@ -54,7 +53,7 @@ class UnitStages:
         if unit_id in self.verifier.staged:
             self.verifier.drop(unit_id, now)
         else:
-            self._governor.abandon(self.preparations.drop(unit_id).ticket.id, now=now)
+            self.preparations.drop(unit_id, now)
 
     def on_stored(self, records: list[OutcomeRecord], campaigns: Mapping[str, Campaign]) -> None:
         """Remove the workspaces that plans do not keep, and report earlier removals."""

@@ -2,24 +2,32 @@
 
 Here: the steps from a claim to a folder in which the agent can start. git runs in threads and the setup under a
 supervisor, so the pass never waits for them. Where the workspace lies is stored before it is made.
+
+A setup may take minutes, so it does not hold the slots of a session: it takes a place in the local scope `checks`, and
+its unit then waits for a session as any other. Units that find no place there keep their slots meanwhile, so that no
+more of them are prepared than there are slots and places.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from paceline.agents.account import Account
-from paceline.core import Ticket
+from paceline.core import Governor, Granted, Ticket
 from paceline.core.unit_lifecycle import AttemptOutcome
+from paceline.core.values.scopes import CHECKS
 from paceline.engine.background_jobs import BackgroundJobs, Job
 from paceline.engine.journal import EngineJournal
-from paceline.engine.stage_commands import SETUP_SECONDS, EndedCommands, StageCommands, read_end
+from paceline.engine.launcher import with_note
+from paceline.engine.session import outcome_of_request
+from paceline.engine.stage_commands import CHECK_TICKETS, SETUP_SECONDS, EndedCommands, StageCommands, read_end
 from paceline.errors import InvalidInput, NoRoomForSession, PacelineError, StoreError, WorkspaceError, WorkspaceLost
 from paceline.events import Event
 from paceline.executors import Executor, Handle
+from paceline.limiter.governor_driver import SEPARATOR
 from paceline.store import Campaign, Store, Unit
 from paceline.store.unit_result import UnitResult
 from paceline.workspaces import Prepared, WorkspacePlace, finish_setup, mapped_path, place_of, prepare, unused_place
@@ -38,7 +46,10 @@ LOST_NOTE = (
 
 
 class Preparation(msgspec.Struct, kw_only=True):
-    """A claimed unit whose workspace is being made. `step` is what `job` or `handle` does."""
+    """A claimed unit whose workspace is being made. `step` is what `job` or `handle` does.
+
+    At the step `setup` without a handle it waits for a place.
+    """
 
     unit: Unit
     campaign: Campaign
@@ -53,6 +64,12 @@ class Preparation(msgspec.Struct, kw_only=True):
     """Why it failed."""
 
     @property
+    def setup_ticket(self) -> Ticket:
+        name, priority = self.campaign.name, self.campaign.priority
+        ticket_id = f"{CHECK_TICKETS}{SEPARATOR}{self.unit.attempt_id}-setup"
+        return Ticket(ticket_id, (CHECKS,), group=name, priority=priority, leased=False)
+
+    @property
     def note(self) -> str:
         """What the agent must know about its folder."""
         return LOST_NOTE if self.was_lost else ""
@@ -62,15 +79,24 @@ class WorkspacePreparations:
     """The units whose workspaces are being made."""
 
     def __init__(
-        self, store: Store, journal: EngineJournal, executor: Executor, jobs: BackgroundJobs, commands: StageCommands
+        self,
+        store: Store,
+        governor: Governor,
+        journal: EngineJournal,
+        executor: Executor,
+        jobs: BackgroundJobs,
+        commands: StageCommands,
     ) -> None:
         self._store = store
+        self._governor = governor
         self._journal = journal
         self._executor = executor
         self._jobs = jobs
         self._commands = commands
         self._ended = EndedCommands(executor)
         self.pending: dict[str, Preparation] = {}
+        self._ports: dict[str, int | None] = {}
+        """The ports of units that were set up and wait for a session: their setup may have used them."""
 
     def begin(
         self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, used_ports: Iterable[int | None]
@@ -78,7 +104,9 @@ class WorkspacePreparations:
         """Begin the workspace of a claimed unit. Raises `WorkspaceError` if it cannot have one."""
         place = workspace_place(unit, campaign, self._commands.home)
         port_base = unit.result.port_base if unit.result.workspace else None
-        used = set(used_ports)
+        self._ports.pop(unit.id, None)
+        self._ports = {name: port for name, port in self._ports.items() if self._is_waiting(name)}
+        used = {*used_ports, *self._ports.values()}
         if port_base is None or port_base in used:
             port_base = free_port(used)
         unit = with_result(unit, port_base=port_base)
@@ -89,21 +117,32 @@ class WorkspacePreparations:
             self._make(work)
         self.pending[unit.id] = work
 
-    def collect(self, now: float) -> Iterator[Preparation]:
+    def _is_waiting(self, unit_id: str) -> bool:
+        unit = self._store.unit(unit_id)
+        return unit is not None and unit.state == "todo"
+
+    def collect(self, campaigns: Mapping[str, Campaign], now: float) -> Iterator[Preparation]:
         """Move every preparation on. Yields and forgets those that are over: ready, or with an outcome."""
         self._ended.archive()
         for unit_id, work in list(self.pending.items()):
-            if self._try_move(work, now):
+            wait = reason_to_wait(work, campaigns)
+            if self._try_move(work, wait, now):
                 del self.pending[unit_id]
+                if work.outcome is None or work.outcome.ending == "yielded":
+                    work.outcome = wait or work.outcome
                 work.unit = placed(work.unit, work.campaign, self._commands.home)
                 yield work
 
-    def _try_move(self, work: Preparation, now: float) -> bool:
+    def is_claimed(self, work: Preparation) -> bool:
+        """Return whether the unit was not cancelled."""
+        return self._store.save_progress(work.unit.id, work.unit.fence, phase=None, result=work.unit.result)
+
+    def _try_move(self, work: Preparation, wait: AttemptOutcome | None, now: float) -> bool:
         """Move one preparation on. Returns whether it is over. An error of the store ends the pass."""
         try:
-            return self._move_on(work, now)
+            return self._move_on(work, wait, now)
         except StoreError:
-            self.drop(work.unit.id)  # the recovery of the next pass gives the unit back
+            self.drop(work.unit.id, now)  # the recovery of the next pass gives the unit back
             raise
         except PacelineError as error:
             work.outcome = outcome_of_error(error, now)
@@ -118,18 +157,24 @@ class WorkspacePreparations:
         setups = [work.handle.attempt_id for work in self.pending.values() if work.handle is not None]
         return setups + self._ended.attempt_ids
 
-    def drop(self, unit_id: str) -> Preparation:
-        """Forget a unit that was cancelled. Its setup is ended; its workspace stays."""
+    def drop(self, unit_id: str, now: float) -> None:
+        """Forget a unit that was cancelled, and give up its slots. Its setup is ended; its workspace stays."""
         work = self.pending.pop(unit_id)
+        for ticket in (work.ticket, work.setup_ticket):
+            self._governor.abandon(ticket.id, now=now)
         if work.handle is not None:
             self._executor.stop(work.handle)
             self._ended.add(work.handle)
-        return work
 
-    def _move_on(self, work: Preparation, now: float) -> bool:
-        """Start the next step if the present one is over. Returns whether the workspace is ready."""
+    def _move_on(self, work: Preparation, wait: AttemptOutcome | None, now: float) -> bool:
+        """Start the next step if the present one is over. Returns whether none is left.
+
+        With a reason to `wait` no setup is started.
+        """
         if work.handle is not None:
             return self._read_setup(work, now)
+        if work.step == "setup":
+            return self._begin_setup(work, wait, now)
         if work.job is None or not work.job.is_over:
             return False
         result, work.job = work.job.result(), None
@@ -140,8 +185,13 @@ class WorkspacePreparations:
                 self._make(work)
             case "make":
                 assert isinstance(result, Prepared)
-                return self._begin_setup(work, result, now)
+                self._note_made(work, result, now)
+                if not result.needs_setup:
+                    return True
+                work.step = "setup"
+                return self._begin_setup(work, wait, now)
             case _:
+                self._leave_ready(work)
                 return True
         return False
 
@@ -156,16 +206,24 @@ class WorkspacePreparations:
         work.step = "make"
         work.job = self._jobs.start(prepare, place, work.campaign.workspace)
 
-    def _begin_setup(self, work: Preparation, prepared: Prepared, now: float) -> bool:
+    def _note_made(self, work: Preparation, prepared: Prepared, now: float) -> None:
         work.was_lost = prepared.was_lost
         if prepared.created or prepared.was_lost:
             name = "workspace.lost" if prepared.was_lost else "workspace.created"
             fields: dict[str, object] = {"path": work.place.path, "branch": work.place.branch}
             self._journal.append(Event(name, now, None, work.unit.id, fields))
-        if not prepared.needs_setup:
-            return True
+
+    def _begin_setup(self, work: Preparation, wait: AttemptOutcome | None, now: float) -> bool:
+        """Start the setup once there is a place for it, and give up the session's slots. Returns whether it must wait.
+
+        A place may become free at any later pass.
+        """
         assert work.campaign.workspace is not None
-        work.step = "setup"
+        if wait is not None:
+            self._governor.abandon(work.setup_ticket.id, now=now)
+            return True
+        if not isinstance(self._governor.request(work.setup_ticket, now=now), Granted):
+            return False
         launch = self._commands.launch(
             f"{work.unit.attempt_id}-setup",
             work.campaign.workspace.setup,
@@ -174,8 +232,19 @@ class WorkspacePreparations:
             work.place.cwd,
             SETUP_SECONDS,
         )
-        work.handle = self._executor.start(launch)
+        try:
+            work.handle = self._executor.start(launch)
+        except BaseException:
+            self._governor.abandon(work.setup_ticket.id, now=now)
+            raise
+        self._governor.abandon(work.ticket.id, now=now)
         return False
+
+    def _leave_ready(self, work: Preparation) -> None:
+        """Let a unit that is set up wait for a session, with its ports and what its agent must know."""
+        work.unit = with_note(work.unit, work.note)
+        self._ports[work.unit.id] = work.unit.result.port_base
+        work.outcome = AttemptOutcome(ending="yielded", reason="its workspace is set up")
 
     def _read_setup(self, work: Preparation, now: float) -> bool:
         assert work.handle is not None
@@ -184,6 +253,7 @@ class WorkspacePreparations:
             return False
         self._ended.add(work.handle)
         work.handle = None
+        self._governor.release(work.setup_ticket.id, now=now)
         if end.was_lost:
             work.outcome = AttemptOutcome(ending="lost", reason="its setup was ended from outside")
             return True
@@ -193,6 +263,17 @@ class WorkspacePreparations:
         work.step = "finish"
         work.job = self._jobs.start(finish_setup, work.place)
         return False
+
+
+def reason_to_wait(work: Preparation, campaigns: Mapping[str, Campaign]) -> AttemptOutcome | None:
+    """Return the outcome of an attempt whose session must not begin: by request, or because its campaign is paused."""
+    request = work.unit.result.end_request_of(work.unit.attempt_id)
+    if request is not None:
+        return outcome_of_request(request)
+    campaign = campaigns.get(work.campaign.name)
+    if campaign is None or campaign.state != "active":
+        return AttemptOutcome(ending="yielded", reason="its campaign was paused before its session began")
+    return None
 
 
 def workspace_place(unit: Unit, campaign: Campaign, home: Path) -> WorkspacePlace:

@@ -45,6 +45,16 @@ class SessionEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
 
 
+class EndRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The wish that an attempt ends at its next turn. The unit may continue at `resume_at`, or with its next slot."""
+
+    attempt_id: str
+    reason: str
+    resume_at: float | None = None
+    is_held: bool = False
+    """Whether the unit is held then, until a person resumes it."""
+
+
 class UnitResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything known about the work of a unit. None: not known, or not yet."""
 
@@ -79,6 +89,14 @@ class UnitResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Set while the work of an ended session is checked or delivered."""
     deliveries: int = 0
     """How often the delivery of this attempt has failed."""
+
+    end_request: EndRequest | None = None
+    """Set while a session runs that is to end at its next turn. A later attempt is not meant by it."""
+
+    def end_request_of(self, attempt_id: str | None) -> EndRequest | None:
+        """Return the request to end this attempt, if there is one."""
+        request = self.end_request
+        return request if request is not None and request.attempt_id == attempt_id else None
 
     def without_work(self) -> "UnitResult":
         """Return the result of a unit that starts over: what it has used stays, its work is forgotten."""

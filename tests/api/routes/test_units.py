@@ -248,13 +248,17 @@ async def test_a_unit_is_paused_resumed_cancelled_and_retried(daemon: Daemon) ->
     paused = await daemon.ask("POST", "/v1/units/docs/b/c/pause")
     resumed = await daemon.ask("POST", "/v1/units/docs/b/c/resume")
     refused = await daemon.ask("POST", "/v1/units/docs/a/pause", code=409)
+    asked = await daemon.ask("POST", "/v1/units/docs/a/pause", {"at_turn": True})
+    ending = [each.event.unit for each in daemon.store.events() if each.event.name == "unit.ending"]
+    assert (asked["state"], ending) == ("running", ["docs/a"])
     cancelled = await daemon.ask("POST", "/v1/units/docs/a/cancel")
     await daemon.until(lambda: all(session.unit.id != "docs/a" for session in daemon.engine.live_sessions()))
     retried = await daemon.ask("POST", "/v1/units/docs/a/retry")
 
     assert [each["state"] for each in (paused, resumed, cancelled, retried)] == ["held", "todo", "cancelled", "todo"]
     assert refused["detail"] == (
-        "docs/a is running: only a unit that waits can be paused; `paceline cancel docs/a` ends it"
+        "docs/a is running: only a unit that waits can be paused; "
+        "`paceline pause docs/a --at-turn` ends its session at its next turn, `cancel` at once"
     )
     assert (await daemon.ask("POST", "/v1/units/docs/x/retry", code=404))["error"] == "not_found"
 

@@ -2,6 +2,9 @@
 
 from tests.cli.conftest import Workspace
 
+from paceline.cli.wiring import open_home
+from paceline.testing.store_steps import claim
+
 
 def test_pause_and_resume_all(workspace: Workspace) -> None:
     workspace.run("add", workspace.plan("true", "a"))
@@ -24,3 +27,17 @@ def test_a_unit_is_paused_and_resumed(workspace: Workspace) -> None:
     assert workspace.run_json("resume", "a")["units"] == []
     workspace.run("cancel", "docs/a")
     assert "paceline retry docs/a" in workspace.run("resume", "docs/a", code=2).stderr
+
+
+def test_a_unit_that_runs_is_paused_only_at_a_turn(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a", "b"))
+    with open_home() as home:
+        claim(home.store, campaign="docs", account="")
+
+    refused = workspace.run("pause", "docs/a", code=2).stderr
+    assert "only a unit that waits can be paused" in refused
+    assert "--at-turn" in refused
+    assert workspace.run_json("pause", "docs/a", "--at-turn")["units"] == ["docs/a"]
+    with open_home() as home:
+        (order,) = [each.event for each in home.store.events(limit=1000) if each.event.name == "control.end_at_turn"]
+    assert (order.fields["unit"], order.fields["is_held"]) == ("docs/a", True)

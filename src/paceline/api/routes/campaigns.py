@@ -19,7 +19,7 @@ from msgspec import UNSET
 from paceline.api.context import ApiContext, Context
 from paceline.api.errors import HttpError
 from paceline.api.request_body import PLAN_BYTES, read_body
-from paceline.api.schemas import CampaignAdded, CampaignBody, CampaignChanges, Campaigns, CampaignStates, Ok
+from paceline.api.schemas import CampaignAdded, CampaignBody, CampaignChanges, Campaigns, CampaignStates, Ok, PauseBody
 from paceline.config_files.documents import Document
 from paceline.engine import commands
 from paceline.engine.campaign_lookup import find_campaign
@@ -175,12 +175,13 @@ async def get_conflicts(name: FromPath[str], context: Context) -> ConflictReport
 
 @post(
     "/v1/campaigns/{name:str}/pause",
-    sync_to_thread=False,
     status_code=200,
-    summary="Start no more units of it; running sessions continue to their end",
+    summary="Start no more units of it; running sessions continue to their end, with `at_turn` to that of their turn",
+    opt={"body": PauseBody},
 )
-def post_pause(name: FromPath[str], context: Context) -> CampaignView:
-    commands.pause_campaigns(context.store, [name], now=context.now)
+async def post_pause(request: Request[Any, Any, Any], name: FromPath[str], context: Context) -> CampaignView:
+    body = await read_body(request, PauseBody) if await request.body() else PauseBody()
+    commands.pause_campaigns(context.store, [name], at_turn=body.at_turn, now=context.now)
     context.apply_commands()
     return _read_campaign(context, name)
 

@@ -14,7 +14,7 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 
 from paceline.api.context import ApiContext, Context
 from paceline.api.request_body import read_body
-from paceline.api.schemas import UnitLog, UnitRetry, Units, WhyAnswer
+from paceline.api.schemas import PauseBody, UnitLog, UnitRetry, Units, WhyAnswer
 from paceline.api.url_paths import unfold
 from paceline.detect.stream import Channel
 from paceline.engine import commands
@@ -152,9 +152,15 @@ def post_unit_cancel(unit_id: FromPath[str], context: Context) -> UnitView:
     return _after_command(context, unit_id)
 
 
-@post("/v1/units/{unit_id:str}/pause", sync_to_thread=False, status_code=200, summary="Hold a unit that waits")
-def post_unit_pause(unit_id: FromPath[str], context: Context) -> UnitView:
-    commands.pause_unit(context.store, _find_unit(context, unit_id), now=context.now)
+@post(
+    "/v1/units/{unit_id:str}/pause",
+    status_code=200,
+    summary="Hold a unit that waits; with `at_turn` also one that runs, once its turn ends",
+    opt={"body": PauseBody},
+)
+async def post_unit_pause(request: Request[Any, Any, Any], unit_id: FromPath[str], context: Context) -> UnitView:
+    body = await read_body(request, PauseBody) if await request.body() else PauseBody()
+    commands.pause_unit(context.store, _find_unit(context, unit_id), at_turn=body.at_turn, now=context.now)
     return _after_command(context, unit_id)
 
 

@@ -28,6 +28,7 @@ from paceline.detect.provider import (
 from paceline.detect.rules import Rule, Stage, rule
 from paceline.detect.run_facts import NO_FACTS, AuthMode, Denial, Ending, Facts, ReportedUsage
 from paceline.detect.transcripts import claude
+from paceline.detect.turn_record import TurnEvents
 
 # --- sentences ---------------------------------------------------------------------------------
 
@@ -440,6 +441,13 @@ FORMAT = Dialect(
     marks=frozenset({"session_id", "uuid", "rate_limit_info", "is_error", "retry_delay_ms"}),
     read=_read_facts,
     entries=claude.entries,
+    turns=TurnEvents(
+        calls=frozenset({"assistant"}),
+        call=re.compile(rb'"type": ?"tool_use"'),
+        results=frozenset({"user"}),
+        result=re.compile(rb'"type": ?"tool_result"'),
+        speech=frozenset({"assistant"}),
+    ),
 )
 ASSUMED_FORMAT = msgspec.structs.replace(FORMAT, ends_with_result=False)
 """For CLIs whose format is not known: most have copied this one, but their streams need not end with a result."""

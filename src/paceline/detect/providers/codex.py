@@ -27,6 +27,7 @@ from paceline.detect.provider import (
 from paceline.detect.rules import Rule, rule
 from paceline.detect.run_facts import NO_FACTS, Denial, Ending, Facts, ReportedUsage, Transcript
 from paceline.detect.transcripts import codex
+from paceline.detect.turn_record import TurnEvents
 
 RULES: tuple[Rule, ...] = (
     rule("codex.not-included", "none", r"to use codex with your chatgpt plan, upgrade|usage_not_included"),
@@ -192,6 +193,13 @@ FORMAT = Dialect(
     entries=codex.entries,
     answers=AnswerEvents(types=frozenset({"item.completed"}), path=("item", "text"), item="agent_message"),
     denial_marks=(b'"declined"', b"Read-only file system", b"EROFS", b"rejected", b"andbox", b"user cancelled MCP"),
+    turns=TurnEvents(
+        calls=frozenset({"item.started"}),
+        results=frozenset({"item.completed"}),
+        speech=frozenset({"item.completed"}),
+        tool_items=frozenset({"command_execution", "file_change", "mcp_tool_call", "collab_tool_call", "web_search"}),
+        spoken_items=frozenset({"agent_message", "reasoning"}),
+    ),
     fails_aloud=True,
 )
 

@@ -11,6 +11,7 @@ from paceline.detect.provider import AgentCli, Dialect, EventReading, EventRules
 from paceline.detect.rules import Rule, rule
 from paceline.detect.run_facts import AuthMode, Denial, Ending, Facts, ReportedUsage
 from paceline.detect.transcripts import copilot
+from paceline.detect.turn_record import TurnEvents
 
 FIVE_MINUTES = 300.0
 """The sentence is the same for a burst and for a spent week: a wait below this is a burst."""
@@ -135,6 +136,11 @@ FORMAT = Dialect(
     entries=copilot.entries,
     answers=AnswerEvents(types=frozenset({"assistant.message"}), path=("data", "content")),
     denial_marks=(b"request permission", b"denied", b'"rejected"'),
+    turns=TurnEvents(
+        calls=frozenset({"tool.execution_start"}),
+        results=frozenset({"tool.execution_complete"}),
+        speech=frozenset({"assistant.message"}),
+    ),
 )
 
 PROVIDER = Provider(

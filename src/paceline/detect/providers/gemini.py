@@ -22,6 +22,7 @@ from paceline.detect.providers.anthropic import ASSUMED_FORMAT
 from paceline.detect.rules import Rule, Stage, rule
 from paceline.detect.run_facts import NO_FACTS, Denial, Ending, Facts, ReportedUsage
 from paceline.detect.transcripts import gemini
+from paceline.detect.turn_record import TurnEvents
 
 FIVE_MINUTES = 300.0
 """Gemini CLI itself separates a burst from a spent quota here."""
@@ -154,6 +155,7 @@ FORMAT = Dialect(
     read=_read_facts,
     entries=gemini.entries,
     answers=AnswerEvents(types=frozenset({"message"}), path=("content",), ends=frozenset({"tool_use", "tool_result"})),
+    turns=TurnEvents(calls=frozenset({"tool_use"}), results=frozenset({"tool_result"}), speech=frozenset({"message"})),
     is_document=_is_document,
     streams_text=True,
 )

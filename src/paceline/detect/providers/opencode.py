@@ -10,6 +10,7 @@ from paceline.detect.parsing.json_objects import Event, count_at, member, number
 from paceline.detect.provider import AgentCli, Dialect, EventReading, EventRules, NoticeRules, Provider
 from paceline.detect.run_facts import Denial, Ending, Facts, ReportedUsage
 from paceline.detect.transcripts import opencode
+from paceline.detect.turn_record import TurnEvents
 
 
 def _read_session_status(event: Event) -> EventReading | None:
@@ -128,6 +129,8 @@ FORMAT = Dialect(
     entries=opencode.entries,
     answers=AnswerEvents(types=frozenset({"text"}), path=("part", "text")),
     denial_marks=(b"rejected permission", b"rule which prevents", b"unavailable tool"),
+    # It prints a tool call once the tool is done. Only a step after which the model is asked again ends a turn here.
+    turns=TurnEvents(results=frozenset({"step_finish"}), result=re.compile(rb'"reason": ?"tool-calls"')),
 )
 
 PROVIDER = Provider(
