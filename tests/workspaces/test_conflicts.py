@@ -106,6 +106,15 @@ def test_too_many_pairs_are_cut_and_that_is_reported(repository: TestRepository)
     )
 
 
+def test_merges_with_what_is_checked_out_count_as_pairs(repository: TestRepository) -> None:
+    works = [finished(repository, unit, {"kept.txt": f"{unit}\n"}) for unit in ("a", "b", "c")]
+    repository.write("kept.txt", "mine\n")
+    repository.commit()
+    assert conflict_report(works, most_pairs=1) == ConflictReport(
+        conflicts=(Conflict(unit="docs/a", paths=("kept.txt",)),), pairs_tried=1, is_complete=False
+    )
+
+
 def test_nothing_finished_is_an_empty_report() -> None:
     assert conflict_report([]) == ConflictReport()
 

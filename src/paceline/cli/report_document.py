@@ -13,9 +13,9 @@ import msgspec
 from paceline.cli.time_text import absolute, span_text
 from paceline.cli.work_text import NOTHING, change_text, cost_text, tokens_text
 from paceline.store import Cost
+from paceline.views.campaign_conflicts import CampaignConflicts
 from paceline.views.campaign_report import CampaignReport, ListedUnit
 from paceline.views.status import stopped_units, total_units
-from paceline.workspaces.conflicts import ConflictReport
 
 LONGEST_CELL = 300
 MOST_CONFLICTS = 20
@@ -45,9 +45,9 @@ class ReportText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def report_document(
-    report: CampaignReport, zone: ZoneInfo, now: float, *, conflicts: ConflictReport | str | None = None
+    report: CampaignReport, zone: ZoneInfo, now: float, *, conflicts: CampaignConflicts | None = None
 ) -> ReportText:
-    """Return the report as a document. `conflicts` are those of finished work, or why they are unknown."""
+    """Return the report as a document. `conflicts` is None where nothing was finished in git."""
     sections = [*_needs_you(report), *_conflict_section(report, conflicts)]
     sections += [*_notable("Slowest units", report.slowest), *_notable("Most expensive units", report.most_expensive)]
     return ReportText(
@@ -134,23 +134,29 @@ def _needs_you(report: CampaignReport) -> Iterator[Section]:
     yield Section(title="Needs you", columns=("unit", "state", "why"), rows=rows, note=f"{more}{hint}.")
 
 
-def _conflict_facts(conflicts: ConflictReport | str | None) -> Iterator[tuple[str, str]]:
-    if isinstance(conflicts, str):
-        yield "Conflicts", f"unknown: {conflicts}"
-    elif conflicts is not None:
-        found = len(conflicts.conflicts)
-        yield "Conflicts", f"{found:,}" if found else "none: all finished work can be merged"
-
-
-def _conflict_section(report: CampaignReport, conflicts: ConflictReport | str | None) -> Iterator[Section]:
-    found = conflicts.conflicts if isinstance(conflicts, ConflictReport) else ()
-    if not found:
+def _conflict_facts(found: CampaignConflicts | None) -> Iterator[tuple[str, str]]:
+    if found is None:
         return
-    shown = found[:MOST_CONFLICTS]
-    rows = [(each.unit, each.other or "what is checked out", ", ".join(each.paths[:MOST_PATHS])) for each in shown]
-    more = f"{len(found) - len(shown):,} more. " if len(found) > len(shown) else ""
+    count = len(found.conflicts)
+    parts = [f"{count:,}" if count else "none: all finished work can be merged"]
+    if not found.is_complete:
+        parts = [f"{count:,} among the first {found.pairs_tried:,} pairs of branches; the others were not tried"]
+    if found.problems:
+        parts = [*(parts if count else ()), *(f"unknown: {problem}" for problem in found.problems)]
+    yield "Conflicts", "; ".join(parts)
+
+
+def _conflict_section(report: CampaignReport, found: CampaignConflicts | None) -> Iterator[Section]:
+    if found is None or not (found.conflicts or found.missing):
+        return
+    rows = [
+        (each.unit, each.other or "what is checked out", ", ".join(each.paths[:MOST_PATHS])) for each in found.conflicts
+    ]
+    rows += [(unit, NOTHING, "its commit is gone from the repository") for unit in found.missing]
+    more = f"{len(rows) - MOST_CONFLICTS:,} more. " if len(rows) > MOST_CONFLICTS else ""
     note = f"{more}`paceline apply {report.campaign} --dry-run` lists all of them and merges nothing."
-    yield Section(title="Conflicts", columns=("unit", "conflicts with", "in"), rows=rows, note=note)
+    columns = ("unit", "conflicts with", "in")
+    yield Section(title="Conflicts", columns=columns, rows=rows[:MOST_CONFLICTS], note=note)
 
 
 def _notable(title: str, units: list[ListedUnit]) -> Iterator[Section]:

@@ -80,11 +80,10 @@ def _report(top: str, works: Sequence[FinishedWork], most_pairs: int) -> Conflic
     head = repository.commit_of("HEAD")
     missing = tuple(work.unit for work in works if not {work.commit, work.base} <= known)
     present = _unmerged(top, [work for work in works if {work.commit, work.base} <= known], head)
-    pairs: list[tuple[FinishedWork, FinishedWork | None]] = []
-    if head is not None:
-        pairs += [(work, None) for work in present if work.base != head]
+    with_head = ((work, None) for work in present if head is not None and work.base != head)
     sharing = _pairs_that_share_a_path(present, _changed_paths(top, present))
-    pairs += itertools.islice(sharing, most_pairs)
+    candidates: Iterator[tuple[FinishedWork, FinishedWork | None]] = itertools.chain(with_head, sharing)
+    pairs = list(itertools.islice(candidates, most_pairs))
     merges = merge_trees(top, [(one.commit, other.commit if other else head or "") for one, other in pairs])
     return ConflictReport(
         conflicts=tuple(
@@ -94,7 +93,7 @@ def _report(top: str, works: Sequence[FinishedWork], most_pairs: int) -> Conflic
         ),
         pairs_tried=len(pairs),
         missing=missing,
-        is_complete=next(sharing, None) is None,
+        is_complete=next(candidates, None) is None,
     )
 
 

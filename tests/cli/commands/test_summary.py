@@ -1,11 +1,15 @@
 """`summary` with real work in real worktrees: it names what cannot be merged together."""
 
 import shutil
+from zoneinfo import ZoneInfo
 
 from tests.cli.conftest import Workspace
 from tests.workspaces.finished_units import Files, new_repository, run_units
 
+from paceline.cli.report_document import markdown, report_document
 from paceline.cli.wiring import open_home
+from paceline.views.campaign_conflicts import read_conflicts
+from paceline.views.campaign_report import read_report
 
 WORKS: dict[str, Files] = {"a_one": {"kept.txt": "a\n"}, "b_two": {"kept.txt": "b\n"}, "c": {"c.txt": "c\n"}}
 
@@ -31,3 +35,45 @@ def test_a_report_without_conflicts_says_so(workspace: Workspace) -> None:
         run_units(home.store, repository, workspace.home, {"a": {"a.txt": "a\n"}, "b": {"b.txt": "b\n"}})
 
     assert "- **Conflicts**: none: all finished work can be merged\n" in workspace.run("summary", "docs").stdout
+
+
+def test_conflicts_with_what_is_checked_out_are_named_and_all_are_in_the_json(workspace: Workspace) -> None:
+    repository = new_repository(workspace.folder / "project")
+    with open_home() as home:
+        run_units(home.store, repository, workspace.home, WORKS)
+    repository.write("c.txt", "mine\n")
+    repository.commit()
+
+    workspace.run("summary", "docs", "--html", "night.html")
+
+    page = (workspace.folder / "night.html").read_text("utf-8")
+    assert "<tr><td>docs/c</td><td>what is checked out</td><td>c.txt</td></tr>" in page
+    assert workspace.run_json("summary", "docs")["conflicts"] == {
+        "conflicts": [
+            {"unit": "docs/c", "other": None, "paths": ["c.txt"]},
+            {"unit": "docs/a_one", "other": "docs/b_two", "paths": ["kept.txt"]},
+        ],
+        "pairs_tried": 4,
+        "missing": [],
+        "problems": [],
+        "is_complete": True,
+    }
+
+
+def test_a_report_that_tried_some_pairs_only_does_not_call_the_rest_mergeable(workspace: Workspace) -> None:
+    repository = new_repository(workspace.folder / "project")
+    with open_home() as home:
+        run_units(home.store, repository, workspace.home, WORKS)
+        found = read_conflicts(home.store, "docs", most_pairs=0)
+        report = read_report(home.store, "docs")
+
+    text = markdown(report_document(report, ZoneInfo("UTC"), 0.0, conflicts=found))
+
+    assert "- **Conflicts**: 0 among the first 0 pairs of branches; the others were not tried\n" in text
+
+
+def test_the_report_on_work_outside_git_has_no_conflicts(workspace: Workspace) -> None:
+    workspace.run("run", workspace.plan("true", "a"))
+
+    assert "Conflicts" not in workspace.run("summary", "docs").stdout
+    assert workspace.run_json("summary", "docs")["conflicts"] is None

@@ -5,16 +5,16 @@ import time
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from paceline.cli.options import AsJson, CampaignName
 from paceline.cli.output import print_value, say
 from paceline.cli.report_document import markdown, page, report_document
 from paceline.cli.wiring import open_home
-from paceline.errors import InvalidInput, PacelineError
+from paceline.errors import InvalidInput
+from paceline.views.campaign_conflicts import read_conflicts
 from paceline.views.campaign_report import read_report
-from paceline.views.unit_changes import finished_works
-from paceline.workspaces.conflicts import ConflictReport, FinishedWork, conflict_report
 
 
 def command(
@@ -28,24 +28,16 @@ def command(
     """
     with open_home() as home:
         report = read_report(home.store, campaign)
-        works = finished_works(home.store, campaign)
-        document = report_document(report, home.zone, time.time(), conflicts=_conflicts(works))
+        conflicts = read_conflicts(home.store, report.campaign)
+        document = report_document(report, home.zone, time.time(), conflicts=conflicts)
     if html is not None:
         _write(html, page(document))
     if as_json:
-        print_value(report)
+        print_value({**msgspec.structs.asdict(report), "conflicts": conflicts})
     elif html is not None:
         say(f"wrote {html}")
     else:
         sys.stdout.write(markdown(document))
-
-
-def _conflicts(works: list[FinishedWork]) -> ConflictReport | str | None:
-    """Return the conflicts of finished work, or why they are unknown: the repository may be gone."""
-    try:
-        return conflict_report(works) if works else None
-    except (PacelineError, OSError) as error:
-        return str(error)
 
 
 def _write(file: Path, text: str) -> None:
