@@ -1,81 +1,107 @@
-"""docs/overnight.md, followed from scratch with a stand-in for the CLI: every file and command on the page works."""
+"""docs/overnight.md: its files are those of the example, and its commands work, with a stand-in for the CLI."""
 
 import re
+import runpy
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.cli.conftest import Workspace, finish, read_until
+from tests.cli.conftest import Workspace
+from typer.testing import CliRunner
 
-PAGE = (Path(__file__).parents[2] / "docs" / "overnight.md").read_text("utf-8")
+from paceline.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "overnight.md").read_text("utf-8")
 SETTINGS, PLAN = re.findall(r"^```toml\n(.*?)^```", PAGE, re.S | re.M)
-COMMANDS = re.findall(r"^    (?:\S+=\S+ )?(paceline .*?)(?: +#.*| && .*)?$", PAGE, re.M)
-INIT = '{"type":"system","subtype":"init","session_id":"s-%s","apiKeySource":"none","model":"claude-opus-4-6"}'
-RESULT = (
-    '{"type":"result","subtype":"success","is_error":false,"num_turns":1,"result":"ok","session_id":"s-%s",'
-    '"usage":{"input_tokens":5,"output_tokens":7}}'
-)
-STAND_IN = f"""#!/bin/sh
+COMMANDS = re.findall(r"^    (?:\$ )?(paceline .*?)(?: +#.*)?$", PAGE, re.M)
+CLAUDE = """\
+echo '{"type":"system","subtype":"init","session_id":"s-1","apiKeySource":"none","model":"claude-opus-4-6"}'
+WORK
+echo '{"type":"result","subtype":"success","is_error":false,"num_turns":1,"result":"ok","session_id":"s-1",\
+"usage":{"input_tokens":5,"output_tokens":7}}'
+"""
+CODEX = """\
+echo '{"type":"thread.started","thread_id":"t-1"}'
+WORK
+echo '{"type":"turn.completed","usage":{"input_tokens":5,"cached_input_tokens":0,"output_tokens":7}}'
+"""
+STAND_IN = """#!/bin/sh
 [ "$1" = --version ] && exec echo "2.1.0 (Claude Code)"
 [ -z "$ANTHROPIC_API_KEY" ] || exit 9
-echo "$CLAUDE_CONFIG_DIR" >> "$HOME/sessions"
-echo '{INIT % "1"}'
-while [ -e "$HOME/closed" ]; do sleep 0.05; done
-echo '{RESULT % "1"}'
+echo "$PACELINE_UNIT $CLAUDE_CONFIG_DIR" >> "$HOME/sessions"
 """
+WORK = """\
+case "$*" in *resume*) export PACELINE_CHECK_OUTPUT=failed;; esac
+python3 "$HOME/stand_in.py" < "$HOME/tasks/$PACELINE_UNIT.md" >&2\
+"""
+TASKS = ("feet_to_metres", "gallons_to_litres", "metres_to_yards", "stones_to_kilograms", "is_leap_year")
+"""Those that the page names: fewer sessions make the same night."""
+NIGHT_SECONDS = 180
+CONFLICT = 1
+ENDLESS = ("run", "top")
+
+
+def example() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "examples" / "overnight" / "repository.py"))
 
 
 @pytest.fixture
 def night(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """The folder of the page, up to its step 3."""
-    tools = workspace.folder / "bin"
+    """The folder of the page, up to its step 3, with two of its tasks."""
+    tools, login = workspace.folder / "bin", workspace.folder / ".claude-max-1"
+    example()["make_night"](workspace.folder, has_stand_in=False)
+    for path in workspace.folder.glob("tasks/*/*.md"):
+        if path.stem not in TASKS:
+            path.unlink()
+    workspace.write("stand_in.py", example()["STAND_IN"])
     tools.mkdir()
-    (tools / "claude").write_text(STAND_IN)
-    (tools / "claude").chmod(0o755)
+    for name, script in (("claude", CLAUDE), ("codex", CODEX)):
+        (tools / name).write_text(STAND_IN + script.replace("WORK", WORK))
+        (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-from-the-day")
-    login = workspace.folder / ".claude-max-1"
+    monkeypatch.setenv("TEAM_KEY", "sk-of-the-team")
     login.mkdir()
     (login / ".credentials.json").touch()
-    workspace.write("paceline.toml", SETTINGS)
-    workspace.write("docs.toml", PLAN)
-    (workspace.folder / "tasks").mkdir()
-    workspace.write("tasks/parser.md", "Write docstrings.")
-    workspace.write("tasks/lexer.md", "Write docstrings.")
     return workspace
+
+
+def test_the_page_shows_the_files_that_the_example_makes(night: Workspace) -> None:
+    assert (night.folder / "paceline.toml").read_text() == SETTINGS
+    assert (night.folder / "metric.toml").read_text() == PLAN
 
 
 def test_the_machine_is_found_well_and_the_plan_would_start(night: Workspace) -> None:
     assert "Nothing is wrong." in night.run("doctor").stdout
-    assert "2 would start now (2 on max-1)" in night.run("preview", "docs.toml").stdout
+    assert "4 would start now (4 on max-1)" in night.run("preview", "metric.toml").stdout
 
 
-def test_the_night_ends_with_everything_done_on_the_subscription(night: Workspace) -> None:
-    code, out, err = finish(night.start("run", "docs.toml"))
+def merge_by_hand(night: Workspace) -> None:
+    """Do what the page does in an editor: keep the lines of both units."""
+    names = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    merge = ("merge", "-q", "--no-edit", "-X", "theirs", "paceline/metric/metres_to_yards")
+    subprocess.run(["git", *names, *merge], cwd=night.folder / "measures", check=True)
 
-    assert (code, err) == (0, "")
-    assert "docs: 2 done" in out
-    assert (night.folder / "sessions").read_text().splitlines() == [f"{night.folder}/.claude-max-1"] * 2
 
+def test_every_command_of_the_page_ends_as_it_does_there(night: Workspace, runner: CliRunner) -> None:
+    out, err = night.start("run", "metric.toml", "science.toml").communicate(timeout=NIGHT_SECONDS)
+    assert ("metric: 4 done" in out, "science: 1 unverified" in out, err) == (True, True, "")
+    sessions = (night.folder / "sessions").read_text().splitlines()
+    assert {line.split()[1] for line in sessions if line.startswith("metric/")} == {f"{night.folder}/.claude-max-1"}
+    codes: list[tuple[str, int]] = []
+    for line in COMMANDS:
+        argv = line.split()[1:]
+        if line == "paceline apply metric" and codes.count((line, CONFLICT)) == 2:
+            merge_by_hand(night)
+        if argv[0] not in ENDLESS:
+            codes.append((line, runner.invoke(app, argv).exit_code))
 
-def test_every_command_of_the_page_works_while_it_runs(night: Workspace) -> None:
-    (night.folder / "closed").touch()
-    engine = night.start("run", "docs.toml")
-    read_until(engine, "started docs/parser")
-
-    commands = [line.replace("UNIT", "docs/parser").split()[1:] for line in COMMANDS]
-    for argv in [argv for argv in commands if argv[0] != "run"]:
-        night.run(*argv)
-    (night.folder / "closed").unlink()
-
-    assert {argv[0] for argv in commands} >= {
-        "doctor",
-        "preview",
-        "run",
-        "status",
-        "why",
-        "logs",
-        "limits",
-        "pool",
-        "list",
-    }
-    assert finish(engine)[0] == 0
+    assert [each for each in codes if each[1]] == [
+        ("paceline apply metric --dry-run", CONFLICT),
+        ("paceline apply metric", CONFLICT),
+        ("paceline apply metric", CONFLICT),
+    ]
+    named = {line.split()[1] for line, _ in codes}
+    assert named >= {"doctor", "preview", "summary", "results", "show", "logs", "why", "diff", "accept", "apply", "gc"}
