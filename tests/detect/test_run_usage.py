@@ -32,7 +32,7 @@ def usage(model: str, *, is_conversation: bool = False, **tokens: int) -> RunUsa
         ),
         ("codex", usage("", input=9843, output=9, is_conversation=True), None),
         ("gemini", usage("gemini-2.5-pro", input=7798, output=9), "gemini-2.5-pro"),
-        ("opencode", usage("", input=7491, output=9), None),
+        ("opencode", usage("", input=7493, output=9), None),
         ("qwen", usage("", input=24682, output=19, is_conversation=True), "qwen3-coder"),
         ("qwen-newest", usage("", input=26164, output=19, is_conversation=True), "qwen3-coder"),
     ],

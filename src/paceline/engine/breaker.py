@@ -89,9 +89,11 @@ class CampaignBreaker:
 
     def delayed(self, record: OutcomeRecord, now: float) -> OutcomeRecord:
         """Let the units that were not tried go before the next attempt of a failed one, until one has ended well."""
-        campaign, _ = split_unit_id(record.unit_id)
         transition = record.transition
-        if transition.ending != "failed" or transition.resume_at is None or self._streak(campaign).is_proven:
+        if transition.ending != "failed" or transition.resume_at is None:
+            return record
+        campaign, _ = split_unit_id(record.unit_id)
+        if self._streak(campaign).is_proven:
             return record
         if not self._store.claimable().get((campaign, None)):
             return record

@@ -33,6 +33,7 @@ class Launcher:
         self.executor = executor
         self.jobs = jobs
         self.settings = settings
+        self._key_variables = settings.key_variables
         self._agents = agents
         self.environ = dict(environ)
         self._environments = EnvironmentMemory()
@@ -82,7 +83,7 @@ class Launcher:
             args=campaign.args,
             env=campaign.env | port_variable(unit) | _check_variable(unit),
         )
-        rules = environment_rules(campaign, settings.key_variables)
+        rules = environment_rules(campaign, self._key_variables)
         make = self._environments.session_environment
         run = prepare_session(profile, task, account, self.environ, settings.gateway, rules, make)
         refuse_billing(profile, account, run, rules, model=campaign.model)

@@ -62,7 +62,12 @@ class SessionMonitor:
         session.is_behind = False
         if self.faults.may_try(attempt_id, "read", now):
             with self.faults.isolated(attempt_id, "read", now):
-                self.take_signals(session, session.read(now), now)
+                was_catching_up = session.is_catching_up
+                signals = session.read(now)
+                if session.is_behind or signals or was_catching_up:
+                    self.take_signals(session, signals, now)
+                else:
+                    self._leave_early(session, now)
         return session.is_behind
 
     def read_whole(self, session: LiveSession, now: float) -> bool:
@@ -91,18 +96,21 @@ class SessionMonitor:
 
     def take_signals(self, session: LiveSession, signals: Sequence[Signal], now: float) -> None:
         """Count tokens, report signals, and decide whether the session must end."""
-        is_over = session.concluded is not None
-        if (session.is_behind or is_over) and (tokens := session.new_tokens()) > 0:
+        if (tokens := session.new_tokens()) > 0:
             self._governor.count_tokens(session.ticket.id, tokens, now=now)
         for signal in signals:
             self.report(session, signal, now)
             session.judge(signal, now)
         session.check_retries(now)
-        session.check_turn()
-        if session.conversation is not None and not is_over:
-            session.leave_reserve(self._governor.reserve_reached(session.ticket.id, now=now))
+        self._leave_early(session, now)
         if (billed := session.check_payer()) is not None:
             self.report(session, BillingStop(detail=billed), now)
+
+    def _leave_early(self, session: LiveSession, now: float) -> None:
+        """End it for what others did meanwhile: a person asks for its end, or only the reserve is left."""
+        session.check_turn()
+        if session.conversation is not None:
+            session.leave_reserve(self._governor.reserve_reached(session.ticket.id, now=now))
 
     def report(self, session: LiveSession, signal: Signal, now: float, scope: str | None = None) -> None:
         """Report a signal of the session. The events that follow from it name its unit."""

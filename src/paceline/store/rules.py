@@ -166,7 +166,9 @@ def is_unicode(text: str) -> bool:
 
 def storable_text(text: str | None) -> str | None:
     """Replace what UTF-8 cannot encode: an agent may print half a character, and its outcome must be stored."""
-    return text if text is None or is_unicode(text) else text.encode(errors="replace").decode()
+    if text is None or text.isascii() or is_unicode(text):
+        return text
+    return text.encode(errors="replace").decode()
 
 
 def storable_texts(texts: Iterable[str]) -> tuple[str, ...]:
