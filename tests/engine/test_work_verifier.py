@@ -426,9 +426,9 @@ async def test_an_engine_that_runs_until_idle_ends_with_a_paused_campaign_whose_
     await harness.run(150.0)
     assert [campaign.state for campaign in harness.store.campaigns()] == ["paused"]
 
-    assert harness.engine._cycle.is_idle()
+    assert harness.engine.is_idle()
 
     commands.resume_campaigns(harness.store, ["night"], now=harness.clock.now())
-    harness.engine._cycle.read_commands(harness.clock.now())
-    assert not harness.engine._cycle.is_idle()
+    harness.engine.obey()
+    assert not harness.engine.is_idle()
     await harness.stop()

@@ -48,8 +48,12 @@ def test_git_is_asked_nothing_and_answers_in_english(
     ]
 
 
-def test_a_full_disk_is_no_fault_of_the_campaign(fake_git: Path, tmp_path: Path) -> None:
-    write(fake_git, "#!/bin/sh\necho 'fatal: write error: No space left on device' >&2\nexit 128\n")
+@pytest.mark.parametrize(
+    "said",
+    ["fatal: write error: No space left on device", "error: unable to write file large.bin"],
+)
+def test_a_full_disk_is_no_fault_of_the_campaign(fake_git: Path, tmp_path: Path, said: str) -> None:
+    write(fake_git, f"#!/bin/sh\necho '{said}' >&2\nexit 128\n")
     with pytest.raises(NoRoomForSession, match="the disk is full: git reset"):
         run_git(str(tmp_path), "reset", "--hard")
 

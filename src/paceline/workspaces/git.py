@@ -5,6 +5,7 @@ Here: one process each, with a time-out. Never here: what is done with git.
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -21,6 +22,12 @@ GIT_SECONDS: Final = 600.0
 PIECE_BYTES: Final = 1 << 16
 _MESSAGE_CHARACTERS: Final = 2000
 """How much of git's error output an error quotes: enough for a list of files, and short enough for a terminal."""
+_NO_ROOM: Final = re.compile(
+    r"No space left on device|Disk quota exceeded"
+    r"|^error: unable to write file [^:\n]*$|unable to write new index file$",
+    re.M,
+)
+"""git names no cause where a write of a file fails. What lies in the folder, such as its permissions, it names."""
 
 _CONFIGURATION: Final = (
     "core.hooksPath=/dev/null",
@@ -158,7 +165,7 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _failure(folder: str, arguments: Sequence[str], answer: GitAnswer) -> Exception:
-    if "No space left on device" in answer.error or "Disk quota exceeded" in answer.error:
+    if _NO_ROOM.search(answer.error):
         return NoRoomForSession(f"the disk is full: {_shown(arguments)} in {folder}: {answer.error}")
     return WorkspaceError(f"{_shown(arguments)} failed in {folder}: {answer.error or f'exit code {answer.code}'}")
 

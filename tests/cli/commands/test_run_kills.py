@@ -3,6 +3,7 @@
 import random
 import subprocess
 from collections import Counter
+from pathlib import Path
 
 from tests.cli.conftest import Workspace, lines_of
 
@@ -63,6 +64,46 @@ def done_units(workspace: Workspace) -> list[str]:
         return [unit.spec.id for unit in home.store.units(state="done").units]
 
 
-def told_ends(workspace: Workspace) -> Counter[str | None]:
+def told_ends(workspace: Workspace, event: str = "unit.done") -> Counter[str | None]:
     with open_home() as home:
-        return Counter(each.event.unit for each in home.store.events() if each.event.name == "unit.done")
+        return Counter(each.event.unit for each in home.store.events(limit=10_000) if each.event.name == event)
+
+
+def test_after_any_number_of_kills_the_work_of_each_unit_is_checked_committed_and_told_once(
+    workspace: Workspace,
+) -> None:
+    chance = random.Random(SEED)
+    workspace.write("paceline.toml", "[pool]\nsessions = 2\n")
+    repository = workspace.folder / "project"
+    repository.mkdir()
+    names, log = UNITS[:6], workspace.folder / "starts"
+    head = 'check = ["test", "-f", "ready"]\n[campaign.workspace]\nkind = "worktree"\nsetup = ["touch", "ready"]\n'
+    plan = workspace.plan(f"echo {{id}} >> {log}; echo {{id}} > new.txt; sleep 0.1", *names, head=head)
+    plan = plan.rename(repository / plan.name)
+    for arguments in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-qm", "first"]):
+        git(repository, *arguments)
+
+    for _ in range(KILLS):
+        kill_within(workspace, workspace.start("run", plan), chance)
+    last = workspace.start("run", plan)
+    assert (last.communicate(timeout=PATIENCE_SECONDS)[1], last.returncode) == ("", 0)
+
+    assert told_ends(workspace) == {f"docs/{name}": 1 for name in names}
+    assert told_ends(workspace, "unit.delivered") == {f"docs/{name}": 1 for name in names}
+    assert starts(workspace) == dict.fromkeys(names, 1)
+    for name in names:
+        branch = f"paceline/docs/{name}"
+        assert git(repository, "log", "--format=%s", f"main..{branch}") == f"docs: {name}"
+        assert git(repository, "show", f"{branch}:new.txt") == name
+    with open_home() as home:
+        units = home.store.units().units
+    assert {unit.state for unit in units} == {"done"}
+    assert all(unit.result.checks and unit.result.checks[-1].exit_code == 0 for unit in units)
+    assert git(repository, "status", "--porcelain") == ""
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org")
+    return subprocess.run(
+        ["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout.strip()
