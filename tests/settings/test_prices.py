@@ -1,8 +1,10 @@
 """Prices: the shipped list, the user's own, and what tokens cost."""
 
 import datetime
+import json
 
 import pytest
+from tests.detect.sample_files import RECORDED
 
 from paceline.core.values.tokens import Tokens
 from paceline.settings.prices import Price, price_list, shipped_prices
@@ -29,6 +31,33 @@ def test_the_shipped_list_is_dated_and_its_cache_is_cheaper_than_its_input() -> 
 def test_a_model_has_one_price_under_all_its_names(model: str) -> None:
     """The cost that Claude Code itself printed for these tokens."""
     assert price_list().cost({model: Tokens(input=19083, output=9)}) == pytest.approx(0.09564)
+
+
+RESULTS = [
+    event
+    for path in sorted(RECORDED.glob("claude-newest/*.out"))
+    for line in path.read_bytes().splitlines()
+    if line.startswith(b"{") and (event := json.loads(line)).get("type") == "result" and event["total_cost_usd"]
+]
+
+
+def test_the_shipped_list_prices_recorded_runs_as_claude_code_did() -> None:
+    """Of two lists that were made apart, each proves the other."""
+    models = set()
+    for result in RESULTS:
+        used = {
+            model: Tokens(
+                input=usage["inputTokens"],
+                output=usage["outputTokens"],
+                cache_read=usage["cacheReadInputTokens"],
+                cache_write=usage["cacheCreationInputTokens"],
+            )
+            for model, usage in result["modelUsage"].items()
+        }
+        models |= set(used)
+        assert price_list().cost(used) == pytest.approx(result["total_cost_usd"])
+
+    assert models == {"claude-opus-5-5", "claude-sonnet-5-5"}
 
 
 def test_the_cost_is_known_only_if_every_model_has_a_price() -> None:
