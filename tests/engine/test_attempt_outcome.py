@@ -387,3 +387,17 @@ async def test_one_expired_token_does_not_end_the_night() -> None:
         assert harness.store.counts() == {"night": UnitCounts(done=20)}
         assert harness.events("account.held") == []
         assert [event.fields["cause"] for event in harness.events("scope.paused")] == ["auth"]
+
+
+async def test_sessions_that_end_while_nothing_can_be_stored_are_not_run_again() -> None:
+    async with EngineHarness(lambda _: Run(seconds=60.0), pool=4) as harness:
+        harness.add("night", 8)
+        await harness.run(30.0)
+        harness.disk_full_until = harness.clock.now() + 600.0
+        await harness.run(590.0)
+
+        assert (set(harness.states().values()), len(harness.executor.started)) == ({"todo", "running"}, 4)
+        await harness.run(300.0)
+
+        assert harness.store.counts() == {"night": UnitCounts(done=8)}
+        assert len(harness.executor.started) == 8

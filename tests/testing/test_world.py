@@ -74,6 +74,12 @@ def test_no_promise_is_broken_by_a_whole_engine_in_a_long_soak(first_night: int)
         World(seed, engine=True).run()
 
 
+def test_a_night_on_a_full_disk_ends_well() -> None:
+    figures = World(3, engine=True).run().fleet
+    assert figures is not None
+    assert figures.unstored > 0
+
+
 @pytest.mark.parametrize("first", range(0, 40, 10))
 def test_shares_follow_priority(first: int) -> None:
     for seed in range(first, first + 10):

@@ -10,6 +10,7 @@ from paceline.core.unit_lifecycle import Policy
 from paceline.engine import command_log as control
 from paceline.engine.engine import Engine
 from paceline.engine.settings import EngineSettings
+from paceline.errors import StoreFull
 from paceline.events import Event
 from paceline.executors import Launch
 from paceline.limiter.usage_polls import UsageSource
@@ -63,6 +64,8 @@ class EngineHarness:
             lease=lease,
             policy=policy or Policy(),
         )
+        self.disk_full_until = 0.0
+        """Until then engines can store nothing."""
         self.starts = 0
         self.engine = self.new_engine()
         self._running: asyncio.Task[None] | None = None
@@ -93,7 +96,7 @@ class EngineHarness:
 
     def new_engine(self, owner: str | None = None) -> Engine:
         self.starts += 1
-        self._link = _StoreLink(self.store)
+        self._link = _StoreLink(self.store, lambda: self.clock.now() < self.disk_full_until)
         engine = Engine(
             self.settings,
             store=self._link,  # type: ignore[arg-type]
@@ -179,12 +182,26 @@ class EngineHarness:
         return status
 
 
-class _StoreLink:
-    """The way from one engine to the store. Once it is cut, the engine is like a killed process: it stores nothing."""
+_POSSIBLE_ON_A_FULL_DISK = frozenset(
+    {
+        *("campaigns", "counts", "unit", "units", "running_units", "next_resume_at", "claimable", "events", "slots"),
+        *("slot", "load_state", "leader", "check", "close"),
+        "together",  # the first write in it fails
+        *("lead", "renew_units", "resign"),  # a page that is written again and again finds room in SQLite's log
+    }
+)
 
-    def __init__(self, store: Store) -> None:
+
+class _StoreLink:
+    """The way from one engine to the store. Once it is cut, the engine is like a killed process: it stores nothing.
+
+    While the disk is full, it reads but stores nothing either: every write raises.
+    """
+
+    def __init__(self, store: Store, is_disk_full: Callable[[], bool]) -> None:
         self._store = store
         self._is_cut = False
+        self._is_disk_full = is_disk_full
 
     def cut(self) -> None:
         self._is_cut = True
@@ -192,4 +209,6 @@ class _StoreLink:
     def __getattr__(self, name: str) -> object:
         if self._is_cut:
             raise asyncio.CancelledError(name)
+        if name not in _POSSIBLE_ON_A_FULL_DISK and self._is_disk_full():
+            raise StoreFull(f"{name}: the disk is full")
         return getattr(self._store, name)

@@ -15,6 +15,7 @@ import msgspec
 from paceline.agents.account import Account
 from paceline.core.values.scopes import path_scopes
 from paceline.engine.ticket_queues import split_queue_name
+from paceline.errors import StoreFull
 from paceline.executors import Launch
 from paceline.simulation.executor import Run
 from paceline.store import Campaign, Unit
@@ -31,8 +32,8 @@ SHORTEST_STEP = 2 * HEARTBEAT
 LONGEST_STEP = 900.0
 DRAIN_HOURS = 40
 LONGEST_WAIT = 8 * 24 * HOUR
-NOISE = "npm warn deprecated: this module leaks memory. Do not use it.\n" * 1_000
-"""What a talkative session prints beside its work: more than one pass reads of a session."""
+NOISE = "npm warn deprecated: this module leaks memory. Do not use it.\n" * 6_000
+"""What a talkative session prints beside its work: six pieces, which is more than one pass reads of a session."""
 TIMED_REASONS = ("paused", "cooldown", "window_closed", "pacing", "reserve", "unreachable")
 
 
@@ -49,6 +50,8 @@ class FleetFigures(msgspec.Struct, frozen=True, kw_only=True):
     unreached: int
     """Sessions that nobody answered, or whose program was away."""
     adopted: int
+    unstored: int
+    """Passes in which nothing could be stored, because the disk was full."""
     seconds: float
 
 
@@ -83,7 +86,7 @@ class Fleet:
         self._unreached = 0
         self._adopted: dict[str, int] = {}
         """How many canaries had gone when the session was adopted."""
-        self._away_until = self._full_until = 0.0
+        self._away_until = 0.0
         self._is_calm = False
         self._errors = _Errors()
         self.step = 0
@@ -102,7 +105,8 @@ class Fleet:
                     self.step += 1
                     await self._disturb()
                     self._was_limits = dict(self._limits)
-                    self._check_waits()
+                    if self.harness.clock.now() >= self.harness.disk_full_until + HEARTBEAT:
+                        self._check_waits()
                 await self._drain()
                 self._check_end()
         finally:
@@ -150,11 +154,12 @@ class Fleet:
             case 6 if scenario.signals:
                 self._away_until = harness.clock.now() + rng.uniform(60.0, 900.0)
             case 7 if scenario.signals:
-                self._full_until = harness.clock.now() + rng.uniform(30.0, 300.0)
+                harness.disk_full_until = harness.clock.now() + rng.uniform(30.0, 900.0)
         await harness.run(rng.uniform(SHORTEST_STEP, LONGEST_STEP))
 
     async def _end_engine(self, how: str) -> None:
         self._crashes += 1
+        self.harness.disk_full_until = 0.0  # whoever starts an engine again has made room
         if how == "stop":
             await self.harness.stop()
         else:
@@ -169,7 +174,7 @@ class Fleet:
     async def _drain(self) -> None:
         """Resume everything that was paused, with healthy providers."""
         self._is_calm = True
-        self._away_until = self._full_until = 0.0
+        self._away_until = self.harness.disk_full_until = 0.0
         for campaign in self.harness.store.campaigns():
             if campaign.state == "paused":
                 self.harness.change(campaign.name, state="active")
@@ -185,7 +190,7 @@ class Fleet:
         unit = self.harness.unit(launch.env["PACELINE_UNIT"])
         campaign = self._campaign(unit)
         scopes = self._scopes(unit, campaign)
-        if self.harness.clock.now() < self._full_until:
+        if self.harness.clock.now() < self.harness.disk_full_until:
             raise OSError(errno.ENOSPC, "No space left on device")
         self._check_launch(unit, scopes)
         self._scopes_of[launch.attempt_id], self._unit_of[launch.attempt_id] = scopes, unit.id
@@ -279,6 +284,7 @@ class Fleet:
             crashes=self._crashes,
             unreached=self._unreached + sum(account.unreached for account in self._accounts.values()),
             adopted=len(self._adopted),
+            unstored=self._errors.unstored,
             seconds=self.harness.clock.now() - NOW,
         )
 
@@ -289,6 +295,10 @@ class _Errors(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.messages: list[str] = []
+        self.unstored = 0
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and isinstance(record.exc_info[1], StoreFull):
+            self.unstored += 1  # it is repeated when there is room
+            return
         self.messages.append(f"{record.getMessage()} {record.exc_info[1] if record.exc_info else ''}")
