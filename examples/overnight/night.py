@@ -68,6 +68,7 @@ def merge(night: Night) -> None:
     night.paceline("apply metric")
     night.paceline("accept science/is_leap_year")
     night.paceline("apply science")
+    night.paceline("gc --dry-run")
     night.paceline("gc")
 
 

@@ -92,6 +92,19 @@ def test_uncommitted_changes_in_the_way_stop_it_before_anything_changed(reposito
         undo_merges(str(repository.top))
 
 
+def test_uncommitted_changes_in_the_way_stop_an_undo_before_anything_changed(repository: TestRepository) -> None:
+    merge_works(str(repository.top), three_works(repository)[:1])
+    after = head(repository)
+    repository.write("kept.txt", "mine\n")
+
+    with pytest.raises(InvalidInput, match="nothing was taken back from main: commit or stash your changes"):
+        undo_merges(str(repository.top))
+
+    assert (head(repository), (repository.top / "kept.txt").read_text()) == (after, "mine\n")
+    repository.git("checkout", "-q", "kept.txt")
+    assert undo_merges(str(repository.top)).merged == ("docs/a",)
+
+
 def test_merges_that_others_built_on_are_not_taken_back(repository: TestRepository) -> None:
     merge_works(str(repository.top), three_works(repository)[:1])
     repository.write("more.txt", "x")

@@ -178,11 +178,20 @@ def retry_failed(home: Home, name: str, *, fresh: bool = False) -> ControlResult
         is_changed = orders.retry_unit(home.store, target, fresh=fresh, now=time.time())
         message = f"{target.id} waits to be tried again" if is_changed else f"{target.id} is {target.state} already"
         values: dict[str, object] = {"unit": target.id, "retried": int(is_changed)}
-        return ControlResult(message=message, values=values, needs_engine=is_changed)
+        warning = _pause_warning(home, target.campaign)
+        return ControlResult(message=message, values=values, needs_engine=is_changed, warning=warning)
     count = orders.retry_campaign(home.store, name, now=time.time())
     units = "1 unit waits" if count == 1 else f"{count} units wait"
     message = f"{name}: {units} to be tried again" if count else f"{name}: no unit is held, quarantined or unverified"
-    return ControlResult(message=message, values={"campaign": name, "retried": count}, needs_engine=bool(count))
+    values = {"campaign": name, "retried": count}
+    return ControlResult(message=message, values=values, needs_engine=bool(count), warning=_pause_warning(home, name))
+
+
+def _pause_warning(home: Home, campaign: str) -> str | None:
+    is_paused = find_campaign(home.store, campaign).state == "paused"
+    return (
+        f"{campaign} is paused, so nothing of it starts; `paceline resume {campaign}` lifts that" if is_paused else None
+    )
 
 
 def accept(home: Home, name: str) -> ControlResult:

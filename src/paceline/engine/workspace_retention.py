@@ -72,7 +72,7 @@ def remove_workspaces(
     workspaces: Iterable[StoredWorkspace], *, force: bool, dry_run: bool = False
 ) -> RemovedWorkspaces:
     """Remove the workspaces, and branches whose commits are all merged. What cannot be removed is kept and named."""
-    removed = 0
+    removed: list[str] = []
     kept: list[KeptWorkspace] = []
     branches: dict[str, list[str]] = {}
     for each in workspaces:
@@ -82,16 +82,16 @@ def remove_workspaces(
             if reason is not None:
                 kept.append(KeptWorkspace(unit=each.unit, path=place.path, reason=reason))
                 continue
-            removed += 1
+            removed.append(os.path.realpath(place.path))
         if each.unit is not None and place.branch is not None and place.repository is not None:
             branches.setdefault(place.repository, []).append(place.branch)
     merged = tuple(
         name
         for top, names in branches.items()
         if os.path.isdir(top)
-        for name in delete_merged_branches(top, names, dry_run=dry_run)
+        for name in delete_merged_branches(top, names, dry_run=dry_run, leaving=set(removed) if dry_run else ())
     )
-    return RemovedWorkspaces(removed=removed, kept=tuple(kept), branches=merged)
+    return RemovedWorkspaces(removed=len(removed), kept=tuple(kept), branches=merged)
 
 
 def _removal_problem(place: WorkspacePlace, *, force: bool, dry_run: bool) -> str | None:

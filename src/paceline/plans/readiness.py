@@ -38,9 +38,9 @@ def campaign_advice(
 ) -> list[Advice]:
     """Check a campaign on each of its accounts and in each of its folders."""
     profile = settings.agent(campaign.agent)
-    if not profile.start:
-        return []
     units = list(units)
+    if not profile.start:  # a plan's own command: nobody knows whether it changes its folder
+        return workspace_advice(campaign, units) if campaign.workspace is not None else []
     found = _model_advice(profile, campaign) + _output_advice(campaign, units) + workspace_advice(campaign, units)
     if campaign.permissions is None and campaign.workspace is None and not _sets_permissions(campaign.args):
         folders = list(dict.fromkeys(unit.cwd for unit in units))[:MOST_FOLDERS]

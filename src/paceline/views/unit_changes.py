@@ -44,7 +44,7 @@ def unit_change(unit: Unit) -> UnitChange:
         why = (
             "has not been started yet"
             if unit.attempt_id is None
-            else "has no workspace: it worked in its folder itself"
+            else "has no workspace: none was made yet, or it worked in its folder itself"
         )
         raise UnknownName(f"there is no change of {unit.id} to show: it {why}")
     return UnitChange(

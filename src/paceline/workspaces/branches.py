@@ -1,16 +1,18 @@
 """Branches of units that are no longer needed, because everything in them is merged."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from paceline.errors import WorkspaceError
 from paceline.workspaces.git import run_git
 from paceline.workspaces.repository import open_repository
 
 
-def delete_merged_branches(top: str, branches: Iterable[str], *, dry_run: bool = False) -> tuple[str, ...]:
+def delete_merged_branches(
+    top: str, branches: Iterable[str], *, dry_run: bool = False, leaving: Collection[str] = ()
+) -> tuple[str, ...]:
     """Delete those of the branches whose commits are all in what is checked out. Return them.
 
-    A branch that is checked out in a worktree stays.
+    A branch that is checked out in a worktree stays, unless the worktree is one of those that are `leaving`.
     """
     repository = open_repository(top)
     if repository.commit_of("HEAD") is None:
@@ -20,7 +22,7 @@ def delete_merged_branches(top: str, branches: Iterable[str], *, dry_run: bool =
     with repository.locked() as call:
         out = run_git(top, "for-each-ref", "--merged=HEAD", format_, "refs/heads", call=call).out
         rows = (line.split("\0") for line in out.decode(errors="replace").splitlines())
-        merged = tuple(name for name, worktree in rows if name in wanted and not worktree)
+        merged = tuple(name for name, worktree in rows if name in wanted and (not worktree or worktree in leaving))
         if not dry_run:
             for name in merged:
                 run_git(top, "branch", "--quiet", "-D", "--", name, call=call)

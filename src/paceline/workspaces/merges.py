@@ -78,7 +78,12 @@ def undo_merges(top: str) -> MergeResult:
                 f"{branch} in {top} has moved since; take the merges back with"
                 f" `git revert -m 1 $(git rev-list --first-parent {last.before[:12]}..{last.after[:12]})`"
             )
-        run_git(top, "reset", "--quiet", "--keep", last.before, call=call)
+        try:
+            run_git(top, "reset", "--quiet", "--keep", last.before, call=call)
+        except WorkspaceError as error:
+            raise InvalidInput(
+                f"nothing was taken back from {branch}: commit or stash your changes; {error}"
+            ) from error
         _write(repository, applications)
     return MergeResult(repository=top, branch=branch, before=head, after=last.before, merged=last.units)
 

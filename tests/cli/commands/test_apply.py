@@ -138,15 +138,12 @@ def test_gc_removes_workspaces_of_done_units_and_merged_branches_only(
                 "reason": f"{places['c'].path} has 1 uncommitted change; commit, or remove it with `--force`",
             }
         ],
-    }
-    shown = workspace.run_json("gc", "--dry-run")["workspaces"]
-    assert {key: shown[key] for key in expected} == expected
-    assert all(os.path.isdir(place.path) for place in places.values())
-
-    assert workspace.run_json("gc")["workspaces"] == {
-        **expected,
         "branches": ["paceline/docs/a", "paceline/docs/idle"],
     }
+    assert workspace.run_json("gc", "--dry-run")["workspaces"] == expected
+    assert all(os.path.isdir(place.path) for place in places.values())
+
+    assert workspace.run_json("gc")["workspaces"] == expected
     assert [name for name, place in places.items() if os.path.isdir(place.path)] == ["c"]
     branches = repository.git("for-each-ref", "--format=%(refname:short)", "refs/heads").split()
     assert branches == ["main", "paceline/docs/b", "paceline/docs/c"]

@@ -1,6 +1,7 @@
 """`preview`: what would start now. It starts and stores nothing."""
 
 from tests.cli.conftest import Workspace, park
+from tests.workspaces.finished_units import new_repository
 
 
 def test_a_preview_starts_and_stores_nothing(workspace: Workspace) -> None:
@@ -55,3 +56,15 @@ def test_a_preview_of_a_paused_campaign_starts_nothing(workspace: Workspace) -> 
     workspace.run("pause", "docs")
 
     assert workspace.run_json("preview", plan)["starts"] == []
+
+
+def test_changes_that_workspaces_do_not_contain_are_counted_for_a_command_too(workspace: Workspace) -> None:
+    repository = new_repository(workspace.folder / "project")
+    plan = workspace.plan("true", "a", head='[campaign.workspace]\nkind = "worktree"\n')
+    plan.write_text(plan.read_text() + '\ncwd = "project"\n')
+    repository.write("kept.txt", "mine\n")
+
+    shown = workspace.run("preview", plan).stdout
+
+    assert "docs: 1 unit; nothing is started or stored by this" in shown
+    assert f"{repository.top} has uncommitted changes in 1 file, which the workspaces do not contain" in shown

@@ -220,6 +220,28 @@ def test_a_campaign_whose_units_fail_alike_ends_the_run_and_says_how_to_go_on(wo
     assert {unit["attempts"] for unit in workspace.run_json("units", "docs")["units"]} == {0, 1}
 
 
+def test_a_campaign_that_failed_whole_is_run_again_by_the_commands_that_are_named(workspace: Workspace) -> None:
+    plan = workspace.plan("test -e fixed", "a", "b", "c", head="max_attempts = 1\n")
+
+    result = workspace.run("run", plan, code=1)
+    (workspace.folder / "fixed").touch()
+
+    assert "paceline retry docs, then run again." in result.stdout
+    assert "Fix the cause, then paceline resume docs, then run again." in result.stdout
+    assert "docs is paused, so nothing of it starts" in workspace.run("retry", "docs").stdout
+    workspace.run("resume", "docs")
+    assert "docs: 3 done" in workspace.run("run", plan).stdout
+
+
+def test_a_campaign_whose_check_never_ends_says_how_to_go_on(workspace: Workspace) -> None:
+    plan = workspace.plan("true", "a", "b", head='check = ["sleep", "600"]\ncheck_timeout = "1s"\n')
+
+    result = workspace.run("run", plan, code=1)
+
+    assert "docs paused itself: the check cannot do its work: it did not end within its time limit" in result.stdout
+    assert "Fix the cause, then paceline resume docs, then run again." in result.stdout
+
+
 def test_an_agent_finds_its_unit_in_its_environment(workspace: Workspace) -> None:
     workspace.run("run", workspace.plan("echo $PACELINE_UNIT $PACELINE_ATTEMPT > seen", "a"))
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import msgspec
 
+from paceline.cli.control import counted
 from paceline.cli.options import AsJson, PlanFile
 from paceline.cli.output import one_line, print_value, say
 from paceline.cli.plan_input import read_checked_plan
@@ -147,7 +148,7 @@ def _dispatch(home: Home, offline: OfflineState, name: str, units: int, now: flo
 
 
 def _print_preview(preview: Preview, now: float) -> None:
-    say(f"{preview.campaign}: {preview.units} units; nothing is started or stored by this")
+    say(f"{preview.campaign}: {counted(preview.units, 'unit')}; nothing is started or stored by this")
     for warning in preview.warnings:
         say(f"  warning: {one_line(warning, 400)}")
     _print_starts(preview)

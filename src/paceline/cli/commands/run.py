@@ -185,10 +185,11 @@ def _print_end(home: Home, name: str) -> None:
     say(f"  paceline summary {name} prints the report, paceline show UNIT what a unit did.", style="dim")
     if left:
         say(f"paceline logs UNIT shows the last output of a unit; paceline retry {name}, then run again.")
-    if counts.todo and campaign.pause_reason is not None:
+    is_left = counts.todo or counts.running or left  # the check of a running unit waits, too
+    if is_left and campaign.pause_reason is not None:
         say(f"{name} paused itself: {one_line(campaign.pause_reason, 300)}")
         say(f"Fix the cause, then paceline resume {name}, then run again.")
-    elif counts.todo and campaign.state == "paused":
+    elif is_left and campaign.state == "paused":
         say(f"{name} is paused: paceline resume {name}, then run again.")
     elif counts.todo:
         _print_holds(home, campaign)

@@ -38,9 +38,9 @@ def command(unit: UnitName, as_json: AsJson = False) -> None:
 
 def _facts(view: UnitView) -> list[tuple[str, str]]:
     has_worked = view.ran_seconds > 0 or view.tokens is not None
-    agent = " ".join(filter(None, (view.agent, view.model)))
-    where = ", ".join(filter(None, (view.account and f"on {view.account}", view.host and f"host {view.host}")))
-    facts = [("reason", one_line(view.reason)), ("agent", f"{agent} {where}".strip())]
+    agent = " ".join(filter(None, (view.agent, view.model, view.account and f"on {view.account}")))
+    worker = ", ".join(filter(None, (agent, view.host and f"host {view.host}")))
+    facts = [("reason", one_line(view.reason)), ("agent", worker)]
     if has_worked and view.agent != "command":
         facts += [
             ("tokens", tokens_text(view.tokens)),
