@@ -1,9 +1,10 @@
 """`/v1/units`: pages, states, one unit with its why, its history and its output. What agents print stays text."""
 
+import json
 import time
 
 import pytest
-from tests.daemon import Daemon
+from tests.daemon import Daemon, RunDaemon
 
 from paceline.testing.store_steps import claim, ended, record
 
@@ -104,6 +105,23 @@ async def test_one_unit_with_prompt_history_and_screen(daemon: Daemon) -> None:
         assert (unit["prompt"], unit["cwd"], unit["output"]) == ("do a", str(daemon.context.folder), None)
         assert unit["screen"] == "hello from a\ntrouble\n"
         assert [event["name"] for event in unit["history"]] == ["unit.started", "unit.done"]
+
+
+async def test_the_screen_of_an_agent_that_prints_events_is_its_transcript_and_its_log_has_the_events(
+    run_daemon: RunDaemon,
+) -> None:
+    event = '{"type": "assistant", "session_id": "s", "message": {"content": [{"type": "text", "text": "Hello."}]}}'
+    start = f'["sh", "-c", {json.dumps(f"echo {event!r}")}, "{{prompt}}"]'
+    agent = f'provider = "claude-code"\nstream = "json"\nstart = {start}'
+    async with run_daemon(f"[agents.mine]\n{agent}\n") as daemon:
+        daemon.add("docs", "", "a", agent="mine", max_attempts=1)
+        await daemon.until(lambda: daemon.unit("docs/a").ended_at is not None)
+
+        unit = await daemon.get("/v1/units/docs/a")
+        log = await daemon.get("/v1/units/docs/a/log")
+
+    assert unit["screen"] == "said    Hello.\n"
+    assert log["stdout"] == f"{event}\n"
 
 
 async def test_a_unit_called_why_is_found_and_asked_why(daemon: Daemon) -> None:
