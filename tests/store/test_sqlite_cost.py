@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from paceline.store import Campaign, SqliteStore, Store, UnitSpec
+from paceline.store.sqlite_file import SqliteFile
 from paceline.testing.store_steps import NOW, claim, ended, record
 
 LEFT = 30
@@ -35,10 +36,12 @@ def counted_steps(store: SqliteStore) -> Iterator[list[int]]:
     def count() -> None:
         steps[0] += 1
 
-    with store._file.reading() as connection:
+    file = store._transactions
+    assert isinstance(file, SqliteFile)
+    with file.reading() as connection:
         connection.set_progress_handler(count, 1)
     yield steps
-    with store._file.reading() as connection:
+    with file.reading() as connection:
         connection.set_progress_handler(None, 1)
 
 

@@ -10,7 +10,9 @@ CORE_MODULE_LINES = 300
 FUNCTION_LINES = 50
 CLASS_METHODS = 20
 PARAMETERS = 7
-FACADES = frozenset({"Governor", "Limiter", "Store", "MemoryStore", "SqliteStore", "Client"})
+FACADES = frozenset(
+    {"Governor", "Limiter", "Client", "Store", "TableStore", "MemoryStore", "SqliteStore", "PostgresStore"}
+)
 """Classes that show every verb of the public contract. They may be wide if every method only delegates."""
 PLAIN_BASES = frozenset({"object", "ABC", "Generic", "Protocol"})
 """Foreign bases that bring no attributes."""

@@ -1,201 +1,28 @@
 """The store in memory: for tests, for simulations, and as the model that other stores are compared with.
 
-Here: every verb of the interface, handed to the table that carries it out. Nothing survives the process.
+Nothing survives the process.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-
-from paceline.core.unit_lifecycle import UnitState
-from paceline.events import Event
-from paceline.store.interface import (
-    Added,
-    Campaign,
-    OutcomeRecord,
-    Page,
-    Phase,
-    StoredEvent,
-    StoredSlot,
-    Unit,
-    UnitCounts,
-    UnitSpec,
-)
 from paceline.store.memory_control import MemoryCampaigns, MemoryUnitControl
 from paceline.store.memory_records import MemoryEngineState, MemoryEvents, MemorySlots
 from paceline.store.memory_undo import UndoLog
 from paceline.store.memory_units import MemoryUnits, UnitTable
-from paceline.store.unit_result import UnitResult
+from paceline.store.table_store import Tables, TableStore
 
 
-class MemoryStore:
+class MemoryStore(TableStore):
     """`Store` in memory."""
 
     def __init__(self) -> None:
-        self._undo = UndoLog()
-        table = UnitTable(self._undo)
-        self._events = MemoryEvents(self._undo)
-        self._campaigns = MemoryCampaigns(table, self._events)
-        self._units = MemoryUnits(table)
-        self._control = MemoryUnitControl(table)
-        self._slots = MemorySlots(self._undo)
-        self._state = MemoryEngineState(self._undo)
-
-    def together(self) -> AbstractContextManager[None]:
-        return self._undo.together()
-
-    def check(self) -> None:
-        """Do nothing: memory cannot be damaged."""
-
-    def close(self) -> None:
-        """Do nothing: there is no file."""
-
-    # -- campaigns ----------------------------------------------------------------------------------
-
-    def add_campaign(
-        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
-    ) -> Added:
-        return self._campaigns.add(campaign, units, update=update, now=now, events=events)
-
-    def add_campaign_in_steps(
-        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
-    ) -> Generator[None, None, Added]:
-        return self._campaigns.add_in_steps(campaign, units, update=update, now=now, events=events)
-
-    def campaigns(self) -> list[Campaign]:
-        return self._campaigns.all()
-
-    def set_campaign(self, campaign: Campaign) -> None:
-        self._campaigns.set(campaign)
-
-    def delete_campaign(self, name: str) -> None:
-        self._campaigns.delete(name)
-
-    def counts(self) -> dict[str, UnitCounts]:
-        return self._campaigns.counts()
-
-    # -- the life cycle of units --------------------------------------------------------------------
-
-    def claim_units(
-        self,
-        campaign: str,
-        account: str,
-        limit: int,
-        *,
-        attempt_ids: Sequence[str],
-        lease_until: float,
-        now: float,
-        only_bound: bool = False,
-    ) -> list[Unit]:
-        return self._units.claim(
-            campaign,
-            account,
-            limit,
-            attempt_ids=attempt_ids,
-            lease_until=lease_until,
-            now=now,
-            only_bound=only_bound,
+        undo = UndoLog()
+        table = UnitTable(undo)
+        events = MemoryEvents(undo)
+        tables = Tables(
+            campaigns=MemoryCampaigns(table, events),
+            units=MemoryUnits(table),
+            control=MemoryUnitControl(table),
+            events=events,
+            slots=MemorySlots(undo),
+            state=MemoryEngineState(undo),
         )
-
-    def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
-        return self._units.record_outcomes(records, now=now)
-
-    def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
-        return self._units.save_progress(unit_id, fence, phase=phase, result=result)
-
-    def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
-        return self._units.renew(fences, lease_until=lease_until)
-
-    def wake_units(self, *, now: float, limit: int = 10_000) -> int:
-        return self._units.wake(now=now, limit=limit)
-
-    def wake_account(self, account: str, *, limit: int = 10_000, campaign: str | None = None) -> int:
-        return self._units.wake_account(account, limit=limit, campaign=campaign)
-
-    def rename_account(self, campaign: str, before: str, after: str) -> int:
-        return self._units.rename_account(campaign, before, after)
-
-    def shorten_backoffs(self, *, now: float) -> int:
-        return self._units.shorten_backoffs(now=now)
-
-    def hasten_units(self, resume_times: Mapping[str, float]) -> None:
-        self._units.hasten(resume_times)
-
-    def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
-        return self._control.hold(unit_ids, reason, now=now)
-
-    def retry_units(self, campaign: str, unit_ids: Sequence[str] | None = None) -> int:
-        return self._control.retry(campaign, unit_ids)
-
-    def revive_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, resume_at: float) -> int:
-        return self._control.revive(campaign, unit_ids, resume_at=resume_at)
-
-    def accept_units(self, campaign: str, unit_ids: Sequence[str], *, now: float) -> int:
-        return self._control.accept(campaign, unit_ids, now=now)
-
-    def cancel_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, now: float) -> list[str]:
-        return self._control.cancel(campaign, unit_ids, now=now)
-
-    def forget_conversation(self, unit_id: str) -> None:
-        self._control.forget_conversation(unit_id)
-
-    # -- reading units ------------------------------------------------------------------------------
-
-    def unit(self, unit_id: str) -> Unit | None:
-        return self._units.find(unit_id)
-
-    def units(
-        self,
-        *,
-        campaign: str | None = None,
-        state: UnitState | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Page:
-        return self._units.page(campaign, state, limit, cursor)
-
-    def running_units(self) -> list[Unit]:
-        return self._units.running()
-
-    def next_resume_at(self) -> float | None:
-        return self._units.next_resume_at()
-
-    def claimable(self) -> dict[tuple[str, str | None], int]:
-        return self._units.claimable()
-
-    # -- the engine's own records -------------------------------------------------------------------
-
-    def append_events(self, events: Sequence[Event]) -> int:
-        return self._events.append(events)
-
-    def events(self, *, after: int = 0, limit: int = 1000, unit: str | None = None) -> list[StoredEvent]:
-        return self._events.read(after, limit, unit)
-
-    def trim_events(self, *, keep: int, keep_slots: int | None = None) -> None:
-        self._events.trim(keep=keep, keep_slots=keep if keep_slots is None else keep_slots)
-
-    def prune_events(self, *, before: float, through: int, limit: int) -> int:
-        return self._events.prune(before=before, through=through, limit=limit)
-
-    def save_slots(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
-        self._slots.save(kept, dropped)
-
-    def slots(self) -> list[StoredSlot]:
-        return self._slots.all()
-
-    def slot(self, slot_id: str) -> StoredSlot | None:
-        return self._slots.find(slot_id)
-
-    def save_state(self, key: str, value: bytes) -> None:
-        self._state.save(key, value)
-
-    def load_state(self, key: str) -> bytes | None:
-        return self._state.load(key)
-
-    def lead(self, owner: str, *, until: float, now: float) -> bool:
-        return self._state.lead(owner, until=until, now=now)
-
-    def leader(self) -> str | None:
-        return self._state.leader()
-
-    def resign(self, owner: str) -> None:
-        self._state.resign(owner)
+        super().__init__(undo, tables)

@@ -4,41 +4,27 @@ One process writes at a time, any number read. Every write is durable when its v
 `synchronous=FULL`): it survives `kill -9` and the loss of power. One exception: dropping slots does not wait for the
 disk, so it survives only `kill -9`.
 
-Here: every verb of the interface, handed to the table that carries it out. Never here: a statement.
+Here: which tables it is made of. Never here: a statement.
 """
 
 import os
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Final
 
-from paceline.core.unit_lifecycle import UnitState
-from paceline.events import Event
-from paceline.store.interface import (
-    Added,
-    Campaign,
-    OutcomeRecord,
-    Page,
-    Phase,
-    StoredEvent,
-    StoredSlot,
-    Unit,
-    UnitCounts,
-    UnitSpec,
-)
 from paceline.store.migrations import MIGRATIONS, Migration
 from paceline.store.sqlite_campaigns import SqliteCampaigns
 from paceline.store.sqlite_control import SqliteUnitControl
 from paceline.store.sqlite_file import MigrationGuard, SqliteFile
 from paceline.store.sqlite_records import SqliteEngineState, SqliteEvents, SqliteSlots
 from paceline.store.sqlite_units import SqliteUnits
-from paceline.store.unit_result import UnitResult
+from paceline.store.table_store import Tables, TableStore
 
 BUSY_SECONDS: Final = 2.0
 """How long a verb waits for another writer before `StoreBusy`: far longer than any transaction of ours takes."""
 
 
-class SqliteStore:
+class SqliteStore(TableStore):
     """`Store` in the file at `path`, which is created if it does not exist."""
 
     def __init__(
@@ -49,172 +35,15 @@ class SqliteStore:
         migrations: Sequence[Migration] = MIGRATIONS,
         while_migrating: MigrationGuard = nullcontext,
     ) -> None:
-        self._file = SqliteFile(
+        file = SqliteFile(
             os.fspath(path), busy_seconds=busy_seconds, migrations=migrations, while_migrating=while_migrating
         )
-        self._campaigns = SqliteCampaigns(self._file)
-        self._units = SqliteUnits(self._file)
-        self._control = SqliteUnitControl(self._file)
-        self._events = SqliteEvents(self._file)
-        self._slots = SqliteSlots(self._file)
-        self._state = SqliteEngineState(self._file)
-
-    def together(self) -> AbstractContextManager[None]:
-        return self._file.together()
-
-    def check(self) -> None:
-        self._file.check()
-
-    def close(self) -> None:
-        self._file.close()
-
-    # -- campaigns ----------------------------------------------------------------------------------
-
-    def add_campaign(
-        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
-    ) -> Added:
-        return self._campaigns.add(campaign, units, update=update, now=now, events=events)
-
-    def add_campaign_in_steps(
-        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
-    ) -> Generator[None, None, Added]:
-        return self._campaigns.add_in_steps(campaign, units, update=update, now=now, events=events)
-
-    def campaigns(self) -> list[Campaign]:
-        return self._campaigns.all()
-
-    def set_campaign(self, campaign: Campaign) -> None:
-        self._campaigns.set(campaign)
-
-    def delete_campaign(self, name: str) -> None:
-        self._campaigns.delete(name)
-
-    def counts(self) -> dict[str, UnitCounts]:
-        return self._campaigns.counts()
-
-    # -- the life cycle of units --------------------------------------------------------------------
-
-    def claim_units(
-        self,
-        campaign: str,
-        account: str,
-        limit: int,
-        *,
-        attempt_ids: Sequence[str],
-        lease_until: float,
-        now: float,
-        only_bound: bool = False,
-    ) -> list[Unit]:
-        return self._units.claim(
-            campaign,
-            account,
-            limit,
-            attempt_ids=attempt_ids,
-            lease_until=lease_until,
-            now=now,
-            only_bound=only_bound,
+        tables = Tables(
+            campaigns=SqliteCampaigns(file),
+            units=SqliteUnits(file),
+            control=SqliteUnitControl(file),
+            events=SqliteEvents(file),
+            slots=SqliteSlots(file),
+            state=SqliteEngineState(file),
         )
-
-    def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
-        return self._units.record_outcomes(records, now=now)
-
-    def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
-        return self._units.save_progress(unit_id, fence, phase=phase, result=result)
-
-    def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
-        return self._units.renew(fences, lease_until=lease_until)
-
-    def wake_units(self, *, now: float, limit: int = 10_000) -> int:
-        return self._units.wake(now=now, limit=limit)
-
-    def wake_account(self, account: str, *, limit: int = 10_000, campaign: str | None = None) -> int:
-        return self._units.wake_account(account, limit=limit, campaign=campaign)
-
-    def rename_account(self, campaign: str, before: str, after: str) -> int:
-        return self._units.rename_account(campaign, before, after)
-
-    def shorten_backoffs(self, *, now: float) -> int:
-        return self._units.shorten_backoffs(now=now)
-
-    def hasten_units(self, resume_times: Mapping[str, float]) -> None:
-        self._units.hasten(resume_times)
-
-    def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
-        return self._control.hold(unit_ids, reason, now=now)
-
-    def retry_units(self, campaign: str, unit_ids: Sequence[str] | None = None) -> int:
-        return self._control.retry(campaign, unit_ids)
-
-    def revive_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, resume_at: float) -> int:
-        return self._control.revive(campaign, unit_ids, resume_at=resume_at)
-
-    def accept_units(self, campaign: str, unit_ids: Sequence[str], *, now: float) -> int:
-        return self._control.accept(campaign, unit_ids, now=now)
-
-    def cancel_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, now: float) -> list[str]:
-        return self._control.cancel(campaign, unit_ids, now=now)
-
-    def forget_conversation(self, unit_id: str) -> None:
-        self._control.forget_conversation(unit_id)
-
-    # -- reading units ------------------------------------------------------------------------------
-
-    def unit(self, unit_id: str) -> Unit | None:
-        return self._units.find(unit_id)
-
-    def units(
-        self,
-        *,
-        campaign: str | None = None,
-        state: UnitState | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Page:
-        return self._units.page(campaign, state, limit, cursor)
-
-    def running_units(self) -> list[Unit]:
-        return self._units.running()
-
-    def next_resume_at(self) -> float | None:
-        return self._units.next_resume_at()
-
-    def claimable(self) -> dict[tuple[str, str | None], int]:
-        return self._units.claimable()
-
-    # -- the engine's own records -------------------------------------------------------------------
-
-    def append_events(self, events: Sequence[Event]) -> int:
-        return self._events.append(events)
-
-    def events(self, *, after: int = 0, limit: int = 1000, unit: str | None = None) -> list[StoredEvent]:
-        return self._events.read(after, limit, unit)
-
-    def trim_events(self, *, keep: int, keep_slots: int | None = None) -> None:
-        self._events.trim(keep=keep, keep_slots=keep if keep_slots is None else keep_slots)
-
-    def prune_events(self, *, before: float, through: int, limit: int) -> int:
-        return self._events.prune(before=before, through=through, limit=limit)
-
-    def save_slots(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
-        self._slots.save(kept, dropped)
-
-    def slots(self) -> list[StoredSlot]:
-        return self._slots.all()
-
-    def slot(self, slot_id: str) -> StoredSlot | None:
-        return self._slots.find(slot_id)
-
-    def save_state(self, key: str, value: bytes) -> None:
-        self._state.save(key, value)
-
-    def load_state(self, key: str) -> bytes | None:
-        return self._state.load(key)
-
-    def lead(self, owner: str, *, until: float, now: float) -> bool:
-        return self._state.lead(owner, until=until, now=now)
-
-    def leader(self) -> str | None:
-        return self._state.leader()
-
-    def resign(self, owner: str) -> None:
-        self._state.resign(owner)
+        super().__init__(file, tables)
