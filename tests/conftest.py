@@ -5,6 +5,7 @@ killed process leaves behind, which is the same in both places. PYTEST_DEBUG_TEM
 """
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,7 @@ pytest.register_assert_rewrite(  # so that a difference is shown, not only that 
     "paceline.testing.store_steps",
 )
 from tests.golden.recording import Recordings  # noqa: E402
+from tests.postgres_server import running_server  # noqa: E402
 
 MEMORY = "/dev/shm"
 NEEDED_BYTES = 2 << 30
@@ -35,6 +37,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def recordings(request: pytest.FixtureRequest) -> Recordings:
     """The recorded answers beside the test: the folder `recorded` next to its module."""
     return Recordings(request.path.parent / "recorded", rewrite=request.config.getoption("--record"))
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The address of a real PostgreSQL server."""
+    given = os.environ.get("PACELINE_TEST_POSTGRES")
+    if given:
+        yield given
+        return
+    with running_server() as server:
+        yield server.url
 
 
 def pytest_configure(config: pytest.Config) -> None:

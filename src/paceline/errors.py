@@ -14,6 +14,7 @@
      │   ├─ StoreFull            no room left on the disk
      │   ├─ StoreDamaged         the database is not readable as one
      │   ├─ StoreGone            the database was deleted or replaced while it was in use
+     │   ├─ StoreUnreachable     the database server does not answer; it is asked again
      │   └─ StoreTooNew          written by a newer Paceline
      ├─ ExecutorError            a session cannot be started; none was
      │   ├─ AttemptInUse         this attempt was started before
@@ -114,6 +115,10 @@ class StoreDamaged(StoreError):
 
 class StoreGone(StoreError):
     """The file was deleted or replaced while this process used it; nothing more is written to it."""
+
+
+class StoreUnreachable(StoreError):
+    """The database server does not answer. What was committed is safe, and the server is asked again."""
 
 
 class StoreTooNew(StoreError):

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.postgres_server import empty_schema
 
 from paceline.store import MemoryStore, SqliteStore, Store
+from paceline.store.postgres import PostgresStore
 from paceline.testing.store_contract import StoreContract
 from paceline.testing.store_contract_accounts import AccountContract
 
@@ -44,3 +46,23 @@ class TestSqliteAccounts(AccountContract):
     @pytest.fixture
     def store(self, sqlite_store: Store) -> Store:
         return sqlite_store
+
+
+@pytest.fixture
+def postgres_store(postgres_url: str) -> Iterator[Store]:
+    with empty_schema(postgres_url) as url:
+        store = PostgresStore(url)
+        yield store
+        store.close()
+
+
+class TestPostgresStore(StoreContract):
+    @pytest.fixture
+    def store(self, postgres_store: Store) -> Store:
+        return postgres_store
+
+
+class TestPostgresAccounts(AccountContract):
+    @pytest.fixture
+    def store(self, postgres_store: Store) -> Store:
+        return postgres_store

@@ -1,9 +1,10 @@
-"""Two stores, the same random verbs, the same answers: SqliteStore, reopened at any point, against MemoryStore."""
+"""The same random verbs, the same answers: a store on a disk, reopened at any point, against MemoryStore."""
 
-import sqlite3
+import contextlib
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.postgres_server import empty_schema
 
 from paceline.core.unit_lifecycle import AttemptOutcome, Ending, Policy, UnitState, transition_after
 from paceline.errors import IllegalStep, PacelineError
@@ -36,6 +38,7 @@ from paceline.store import (
     UnitResult,
     UnitSpec,
 )
+from paceline.store.postgres import PostgresStore
 from paceline.store.sqlite_import import SPECS_AT_ONCE
 
 START = 1_000.0
@@ -107,27 +110,63 @@ def answer(store: Store, verb: Verb) -> object:
         return type(error), str(error)
 
 
+class Disk(Protocol):
+    """Where a store keeps what it stores."""
+
+    def open(self) -> Store: ...
+
+    def remove(self) -> None: ...
+
+
+class SqliteDisk:
+    """A SQLite file."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(dir=MEMORY_DISK if MEMORY_DISK.is_dir() else None)
+
+    def open(self) -> Store:
+        return SqliteStore(Path(self._folder.name) / "paceline.db")
+
+    def remove(self) -> None:
+        self._folder.cleanup()
+
+
+class PostgresDisk:
+    """A schema of a PostgreSQL database."""
+
+    def __init__(self, server_url: str) -> None:
+        self._schema = contextlib.ExitStack()
+        self._url = self._schema.enter_context(empty_schema(server_url))
+
+    def open(self) -> Store:
+        return PostgresStore(self._url)
+
+    def remove(self) -> None:
+        self._schema.close()
+
+
 class StoreMachine(RuleBasedStateMachine):
     """`both` runs a verb against both and compares; `looks_the_same` compares all that can be seen."""
 
+    new_disk: Callable[[], Disk] = SqliteDisk
+
     @initialize()
     def open(self) -> None:
-        self.folder = tempfile.TemporaryDirectory(dir=MEMORY_DISK if MEMORY_DISK.is_dir() else None)
-        self.path = Path(self.folder.name) / "paceline.db"
+        self.disk = self.new_disk()
         self.memory = MemoryStore()
-        self.sqlite = SqliteStore(self.path)
+        self.stored = self.disk.open()
         self.now = START
         self.claims: list[Unit] = []
 
     def both(self, verb: Verb) -> object:
         expected = answer(self.memory, verb)
-        assert answer(self.sqlite, verb) == expected
+        assert answer(self.stored, verb) == expected
         return expected
 
     @rule()
     def reopen(self) -> None:
-        self.sqlite.close()
-        self.sqlite = SqliteStore(self.path)
+        self.stored.close()
+        self.stored = self.disk.open()
 
     @rule(seconds=st.sampled_from([1.0, 10.0, 700.0]))
     def time_passes(self, seconds: float) -> None:
@@ -157,7 +196,7 @@ class StoreMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from([campaign.name for campaign in self.memory.campaigns()]))
         names = ["a", "b", "c", "d/e", *(str(number) for number in range(SPECS_AT_ONCE))]
         specs = [UnitSpec(id=each, prompt=name) for each in names]
-        steps = self.sqlite.add_campaign_in_steps(Campaign(name=name), specs, update=True, now=self.now)
+        steps = self.stored.add_campaign_in_steps(Campaign(name=name), specs, update=True, now=self.now)
         next(steps)
         steps.close()
         self.look_at_one(f"{name}/a")
@@ -360,27 +399,32 @@ class StoreMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.memory.close()
-        self.sqlite.close()
-        connection = sqlite3.connect(self.path)
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        connection.close()
-        self.folder.cleanup()
+        self.stored.check()
+        self.stored.close()
+        self.disk.remove()
 
 
-def agree(examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        StoreMachine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-        ),
-    )
+def agree(new_disk: Callable[[], Disk], *, examples: int, steps: int) -> None:
+    class Machine(StoreMachine):
+        pass
+
+    Machine.new_disk = staticmethod(new_disk)
+    run_state_machine_as_test(Machine, settings=settings(max_examples=examples, stateful_step_count=steps))
 
 
 def test_stores_agree() -> None:
-    agree(examples=60, steps=40)
+    agree(SqliteDisk, examples=60, steps=40)
+
+
+def test_stores_agree_on_postgres(postgres_url: str) -> None:
+    agree(lambda: PostgresDisk(postgres_url), examples=12, steps=40)
 
 
 @pytest.mark.soak
 def test_stores_agree_for_long() -> None:
-    agree(examples=3_000, steps=60)
+    agree(SqliteDisk, examples=3_000, steps=60)
+
+
+@pytest.mark.soak
+def test_stores_agree_for_long_on_postgres(postgres_url: str) -> None:
+    agree(lambda: PostgresDisk(postgres_url), examples=300, steps=60)

@@ -81,12 +81,12 @@ class PlainView:
     def start(self) -> None: ...
 
     def refresh(self) -> None:
+        if self._warning.text is not None:  # first, because it may say that the store cannot be read
+            self._print(one_line(self._warning.text, 400))
+            self._warning.text = None
         for event in self._news.take():
             self._print(event_text.line_of(event, self._home.zone))
         self._print_waits()
-        if self._warning.text is not None:
-            self._print(one_line(self._warning.text, 400))
-            self._warning.text = None
 
     def stop(self) -> None: ...
 

@@ -6,6 +6,7 @@ Here: the choice of every implementation. Never here: what a command does with i
 import contextlib
 import logging
 import os
+import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -39,6 +40,8 @@ from paceline.views.why import Why, explain_unit, stored_waits
 
 log = logging.getLogger("paceline.cli")
 
+HOME_STATE = "home"
+"""The key under which a shared database knows the home that it belongs to."""
 STEP_BACK_SECONDS = 3.0
 """An `exec` that hands out slots checks for an engine more often than this, and then releases its lock."""
 
@@ -122,20 +125,58 @@ def open_home(environ: Mapping[str, str] | None = None, start: Path | None = Non
     environ = os.environ if environ is None else environ
     settings = load_settings(start or Path.cwd(), environ)
     make_private(str(settings.home))
-    path = settings.sqlite_path
-    if path is None:
-        raise InvalidSettings(
-            f"{settings.store_url.partition(':')[0]} is not a store of this version; use sqlite:///PATH"
-        )
-    if path.parent != settings.home:
-        _create_folder(path.parent)
-    check_not_lost(path, Path(spool_root(settings.home)))
-    purpose = "it is of an older Paceline, and could not use the database once this one has updated it"
-    store = SqliteStore(path, while_migrating=lambda: no_leader(settings.home, purpose))
+    store = open_store(settings)
     try:
         yield Home(settings, store, environ)
     finally:
         store.close()
+
+
+def open_store(settings: Settings) -> Store:
+    """Open the store that the settings name; it is created if there is none."""
+    path = settings.sqlite_path
+    if path is None:
+        return _open_postgres(settings)
+    if path.parent != settings.home:
+        _create_folder(path.parent)
+    check_not_lost(path, Path(spool_root(settings.home)))
+    purpose = "it is of an older Paceline, and could not use the database once this one has updated it"
+    return SqliteStore(path, while_migrating=lambda: no_leader(settings.home, purpose))
+
+
+def _open_postgres(settings: Settings) -> Store:
+    try:
+        from paceline.store.postgres import PostgresStore
+    except ImportError as error:
+        raise InvalidSettings(
+            f"store.url names a PostgreSQL database, and {error.name} is not installed; "
+            "run: pip install 'paceline[postgres]'"
+        ) from error
+    store = PostgresStore(settings.store_url)
+    try:
+        _check_database_of(settings.home, store)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _check_database_of(home: Path, store: Store) -> None:
+    """Raise unless the database belongs to this home. Sessions, logins and locks of a home are on its own machine."""
+    ours = f"{home} on {socket.gethostname()}"
+    known = store.load_state(HOME_STATE)
+    if known is None:
+        if attempts := count_attempts(spool_root(home)):
+            raise StoreDamaged(
+                f"the database is empty, but {spool_root(home)} has the output of {attempts} sessions: correct "
+                f"store.url; or, to start with an empty home and run everything again, move {home} aside"
+            )
+        store.save_state(HOME_STATE, ours.encode())
+    elif known.decode() != ours:
+        raise InvalidSettings(
+            f"the database is that of {known.decode()}, and this is {ours}: one home uses a database; "
+            "choose another database or schema in store.url"
+        )
 
 
 def spool_root(home: Path) -> str:

@@ -40,6 +40,7 @@ from paceline.errors import (
     StoreFull,
     StoreGone,
     StoreTooNew,
+    StoreUnreachable,
 )
 from paceline.executors.private_folder import is_open_to_others
 from paceline.plans.advice import Advice
@@ -187,7 +188,10 @@ def _privacy(folder: str) -> Finding:
 def _fix_of_home(error: PacelineError, settings: Settings) -> str:
     match error:
         case StoreDamaged() | StoreGone():
-            return f"restore a copy; or {recovery_advice(str(settings.sqlite_path))}"
+            path = settings.sqlite_path
+            return "restore a copy" if path is None else f"restore a copy; or {recovery_advice(str(path))}"
+        case StoreUnreachable():
+            return "start the database server, or correct store.url"
         case StoreTooNew():
             return "update Paceline: pip install --upgrade paceline"
         case EngineBusy():

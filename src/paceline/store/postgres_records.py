@@ -1,0 +1,153 @@
+"""The engine's own records in a PostgreSQL database: events, external slots, saved state and leadership."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from paceline.events import Event
+from paceline.store import rules
+from paceline.store.damage_report import DamageReport
+from paceline.store.interface import StoredEvent, StoredSlot
+from paceline.store.postgres_database import Connection, PostgresDatabase
+
+_APPEND: Final = """WITH counter AS (UPDATE last_event SET id = id + %s RETURNING id)
+    INSERT INTO events (id, unit, is_slot, body)
+    SELECT counter.id - %s + e.place, e.unit, e.is_slot, e.body
+    FROM counter, unnest(%s::text[], %s::boolean[], %s::text[]) WITH ORDINALITY AS e (unit, is_slot, body, place)"""
+_SAVE_SLOTS: Final = """INSERT INTO slots (id, body) SELECT * FROM unnest(%s::text[], %s::text[])
+    ON CONFLICT (id) DO UPDATE SET body = excluded.body"""
+_TRIM: Final = """DELETE FROM events WHERE is_slot = %s
+    AND id <= (SELECT id FROM events WHERE is_slot = %s ORDER BY id DESC LIMIT 1 OFFSET %s)"""
+
+
+def insert_events(connection: Connection, events: Sequence[Event]) -> None:
+    """Append events inside the caller's transaction."""
+    if events:
+        columns = (
+            len(events),
+            len(events),
+            [rules.storable_text(event.unit) for event in events],
+            [rules.is_slot_event(event) for event in events],
+            [rules.encode_event(event).decode() for event in events],
+        )
+        connection.execute(_APPEND, columns)
+
+
+class PostgresEvents:
+    """The stream of events."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self._damage = DamageReport(database.place)
+
+    def append(self, events: Sequence[Event]) -> int:
+        if not events:
+            with self._database.query() as connection:
+                return _last_id(connection)
+        with self._database.writing() as connection:
+            insert_events(connection, events)
+            return _last_id(connection)
+
+    def read(self, after: int, limit: int, unit: str | None) -> list[StoredEvent]:
+        rules.check_page_size(limit)
+        of_unit, parameters = ("", ()) if unit is None else ("AND unit = %s", (unit,))
+        with self._database.query() as connection:
+            rows = connection.execute(
+                f"SELECT id, body FROM events WHERE id > %s {of_unit} ORDER BY id LIMIT %s", (after, *parameters, limit)
+            ).fetchall()
+        found = [(number, rules.decode_event(body)) for number, body in rows]
+        for number, event in found:
+            if event is None:
+                self._damage.report("event", number)
+        return [StoredEvent(number, event) for number, event in found if event is not None]
+
+    def trim(self, *, keep: int, keep_slots: int) -> None:
+        with self._database.writing() as connection:
+            connection.execute(_TRIM, (False, False, keep))
+            connection.execute(_TRIM, (True, True, keep_slots))
+
+    def prune(self, *, before: float, through: int, limit: int) -> int:
+        rules.check_page_size(limit)
+        with self._database.writing() as connection:
+            rows = connection.execute(
+                "SELECT id, body FROM events WHERE id <= %s ORDER BY id LIMIT %s", (through, limit)
+            ).fetchall()
+            old = rules.old_events(rows, before)
+            if old:
+                connection.execute("DELETE FROM events WHERE id <= %s", (old[-1],))
+        return len(old)
+
+
+def _last_id(connection: Connection) -> int:
+    row = connection.execute("SELECT id FROM last_event").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+class PostgresSlots:
+    """Slots of programs that the engine did not start."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self._damage = DamageReport(database.place)
+
+    def save(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
+        encoded = {slot.id: rules.encode_slot(slot).decode() for slot in kept}
+        with self._database.writing() as connection:
+            if encoded:
+                connection.execute(_SAVE_SLOTS, (list(encoded), list(encoded.values())))
+            if dropped:
+                connection.execute("DELETE FROM slots WHERE id = ANY(%s::text[])", (list(dropped),))
+
+    def all(self) -> list[StoredSlot]:
+        with self._database.query() as connection:
+            rows = connection.execute("SELECT id, body FROM slots ORDER BY number").fetchall()
+        return [slot for slot_id, body in rows if (slot := self._decoded(slot_id, body)) is not None]
+
+    def find(self, slot_id: str) -> StoredSlot | None:
+        with self._database.query() as connection:
+            row = connection.execute("SELECT body FROM slots WHERE id = %s", (slot_id,)).fetchone()
+        return None if row is None else self._decoded(slot_id, row[0])
+
+    def _decoded(self, slot_id: str, body: str) -> StoredSlot | None:
+        slot = rules.decode_slot(body.encode())
+        if slot is None:
+            self._damage.report("slot", slot_id)
+        return slot
+
+
+class PostgresEngineState:
+    """Values saved under a key, and which engine leads."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+
+    def save(self, key: str, value: bytes) -> None:
+        with self._database.writing() as connection:
+            connection.execute(
+                """INSERT INTO states (key, value) VALUES (%s, %s)
+                    ON CONFLICT (key) DO UPDATE SET value = excluded.value""",
+                (key, value),
+            )
+
+    def load(self, key: str) -> bytes | None:
+        with self._database.query() as connection:
+            row = connection.execute("SELECT value FROM states WHERE key = %s", (key,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def lead(self, owner: str, *, until: float, now: float) -> bool:
+        with self._database.writing() as connection:
+            written = connection.execute(
+                """INSERT INTO leader AS l VALUES (1, %s, %s) ON CONFLICT (seat) DO UPDATE
+                    SET owner = excluded.owner, until = excluded.until
+                    WHERE l.owner = excluded.owner OR l.until <= %s""",
+                (owner, until, now),
+            )
+            return written.rowcount == 1
+
+    def leader(self) -> str | None:
+        with self._database.query() as connection:
+            row = connection.execute("SELECT owner FROM leader").fetchone()
+        return None if row is None else str(row[0])
+
+    def resign(self, owner: str) -> None:
+        with self._database.writing() as connection:
+            connection.execute("DELETE FROM leader WHERE owner = %s", (owner,))

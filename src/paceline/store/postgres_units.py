@@ -1,0 +1,239 @@
+"""Units in a PostgreSQL database: claims, outcomes, leases, parking and pages.
+
+Statements and nothing else: which unit may run, and what becomes of it, comes from the core. Verbs over many units
+are one statement over arrays, because each statement is a trip to the server.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from paceline.core.unit_lifecycle import UnitState
+from paceline.store import rules
+from paceline.store.interface import OutcomeRecord, Page, Phase, Unit
+from paceline.store.postgres_database import Connection, PostgresDatabase, Row
+from paceline.store.postgres_keys import ALL_KEYS, Span, addresses, campaign_span, find_number, known_number
+from paceline.store.rows import RESULT_COLUMNS, is_stored_already, outcome_row, result_from, result_row, unit_from
+from paceline.store.unit_result import UnitResult
+
+UNIT_COLUMNS: Final = (
+    "u.key, u.name, u.cwd, u.output, u.state,"
+    " u.failures, u.attempts, u.parks, u.windows_spent, u.refusals, u.losses,"
+    " u.resume_at, u.reason, u.account, u.conversation_id, u.attempt_id, u.fence,"
+    " u.lease_until, u.started_at, u.ended_at, u.exit_code,"
+    " u.begun_at, u.is_parked, u.denials, u.warnings, u.phase"
+)
+WHOLE_RESULT: Final = "r.body, r.checks, r.texts"
+BRIEF_RESULT: Final = "r.body, r.checks, NULL"
+"""The result without its long texts."""
+
+# A row that another transaction has locked is skipped: a person who changes a unit with SQL holds up nobody else. Rows
+# are locked before they are joined, and the units come back as they were.
+_CLAIM: Final = f"""WITH bound AS MATERIALIZED (
+        SELECT * FROM units WHERE state = 'todo' AND resume_at IS NULL AND conversation_id IS NOT NULL
+            AND account = %(account)s AND key BETWEEN %(low)s AND %(high)s
+        ORDER BY key LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ), fresh AS MATERIALIZED (
+        SELECT * FROM units WHERE state = 'todo' AND resume_at IS NULL AND conversation_id IS NULL
+            AND key BETWEEN %(low)s AND %(high)s
+        ORDER BY key LIMIT CASE WHEN %(only_bound)s THEN 0 ELSE %(limit)s - (SELECT count(*) FROM bound) END
+        FOR UPDATE SKIP LOCKED
+    ), named AS (
+        SELECT *, row_number() OVER (ORDER BY turn, key) AS place
+        FROM (SELECT *, 0 AS turn FROM bound UNION ALL SELECT *, 1 FROM fresh) AS chosen
+    ), claimed AS (
+        UPDATE units AS u SET state = 'running', attempts = u.attempts + 1, fence = u.fence + 1,
+            account = %(account)s, attempt_id = (%(attempt_ids)s::text[])[n.place], lease_until = %(lease_until)s,
+            begun_at = CASE WHEN u.conversation_id IS NULL THEN %(now)s ELSE coalesce(u.begun_at, u.started_at) END,
+            started_at = %(now)s, reason = NULL, ended_at = NULL, exit_code = NULL, is_parked = FALSE, denials = 0,
+            warnings = NULL, phase = 'working'
+        FROM named n WHERE n.key = u.key
+    )
+    SELECT {UNIT_COLUMNS}, {WHOLE_RESULT}, p.prompt FROM named u
+    LEFT JOIN prompts p ON p.key = u.key LEFT JOIN results r ON r.key = u.key ORDER BY u.place"""
+_RECORD_OUTCOME: Final = """UPDATE units SET state = %s, failures = %s, attempts = %s, parks = %s, windows_spent = %s,
+    refusals = %s, losses = %s, resume_at = %s, reason = %s, account = coalesce(%s, account),
+    conversation_id = CASE WHEN coalesce(%s, account, '') <> '' THEN %s END, ended_at = %s, exit_code = %s,
+    is_parked = %s, denials = %s, warnings = %s, lease_until = NULL, phase = NULL
+    WHERE campaign = %s AND name = %s AND state = 'running' AND fence = %s RETURNING key"""
+_RECORDED_OUTCOME: Final = """SELECT fence, state, failures, attempts, parks, windows_spent, refusals, losses
+    FROM units WHERE campaign = %s AND name = %s"""
+_SAVE_PHASE: Final = """UPDATE units SET phase = coalesce(%s, phase)
+    WHERE campaign = %s AND name = %s AND state = 'running' AND fence = %s RETURNING key"""
+SAVE_RESULT: Final = """INSERT INTO results (key, body, checks, texts) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (key) DO UPDATE SET body = excluded.body, checks = excluded.checks, texts = excluded.texts"""
+_RENEW: Final = """UPDATE units AS u SET lease_until = %s
+    FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS f (campaign, name, fence)
+    WHERE u.campaign = f.campaign AND u.name = f.name AND u.fence = f.fence AND u.state = 'running'
+    RETURNING u.campaign, u.name"""
+_WAKE_DUE: Final = """UPDATE units SET resume_at = NULL, is_parked = FALSE WHERE key IN (
+    SELECT key FROM units WHERE state = 'todo' AND resume_at IS NOT NULL AND resume_at <= %s
+    ORDER BY resume_at, key LIMIT %s)"""
+_WAKE_ACCOUNT: Final = """UPDATE units SET resume_at = NULL, is_parked = FALSE WHERE key IN (
+    SELECT key FROM units WHERE state = 'todo' AND resume_at IS NOT NULL AND is_parked AND account = %s
+        AND key BETWEEN %s AND %s ORDER BY resume_at, key LIMIT %s)"""
+_RENAME_ACCOUNT: Final = "UPDATE units SET account = %s WHERE key BETWEEN %s AND %s AND account = %s"
+_SHORTEN: Final = """UPDATE units SET resume_at = %s + resume_at - ended_at, ended_at = %s
+    WHERE state = 'todo' AND resume_at IS NOT NULL AND NOT is_parked AND ended_at > %s"""
+_HASTEN: Final = """UPDATE units AS u SET resume_at = h.resume_at
+    FROM unnest(%s::bigint[], %s::text[], %s::float8[]) AS h (campaign, name, resume_at)
+    WHERE u.campaign = h.campaign AND u.name = h.name AND u.state = 'todo' AND u.resume_at > h.resume_at"""
+
+
+class PostgresUnits:
+    """The units of one database."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+
+    # -- their life cycle ---------------------------------------------------------------------------
+
+    def claim(
+        self,
+        campaign: str,
+        account: str,
+        limit: int,
+        *,
+        attempt_ids: Sequence[str],
+        lease_until: float,
+        now: float,
+        only_bound: bool = False,
+    ) -> list[Unit]:
+        rules.check_attempt_ids(limit, len(attempt_ids))
+        with self._database.writing() as connection:
+            number = find_number(connection, campaign)
+            if number is None:
+                return []
+            low, high = campaign_span(number)
+            values: dict[str, Any] = {"account": account, "low": low, "high": high, "limit": limit, "now": now}
+            values |= {"only_bound": only_bound, "attempt_ids": list(attempt_ids), "lease_until": lease_until}
+            rows = connection.execute(_CLAIM, values).fetchall()
+        return [
+            rules.claimed(_unit(row[:-1], campaign, row[-1] or ""), account, attempt_id, lease_until, now)
+            for row, attempt_id in zip(rows, attempt_ids, strict=False)
+        ]
+
+    def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
+        rules.check_outcomes(records)
+        if not records:
+            return []
+        with self._database.writing() as connection:
+            found = addresses(connection, [each.unit_id for each in records])
+            return [_record_outcome(connection, found[each.unit_id], each, now) for each in records]
+
+    def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
+        with self._database.writing() as connection:
+            address = addresses(connection, [unit_id])[unit_id]
+            row = connection.execute(_SAVE_PHASE, (phase, *address, fence)).fetchone()
+            if row is not None and result is not None:
+                connection.execute(SAVE_RESULT, (row[0], *result_row(result)))
+        return row is not None
+
+    def renew(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
+        if not fences:
+            return []
+        with self._database.writing() as connection:
+            found = addresses(connection, fences)
+            columns = [list(column) for column in zip(*((*found[each], fences[each]) for each in fences), strict=True)]
+            renewed = set(connection.execute(_RENEW, (lease_until, *columns)).fetchall())
+        return [identifier for identifier in fences if found[identifier] not in renewed]
+
+    def wake(self, *, now: float, limit: int) -> int:
+        rules.check_page_size(limit)
+        first = self.next_resume_at()
+        if first is None or first > now:  # the usual case at every pass: it needs no lock for writing
+            return 0
+        with self._database.writing() as connection:
+            return connection.execute(_WAKE_DUE, (now, limit)).rowcount
+
+    def wake_account(self, account: str, *, limit: int, campaign: str | None = None) -> int:
+        rules.check_page_size(limit)
+        with self._database.writing() as connection:
+            span = ALL_KEYS if campaign is None else campaign_span(known_number(connection, campaign))
+            return connection.execute(_WAKE_ACCOUNT, (account, *span, limit)).rowcount
+
+    def rename_account(self, campaign: str, before: str, after: str) -> int:
+        with self._database.writing() as connection:
+            span = campaign_span(known_number(connection, campaign))
+            return connection.execute(_RENAME_ACCOUNT, (after, *span, before)).rowcount
+
+    def shorten_backoffs(self, *, now: float) -> int:
+        with self._database.writing() as connection:
+            return connection.execute(_SHORTEN, (now, now, now)).rowcount
+
+    def hasten(self, resume_times: Mapping[str, float]) -> None:
+        if not resume_times:
+            return
+        with self._database.writing() as connection:
+            found = addresses(connection, resume_times)
+            rows = [(*found[identifier], resume_at) for identifier, resume_at in resume_times.items()]
+            connection.execute(_HASTEN, [list(column) for column in zip(*rows, strict=True)])
+
+    # -- reading ------------------------------------------------------------------------------------
+
+    def find(self, unit_id: str) -> Unit | None:
+        campaign, name = rules.split_unit_id(unit_id)
+        with self._database.query() as connection:
+            row = connection.execute(
+                f"""SELECT {UNIT_COLUMNS}, {WHOLE_RESULT}, p.prompt FROM campaigns c
+                    JOIN units u ON u.campaign = c.number AND u.name = %s
+                    LEFT JOIN prompts p ON p.key = u.key LEFT JOIN results r ON r.key = u.key WHERE c.name = %s""",
+                (name, campaign),
+            ).fetchone()
+        return None if row is None else _unit(row[:-1], campaign, row[-1] or "")
+
+    def page(self, campaign: str | None, state: UnitState | None, limit: int, cursor: str | None) -> Page:
+        rules.check_page_size(limit)
+        after = rules.key_after(cursor)
+        with self._database.reading() as connection:
+            low, high = ALL_KEYS if campaign is None else campaign_span(known_number(connection, campaign))
+            rows = _select(connection, BRIEF_RESULT, state, (max(low, after + 1), high), limit + 1)
+        units = [_unit(row[:-1], row[-1]) for row in rows[:limit]]
+        return Page(units=tuple(units), cursor=str(rows[limit - 1][0]) if len(rows) > limit else None)
+
+    def running(self) -> list[Unit]:
+        with self._database.query() as connection:
+            rows = _select(connection, WHOLE_RESULT, "running", ALL_KEYS, None)
+        return [_unit(row[:-1], row[-1]) for row in rows]
+
+    def next_resume_at(self) -> float | None:
+        with self._database.query() as connection:
+            row = connection.execute(
+                "SELECT min(resume_at) FROM units WHERE state = 'todo' AND resume_at IS NOT NULL"
+            ).fetchone()
+        return None if row is None or row[0] is None else float(row[0])
+
+    def claimable(self) -> dict[tuple[str, str | None], int]:
+        with self._database.query() as connection:
+            rows = connection.execute(
+                """SELECT c.name, t.account, t.units FROM tallies t JOIN campaigns c ON c.number = t.campaign
+                    WHERE t.phase = 'todo' AND t.units > 0 ORDER BY t.campaign, t.account"""
+            ).fetchall()
+        return {(campaign, account or None): units for campaign, account, units in rows}
+
+
+def _unit(row: Row, campaign: str, prompt: str = "") -> Unit:
+    """Return the unit of a row that ends with its result."""
+    columns, (body, checks, texts) = row[:-RESULT_COLUMNS], row[-RESULT_COLUMNS:]
+    result = UnitResult() if body is None else result_from(body, checks, texts)
+    return unit_from(columns, campaign, prompt, result or UnitResult())
+
+
+def _record_outcome(connection: Connection, address: tuple[int | None, str], record: OutcomeRecord, now: float) -> bool:
+    row = connection.execute(_RECORD_OUTCOME, outcome_row(record, address, now)).fetchone()
+    if row is not None:
+        if record.result is not None:
+            connection.execute(SAVE_RESULT, (row[0], *result_row(record.result)))
+        return True
+    stored = connection.execute(_RECORDED_OUTCOME, address).fetchone()
+    return stored is not None and is_stored_already(stored, record)
+
+
+def _select(connection: Connection, result: str, state: UnitState | None, span: Span, limit: int | None) -> list[Row]:
+    """Return rows with the names of their campaigns, in the order of their keys."""
+    of_state, parameters = ("", ()) if state is None else ("u.state = %s AND", (state,))
+    return connection.execute(
+        f"""SELECT {UNIT_COLUMNS}, {result}, c.name FROM units u JOIN campaigns c ON c.number = u.campaign
+            LEFT JOIN results r ON r.key = u.key
+            WHERE {of_state} u.key BETWEEN %s AND %s ORDER BY u.key LIMIT %s""",
+        (*parameters, *span, limit),
+    ).fetchall()

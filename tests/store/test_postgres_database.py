@@ -1,0 +1,171 @@
+"""PostgreSQL as it is in production: servers that restart, connections that break, other programs, mistakes."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from tests.postgres_server import empty_schema, running_server
+
+from paceline.errors import (
+    InvalidSettings,
+    PacelineError,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreTooNew,
+    StoreUnreachable,
+)
+from paceline.events import Event
+from paceline.store import Campaign, Unit, UnitSpec
+from paceline.store.postgres import PostgresStore
+from paceline.store.postgres_schema import MIGRATIONS
+from paceline.testing.store_steps import add, claim, names, specs
+
+
+@pytest.fixture
+def url(postgres_url: str) -> Iterator[str]:
+    with empty_schema(postgres_url) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def opened(url: str, *, busy_seconds: float = 2.0) -> Iterator[PostgresStore]:
+    store = PostgresStore(url, busy_seconds=busy_seconds)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def eventually(verb: Callable[[], list[Unit]]) -> list[Unit]:
+    """The answer of a verb once the server is back. The pool connects again by itself, within a bound of its own."""
+    for _ in range(200):
+        with contextlib.suppress(StoreUnreachable):
+            return verb()
+    return verb()
+
+
+def end_connections(url: str) -> None:
+    """End all connections of stores to the server, as an administrator may."""
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'paceline'")
+
+
+def test_a_store_survives_restarts_of_its_server() -> None:
+    with running_server() as server, opened(server.url) as store:
+        add(store, specs("a", "b"))
+        server.stop("immediate")
+        with pytest.raises(StoreUnreachable, match="does not answer"):
+            claim(store)
+        server.start()
+
+        assert names(eventually(lambda: claim(store, 2))) == ["a", "b"]
+
+
+def test_a_store_survives_the_end_of_its_connections(url: str) -> None:
+    with opened(url) as store:
+        add(store, specs("a"))
+        end_connections(url)
+
+        assert names(eventually(lambda: claim(store))) == ["a"]
+
+
+def test_a_transaction_whose_connection_breaks_changes_nothing(url: str) -> None:
+    with opened(url) as store:
+        add(store, specs("a"))
+
+        def claim_twice() -> None:
+            with store.together():
+                claim(store)
+                end_connections(url)
+                claim(store)
+
+        with pytest.raises(StoreUnreachable):
+            claim_twice()
+        assert names(eventually(lambda: claim(store))) == ["a"]
+
+
+def test_a_unit_that_somebody_has_locked_is_passed_over(url: str) -> None:
+    with opened(url) as store:
+        add(store, specs("a", "b"))
+        with psycopg.connect(url) as other:
+            other.execute("SELECT 1 FROM units WHERE name = 'a' FOR UPDATE")
+            first = names(claim(store, 2))
+
+        assert (first, names(claim(store, 2))) == (["b"], ["a"])
+
+
+def test_a_writer_that_never_ends_makes_the_store_busy(url: str) -> None:
+    with opened(url) as first, opened(url, busy_seconds=0.05) as second, first.together():
+        add(first, specs("a"))
+        with pytest.raises(StoreBusy, match=r"another process is writing to postgresql://.*0\.05 s"):
+            second.append_events([Event("engine.leading", 1.0)])
+
+
+def test_two_imports_of_one_campaign_do_not_mix(url: str) -> None:
+    many = [UnitSpec(id=str(number)) for number in range(600)]
+    with opened(url) as first, opened(url) as second:
+        steps = first.add_campaign_in_steps(Campaign(name="night"), many, update=False, now=1.0)
+        next(steps)
+        with pytest.raises(StoreBusy, match="another process is adding units to night"):
+            second.add_campaign(Campaign(name="night"), many, update=False, now=1.0)
+        for _ in steps:
+            pass
+
+        assert second.counts()["night"].todo == 600
+
+
+def test_a_schema_of_a_newer_paceline_is_not_touched(url: str) -> None:
+    newer = (*MIGRATIONS, ("CREATE TABLE of_tomorrow (x INTEGER)",))
+    PostgresStore(url, migrations=newer).close()
+
+    with pytest.raises(StoreTooNew, match=rf"schema {len(newer)}, this one knows {len(MIGRATIONS)}"):
+        PostgresStore(url)
+
+
+def test_an_older_schema_is_updated_with_what_is_in_it(url: str) -> None:
+    with opened(url) as store:
+        add(store, specs("a"))
+    newer = (*MIGRATIONS, ("ALTER TABLE units ADD COLUMN of_tomorrow INTEGER",))
+    with contextlib.closing(PostgresStore(url, migrations=newer)) as store:
+        assert names(claim(store)) == ["a"]
+
+
+def test_tables_of_another_program_are_not_touched(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("CREATE TABLE orders (x INTEGER)")
+
+    with pytest.raises(StoreDamaged, match=r"has tables of another program \(orders\); choose another schema"):
+        PostgresStore(url)
+
+    with psycopg.connect(url) as other:
+        tables = other.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()").fetchall()
+    assert tables == [("orders",)]
+
+
+def test_a_user_without_rights_is_named_what_to_grant(url: str, postgres_url: str) -> None:
+    role = "paceline_reader"
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute(f"DROP ROLE IF EXISTS {role}")
+        admin.execute(f"CREATE ROLE {role} LOGIN")
+    try:
+        with pytest.raises(StoreError, match="grant the user CREATE and USAGE on its schema"):
+            PostgresStore(psycopg.conninfo.make_conninfo(url, user=role))
+    finally:
+        with psycopg.connect(postgres_url, autocommit=True) as admin:
+            admin.execute(f"DROP ROLE {role}")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "words"),
+    [
+        ("postgresql://127.0.0.1:1/paceline", StoreUnreachable, "cannot connect to postgresql://127.0.0.1:1/paceline"),
+        ("postgresql://127.0.0.1:1/paceline?sslmod=on", InvalidSettings, "sslmod"),
+        ("postgresql://u:secret@127.0.0.1:1/paceline", StoreUnreachable, "start the server, or correct store.url"),
+    ],
+)
+def test_a_wrong_address_is_explained_without_its_password(wrong: str, kind: type[PacelineError], words: str) -> None:
+    with pytest.raises(kind, match=words) as raised:
+        PostgresStore(wrong)
+    assert "secret" not in str(raised.value)
