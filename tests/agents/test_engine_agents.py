@@ -22,6 +22,7 @@ Build = Callable[[Path, VirtualClock, FakeProvider], AgentEngine]
 WINDOW_SECONDS = 1500.0
 """Shorter than the half hour after which a closed window is first tried before its reset."""
 ONE_MINUTE = 60.0
+NOBODY = "http://127.0.0.1:9"
 TOKEN, KEY, KEY_NAME = "sk-ant-oat01-fake", "sk-fake-0000", "ANTHROPIC_API_KEY"
 LIST_FILES = {
     "claude": ToolCall(name="Bash", arguments={"command": "ls", "description": "Lists the files"}),
@@ -186,3 +187,19 @@ async def test_a_subscription_whose_cli_would_bill_a_key_is_held_before_the_firs
     assert str(tmp_path / "home" / ".claude" / "settings.json") in (held.reason or "")
     assert KEY not in (held.reason or "")
     assert provider.requests == []
+
+
+async def test_opencode_that_reaches_nobody_costs_no_attempt_and_is_asked_no_longer(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    opencode = AGENTS["opencode"]
+    account = Account(name="work", provider="any", env=opencode.env)
+    async with AgentEngine(tmp_path, clock, agent="opencode", account=account) as engine:
+        config = opencode.files[".config/opencode/opencode.json"].replace(', "apiKey": "sk-fake-0000"', "")
+        connect(opencode, tmp_path / "home", NOBODY, {".config/opencode/opencode.json": config})
+        unit = await engine.run_until(lambda unit: unit.counters.attempts > 0 and unit.state != "running")
+        scope = engine.scope()
+
+    assert (unit.state, unit.counters.failures, unit.counters.parks) == ("todo", 0, 0)
+    assert "nobody answered" in str(unit.reason)
+    assert (scope.windows, scope.held) == ((), None)
