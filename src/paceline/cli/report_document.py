@@ -77,7 +77,8 @@ def work_line(report: CampaignReport) -> str | None:
     totals = report.totals
     if totals.tokens is None:
         return None
-    parts = [f"{totals.tokens.total:,} tokens", _total_cost(report)]
+    cost = _total_cost(report)
+    parts = [f"{totals.tokens.total:,} tokens", "cost unknown" if cost == "unknown" else cost]
     if totals.parks:
         parts.append(f"parked {_times(totals.parks)} for {span_text(totals.parked_seconds)}")
     return ", ".join(parts)

@@ -24,6 +24,7 @@ class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was merged into the branch of a repository, and where it stopped.
 
     `contained`: units whose work the branch already had. `remaining`: units after the conflict, which were not tried.
+    `in_the_way`: after a dry run, paths with uncommitted changes that the merges would change.
     """
 
     repository: str
@@ -34,6 +35,7 @@ class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
     contained: tuple[str, ...] = ()
     conflict: Conflict | None = None
     remaining: tuple[str, ...] = ()
+    in_the_way: tuple[str, ...] = ()
 
 
 class _Application(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +57,9 @@ def merge_works(top: str, works: Sequence[FinishedWork], *, dry_run: bool = Fals
     with repository.locked() as call:
         branch, before = _checked_out(repository)
         result = _merged(repository, works, MergeResult(repository=top, branch=branch, before=before, after=before))
-        if not dry_run and result.after != before:
+        if dry_run:
+            return msgspec.structs.replace(result, in_the_way=_in_the_way(repository.top, before, result.after))
+        if result.after != before:
             _move_forward(repository, result, call)
     return result
 
@@ -111,6 +115,13 @@ def _merged(repository: Repository, works: Sequence[FinishedWork], result: Merge
         head = run_git(repository.top, "commit-tree", merge.tree, *parents, call=call).line
         merged.append(work.unit)
     return msgspec.structs.replace(result, after=head, merged=tuple(merged), contained=tuple(contained))
+
+
+def _in_the_way(top: str, before: str, after: str) -> tuple[str, ...]:
+    """Return the paths with uncommitted changes that differ between the two commits."""
+    changed = run_git(top, "diff", "--name-only", "--no-renames", "-z", before, after).out.split(b"\0")
+    status = run_git(top, "status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all").out.split(b"\0")
+    return tuple(os.fsdecode(path) for path in sorted({line[3:] for line in status if line} & set(changed)))
 
 
 def _move_forward(repository: Repository, result: MergeResult, call: GitCall) -> None:

@@ -72,6 +72,20 @@ def test_a_dry_run_reports_all_conflicts_and_changes_nothing(workspace: Workspac
 
 
 @pytest.mark.usefixtures("places")
+def test_a_dry_run_names_uncommitted_changes_that_would_stop_the_merge(
+    workspace: Workspace, repository: TestRepository
+) -> None:
+    repository.write("kept.txt", "mine\n")
+    repository.write("c.txt", "mine, too\n")
+    repository.write("other.txt", "in nobody's way\n")
+
+    shown = workspace.run("apply", "docs/c", "--dry-run").stdout
+
+    assert "not yet: commit or stash your changes in c.txt, which are in the way" in shown
+    assert "would be overwritten" in workspace.run("apply", "docs/c", code=2).stderr
+
+
+@pytest.mark.usefixtures("places")
 def test_undo_takes_the_last_application_back(workspace: Workspace, repository: TestRepository) -> None:
     before = head(repository)
     workspace.run("apply", "docs/c")

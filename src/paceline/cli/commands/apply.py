@@ -73,6 +73,9 @@ def _print(
         verb = "took back" if is_undo else "merged" if report is None else "would merge"
         place = f"{'from' if is_undo else 'into'} {result.branch} of {result.repository}"
         say(f"{verb} {counted(len(result.merged), 'unit')} {place} ({result.before[:12]} -> {result.after[:12]})")
+        if result.in_the_way:
+            shown = _path_list(result.in_the_way)
+            say(f"not yet: commit or stash your changes in {shown}, which are in the way", style="bold yellow")
         if result.contained:
             say(f"{counted(len(result.contained), 'unit')} had been merged before", style="dim")
         if result.conflict is not None:
@@ -101,6 +104,10 @@ def _print_report(report: ConflictReport) -> None:
 
 
 def _paths(conflict: Conflict) -> str:
-    shown = ", ".join(one_line(path) for path in conflict.paths[:MOST_PATHS])
-    more = len(conflict.paths) - MOST_PATHS
+    return _path_list(conflict.paths)
+
+
+def _path_list(paths: tuple[str, ...]) -> str:
+    shown = ", ".join(one_line(path) for path in paths[:MOST_PATHS])
+    more = len(paths) - MOST_PATHS
     return f"{shown} and {more} more" if more > 0 else shown
