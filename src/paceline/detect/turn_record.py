@@ -4,13 +4,13 @@ There a run can be ended and resumed without loss: the conversation has the resu
 Here: which events call tools and which report them done. Never here: how one CLI writes them.
 """
 
-import re
-
 import msgspec
 
 from paceline.detect.run_facts import Head
 
 _PARENT = b'"parent_tool_use_id":'
+_HEAD_BYTES = 512
+"""Where the first call or result of an event is found: its text, which may be long, follows. Most events have none."""
 
 
 class TurnEvents(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,12 +18,12 @@ class TurnEvents(msgspec.Struct, frozen=True, kw_only=True):
 
     calls: frozenset[str] = frozenset()
     """Event types in which the model calls tools."""
-    call: re.Pattern[bytes] | None = None
-    """Found once in such an event for each call. None: the event is one call."""
+    call: tuple[bytes, ...] = ()
+    """Bytes of which one is in such an event for each call. Without any the event is one call."""
     results: frozenset[str]
     """Event types which report that tools are done."""
-    result: re.Pattern[bytes] | None = None
-    """Found once in such an event for each tool. None: the event reports one."""
+    result: tuple[bytes, ...] = ()
+    """Bytes of which one is in such an event for each tool. Without any the event reports one."""
     speech: frozenset[str] = frozenset()
     """Event types in which the model speaks. Tools that were called before are over, or continue in the background."""
     tool_items: frozenset[str] = frozenset()
@@ -43,13 +43,20 @@ class TurnRecord:
     def take(self, head: Head, line: bytes) -> None:
         """Count an event of the stream."""
         events, kind = self._events, head.type
-        if kind not in self._types or _is_of_sub_agent(line):
+        if kind not in self._types:
             return
         item = head.item.type if head.item is not None else ""
         is_tool = not events.tool_items or item in events.tool_items
-        if is_tool and kind in events.results and (done := _count(events.result, line)):
+        done = called = 0
+        if is_tool and kind in events.results:
+            done = _count(events.result, line, most=max(1, self._open))
+        elif is_tool and kind in events.calls:
+            called = _count(events.call, line)
+        if not (done or called or self._open) or _is_of_sub_agent(line):
+            return
+        if done:
             self._finish(done)
-        elif is_tool and kind in events.calls and (called := _count(events.call, line)):
+        elif called:
             self._open += called
         elif kind in events.speech and head.role != "user" and (not item or item in events.spoken_items):
             self._open = 0
@@ -66,11 +73,19 @@ class TurnRecord:
         self.ends += self._open == 0
 
 
-def _count(pattern: re.Pattern[bytes] | None, line: bytes) -> int:
-    return 1 if pattern is None else len(pattern.findall(line))
+def _count(marks: tuple[bytes, ...], line: bytes, most: int | None = None) -> int:
+    """Return how often the event has one of the marks, as far as that matters."""
+    if not marks:
+        return 1
+    head = line[:_HEAD_BYTES]
+    for mark in marks:
+        if mark in head:
+            return 1 if most == 1 else line.count(mark)
+    return 0
 
 
 def _is_of_sub_agent(line: bytes) -> bool:
     """Return whether an event is a sub-agent's. Quotes inside a JSON string are escaped, so no text looks like this."""
-    place = line.find(_PARENT)
-    return place >= 0 and line[place + len(_PARENT) :].lstrip()[:1] == b'"'
+    place = line.rfind(_PARENT)
+    value = place + len(_PARENT)
+    return place >= 0 and line[value : value + 2].lstrip().startswith(b'"')

@@ -443,9 +443,9 @@ FORMAT = Dialect(
     entries=claude.entries,
     turns=TurnEvents(
         calls=frozenset({"assistant"}),
-        call=re.compile(rb'"type": ?"tool_use"'),
+        call=(b'"type":"tool_use"', b'"type": "tool_use"'),
         results=frozenset({"user"}),
-        result=re.compile(rb'"type": ?"tool_result"'),
+        result=(b'"type":"tool_result"', b'"type": "tool_result"'),
         speech=frozenset({"assistant"}),
     ),
 )

@@ -130,7 +130,7 @@ FORMAT = Dialect(
     answers=AnswerEvents(types=frozenset({"text"}), path=("part", "text")),
     denial_marks=(b"rejected permission", b"rule which prevents", b"unavailable tool"),
     # It prints a tool call once the tool is done. Only a step after which the model is asked again ends a turn here.
-    turns=TurnEvents(results=frozenset({"step_finish"}), result=re.compile(rb'"reason": ?"tool-calls"')),
+    turns=TurnEvents(results=frozenset({"step_finish"}), result=(b'"reason":"tool-calls"',)),
 )
 
 PROVIDER = Provider(
