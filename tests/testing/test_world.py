@@ -45,6 +45,10 @@ def test_scopes_that_are_due_together_have_the_same_order_after_a_restart() -> N
     World(11435).run()
 
 
+def test_tokens_of_a_session_whose_runs_have_ended_are_counted_once_after_a_restart() -> None:
+    World(7460).run()
+
+
 @pytest.mark.parametrize("first", range(0, 20, 10))
 def test_no_promise_is_broken_where_tickets_are_spread_and_reserves_are_kept(first: int) -> None:
     for seed in range(first, first + 10):

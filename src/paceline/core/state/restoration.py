@@ -123,6 +123,7 @@ def _restore_slot(ledger: Ledger, record: SlotRecord) -> None:
         record.heard,
         record.reported,
         record.reclaim_at,
+        runs={} if record.has_runs else None,
         is_adopted=record.is_adopted,
     )
     ledger.slots[record.ticket.id] = slot

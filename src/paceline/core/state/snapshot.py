@@ -64,6 +64,8 @@ class SlotRecord(msgspec.Struct, frozen=True):
     reported: bool
     reclaim_at: float | None
     is_adopted: bool = False
+    has_runs: bool = False
+    """Whether runs of this session had slots of their own: then only they count its tokens."""
 
 
 class WaiterRecord(msgspec.Struct, frozen=True):
@@ -126,6 +128,7 @@ def take_snapshot(ledger: Ledger) -> Snapshot:
                 slot.reported,
                 slot.reclaim_at,
                 slot.is_adopted,
+                slot.runs is not None,
             )
             for slot in ledger.slots.values()
         ),
