@@ -182,7 +182,8 @@ def test_a_reset_beyond_all_dates_is_shown_as_unknown() -> None:
 
 
 def test_the_end_of_a_long_output_is_read_alone_and_without_its_cut_line(tmp_path: Path) -> None:
-    said = [{"type": "text", "sessionID": "s", "part": {"text": f"message {number:06d}"}} for number in range(20_000)]
+    texts = (f"message {number:06d}" for number in range(20_000))
+    said: list[dict[str, object]] = [{"type": "text", "sessionID": "s", "part": {"text": text}} for text in texts]
     (tmp_path / "stdout").write_bytes(lines(*said))
     (tmp_path / "stderr").write_text("a \x1b[31mwarning\n")
 
