@@ -14,6 +14,7 @@ from paceline.errors import IllegalStep, PacelineError
 from paceline.store import Store, Unit
 from paceline.workspaces import WorkspacePlace, check_nothing_is_lost, delete_merged_branches, remove, stored_place
 from paceline.workspaces.branches import abandoned_branch
+from paceline.workspaces.preparation import delete_empty_parents
 
 MOST_NAMED = 3
 """How many workspaces an error names; the rest is counted."""
@@ -49,15 +50,16 @@ def workspaces_of_campaign(store: Store, campaign: str) -> list[StoredWorkspace]
 
 def unneeded_workspaces(store: Store, home: Path) -> list[StoredWorkspace]:
     """Return the workspaces of done and cancelled units, unless their campaign keeps all, and those without a unit."""
+    found = _worktrees_in(home)  # listed before the units are read: an engine may store and make one meanwhile
     keeping = {each.name for each in store.campaigns() if each.workspace is not None and each.workspace.keep == "all"}
     known: set[str] = set()
     unneeded: list[StoredWorkspace] = []
     for unit in all_units(store):
         for each in _workspaces([unit]):
-            known.add(each.place.path)
+            known.add(os.path.realpath(each.place.path))
             if unit.state in FINISHED and unit.campaign not in keeping:
                 unneeded.append(each)
-    return [*unneeded, *_abandoned(home, known)]
+    return [*unneeded, *(_abandoned(path) for path in found if os.path.realpath(path) not in known)]
 
 
 def check_workspaces(workspaces: Iterable[StoredWorkspace]) -> None:
@@ -83,6 +85,8 @@ def remove_workspaces(
                 kept.append(KeptWorkspace(unit=each.unit, path=place.path, reason=reason))
                 continue
             removed.append(os.path.realpath(place.path))
+            if not dry_run:
+                delete_empty_parents(place)
         if each.unit is not None and place.branch is not None and place.repository is not None:
             branches.setdefault(place.repository, []).append(place.branch)
     merged = tuple(
@@ -122,11 +126,11 @@ def _workspaces(units: Iterable[Unit]) -> Iterator[StoredWorkspace]:
             yield StoredWorkspace(unit=unit.id, place=place)
 
 
-def _abandoned(home: Path, known: set[str]) -> Iterator[StoredWorkspace]:
-    """Yield worktrees in the home that no unit has: their campaign was deleted, and that was interrupted."""
-    for link in sorted((home / "workspaces").glob("*/*/.git")):
-        path = str(link.parent)
-        if link.is_file() and path not in known:
-            branch = abandoned_branch(path)
-            place = WorkspacePlace(path=path, cwd=path, branch=branch, base=None, repository=path)
-            yield StoredWorkspace(unit=None, place=place)
+def _worktrees_in(home: Path) -> list[str]:
+    return [str(link.parent) for link in sorted((home / "workspaces").glob("*/*/.git")) if link.is_file()]
+
+
+def _abandoned(path: str) -> StoredWorkspace:
+    """Return a worktree in the home that no unit has: its campaign was deleted, and that was interrupted."""
+    place = WorkspacePlace(path=path, cwd=path, branch=abandoned_branch(path), base=None, repository=path)
+    return StoredWorkspace(unit=None, place=place)

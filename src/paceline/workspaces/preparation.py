@@ -4,6 +4,7 @@ Every step can be interrupted by a crash and is safe to repeat. The record of th
 what is to be done. Only what the record calls half-made is deleted without being asked for.
 """
 
+import contextlib
 import functools
 import os
 from typing import Final
@@ -111,6 +112,14 @@ def remove(place: WorkspacePlace, *, force: bool) -> None:
         else:
             Worktree(_repository_of(place), place, lock_fd).delete()
         records.delete()
+
+
+def delete_empty_parents(place: WorkspacePlace) -> None:
+    """Delete the folder of the campaign that the removed workspace lay in, if nothing is left in it."""
+    parent = os.path.dirname(place.path)
+    for folder in (os.path.join(parent, _COPY_RECORDS), parent):
+        with contextlib.suppress(OSError):  # missing, or not empty
+            os.rmdir(folder)
 
 
 def _prepare_worktree(
