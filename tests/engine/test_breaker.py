@@ -48,6 +48,10 @@ async def test_a_failed_unit_waits_no_longer_once_another_has_ended_well() -> No
         await harness.run(300.0)
 
         assert harness.store.counts() == {"night": UnitCounts(done=2, quarantined=1)}
+        failed = harness.events("unit.failed")
+        waiting = "exit code 3: boom (other units go first, until one has ended well)"
+        assert [event.fields["reason"] for event in failed] == [waiting, "exit code 3: boom"]
+        assert failed[0].fields["resume_at"] == failed[0].at + 600.0
 
 
 async def test_a_resumed_campaign_gets_a_new_count_and_goes_on_once_the_cause_is_gone() -> None:

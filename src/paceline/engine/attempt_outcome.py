@@ -162,7 +162,8 @@ class OutcomeRecorder:
 
         `delivered` are the events of what was delivered, by unit.
         """
-        records = [self.breaker.delayed(record, now) for record in records]
+        given, records = records, [self.breaker.delayed(record, now) for record in records]
+        yielding = {record.unit_id for record, before in zip(records, given, strict=True) if record is not before}
         if records:
             with self._journal.together():
                 are_stored = self._store.record_outcomes(records, now=now)
@@ -170,7 +171,7 @@ class OutcomeRecorder:
                 for record in accepted:
                     if record.unit_id in delivered:
                         self._journal.append(delivered[record.unit_id])
-                    self._journal.append(unit_event(record, now))
+                    self._journal.append(unit_event(record, now, others_first=record.unit_id in yielding))
                 for campaign in self.breaker.after(accepted, now):
                     self._store.set_campaign(campaign)
                     self._journal.append(pause_event(campaign, now))

@@ -9,6 +9,8 @@ from paceline.store import Campaign, OutcomeRecord, Unit
 
 log = logging.getLogger("paceline.engine")
 
+OTHERS_FIRST = " (other units go first, until one has ended well)"
+
 
 class Listeners:
     """Functions that are called whenever events were stored. One that fails is logged; the others are still called."""
@@ -40,11 +42,14 @@ def pause_event(campaign: Campaign, now: float) -> Event:
     return Event("campaign.paused", now, f"campaign:{campaign.name}", None, {"reason": campaign.pause_reason})
 
 
-def unit_event(record: OutcomeRecord, now: float) -> Event:
-    """Return the event of an attempt that ended."""
+def unit_event(record: OutcomeRecord, now: float, *, others_first: bool = False) -> Event:
+    """Return the event of an attempt that ended.
+
+    `others_first`: its unit waits until another one of its campaign has ended well, and until `resume_at` at most.
+    """
     transition = record.transition
     fields: dict[str, object] = {
-        "reason": transition.reason,
+        "reason": transition.reason + (OTHERS_FIRST if others_first else ""),
         "resume_at": transition.resume_at,
         "exit_code": transition.exit_code,
         "attempts": transition.counters.failures,
