@@ -247,7 +247,9 @@ FAULTS: Mapping[str, tuple[Run, str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_check_that_cannot_do_its_work_is_tried_again_and_then_pauses_the_campaign(fault: str) -> None:
+async def test_a_check_that_cannot_do_its_work_is_tried_again_and_then_pauses_the_campaign(
+    fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
     run, why = FAULTS[fault]
     async with EngineHarness(script_of(lambda _: run), heartbeat=1.0) as harness:
         harness.add("night", 1, check=CHECK, check_timeout=20.0)
@@ -258,6 +260,8 @@ async def test_a_check_that_cannot_do_its_work_is_tried_again_and_then_pauses_th
         (campaign,) = harness.store.campaigns()
         reason = f"the check cannot do its work: {why}"
         assert (campaign.state, campaign.pause_reason) == ("paused", reason)
+        said = [message for message in caplog.messages if reason in message]
+        assert said == [f"night/u0: {reason}; it is tried again", f"night/u0: {reason}; its campaign is paused"]
         assert [event.fields for event in harness.events("campaign.paused")] == [{"reason": reason}]
         unit = harness.unit("night/u0")
         assert (where(unit), unit.counters) == (("running", "checking"), Counters(attempts=1))

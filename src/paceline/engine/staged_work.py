@@ -90,7 +90,6 @@ class StageFaults:
 
         A unit that meets this alone, while others of its campaign pass, is held.
         """
-        log.warning("%s: %s; it is tried again", work.unit.id, reason)
         work.retry_at = now + RETRY_SECONDS
         with self._journal.together():
             paused = self._breaker.after_fault(work.campaign.name, reason)
@@ -99,4 +98,6 @@ class StageFaults:
                 self._journal.append(pause_event(campaign, now))
         work.faults = 0 if paused else work.faults + 1
         is_alone = work.faults >= MOST_FAULTS_OF_UNIT
+        follows = "its campaign is paused" if paused else "it is held" if is_alone else "it is tried again"
+        log.warning("%s: %s; %s", work.unit.id, reason, follows)
         return AttemptOutcome(ending="barred", reason=reason) if is_alone else None
