@@ -15,7 +15,7 @@ from paceline.engine.workspace_preparation import LOST_NOTE
 from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import answer, done, init
 from paceline.simulation.executor import Run
-from paceline.store import UnitCounts, UnitSpec, WorkspaceSettings
+from paceline.store import Store, UnitCounts, UnitSpec, WorkspaceSettings
 from paceline.testing.engine_harness import EngineHarness
 from paceline.views.unit_changes import finished_works
 from paceline.workspaces import resolve_base
@@ -28,8 +28,8 @@ def works(launch: Launch) -> Run:
     return Run(seconds=20.0, act=lambda: write(Path(launch.cwd) / "new.txt", "one\ntwo\n"))
 
 
-def harness_of(top: Path, script: Script, *, pool: int = 4) -> EngineHarness:
-    harness = EngineHarness(script, pool=pool, heartbeat=5.0)
+def harness_of(top: Path, script: Script, *, pool: int = 4, store: Store | None = None) -> EngineHarness:
+    harness = EngineHarness(script, pool=pool, heartbeat=5.0, store=store)
     harness.settings = msgspec.structs.replace(harness.settings, home=str(top.parent / "home"))
     harness.engine = harness.new_engine()
     return harness

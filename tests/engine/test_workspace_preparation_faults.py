@@ -11,9 +11,12 @@ from tests.workspaces.conftest import git
 from tests.workspaces.conftest import top as top
 
 from paceline.core.unit_lifecycle import Counters
+from paceline.errors import StoreBusy
 from paceline.executors import Launch
 from paceline.simulation.executor import Run
-from paceline.store import UnitCounts
+from paceline.store import UnitCounts, UnitResult
+from paceline.store.interface import Phase
+from paceline.store.memory import MemoryStore
 from paceline.workspaces import folders
 
 
@@ -63,6 +66,37 @@ async def test_a_disk_that_fills_up_while_a_worktree_is_made_is_waited_for_and_n
         assert (unit.state, unit.result.files_changed) == ("done", 1)
         assert (Path(unit.result.workspace or "") / "large.bin").read_bytes() == (top / "large.bin").read_bytes()
         assert git(top, "log", "--format=%s", "paceline/night/u0").splitlines()[0] == "night: u0"
+
+
+class FailingProgress(MemoryStore):
+    """The n-th time that progress is to be stored, another process is writing."""
+
+    def __init__(self, nth: int) -> None:
+        super().__init__()
+        self._left = nth
+
+    def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
+        self._left -= 1
+        if self._left == 0:
+            raise StoreBusy("another process is writing")
+        return super().save_progress(unit_id, fence, phase=phase, result=result)
+
+
+@pytest.mark.parametrize("nth", range(1, 7))
+async def test_a_store_that_is_busy_once_costs_neither_a_slot_nor_a_fault_of_the_campaign(top: Path, nth: int) -> None:
+    count = iter(range(10))
+
+    def script(launch: Launch) -> Run:
+        return Run(exit_code=1, seconds=5.0) if next(count) == 0 else works(launch)
+
+    async with harness_of(top, script, pool=1, store=FailingProgress(nth)) as harness:
+        add(harness, top, 2)
+        await harness.run(1500.0)
+
+        assert harness.store.counts() == {"night": UnitCounts(done=2)}
+        assert harness.scope("sessions").in_flight == 0
+        reasons = [str(event.fields["reason"]) for event in harness.events("unit.requeued")]
+        assert [reason for reason in reasons if "another process" in reason] == []
 
 
 def delivers(launch: Launch) -> Run:

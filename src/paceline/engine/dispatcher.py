@@ -19,7 +19,7 @@ from paceline.engine.ticket_queues import TicketQueue, TicketQueues
 from paceline.engine.unit_events import start_event
 from paceline.engine.unit_stages import UnitStages
 from paceline.engine.workspace_preparation import outcome_of_error
-from paceline.errors import InvalidInput, NoRoomForSession, PacelineError, WouldBillKey
+from paceline.errors import InvalidInput, NoRoomForSession, PacelineError, StoreError, WouldBillKey
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
 log = logging.getLogger("paceline.engine")
@@ -117,6 +117,9 @@ class Dispatcher:
         used_ports = [unit.result.port_base for unit in units]
         try:
             self._stages.preparations.begin(unit, queue.campaign, queue.account, ticket, used_ports)
+        except StoreError:
+            self._queues.abandon(ticket_id, now)
+            raise  # the recovery of the next pass gives the unit back
         except PacelineError as error:
             return outcome_of_error(error, now)
         return None
@@ -127,7 +130,7 @@ class Dispatcher:
         for work in self._stages.preparations.collect(campaigns, now):
             outcome = self._outcomes.breaker.judged_setup(work.unit.id, work.outcome)
             if outcome is None:
-                if not self._stages.preparations.is_claimed(work):
+                if not self._stages.preparations.is_claimed(work, now):
                     self._queues.abandon(work.ticket.id, now)  # it was cancelled after this pass has looked
                     continue
                 outcome = self._start(work.unit, work.campaign, work.account, work.ticket, now, work.note)

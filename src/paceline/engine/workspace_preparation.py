@@ -133,9 +133,13 @@ class WorkspacePreparations:
                 work.unit = placed(work.unit, work.campaign, self._commands.home)
                 yield work
 
-    def is_claimed(self, work: Preparation) -> bool:
+    def is_claimed(self, work: Preparation, now: float) -> bool:
         """Return whether the unit was not cancelled."""
-        return self._store.save_progress(work.unit.id, work.unit.fence, phase=None, result=work.unit.result)
+        try:
+            return self._store.save_progress(work.unit.id, work.unit.fence, phase=None, result=work.unit.result)
+        except StoreError:
+            self._governor.abandon(work.ticket.id, now=now)  # nobody else knows of its slot by now
+            raise
 
     def _try_move(self, work: Preparation, wait: AttemptOutcome | None, now: float) -> bool:
         """Move one preparation on. Returns whether it is over. An error of the store ends the pass."""
