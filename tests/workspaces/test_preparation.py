@@ -34,6 +34,20 @@ def entries(repository: TestRepository) -> list[str]:
 # A worktree.
 
 
+def test_a_worktree_with_relative_links_is_found_as_it_is(repository: TestRepository) -> None:
+    place = repository.place("a")
+    prepare(place, repository.settings())
+    (name,) = entries(repository)
+    entry = str(repository.top / ".git" / "worktrees" / name)
+    write(f"{place.path}/.git", f"gitdir: {os.path.relpath(entry, place.path)}\n")
+    write(f"{entry}/gitdir", f"{os.path.relpath(place.path, entry)}/.git\n")
+
+    assert prepare(place, repository.settings()) == FOUND
+    assert Path(place.path, ".git").read_text() == f"gitdir: {os.path.relpath(entry, place.path)}\n"
+    remove(place, force=False)
+    assert entries(repository) == []
+
+
 def test_a_unit_gets_a_folder_and_a_branch_at_the_base(repository: TestRepository) -> None:
     place = repository.place("a")
     assert prepare(place, repository.settings()) == NEW

@@ -38,6 +38,7 @@ _CONFIGURATION: Final = (
     "gc.auto=0",  # it runs in the background and takes locks
     "maintenance.auto=false",
     "submodule.recurse=false",
+    "worktree.useRelativePaths=false",  # it marks the repository so that an older git refuses it
     "advice.detachedHead=false",
     "advice.addEmbeddedRepo=false",
     "core.quotePath=false",

@@ -38,7 +38,7 @@ class Worktree:
         entry = linked_entry(self._repository, self._path)
         if entry is None:
             return False
-        if not _same_path(_read(os.path.join(entry, "gitdir")), os.path.join(self._path, ".git")):
+        if not _same_path(_folder_link(entry), os.path.join(self._path, ".git")):
             _write(os.path.join(entry, "gitdir"), os.path.join(self._path, ".git"))  # the folder was moved back
         return True
 
@@ -110,7 +110,7 @@ class Worktree:
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(folder):
                 entry = os.path.join(folder, name)
-                if _same_path(_read(os.path.join(entry, "gitdir")), link):
+                if _same_path(_folder_link(entry), link):
                     shutil.rmtree(entry)
 
     def _drop_branch_lock(self) -> None:
@@ -120,12 +120,19 @@ class Worktree:
 
 def linked_entry(repository: Repository, path: str) -> str | None:
     """Return the registration that the folder's `.git` names, if it exists and belongs to this repository."""
-    entry = (_read(os.path.join(path, ".git")) or "").removeprefix("gitdir: ")
+    named = (_read(os.path.join(path, ".git")) or "").removeprefix("gitdir: ")
+    entry = os.path.join(path, named)  # newer versions of git can write a relative path
     folder = os.path.realpath(os.path.join(repository.common, "worktrees"))
-    if not entry or os.path.dirname(os.path.realpath(entry)) != folder:
+    if not named or os.path.dirname(os.path.realpath(entry)) != folder:
         return None
     is_whole = all(os.path.isfile(os.path.join(entry, name)) for name in ("HEAD", "commondir"))
     return entry if is_whole else None
+
+
+def _folder_link(entry: str) -> str | None:
+    """Return the `.git` file that the registration names."""
+    named = _read(os.path.join(entry, "gitdir"))
+    return None if named is None else os.path.join(entry, named)
 
 
 def _same_path(one: str | None, other: str) -> bool:
