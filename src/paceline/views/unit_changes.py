@@ -4,7 +4,7 @@ Here: from stored units to `paceline.workspaces`. The command line and the API s
 """
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 
 import msgspec
 
@@ -106,11 +106,12 @@ def finished_work(unit: Unit) -> FinishedWork:
 
 def finished_works(store: Store, campaign: str) -> list[FinishedWork]:
     """Return the changes of all done units of a campaign, in the order of the plan."""
-    return [
-        finished_work(unit)
-        for unit in iter_units(store, campaign=campaign, chosen="done", most=1 << 60)
-        if _is_mergeable(unit)
-    ]
+    return mergeable_works(iter_units(store, campaign=campaign, chosen="done", most=1 << 60))
+
+
+def mergeable_works(done_units: Iterable[Unit]) -> list[FinishedWork]:
+    """Return the changes of those of the done units that have one in git."""
+    return [finished_work(unit) for unit in done_units if _is_mergeable(unit)]
 
 
 def _is_mergeable(unit: Unit) -> bool:

@@ -2,12 +2,14 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.daemon import Daemon
 from tests.workspaces.conftest import write
 from tests.workspaces.finished_units import Files, new_repository, run_units
 
+from paceline.store import Page
 from paceline.workspaces import WorkspacePlace
 
 WORKS: dict[str, Files] = {"a": {"kept.txt": "a\n"}, "b": {"kept.txt": "b \x1b[31m\n"}}
@@ -65,6 +67,24 @@ async def test_conflicts_of_a_campaign_are_reported(daemon: Daemon, tmp_path: Pa
         "is_complete": True,
     }
     await daemon.get("/v1/campaigns/other/conflicts", code=404)
+
+
+async def test_finished_units_are_read_in_small_steps_so_that_the_engine_is_not_held_up(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_units(daemon.store, new_repository(tmp_path / "project"), daemon.home.path, WORKS)
+    monkeypatch.setattr("paceline.api.routes.campaigns.PAGE_UNITS", 1)
+    read = daemon.store.units
+    limits: list[int] = []
+
+    def units(**choice: Any) -> Page:
+        limits.append(choice["limit"])
+        return read(**choice)
+
+    monkeypatch.setattr(daemon.store, "units", units)
+    report = await daemon.get("/v1/campaigns/docs/conflicts")
+
+    assert (report["pairs_tried"], limits) == (1, [1, 1])
 
 
 async def test_deleting_a_campaign_removes_its_workspaces_but_no_uncommitted_work(

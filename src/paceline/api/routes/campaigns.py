@@ -28,9 +28,10 @@ from paceline.engine.workspace_retention import check_workspaces, remove_workspa
 from paceline.plans.plan_file import CAMPAIGN, UNIT, Plan, plan_of
 from paceline.plans.preflight import check_plan
 from paceline.plans.unit_sources import UNITS
+from paceline.views.campaign_report import PAGE_UNITS
 from paceline.views.campaigns import CampaignView, campaign_view, campaign_views
-from paceline.views.unit_changes import finished_works
-from paceline.workspaces.conflicts import ConflictReport, conflict_report
+from paceline.views.unit_changes import mergeable_works
+from paceline.workspaces.conflicts import ConflictReport, FinishedWork, conflict_report
 
 log = logging.getLogger("paceline.api")
 
@@ -169,8 +170,15 @@ async def remove_campaign(name: FromPath[str], context: Context, force: FromQuer
     summary="Which done units conflict with each other, or with what is checked out",
 )
 async def get_conflicts(name: FromPath[str], context: Context) -> ConflictReport:
-    works = finished_works(context.store, find_campaign(context.store, name).name)
-    return await asyncio.to_thread(conflict_report, works)
+    campaign = find_campaign(context.store, name).name
+    works: list[FinishedWork] = []
+    page = context.store.units(campaign=campaign, state="done", limit=PAGE_UNITS)
+    while True:
+        works += mergeable_works(page.units)
+        if page.cursor is None:
+            return await asyncio.to_thread(conflict_report, works)
+        await asyncio.sleep(0)  # the engine runs on this loop
+        page = context.store.units(campaign=campaign, state="done", limit=PAGE_UNITS, cursor=page.cursor)
 
 
 @post(
