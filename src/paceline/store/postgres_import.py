@@ -30,8 +30,6 @@ _IS_REPAIRED: Final = "state IN ('quarantined', 'unverified')"
 """The states in which a changed unit is tried again: the work failed, and the plan was corrected."""
 _NAME_LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('paceline import ' || %s, 0))"
 
-_NEXT_NUMBER: Final = "SELECT nextval(pg_get_serial_sequence('campaigns', 'number')), 0"
-
 
 class PostgresImport:
     """One import of a plan."""

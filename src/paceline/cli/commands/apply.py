@@ -1,5 +1,6 @@
 """`apply UNIT|CAMPAIGN`: merge finished work into what is checked out, take that back, or show what would conflict."""
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -88,7 +89,9 @@ def _print_stop(result: MergeResult, conflict: Conflict, branch: str | None) -> 
     say(f"stopped at {conflict.unit}: it conflicts in {_paths(conflict)}", style="bold yellow")
     if result.remaining:
         say(f"{counted(len(result.remaining), 'unit')} after it: not tried")
-    say(f"to do: git -C {result.repository} merge {branch}   # resolve, commit, and run this command again")
+    say(
+        f"to do: git -C {shlex.quote(result.repository)} merge {branch}   # resolve, commit, and run this command again"
+    )
 
 
 def _print_report(report: ConflictReport) -> None:
