@@ -72,6 +72,10 @@ def test_no_promise_is_broken_by_a_whole_engine(first: int) -> None:
     assert sum(figure.adopted for figure in figures if figure is not None) > 0
 
 
+def test_a_limit_that_falls_while_nothing_can_be_stored_holds_for_slots_granted_before() -> None:
+    World(33, engine=True).run()
+
+
 @pytest.mark.soak
 def test_no_promise_is_broken_by_a_whole_engine_in_a_long_soak(first_night: int) -> None:
     for seed in range(first_night, first_night + ENGINE_SEEDS_PER_CHUNK):

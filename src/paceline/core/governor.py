@@ -171,6 +171,10 @@ class Governor:
         """Return whether the ticket is the canary of a closed window, so that others wait for its first answer."""
         return queries.is_canary(self.ledger, ticket_id)
 
+    def is_excess(self, ticket_id: str, *, now: float) -> bool:
+        """Return whether the slot is one too many since a limit fell. A session that has not begun should not begin."""
+        return queries.has_excess_slot(self.ledger, ticket_id, now)
+
     def why(self, ticket_id: str, *, now: float) -> Deferred | None:
         """Return why a ticket waits, with its position; None if it does not wait."""
         return queries.explain_waiter(self.ledger, ticket_id, now)

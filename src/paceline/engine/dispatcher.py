@@ -64,13 +64,20 @@ class Dispatcher:
         self._queues.fill(campaigns, self._store.claimable(), now)
 
     def launch_granted(self, now: float, lease_until: float) -> None:
-        """Claim and launch a unit for every granted ticket. A failure gives the remaining tickets back."""
+        """Claim and launch a unit for every granted ticket. A failure gives the remaining tickets back.
+
+        A grant may be older than the present limits, for example if nothing could be stored for a while.
+        """
         if 0 < self._resume_launches_at - now <= NO_ROOM_SECONDS:
             return  # the tickets keep their slots: nothing else could be started either
         granted: dict[TicketQueue, list[str]] = {}
         ticket_ids, self._granted = self._granted, []
         for ticket_id in ticket_ids:
-            if self._queues.has(ticket_id):  # else it was given back since
+            if not self._queues.has(ticket_id):
+                continue  # it was given back since
+            if self._queues.is_excess(ticket_id, now):
+                self._queues.give_back(ticket_id, now)
+            else:
                 granted.setdefault(self._queues.queue_of(ticket_id), []).append(ticket_id)
         try:
             for queue, queue_ids in granted.items():

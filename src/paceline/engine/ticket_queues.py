@@ -139,6 +139,10 @@ class TicketQueues:
     def queue_of(self, ticket_id: str) -> TicketQueue:
         return self._by_ticket[ticket_id]
 
+    def is_excess(self, ticket_id: str, now: float) -> bool:
+        """Return whether a limit has fallen since the ticket was granted, so that it is one too many."""
+        return self._governor.is_excess(ticket_id, now=now)
+
     def give_back(self, ticket_id: str, now: float) -> None:
         """Abandon a ticket that has no unit to fill it."""
         self.take(ticket_id)

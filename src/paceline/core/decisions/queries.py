@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from paceline.core.decisions.admission import is_excess
 from paceline.core.decisions.explanation import deferred
 from paceline.core.decisions.scope_view import scope_status
 from paceline.core.decisions.time_effects import move_to
@@ -39,6 +40,13 @@ def is_canary(ledger: Ledger, ticket_id: str) -> bool:
     slot = ledger.slots.get(ticket_id)
     scopes = slot.lane.scopes if slot is not None else ()
     return any(gate.has_canary(ticket_id) for scope in scopes for gate in scope.gates.in_order)
+
+
+def has_excess_slot(ledger: Ledger, ticket_id: str, now: float) -> bool:
+    """Return whether the slot is among the youngest of a scope that are too many since its limit fell."""
+    move_to(ledger, now)
+    slot = ledger.slots.get(ticket_id)
+    return slot is not None and any(is_excess(ledger, scope, slot) for scope in slot.lane.scopes)
 
 
 def find_status(ledger: Ledger, scope: str, now: float) -> ScopeStatus | None:
