@@ -4,6 +4,7 @@ Every stored transition is synced to the disk, and the tests store many thousand
 killed process leaves behind, which is the same in both places. PYTEST_DEBUG_TEMPROOT names another place.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -37,6 +38,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def recordings(request: pytest.FixtureRequest) -> Recordings:
     """The recorded answers beside the test: the folder `recorded` next to its module."""
     return Recordings(request.path.parent / "recorded", rewrite=request.config.getoption("--record"))
+
+
+@pytest.fixture(autouse=True)
+def usual_garbage_collection() -> Iterator[None]:
+    """Undo what an engine that runs in this process sets: the garbage of one test must not end in another."""
+    before = gc.get_threshold()
+    yield
+    if gc.get_threshold() != before:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -33,7 +33,8 @@ class WaitingTasks:
 
     async def ask(self, *names: str, scope: str = "umans", **kwargs: object) -> None:
         for name in names:
-            self.tasks[name] = asyncio.create_task(self._enter(name, scope, kwargs))
+            task = self.tasks[name] = asyncio.create_task(self._enter(name, scope, kwargs))
+            task.add_done_callback(_retrieve)
             await self.clock.advance(0)
 
     async def _enter(self, name: str, scope: str, kwargs: dict[str, object]) -> Slot:
@@ -46,6 +47,12 @@ class WaitingTasks:
 
     def slot(self, name: str) -> Slot:
         return self.tasks[name].result()
+
+
+def _retrieve(task: asyncio.Task[Slot]) -> None:
+    """Take the error of a task whose limiter was closed. Else Python prints it whenever it collects the task."""
+    if not task.cancelled():
+        task.exception()
 
 
 def in_flight(limiter: Limiter, scope: str = "umans") -> int:
