@@ -38,6 +38,7 @@ from paceline.engine.engine import Engine
 from paceline.store import Campaign, OutcomeRecord, Store, Unit, UnitCounts, UnitSpec
 
 PATIENCE_SECONDS = 20.0
+POLL_SECONDS = 0.02
 CERTIFICATES = ssl.create_default_context()  # nobody asks for them here, and each client would read them again
 
 
@@ -170,7 +171,7 @@ async def daemon_in(
         finally:
             engine.stop()
             await running
-            _end_sessions(home)  # last: a running engine would start the next ones in their place
+            await _end_sessions(home)  # last: a running engine would start the next ones in their place
 
 
 @pytest.fixture
@@ -185,10 +186,13 @@ def run_daemon(tmp_path: Path) -> RunDaemon:
     return run
 
 
-def _end_sessions(home: Home) -> None:
-    """Nothing outlives its test, not even a session that was just started."""
+async def _end_sessions(home: Home) -> None:
+    """Nothing outlives its test, not even a session that was just started: its supervisor is asked once it is there."""
     executor = home.executor()
     executor.sweep(())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while executor.spool.unarchived():
+            await executor.wait_ended(POLL_SECONDS)
     executor.close()
 
 
