@@ -38,8 +38,8 @@ from paceline.store import (
     UnitResult,
     UnitSpec,
 )
+from paceline.store.plan_import import SPECS_AT_ONCE
 from paceline.store.postgres import PostgresStore
-from paceline.store.sqlite_import import SPECS_AT_ONCE
 
 START = 1_000.0
 POLICY = Policy(max_attempts=2, max_windows_spent=2, max_refusals=3, max_losses=3)

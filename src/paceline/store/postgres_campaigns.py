@@ -8,9 +8,10 @@ from paceline.errors import IllegalStep
 from paceline.events import Event
 from paceline.store import rules
 from paceline.store.interface import Added, Campaign, UnitCounts, UnitSpec
+from paceline.store.plan_import import run_to_end
 from paceline.store.postgres_database import PostgresDatabase
 from paceline.store.postgres_import import PostgresImport
-from paceline.store.postgres_keys import campaign_names, campaign_span, known_number
+from paceline.store.postgres_keys import campaign_names, known_number
 from paceline.store.rows import campaign_from
 
 
@@ -23,13 +24,7 @@ class PostgresCampaigns:
     def add(
         self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event]
     ) -> Added:
-        steps = self.add_in_steps(campaign, units, update=update, now=now, events=events)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                added: Added = end.value
-                return added
+        return run_to_end(self.add_in_steps(campaign, units, update=update, now=now, events=events))
 
     def add_in_steps(
         self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event]
@@ -58,7 +53,7 @@ class PostgresCampaigns:
             ).fetchone():
                 raise IllegalStep(f"units of {name!r} are running: cancel it first")
             for table in ("prompts", "results", "units"):
-                connection.execute(f"DELETE FROM {table} WHERE key BETWEEN %s AND %s", campaign_span(number))
+                connection.execute(f"DELETE FROM {table} WHERE key BETWEEN %s AND %s", rules.campaign_span(number))
             connection.execute("DELETE FROM tallies WHERE campaign = %s", (number,))
             connection.execute("DELETE FROM campaigns WHERE number = %s", (number,))
 

@@ -6,8 +6,9 @@ from typing import Final
 from paceline.errors import UnknownName
 from paceline.store import rules
 from paceline.store.postgres_database import Connection, PostgresDatabase
-from paceline.store.postgres_keys import addresses, campaign_span, known_number
+from paceline.store.postgres_keys import addresses, known_number
 from paceline.store.rows import result_from, result_row
+from paceline.store.rules import campaign_span
 from paceline.store.unit_result import UnitResult
 
 _HOLD: Final = """UPDATE units SET state = 'held', reason = %s, resume_at = NULL, ended_at = %s

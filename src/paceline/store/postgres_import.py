@@ -4,30 +4,32 @@ A long plan is imported in many short steps, all in one transaction on a connect
 before the last step, other verbs continue meanwhile, and a killed import leaves nothing.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Generator, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
-from paceline.errors import IllegalStep, StoreBusy
+from paceline.errors import StoreBusy
 from paceline.events import Event
 from paceline.store.interface import Added, Campaign, UnitSpec
+from paceline.store.plan_import import (
+    IS_REPAIRED,
+    SpecComparison,
+    StoredSpec,
+    kept_campaign,
+    spec_chunks,
+    stored_specs,
+)
 from paceline.store.postgres_control import FORGET_CHECKS, READY_AGAIN
 from paceline.store.postgres_database import WRITER_LOCK, Connection, PostgresDatabase
 from paceline.store.postgres_records import insert_events
 from paceline.store.rows import campaign_from
-from paceline.store.rules import unit_id, unit_key
-
-SPECS_AT_ONCE: Final = 250
-"""Units in one step: a few milliseconds of work."""
+from paceline.store.rules import unit_key
 
 _COPY_UNITS: Final = "COPY units (key, campaign, name, cwd, output) FROM STDIN"
 _COPY_PROMPTS: Final = "COPY prompts (key, prompt) FROM STDIN"
 _SAVE_PROMPT: Final = """INSERT INTO prompts (key, prompt) VALUES (%s, %s)
     ON CONFLICT (key) DO UPDATE SET prompt = excluded.prompt"""
-_IS_REPAIRED: Final = "state IN ('quarantined', 'unverified')"
-"""The states in which a changed unit is tried again: the work failed, and the plan was corrected."""
 _NAME_LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('paceline import ' || %s, 0))"
 
 
@@ -47,12 +49,11 @@ class PostgresImport:
         """The campaign as it was when the import began, if it was stored."""
         self._first_key = 0
         self._next_key = 0
-        self._unchanged = 0
-        self._changes: list[tuple[int, UnitSpec, UnitSpec]] = []
+        self._comparison = SpecComparison()
 
     def steps(self, specs: Iterable[UnitSpec]) -> Generator[None, None, Added]:
         """Take some units per step. The last step returns the result."""
-        chunks = _chunks(specs)
+        chunks = spec_chunks(specs)
         chunk: list[UnitSpec] = next(chunks, [])
         with self._database.apart() as connection:
             self._begin(connection)
@@ -92,9 +93,11 @@ class PostgresImport:
                 ON CONFLICT (campaign, phase, account) DO UPDATE SET units = t.units + excluded.units""",
             (self._number, added),
         )
-        changed, updated = self._apply_changes(connection)
+        result = self._comparison.apply(
+            self._campaign.name, added, lambda stored, spec: self._update and _replace(connection, stored, spec)
+        )
         insert_events(connection, self._events)
-        return Added(added=added, unchanged=self._unchanged, changed=tuple(changed), updated=tuple(updated))
+        return result
 
     def _save_campaign(self, connection: Connection) -> None:
         name, next_position = self._campaign.name, self._next_key - unit_key(self._number, 0)
@@ -108,12 +111,7 @@ class PostgresImport:
         row = connection.execute("SELECT body FROM campaigns WHERE number = %s", (self._number,)).fetchone()
         if row is None:
             raise StoreBusy(f"another process deleted {name} while units were added; add them again")
-        stored = campaign_from(name, row[0])
-        if stored.state == "cancelled" != self._before.state:
-            raise IllegalStep(f"{name} was cancelled while units were added to it")
-        kept = msgspec.structs.replace(
-            self._campaign, state=stored.state, pause_reason=stored.pause_reason, created_at=stored.created_at
-        )
+        kept = kept_campaign(self._campaign, self._before, campaign_from(name, row[0]))
         connection.execute(
             "UPDATE campaigns SET next_position = %s, body = %s WHERE number = %s",
             (next_position, _encoded(kept), self._number),
@@ -123,16 +121,9 @@ class PostgresImport:
 
     def _take(self, connection: Connection, chunk: list[UnitSpec]) -> None:
         stored = self._stored(connection, chunk) if self._before is not None else {}
-        self._insert(connection, [spec for spec in chunk if spec.id not in stored])
-        for spec in chunk:
-            if (known := stored.get(spec.id)) is None:
-                continue
-            if known[1] == spec:
-                self._unchanged += 1
-            else:
-                self._changes.append((*known, spec))
+        self._insert(connection, self._comparison.take(chunk, stored))
 
-    def _stored(self, connection: Connection, chunk: list[UnitSpec]) -> dict[str, tuple[int, UnitSpec]]:
+    def _stored(self, connection: Connection, chunk: list[UnitSpec]) -> dict[str, StoredSpec]:
         """Return the units of the chunk that an earlier plan described, with their keys."""
         rows = connection.execute(
             """SELECT u.key, u.name, coalesce(p.prompt, ''), u.cwd, u.output
@@ -140,10 +131,7 @@ class PostgresImport:
                 WHERE u.campaign = %s AND u.name = ANY(%s::text[])""",
             (self._number, [spec.id for spec in chunk]),
         ).fetchall()
-        return {
-            name: (key, UnitSpec(id=name, prompt=prompt, cwd=cwd, output=output))
-            for key, name, prompt, cwd, output in rows
-        }
+        return stored_specs(rows)
 
     def _insert(self, connection: Connection, specs: list[UnitSpec]) -> None:
         keyed = list(enumerate(specs, self._next_key))
@@ -156,33 +144,18 @@ class PostgresImport:
                     copy.write_row((key, spec.prompt))
         self._next_key += len(specs)
 
-    def _apply_changes(self, connection: Connection) -> tuple[list[str], list[str]]:
-        """Return the ids that were kept and those that were replaced. Units that run or are done are kept."""
-        changed: list[str] = []
-        updated: list[str] = []
-        for key, before, spec in self._changes:
-            is_replaced = self._update and _replace(connection, key, before, spec)
-            (updated if is_replaced else changed).append(unit_id(self._campaign.name, spec.id))
-        return changed, updated
 
-
-def _replace(connection: Connection, key: int, before: UnitSpec, spec: UnitSpec) -> bool:
+def _replace(connection: Connection, stored: StoredSpec, spec: UnitSpec) -> bool:
     replaced = connection.execute(
         "UPDATE units SET cwd = %s, output = %s WHERE key = %s AND state NOT IN ('running', 'done')",
-        (spec.cwd, spec.output, key),
+        (spec.cwd, spec.output, stored.key),
     )
-    connection.execute(FORGET_CHECKS.format(_IS_REPAIRED), (key, key))
-    connection.execute(f"UPDATE units SET {READY_AGAIN} WHERE key = %s AND {_IS_REPAIRED}", (key,))
-    if replaced.rowcount and spec.prompt != before.prompt:
-        connection.execute(_SAVE_PROMPT, (key, spec.prompt))
+    connection.execute(FORGET_CHECKS.format(IS_REPAIRED), (stored.key, stored.key))
+    connection.execute(f"UPDATE units SET {READY_AGAIN} WHERE key = %s AND {IS_REPAIRED}", (stored.key,))
+    if replaced.rowcount and spec.prompt != stored.spec.prompt:
+        connection.execute(_SAVE_PROMPT, (stored.key, spec.prompt))
     return bool(replaced.rowcount)
 
 
 def _encoded(campaign: Campaign) -> str:
     return msgspec.json.encode(campaign).decode()
-
-
-def _chunks(specs: Iterable[UnitSpec]) -> Iterator[list[UnitSpec]]:
-    remaining = iter(specs)
-    while chunk := list(islice(remaining, SPECS_AT_ONCE)):
-        yield chunk

@@ -1,19 +1,9 @@
 """How units and campaigns are found in a PostgreSQL database: numbers, keys and spans of keys."""
 
 from collections.abc import Iterable
-from typing import Final
 
 from paceline.store import rules
 from paceline.store.postgres_database import Connection
-
-Span = tuple[int, int]
-"""The first and the last key, both included."""
-ALL_KEYS: Final[Span] = (0, (1 << 63) - 1)
-
-
-def campaign_span(number: int) -> Span:
-    """Return all keys that units of the campaign can have."""
-    return rules.unit_key(number, 0), rules.unit_key(number + 1, 0) - 1
 
 
 def find_number(connection: Connection, campaign: str) -> int | None:

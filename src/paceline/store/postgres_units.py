@@ -11,8 +11,9 @@ from paceline.core.unit_lifecycle import UnitState
 from paceline.store import rules
 from paceline.store.interface import OutcomeRecord, Page, Phase, Unit
 from paceline.store.postgres_database import Connection, PostgresDatabase, Row
-from paceline.store.postgres_keys import ALL_KEYS, Span, addresses, campaign_span, find_number, known_number
+from paceline.store.postgres_keys import addresses, find_number, known_number
 from paceline.store.rows import RESULT_COLUMNS, is_stored_already, outcome_row, result_from, result_row, unit_from
+from paceline.store.rules import ALL_KEYS, Span, campaign_span
 from paceline.store.unit_result import UnitResult
 
 UNIT_COLUMNS: Final = (

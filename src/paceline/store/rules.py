@@ -20,6 +20,10 @@ ACCEPTED: Final = "accepted by a person; its check did not pass"
 POSITION_BITS: Final = 40
 """Splits a 63-bit key: 2^40 units in each campaign, and 2^23 campaigns."""
 
+Span = tuple[int, int]
+"""The first and the last key, both included."""
+ALL_KEYS: Final[Span] = (0, (1 << 63) - 1)
+
 SLOT_EVENTS: Final = ("slot.", "control.slot_")
 """How the names of events about one slot of a program begin."""
 
@@ -45,6 +49,11 @@ def split_unit_id(identifier: str) -> tuple[str, str]:
 def unit_key(campaign_number: int, position: int) -> int:
     """Return an integer that sorts units by campaign as they were added, then in plan order."""
     return campaign_number << POSITION_BITS | position
+
+
+def campaign_span(number: int) -> Span:
+    """Return all keys that units of the campaign can have."""
+    return unit_key(number, 0), unit_key(number + 1, 0) - 1
 
 
 def position_of(key: int) -> int:

@@ -1,6 +1,5 @@
 """Campaigns in a SQLite file: adding, changing, deleting, and counts of their units."""
 
-import time
 from collections.abc import Generator, Iterable, Sequence
 from typing import Final
 
@@ -10,10 +9,11 @@ from paceline.errors import IllegalStep
 from paceline.events import Event
 from paceline.store import rules
 from paceline.store.interface import Added, Campaign, UnitCounts, UnitSpec
+from paceline.store.plan_import import run_to_end
 from paceline.store.rows import campaign_from
 from paceline.store.sqlite_file import SqliteFile
 from paceline.store.sqlite_import import PlanImport
-from paceline.store.sqlite_keys import campaign_names, campaign_span, known_number
+from paceline.store.sqlite_keys import campaign_names, known_number
 
 PAUSE_SECONDS: Final = 0.005
 """How long a blocking import sleeps between two steps: other processes try to lock the file every few milliseconds."""
@@ -29,13 +29,7 @@ class SqliteCampaigns:
         self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event]
     ) -> Added:
         steps = self.add_in_steps(campaign, units, update=update, now=now, events=events)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                added: Added = end.value
-                return added
-            time.sleep(PAUSE_SECONDS)
+        return run_to_end(steps, pause_seconds=PAUSE_SECONDS)
 
     def add_in_steps(
         self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event]
@@ -64,7 +58,7 @@ class SqliteCampaigns:
                 "SELECT 1 FROM tallies WHERE campaign = ? AND phase = 'running' AND units > 0", (number,)
             ).fetchone():
                 raise IllegalStep(f"units of {name!r} are running: cancel it first")
-            span = campaign_span(number)
+            span = rules.campaign_span(number)
             connection.execute("DELETE FROM prompts WHERE key BETWEEN ? AND ?", span)
             connection.execute("DELETE FROM results WHERE key BETWEEN ? AND ?", span)
             connection.execute("DELETE FROM units WHERE key BETWEEN ? AND ?", span)

@@ -7,8 +7,9 @@ from typing import Final
 from paceline.errors import UnknownName
 from paceline.store import rules
 from paceline.store.rows import WHOLE_RESULT, result_from, result_row
+from paceline.store.rules import Span
 from paceline.store.sqlite_file import SqliteFile
-from paceline.store.sqlite_keys import IS_VISIBLE, Span, campaign_numbers, known_number, unit_address, visible_span
+from paceline.store.sqlite_keys import IS_VISIBLE, campaign_numbers, known_number, unit_address, visible_span
 from paceline.store.unit_result import UnitResult
 
 _HOLD: Final = f"""UPDATE units AS u SET state = 'held', reason = ?, resume_at = NULL, ended_at = ?

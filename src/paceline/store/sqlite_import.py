@@ -10,39 +10,34 @@ import contextlib
 import secrets
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Final
 
 import msgspec
 
-from paceline.errors import IllegalStep, StoreBusy, StoreError
+from paceline.errors import StoreBusy, StoreError
 from paceline.events import Event
 from paceline.store.interface import Added, Campaign, UnitSpec
+from paceline.store.plan_import import (
+    IS_REPAIRED,
+    SpecComparison,
+    StoredSpec,
+    kept_campaign,
+    spec_chunks,
+    stored_specs,
+)
 from paceline.store.rows import campaign_from
-from paceline.store.rules import unit_id, unit_key
+from paceline.store.rules import campaign_span, unit_key
 from paceline.store.sqlite_control import FORGET_CHECKS, READY_AGAIN
 from paceline.store.sqlite_file import SqliteFile
-from paceline.store.sqlite_keys import campaign_span
 from paceline.store.sqlite_records import insert_events
 
-SPECS_AT_ONCE: Final = 250
-"""Units in one transaction: about 5 ms of work, and fewer than the parameters that every SQLite build accepts."""
 SWEPT_AT_ONCE: Final = 1_000
 """Leftover units deleted in one transaction: short enough for other writers."""
 FORGOTTEN_SECONDS: Final = 3600.0
 """An import older than this was killed: no import takes an hour."""
 
 _INSERT_UNIT: Final = "INSERT INTO units (key, campaign, name, cwd, output) VALUES (?, ?, ?, ?, ?)"
-_IS_REPAIRED: Final = "state IN ('quarantined', 'unverified')"
-"""The states in which a changed unit is tried again: the work failed, and the plan was corrected."""
 _SAVE_PROMPT: Final = "INSERT INTO prompts VALUES (?, ?) ON CONFLICT DO UPDATE SET prompt = excluded.prompt"
-
-
-class StoredSpec(msgspec.Struct, frozen=True):
-    """A unit as an earlier plan described it."""
-
-    key: int
-    spec: UnitSpec
 
 
 class PlanImport:
@@ -62,14 +57,13 @@ class PlanImport:
         """The campaign as it was when the import began, if it was stored."""
         self._first_key = 0
         self._next_key = 0
-        self._unchanged = 0
-        self._changes: list[tuple[StoredSpec, UnitSpec]] = []
+        self._comparison = SpecComparison()
 
     def steps(self, specs: Iterable[UnitSpec]) -> Generator[None, None, Added]:
         """Run one short transaction per step. The last one returns the result."""
         yield from self._sweep_leftovers()
         try:
-            chunks = _chunks(specs)
+            chunks = spec_chunks(specs)
             chunk: list[UnitSpec] = next(chunks, [])
             while True:
                 following = next(chunks, None)
@@ -123,9 +117,11 @@ class PlanImport:
             (self._number, added),
         )
         connection.execute("DELETE FROM arrivals WHERE token = ?", (self._token,))
-        changed, updated = self._apply_changes(connection)
+        result = self._comparison.apply(
+            self._campaign.name, added, lambda stored, spec: self._update and _replace(connection, stored, spec)
+        )
         insert_events(connection, self._events)
-        return Added(added=added, unchanged=self._unchanged, changed=tuple(changed), updated=tuple(updated))
+        return result
 
     def _save_campaign(self, connection: sqlite3.Connection) -> None:
         name, next_position = self._campaign.name, self._next_key - unit_key(self._number, 0)
@@ -137,12 +133,7 @@ class PlanImport:
             )
             return
         row = connection.execute("SELECT body FROM campaigns WHERE number = ?", (self._number,)).fetchone()
-        stored = campaign_from(name, row[0])
-        if stored.state == "cancelled" != self._before.state:
-            raise IllegalStep(f"{name} was cancelled while units were added to it")
-        kept = msgspec.structs.replace(
-            self._campaign, state=stored.state, pause_reason=stored.pause_reason, created_at=stored.created_at
-        )
+        kept = kept_campaign(self._campaign, self._before, campaign_from(name, row[0]))
         connection.execute(
             "UPDATE campaigns SET next_position = ?, body = ? WHERE number = ?",
             (next_position, msgspec.json.encode(kept), self._number),
@@ -152,14 +143,7 @@ class PlanImport:
 
     def _take(self, connection: sqlite3.Connection, chunk: list[UnitSpec]) -> None:
         stored = self._stored(connection, chunk) if self._before is not None else {}
-        self._insert(connection, [spec for spec in chunk if spec.id not in stored])
-        for spec in chunk:
-            if (known := stored.get(spec.id)) is None:
-                continue
-            if known.spec == spec:
-                self._unchanged += 1
-            else:
-                self._changes.append((known, spec))
+        self._insert(connection, self._comparison.take(chunk, stored))
 
     def _stored(self, connection: sqlite3.Connection, chunk: list[UnitSpec]) -> dict[str, StoredSpec]:
         rows = connection.execute(
@@ -168,10 +152,7 @@ class PlanImport:
                 WHERE u.campaign = ? AND u.name IN ({", ".join("?" * len(chunk))})""",
             (self._number, *(spec.id for spec in chunk)),
         )
-        return {
-            name: StoredSpec(key, UnitSpec(id=name, prompt=prompt, cwd=cwd, output=output))
-            for key, name, prompt, cwd, output in rows
-        }
+        return stored_specs(rows)
 
     def _insert(self, connection: sqlite3.Connection, specs: list[UnitSpec]) -> None:
         keyed = list(enumerate(specs, self._next_key))
@@ -180,26 +161,6 @@ class PlanImport:
         )
         connection.executemany(_SAVE_PROMPT, [(key, spec.prompt) for key, spec in keyed if spec.prompt])
         self._next_key += len(specs)
-
-    def _apply_changes(self, connection: sqlite3.Connection) -> tuple[list[str], list[str]]:
-        """Return the ids that were kept and those that were replaced. Units that run or are done are kept."""
-        changed: list[str] = []
-        updated: list[str] = []
-        for stored, spec in self._changes:
-            is_replaced = self._update and self._replace(connection, stored, spec)
-            (updated if is_replaced else changed).append(unit_id(self._campaign.name, spec.id))
-        return changed, updated
-
-    def _replace(self, connection: sqlite3.Connection, stored: StoredSpec, spec: UnitSpec) -> bool:
-        replaced = connection.execute(
-            "UPDATE units SET cwd = ?, output = ? WHERE key = ? AND state NOT IN ('running', 'done')",
-            (spec.cwd, spec.output, stored.key),
-        )
-        connection.execute(FORGET_CHECKS.format(_IS_REPAIRED), (stored.key, stored.key))
-        connection.execute(f"UPDATE units SET {READY_AGAIN} WHERE key = ? AND {_IS_REPAIRED}", (stored.key,))
-        if replaced.rowcount and spec.prompt != stored.spec.prompt:
-            connection.execute(_SAVE_PROMPT, (stored.key, spec.prompt))
-        return bool(replaced.rowcount)
 
     # -- leftovers -----------------------------------------------------------------------------------
 
@@ -224,6 +185,18 @@ class PlanImport:
             yield
 
 
+def _replace(connection: sqlite3.Connection, stored: StoredSpec, spec: UnitSpec) -> bool:
+    replaced = connection.execute(
+        "UPDATE units SET cwd = ?, output = ? WHERE key = ? AND state NOT IN ('running', 'done')",
+        (spec.cwd, spec.output, stored.key),
+    )
+    connection.execute(FORGET_CHECKS.format(IS_REPAIRED), (stored.key, stored.key))
+    connection.execute(f"UPDATE units SET {READY_AGAIN} WHERE key = ? AND {IS_REPAIRED}", (stored.key,))
+    if replaced.rowcount and spec.prompt != stored.spec.prompt:
+        connection.execute(_SAVE_PROMPT, (stored.key, spec.prompt))
+    return bool(replaced.rowcount)
+
+
 def _sweep_some(connection: sqlite3.Connection, token: str) -> bool:
     """Delete some leftovers of one import. Return whether none is left."""
     row = connection.execute("SELECT number, first_key FROM arrivals WHERE token = ?", (token,)).fetchone()
@@ -244,9 +217,3 @@ def _reserved_number(connection: sqlite3.Connection) -> int:
     number = connection.execute("INSERT INTO campaigns (name, body) VALUES ('', '')").lastrowid or 0
     connection.execute("DELETE FROM campaigns WHERE number = ?", (number,))
     return number
-
-
-def _chunks(specs: Iterable[UnitSpec]) -> Iterator[list[UnitSpec]]:
-    remaining = iter(specs)
-    while chunk := list(islice(remaining, SPECS_AT_ONCE)):
-        yield chunk

@@ -9,17 +9,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from paceline.store import rules
+from paceline.store.rules import Span, campaign_span
 
-Span = tuple[int, int]
-"""The first and the last key, both included."""
-ALL_KEYS: Final[Span] = (0, (1 << 63) - 1)
 IS_VISIBLE: Final = "NOT EXISTS (SELECT 1 FROM arrivals a WHERE a.number = u.campaign AND u.key >= a.first_key)"
 """A condition for a unit `u` that was found by its name."""
-
-
-def campaign_span(number: int) -> Span:
-    """Return all keys that units of the campaign can have."""
-    return rules.unit_key(number, 0), rules.unit_key(number + 1, 0) - 1
 
 
 def visible_span(connection: sqlite3.Connection, number: int) -> Span:

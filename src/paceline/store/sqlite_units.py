@@ -23,14 +23,12 @@ from paceline.store.rows import (
     result_row,
     unit_from,
 )
+from paceline.store.rules import ALL_KEYS, Span, campaign_span
 from paceline.store.sqlite_file import SqliteFile
 from paceline.store.sqlite_keys import (
-    ALL_KEYS,
     IS_VISIBLE,
-    Span,
     campaign_names,
     campaign_numbers,
-    campaign_span,
     find_number,
     known_number,
     unit_address,
