@@ -7,6 +7,7 @@
      │   ├─ SlotTimeout          a wait ran out; the ticket has left the queue
      │   └─ SlotLost             the lease was not renewed in time
      ├─ EngineBusy               another engine runs this home
+     │   └─ LeadLost             this engine led, and does not any more
      ├─ DaemonError              the daemon refused a client's call, or failed
      │   └─ DaemonUnreachable    no daemon answers, or it cannot serve the call now
      ├─ StoreError               the store cannot do this; what was committed is safe
@@ -87,6 +88,10 @@ class SlotLost(CapacityError):
 
 class EngineBusy(PacelineError):
     """Another engine uses this home folder."""
+
+
+class LeadLost(EngineBusy):
+    """This engine no longer leads: another one does, or its lease has run out. It may neither store nor start."""
 
 
 class DaemonError(PacelineError):

@@ -231,6 +231,9 @@ class StoredSlot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Store(Protocol):
     """The verbs of a store. Every implementation passes the suite in `paceline.testing.store_contract`."""
 
+    is_shared: bool
+    """Whether engines on several machines may use the store. One leads, by its lease; the others stand by."""
+
     def together(self) -> AbstractContextManager[None]:
         """Make all writes in the block one transaction. If the block raises, none of them is stored."""
 
@@ -419,10 +422,17 @@ class Store(Protocol):
         """Return the value saved under the key, or None."""
 
     def lead(self, owner: str, *, until: float, now: float) -> bool:
-        """Take or keep the lead among engines. Return False while another engine's lease runs."""
+        """Take or keep the lead among engines, for `until - now` seconds. Return False while another's lease runs.
+
+        A shared store counts those seconds on its own clock. It also fences: once another engine has taken the lead,
+        every write through this object raises `LeadLost`, until `resign` was called.
+        """
 
     def leader(self) -> str | None:
         """Return who took the lead last and has not resigned, also if its lease has run out."""
+
+    def lease_left(self, *, now: float) -> float | None:
+        """Return how many seconds the leader's lease still runs, 0 or less if it has run out; None without a leader."""
 
     def resign(self, owner: str) -> None:
         """Give up the lead, if this owner has it."""

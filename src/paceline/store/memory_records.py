@@ -123,6 +123,9 @@ class MemoryEngineState:
     def leader(self) -> str | None:
         return None if self._leader is None else self._leader[0]
 
+    def lease_left(self, *, now: float) -> float | None:
+        return None if self._leader is None else self._leader[1] - now
+
     def resign(self, owner: str) -> None:
         if self._leader is not None and self._leader[0] == owner:
             self._set_leader(None)

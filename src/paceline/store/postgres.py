@@ -24,6 +24,8 @@ BUSY_SECONDS: Final = 2.0
 class PostgresStore(TableStore):
     """`Store` in the database at `url`. Its tables are created if they do not exist."""
 
+    is_shared = True
+
     def __init__(
         self, url: str, *, busy_seconds: float = BUSY_SECONDS, migrations: Sequence[Migration] = MIGRATIONS
     ) -> None:

@@ -6,7 +6,7 @@ Here: every error of `psycopg` becomes a `StoreError`; no other module sees one.
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 import psycopg_pool
@@ -17,6 +17,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from paceline.errors import (
     InvalidInput,
     InvalidSettings,
+    LeadLost,
     StoreBusy,
     StoreDamaged,
     StoreError,
@@ -51,10 +52,19 @@ _ESCAPE: Final = "\ue000"
 """Stands before a letter for a character that PostgreSQL cannot store, or that means something here."""
 
 
+class Fence(NamedTuple):
+    """The lead that a process has taken. It counts as long as nobody has led after it."""
+
+    owner: str
+    epoch: int
+
+
 class PostgresDatabase:
     """A few connections, with one transaction of the store at a time."""
 
     def __init__(self, url: str, *, busy_seconds: float, migrations: Sequence[Migration]) -> None:
+        self.fence: Fence | None = None
+        """Set while this process leads."""
         self.place = server_place(url)
         self._busy_seconds = busy_seconds
         self._begin_apart = _BEGIN_APART.format(milliseconds=round(busy_seconds * 1000))
@@ -77,12 +87,16 @@ class PostgresDatabase:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Begin a transaction that commits at the end of the block, and rolls back if the block raises."""
+        """Begin a transaction that commits at the end of the block, and rolls back if the block raises.
+
+        Raise `LeadLost` if this process led, and another one has taken the lead since. The lead changes only under the
+        writer's lock, so it cannot be lost inside the transaction.
+        """
         with self._translated_errors():
             if self._joint is not None:
                 yield self._joint
                 return
-            with self._pool.connection() as connection, _transaction(connection, self._begin_writing):
+            with self._pool.connection() as connection, _transaction(connection, self._begin_writing, self.fence):
                 yield connection
 
     @contextlib.contextmanager
@@ -108,13 +122,17 @@ class PostgresDatabase:
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
         """Begin a transaction that all transactions in the block become part of, also those of such blocks in it."""
-        was_joint = self._joint
-        with self.writing() as connection:
-            self._joint = connection
-            try:
-                yield
-            finally:
-                self._joint = was_joint
+        was_joint, fence = self._joint, self.fence
+        try:
+            with self.writing() as connection:
+                self._joint = connection
+                try:
+                    yield
+                finally:
+                    self._joint = was_joint
+        except BaseException:
+            self.fence = fence  # the lead that the block took or gave up is as it was
+            raise
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[Connection]:
@@ -208,15 +226,28 @@ def _first_connection(url: str) -> Connection:
 
 
 @contextlib.contextmanager
-def _transaction(connection: Connection, begin: str) -> Iterator[None]:
+def _transaction(connection: Connection, begin: str, fence: Fence | None = None) -> Iterator[None]:
     try:
-        connection.execute(begin)
+        if fence is None:
+            connection.execute(begin)
+        else:
+            _begin_as_leader(connection, begin, fence)
         yield
         connection.execute("COMMIT")
     except BaseException:
         with contextlib.suppress(psycopg.Error):  # a connection that is gone has rolled back already
             connection.execute("ROLLBACK")
         raise
+
+
+def _begin_as_leader(connection: Connection, begin: str, fence: Fence) -> None:
+    """Begin a transaction in one trip to the server, and raise `LeadLost` if the lead is no longer ours."""
+    results = connection.execute(f"{begin}; SELECT owner, epoch FROM leader")
+    while results.nextset():
+        pass
+    found = results.fetchone()
+    if found != fence:
+        raise LeadLost("another engine has taken the lead; this one stores nothing more")
 
 
 def _configure(connection: Connection) -> None:

@@ -7,7 +7,7 @@ from paceline.events import Event
 from paceline.store import rules
 from paceline.store.damage_report import DamageReport
 from paceline.store.interface import StoredEvent, StoredSlot
-from paceline.store.postgres_database import Connection, PostgresDatabase
+from paceline.store.postgres_database import Connection, Fence, PostgresDatabase
 
 _APPEND: Final = """WITH counter AS (UPDATE last_event SET id = id + %s RETURNING id)
     INSERT INTO events (id, unit, is_slot, body)
@@ -17,6 +17,11 @@ _SAVE_SLOTS: Final = """INSERT INTO slots (id, body) SELECT * FROM unnest(%s::te
     ON CONFLICT (id) DO UPDATE SET body = excluded.body"""
 _TRIM: Final = """DELETE FROM events WHERE is_slot = %s
     AND id <= (SELECT id FROM events WHERE is_slot = %s ORDER BY id DESC LIMIT 1 OFFSET %s)"""
+
+_SERVER_TIME: Final = "extract(epoch FROM clock_timestamp())::float8"
+_TAKE_LEAD: Final = f"""UPDATE leader SET owner = %(owner)s, until = {_SERVER_TIME} + %(lease)s,
+        epoch = epoch + CASE WHEN owner = %(owner)s THEN 0 ELSE 1 END
+    WHERE owner IS NULL OR owner = %(owner)s OR until <= {_SERVER_TIME} RETURNING epoch"""
 
 
 def insert_events(connection: Connection, events: Sequence[Event]) -> None:
@@ -134,20 +139,27 @@ class PostgresEngineState:
         return None if row is None else bytes(row[0])
 
     def lead(self, owner: str, *, until: float, now: float) -> bool:
+        """Take or keep the lead. The server measures the lease, because the clocks of engines may differ."""
         with self._database.writing() as connection:
-            written = connection.execute(
-                """INSERT INTO leader AS l VALUES (1, %s, %s) ON CONFLICT (seat) DO UPDATE
-                    SET owner = excluded.owner, until = excluded.until
-                    WHERE l.owner = excluded.owner OR l.until <= %s""",
-                (owner, until, now),
-            )
-            return written.rowcount == 1
+            row = connection.execute(_TAKE_LEAD, {"owner": owner, "lease": until - now}).fetchone()
+        if row is None:
+            return False
+        self._database.fence = Fence(owner, int(row[0]))
+        return True
 
     def leader(self) -> str | None:
         with self._database.query() as connection:
             row = connection.execute("SELECT owner FROM leader").fetchone()
-        return None if row is None else str(row[0])
+        return None if row is None or row[0] is None else str(row[0])
+
+    def lease_left(self, *, now: float) -> float | None:
+        with self._database.query() as connection:
+            row = connection.execute(f"SELECT until - {_SERVER_TIME} FROM leader WHERE owner IS NOT NULL").fetchone()
+        return None if row is None else float(row[0])
 
     def resign(self, owner: str) -> None:
+        fence = self._database.fence
+        if fence is not None and fence.owner == owner:
+            self._database.fence = None
         with self._database.writing() as connection:
-            connection.execute("DELETE FROM leader WHERE owner = %s", (owner,))
+            connection.execute("UPDATE leader SET owner = NULL, until = 0 WHERE owner = %s", (owner,))

@@ -144,6 +144,11 @@ class SqliteEngineState:
             row = connection.execute("SELECT owner FROM leader").fetchone()
         return None if row is None else str(row[0])
 
+    def lease_left(self, *, now: float) -> float | None:
+        with self._file.reading() as connection:
+            row = connection.execute("SELECT until FROM leader").fetchone()
+        return None if row is None else float(row[0]) - now
+
     def resign(self, owner: str) -> None:
         with self._file.writing() as connection:
             connection.execute("DELETE FROM leader WHERE owner = ?", (owner,))

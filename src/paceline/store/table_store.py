@@ -105,6 +105,7 @@ class StateTable(Protocol):
     def load(self, key: str) -> bytes | None: ...
     def lead(self, owner: str, *, until: float, now: float) -> bool: ...
     def leader(self) -> str | None: ...
+    def lease_left(self, *, now: float) -> float | None: ...
     def resign(self, owner: str) -> None: ...
 
 
@@ -121,6 +122,8 @@ class Tables(msgspec.Struct, frozen=True, kw_only=True):
 
 class TableStore:
     """`Store` over tables."""
+
+    is_shared = False
 
     def __init__(self, transactions: Transactions, tables: Tables) -> None:
         self._transactions = transactions
@@ -287,6 +290,9 @@ class TableStore:
 
     def leader(self) -> str | None:
         return self._state.leader()
+
+    def lease_left(self, *, now: float) -> float | None:
+        return self._state.lease_left(now=now)
 
     def resign(self, owner: str) -> None:
         self._state.resign(owner)

@@ -185,18 +185,26 @@ class EngineContract:
         assert (store.load_state("governor"), store.load_state("other")) == (b"\xfftwo", None)
 
     def test_one_engine_leads(self, store: Store) -> None:
-        assert store.leader() is None
-        assert store.lead("one", until=NOW + 10.0, now=NOW)
-        assert not store.lead("two", until=NOW + 20.0, now=NOW + 9.0)
-        assert store.lead("one", until=NOW + 20.0, now=NOW + 9.0)
+        assert (store.leader(), store.lease_left(now=NOW)) == (None, None)
+        assert store.lead("one", until=NOW + 900.0, now=NOW)
+        assert not store.lead("two", until=NOW + 900.0, now=NOW)
+        assert store.lead("one", until=NOW + 900.0, now=NOW)
         store.resign("two")
-        assert not store.lead("two", until=NOW + 30.0, now=NOW + 19.0)
+        assert not store.lead("two", until=NOW + 900.0, now=NOW)
         assert store.leader() == "one"
-        assert store.lead("two", until=NOW + 30.0, now=NOW + 20.0)
+        left = store.lease_left(now=NOW)
+        assert left is not None and 600.0 < left <= 900.0
+        store.resign("one")
+        assert (store.leader(), store.lease_left(now=NOW)) == (None, None)
+        assert store.lead("two", until=NOW + 900.0, now=NOW)
+
+    def test_a_lease_that_has_run_out_is_nobodys(self, store: Store) -> None:
+        assert store.lead("one", until=NOW, now=NOW)
+        left = store.lease_left(now=NOW)
+
+        assert left is not None and left <= 0.0
+        assert store.lead("two", until=NOW + 900.0, now=NOW)
         assert store.leader() == "two"
-        store.resign("two")
-        assert store.leader() is None
-        assert store.lead("one", until=NOW + 40.0, now=NOW + 21.0)
 
     def test_a_whole_store_passes_its_check(self, store: Store) -> None:
         add(store, specs("a"))
