@@ -79,7 +79,7 @@ def test_a_port_in_use_is_said_and_nothing_is_left(shell: Shell) -> None:
 
 
 def test_an_address_that_is_not_ours(shell: Shell) -> None:
-    _, err = shell.run("up", "--host", "203.0.113.7", "--port", "0", code=2)
+    _, err = shell.run("up", "--host", "203.0.113.7", "--insecure", "--port", "0", code=2)
 
     assert "cannot listen on 203.0.113.7" in err
 

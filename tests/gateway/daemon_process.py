@@ -3,6 +3,7 @@
 import contextlib
 import json
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -44,7 +45,10 @@ class Daemon:
             assert process.stdout is not None
             base, _, token = json.loads(process.stdout.readline())["url"].partition("/?token=")
             headers = {"authorization": f"Bearer {token}"}
-            with httpx.Client(base_url=base, headers=headers, trust_env=False, timeout=self.patience) as client:
+            trusted = ssl.create_default_context(cafile=self.env.get("SSL_CERT_FILE"))
+            with httpx.Client(
+                base_url=base, headers=headers, trust_env=False, timeout=self.patience, verify=trusted
+            ) as client:
                 yield client
             process.send_signal(signal.SIGTERM)
             _, complaints = process.communicate(timeout=self.patience)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.certificates import make_certificate
 from tests.gateway.daemon_process import Daemon, plan, run_to_its_end, settings
 
 from paceline.testing import FakeProvider
@@ -39,6 +40,24 @@ ELSEWHERE = ["/v1/status", "/metrics", "/gateway/other/v1/models"]
 @pytest.fixture
 def here() -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": "/nowhere", "TZ": "UTC"}
+
+
+def test_calls_of_sessions_are_encrypted_where_the_daemon_has_a_certificate(
+    tmp_path: Path, here: dict[str, str]
+) -> None:
+    certificate = make_certificate(tmp_path / "tls")
+    (tmp_path / "caller.py").write_text(f"PATHS = {ELSEWHERE}{CALLER}")
+    command = plan("command", f'model = "opus-4-6"\ncommand = ["{sys.executable}", "caller.py"]')
+    with FakeProvider(Scenario(latency=0.05)) as provider:
+        environ = here | {"SSL_CERT_FILE": str(certificate.authority)}
+        daemon = Daemon(tmp_path, settings(provider.url, extra=certificate.settings), command, environ)
+
+        units, _ = run_to_its_end(daemon)
+
+        assert len(provider.requests) == 4
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert (units["done"], seen["answers"]) == (1, ["message"] * 4)
+    assert seen["env"]["ANTHROPIC_BASE_URL"].startswith("https://127.0.0.1:")
 
 
 @pytest.mark.parametrize("limit", [1, 3])

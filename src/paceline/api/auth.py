@@ -82,7 +82,7 @@ class Authentication:
         path, method = scope["path"], scope["method"]
         named = [value for name, value in scope["headers"] if name == b"host"]
         host = b", ".join(named).decode("latin-1").lower()  # several Host headers match no name, on purpose
-        if not self._is_our_host(host, scope.get("server")):
+        if not self._is_our_host(host, scope.get("server"), is_tls=_is_tls(scope)):
             detail = f"unknown Host {host!r:.80}: if the name is yours, add it to hosts in [api] of paceline.toml"
             return _Response.error(path, 421, detail)
         if path == OPEN_PATH:
@@ -101,14 +101,14 @@ class Authentication:
             return _Response.error(path, 403, READ_ONLY_COOKIE if is_cookie else READ_ONLY_TOKEN)
         return None
 
-    def _is_our_host(self, host: str, server: tuple[str, int] | None) -> bool:
+    def _is_our_host(self, host: str, server: tuple[str, int] | None, *, is_tls: bool) -> bool:
         """Return whether the Host header names this server.
 
         This blocks DNS rebinding, where the owner of another site points its name at this machine.
         """
         if host in self._hosts:
             return True
-        name, port = split_host(host)
+        name, port = split_host(host, 443 if is_tls else 80)
         if name in self._hosts:
             return True
         is_known = name in self._names or (server is not None and is_same_address(name, server[0]))
@@ -137,6 +137,7 @@ class Authentication:
         if rights is None:
             return _Response(401, LOGIN_PAGE, b"text/html; charset=utf-8")
         cookie = f"{_cookie_name(scope)}={cookie_of(token).decode()}; Path=/; HttpOnly; SameSite=Strict"
+        cookie += "; Secure" if _is_tls(scope) else ""
         page = b"/#csrf=" + change_key_of(token) if rights == "full" else b"/"
         return _Response(303, b"", b"text/plain", ((b"location", page), (b"set-cookie", cookie.encode())))
 
@@ -177,14 +178,14 @@ def _protected(send: Send) -> Send:
     return send_protected
 
 
-def split_host(host: str) -> tuple[str, int | None]:
+def split_host(host: str, usual_port: int = 80) -> tuple[str, int | None]:
     """Return the name and the port of a Host header.
 
-    The port is 80 where the header names none. An invalid header, also one with a user, gives an empty name.
+    Where it names no port, that is the usual one. An invalid header, also one with a user, gives an empty name.
     """
     try:
         parts = urlsplit(f"//{host}")
-        return ("", None) if "@" in host else (parts.hostname or "", parts.port or 80)
+        return ("", None) if "@" in host else (parts.hostname or "", parts.port or usual_port)
     except ValueError:
         return "", None
 
@@ -206,6 +207,10 @@ def _is_same_origin(headers: dict[bytes, bytes], host: str) -> bool:
         return True
     scheme, _, origin_host = origin.decode("latin-1").lower().partition("://")
     return scheme in ("http", "https") and origin_host == host
+
+
+def _is_tls(scope: Scope) -> bool:
+    return scope.get("scheme") == "https"
 
 
 def _cookie_name(scope: Scope) -> str:

@@ -9,6 +9,7 @@ import errno
 import logging
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -60,11 +61,11 @@ def _bind_error(host: str, port: int, error: Exception) -> str:
 class RunningServer:
     """A server that accepts requests. `url` has no path."""
 
-    def __init__(self, server: "_Server", host: str, port: int) -> None:
+    def __init__(self, server: "_Server", host: str, port: int, *, is_tls: bool = False) -> None:
         self._server = server
         self.host = host
         self.port = port
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self.url = f"{'https' if is_tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
     def stop(self) -> None:
         """Accept no more requests. Those in progress are finished, or cut off after `GRACE_SECONDS`."""
@@ -74,8 +75,9 @@ class RunningServer:
 class _Server(uvicorn.Server):
     """A uvicorn server that reports when it is ready, stops without delay, and installs no signal handlers."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
         super().__init__(config)
+        self._tls = tls
         self.ready = asyncio.Event()
         self._stopping = asyncio.Event()
 
@@ -84,6 +86,7 @@ class _Server(uvicorn.Server):
         self._stopping.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.config.ssl = self._tls
         await super().startup(sockets)
         self.ready.set()
 
@@ -126,6 +129,7 @@ async def serve(
     *,
     listening: socket.socket | None = None,
     http: Any = "httptools",
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Serve the app until the block ends. Port 0 picks a free port; `http` may be a protocol class."""
     bound = bind(host, port) if listening is None else listening
@@ -143,14 +147,14 @@ async def serve(
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_IDLE_SECONDS,
     )
-    server = _Server(config)
+    server = _Server(config, tls)
     serving = asyncio.ensure_future(server.serve(sockets=[bound]))
     ready = asyncio.ensure_future(server.ready.wait())
     try:
         await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
             await serving
-        yield RunningServer(server, host, bound.getsockname()[1])
+        yield RunningServer(server, host, bound.getsockname()[1], is_tls=tls is not None)
     finally:
         server.stop()
         ready.cancel()

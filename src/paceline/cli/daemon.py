@@ -2,20 +2,24 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import uvloop
 
 from paceline.agents.account import GatewayAddress
 from paceline.api.app import create_app
 from paceline.api.context import ApiContext
-from paceline.api.server import RunningServer, bind, serve
+from paceline.api.server import bind, serve
+from paceline.api.tls import check_exposure, load_tls
 from paceline.api.tokens import AccessTokens, load_tokens
 from paceline.cli.daemon_address import ALL_INTERFACES, dashboard_url, server_url
 from paceline.cli.log_file import log_to_file
@@ -30,25 +34,42 @@ from paceline.engine.governor_state import save_governor
 from paceline.gateway import Gateway, RequestAccess, make_server_protocol
 from paceline.plans.preflight import check_stored
 
+log = logging.getLogger("paceline.cli")
+
 FILES_WANTED = 65_536
 """Open files: a connection of a client and one to its upstream each need one, for tens of thousands of calls."""
 
 
-def run_daemon(home: Home, *, host: str | None, port: int | None, as_json: bool) -> None:
+class Listener(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the daemon is served. `url` is how programs on this machine reach it."""
+
+    host: str
+    port: int
+    url: str
+    socket: socket.socket
+    tls: ssl.SSLContext | None
+
+
+def run_daemon(home: Home, *, host: str | None, port: int | None, insecure: bool, as_json: bool) -> None:
     """Serve until a stop signal. Everything that can fail is checked before anything is started."""
     tokens = load_tokens(home.path)
     check_stored(home.store, home.settings)
     host = home.settings.api.host if host is None else host
     port = home.settings.api.port if port is None else port
+    tls = load_tls(home.settings.api)
+    warning = check_exposure(host, tls, insecure=insecure)
     with leading_engine(home) as engine, contextlib.closing(bind(host, port)) as listening, log_to_file(home):
-        uvloop.run(_run(home, engine, tokens, host, listening, as_json=as_json))
+        if warning is not None:
+            log.warning("%s", warning)
+        port = listening.getsockname()[1]
+        url = server_url(host, port, home.settings.api)
+        listener = Listener(host=host, port=port, url=url, socket=listening, tls=tls)
+        uvloop.run(_run(home, engine, tokens, listener, as_json=as_json))
 
 
-async def _run(
-    home: Home, engine: Engine, tokens: AccessTokens, host: str, listening: socket.socket, *, as_json: bool
-) -> None:
-    port = listening.getsockname()[1]
-    engine.start(gateway=GatewayAddress(server_url(host, port), tokens.full))
+async def _run(home: Home, engine: Engine, tokens: AccessTokens, listener: Listener, *, as_json: bool) -> None:
+    host = listener.host
+    engine.start(gateway=GatewayAddress(listener.url, tokens.full))
     running = asyncio.ensure_future(engine.run())
     leader = home.engine_leader()
     assert leader is not None  # this process holds its lock
@@ -62,7 +83,7 @@ async def _run(
         since=leader.since,
     )
     app = create_app(context, tokens=tokens, host=host)
-    gateway = _gateway(home, engine, tokens, host, port)
+    gateway = _gateway(home, engine, tokens, listener)
     protocol = make_server_protocol(gateway, most_connections=_open_files() // 2)
     hurry = asyncio.Event()
 
@@ -70,11 +91,11 @@ async def _run(
         engine.stop()
         gateway.stop_accepting(home.settings.api.drain)
 
-    with on_stop_signals(_stop_handler(stop, hurry)), _url_file(home, server_url(host, port)):
-        async with serve(app, host, listening=listening, http=protocol) as served:
+    with on_stop_signals(_stop_handler(stop, hurry)), _url_file(home, listener.url):
+        async with serve(app, host, listening=listener.socket, http=protocol, tls=listener.tls):
             compile_patterns()
             collect_seldom()
-            _print_ready(served, tokens, as_json=as_json)
+            _print_ready(listener, tokens, as_json=as_json)
             await asyncio.wait({running})
             context.close()
             if gateway.is_stopping:  # else the engine ended by itself, and nothing counts slots any more
@@ -84,8 +105,9 @@ async def _run(
     save_governor(home.store, engine.governor)  # again: the last calls may have taught it something
 
 
-def _gateway(home: Home, engine: Engine, tokens: AccessTokens, host: str, port: int) -> Gateway:
+def _gateway(home: Home, engine: Engine, tokens: AccessTokens, listener: Listener) -> Gateway:
     """Return the gateway. It listens on the same port, in front of the application, and uses the engine's limits."""
+    host, port = listener.host, listener.port
     own = [f"{name}:{port}" for name in (host, "127.0.0.1", "localhost", "[::1]")]
     others = [name for each in home.settings.api.hosts for name in (each, f"{each}:{port}")]
     # A server on all addresses has more names than are known here.
@@ -140,8 +162,8 @@ def _url_file(home: Home, url: str) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def _print_ready(served: RunningServer, tokens: AccessTokens, *, as_json: bool) -> None:
-    url = dashboard_url(server_url(served.host, served.port), tokens.full)
+def _print_ready(listener: Listener, tokens: AccessTokens, *, as_json: bool) -> None:
+    url = dashboard_url(listener.url, tokens.full)
     if as_json:
         print_line({"url": url, "pid": os.getpid()})
     else:

@@ -1,15 +1,24 @@
 """The address of the daemon: how programs, browsers and other commands reach it."""
 
+from urllib.parse import urlsplit
+
 from paceline.cli.wiring import Home
 from paceline.client.daemon_calls import URL_FILE
+from paceline.settings.model import ApiTable
 
 ALL_INTERFACES = ("0.0.0.0", "::", "")
 
 
-def server_url(host: str, port: int) -> str:
-    """Return the address by which programs on this machine reach the server."""
+def server_url(host: str, port: int, api: ApiTable) -> str:
+    """Return the address by which programs on this machine reach the server.
+
+    With TLS it has the first name of `api.hosts`, if there is one: certificates are made for names.
+    """
     name = "127.0.0.1" if host in ALL_INTERFACES else host
-    return f"http://{f'[{name}]' if ':' in name else name}:{port}"
+    if api.tls_cert is not None and api.hosts:
+        name = urlsplit(f"//{api.hosts[0]}").hostname or name
+    scheme = "http" if api.tls_cert is None else "https"
+    return f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
 
 
 def dashboard_url(server: str, token: str) -> str:
@@ -22,4 +31,5 @@ def daemon_url(home: Home) -> str:
     try:
         return (home.path / URL_FILE).read_text().strip()
     except OSError:
-        return server_url(home.settings.api.host, home.settings.api.port)
+        api = home.settings.api
+        return server_url(api.host, api.port, api)

@@ -4,6 +4,7 @@ Never here: slots, or how long a caller waits.
 """
 
 import os
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +34,8 @@ RESPONSE_SECONDS = 10.0
 UNAVAILABLE = (502, 503, 504)
 CONFLICT = 409
 NOT_AUTHORIZED = (401, 403, 421)
+BAD_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
+"""OpenSSL's word for it. Trying again does not help."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 Type = TypeVar("Type")
 Json = dict[str, Any]
@@ -76,6 +79,7 @@ class DaemonConnection:
                 base_url=self.url,
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
                 trust_env=False,  # a proxy in the environment is not meant for a local daemon
+                verify=_trusted_authorities() if self.url.lower().startswith("https:") else True,
             )
         except httpx.InvalidURL as error:
             raise InvalidInput(f"url {self.url!r:.80} is not a valid URL: {error}") from None
@@ -100,6 +104,11 @@ class DaemonConnection:
             if self._is_closed:
                 raise CapacityError("the client was closed while this call waited") from None
             detail = str(error) or type(error).__name__
+            if BAD_CERTIFICATE in detail:
+                raise DaemonError(
+                    f"the certificate of the daemon at {self.url} is not trusted ({detail}); "
+                    "name the file with its authority in SSL_CERT_FILE"
+                ) from error
             raise DaemonUnreachable(
                 f"no daemon answers at {self.url} ({detail}); start one with `paceline up`"
             ) from error
@@ -110,21 +119,35 @@ class DaemonConnection:
         return response
 
 
+def _trusted_authorities() -> ssl.SSLContext:
+    """Return the certificate authorities of SSL_CERT_FILE or SSL_CERT_DIR, else the usual ones."""
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:
+        named = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
+        raise InvalidInput(f"SSL_CERT_FILE or SSL_CERT_DIR: {named} has no certificates: {error}") from error
+
+
 def own_url(environ: Mapping[str, str]) -> str:
     """Return PACELINE_URL, or the address that the daemon of the home has written."""
     if url := environ.get("PACELINE_URL"):
         return url
+    return _written_url(environ) or DEFAULT_URL
+
+
+def _written_url(environ: Mapping[str, str]) -> str | None:
+    """Return the address that the daemon of the home has written."""
     try:
-        return (_home(environ) / URL_FILE).read_text().strip() or DEFAULT_URL
+        return (_home(environ) / URL_FILE).read_text().strip()
     except (OSError, InvalidInput):  # no daemon or no home: the first call fails with that
-        return DEFAULT_URL
+        return None
 
 
 def own_token(url: str, environ: Mapping[str, str]) -> str:
-    """Return PACELINE_TOKEN, or the token of the home, which is sent only to a daemon on this machine."""
+    """Return PACELINE_TOKEN, or the token of the home, which is sent only to its own daemon or to this machine."""
     if token := environ.get("PACELINE_TOKEN"):
         return token
-    if httpx.URL(url).host not in LOOPBACK:
+    if httpx.URL(url).host not in LOOPBACK and url != _written_url(environ):
         raise InvalidInput(f"the token of the daemon at {url} is unknown: pass token=, or set PACELINE_TOKEN")
     path = _home(environ) / "token"
     try:

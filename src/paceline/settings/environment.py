@@ -28,6 +28,8 @@ KEYS: dict[str, KeyPath] = {
     "PACELINE_API_HOST": ("api", "host"),
     "PACELINE_API_PORT": ("api", "port"),
     "PACELINE_API_HOSTS": ("api", "hosts"),
+    "PACELINE_API_TLS_CERT": ("api", "tls_cert"),
+    "PACELINE_API_TLS_KEY": ("api", "tls_key"),
     "PACELINE_API_ADD_CAMPAIGNS": ("api", "add_campaigns"),
     "PACELINE_API_DRAIN": ("api", "drain"),
     "PACELINE_RETENTION_OUTPUTS": ("retention", "outputs"),

@@ -86,6 +86,8 @@ FIXED_TABLES: Mapping[str, Mapping[str, Check]] = {
         "host": checks.text,
         "port": checks.whole_number(0, 65535),
         "hosts": checks.host_names,
+        "tls_cert": checks.text,
+        "tls_key": checks.text,
         "add_campaigns": checks.truth,
         "drain": checks.duration,
     },
@@ -224,6 +226,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
     agents = _assemble(layers, "agents", _agent)
     rates = _rates(layers, named)
     prices = _assemble(layers, "prices", _price)
+    api = _api(layers, file or start, start, environ)
     mistakes.raise_as(InvalidSettings)
     settings = Settings(
         home=home,
@@ -234,7 +237,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
         default_logins=_default_logins(accounts, environ),
         rates=rates,
         engine=msgspec.convert(layers.fields("engine"), EngineTable),
-        api=msgspec.convert(layers.fields("api"), ApiTable),
+        api=msgspec.convert(api, ApiTable),
         retention=msgspec.convert(layers.fields("retention"), RetentionTable),
         prices=prices,
         store_url=_store_url(layers, home, file or start, start, environ),
@@ -448,6 +451,23 @@ def _refuse_password(layers: _Layers) -> None:
         )
 
 
+def _api(layers: _Layers, file: Path, start: Path, environ: Mapping[str, str]) -> dict[str, object]:
+    """Return the fields of [api], with absolute paths of the certificate and its key."""
+    fields = layers.fields("api")
+    if "tls_key" in fields and "tls_cert" not in fields:
+        layers.mistakes.add(layers.place("api", "tls_key"), "api.tls_key is the key of a certificate: set tls_cert too")
+    for key in ("tls_cert", "tls_key"):
+        if key in fields:
+            folder = _folder_of(layers.leaves[("api", key)], file, start)
+            fields[key] = str(folder / expand_home(str(fields[key]), environ))
+    return fields
+
+
+def _folder_of(leaf: _Leaf, file: Path, start: Path) -> Path:
+    """Return where a relative path begins: in the folder of the file that names it, else in `start`."""
+    return file.parent if leaf.place.document.source == str(file) else start
+
+
 def _store_url(layers: _Layers, home: Path, file: Path, start: Path, environ: Mapping[str, str]) -> str:
     """Return the URL of the store. A relative SQLite path begins in the folder of the file, else in `start`."""
     leaf = layers.leaves.get(("store", "url"))
@@ -456,5 +476,4 @@ def _store_url(layers: _Layers, home: Path, file: Path, start: Path, environ: Ma
     url = str(leaf.value)
     if not url.startswith(_SQLITE):
         return url
-    folder = file.parent if leaf.place.document.source == str(file) else start
-    return f"{_SQLITE}{folder / expand_home(url.removeprefix(_SQLITE), environ)}"
+    return f"{_SQLITE}{_folder_of(leaf, file, start) / expand_home(url.removeprefix(_SQLITE), environ)}"

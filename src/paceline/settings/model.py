@@ -99,6 +99,10 @@ class ApiTable(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 7433
     hosts: tuple[str, ...] = ()
+    tls_cert: str | None = None
+    """The file with the certificate of the server, and those that link it to its authority. None: no TLS."""
+    tls_key: str | None = None
+    """The file with the key of the certificate. None: it is in the same file."""
     add_campaigns: bool = True
     """Whether campaigns may be added over HTTP. They can run commands."""
     drain: float = 30.0

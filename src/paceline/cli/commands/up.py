@@ -17,6 +17,9 @@ def command(
         int | None,
         typer.Option(min=0, max=65535, help="0 takes a free port.", show_default="7433, or as in the settings"),
     ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Serve other machines without TLS: the network can read the token.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the daemon: engine, HTTP API, gateway and dashboard, until it is stopped.
@@ -25,10 +28,10 @@ def command(
     [bold]paceline add[/bold], on the dashboard or over HTTP. [bold]Ctrl-C[/bold] stops it; running sessions continue
     without it and are found again at the next start.
 
-    Exit codes: 0 stopped; 2 something is wrong with the settings, the token file or the address; 75 another engine
-    runs this home.
+    Exit codes: 0 stopped; 2 something is wrong with the settings, the token file, the certificate or the address;
+    75 another engine runs this home.
     """
     from paceline.cli.daemon import run_daemon  # the other commands need not load a web server
 
     with open_home() as home:
-        run_daemon(home, host=host, port=port, as_json=as_json)
+        run_daemon(home, host=host, port=port, insecure=insecure, as_json=as_json)

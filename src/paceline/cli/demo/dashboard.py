@@ -9,7 +9,7 @@ from paceline.api.app import create_app
 from paceline.api.context import ApiContext
 from paceline.api.server import serve
 from paceline.api.tokens import load_tokens
-from paceline.cli.daemon_address import dashboard_url, server_url
+from paceline.cli.daemon_address import dashboard_url
 from paceline.cli.inputs import local_zone
 from paceline.engine.engine import Engine
 from paceline.executors.spool import Spool
@@ -35,7 +35,7 @@ async def dashboard(engine: Engine, settings: Settings, spool: Spool) -> AsyncIt
     try:
         async with serve(create_app(context, tokens=tokens, host=HOST), HOST) as served:
             try:
-                yield dashboard_url(server_url(served.host, served.port), tokens.full)
+                yield dashboard_url(served.url, tokens.full)
             finally:
                 context.close()
     finally:
