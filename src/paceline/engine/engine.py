@@ -75,6 +75,8 @@ class Engine:
 
     async def run(self, *, until_idle: bool = False) -> None:
         """Make passes until stopped, or until nothing is left that could still run by itself."""
+        loop = asyncio.get_running_loop()
+        unsubscribe = self.store.subscribe(lambda _: loop.call_soon_threadsafe(self.wake))
         try:
             if not self._leads:
                 self.start()
@@ -84,6 +86,7 @@ class Engine:
                     return
                 await self._rest(due)
         finally:
+            unsubscribe()
             self.close()
 
     async def _try_pass(self, *, until_idle: bool) -> tuple[bool, float | None]:

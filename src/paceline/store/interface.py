@@ -5,7 +5,7 @@ Implementations are synchronous and are used from one thread at a time. Never he
 deciding which unit may run and what becomes of it. That comes from the core.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
@@ -26,6 +26,8 @@ OnDenied = Literal["hold", "done"]
 WorkspaceKind = Literal["worktree", "copy"]
 Keep = Literal["failed", "all", "none"]
 Delivery = Literal["branch", "patch"]
+Topic = Literal["commands", "leader"]
+"""What another process changed: it sent commands or added units, or the leading engine resigned."""
 
 
 class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -436,6 +438,14 @@ class Store(Protocol):
 
     def resign(self, owner: str) -> None:
         """Give up the lead, if this owner has it."""
+
+    def subscribe(self, on_change: Callable[[Topic], object]) -> Callable[[], None]:
+        """Call `on_change` when another process changed something, until the returned function is called.
+
+        It is called from another thread, once the change can be read; it must be quick and use no verb of the store.
+        After each connection, every topic is called once, as something may have been missed. Stores on this machine
+        alone (SQLite, memory) never call: their engines poll at every heartbeat.
+        """
 
     def check(self) -> None:
         """Raise `StoreDamaged` if anything in the store cannot be read. It reads all of it."""

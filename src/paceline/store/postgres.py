@@ -12,6 +12,7 @@ from typing import Final
 from paceline.store.postgres_campaigns import PostgresCampaigns
 from paceline.store.postgres_control import PostgresUnitControl
 from paceline.store.postgres_database import PostgresDatabase
+from paceline.store.postgres_notifications import PostgresNotifications
 from paceline.store.postgres_records import PostgresEngineState, PostgresEvents, PostgresSlots
 from paceline.store.postgres_schema import MIGRATIONS, Migration
 from paceline.store.postgres_units import PostgresUnits
@@ -37,5 +38,6 @@ class PostgresStore(TableStore):
             events=PostgresEvents(database),
             slots=PostgresSlots(database),
             state=PostgresEngineState(database),
+            changes=PostgresNotifications(database.address, database.place),
         )
         super().__init__(database, tables)

@@ -66,12 +66,13 @@ class PostgresDatabase:
         self.fence: Fence | None = None
         """Set while this process leads."""
         self.place = server_place(url)
+        self.address = _with_time_limits(url)
         self._busy_seconds = busy_seconds
         self._begin_apart = _BEGIN_APART.format(milliseconds=round(busy_seconds * 1000))
         self._begin_writing = f"{self._begin_apart}; {_TAKE_LOCK.format(lock=WRITER_LOCK)}"
         self._joint: Connection | None = None
         self._pool: psycopg_pool.ConnectionPool[Connection] = psycopg_pool.ConnectionPool(
-            _with_time_limits(url),
+            self.address,
             min_size=1,
             max_size=MOST_CONNECTIONS,
             timeout=POOL_WAIT_SECONDS,

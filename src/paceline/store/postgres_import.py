@@ -22,6 +22,7 @@ from paceline.store.plan_import import (
 )
 from paceline.store.postgres_control import FORGET_CHECKS, READY_AGAIN
 from paceline.store.postgres_database import WRITER_LOCK, Connection, PostgresDatabase
+from paceline.store.postgres_notifications import announce
 from paceline.store.postgres_records import insert_events
 from paceline.store.rows import campaign_from
 from paceline.store.rules import unit_key
@@ -97,6 +98,8 @@ class PostgresImport:
             self._campaign.name, added, lambda stored, spec: self._update and _replace(connection, stored, spec)
         )
         insert_events(connection, self._events)
+        if result.added or result.updated:
+            announce(connection, "commands")
         return result
 
     def _save_campaign(self, connection: Connection) -> None:

@@ -8,6 +8,7 @@ from paceline.store import rules
 from paceline.store.damage_report import DamageReport
 from paceline.store.interface import StoredEvent, StoredSlot
 from paceline.store.postgres_database import Connection, Fence, PostgresDatabase
+from paceline.store.postgres_notifications import announce
 
 _APPEND: Final = """WITH counter AS (UPDATE last_event SET id = id + %s RETURNING id)
     INSERT INTO events (id, unit, is_slot, body)
@@ -35,6 +36,8 @@ def insert_events(connection: Connection, events: Sequence[Event]) -> None:
             [rules.encode_event(event).decode() for event in events],
         )
         connection.execute(_APPEND, columns)
+        if any(event.name.startswith(rules.COMMAND_EVENTS) for event in events):
+            announce(connection, "commands")
 
 
 class PostgresEvents:
@@ -162,4 +165,6 @@ class PostgresEngineState:
         if fence is not None and fence.owner == owner:
             self._database.fence = None
         with self._database.writing() as connection:
-            connection.execute("UPDATE leader SET owner = NULL, until = 0 WHERE owner = %s", (owner,))
+            resigned = connection.execute("UPDATE leader SET owner = NULL, until = 0 WHERE owner = %s", (owner,))
+            if resigned.rowcount:
+                announce(connection, "leader")

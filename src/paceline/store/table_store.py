@@ -3,8 +3,8 @@
 Here: the verbs, and what each kind of table provides. Never here: how something is stored.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Protocol
 
 import msgspec
@@ -19,6 +19,7 @@ from paceline.store.interface import (
     Phase,
     StoredEvent,
     StoredSlot,
+    Topic,
     Unit,
     UnitCounts,
     UnitSpec,
@@ -109,6 +110,23 @@ class StateTable(Protocol):
     def resign(self, owner: str) -> None: ...
 
 
+class ChangeSource(Protocol):
+    """Where a process receives changes by others."""
+
+    def subscribe(self, on_change: Callable[[Topic], object]) -> Callable[[], None]: ...
+    def close(self) -> None: ...
+
+
+class NoChangeSource:
+    """For stores that announce nothing."""
+
+    def subscribe(self, on_change: Callable[[Topic], object]) -> Callable[[], None]:
+        return lambda: None
+
+    def close(self) -> None:
+        pass
+
+
 class Tables(msgspec.Struct, frozen=True, kw_only=True):
     """All tables of a store."""
 
@@ -118,6 +136,7 @@ class Tables(msgspec.Struct, frozen=True, kw_only=True):
     events: EventTable
     slots: ExternalSlotTable
     state: StateTable
+    changes: ChangeSource = NoChangeSource()
 
 
 class TableStore:
@@ -133,6 +152,10 @@ class TableStore:
         self._events = tables.events
         self._slots = tables.slots
         self._state = tables.state
+        self._changes = tables.changes
+        self._ending = ExitStack()
+        self._ending.callback(transactions.close)
+        self._ending.callback(tables.changes.close)
 
     def together(self) -> AbstractContextManager[None]:
         return self._transactions.together()
@@ -140,8 +163,11 @@ class TableStore:
     def check(self) -> None:
         self._transactions.check()
 
+    def subscribe(self, on_change: Callable[[Topic], object]) -> Callable[[], None]:
+        return self._changes.subscribe(on_change)
+
     def close(self) -> None:
-        self._transactions.close()
+        self._ending.close()
 
     # -- campaigns ----------------------------------------------------------------------------------
 
