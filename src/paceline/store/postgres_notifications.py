@@ -82,7 +82,7 @@ class PostgresNotifications:
 
 
 class _Listener(threading.Thread):
-    """Listens until stopped. It connects again by itself, and then notifies of every topic: one may have been missed."""
+    """Listens until stopped. It connects again by itself, then notifies of every topic: one may have been missed."""
 
     def __init__(self, address: str, place: str, notify: Subscriber) -> None:
         super().__init__(name="paceline-notifications", daemon=True)
