@@ -8,6 +8,7 @@ import importlib.util
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import uuid
@@ -25,19 +26,49 @@ SERVER_USER = "nobody"
 class PostgresServer:
     """A server of our own, with its data in memory where there is room."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, max_connections: int = 100) -> None:
         self.folder = folder
         self.data = folder / "data"
         self.url = f"postgresql:///postgres?host={folder}&user=postgres"
         _run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
         with open(self.data / "postgresql.conf", "a", encoding="utf-8") as settings:
             settings.write(f"listen_addresses = ''\nunix_socket_directories = '{folder}'\nfsync = off\n")
+            settings.write(f"max_connections = {max_connections}\n")
 
     def start(self) -> None:
         _run("pg_ctl", "-D", str(self.data), "-l", str(self.folder / "log"), "-w", "-s", "start")
 
     def stop(self, mode: str = "fast") -> None:
         _run("pg_ctl", "-D", str(self.data), "-m", mode, "-w", "-s", "stop")
+
+    def restart(self, mode: str = "immediate") -> None:
+        self.stop(mode)
+        self.start()
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / ".s.PGSQL.5432"
+
+    @property
+    def pid(self) -> int:
+        return int((self.data / "postmaster.pid").read_text().split()[0])
+
+    def backends(self) -> list[int]:
+        """The processes that the server has started: one for each connection, and its own."""
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop all its processes while the block runs. The kernel still answers for them."""
+        processes = [self.pid, *self.backends()]
+        for pid in processes:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
 
 def _binaries() -> Path:
@@ -61,12 +92,12 @@ def _run(program: str, *arguments: str) -> None:
 
 
 @contextlib.contextmanager
-def running_server() -> Iterator[PostgresServer]:
+def running_server(*, max_connections: int = 100) -> Iterator[PostgresServer]:
     """Run a server of our own while the block runs."""
     folder = Path(tempfile.mkdtemp(prefix="pg-"))
     if os.geteuid() == 0:
         shutil.chown(folder, SERVER_USER)
-    server = PostgresServer(folder)
+    server = PostgresServer(folder, max_connections=max_connections)
     try:
         server.start()
         yield server
@@ -87,3 +118,12 @@ def empty_schema(url: str) -> Iterator[str]:
     finally:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"DROP SCHEMA {name} CASCADE")
+
+
+def end_connections(url: str) -> int:
+    """End all connections of stores to the server, as an administrator may. Returns how many there were."""
+    with psycopg.connect(url, autocommit=True) as other:
+        ended = other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'paceline'"
+        )
+        return len(ended.fetchall())

@@ -1,11 +1,13 @@
 """PostgreSQL as it is in production: servers that restart, connections that break, other programs, mistakes."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import psycopg
 import pytest
-from tests.postgres_server import empty_schema, running_server
+from tests.postgres_server import empty_schema, end_connections, running_server
 
 from paceline.errors import (
     InvalidSettings,
@@ -17,10 +19,13 @@ from paceline.errors import (
     StoreUnreachable,
 )
 from paceline.events import Event
-from paceline.store import Campaign, Unit, UnitSpec
+from paceline.store import Campaign, UnitSpec
 from paceline.store.postgres import PostgresStore
 from paceline.store.postgres_schema import MIGRATIONS
 from paceline.testing.store_steps import add, claim, names, specs
+
+Answer = TypeVar("Answer")
+PATIENCE_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -38,18 +43,13 @@ def opened(url: str, *, busy_seconds: float = 2.0) -> Iterator[PostgresStore]:
         store.close()
 
 
-def eventually(verb: Callable[[], list[Unit]]) -> list[Unit]:
+def eventually(verb: Callable[[], list[Answer]]) -> list[Answer]:
     """The answer of a verb once the server is back. The pool connects again by itself, within a bound of its own."""
-    for _ in range(200):
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < give_up_at:
         with contextlib.suppress(StoreUnreachable):
             return verb()
     return verb()
-
-
-def end_connections(url: str) -> None:
-    """End all connections of stores to the server, as an administrator may."""
-    with psycopg.connect(url, autocommit=True) as other:
-        other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'paceline'")
 
 
 def test_a_store_survives_restarts_of_its_server() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from paceline.store.postgres_campaigns import PostgresCampaigns
+from paceline.store.postgres_connection import ANSWER_SECONDS
 from paceline.store.postgres_control import PostgresUnitControl
 from paceline.store.postgres_database import PostgresDatabase
 from paceline.store.postgres_notifications import PostgresNotifications
@@ -28,9 +29,16 @@ class PostgresStore(TableStore):
     is_shared = True
 
     def __init__(
-        self, url: str, *, busy_seconds: float = BUSY_SECONDS, migrations: Sequence[Migration] = MIGRATIONS
+        self,
+        url: str,
+        *,
+        busy_seconds: float = BUSY_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+        migrations: Sequence[Migration] = MIGRATIONS,
     ) -> None:
-        database = PostgresDatabase(url, busy_seconds=busy_seconds, migrations=migrations)
+        database = PostgresDatabase(
+            url, busy_seconds=busy_seconds, answer_seconds=answer_seconds, migrations=migrations
+        )
         tables = Tables(
             campaigns=PostgresCampaigns(database),
             units=PostgresUnits(database),

@@ -52,6 +52,7 @@ class PostgresCampaigns:
                 "SELECT 1 FROM tallies WHERE campaign = %s AND phase = 'running' AND units > 0", (number,)
             ).fetchone():
                 raise IllegalStep(f"units of {name!r} are running: cancel it first")
+            connection.allow_slow_statements()
             for table in ("prompts", "results", "units"):
                 connection.execute(f"DELETE FROM {table} WHERE key BETWEEN %s AND %s", rules.campaign_span(number))
             connection.execute("DELETE FROM tallies WHERE campaign = %s", (number,))

@@ -5,7 +5,8 @@ from typing import Final
 
 from paceline.errors import UnknownName
 from paceline.store import rules
-from paceline.store.postgres_database import Connection, PostgresDatabase
+from paceline.store.postgres_connection import Connection
+from paceline.store.postgres_database import PostgresDatabase
 from paceline.store.postgres_keys import addresses, known_number
 from paceline.store.rows import result_from, result_row
 from paceline.store.rules import campaign_span
@@ -92,6 +93,7 @@ def _choice(connection: Connection, campaign: str, unit_ids: Sequence[str] | Non
     """Return the parameters of `_CHOSEN`: the chosen units, or all units of the campaign."""
     span = campaign_span(known_number(connection, campaign))
     if unit_ids is None:
+        connection.allow_slow_statements()
         return (*span, None, None)
     names = [name for owner, name in map(rules.split_unit_id, unit_ids) if owner == campaign]
     return (*span, names, names)

@@ -4,19 +4,17 @@ Here: every error of `psycopg` becomes a `StoreError`; no other module sees one.
 """
 
 import contextlib
+import datetime
 import logging
+import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import psycopg
 import psycopg_pool
-from psycopg.abc import Buffer
-from psycopg.adapt import Dumper, Loader
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from paceline.errors import (
     InvalidInput,
-    InvalidSettings,
     LeadLost,
     StoreBusy,
     StoreDamaged,
@@ -24,32 +22,37 @@ from paceline.errors import (
     StoreFull,
     StoreUnreachable,
 )
+from paceline.store.postgres_connection import (
+    ANSWER_SECONDS,
+    IMPORT_IDLE_SECONDS,
+    Connection,
+    check_sessions,
+    first_line,
+    server_place,
+    with_time_limits,
+)
 from paceline.store.postgres_schema import Migration, migrate
 
 logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # it prints every attempt; the caller reports the outage
 
-Row = tuple[Any, ...]
-Connection = psycopg.Connection[Row]
-
-CONNECT_SECONDS: Final = 5
-"""How long one attempt to connect may take. It runs in a thread, so nobody waits for it."""
 POOL_WAIT_SECONDS: Final = 0.25
 """How long a verb waits for a connection: long enough to open one on a network, too short to freeze an engine."""
+NO_WAIT_SECONDS: Final = 0.001
+"""The same while the server does not answer: the pool connects again in the background, and whoever asks gets an answer
+at once. (For 0 the pool would not even start to connect.)"""
 RECONNECT_SECONDS: Final = 2.0
 """After this the pool gives up, and the next verb makes it try again. By itself it would wait longer and longer."""
 OPENING_SECONDS: Final = 10.0
-"""How long the first connection may take: a command at a terminal rather waits than fails."""
+"""How long the first connection may take: a command at a terminal waits rather than fails."""
 MOST_CONNECTIONS: Final = 4
 """One for verbs, one for each import of a plan that is under way, and one to spare."""
 WRITER_LOCK: Final = 0x50414345_0002
 """The advisory lock of writing transactions. One writer at a time: no deadlock, and events in order."""
 
-_BEGIN_APART: Final = "BEGIN; SET LOCAL lock_timeout = {milliseconds}"
-_TAKE_LOCK: Final = "SELECT pg_advisory_xact_lock({lock})"
+_BEGIN_APART: Final = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {round(IMPORT_IDLE_SECONDS * 1000)}"
+_BEGIN_WRITING: Final = f"BEGIN; SELECT pg_advisory_xact_lock({WRITER_LOCK})"
 _TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
 _BEGIN_READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_ESCAPE: Final = "\ue000"
-"""Stands before a letter for a character that PostgreSQL cannot store, or that means something here."""
 
 
 class Fence(NamedTuple):
@@ -62,27 +65,38 @@ class Fence(NamedTuple):
 class PostgresDatabase:
     """A few connections, with one transaction of the store at a time."""
 
-    def __init__(self, url: str, *, busy_seconds: float, migrations: Sequence[Migration]) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        busy_seconds: float,
+        answer_seconds: float = ANSWER_SECONDS,
+        migrations: Sequence[Migration],
+    ) -> None:
         self.fence: Fence | None = None
         """Set while this process leads."""
         self.place = server_place(url)
-        self.address = _with_time_limits(url)
+        self.address = with_time_limits(url)
         self._busy_seconds = busy_seconds
-        self._begin_apart = _BEGIN_APART.format(milliseconds=round(busy_seconds * 1000))
-        self._begin_writing = f"{self._begin_apart}; {_TAKE_LOCK.format(lock=WRITER_LOCK)}"
+        self._answer_seconds = answer_seconds
         self._joint: Connection | None = None
+        self._silent_since: float | None = None
+        """Since when the server does not answer."""
+        self._not_connected = ""
+        """Why the pool could not connect the last time."""
         self._pool: psycopg_pool.ConnectionPool[Connection] = psycopg_pool.ConnectionPool(
             self.address,
+            connection_class=Connection,
             min_size=1,
             max_size=MOST_CONNECTIONS,
-            timeout=POOL_WAIT_SECONDS,
-            kwargs={"autocommit": True},
-            configure=_configure,
+            kwargs={"on_failure": self._note_failure},
+            configure=self._configure,
             reconnect_timeout=RECONNECT_SECONDS,
             open=False,
         )
         with self._translated_errors():
-            with _first_connection(url) as connection:
+            with _first_connection(self.address) as connection:
+                check_sessions(connection, self.address, self.place)
                 migrate(connection, self.place, migrations)
             self._pool.open(wait=True, timeout=OPENING_SECONDS)
 
@@ -97,7 +111,7 @@ class PostgresDatabase:
             if self._joint is not None:
                 yield self._joint
                 return
-            with self._pool.connection() as connection, _transaction(connection, self._begin_writing, self.fence):
+            with self._connection() as connection, _transaction(connection, _BEGIN_WRITING, self.fence):
                 yield connection
 
     @contextlib.contextmanager
@@ -107,7 +121,7 @@ class PostgresDatabase:
             if self._joint is not None:
                 yield self._joint
                 return
-            with self._pool.connection() as connection, _transaction(connection, _BEGIN_READING):
+            with self._connection() as connection, _transaction(connection, _BEGIN_READING):
                 yield connection
 
     @contextlib.contextmanager
@@ -117,7 +131,7 @@ class PostgresDatabase:
             if self._joint is not None:
                 yield self._joint
                 return
-            with self._pool.connection() as connection:
+            with self._connection() as connection:
                 yield connection
 
     @contextlib.contextmanager
@@ -142,7 +156,8 @@ class PostgresDatabase:
             if self._joint is not None:
                 yield self._joint
                 return
-            with self._pool.connection() as connection, _transaction(connection, self._begin_apart):
+            with self._connection() as connection, _transaction(connection, _BEGIN_APART):
+                connection.allow_slow_statements()
                 yield connection
 
     def close(self) -> None:
@@ -152,8 +167,29 @@ class PostgresDatabase:
     def check(self) -> None:
         """Read every table. Raise `StoreDamaged` if a part of it is not what it should be."""
         with self.reading() as connection:
+            connection.allow_slow_statements()
             for (table,) in connection.execute(_TABLES).fetchall():
                 connection.execute(f'SELECT count(*) FROM (SELECT t::text FROM "{table}" t) AS whole')
+
+    # -- connections and their failures --------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        """Take a connection out of the pool for a transaction."""
+        wait = POOL_WAIT_SECONDS if self._silent_since is None else NO_WAIT_SECONDS
+        with self._pool.connection(wait) as connection:
+            try:
+                yield connection
+            finally:
+                connection.answer_seconds = self._answer_seconds
+        self._silent_since = None
+
+    def _configure(self, connection: Connection) -> None:
+        connection.limit_times(lock_seconds=self._busy_seconds, answer_seconds=self._answer_seconds)
+        self._not_connected = ""
+
+    def _note_failure(self, error: psycopg.Error) -> None:
+        self._not_connected = _reason(error)
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
@@ -161,68 +197,52 @@ class PostgresDatabase:
             yield
         except psycopg.Error as error:
             raise self._store_error(error) from error
-        except psycopg_pool.PoolTimeout as error:
-            raise StoreUnreachable(f"{self.place} does not answer; Paceline tries again by itself") from error
-        except psycopg_pool.PoolClosed as error:
-            raise StoreError(f"{self.place} was closed") from error
         except UnicodeEncodeError as error:
             raise InvalidInput(f"text that is not Unicode: {error.object!r}") from error
 
     def _store_error(self, error: psycopg.Error) -> StoreError:
-        said = _first_line(error)
+        said = first_line(error)
         match error:
+            case psycopg_pool.PoolClosed():
+                return StoreError(f"{self.place} was closed")
+            case psycopg_pool.PoolTimeout():
+                return self._unreachable(self._not_connected or f"no connection within {POOL_WAIT_SECONDS:g} s")
             case psycopg.errors.LockNotAvailable() | psycopg.errors.DeadlockDetected():
                 return StoreBusy(
                     f"another process is writing to {self.place}, and has been for {self._busy_seconds:g} s or more"
                 )
+            case psycopg.errors.QueryCanceled():
+                return StoreBusy(f"{self.place} is overloaded: it ended a statement that took too long ({said})")
             case psycopg.errors.DiskFull() | psycopg.errors.OutOfMemory():
                 return StoreFull(f"no space left for {self.place} ({said}); nothing that was stored is lost")
             case psycopg.errors.DataCorrupted() | psycopg.errors.IndexCorrupted():
                 return StoreDamaged(f"{self.place} is damaged ({said}): restore a copy of it")
             case psycopg.errors.InsufficientPrivilege() | psycopg.errors.InvalidSchemaName():
                 return StoreError(f"{self.place}: {said}; grant the user CREATE and USAGE on its schema")
-            case psycopg.OperationalError():
-                return StoreUnreachable(f"{self.place} does not answer ({said}); Paceline tries again by itself")
+            case psycopg.errors.ReadOnlySqlTransaction():
+                return self._unreachable("it is read-only now, as a replica is")
+            case psycopg.OperationalError() | psycopg.errors.IdleInTransactionSessionTimeout():
+                return self._unreachable(_reason(error))
         return StoreError(f"{self.place}: {said}")
 
-
-def server_place(url: str) -> str:
-    """Return the address without its password, for messages."""
-    parts = _parts(url)
-    host = f"{parts.get('host') or 'localhost'}:{parts.get('port') or 5432}"
-    return f"postgresql://{host}/{parts.get('dbname') or parts.get('user') or ''}"
-
-
-def _parts(url: str) -> dict[str, Any]:
-    try:
-        return conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
-        raise InvalidSettings(
-            f"store.url is not an address of PostgreSQL ({_first_line(error)}); "
-            "use postgresql://USER:PASSWORD@HOST:5432/DATABASE"
-        ) from error
-
-
-def _with_time_limits(url: str) -> str:
-    """Return the address with limits for servers that vanish without a word. What the address sets itself wins."""
-    limits: dict[str, str | int] = {
-        "connect_timeout": CONNECT_SECONDS,
-        "keepalives_idle": 5,
-        "keepalives_interval": 2,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 10_000,
-        "application_name": "paceline",
-    }
-    return make_conninfo(url, **{name: value for name, value in limits.items() if name not in _parts(url)})
+    def _unreachable(self, reason: str) -> StoreUnreachable:
+        """Begin an outage, or continue it: what the pool has connected before is of no use any more."""
+        if self._silent_since is None:
+            self._silent_since = time.time()
+        self._pool.drain()
+        since = datetime.datetime.fromtimestamp(self._silent_since, datetime.UTC)
+        return StoreUnreachable(
+            f"{self.place} does not answer since {since:%H:%M:%S} UTC ({reason}); Paceline tries again by itself"
+        )
 
 
 def _first_connection(url: str) -> Connection:
     """Connect once by ourselves: the pool would hide a wrong password or name behind a time-out."""
     try:
-        return psycopg.connect(_with_time_limits(url), autocommit=True)
+        return Connection.connect(url)
     except psycopg.OperationalError as error:
         raise StoreUnreachable(
-            f"cannot connect to {server_place(url)}: {_first_line(error)}; start the server, or correct store.url"
+            f"cannot connect to {server_place(url)}: {first_line(error)}; start the server, or correct store.url"
         ) from error
 
 
@@ -251,29 +271,9 @@ def _begin_as_leader(connection: Connection, begin: str, fence: Fence) -> None:
         raise LeadLost("another engine has taken the lead; this one stores nothing more")
 
 
-def _configure(connection: Connection) -> None:
-    connection.adapters.register_dumper(str, _TextDumper)
-    connection.adapters.register_loader("text", _TextLoader)
-
-
-class _TextDumper(Dumper):
-    """Text of any Unicode characters. PostgreSQL refuses NUL, so it is stored as two others."""
-
-    oid = psycopg.adapters.types["text"].oid
-
-    def dump(self, obj: str) -> bytes:
-        if "\x00" in obj or _ESCAPE in obj:
-            obj = obj.replace(_ESCAPE, f"{_ESCAPE}e").replace("\x00", f"{_ESCAPE}0")
-        return obj.encode()
-
-
-class _TextLoader(Loader):
-    """The text as it was before it was stored."""
-
-    def load(self, data: Buffer) -> str:
-        text = bytes(data).decode()
-        return text.replace(f"{_ESCAPE}0", "\x00").replace(f"{_ESCAPE}e", _ESCAPE) if _ESCAPE in text else text
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+def _reason(error: psycopg.Error) -> str:
+    """Return what the server or the network said, without the address, which the message names already."""
+    line = first_line(error)
+    for mark in ("FATAL: ", "failed: "):
+        line = line.rpartition(mark)[2].strip() or line
+    return line

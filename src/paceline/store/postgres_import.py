@@ -20,8 +20,9 @@ from paceline.store.plan_import import (
     spec_chunks,
     stored_specs,
 )
+from paceline.store.postgres_connection import Connection
 from paceline.store.postgres_control import FORGET_CHECKS, READY_AGAIN
-from paceline.store.postgres_database import WRITER_LOCK, Connection, PostgresDatabase
+from paceline.store.postgres_database import WRITER_LOCK, PostgresDatabase
 from paceline.store.postgres_notifications import announce
 from paceline.store.postgres_records import insert_events
 from paceline.store.rows import campaign_from

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from paceline.store import rules
-from paceline.store.postgres_database import Connection
+from paceline.store.postgres_connection import Connection
 
 
 def find_number(connection: Connection, campaign: str) -> int | None:

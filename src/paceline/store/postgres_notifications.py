@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from paceline.store.interface import Topic
-from paceline.store.postgres_database import Connection
+from paceline.store.postgres_connection import Connection
 
 log = logging.getLogger("paceline.store")
 
@@ -103,7 +103,7 @@ class _Listener(threading.Thread):
         with self._wakes:
             while not self._stopped.is_set():
                 try:
-                    with psycopg.connect(self._address, autocommit=True) as connection:
+                    with Connection.connect(self._address) as connection:
                         self._begin(connection)
                         pause = FIRST_PAUSE
                         self._listen(connection)

@@ -7,7 +7,8 @@ from paceline.events import Event
 from paceline.store import rules
 from paceline.store.damage_report import DamageReport
 from paceline.store.interface import StoredEvent, StoredSlot
-from paceline.store.postgres_database import Connection, Fence, PostgresDatabase
+from paceline.store.postgres_connection import Connection
+from paceline.store.postgres_database import Fence, PostgresDatabase
 from paceline.store.postgres_notifications import announce
 
 _APPEND: Final = """WITH counter AS (UPDATE last_event SET id = id + %s RETURNING id)

@@ -10,7 +10,8 @@ from typing import Any, Final
 from paceline.core.unit_lifecycle import UnitState
 from paceline.store import rules
 from paceline.store.interface import OutcomeRecord, Page, Phase, Unit
-from paceline.store.postgres_database import Connection, PostgresDatabase, Row
+from paceline.store.postgres_connection import Connection, Row
+from paceline.store.postgres_database import PostgresDatabase
 from paceline.store.postgres_keys import addresses, find_number, known_number
 from paceline.store.rows import RESULT_COLUMNS, is_stored_already, outcome_row, result_from, result_row, unit_from
 from paceline.store.rules import ALL_KEYS, Span, campaign_span
@@ -155,10 +156,12 @@ class PostgresUnits:
     def rename_account(self, campaign: str, before: str, after: str) -> int:
         with self._database.writing() as connection:
             span = campaign_span(known_number(connection, campaign))
+            connection.allow_slow_statements()
             return connection.execute(_RENAME_ACCOUNT, (after, *span, before)).rowcount
 
     def shorten_backoffs(self, *, now: float) -> int:
         with self._database.writing() as connection:
+            connection.allow_slow_statements()
             return connection.execute(_SHORTEN, (now, now, now)).rowcount
 
     def hasten(self, resume_times: Mapping[str, float]) -> None:

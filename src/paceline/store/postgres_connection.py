@@ -1,0 +1,210 @@
+"""One connection to a PostgreSQL server: its address, its time limits, its text, and what a pool in between may do.
+
+Here: no wait for a server is without end. Never here: a transaction, or a verb of the store.
+"""
+
+import select
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+import psycopg
+from psycopg.abc import RV, Buffer, PQGen
+from psycopg.adapt import Dumper, Loader
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.waiting import Ready, Wait
+
+from paceline.errors import InvalidSettings
+
+Row = tuple[Any, ...]
+
+CONNECT_SECONDS: Final = 5
+"""How long one attempt to connect may take. It runs in a thread, so nobody waits for it."""
+ANSWER_SECONDS: Final = 5.0
+"""After this without a byte from the server the connection is given up: the server has hung, or the network has.
+Keepalives do not find that out where the kernel of the server still answers. The longest statement of a busy engine
+takes a tenth of it. The server also ends a transaction in which nothing was sent for so long: a process that is stopped
+in the middle of one holds the writer's lock, and a standby must be able to take over within 15 s."""
+STATEMENT_SHARE: Final = 0.8
+"""The share of it after which the server ends a statement by itself. Its word comes first, and the connection stays."""
+SLOW_SECONDS: Final = 300.0
+"""The same for a statement that may change every unit of a campaign: a million take about half a minute."""
+IMPORT_IDLE_SECONDS: Final = 600.0
+"""How long a transaction of an import may send nothing: its units may come from a slow program. It takes the writer's
+lock only at its end."""
+
+_LIMITS: Final = """SET lock_timeout = {lock}; SET statement_timeout = {statement};
+    SET idle_in_transaction_session_timeout = {idle};
+    SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3"""
+"""The keepalives are those of the server: without them it keeps the connections of a machine that is gone for hours."""
+_SLOW: Final = f"SET LOCAL statement_timeout = {round(SLOW_SECONDS * 1000)}"
+_BACKEND: Final = "SELECT pg_backend_pid()"
+_PROBES: Final = 3
+"""How often the mode of a pool in between is probed. Once is enough unless another client is served at that moment."""
+_ESCAPE: Final = "\ue000"
+"""Stands before a letter for a character that PostgreSQL cannot store, or that means something here."""
+
+
+class Connection(psycopg.Connection[Row]):
+    """A connection on which no statement waits forever."""
+
+    answer_seconds: float = SLOW_SECONDS
+
+    @classmethod
+    def connect(  # type: ignore[override]
+        cls, conninfo: str = "", *, on_failure: Callable[[psycopg.Error], object] | None = None, **options: Any
+    ) -> Self:
+        """Connect. A failure is also given to `on_failure`: a pool would keep it to itself."""
+        try:
+            connection = super().connect(conninfo, autocommit=True, **options)
+        except psycopg.Error as error:
+            if on_failure is not None:
+                on_failure(error)
+            raise
+        connection.adapters.register_dumper(str, _TextDumper)
+        connection.adapters.register_loader("text", _TextLoader)
+        return connection
+
+    def limit_times(self, *, lock_seconds: float, answer_seconds: float) -> None:
+        """Set the limits of all transactions, here and in the server."""
+        self.answer_seconds = answer_seconds
+        self.execute(
+            _LIMITS.format(
+                lock=round(lock_seconds * 1000),
+                statement=round(answer_seconds * STATEMENT_SHARE * 1000),
+                idle=round(answer_seconds * 1000),
+            )
+        )
+
+    def allow_slow_statements(self) -> None:
+        """Give the rest of the transaction the time to change every unit of a campaign."""
+        if self.answer_seconds < SLOW_SECONDS:
+            self.answer_seconds = SLOW_SECONDS
+            self.execute(_SLOW)
+
+    def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
+        """Wait for what the statement waits for. `psycopg` itself would wait forever."""
+        if timeout is not None:
+            return super().wait(gen, interval, timeout)
+        patience = self.answer_seconds
+        try:
+            wanted = next(gen)
+            poll, socket = select.poll(), self.pgconn.socket
+            while True:
+                poll.register(socket, _EVENTS[wanted])
+                found = poll.poll(patience * 1000)
+                if not found:
+                    self.close()
+                    raise psycopg.OperationalError(f"nothing came from the server within {patience:g} s")
+                wanted = gen.send(_ready(found[0][1]))
+        except StopIteration as end:
+            answer: RV = end.value
+            return answer
+        except KeyboardInterrupt:
+            self.close()  # else it would be in the middle of a statement
+            raise
+
+
+_EVENTS: Final = {
+    Wait.R: select.POLLIN,
+    Wait.W: select.POLLOUT,
+    Wait.RW: select.POLLIN | select.POLLOUT,
+}
+
+
+def _ready(events: int) -> Ready:
+    """Return what the socket is ready for. A broken one is ready to be read: reading it raises the error."""
+    if not events & select.POLLOUT:
+        return Ready.R
+    return Ready.RW if events & ~select.POLLOUT else Ready.W
+
+
+# -- the address -------------------------------------------------------------------------------------
+
+
+def server_place(url: str) -> str:
+    """Return the address without its password, for messages."""
+    parts = _parts(url)
+    hosts = str(parts.get("host") or "localhost").split(",")
+    ports = str(parts.get("port") or 5432).split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    places = ",".join(f"{host or 'localhost'}:{port or 5432}" for host, port in zip(hosts, ports, strict=False))
+    return f"postgresql://{places}/{parts.get('dbname') or parts.get('user') or ''}"
+
+
+def with_time_limits(url: str) -> str:
+    """Return the address with limits for servers that vanish without a word. What the address sets itself wins."""
+    limits: dict[str, str | int] = {
+        "connect_timeout": CONNECT_SECONDS,
+        "keepalives_idle": 5,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 10_000,
+        "application_name": "paceline",
+    }
+    return make_conninfo(url, **{name: value for name, value in limits.items() if name not in _parts(url)})
+
+
+def _parts(url: str) -> dict[str, Any]:
+    try:
+        return conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise InvalidSettings(
+            f"store.url is not an address of PostgreSQL ({first_line(error)}); "
+            "use postgresql://USER:PASSWORD@HOST:5432/DATABASE"
+        ) from error
+
+
+# -- a pool between us and the server ----------------------------------------------------------------
+
+
+def check_sessions(first: Connection, url: str, place: str) -> None:
+    """Raise `InvalidSettings` if a pool in between gives each transaction to another session of the server.
+
+    Such a pool (pgbouncer with `pool_mode = transaction` or `statement`) loses our time limits, prepared statements
+    and notifications. It is found by what it does: two connections at once are served by one process of the server.
+    """
+    served_by = _backend(first)
+    if served_by == first.info.backend_pid:
+        return  # a pool makes up this number
+    with Connection.connect(url) as second:
+        for _ in range(_PROBES):
+            second.execute("BEGIN")
+            other, served_again = _backend(second), _backend(first)
+            second.execute("ROLLBACK")
+            if other == served_by or served_again != served_by:
+                raise InvalidSettings(
+                    f"store.url names a connection pool in transaction mode ({place}), and Paceline needs sessions of "
+                    "its own: name the server itself, or a pool with pool_mode = session"
+                )
+
+
+def _backend(connection: Connection) -> int:
+    row = connection.execute(_BACKEND).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+# -- text --------------------------------------------------------------------------------------------
+
+
+class _TextDumper(Dumper):
+    """Text of any Unicode characters. PostgreSQL refuses NUL, so it is stored as two others."""
+
+    oid = psycopg.adapters.types["text"].oid
+
+    def dump(self, obj: str) -> bytes:
+        if "\x00" in obj or _ESCAPE in obj:
+            obj = obj.replace(_ESCAPE, f"{_ESCAPE}e").replace("\x00", f"{_ESCAPE}0")
+        return obj.encode()
+
+
+class _TextLoader(Loader):
+    """The text as it was before it was stored."""
+
+    def load(self, data: Buffer) -> str:
+        text = bytes(data).decode()
+        return text.replace(f"{_ESCAPE}0", "\x00").replace(f"{_ESCAPE}e", _ESCAPE) if _ESCAPE in text else text
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
