@@ -5,6 +5,7 @@ Here: the root command, the help panels and the order of the commands. Never her
 To add a command:
 
 1. Write `cli/commands/NAME.py` with a function `command`. Its parameters are the options, its docstring is the help.
+   A command with commands of its own has a Typer `app` instead.
 2. Add NAME to `COMMANDS` below, in the panel where people look for it.
 
 Every start of `paceline` pays for what the modules of all commands import. A command that needs a web server, a
@@ -31,7 +32,7 @@ Exit codes: 0 done, 1 not everything is done, 2 wrong use, 75 try again later, 1
 COMMANDS = {
     "Campaigns": (
         *("run", "up", "token", "add", "preview", "forecast"),
-        *("pause", "resume", "cancel", "delete", "retry", "accept", "apply", "gc", "exec"),
+        *("pause", "resume", "cancel", "delete", "retry", "accept", "apply", "gc", "store", "exec"),
     ),
     "Status": (
         *("list", "status", "top", "units", "why", "logs", "diff", "events", "doctor"),
@@ -72,6 +73,9 @@ def _register_commands() -> None:
     for panel, names in COMMANDS.items():
         for name in names:
             module = import_module(f"paceline.cli.commands.{name}")
+            if hasattr(module, "app"):
+                app.add_typer(module.app, name=name, rich_help_panel=panel)
+                continue
             context_settings = getattr(module, "CONTEXT_SETTINGS", None)
             app.command(name, rich_help_panel=panel, context_settings=context_settings)(module.command)
 

@@ -46,8 +46,9 @@ OPENING_SECONDS: Final = 10.0
 """How long the first connection may take: a command at a terminal waits rather than fails."""
 MOST_CONNECTIONS: Final = 4
 """One for verbs, one for each import of a plan that is under way, and one to spare."""
-WRITER_LOCK: Final = 0x50414345_0002
-"""The advisory lock of writing transactions. One writer at a time: no deadlock, and events in order."""
+WRITER_LOCK: Final = "20481, hashtext(current_schema())"
+"""The advisory lock of writing transactions. One writer at a time: no deadlock, and events in order. The lock is of the
+whole database, so the schema is a part of it: fleets in other schemas do not wait for each other."""
 
 _BEGIN_APART: Final = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {round(IMPORT_IDLE_SECONDS * 1000)}"
 _BEGIN_WRITING: Final = f"BEGIN; SELECT pg_advisory_xact_lock({WRITER_LOCK})"
@@ -72,6 +73,7 @@ class PostgresDatabase:
         busy_seconds: float,
         answer_seconds: float = ANSWER_SECONDS,
         migrations: Sequence[Migration],
+        may_create: bool = True,
     ) -> None:
         self.fence: Fence | None = None
         """Set while this process leads."""
@@ -94,10 +96,10 @@ class PostgresDatabase:
             reconnect_timeout=RECONNECT_SECONDS,
             open=False,
         )
-        with self._translated_errors():
+        with self.translated_errors():
             with _first_connection(self.address) as connection:
                 check_sessions(connection, self.address, self.place)
-                migrate(connection, self.place, migrations)
+                migrate(connection, self.place, migrations, may_create=may_create)
             self._pool.open(wait=True, timeout=OPENING_SECONDS)
 
     @contextlib.contextmanager
@@ -107,7 +109,7 @@ class PostgresDatabase:
         Raise `LeadLost` if this process led, and another one has taken the lead since. The lead changes only under the
         writer's lock, so it cannot be lost inside the transaction.
         """
-        with self._translated_errors():
+        with self.translated_errors():
             if self._joint is not None:
                 yield self._joint
                 return
@@ -117,7 +119,7 @@ class PostgresDatabase:
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
         """Begin a transaction that reads one consistent state. It does not block writers."""
-        with self._translated_errors():
+        with self.translated_errors():
             if self._joint is not None:
                 yield self._joint
                 return
@@ -127,7 +129,7 @@ class PostgresDatabase:
     @contextlib.contextmanager
     def query(self) -> Iterator[Connection]:
         """Give a connection for one statement that reads. It needs no transaction, so it is one trip to the server."""
-        with self._translated_errors():
+        with self.translated_errors():
             if self._joint is not None:
                 yield self._joint
                 return
@@ -152,7 +154,7 @@ class PostgresDatabase:
     @contextlib.contextmanager
     def apart(self) -> Iterator[Connection]:
         """Begin a transaction on a connection of its own, without the writer's lock. Other verbs continue beside it."""
-        with self._translated_errors():
+        with self.translated_errors():
             if self._joint is not None:
                 yield self._joint
                 return
@@ -192,7 +194,8 @@ class PostgresDatabase:
         self._not_connected = _reason(error)
 
     @contextlib.contextmanager
-    def _translated_errors(self) -> Iterator[None]:
+    def translated_errors(self) -> Iterator[None]:
+        """Raise errors of the driver as those of a store."""
         try:
             yield
         except psycopg.Error as error:

@@ -32,7 +32,8 @@ _COPY_UNITS: Final = "COPY units (key, campaign, name, cwd, output) FROM STDIN"
 _COPY_PROMPTS: Final = "COPY prompts (key, prompt) FROM STDIN"
 _SAVE_PROMPT: Final = """INSERT INTO prompts (key, prompt) VALUES (%s, %s)
     ON CONFLICT (key) DO UPDATE SET prompt = excluded.prompt"""
-_NAME_LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('paceline import ' || %s, 0))"
+_NAME_LOCK: Final = "SELECT pg_try_advisory_xact_lock(20482, hashtext(current_schema() || '/' || %s))"
+"""Of one campaign in one schema."""
 
 
 class PostgresImport:
@@ -87,7 +88,7 @@ class PostgresImport:
 
     def _publish(self, connection: Connection) -> Added:
         """Make all units visible, as one writer among others."""
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (WRITER_LOCK,))
+        connection.execute(f"SELECT pg_advisory_xact_lock({WRITER_LOCK})")
         self._save_campaign(connection)
         added = self._next_key - self._first_key
         connection.execute(

@@ -9,7 +9,7 @@ from typing import Final
 
 import psycopg
 
-from paceline.errors import StoreDamaged, StoreTooNew
+from paceline.errors import InvalidInput, StoreDamaged, StoreTooNew
 
 Migration = tuple[str, ...]
 
@@ -131,8 +131,17 @@ MIGRATION_LOCK: Final = 0x50414345_0001
 """The advisory lock under which one process at a time creates or updates the schema."""
 
 
-def migrate(connection: "psycopg.Connection[tuple[object, ...]]", place: str, migrations: Sequence[Migration]) -> None:
-    """Create or update the schema, in one transaction. Other processes wait for it. Raise if it must not be touched."""
+def migrate(
+    connection: "psycopg.Connection[tuple[object, ...]]",
+    place: str,
+    migrations: Sequence[Migration],
+    *,
+    may_create: bool = True,
+) -> None:
+    """Create or update the schema, in one transaction. Other processes wait for it. Raise if it must not be touched.
+
+    Without `may_create`, a schema without tables is not touched either.
+    """
     if connection.info.server_version < OLDEST_SERVER:
         raise StoreDamaged(
             f"{place} is PostgreSQL {connection.info.server_version // 10000}; Paceline needs 13 or newer"
@@ -140,6 +149,8 @@ def migrate(connection: "psycopg.Connection[tuple[object, ...]]", place: str, mi
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
         version = _version(connection, place)
+        if not (version or may_create):
+            raise InvalidInput(f"there is nothing to copy in {place}: it has no tables of Paceline")
         if version > len(migrations):
             raise StoreTooNew(
                 f"{place} was written by a newer Paceline (schema {version}, this one knows {len(migrations)}): upgrade"

@@ -48,7 +48,7 @@ class SqliteFile:
         self._absolute_path = os.path.abspath(path)
         self._identity: tuple[int, int] | None = None
         _create_private(path)
-        with self._translated_errors():
+        with self.translated_errors():
             # One thread at a time, but not always the same: the engine may use the store outside its loop.
             self._connection = sqlite3.connect(
                 path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
@@ -64,7 +64,7 @@ class SqliteFile:
         # One transaction, before anything is written: another process may be creating the same file.
         with self.reading() as connection:
             absent = len(missing(connection, self.path, migrations))
-        with self._translated_errors():
+        with self.translated_errors():
             self._use_journal()
             self._connection.execute(f"PRAGMA synchronous = {USUAL}")
             self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -121,13 +121,13 @@ class SqliteFile:
 
     def close(self) -> None:
         """Close the connection. Closing twice is harmless."""
-        with self._translated_errors():
+        with self.translated_errors():
             self._connection.close()
 
     @contextmanager
     def _transaction(self, begin: str, *, synchronous: str = USUAL) -> Iterator[sqlite3.Connection]:
         connection = self._connection
-        with self._translated_errors():
+        with self.translated_errors():
             if self._is_joint:
                 yield connection
                 return
@@ -155,7 +155,8 @@ class SqliteFile:
             )
 
     @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
+    def translated_errors(self) -> Iterator[None]:
+        """Raise errors of the driver as those of a store."""
         try:
             yield
         except sqlite3.Error as error:
