@@ -30,7 +30,8 @@ import pytest
 from paceline.api.app import create_app
 from paceline.api.context import ApiContext
 from paceline.api.server import serve
-from paceline.api.tokens import AccessTokens, load_tokens
+from paceline.api.token_registry import join_fleet
+from paceline.api.tokens import AccessTokens
 from paceline.cli.wiring import Home, leading_engine, open_home
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
 from paceline.engine import command_log as control
@@ -145,7 +146,7 @@ async def daemon_in(
         **(environ or {}),
     }
     with open_home(variables, folder) as home, leading_engine(home) as engine:
-        tokens = load_tokens(home.path)
+        tokens = join_fleet(home.store, home.path)
         engine.start()
         leader = home.engine_leader()
         assert leader is not None

@@ -1,5 +1,7 @@
 """Every event name with its fields, in one list. Logs, metrics, streams and tables read it.
 
+A `control.` event is a command. What a person or a program changes has the field `by`: who did it.
+
 The Governor emits the events of scopes, windows and leases. The limiter emits those of slots, because the Governor
 answers its caller directly. The engine emits the events of units.
 """
@@ -48,8 +50,11 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "control.reset": (),
     "control.restore": (),
     "control.lift": (),
-    "control.campaigns": (),
+    "control.campaigns": ("action", "target"),
     "control.end_at_turn": ("unit", "attempt", "reason", "resume_at", "is_held"),
+    "control.token": ("action", "target"),
+    "control.gc": ("outputs", "events", "workspaces"),
+    "control.set_aside": ("key",),
     "control.slot_request": ("slot",),
     "control.slot_release": ("id",),
     "control.slot_report": ("signal",),

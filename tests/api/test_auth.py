@@ -7,7 +7,9 @@ from urllib.parse import urlsplit
 import pytest
 from tests.daemon import Daemon, RunDaemon
 
+from paceline.api.token_registry import own_token_of
 from paceline.api.tokens import change_key_of, cookie_of, load_token, load_tokens
+from paceline.engine.authorship import person
 from paceline.errors import InvalidSettings
 
 POLICY = (
@@ -294,3 +296,41 @@ async def test_only_files_of_the_page_are_served(daemon: Daemon, path: str) -> N
     answer = await daemon.client.get(f"/assets/{path}")
 
     assert answer.status_code == 404
+
+
+# -- the fleet ---------------------------------------------------------------------------------------
+
+
+async def test_a_person_of_another_home_uses_this_daemon_with_their_own_token(daemon: Daemon, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    token = own_token_of(daemon.store, other, "full")
+    async with daemon.new_client(token) as client:
+        changed = await client.put("/v1/pool", json={"sessions": 3})
+    async with daemon.new_client() as browser:
+        opened = await browser.get(f"/?token={token}")
+        seen = await browser.get("/v1/status")
+        change_key = {"x-paceline-csrf": opened.headers["location"].partition("#csrf=")[2]}
+        clicked = await browser.put("/v1/pool", json={"sessions": 4}, headers=change_key)
+
+    assert [answer.status_code for answer in (changed, opened, seen, clicked)] == [200, 303, 200, 200]
+    assert _authors(daemon) == [f"{person()}-2 (token)", f"{person()}-2 (page)"]
+
+
+async def test_an_engine_of_the_fleet_says_on_whose_behalf_it_asks(daemon: Daemon) -> None:
+    behalf = {"x-paceline-on-behalf": "alice@box2\t(page)" + "x" * 1000}
+    await daemon.client.put("/v1/pool", json={"sessions": 3}, headers={"x-paceline-on-behalf": "alice@box2 (page)"})
+    await daemon.client.put("/v1/pool", json={"sessions": 4}, headers={"x-paceline-on-behalf": ""})
+    await daemon.client.put("/v1/pool", json={"sessions": 5}, headers=behalf)
+    async with daemon.new_client(daemon.tokens.read_only) as reader:
+        refused = await reader.put("/v1/pool", json={"sessions": 6}, headers={"x-paceline-on-behalf": "root"})
+
+    first, second, third = _authors(daemon)
+    assert (first, second) == (f"alice@box2 (page) via {person()}", f"{person()} (token)")
+    assert third == f"{('alice@box2(page)' + 'x' * 1000)[:199]} via {person()}"
+    assert refused.status_code == 403
+
+
+def _authors(daemon: Daemon) -> list[object]:
+    events = [stored.event for stored in daemon.store.events()]
+    return [event.fields.get("by") for event in events if event.name == "control.limit"]

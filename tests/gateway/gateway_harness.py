@@ -54,6 +54,7 @@ class GatewayHarness:
         timeouts: Timeouts | None = None,
         environ: dict[str, str] | None = None,
         hosts: frozenset[str] | None = None,
+        is_token: Callable[[bytes], bool] | None = None,
         most_connections: int = 1000,
     ) -> None:
         self.accounts = accounts
@@ -63,12 +64,15 @@ class GatewayHarness:
         self._timeouts = timeouts
         self._environ = ENVIRON if environ is None else environ
         self._hosts = hosts
+        self._is_token = is_token
         self._most_connections = most_connections
 
     async def __aenter__(self) -> Self:
         self.gateway = Gateway(
             self.limiter,
-            RequestAccess(self.accounts, token=TOKEN, environ=self._environ, hosts=self._hosts),
+            RequestAccess(
+                self.accounts, token=TOKEN, environ=self._environ, hosts=self._hosts, is_token=self._is_token
+            ),
             clock=self.clock,
             metrics=self.metrics,
             timeouts=self._timeouts,

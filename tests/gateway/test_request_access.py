@@ -1,5 +1,7 @@
 """Authentication, the key that is sent, and the address: only the account's own upstream can be reached."""
 
+from collections.abc import Callable
+
 import pytest
 from tests.gateway.gateway_harness import KEY, TOKEN, GatewayHarness, account
 from tests.gateway.raw_http import Message, RawUpstream, answering, connect, ok
@@ -20,6 +22,7 @@ async def asked(
     method: bytes = b"POST",
     hosts: frozenset[str] | None = None,
     environ: dict[str, str] | None = None,
+    is_token: Callable[[bytes], bool] | None = None,
     **fields: str,
 ) -> tuple[Message, Message | None]:
     """Return the response, and the request that the upstream saw, if any."""
@@ -28,7 +31,9 @@ async def asked(
     lines = b"".join(b"%b\r\n" % line for line in (b"Host: paceline:7433", *headers))
     async with (
         RawUpstream(answering(ok(), seen)) as upstream,
-        GatewayHarness(account(upstream.url + "/base", **fields), hosts=hosts, environ=environ) as harness,
+        GatewayHarness(
+            account(upstream.url + "/base", **fields), hosts=hosts, environ=environ, is_token=is_token
+        ) as harness,
         await connect(harness.port) as client,
     ):
         client.send(b"%b %b HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (method, target, lines, len(body), body))
@@ -340,3 +345,21 @@ async def test_an_account_of_an_unknown_provider_without_a_base_url_has_no_route
 
     assert got.status == 404
     assert b"lab has no base_url in paceline.toml" in got.body
+
+
+async def test_every_full_token_of_the_fleet_opens_the_gateway_and_is_never_forwarded() -> None:
+    fleet = {b"token-of-another-home", TOKEN.encode()}
+    got, seen = await asked(b"x-api-key: token-of-another-home", is_token=fleet.__contains__)
+    beside, passed = await asked(
+        b"x-api-key: %b" % OWN, b"x-paceline-token: token-of-another-home", is_token=fleet.__contains__
+    )
+    stray, _ = await asked(
+        b"x-api-key: token-of-another-home", b"x-mine: token-of-another-home", is_token=fleet.__contains__
+    )
+    session, _ = await asked(b"x-api-key: %b" % WORK_SESSIONS, is_token=fleet.__contains__)
+    unknown, _ = await asked(b"x-api-key: somebody", is_token=fleet.__contains__)
+    revoked, _ = await asked(b"x-api-key: %b" % TOKEN.encode(), is_token=frozenset[bytes]().__contains__)
+
+    assert (got.status, keys_in(seen)) == (200, [(b"x-api-key", KEY.encode())])
+    assert (beside.status, keys_in(passed)) == (200, [(b"x-api-key", OWN)])
+    assert [answer.status for answer in (stray, session, unknown, revoked)] == [400, 200, 401, 401]

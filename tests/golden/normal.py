@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from paceline.engine.authorship import person
+
 PROSE = {"detail", "notice", "reason", "error", "state", "hint", "mend", "held", "message", "quota"}
 """Fields that may hold a sentence. Codes have no space in them and stay."""
 PROMISED = re.compile(r"\S+ at its cap \(\d+/\d+\) on \S+")
@@ -18,6 +20,7 @@ MARKS = (
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<id>"),
     (re.compile(r"\b[0-9a-f]{16,64}\b"), "<id>"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:<port>"),
+    (re.compile(re.escape(person())), "<user>@<host>"),
     (re.compile(r"\b1[6-9]\d{8}(\.\d+)?\b"), "<time>"),
 )
 

@@ -211,7 +211,7 @@ def test_what_runs_waits_and_is_parked(daemon: Daemon, recordings: Recordings) -
     recordings.compare("http/metrics", metrics_of(daemon.send("GET", "/metrics").text))
     daemon.home.write("go", "")
     daemon.wait_for("unit.done", "docs/waits")
-    events = first_events(daemon, 10)
+    events = first_events(daemon, 12)
 
     recordings.compare("http/running", without_measures(daemon.answers))
     recordings.compare("http/events", events)

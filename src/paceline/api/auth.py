@@ -11,7 +11,8 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from paceline.api.errors import error_json
-from paceline.api.tokens import AccessTokens, Rights, change_key_of, cookie_of
+from paceline.api.tokens import AccessTokens, Grant, change_key_of
+from paceline.engine.authorship import requested_by
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -24,6 +25,10 @@ DASHBOARD_PATH: Final = "/"
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 CHANGE_HEADER: Final = b"x-paceline-csrf"
+ON_BEHALF_HEADER: Final = b"x-paceline-on-behalf"
+"""In a change that an engine passes on: who has asked for it. A read-only token gets no further than its refusal."""
+LONGEST_NAME: Final = 200
+"""Characters of that name. The longest user and host names have 32 and 253."""
 NOT_FOR_READERS: Final = ("/v1/slots", "/gateway")
 """Paths that a read-only token may not even GET: they are for programs that use capacity."""
 POLICY: Final = (
@@ -71,14 +76,17 @@ class Authentication:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        response = self._own_response(scope, dict(scope["headers"]))
-        if response is None:
+        answer = self._admit(scope, dict(scope["headers"]))
+        if isinstance(answer, _Response):
+            await answer(_protected(send))
+        elif answer is None:
             await self._app(scope, receive, _protected(send))
         else:
-            await response(_protected(send))
+            with requested_by(answer):
+                await self._app(scope, receive, _protected(send))
 
-    def _own_response(self, scope: Scope, headers: dict[bytes, bytes]) -> "_Response | None":
-        """Return the response to a request that is not passed on, or None."""
+    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> "_Response | str | None":
+        """Return the response to a request that is not passed on; else who makes a change, or None if it only reads."""
         path, method = scope["path"], scope["method"]
         named = [value for name, value in scope["headers"] if name == b"host"]
         host = b", ".join(named).decode("latin-1").lower()  # several Host headers match no name, on purpose
@@ -89,17 +97,17 @@ class Authentication:
             return None
         if path == DASHBOARD_PATH and method == "GET" and (opened := self._opened(scope)) is not None:
             return opened
-        rights, is_cookie = self._rights(scope, headers)
-        if rights is None:
+        grant, is_cookie = self._grant(scope, headers)
+        if grant is None:
             if path == DASHBOARD_PATH and method == "GET":
                 return _Response(401, LOGIN_PAGE, b"text/html; charset=utf-8")
             detail = INVALID_TOKEN if is_cookie or b"authorization" in headers else MISSING_TOKEN
             return _Response.error(path, 401, detail, (b"www-authenticate", b"Bearer"))
         if (is_cookie or method not in SAFE_METHODS) and not _is_same_origin(headers, host):
             return _Response.error(path, 403, "the request comes from another site; use the dashboard or a token")
-        if rights == "read" and (method not in SAFE_METHODS or path.startswith(NOT_FOR_READERS)):
+        if grant.rights == "read" and (method not in SAFE_METHODS or path.startswith(NOT_FOR_READERS)):
             return _Response.error(path, 403, READ_ONLY_COOKIE if is_cookie else READ_ONLY_TOKEN)
-        return None
+        return None if method in SAFE_METHODS else _author(grant, headers, is_cookie=is_cookie)
 
     def _is_our_host(self, host: str, server: tuple[str, int] | None, *, is_tls: bool) -> bool:
         """Return whether the Host header names this server.
@@ -114,15 +122,15 @@ class Authentication:
         is_known = name in self._names or (server is not None and is_same_address(name, server[0]))
         return is_known and (server is None or port == server[1])
 
-    def _rights(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[Rights | None, bool]:
+    def _grant(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[Grant | None, bool]:
         """Return what the request may do, and whether a cookie says so, which a browser sends by itself."""
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer":
-            return self._tokens.rights_of(token.strip()), False
+            return self._tokens.find(token.strip()), False
         cookie = _cookie(headers.get(b"cookie", b""), _cookie_name(scope))
         if cookie is None:
             return None, False
-        return self._tokens.rights_of_cookie(cookie, headers.get(CHANGE_HEADER, b"")), True
+        return self._tokens.find_cookie(cookie, headers.get(CHANGE_HEADER, b"")), True
 
     def _opened(self, scope: Scope) -> "_Response | None":
         """Answer the printed address: set the cookie and redirect, so that the token leaves the address bar.
@@ -133,12 +141,12 @@ class Authentication:
         if not given:
             return None
         token = given[0].encode()
-        rights = self._tokens.rights_of(token)
-        if rights is None:
+        grant = self._tokens.find(token)
+        if grant is None:
             return _Response(401, LOGIN_PAGE, b"text/html; charset=utf-8")
-        cookie = f"{_cookie_name(scope)}={cookie_of(token).decode()}; Path=/; HttpOnly; SameSite=Strict"
+        cookie = f"{_cookie_name(scope)}={self._tokens.keep_cookie(token).decode()}; Path=/; HttpOnly; SameSite=Strict"
         cookie += "; Secure" if _is_tls(scope) else ""
-        page = b"/#csrf=" + change_key_of(token) if rights == "full" else b"/"
+        page = b"/#csrf=" + change_key_of(token) if grant.rights == "full" else b"/"
         return _Response(303, b"", b"text/plain", ((b"location", page), (b"set-cookie", cookie.encode())))
 
 
@@ -161,6 +169,14 @@ class _Response:
     async def __call__(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self._status, "headers": self._headers})
         await send({"type": "http.response.body", "body": self._body})
+
+
+def _author(grant: Grant, headers: dict[bytes, bytes], *, is_cookie: bool) -> str:
+    """Return who makes a change: the token's name and how it came, or on whose behalf an engine of the fleet asks."""
+    given = headers.get(ON_BEHALF_HEADER, b"").decode(errors="replace")[:LONGEST_NAME]
+    if behalf := "".join(letter for letter in given if letter.isprintable()).strip():
+        return f"{behalf} via {grant.name}"
+    return f"{grant.name} ({'page' if is_cookie else 'token'})"
 
 
 def _protected(send: Send) -> Send:

@@ -1,52 +1,133 @@
-"""The daemon's tokens: two files in the home that only their owner can read, and the rights of each.
+"""The tokens that a daemon accepts: two files in the home that only their owner can read, and those of its fleet.
 
-Never here: requests; `auth.py` checks those.
+Never here: requests; `auth.py` checks those. What the store keeps of tokens is in `token_registry.py`.
 """
 
+import contextlib
 import hashlib
 import hmac
+import logging
 import os
 import secrets
 import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
-from paceline.errors import InvalidSettings
+import msgspec
 
-TOKEN_FILE: Final = "token"
-READ_ONLY_FILE: Final = "token-readonly"
+from paceline.errors import InvalidSettings, PacelineError
+
+log = logging.getLogger("paceline.api")
+
+Rights = Literal["full", "read"]
+
+FILES: Final[Mapping[Rights, str]] = {"full": "token", "read": "token-readonly"}
+"""The files of a home that hold its tokens."""
 SHORTEST: Final = 24
 """Characters: shorter ones can be guessed."""
 LONGEST_BYTES: Final = 4096
+READ_AGAIN_SECONDS: Final = 1.0
+"""How long a new or a revoked token may go unnoticed: a person hardly waits for it, and one read is cheap."""
+AFTER_FAILURE_SECONDS: Final = 5.0
+"""The same after a failed read. A store that does not answer holds a reader up, so it is asked less often."""
 _RANDOM_BYTES: Final = 32
 _COOKIE_PURPOSE: Final = b"paceline page cookie"
 _CHANGE_PURPOSE: Final = b"paceline page change"
 
-Rights = Literal["full", "read"]
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """What a token grants, and the name it is known by."""
+
+    name: str
+    rights: Rights
 
 
 class AccessTokens:
-    """The two tokens, compared in constant time. A cookie is derived from its token and cannot be used as one.
+    """The tokens of this home in clear, and those of the whole fleet by their digests.
 
-    A browser sends a cookie to every port of its host, so any server on this machine may see it. A cookie alone
-    therefore only reads. It has the rights of its token together with the change key, which the page keeps to itself.
+    A token is looked up by its digest, so the time taken reveals nothing about any token. A cookie is derived from its
+    token and cannot be used as one. A browser sends a cookie to every port of its host, so any server on this machine
+    may see it. A cookie alone therefore only reads. It has the rights of its token together with the change key, which
+    the page keeps to itself.
+
+    `read` returns the tokens of the fleet, `reload` those in the files of the home. Both may raise a `PacelineError`;
+    then everything known stays as it is.
     """
 
-    def __init__(self, full: str, read_only: str) -> None:
+    def __init__(
+        self,
+        full: str,
+        read_only: str,
+        *,
+        read: Callable[[], Mapping[str, Grant]] | None = None,
+        reload: Callable[[], tuple[str, str]] | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.full = full
         self.read_only = read_only
-        self._known: tuple[tuple[bytes, Rights], ...] = ((full.encode(), "full"), (read_only.encode(), "read"))
-        self._cookies: tuple[tuple[bytes, Rights], ...] = tuple((cookie_of(token), r) for token, r in self._known)
+        self._read = read
+        self._reload = reload
+        self._now = now
+        self._read_at = -READ_AGAIN_SECONDS
+        self._cookies: dict[str, bytes] = {}
+        """The clear tokens that browsers have cookies of, by the digest of the cookie."""
+        own: tuple[tuple[str, Rights], ...] = ((full, "full"), (read_only, "read"))
+        self._grants: Mapping[str, Grant] = {
+            digest_of(token.encode()): Grant(name=FILES[rights], rights=rights) for token, rights in own
+        }
+        self._keep_own_cookies()
 
-    def rights_of(self, token: bytes) -> Rights | None:
-        """Return the rights of a token, or None for an unknown one."""
-        return _find(self._known, token)
+    def find(self, token: bytes) -> Grant | None:
+        """Return what a token grants, or None for an unknown one."""
+        self._catch_up()
+        return self._grants.get(digest_of(token))
 
-    def rights_of_cookie(self, cookie: bytes, change_key: bytes) -> Rights | None:
-        """Return the rights of a cookie with the change key that came with it, or None for an unknown cookie."""
-        rights = _find(self._cookies, cookie)
-        is_full = rights == "full" and hmac.compare_digest(change_key, change_key_of(self.full.encode()))
-        return "read" if rights == "full" and not is_full else rights
+    def find_cookie(self, cookie: bytes, change_key: bytes) -> Grant | None:
+        """Return what a cookie grants with the change key that came with it, or None for an unknown cookie."""
+        token = self._cookies.get(digest_of(cookie))
+        grant = None if token is None else self.find(token)
+        if token is None or grant is None:
+            return None
+        may_change = hmac.compare_digest(change_key, change_key_of(token))
+        return grant if may_change else msgspec.structs.replace(grant, rights="read")
+
+    def keep_cookie(self, token: bytes) -> bytes:
+        """Return the cookie of a token that was found, and know it from now on."""
+        cookie = cookie_of(token)
+        self._cookies[digest_of(cookie)] = token
+        return cookie
+
+    def has_full_rights(self, token: bytes) -> bool:
+        grant = self.find(token)
+        return grant is not None and grant.rights == "full"
+
+    def _catch_up(self) -> None:
+        """Read the tokens of the fleet again, if the last time is a while ago."""
+        now = self._now()
+        if self._read is None or now - self._read_at < READ_AGAIN_SECONDS:
+            return
+        self._read_at = now
+        try:
+            self._grants = self._read()
+            own = (self.full, self.read_only)
+            if self._reload is not None and any(digest_of(each.encode()) not in self._grants for each in own):
+                self.full, self.read_only = self._reload()  # a token of this home was rotated
+                self._keep_own_cookies()
+        except PacelineError as error:
+            self._read_at = now + AFTER_FAILURE_SECONDS - READ_AGAIN_SECONDS
+            log.debug("the tokens of the fleet stay as they are: %s", error)
+
+    def _keep_own_cookies(self) -> None:
+        """Know the cookies of this home: pages stay open over a restart."""
+        for token in (self.full, self.read_only):
+            self.keep_cookie(token.encode())
+
+
+def digest_of(secret: bytes) -> str:
+    """Return the SHA-256 of a token or a cookie. It needs no salt: both are random and long."""
+    return hashlib.sha256(secret).hexdigest()
 
 
 def cookie_of(token: bytes) -> bytes:
@@ -59,18 +140,9 @@ def change_key_of(token: bytes) -> bytes:
     return hmac.new(token, _CHANGE_PURPOSE, hashlib.sha256).hexdigest().encode()
 
 
-def _find(known: tuple[tuple[bytes, Rights], ...], given: bytes) -> Rights | None:
-    """Compare with all of them: the time taken must not reveal which one matched."""
-    rights: Rights | None = None
-    for value, granted in known:
-        if hmac.compare_digest(value, given):
-            rights = granted
-    return rights
-
-
 def load_tokens(home: Path) -> AccessTokens:
-    """Return the tokens of the home, creating missing ones."""
-    return AccessTokens(load_token(home / TOKEN_FILE), load_token(home / READ_ONLY_FILE))
+    """Return the tokens of the home alone, creating missing ones."""
+    return AccessTokens(load_token(home / FILES["full"]), load_token(home / FILES["read"]))
 
 
 def load_token(path: Path) -> str:
@@ -91,14 +163,35 @@ def load_token(path: Path) -> str:
     return token.decode("ascii")
 
 
+@contextlib.contextmanager
+def replacing_token(path: Path) -> Iterator[str]:
+    """Yield a new token. It replaces the one in the file at the end of the block, unless the block raises."""
+    try:
+        fresh, token = _write_token(path)
+    except OSError as error:
+        raise InvalidSettings(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        yield token
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
 def _make(path: Path) -> None:
     """Create the file whole or not at all, and never replace one: two commands may create it at once."""
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
-        file.write(secrets.token_urlsafe(_RANDOM_BYTES) + "\n")
+    fresh, _ = _write_token(path)
     try:
         os.link(fresh, path)
     except FileExistsError:
         pass  # another process created it first
     finally:
         fresh.unlink()
+
+
+def _write_token(path: Path) -> tuple[Path, str]:
+    """Write a new token to a file beside the path, which only its owner can read."""
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    token = secrets.token_urlsafe(_RANDOM_BYTES)
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(f"{token}\n")
+    return fresh, token

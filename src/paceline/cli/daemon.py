@@ -20,7 +20,8 @@ from paceline.api.app import create_app
 from paceline.api.context import ApiContext
 from paceline.api.server import bind, serve
 from paceline.api.tls import check_exposure, load_tls
-from paceline.api.tokens import AccessTokens, load_tokens
+from paceline.api.token_registry import join_fleet
+from paceline.api.tokens import AccessTokens
 from paceline.cli.daemon_address import ALL_INTERFACES, dashboard_url, server_url
 from paceline.cli.log_file import log_to_file
 from paceline.cli.output import print_line
@@ -52,7 +53,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_daemon(home: Home, *, host: str | None, port: int | None, insecure: bool, as_json: bool) -> None:
     """Serve until a stop signal. Everything that can fail is checked before anything is started."""
-    tokens = load_tokens(home.path)
+    tokens = join_fleet(home.store, home.path)
     check_stored(home.store, home.settings)
     host = home.settings.api.host if host is None else host
     port = home.settings.api.port if port is None else port
@@ -112,7 +113,13 @@ def _gateway(home: Home, engine: Engine, tokens: AccessTokens, listener: Listene
     others = [name for each in home.settings.api.hosts for name in (each, f"{each}:{port}")]
     # A server on all addresses has more names than are known here.
     hosts = None if host in ALL_INTERFACES else frozenset((*own, *others))
-    access = RequestAccess(home.settings.accounts.values(), token=tokens.full, environ=home.environ, hosts=hosts)
+    access = RequestAccess(
+        home.settings.accounts.values(),
+        token=tokens.full,
+        environ=home.environ,
+        hosts=hosts,
+        is_token=tokens.has_full_rights,
+    )
     return Gateway(engine.limiter, access, clock=engine.clock, metrics=engine.metrics)
 
 

@@ -22,6 +22,9 @@ STYLES = {
     "scope.paused": "yellow",
 }
 
+NO_LIMIT = "none"
+_IN_LINE = ("ticket", "action", "target")
+"""Fields that say nothing to people, or that the beginning of the line has."""
 SHORT = 1000.0
 """Smaller numbers are shown with three digits: they are waits and ratios, which are never more precise."""
 
@@ -35,18 +38,38 @@ def line_of(event: Event, zone: ZoneInfo) -> str:
 
     `03:00:12 parked docs/a: the quota window is spent, again at 05:00:00 (in 2 h 00 min)`
     """
-    subject = (event.unit if event.name.startswith(("unit.", "workspace.")) else event.scope) or ""
-    what = event.name.replace("unit.", "").replace(".", " ").replace("_", " ")
+    what, subject = _what_and_subject(event)
     detail = _detail(event, zone)
     line = f"{clock_time(event.at, zone)} {what} {subject}".rstrip()
     return one_line(f"{line}: {detail}" if detail else line, longest=400)
+
+
+def _what_and_subject(event: Event) -> tuple[str, str]:
+    fields = event.fields
+    if "action" in fields:
+        of_token = " token" if event.name == "control.token" else ""
+        return f"{fields['action']}{of_token}", str(fields.get("target", ""))
+    what = event.name.replace("unit.", "").replace(".", " ").replace("_", " ")
+    return what, (event.unit if event.name.startswith(("unit.", "workspace.")) else event.scope) or ""
+
+
+def audit_entry(event: Event) -> dict[str, str]:
+    """Return a change as an audit shows it: who made it, what it was, and what it was made to."""
+    what, target = _what_and_subject(event)
+    value = next((event.fields[name] for name in ("limit", "seconds") if name in event.fields), "")
+    what = what.removeprefix("control ")
+    return {
+        "by": str(event.fields.get("by", "")),
+        "what": f"{what} {NO_LIMIT if value is None else value}".rstrip(),
+        "target": target or str(event.fields.get("unit", "")),
+    }
 
 
 def _detail(event: Event, zone: ZoneInfo) -> str:
     fields = event.fields
     if event.name.startswith("unit."):
         return _unit_detail(event, zone)
-    known = {name: value for name, value in fields.items() if value is not None and name != "ticket"}
+    known = {name: value for name, value in fields.items() if value is not None and name not in _IN_LINE}
     return ", ".join(f"{name.replace('_', ' ')} {_shown(name, value, event.at, zone)}" for name, value in known.items())
 
 

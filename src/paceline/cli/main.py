@@ -19,6 +19,7 @@ from typing import Annotated
 import typer
 
 from paceline.cli.output import PacelineGroup
+from paceline.engine.authorship import commanded_by, person
 
 HELP = """Run a fleet of AI agents on the capacity you pay for: never over a limit, never idle while there is room.
 
@@ -62,11 +63,13 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def paceline(
+    context: typer.Context,
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Hold the options of the root command; its help is HELP."""
+    """Hold the options of the root command, and say who gives the command; its help is HELP."""
+    context.with_resource(commanded_by(f"{person()} (cli)"))
 
 
 def _register_commands() -> None:

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 
 from paceline.core import Governor
+from paceline.engine.authorship import signature
 from paceline.errors import PacelineError, StoreDamaged
 from paceline.events import Event
 from paceline.store import Store, StoredEvent
 
 PREFIX = "control."
+SLOT_COMMANDS = "slot_"
+"""How the names of commands begin by which programs use capacity."""
 END_AT_TURN = "end_at_turn"
 CONTROL_SEEN = "control_seen"
 PAGE = 1000
@@ -26,7 +29,14 @@ def send(store: Store, command: str, *, now: float, scope: str | None = None, **
 
 
 def event_of(command: str, *, now: float, scope: str | None = None, **fields: object) -> Event:
-    return Event(PREFIX + command, now, scope, None, fields)
+    """Return a command as an event, with who gives it. Slots are not changes, and their requests have no author."""
+    is_signed = not command.startswith(SLOT_COMMANDS)
+    return Event(PREFIX + command, now, scope, None, fields | signature() if is_signed else fields)
+
+
+def is_change(event: Event) -> bool:
+    """Return whether the event is a command by which a person or a program changed something."""
+    return event.name.startswith(PREFIX) and not event.name.startswith(PREFIX + SLOT_COMMANDS)
 
 
 def prune_history(store: Store, *, before: float, limit: int) -> int:

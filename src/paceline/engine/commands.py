@@ -6,6 +6,7 @@ Never here: printing, or HTTP.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -14,6 +15,7 @@ from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, is_provide
 from paceline.core.values.settings import Cooldown, check_cooldown
 from paceline.core.values.validation import check_limit
 from paceline.engine import command_log
+from paceline.engine.authorship import signature
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.events import Event
@@ -25,7 +27,8 @@ from paceline.store.interface import CampaignState
 from paceline.store.rules import ACCEPTED
 
 CAMPAIGN = "campaign:"
-
+Action = Literal["add", "pause", "resume", "cancel", "retry", "change", "delete", "accept", "limit"]
+"""What a person or a program does to a campaign or a unit."""
 
 STOP_SECONDS = 15.0
 """How long a cancelled session may take to end: ten seconds between TERM and KILL, and the engine's pass. A unit that
@@ -47,13 +50,13 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
 
 def add_plan(store: Store, plan: Plan, *, update: bool, now: float) -> Added:
     """Store a validated plan as a campaign, or as more units of one."""
-    events = [command_log.event_of("campaigns", now=now)]
+    events = _change_events("add", [plan.campaign.name], now)
     return store.add_campaign(plan.campaign, plan.units, update=update, now=now, events=events)
 
 
 async def add_plan_in_steps(store: Store, plan: Plan, *, update: bool, now: float) -> Added:
     """Add a plan as `add_plan` does, without holding up the event loop."""
-    events = [command_log.event_of("campaigns", now=now)]
+    events = _change_events("add", [plan.campaign.name], now)
     return await import_in_steps(store, plan, update=update, now=now, events=events)
 
 
@@ -74,12 +77,12 @@ def pause_campaigns(store: Store, names: Sequence[str] | None, *, at_turn: bool 
         for unit in store.running_units() if at_turn else ():
             if unit.campaign in paused:
                 end_at_turn(store, unit, reason="its campaign was paused", now=now)
-        return _set_state(store, chosen, "paused", now)
+        return _set_state(store, chosen, "paused", "pause", now)
 
 
 def resume_campaigns(store: Store, names: Sequence[str] | None, *, now: float) -> list[str]:
     """Resume the named campaigns (all if None). Returns the names that changed."""
-    return _set_state(store, _chosen(store, names), "active", now)
+    return _set_state(store, _chosen(store, names), "active", "resume", now)
 
 
 def cancel_campaign(store: Store, name: str, *, now: float) -> Cancelled:
@@ -88,7 +91,7 @@ def cancel_campaign(store: Store, name: str, *, now: float) -> Cancelled:
     counts = store.counts()[name]
     with store.together():
         running = store.cancel_units(campaign.name, now=now)
-        _set_state(store, [campaign], "cancelled", now)
+        _set_state(store, [campaign], "cancelled", "cancel", now)
     units = counts.todo + counts.running + counts.held + counts.quarantined + counts.unverified
     return Cancelled(units=units, running=tuple(running))
 
@@ -104,7 +107,7 @@ def retry_campaign(store: Store, name: str, *, now: float) -> int:
         if campaign.state == "cancelled":
             count += store.revive_units(campaign.name, resume_at=now + STOP_SECONDS)
             store.set_campaign(msgspec.structs.replace(campaign, state="active"))
-        command_log.send(store, "campaigns", now=now)
+        _record(store, "retry", campaign.name, now)
     return count
 
 
@@ -116,7 +119,7 @@ def change_campaign(
     since = now if changes.get("deadline") is not None else 0.0
     changed = campaign_with_changes(campaign, changes, settings, now=since)
     if changed != campaign:
-        _replace(store, [changed], now)
+        _replace(store, [changed], "change", now)
     return changed
 
 
@@ -125,7 +128,7 @@ def delete_campaign(store: Store, name: str, *, now: float) -> None:
     campaign = find_campaign(store, name)
     with store.together():
         store.delete_campaign(campaign.name)
-        command_log.send(store, "campaigns", now=now)
+        _record(store, "delete", campaign.name, now)
         command_log.send(store, "reset", now=now, scope=f"{CAMPAIGN}{name}")
 
 
@@ -141,18 +144,30 @@ def _not_cancelled(campaign: Campaign) -> Campaign:
     return campaign
 
 
-def _set_state(store: Store, campaigns: Iterable[Campaign], state: CampaignState, now: float) -> list[str]:
+def _set_state(
+    store: Store, campaigns: Iterable[Campaign], state: CampaignState, action: Action, now: float
+) -> list[str]:
     changed = [campaign for campaign in campaigns if campaign.state != state]
     if changed:
-        _replace(store, [msgspec.structs.replace(each, state=state, pause_reason=None) for each in changed], now)
+        states = [msgspec.structs.replace(each, state=state, pause_reason=None) for each in changed]
+        _replace(store, states, action, now)
     return [campaign.name for campaign in changed]
 
 
-def _replace(store: Store, campaigns: Iterable[Campaign], now: float) -> None:
+def _replace(store: Store, campaigns: Sequence[Campaign], action: Action, now: float) -> None:
     with store.together():
         for campaign in campaigns:
             store.set_campaign(campaign)
-        command_log.send(store, "campaigns", now=now)
+        store.append_events(_change_events(action, [campaign.name for campaign in campaigns], now))
+
+
+def _record(store: Store, action: Action, target: str, now: float) -> None:
+    store.append_events(_change_events(action, [target], now))
+
+
+def _change_events(action: Action, targets: Sequence[str], now: float) -> list[Event]:
+    """Return one event for each campaign or unit: what was done to it, and by whom. Engines then read them again."""
+    return [command_log.event_of("campaigns", now=now, action=action, target=target) for target in targets]
 
 
 # -- units ---------------------------------------------------------------------------------------
@@ -203,7 +218,7 @@ def pause_unit(store: Store, unit: Unit, *, at_turn: bool = False, now: float) -
         raise IllegalStep(f"{unit.id} is {unit.state}: only a unit that waits can be paused{hint}")
     with store.together():
         store.hold_units([unit.id], PAUSED_UNIT, now=now)
-        command_log.send(store, "campaigns", now=now)
+        _record(store, "pause", unit.id, now)
     return True
 
 
@@ -213,7 +228,7 @@ def resume_unit(store: Store, unit: Unit, *, now: float) -> bool:
         return False
     if unit.state != "held":
         raise IllegalStep(f"{unit.id} is {unit.state}, not paused{_retry_hint(unit)}")
-    return retry_unit(store, unit, now=now)
+    return _try_again(store, unit, "resume", fresh=False, now=now)
 
 
 def retry_unit(store: Store, unit: Unit, *, fresh: bool = False, now: float) -> bool:
@@ -229,6 +244,10 @@ def retry_unit(store: Store, unit: Unit, *, fresh: bool = False, now: float) -> 
     has_begun = unit.conversation_id is not None or unit.result.workspace is not None
     if unit.state in ("todo", "running") and not (fresh and has_begun):
         return False
+    return _try_again(store, unit, "retry", fresh=fresh, now=now)
+
+
+def _try_again(store: Store, unit: Unit, action: Action, *, fresh: bool, now: float) -> bool:
     with store.together():
         if fresh:
             store.forget_conversation(unit.id)
@@ -237,7 +256,7 @@ def retry_unit(store: Store, unit: Unit, *, fresh: bool = False, now: float) -> 
         campaign = find_campaign(store, unit.campaign)
         if campaign.state == "cancelled":
             store.set_campaign(msgspec.structs.replace(campaign, state="active"))
-        command_log.send(store, "campaigns", now=now)
+        _record(store, action, unit.id, now)
     return True
 
 
@@ -248,11 +267,11 @@ def accept_unit(store: Store, unit: Unit, *, now: float) -> bool:
     if unit.state != "unverified":
         raise IllegalStep(f"{unit.id} is {unit.state}: only an unverified unit, whose check did not pass, is accepted")
     fields: dict[str, object] = {"reason": ACCEPTED, "resume_at": None}
-    fields |= {"exit_code": unit.exit_code, "attempts": unit.counters.failures}
+    fields |= {"exit_code": unit.exit_code, "attempts": unit.counters.failures, **signature()}
     with store.together():
         store.accept_units(unit.campaign, [unit.id], now=now)
         store.append_events([Event("unit.done", now, None, unit.id, fields)])
-        command_log.send(store, "campaigns", now=now)
+        _record(store, "accept", unit.id, now)
     return True
 
 
@@ -262,7 +281,7 @@ def cancel_unit(store: Store, unit: Unit, *, now: float) -> Cancelled:
         raise IllegalStep(f"{unit.id} is done; there is nothing left to cancel")
     with store.together():
         running = store.cancel_units(unit.campaign, [unit.id], now=now)
-        command_log.send(store, "campaigns", now=now)
+        _record(store, "cancel", unit.id, now)
     return Cancelled(units=int(unit.state != "cancelled"), running=tuple(running))
 
 
@@ -344,7 +363,7 @@ def restore_scope(store: Store, settings: Settings, scope: str, *, known: Iterab
 def _limit_campaign(store: Store, scope: str, limit: int | None, now: float) -> None:
     """Set the limit of a campaign itself, so that its plan, its row and its scope agree."""
     campaign = find_campaign(store, scope.removeprefix(CAMPAIGN))
-    _replace(store, [msgspec.structs.replace(campaign, max_sessions=limit)], now)
+    _replace(store, [msgspec.structs.replace(campaign, max_sessions=limit)], "limit", now)
 
 
 def scope_meant(store: Store, settings: Settings, scope: str) -> str | None:

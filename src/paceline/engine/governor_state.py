@@ -7,6 +7,7 @@ import msgspec
 from paceline.core import Governor, GovernorSettings, Snapshot
 from paceline.core.state.snapshot import VERSION
 from paceline.core.values.scopes import CHECKS
+from paceline.engine import command_log
 from paceline.errors import InvalidSnapshot
 from paceline.store import Campaign, Store
 
@@ -58,6 +59,7 @@ def set_aside_unreadable(store: Store, settings: GovernorSettings, now: float) -
         with store.together():
             store.save_state(key, stored)
             store.save_state(GOVERNOR_STATE, fresh)
+            command_log.send(store, "set_aside", now=now, key=key)
         return key
     return None
 

@@ -7,7 +7,7 @@ with the message for the client. Never here: sockets, waiting, bodies.
 import hmac
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -21,6 +21,10 @@ from paceline.settings import AccountSettings
 
 LONGEST_MAX_WAIT_SECONDS = 86400.0
 """A day. No client keeps a connection open longer; a larger number is a mistake, such as milliseconds."""
+WRONG_TOKEN = (
+    "the gateway requires Paceline's token (`paceline token`) in place of the API key, "
+    "or in x-paceline-token beside a key of your own"
+)
 ALLOWED_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _OURS = b"x-paceline-"
 _KEY_HEADERS = frozenset({b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key"})
@@ -70,10 +74,13 @@ class RequestAccess:
         token: str,
         environ: Mapping[str, str],
         hosts: frozenset[str] | None = None,
+        is_token: Callable[[bytes], bool] | None = None,
     ) -> None:
+        """`token` is that of this home. `is_token` decides about all tokens of the fleet, this one included."""
         accounts = list(accounts)
         self._routes = Routes(accounts)
         self._token = token.encode()
+        self._is_token = is_token or (lambda given: hmac.compare_digest(given, self._token))
         self._account_keys = {account.name: gateway_key(token, account.name).encode() for account in accounts}
         self._environ = environ
         self._hosts = None if hosts is None else {host.lower().encode() for host in hosts}
@@ -90,8 +97,8 @@ class RequestAccess:
         self._check_origin(sorted_headers.read)
         presented = _presented(sorted_headers.keys, head.target)
         path, mark, query = head.target.partition(b"?")
-        tokens = self._tokens_for(path)
-        position = _check_token(tokens, sorted_headers.ours, presented)
+        session_key = self._account_keys.get(account_name(path))
+        position, token = self._check_token(session_key, sorted_headers.ours, presented)
         route = self._routes.resolve(path)
         target = route.path + mark + query
         if position is None:
@@ -110,7 +117,7 @@ class RequestAccess:
             expects_continue=sorted_headers.read.get(b"expect", b"").lower() == b"100-continue",
             session=route.session,
         )
-        if any(token in request.head for token in tokens):
+        if any(each in request.head for each in (token, self._token, session_key) if each):
             message = "the token appears in a part of the request that is forwarded upstream; remove it there"
             raise GatewayError(400, "stray_token", message)
         if ours := sorted_headers.ours:
@@ -129,10 +136,24 @@ class RequestAccess:
         if (origin and not is_own_page) or read.get(b"sec-fetch-site", b"").lower() == b"cross-site":
             raise GatewayError(403, "web_page", "requests from web pages are not served by the gateway")
 
-    def _tokens_for(self, path: bytes) -> tuple[bytes, ...]:
-        """Return the accepted tokens: the daemon's, and the one that sessions of the account get."""
-        own = self._account_keys.get(account_name(path))
-        return (self._token,) if own is None else (self._token, own)
+    def _check_token(
+        self, session_key: bytes | None, ours: dict[bytes, bytes], presented: list[PresentedKey]
+    ) -> tuple[KeyPosition | None, bytes]:
+        """Return the key position that holds a token, None if `x-paceline-token` does, and the token.
+
+        Sessions of the account have a key of their own in its place. Raises `GatewayError` if there is no token.
+        """
+        beside = ours.get(b"x-paceline-token", b"")
+        accepts = [self._is_token]
+        if session_key is not None:
+            accepts.append(lambda given: hmac.compare_digest(given, session_key))
+        for is_accepted in accepts:
+            for key in presented:
+                if is_accepted(key.value):
+                    return key.position, key.value
+            if beside and is_accepted(beside):
+                return None, beside
+        raise GatewayError(401, "invalid_token", WRONG_TOKEN)
 
     def _key(self, account: AccountSettings) -> bytes:
         key = self._environ.get(account.key_env or "", "").strip()
@@ -176,24 +197,6 @@ class _SortedHeaders:
                 self.ours[name] = header[1].strip()
         if named:
             self.forwarded = [header for header in self.forwarded if header[0].lower() not in named]
-
-
-def _check_token(
-    tokens: tuple[bytes, ...], ours: dict[bytes, bytes], presented: list[PresentedKey]
-) -> KeyPosition | None:
-    """Return the key position that holds a token, None if `x-paceline-token` does. Raises `GatewayError` if none."""
-    for token in tokens:
-        for key in presented:
-            if hmac.compare_digest(key.value, token):
-                return key.position
-        if hmac.compare_digest(ours.get(b"x-paceline-token", b""), token):
-            return None
-    raise GatewayError(
-        401,
-        "invalid_token",
-        "the gateway requires Paceline's token (`paceline token`) in place of the API key, "
-        "or in x-paceline-token beside a key of your own",
-    )
 
 
 def _is_chunked(transfer_encoding: bytes) -> bool:

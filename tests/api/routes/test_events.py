@@ -12,6 +12,7 @@ import pytest
 from tests.api.event_source import EventSource
 from tests.daemon import Daemon, RunDaemon
 
+from paceline.engine.authorship import person
 from paceline.events import Event
 from paceline.store import Store
 
@@ -85,7 +86,7 @@ async def test_commands_of_the_cli_and_of_the_api_are_events(daemon: Daemon) -> 
         order = await listener.until_heard("control.limit")
         change = await listener.until_heard("scope.limit_set")
 
-        assert (order["scope"], order["fields"]) == ("sessions", {"limit": 7})
+        assert (order["scope"], order["fields"]) == ("sessions", {"limit": 7, "by": f"{person()} (token)"})
         assert (change["scope"], change["fields"]["limit"]) == ("sessions", 7)
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from paceline.api.events.tail import EventTail
 from paceline.clock import Clock, TimerHandle
+from paceline.engine.command_log import is_change
 from paceline.errors import StoreError
 from paceline.events import FIELDS, Event
 from paceline.store import Store, StoredEvent
@@ -54,14 +55,20 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class EventFilter(msgspec.Struct, frozen=True):
-    """Which events a reader wants: those of one unit, or with these prefixes of names; all of them by default."""
+    """Which events a reader wants: those of one unit, with these prefixes of names, or only changes that were made.
+
+    By default, all of them.
+    """
 
     unit: str | None = None
     names: tuple[str, ...] = ()
+    only_changes: bool = False
 
     def accepts(self, event: Event) -> bool:
         """Return whether the reader wants the event."""
         if self.unit is not None and event.unit != self.unit:
+            return False
+        if self.only_changes and not is_change(event):
             return False
         return not self.names or event.name.startswith(self.names)
 

@@ -43,10 +43,13 @@ def get_events(
     name: Annotated[
         list[str] | None, QueryParameter(max_items=50, description="Only names that start so, such as `unit.`.")
     ] = None,
+    audit: Annotated[
+        bool, QueryParameter(description="Only changes by people and programs; `fields.by` says who made them.")
+    ] = False,
 ) -> Stream:
     ids = (_header_id(resumed), last_event_id, after)  # the header wins: a browser reconnects with its old address
     position = next((each for each in ids if each is not None), None)
-    chunks = context.background.stream.read(after=position, wanted=_event_filter(unit, name or []))
+    chunks = context.background.stream.read(after=position, wanted=_event_filter(unit, name or [], audit))
     return Stream(chunks, media_type="text/event-stream", headers=STREAM_HEADERS)
 
 
@@ -58,13 +61,13 @@ def _header_id(text: str | None) -> int | None:
     return int(text)
 
 
-def _event_filter(unit: str | None, names: list[str]) -> EventFilter:
+def _event_filter(unit: str | None, names: list[str], audit: bool) -> EventFilter:
     if unit is not None and not all(unit.partition("/")):
         raise InvalidInput(f"unit: {unit!r:.80} is not a unit id; write campaign/unit")
     for name in names:
         if not is_event_prefix(name):
             raise InvalidInput(f"name: no event name starts with {name!r:.80}; try unit. or scope.")
-    return EventFilter(unit, tuple(names))
+    return EventFilter(unit, tuple(names), audit)
 
 
 @get("/v1/timeline", summary="Sessions, marks, and in-flight against the limit over the last hours")

@@ -2,7 +2,7 @@
 
 import functools
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,7 +10,7 @@ from paceline.cli.control import counted
 from paceline.cli.options import AsJson
 from paceline.cli.output import print_value, say
 from paceline.cli.wiring import Home, open_home, output_limits
-from paceline.engine.command_log import prune_history
+from paceline.engine import command_log
 from paceline.engine.event_retention import STEP_EVENTS
 from paceline.engine.output_retention import attempts_of_unfinished, is_last_of_unfinished
 from paceline.engine.workspace_retention import RemovedWorkspaces, remove_workspaces, unneeded_workspaces
@@ -34,10 +34,13 @@ def command(
         removed = _remove_output(home, is_dry_run)
         events = 0 if is_dry_run else _remove_events(home)
         folders = remove_workspaces(unneeded_workspaces(home.store, home.path), force=force, dry_run=is_dry_run)
+        if not is_dry_run:
+            counts: dict[str, Any] = {"outputs": removed.attempts, "events": events, "workspaces": folders.removed}
+            command_log.send(home.store, "gc", now=time.time(), **counts)
         if as_json:
             outputs = {"attempts": removed.attempts, "bytes": removed.bytes}
-            counts = {"outputs": outputs, "events": None if is_dry_run else events, "workspaces": folders}
-            print_value({"ok": True, "dry_run": is_dry_run, **counts})
+            shown = {"outputs": outputs, "events": None if is_dry_run else events, "workspaces": folders}
+            print_value({"ok": True, "dry_run": is_dry_run, **shown})
             return
         what = f"the output of {counted(removed.attempts, 'attempt')} ({_size_text(removed.bytes)})"
         say(f"would remove {what}" if is_dry_run else f"removed {what} and {counted(events, 'event')}")
@@ -63,7 +66,7 @@ def _remove_events(home: Home) -> int:
     keep = home.settings.retention.events
     removed = 0
     while keep is not None:
-        count = prune_history(home.store, before=time.time() - keep, limit=STEP_EVENTS)
+        count = command_log.prune_history(home.store, before=time.time() - keep, limit=STEP_EVENTS)
         removed += count
         if count < STEP_EVENTS:
             break
