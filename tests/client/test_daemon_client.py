@@ -13,6 +13,7 @@ from tests.client.conftest import SETTINGS
 from tests.daemon import Daemon, RunDaemon
 
 from paceline import Client, DaemonError, DaemonUnreachable, Deferred, SlotLost, SlotTimeout
+from paceline.api.token_registry import rotate_token
 from paceline.client import slot_wait
 from paceline.core.signals import RateLimited
 from paceline.errors import InvalidInput
@@ -212,6 +213,21 @@ async def test_the_token_of_the_home_is_sent_only_on_this_machine(
     async with Client(daemon.url) as client:
         with pytest.raises(DaemonUnreachable, match="nowhere/token"):
             await client.get_limit("acme")
+
+
+async def test_a_program_goes_on_with_the_token_that_replaced_its_own(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PACELINE_TOKEN", raising=False)
+    monkeypatch.setenv("PACELINE_HOME", str(daemon.home.path))
+    later = [0.0]
+    monkeypatch.setattr(daemon.tokens, "_now", lambda: time.monotonic() + later[0])
+
+    async with Client(daemon.url) as client:
+        assert await client.get_limit("acme") == 1
+        rotate_token(daemon.store, daemon.home.path, "full")
+        later[0] += 10.0
+        assert await client.get_limit("acme") == 1
 
 
 async def test_a_wrong_token_raises(daemon: Daemon) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from zoneinfo import ZoneInfo
 
 from paceline.cli.output import one_line
-from paceline.cli.time_text import clock_time, relative, span_text
+from paceline.cli.time_text import absolute, clock_time, relative, span_text
 from paceline.events import Event
 from paceline.store import StoredEvent
 
@@ -56,13 +56,23 @@ def _what_and_subject(event: Event) -> tuple[str, str]:
 def audit_entry(event: Event) -> dict[str, str]:
     """Return a change as an audit shows it: who made it, what it was, and what it was made to."""
     what, target = _what_and_subject(event)
-    value = next((event.fields[name] for name in ("limit", "seconds") if name in event.fields), "")
-    what = what.removeprefix("control ")
     return {
         "by": str(event.fields.get("by", "")),
-        "what": f"{what} {NO_LIMIT if value is None else value}".rstrip(),
+        "what": what.removeprefix("control "),
         "target": target or str(event.fields.get("unit", "")),
     }
+
+
+def audit_line(event: Event, zone: ZoneInfo) -> str:
+    """Return a change as one line.
+
+    `2026-11-16 03:00:12 UTC alice@box1 (cli): limit anthropic/max-1 3`
+    """
+    entry = audit_entry(event)
+    value = next((event.fields[name] for name in ("limit", "seconds") if name in event.fields), "")
+    words = (entry["what"], entry["target"], NO_LIMIT if value is None else str(value))
+    line = " ".join(word for word in words if word)
+    return one_line(f"{absolute(event.at, zone)} {entry['by'] or 'unknown'}: {line}", longest=400)
 
 
 def _detail(event: Event, zone: ZoneInfo) -> str:

@@ -33,6 +33,7 @@ RESPONSE_SECONDS = 10.0
 """The longest time for a response, besides the time that a call asks to wait. A healthy daemon takes milliseconds."""
 UNAVAILABLE = (502, 503, 504)
 CONFLICT = 409
+UNKNOWN_TOKEN = 401
 NOT_AUTHORIZED = (401, 403, 421)
 BAD_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 """OpenSSL's word for it. Trying again does not help."""
@@ -73,6 +74,7 @@ class DaemonConnection:
     def __init__(self, url: str | None, token: str | None) -> None:
         self.url = url or own_url(os.environ)
         self._token = token
+        self._has_own_token = token is None
         self._is_closed = False
         try:
             self._http = httpx.AsyncClient(
@@ -94,12 +96,24 @@ class DaemonConnection:
         """Return a response that is about the call itself. Raises `DaemonError` for all others."""
         if self._is_closed:
             raise CapacityError("the client is closed")
-        self._token = self._token or own_token(self.url, os.environ)
-        headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
         content = None if body is None else msgspec.json.encode(body)
+        token = self._token = self._token or own_token(self.url, os.environ)
+        response = await self._request(method, path, content, within)
+        if response.status_code == UNKNOWN_TOKEN and self._has_own_token:
+            self._token = own_token(self.url, os.environ)
+            if self._token != token:  # it was rotated
+                response = await self._request(method, path, content, within)
+        if response.status_code in UNAVAILABLE:
+            raise DaemonUnreachable(f"the daemon at {self.url} is not available now: {text_of_problem(response)}")
+        if response.status_code in NOT_AUTHORIZED or response.status_code >= 500:
+            raise error_of(response)
+        return response
+
+    async def _request(self, method: str, path: str, content: bytes | None, within: float) -> httpx.Response:
+        headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
         timeout = httpx.Timeout(RESPONSE_SECONDS, read=within)
         try:
-            response = await self._http.request(method, path, content=content, headers=headers, timeout=timeout)
+            return await self._http.request(method, path, content=content, headers=headers, timeout=timeout)
         except httpx.TransportError as error:
             if self._is_closed:
                 raise CapacityError("the client was closed while this call waited") from None
@@ -112,11 +126,6 @@ class DaemonConnection:
             raise DaemonUnreachable(
                 f"no daemon answers at {self.url} ({detail}); start one with `paceline up`"
             ) from error
-        if response.status_code in UNAVAILABLE:
-            raise DaemonUnreachable(f"the daemon at {self.url} is not available now: {text_of_problem(response)}")
-        if response.status_code in NOT_AUTHORIZED or response.status_code >= 500:
-            raise error_of(response)
-        return response
 
 
 def _trusted_authorities() -> ssl.SSLContext:

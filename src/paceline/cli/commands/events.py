@@ -9,8 +9,7 @@ from rich.text import Text
 from paceline.cli import event_text
 from paceline.cli.completion import complete_unit
 from paceline.cli.options import AsJson, Follow
-from paceline.cli.output import FOLLOW_SECONDS, one_line, out, print_line, say
-from paceline.cli.time_text import absolute
+from paceline.cli.output import FOLLOW_SECONDS, out, print_line, say
 from paceline.cli.unit_lookup import find_unit
 from paceline.cli.wiring import Home, open_home
 from paceline.engine.command_log import is_change
@@ -81,13 +80,10 @@ def _read_changes(home: Home, after: int) -> tuple[list[StoredEvent], int]:
 
 
 def _print_change(stored: StoredEvent, home: Home, *, as_json: bool) -> None:
-    entry = event_text.audit_entry(stored.event)
     if as_json:
-        print_line({**event_text.as_json(stored), **entry})
-        return
-    at = absolute(stored.event.at, home.zone)
-    what = " ".join(part for part in (entry["what"], entry["target"]) if part)
-    say(one_line(f"{at}  {entry['by'] or 'unknown'}: {what}", longest=400))
+        print_line({**event_text.as_json(stored), **event_text.audit_entry(stored.event)})
+    else:
+        say(event_text.audit_line(stored.event, home.zone))
 
 
 def _id_before_last(home: Home, unit_id: str | None, most: int) -> int:
