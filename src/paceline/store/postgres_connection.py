@@ -1,4 +1,4 @@
-"""One connection to a PostgreSQL server: its address, its time limits, its text, and what a pool in between may do.
+"""One connection to a PostgreSQL server: its address, its time limits, and what a pool in between may do.
 
 Here: no wait for a server is without end. Never here: a transaction, or a verb of the store.
 """
@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any, Final, Self
 
 import psycopg
-from psycopg.abc import RV, Buffer, PQGen
-from psycopg.adapt import Dumper, Loader
+from psycopg.abc import RV, PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.waiting import Ready, Wait
 
 from paceline.errors import InvalidSettings
+from paceline.store.postgres_values import register_values
 
 Row = tuple[Any, ...]
 
@@ -40,8 +40,6 @@ _SLOW: Final = f"SET LOCAL statement_timeout = {round(SLOW_SECONDS * 1000)}"
 _BACKEND: Final = "SELECT pg_backend_pid()"
 _PROBES: Final = 3
 """How often the mode of a pool in between is probed. Once is enough unless another client is served at that moment."""
-_ESCAPE: Final = "\ue000"
-"""Stands before a letter for a character that PostgreSQL cannot store, or that means something here."""
 
 
 class Connection(psycopg.Connection[Row]):
@@ -60,8 +58,7 @@ class Connection(psycopg.Connection[Row]):
             if on_failure is not None:
                 on_failure(error)
             raise
-        connection.adapters.register_dumper(str, _TextDumper)
-        connection.adapters.register_loader("text", _TextLoader)
+        register_values(connection.adapters)
         return connection
 
     def limit_times(self, *, lock_seconds: float, answer_seconds: float) -> None:
@@ -182,28 +179,6 @@ def _backend(connection: Connection) -> int:
     row = connection.execute(_BACKEND).fetchone()
     assert row is not None
     return int(row[0])
-
-
-# -- text --------------------------------------------------------------------------------------------
-
-
-class _TextDumper(Dumper):
-    """Text of any Unicode characters. PostgreSQL refuses NUL, so it is stored as two others."""
-
-    oid = psycopg.adapters.types["text"].oid
-
-    def dump(self, obj: str) -> bytes:
-        if "\x00" in obj or _ESCAPE in obj:
-            obj = obj.replace(_ESCAPE, f"{_ESCAPE}e").replace("\x00", f"{_ESCAPE}0")
-        return obj.encode()
-
-
-class _TextLoader(Loader):
-    """The text as it was before it was stored."""
-
-    def load(self, data: Buffer) -> str:
-        text = bytes(data).decode()
-        return text.replace(f"{_ESCAPE}0", "\x00").replace(f"{_ESCAPE}e", _ESCAPE) if _ESCAPE in text else text
 
 
 def first_line(error: Exception) -> str:

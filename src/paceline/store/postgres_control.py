@@ -7,14 +7,15 @@ from paceline.errors import UnknownName
 from paceline.store import rules
 from paceline.store.postgres_connection import Connection
 from paceline.store.postgres_database import PostgresDatabase
-from paceline.store.postgres_keys import addresses, known_number
+from paceline.store.postgres_keys import GIVEN_KEY, known_number
+from paceline.store.postgres_values import TextArray
 from paceline.store.rows import result_from, result_row
 from paceline.store.rules import campaign_span
 from paceline.store.unit_result import UnitResult
 
-_HOLD: Final = """UPDATE units SET state = 'held', reason = %s, resume_at = NULL, ended_at = %s
-    FROM unnest(%s::bigint[], %s::text[]) AS h (campaign, name)
-    WHERE units.campaign = h.campaign AND units.name = h.name AND state = 'todo'"""
+_HOLD: Final = f"""WITH given AS MATERIALIZED (SELECT {GIVEN_KEY} FROM unnest(%s, %s) AS g (campaign, name))
+    UPDATE units AS u SET state = 'held', reason = %s, resume_at = NULL, ended_at = %s
+    FROM given g WHERE u.key = g.key AND u.state || '' = 'todo'"""
 READY_AGAIN: Final = """state = 'todo', failures = 0, attempts = 0, parks = 0, windows_spent = 0, refusals = 0,
     losses = 0, reason = NULL, ended_at = NULL, exit_code = NULL, is_parked = FALSE, denials = 0, warnings = NULL"""
 """The assignments that let a unit begin again with its counters at zero."""
@@ -33,7 +34,7 @@ _CANCEL: Final = f"""UPDATE units SET state = 'cancelled', resume_at = NULL, lea
     phase = NULL WHERE {_CHOSEN} AND state NOT IN ('done', 'cancelled')"""
 _FORGET_CONVERSATION: Final = """UPDATE units SET conversation_id = NULL, is_parked = FALSE,
     resume_at = CASE WHEN is_parked THEN NULL ELSE resume_at END
-    WHERE campaign = %s AND name = %s RETURNING key"""
+    WHERE campaign = (SELECT number FROM campaigns WHERE name = %s) AND name = %s RETURNING key"""
 _REPLACE_RESULT: Final = "UPDATE results SET body = %s, checks = %s, texts = %s WHERE key = %s"
 
 Choice = tuple[int, int, list[str] | None, list[str] | None]
@@ -48,10 +49,10 @@ class PostgresUnitControl:
     def hold(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
         if not unit_ids:
             return 0
+        campaigns, names = zip(*map(rules.split_unit_id, dict.fromkeys(unit_ids)), strict=True)
         with self._database.writing() as connection:
-            found = addresses(connection, unit_ids).values()
-            columns = [list(column) for column in zip(*found, strict=True)]
-            return connection.execute(_HOLD, (rules.storable_text(reason), now, *columns)).rowcount
+            columns = TextArray(campaigns), TextArray(names)
+            return connection.execute(_HOLD, (*columns, rules.storable_text(reason), now)).rowcount
 
     def retry(self, campaign: str, unit_ids: Sequence[str] | None) -> int:
         with self._database.writing() as connection:
@@ -79,8 +80,7 @@ class PostgresUnitControl:
 
     def forget_conversation(self, unit_id: str) -> None:
         with self._database.writing() as connection:
-            address = addresses(connection, [unit_id])[unit_id]
-            row = connection.execute(_FORGET_CONVERSATION, address).fetchone()
+            row = connection.execute(_FORGET_CONVERSATION, rules.split_unit_id(unit_id)).fetchone()
             if row is None:
                 raise UnknownName(f"there is no unit {unit_id!r}")
             found = connection.execute("SELECT body, checks, texts FROM results WHERE key = %s", row).fetchone()

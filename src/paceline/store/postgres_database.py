@@ -50,6 +50,11 @@ WRITER_LOCK: Final = "20481, hashtext(current_schema())"
 """The advisory lock of writing transactions. One writer at a time: no deadlock, and events in order. The lock is of the
 whole database, so the schema is a part of it: fleets in other schemas do not wait for each other."""
 
+_BY_INDEX: Final = "; ".join(
+    f"SET enable_{way} = off" for way in ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "sort")
+)
+"""Every statement finds its rows one by one in the order of an index. From statistics of an hour ago, when the table
+was small or everything waited, the server would plan to read all of it."""
 _BEGIN_APART: Final = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {round(IMPORT_IDLE_SECONDS * 1000)}"
 _BEGIN_WRITING: Final = f"BEGIN; SELECT pg_advisory_xact_lock({WRITER_LOCK})"
 _TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
@@ -188,6 +193,7 @@ class PostgresDatabase:
 
     def _configure(self, connection: Connection) -> None:
         connection.limit_times(lock_seconds=self._busy_seconds, answer_seconds=self._answer_seconds)
+        connection.execute(_BY_INDEX)
         self._not_connected = ""
 
     def _note_failure(self, error: psycopg.Error) -> None:

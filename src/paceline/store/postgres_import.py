@@ -99,7 +99,8 @@ class PostgresImport:
         result = self._comparison.apply(
             self._campaign.name, added, lambda stored, spec: self._update and _replace(connection, stored, spec)
         )
-        insert_events(connection, self._events)
+        if self._events:
+            insert_events(connection, self._events)
         if result.added or result.updated:
             announce(connection, "commands")
         return result

@@ -1,9 +1,15 @@
 """How units and campaigns are found in a PostgreSQL database: numbers, keys and spans of keys."""
 
-from collections.abc import Iterable
+from typing import Final
 
 from paceline.store import rules
 from paceline.store.postgres_connection import Connection
+
+# A statement over many given units finds each by its name, in the order they are given. Its state is then compared in a
+# way that no index can serve (`state || '' = 'running'`): an index of states has an entry of every unit that was in it
+# since the last vacuum.
+GIVEN_KEY: Final = """(SELECT v.key FROM campaigns c JOIN units v ON v.campaign = c.number
+    WHERE c.name = g.campaign AND v.name = g.name) AS key"""
 
 
 def find_number(connection: Connection, campaign: str) -> int | None:
@@ -23,12 +29,3 @@ def known_number(connection: Connection, campaign: str) -> int:
 def campaign_names(connection: Connection) -> dict[int, str]:
     """Return the names of all campaigns by number, in the order they were added."""
     return dict(connection.execute("SELECT number, name FROM campaigns ORDER BY number").fetchall())
-
-
-def addresses(connection: Connection, unit_ids: Iterable[str]) -> dict[str, tuple[int | None, str]]:
-    """Return the columns `campaign` and `name` of units. The number is None if the campaign is not known."""
-    parts = {identifier: rules.split_unit_id(identifier) for identifier in unit_ids}
-    names = list({campaign for campaign, _ in parts.values()})
-    rows = connection.execute("SELECT name, number FROM campaigns WHERE name = ANY(%s::text[])", (names,)).fetchall()
-    numbers: dict[str, int] = dict(rows)
-    return {identifier: (numbers.get(campaign), name) for identifier, (campaign, name) in parts.items()}

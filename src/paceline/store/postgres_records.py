@@ -10,12 +10,14 @@ from paceline.store.interface import StoredEvent, StoredSlot
 from paceline.store.postgres_connection import Connection
 from paceline.store.postgres_database import Fence, PostgresDatabase
 from paceline.store.postgres_notifications import announce
+from paceline.store.postgres_values import BooleanArray, TextArray
 
-_APPEND: Final = """WITH counter AS (UPDATE last_event SET id = id + %s RETURNING id)
-    INSERT INTO events (id, unit, is_slot, body)
-    SELECT counter.id - %s + e.place, e.unit, e.is_slot, e.body
-    FROM counter, unnest(%s::text[], %s::boolean[], %s::text[]) WITH ORDINALITY AS e (unit, is_slot, body, place)"""
-_SAVE_SLOTS: Final = """INSERT INTO slots (id, body) SELECT * FROM unnest(%s::text[], %s::text[])
+_APPEND: Final = """WITH counter AS (UPDATE last_event SET id = id + %s RETURNING id), appended AS (
+        INSERT INTO events (id, unit, is_slot, body)
+        SELECT counter.id - %s + e.place, e.unit, e.is_slot, e.body
+        FROM counter, unnest(%s, %s, %s) WITH ORDINALITY AS e (unit, is_slot, body, place)
+    ) SELECT id FROM counter"""
+_SAVE_SLOTS: Final = """INSERT INTO slots (id, body) SELECT * FROM unnest(%s, %s)
     ON CONFLICT (id) DO UPDATE SET body = excluded.body"""
 _TRIM: Final = """DELETE FROM events WHERE is_slot = %s
     AND id <= (SELECT id FROM events WHERE is_slot = %s ORDER BY id DESC LIMIT 1 OFFSET %s)"""
@@ -26,19 +28,19 @@ _TAKE_LEAD: Final = f"""UPDATE leader SET owner = %(owner)s, until = {_SERVER_TI
     WHERE owner IS NULL OR owner = %(owner)s OR until <= {_SERVER_TIME} RETURNING epoch"""
 
 
-def insert_events(connection: Connection, events: Sequence[Event]) -> None:
-    """Append events inside the caller's transaction."""
-    if events:
-        columns = (
-            len(events),
-            len(events),
-            [rules.storable_text(event.unit) for event in events],
-            [rules.is_slot_event(event) for event in events],
-            [rules.encode_event(event).decode() for event in events],
-        )
-        connection.execute(_APPEND, columns)
-        if any(event.name.startswith(rules.COMMAND_EVENTS) for event in events):
-            announce(connection, "commands")
+def insert_events(connection: Connection, events: Sequence[Event]) -> int:
+    """Append events inside the caller's transaction. Return the id of the last one."""
+    columns = (
+        len(events),
+        len(events),
+        TextArray(rules.storable_text(event.unit) for event in events),
+        BooleanArray(rules.is_slot_event(event) for event in events),
+        TextArray(rules.encode_event(event).decode() for event in events),
+    )
+    row = connection.execute(_APPEND, columns).fetchone()
+    if any(event.name.startswith(rules.COMMAND_EVENTS) for event in events):
+        announce(connection, "commands")
+    return 0 if row is None else int(row[0])
 
 
 class PostgresEvents:
@@ -51,10 +53,10 @@ class PostgresEvents:
     def append(self, events: Sequence[Event]) -> int:
         if not events:
             with self._database.query() as connection:
-                return _last_id(connection)
+                row = connection.execute("SELECT id FROM last_event").fetchone()
+                return 0 if row is None else int(row[0])
         with self._database.writing() as connection:
-            insert_events(connection, events)
-            return _last_id(connection)
+            return insert_events(connection, events)
 
     def read(self, after: int, limit: int, unit: str | None) -> list[StoredEvent]:
         rules.check_page_size(limit)
@@ -86,11 +88,6 @@ class PostgresEvents:
         return len(old)
 
 
-def _last_id(connection: Connection) -> int:
-    row = connection.execute("SELECT id FROM last_event").fetchone()
-    return 0 if row is None else int(row[0])
-
-
 class PostgresSlots:
     """Slots of programs that the engine did not start."""
 
@@ -102,9 +99,9 @@ class PostgresSlots:
         encoded = {slot.id: rules.encode_slot(slot).decode() for slot in kept}
         with self._database.writing() as connection:
             if encoded:
-                connection.execute(_SAVE_SLOTS, (list(encoded), list(encoded.values())))
+                connection.execute(_SAVE_SLOTS, (TextArray(encoded), TextArray(encoded.values())))
             if dropped:
-                connection.execute("DELETE FROM slots WHERE id = ANY(%s::text[])", (list(dropped),))
+                connection.execute("DELETE FROM slots WHERE id = ANY(%s)", (TextArray(dropped),))
 
     def all(self) -> list[StoredSlot]:
         with self._database.query() as connection:

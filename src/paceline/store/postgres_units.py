@@ -12,7 +12,8 @@ from paceline.store import rules
 from paceline.store.interface import OutcomeRecord, Page, Phase, Unit
 from paceline.store.postgres_connection import Connection, Row
 from paceline.store.postgres_database import PostgresDatabase
-from paceline.store.postgres_keys import addresses, find_number, known_number
+from paceline.store.postgres_keys import GIVEN_KEY, find_number, known_number
+from paceline.store.postgres_values import BigintArray, BooleanArray, FloatArray, TextArray
 from paceline.store.rows import RESULT_COLUMNS, is_stored_already, outcome_row, result_from, result_row, unit_from
 from paceline.store.rules import ALL_KEYS, Span, campaign_span
 from paceline.store.unit_result import UnitResult
@@ -24,6 +25,7 @@ UNIT_COLUMNS: Final = (
     " u.lease_until, u.started_at, u.ended_at, u.exit_code,"
     " u.begun_at, u.is_parked, u.denials, u.warnings, u.phase"
 )
+_NO_RESULT: Final = (None, None, None)
 WHOLE_RESULT: Final = "r.body, r.checks, r.texts"
 BRIEF_RESULT: Final = "r.body, r.checks, NULL"
 """The result without its long texts."""
@@ -44,7 +46,7 @@ _CLAIM: Final = f"""WITH bound AS MATERIALIZED (
         FROM (SELECT *, 0 AS turn FROM bound UNION ALL SELECT *, 1 FROM fresh) AS chosen
     ), claimed AS (
         UPDATE units AS u SET state = 'running', attempts = u.attempts + 1, fence = u.fence + 1,
-            account = %(account)s, attempt_id = (%(attempt_ids)s::text[])[n.place], lease_until = %(lease_until)s,
+            account = %(account)s, attempt_id = (%(attempt_ids)s)[n.place], lease_until = %(lease_until)s,
             begun_at = CASE WHEN u.conversation_id IS NULL THEN %(now)s ELSE coalesce(u.begun_at, u.started_at) END,
             started_at = %(now)s, reason = NULL, ended_at = NULL, exit_code = NULL, is_parked = FALSE, denials = 0,
             warnings = NULL, phase = 'working'
@@ -52,21 +54,48 @@ _CLAIM: Final = f"""WITH bound AS MATERIALIZED (
     )
     SELECT {UNIT_COLUMNS}, {WHOLE_RESULT}, p.prompt FROM named u
     LEFT JOIN prompts p ON p.key = u.key LEFT JOIN results r ON r.key = u.key ORDER BY u.place"""
-_RECORD_OUTCOME: Final = """UPDATE units SET state = %s, failures = %s, attempts = %s, parks = %s, windows_spent = %s,
-    refusals = %s, losses = %s, resume_at = %s, reason = %s, account = coalesce(%s, account),
-    conversation_id = CASE WHEN coalesce(%s, account, '') <> '' THEN %s END, ended_at = %s, exit_code = %s,
-    is_parked = %s, denials = %s, warnings = %s, lease_until = NULL, phase = NULL
-    WHERE campaign = %s AND name = %s AND state = 'running' AND fence = %s RETURNING key"""
+_RECORD_OUTCOMES: Final = """WITH given AS MATERIALIZED (
+        SELECT *, {key} FROM unnest({columns}) WITH ORDINALITY AS g (state, failures, attempts, parks, windows_spent,
+            refusals, losses, resume_at, reason, account, new_account, conversation_id, ended_at, exit_code, is_parked,
+            denials, warnings, campaign, name, fence, body, checks, texts, place)
+    ), recorded AS (
+        UPDATE units AS u SET state = g.state, failures = g.failures, attempts = g.attempts, parks = g.parks,
+            windows_spent = g.windows_spent, refusals = g.refusals, losses = g.losses, resume_at = g.resume_at,
+            reason = g.reason, account = coalesce(g.account, u.account),
+            conversation_id = CASE WHEN coalesce(g.new_account, u.account, '') <> '' THEN g.conversation_id END,
+            ended_at = g.ended_at, exit_code = g.exit_code, is_parked = g.is_parked, denials = g.denials,
+            warnings = g.warnings, lease_until = NULL, phase = NULL
+        FROM given g WHERE u.key = g.key AND u.fence = g.fence AND u.state || '' = 'running'
+        RETURNING u.key, g.place, g.body, g.checks, g.texts
+    ), saved AS (
+        INSERT INTO results (key, body, checks, texts)
+        SELECT key, body, checks, texts FROM recorded WHERE body IS NOT NULL
+        ON CONFLICT (key) DO UPDATE SET body = excluded.body, checks = excluded.checks, texts = excluded.texts
+    )
+    SELECT place FROM recorded"""
+_OUTCOME_COLUMNS: Final = (
+    *(TextArray, *[BigintArray] * 6, FloatArray, TextArray, TextArray, TextArray, TextArray),
+    *(FloatArray, BigintArray, BooleanArray, BigintArray, TextArray, TextArray, TextArray, BigintArray),
+    *[TextArray] * 3,
+)
+"""The types of the columns of `outcome_row` and `result_row`."""
 _RECORDED_OUTCOME: Final = """SELECT fence, state, failures, attempts, parks, windows_spent, refusals, losses
-    FROM units WHERE campaign = %s AND name = %s"""
-_SAVE_PHASE: Final = """UPDATE units SET phase = coalesce(%s, phase)
-    WHERE campaign = %s AND name = %s AND state = 'running' AND fence = %s RETURNING key"""
-SAVE_RESULT: Final = """INSERT INTO results (key, body, checks, texts) VALUES (%s, %s, %s, %s)
-    ON CONFLICT (key) DO UPDATE SET body = excluded.body, checks = excluded.checks, texts = excluded.texts"""
-_RENEW: Final = """UPDATE units AS u SET lease_until = %s
-    FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS f (campaign, name, fence)
-    WHERE u.campaign = f.campaign AND u.name = f.name AND u.fence = f.fence AND u.state = 'running'
-    RETURNING u.campaign, u.name"""
+    FROM units u JOIN campaigns c ON c.number = u.campaign WHERE c.name = %s AND u.name = %s"""
+_SAVE_PROGRESS: Final = """WITH saved AS (
+        UPDATE units AS u SET phase = coalesce(%s, u.phase) FROM campaigns c
+        WHERE c.name = %s AND u.campaign = c.number AND u.name = %s AND u.fence = %s AND u.state || '' = 'running'
+        RETURNING u.key
+    ), result AS (
+        INSERT INTO results (key, body, checks, texts)
+        SELECT key, %s::text, %s::text, %s::text FROM saved WHERE %s
+        ON CONFLICT (key) DO UPDATE SET body = excluded.body, checks = excluded.checks, texts = excluded.texts
+    )
+    SELECT key FROM saved"""
+_RENEW: Final = f"""WITH given AS MATERIALIZED (
+        SELECT *, {GIVEN_KEY} FROM unnest(%s, %s, %s) AS g (campaign, name, fence)
+    )
+    UPDATE units AS u SET lease_until = %s FROM given g
+    WHERE u.key = g.key AND u.fence = g.fence AND u.state || '' = 'running' RETURNING g.campaign, g.name"""
 _WAKE_DUE: Final = """UPDATE units SET resume_at = NULL, is_parked = FALSE WHERE key IN (
     SELECT key FROM units WHERE state = 'todo' AND resume_at IS NOT NULL AND resume_at <= %s
     ORDER BY resume_at, key LIMIT %s)"""
@@ -76,9 +105,11 @@ _WAKE_ACCOUNT: Final = """UPDATE units SET resume_at = NULL, is_parked = FALSE W
 _RENAME_ACCOUNT: Final = "UPDATE units SET account = %s WHERE key BETWEEN %s AND %s AND account = %s"
 _SHORTEN: Final = """UPDATE units SET resume_at = %s + resume_at - ended_at, ended_at = %s
     WHERE state = 'todo' AND resume_at IS NOT NULL AND NOT is_parked AND ended_at > %s"""
-_HASTEN: Final = """UPDATE units AS u SET resume_at = h.resume_at
-    FROM unnest(%s::bigint[], %s::text[], %s::float8[]) AS h (campaign, name, resume_at)
-    WHERE u.campaign = h.campaign AND u.name = h.name AND u.state = 'todo' AND u.resume_at > h.resume_at"""
+_HASTEN: Final = f"""WITH given AS MATERIALIZED (
+        SELECT *, {GIVEN_KEY} FROM unnest(%s, %s, %s) AS g (campaign, name, resume_at)
+    )
+    UPDATE units AS u SET resume_at = g.resume_at FROM given g
+    WHERE u.key = g.key AND u.state || '' = 'todo' AND u.resume_at > g.resume_at"""
 
 
 class PostgresUnits:
@@ -86,6 +117,8 @@ class PostgresUnits:
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
+        self._numbers: dict[str, int] = {}
+        """The numbers of campaigns that units were claimed from. No number is ever used again."""
 
     # -- their life cycle ---------------------------------------------------------------------------
 
@@ -101,43 +134,51 @@ class PostgresUnits:
         only_bound: bool = False,
     ) -> list[Unit]:
         rules.check_attempt_ids(limit, len(attempt_ids))
+        values: dict[str, Any] = {"account": account, "limit": limit, "now": now, "only_bound": only_bound}
+        values |= {"attempt_ids": TextArray(attempt_ids), "lease_until": lease_until}
         with self._database.writing() as connection:
-            number = find_number(connection, campaign)
-            if number is None:
-                return []
-            low, high = campaign_span(number)
-            values: dict[str, Any] = {"account": account, "low": low, "high": high, "limit": limit, "now": now}
-            values |= {"only_bound": only_bound, "attempt_ids": list(attempt_ids), "lease_until": lease_until}
-            rows = connection.execute(_CLAIM, values).fetchall()
+            rows = self._claim(connection, campaign, values)
         return [
             rules.claimed(_unit(row[:-1], campaign, row[-1] or ""), account, attempt_id, lease_until, now)
             for row, attempt_id in zip(rows, attempt_ids, strict=False)
         ]
 
+    def _claim(self, connection: Connection, campaign: str, values: dict[str, Any]) -> list[Row]:
+        """Claim units by the number of their campaign. A campaign that was deleted has no units under its number."""
+        number = self._numbers.get(campaign)
+        rows: list[Row] = []
+        if number is not None:
+            rows = _claimed(connection, number, values)
+        if not rows and (found := find_number(connection, campaign)) not in (None, number):
+            self._numbers[campaign] = found
+            rows = _claimed(connection, found, values)
+        return rows
+
     def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
         rules.check_outcomes(records)
         if not records:
             return []
+        addresses = [rules.split_unit_id(each.unit_id) for each in records]
         with self._database.writing() as connection:
-            found = addresses(connection, [each.unit_id for each in records])
-            return [_record_outcome(connection, found[each.unit_id], each, now) for each in records]
+            if len(set(addresses)) == len(records):
+                return _record_outcomes(connection, records, addresses, now)
+            pairs = zip(records, addresses, strict=True)  # the second outcome of a unit is judged after the first
+            return [_record_outcomes(connection, [each], [address], now)[0] for each, address in pairs]
 
     def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
+        columns = result_row(result or UnitResult())
+        values = (phase, *rules.split_unit_id(unit_id), fence, *columns, result is not None)
         with self._database.writing() as connection:
-            address = addresses(connection, [unit_id])[unit_id]
-            row = connection.execute(_SAVE_PHASE, (phase, *address, fence)).fetchone()
-            if row is not None and result is not None:
-                connection.execute(SAVE_RESULT, (row[0], *result_row(result)))
-        return row is not None
+            return connection.execute(_SAVE_PROGRESS, values).fetchone() is not None
 
     def renew(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
         if not fences:
             return []
+        campaigns, names = zip(*map(rules.split_unit_id, fences), strict=True)
+        columns = (TextArray(campaigns), TextArray(names), BigintArray(fences.values()))
         with self._database.writing() as connection:
-            found = addresses(connection, fences)
-            columns = [list(column) for column in zip(*((*found[each], fences[each]) for each in fences), strict=True)]
-            renewed = set(connection.execute(_RENEW, (lease_until, *columns)).fetchall())
-        return [identifier for identifier in fences if found[identifier] not in renewed]
+            renewed = set(connection.execute(_RENEW, (*columns, lease_until)).fetchall())
+        return [identifier for identifier in fences if rules.split_unit_id(identifier) not in renewed]
 
     def wake(self, *, now: float, limit: int) -> int:
         rules.check_page_size(limit)
@@ -167,10 +208,10 @@ class PostgresUnits:
     def hasten(self, resume_times: Mapping[str, float]) -> None:
         if not resume_times:
             return
+        campaigns, names = zip(*map(rules.split_unit_id, resume_times), strict=True)
+        columns = (TextArray(campaigns), TextArray(names), FloatArray(resume_times.values()))
         with self._database.writing() as connection:
-            found = addresses(connection, resume_times)
-            rows = [(*found[identifier], resume_at) for identifier, resume_at in resume_times.items()]
-            connection.execute(_HASTEN, [list(column) for column in zip(*rows, strict=True)])
+            connection.execute(_HASTEN, columns)
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -202,9 +243,10 @@ class PostgresUnits:
     def next_resume_at(self) -> float | None:
         with self._database.query() as connection:
             row = connection.execute(
-                "SELECT min(resume_at) FROM units WHERE state = 'todo' AND resume_at IS NOT NULL"
+                """SELECT resume_at FROM units WHERE state = 'todo' AND resume_at IS NOT NULL
+                    ORDER BY resume_at, key LIMIT 1"""
             ).fetchone()
-        return None if row is None or row[0] is None else float(row[0])
+        return None if row is None else float(row[0])
 
     def claimable(self) -> dict[tuple[str, str | None], int]:
         with self._database.query() as connection:
@@ -222,12 +264,28 @@ def _unit(row: Row, campaign: str, prompt: str = "") -> Unit:
     return unit_from(columns, campaign, prompt, result or UnitResult())
 
 
-def _record_outcome(connection: Connection, address: tuple[int | None, str], record: OutcomeRecord, now: float) -> bool:
-    row = connection.execute(_RECORD_OUTCOME, outcome_row(record, address, now)).fetchone()
-    if row is not None:
-        if record.result is not None:
-            connection.execute(SAVE_RESULT, (row[0], *result_row(record.result)))
-        return True
+def _claimed(connection: Connection, number: int, values: dict[str, Any]) -> list[Row]:
+    low, high = campaign_span(number)
+    return connection.execute(_CLAIM, {**values, "low": low, "high": high}).fetchall()
+
+
+def _record_outcomes(
+    connection: Connection, records: Sequence[OutcomeRecord], addresses: Sequence[tuple[str, str]], now: float
+) -> list[bool]:
+    rows = [
+        outcome_row(record, address, now) + (_NO_RESULT if record.result is None else result_row(record.result))
+        for record, address in zip(records, addresses, strict=True)
+    ]
+    columns = [kind(column) for kind, column in zip(_OUTCOME_COLUMNS, zip(*rows, strict=True), strict=True)]
+    statement = _RECORD_OUTCOMES.format(key=GIVEN_KEY, columns=", ".join(["%s"] * len(columns)))
+    recorded = {place for (place,) in connection.execute(statement, columns).fetchall()}
+    return [
+        place in recorded or _is_recorded_already(connection, record, address)
+        for place, (record, address) in enumerate(zip(records, addresses, strict=True), 1)
+    ]
+
+
+def _is_recorded_already(connection: Connection, record: OutcomeRecord, address: tuple[str, str]) -> bool:
     stored = connection.execute(_RECORDED_OUTCOME, address).fetchone()
     return stored is not None and is_stored_already(stored, record)
 

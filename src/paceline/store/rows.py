@@ -68,7 +68,7 @@ def unit_from(row: Row, campaign: str, prompt: str, result: UnitResult) -> Unit:
     )
 
 
-def outcome_row(record: OutcomeRecord, address: tuple[int | None, str], now: float) -> Row:
+def outcome_row(record: OutcomeRecord, address: tuple[int | str | None, str], now: float) -> Row:
     """Return the parameters of the statement that records an outcome."""
     transition = record.transition
     return (

@@ -1,0 +1,131 @@
+"""Values on their way to PostgreSQL and back: text of any characters, and columns of many rows.
+
+A verb over many units is one statement over arrays. `psycopg` would write an array item by item as text, which costs
+the engine more than the server takes for the whole statement. These arrays are packed in PostgreSQL's binary format.
+"""
+
+import struct
+from collections.abc import Sequence
+from itertools import chain, repeat
+from typing import Any, ClassVar, Final
+
+import psycopg
+from psycopg.abc import Buffer
+from psycopg.adapt import AdaptersMap, Dumper, Loader
+from psycopg.pq import Format
+
+_ESCAPE: Final = "\ue000"
+"""Stands before a letter for a character that PostgreSQL cannot store, or that means something here."""
+_LENGTH: Final = struct.Struct(">i")
+_NULL: Final = _LENGTH.pack(-1)
+_HEAD: Final = ">iiIii"
+"""Of an array: the number of its dimensions, whether it has nulls, the type of its items, their count, and its first
+index."""
+
+
+class TextArray(list[str | None]):
+    """A column of text."""
+
+
+class BigintArray(list[int | None]):
+    """A column of whole numbers."""
+
+
+class FloatArray(list[float | None]):
+    """A column of numbers."""
+
+
+class BooleanArray(list[bool | None]):
+    """A column of truth values."""
+
+
+def register_values(adapters: AdaptersMap) -> None:
+    """Let a connection use the values of this module."""
+    adapters.register_dumper(str, _TextDumper)
+    adapters.register_loader("text", _TextLoader)
+    adapters.register_dumper(TextArray, _TextArrayDumper)
+    adapters.register_dumper(BigintArray, _BigintArrayDumper)
+    adapters.register_dumper(FloatArray, _FloatArrayDumper)
+    adapters.register_dumper(BooleanArray, _BooleanArrayDumper)
+
+
+# -- text --------------------------------------------------------------------------------------------
+
+
+def _encoded(text: str) -> bytes:
+    if "\x00" in text or _ESCAPE in text:
+        text = text.replace(_ESCAPE, f"{_ESCAPE}e").replace("\x00", f"{_ESCAPE}0")
+    return text.encode()
+
+
+class _TextDumper(Dumper):
+    """Text of any Unicode characters. PostgreSQL refuses NUL, so it is stored as two others."""
+
+    oid = psycopg.adapters.types["text"].oid
+
+    def dump(self, obj: str) -> bytes:
+        return _encoded(obj)
+
+
+class _TextLoader(Loader):
+    """The text as it was before it was stored."""
+
+    def load(self, data: Buffer) -> str:
+        text = bytes(data).decode()
+        return text.replace(f"{_ESCAPE}0", "\x00").replace(f"{_ESCAPE}e", _ESCAPE) if _ESCAPE in text else text
+
+
+# -- arrays ------------------------------------------------------------------------------------------
+
+
+class _TextArrayDumper(Dumper):
+    format = Format.BINARY
+    oid = psycopg.adapters.types["text"].array_oid
+
+    def dump(self, obj: TextArray) -> bytes:
+        parts = [_head(obj, _TextDumper.oid)]
+        for text in obj:
+            if text is None:
+                parts.append(_NULL)
+            else:
+                encoded = _encoded(text)
+                parts += (_LENGTH.pack(len(encoded)), encoded)
+        return b"".join(parts)
+
+
+class _NumberArrayDumper(Dumper):
+    format = Format.BINARY
+    name: ClassVar[str]
+    code: ClassVar[str]
+    """That of an item for `struct`."""
+
+    def dump(self, obj: Sequence[Any]) -> bytes:
+        item = psycopg.adapters.types[self.name].oid
+        size = struct.calcsize(f">{self.code}")
+        if None in obj:
+            pack = struct.Struct(f">i{self.code}").pack
+            return _head(obj, item) + b"".join(_NULL if each is None else pack(size, each) for each in obj)
+        items = chain.from_iterable(zip(repeat(size), obj, strict=False))
+        return _head(obj, item) + struct.pack(f">{f'i{self.code}' * len(obj)}", *items)
+
+
+class _BigintArrayDumper(_NumberArrayDumper):
+    oid = psycopg.adapters.types["int8"].array_oid
+    name = "int8"
+    code = "q"
+
+
+class _FloatArrayDumper(_NumberArrayDumper):
+    oid = psycopg.adapters.types["float8"].array_oid
+    name = "float8"
+    code = "d"
+
+
+class _BooleanArrayDumper(_NumberArrayDumper):
+    oid = psycopg.adapters.types["bool"].array_oid
+    name = "bool"
+    code = "?"
+
+
+def _head(items: Sequence[object], item_oid: int) -> bytes:
+    return struct.pack(_HEAD, 1, None in items, item_oid, len(items), 1)
