@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from tests.link_proxy import LinkProxy
+from tests.pgbouncer import needs_pgbouncer, running_pgbouncer
 from tests.postgres_server import PostgresServer, empty_schema, running_server
 from tests.store.test_postgres_database import eventually, opened
 
-from paceline.errors import StoreBusy, StoreError, StoreUnreachable
+from paceline.errors import InvalidSettings, StoreBusy, StoreError, StoreUnreachable
 from paceline.events import Event
 from paceline.store.postgres import PostgresStore
 from paceline.store.postgres_connection import server_place
@@ -185,3 +186,24 @@ def test_a_store_that_was_closed_says_so(url: str) -> None:
     with pytest.raises(StoreError, match="was closed") as raised:
         store.counts()
     assert type(raised.value) is StoreError
+
+
+@needs_pgbouncer
+@pytest.mark.parametrize("mode", ["transaction", "statement"])
+def test_a_pool_without_sessions_is_refused_and_nothing_is_changed(mode: str) -> None:
+    with running_server() as fresh, running_pgbouncer(fresh, mode) as url:
+        with pytest.raises(InvalidSettings, match=r"connection pool in transaction mode .* pool_mode = session"):
+            PostgresStore(url)
+
+        with psycopg.connect(fresh.url) as other:
+            assert other.execute("SELECT 1 FROM pg_tables WHERE schemaname = 'public'").fetchall() == []
+
+
+@needs_pgbouncer
+def test_a_pool_with_sessions_works() -> None:
+    with running_server() as fresh, running_pgbouncer(fresh, "session") as url, opened(url) as store:
+        add(store, specs("a"))
+        for _ in range(8):  # from the sixth on the statement is a prepared one
+            store.append_events([EVENT])
+
+        assert names(claim(store)) == ["a"]

@@ -164,15 +164,23 @@ def check_sessions(first: Connection, url: str, place: str) -> None:
     if served_by == first.info.backend_pid:
         return  # a pool makes up this number
     with Connection.connect(url) as second:
-        for _ in range(_PROBES):
-            second.execute("BEGIN")
-            other, served_again = _backend(second), _backend(first)
-            second.execute("ROLLBACK")
-            if other == served_by or served_again != served_by:
-                raise InvalidSettings(
-                    f"store.url names a connection pool in transaction mode ({place}), and Paceline needs sessions of "
-                    "its own: name the server itself, or a pool with pool_mode = session"
-                )
+        try:
+            has_sessions = all(_is_kept_apart(first, second, served_by) for _ in range(_PROBES))
+        except psycopg.errors.ProtocolViolation:  # in statement mode it refuses transactions
+            has_sessions = False
+    if not has_sessions:
+        raise InvalidSettings(
+            f"store.url names a connection pool in transaction mode ({place}), and Paceline needs sessions of its own: "
+            "name the server itself, or a pool with pool_mode = session"
+        )
+
+
+def _is_kept_apart(first: Connection, second: Connection, served_by: int) -> bool:
+    """Return whether the process that served the first connection serves it still, and nobody else."""
+    second.execute("BEGIN")
+    other, still = _backend(second), _backend(first)
+    second.execute("ROLLBACK")
+    return other != served_by == still
 
 
 def _backend(connection: Connection) -> int:
