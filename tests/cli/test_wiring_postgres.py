@@ -1,11 +1,15 @@
 """A home whose store is a real PostgreSQL database."""
 
+import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 from tests.cli.conftest import Workspace, decode_lines, finish, lines_of, read_until
+from tests.daemon import RunDaemon
+from tests.daemon import run_daemon as run_daemon
 from tests.postgres_server import empty_schema, running_server
 
 UNITS = [f"u{number}" for number in range(8)]
@@ -57,6 +61,56 @@ def test_a_night_survives_a_restart_of_the_database(workspace: Workspace, monkey
         events = decode_lines(workspace.run("events", "--json").stdout)
         done = [event["unit"] for event in events if event["name"] == "unit.done"]
         assert Counter(done) == Counter(f"docs/{name}" for name in UNITS)
+
+
+def test_commands_tell_what_the_engine_does_while_the_database_is_away(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = workspace.plan("echo {id} >> starts; sleep 0.2", *UNITS)
+    with running_server() as server:
+        monkeypatch.setenv("PACELINE_STORE_URL", server.url)
+        run = workspace.start("run", plan)
+        read_until(run, "done docs/")
+        server.stop("immediate")
+        read_until(run, "nothing starts")
+
+        said = workspace.run("why", "docs/u7", code=1).stderr
+        run.terminate()
+        code, _, errors = finish(run)
+
+        assert re.search(
+            rf"cannot connect to .*\. The engine of this home \(process {run.pid}\) waits for it since .* ago: "
+            "nothing starts meanwhile, running sessions continue, and nothing is lost",
+            said,
+        )
+        assert (code, "sessions that run continue without the engine" in errors) == (130, True)
+        assert "The engine of this home" not in workspace.run("why", "docs/u7", code=1).stderr
+
+        server.start()
+        workspace.run("run", plan)
+        assert Counter(lines_of(workspace.folder / "starts")) == Counter(UNITS)
+
+
+async def test_the_daemon_answers_at_once_while_the_database_is_away(run_daemon: RunDaemon) -> None:
+    with running_server() as server:
+        async with run_daemon(environ={"PACELINE_STORE_URL": server.url}) as daemon:
+            daemon.add("docs", "true", "a")
+            await daemon.until(lambda: daemon.counts("docs").done == 1)
+            server.stop("immediate")
+
+            begun = time.monotonic()
+            answers = [await daemon.get("/v1/status", code=503) for _ in range(20)]
+            assert await daemon.get("/healthz") == {"ok": True}
+            seconds = time.monotonic() - begun
+            server.start()
+
+        assert seconds < 5.0
+        assert {answer["error"] for answer in answers} == {"unavailable"}
+        assert re.fullmatch(
+            r"postgresql://\S+ does not answer since \d\d:\d\d:\d\d UTC \(.+\); Paceline tries again by itself\. "
+            "Nothing starts meanwhile, running sessions continue, and nothing is lost",
+            answers[-1]["detail"],
+        )
 
 
 def test_another_home_on_the_same_database_is_refused(

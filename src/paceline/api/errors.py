@@ -18,6 +18,7 @@ from paceline.errors import (
     InvalidInput,
     PacelineError,
     StoreError,
+    StoreUnreachable,
     TicketConflict,
     UnknownName,
     WorkspaceError,
@@ -46,6 +47,7 @@ DETAILS = {
     405: "this route does not accept this method; the Allow header lists the methods that it accepts",
     413: "the body is too large",
 }
+OUTAGE = ". Nothing starts meanwhile, running sessions continue, and nothing is lost"
 INTERNAL_ERROR = "Internal error; see paceline.log"
 
 
@@ -89,7 +91,8 @@ def is_concurrency(path: str) -> bool:
 
 def on_paceline_error(request: Request, error: PacelineError) -> Response[bytes]:  # type: ignore[type-arg]
     """Answer an error that Paceline raised on purpose."""
-    return _response(request, status_of(error), str(error))
+    detail = f"{error}{OUTAGE}" if isinstance(error, StoreUnreachable) else str(error)
+    return _response(request, status_of(error), detail)
 
 
 def status_of(error: PacelineError) -> int:

@@ -32,6 +32,7 @@ from paceline.detect import compile_patterns
 from paceline.engine.engine import Engine
 from paceline.engine.garbage import collect_seldom
 from paceline.engine.governor_state import save_governor
+from paceline.engine.store_outage import OUTAGES
 from paceline.gateway import Gateway, RequestAccess, make_server_protocol
 from paceline.plans.preflight import check_stored
 
@@ -103,7 +104,8 @@ async def _run(home: Home, engine: Engine, tokens: AccessTokens, listener: Liste
                 await _finish_calls(gateway, hurry, home.settings.api.drain)
             gateway.close()
     await running
-    save_governor(home.store, engine.governor)  # again: the last calls may have taught it something
+    with contextlib.suppress(*OUTAGES):
+        save_governor(home.store, engine.governor)  # again: the last calls may have taught it something
 
 
 def _gateway(home: Home, engine: Engine, tokens: AccessTokens, listener: Listener) -> Gateway:

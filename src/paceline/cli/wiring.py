@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from paceline.cli.inputs import local_zone
+from paceline.cli.time_text import moment
 from paceline.cli.usage_sources import usage_sources
 from paceline.clock import SystemClock
 from paceline.core.unit_lifecycle import Policy
@@ -24,7 +25,8 @@ from paceline.engine.engine import Engine
 from paceline.engine.external_slots.standalone_host import ProcessSlot
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
-from paceline.errors import EngineBusy, InvalidSettings, StoreDamaged, StoreError
+from paceline.engine.store_outage import read_outage
+from paceline.errors import EngineBusy, InvalidSettings, StoreDamaged, StoreError, StoreUnreachable
 from paceline.executors import OutputLimits
 from paceline.executors.file_limit import raise_file_limit
 from paceline.executors.private_folder import make_private
@@ -125,11 +127,27 @@ def open_home(environ: Mapping[str, str] | None = None, start: Path | None = Non
     environ = os.environ if environ is None else environ
     settings = load_settings(start or Path.cwd(), environ)
     make_private(str(settings.home))
-    store = open_store(settings)
+    try:
+        store = open_store(settings)
+    except StoreUnreachable as error:
+        raise StoreUnreachable(f"{error}{_waiting_engine(settings.home)}") from error
     try:
         yield Home(settings, store, environ)
     finally:
         store.close()
+
+
+def _waiting_engine(home: Path) -> str:
+    """Return what the engine of the home does while the store does not answer, if there is an engine."""
+    leader = LeaderLock(home, ENGINE).holder()
+    if leader is None:
+        return ""
+    outage = read_outage(home)
+    since = "" if outage is None else f" since {moment(outage.since, time.time(), local_zone())}"
+    return (
+        f". The engine of this home (process {leader.pid}) waits for it{since}: "
+        "nothing starts meanwhile, running sessions continue, and nothing is lost"
+    )
 
 
 def open_store(settings: Settings) -> Store:
@@ -250,7 +268,7 @@ def leading_engine(home: Home) -> Iterator[Engine]:
         resign(home.store, lock.previous)
         lock.announce(Leader(owner=owner, pid=os.getpid(), since=time.time()))
         _wait_for_host(home)
-        yield Engine(
+        engine = Engine(
             engine_settings(home.settings, home.zone, home.path),
             store=home.store,
             executor=executor,
@@ -260,6 +278,8 @@ def leading_engine(home: Home) -> Iterator[Engine]:
             owner=owner,
             usage=usage_sources(home.settings, home.environ),
         )
+        engine.outage.note_in(home.path)
+        yield engine
     finally:
         executor.close()
         lock.release()

@@ -21,6 +21,7 @@ from paceline.engine.governor_state import load_governor
 from paceline.engine.launcher import Launcher
 from paceline.engine.session import LiveSession
 from paceline.engine.settings import EngineSettings
+from paceline.engine.store_outage import OUTAGES, StoreOutage
 from paceline.engine.unit_events import Listeners
 from paceline.engine.wake_up import WakeUp
 from paceline.errors import EngineBusy, StoreDamaged, StoreGone
@@ -64,6 +65,7 @@ class Engine:
         self._environ = dict(environ)
         self._owner = owner
         self._usage = dict(usage or {})
+        self.outage = StoreOutage(clock)
         self._listeners = Listeners()
         self._leads = False
         self._is_stopping = False
@@ -98,12 +100,17 @@ class Engine:
                         await asyncio.sleep(0)
                     if self._is_stopping:
                         return False, None  # the next engine reads the rest
-            return until_idle and self.is_idle(), self.store.next_resume_at()
+            found = until_idle and self.is_idle(), self.store.next_resume_at()
+            self.outage.end()
+            return found
         except (EngineBusy, StoreDamaged, StoreGone):
             self._leads = False  # nothing more is stored; sessions continue under their supervisors
             raise
-        except Exception:
-            log.exception("a pass failed; the next one recovers")
+        except Exception as error:
+            if isinstance(error, OUTAGES):
+                self.outage.begin(error)
+            else:
+                log.exception("a pass failed; the next one recovers")
             self._cycle.must_recover = True
             self._woken.clear()
             return False, None
@@ -128,7 +135,7 @@ class Engine:
 
     async def _rest(self, due: float | None) -> None:
         """Wait until a session ends, `wake` is called, or `due`; at most one heartbeat, and not while output waits."""
-        if self._cycle.is_behind:
+        if self._cycle.is_behind and not self._cycle.must_recover:
             await asyncio.sleep(0)
             return
         heartbeat = self.settings.heartbeat
@@ -173,10 +180,14 @@ class Engine:
         if not self._leads:
             return
         self._leads = False
-        if self._started is not None:  # else the start failed, and nothing was loaded that could be stored
-            self.emit("engine.stopped", owner=self._owner)
-            self._cycle.save_all(self.clock.now())
-        self.store.resign(self._owner)
+        self.outage.forget_note()
+        try:
+            if self._started is not None:  # else the start failed, and nothing was loaded that could be stored
+                self.emit("engine.stopped", owner=self._owner)
+                self._cycle.save_all(self.clock.now())
+            self.store.resign(self._owner)
+        except OUTAGES as error:
+            log.warning("ended without storing it; the next engine continues from what was stored last: %s", error)
 
     # -- for programs that share its loop ------------------------------------------------------
 

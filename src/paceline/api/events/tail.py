@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from paceline.clock import Clock
+from paceline.engine.store_outage import OUTAGES
 from paceline.errors import StoreError
 from paceline.store import Store, StoredEvent
 
@@ -84,6 +85,8 @@ class EventTail:
                 self.last = events[-1].id
                 self._pass_on(events)
                 await asyncio.sleep(0)
+        except OUTAGES:
+            return  # the engine reports it, and the next poll tries again
         except StoreError as error:
             log.warning("new events could not be read; the next poll tries again: %s", error)
 

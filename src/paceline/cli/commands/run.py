@@ -24,6 +24,7 @@ from paceline.engine import commands as orders
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.engine.engine import Engine
 from paceline.engine.garbage import collect_seldom
+from paceline.engine.store_outage import OUTAGES
 from paceline.errors import EngineBusy, InvalidInput, StoreError
 from paceline.plans.plan_file import Plan
 from paceline.plans.preflight import check_gateway, check_stored, login_troubles
@@ -126,7 +127,11 @@ async def _drive(engine: Engine, view: View) -> bool:
 
 
 def _print_interrupted(home: Home, paths: Sequence[Path], *, as_json: bool) -> int:
-    running = home.store.running_units()
+    try:
+        running = home.store.running_units()
+    except OUTAGES as error:
+        running = []
+        sys.stderr.write(f"Warning: {error}; sessions that run continue without the engine\n")
     if as_json:
         print_value({"interrupted": True, "running": [unit.id for unit in running]})
         return INTERRUPTED

@@ -1,0 +1,113 @@
+"""A store that does not answer for a while: nothing starts, nothing is lost, and it is told once."""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.engine.log_capture import Logged
+
+from paceline.engine.store_outage import read_outage
+from paceline.errors import StoreUnreachable
+from paceline.simulation.executor import Run
+from paceline.store import MemoryStore
+from paceline.testing.engine_harness import EngineHarness
+
+MEGABYTE = 1 << 20
+
+
+class Unreachable(MemoryStore):
+    """A store that can be switched off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_away = False
+        self.leaves_when: Callable[[], bool] | None = None
+        self.asked = 0
+
+    def __getattribute__(self, name: str) -> object:
+        found = super().__getattribute__(name)
+        if name.startswith(("_", "leaves_when")) or not callable(found):
+            return found
+        if self.leaves_when is not None and self.leaves_when():
+            self.is_away = True
+        if not self.is_away:
+            return found
+
+        def fail(*_: object, **__: object) -> object:
+            self.asked += 1
+            raise StoreUnreachable(f"it does not answer ({self.asked})")
+
+        return fail
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    handler = Logged()
+    logging.getLogger("paceline.engine").addHandler(handler)
+    yield handler.lines
+    logging.getLogger("paceline.engine").removeHandler(handler)
+
+
+async def test_an_outage_is_logged_once_and_noted_for_commands(tmp_path: Path, logged: list[str]) -> None:
+    store = Unreachable()
+    async with EngineHarness(store=store, pool=1) as harness:
+        harness.engine.outage.note_in(tmp_path)
+        harness.add("night", 3)
+        await harness.run(30.0)
+        store.is_away = True
+        began = harness.clock.now()
+        await harness.run(600.0)
+
+        note = read_outage(tmp_path)
+        store.is_away = False
+        await harness.run(300.0)
+
+        assert note is not None
+        assert (note.reason, 0.0 <= note.since - began <= 60.0) == ("it does not answer (1)", True)
+        assert read_outage(tmp_path) is None
+        assert [line.partition(":")[0].partition(", after")[0] for line in logged] == [
+            "the store cannot be used, so nothing starts; running sessions continue",
+            "the store can be used again",
+        ]
+        assert harness.states() == {"night/u0": "done", "night/u1": "done", "night/u2": "done"}
+        assert harness.failures() == 0
+
+
+async def test_an_outage_costs_one_pass_per_heartbeat_also_while_output_waits() -> None:
+    store = Unreachable()
+    async with EngineHarness(
+        lambda _: Run(stdout="building\n" * (2 * MEGABYTE), seconds=3600.0), store=store, pool=1, heartbeat=1.0
+    ) as harness:
+        harness.add("night", 1)
+        await harness.run(0.0)
+        store.leaves_when = lambda: harness.engine._cycle.is_behind
+        await harness.run(100.0)
+        asked, store.is_away = store.asked, False
+
+        assert 50 <= asked <= 150
+
+
+async def test_an_engine_that_is_stopped_in_an_outage_ends_well(tmp_path: Path, logged: list[str]) -> None:
+    store = Unreachable()
+    harness = EngineHarness(store=store, pool=1)
+    harness.engine.outage.note_in(tmp_path)
+    harness.add("night", 2)
+    await harness.run(30.0)
+    store.is_away = True
+    await harness.run(30.0)
+
+    await harness.stop()
+
+    assert logged[-1].startswith("ended without storing it; the next engine continues from what was stored last: ")
+    assert read_outage(tmp_path) is None
+    store.is_away = False
+    store.resign("engine1")  # as the next engine of the home does
+    await harness.run(400.0)
+    assert harness.states() == {"night/u0": "done", "night/u1": "done"}
+    await harness.stop()
+
+
+def test_a_note_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    (tmp_path / "outage.json").write_text("{")
+    assert read_outage(tmp_path) is None
