@@ -1,12 +1,13 @@
 """The certificate of the settings, and the addresses that need one."""
 
+import ssl
 import subprocess
 from pathlib import Path
 
 import pytest
 from tests.certificates import Certificate, make_certificate
 
-from paceline.api.tls import check_exposure, is_exposed, load_tls
+from paceline.api.tls import ServerCertificate, check_exposure, is_exposed, load_certificate
 from paceline.errors import InvalidInput, InvalidSettings
 from paceline.settings.model import ApiTable
 
@@ -24,9 +25,9 @@ def test_a_certificate_and_its_key_may_be_two_files_or_one(certificate: Certific
     both = tmp_path / "both.pem"
     both.write_bytes(certificate.key.read_bytes() + certificate.cert.read_bytes())
 
-    assert load_tls(ApiTable()) is None
-    assert load_tls(api(certificate.cert, certificate.key)) is not None
-    assert load_tls(api(both, None)) is not None
+    assert load_certificate(ApiTable()) is None
+    assert load_certificate(api(certificate.cert, certificate.key)) is not None
+    assert load_certificate(api(both, None)) is not None
 
 
 def test_a_file_that_cannot_be_used_is_named(certificate: Certificate, tmp_path: Path) -> None:
@@ -44,7 +45,7 @@ def test_a_file_that_cannot_be_used_is_named(certificate: Certificate, tmp_path:
     }
     for (cert, key), message in cases.items():
         with pytest.raises(InvalidSettings) as refused:
-            load_tls(api(cert, key))
+            load_certificate(api(cert, key))
         assert str(refused.value).startswith(message)
 
 
@@ -63,8 +64,51 @@ def test_other_addresses_need_tls_or_the_word_of_a_person(host: str, certificate
         assert fix in str(refused.value)
     assert warning is not None
     assert warning.startswith(f"{host} is served without TLS")
-    assert check_exposure(host, load_tls(api(certificate.cert, certificate.key)), insecure=False) is None
+    assert check_exposure(host, load_certificate(api(certificate.cert, certificate.key)), insecure=False) is None
 
 
 def test_an_address_that_no_server_can_have_is_left_to_the_server() -> None:
     assert not is_exposed("no such host")
+
+
+def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    present, renewed = make_certificate(tmp_path / "present"), make_certificate(tmp_path / "renewed")
+    served = load_certificate(api(present.cert, present.key))
+    assert served is not None
+
+    present.cert.write_bytes(renewed.cert.read_bytes())
+    served.refresh()
+    served.refresh()
+    assert _is_trusted(served, present) == (True, False)
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "the certificate was changed and cannot be used, so the present one stays"
+    ]
+    renewed.key.replace(present.key)
+    served.refresh()
+
+    assert _is_trusted(served, present) == (False, False)
+    assert _is_trusted(served, renewed) == (True, False)
+    present.cert.unlink()
+    served.refresh()
+    assert _is_trusted(served, renewed) == (True, False)
+
+
+def _is_trusted(served: ServerCertificate, certificate: Certificate) -> tuple[bool, bool]:
+    """Return whether a client that knows the authority accepts the server, and whether one that does not."""
+    knowing = ssl.create_default_context(cafile=certificate.authority)
+    return _shake_hands(served.context, knowing), _shake_hands(served.context, ssl.create_default_context())
+
+
+def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> bool:
+    """Return whether the two ends agree, in memory."""
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [server.wrap_bio(up, down, server_side=True), client.wrap_bio(down, up, server_hostname="localhost")]
+    for _ in range(3):
+        for end in reversed(ends):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError:
+                return False
+    return True

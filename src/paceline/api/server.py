@@ -9,12 +9,12 @@ import errno
 import logging
 import os
 import socket
-import ssl
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import uvicorn
 
+from paceline.api.tls import ServerCertificate
 from paceline.errors import InvalidInput
 
 GRACE_SECONDS = 2
@@ -75,7 +75,7 @@ class RunningServer:
 class _Server(uvicorn.Server):
     """A uvicorn server that reports when it is ready, stops without delay, and installs no signal handlers."""
 
-    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, config: uvicorn.Config, tls: ServerCertificate | None) -> None:
         super().__init__(config)
         self._tls = tls
         self.ready = asyncio.Event()
@@ -86,7 +86,7 @@ class _Server(uvicorn.Server):
         self._stopping.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self.config.ssl = self._tls
+        self.config.ssl = None if self._tls is None else self._tls.context
         await super().startup(sockets)
         self.ready.set()
 
@@ -95,6 +95,8 @@ class _Server(uvicorn.Server):
         while not await self.on_tick(0):  # updates the Date header
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), DATE_SECONDS)
+            if self._tls is not None:
+                self._tls.refresh()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Shut down as uvicorn does, but notice the end of the last response at once, not after up to 0.1 s."""
@@ -129,7 +131,7 @@ async def serve(
     *,
     listening: socket.socket | None = None,
     http: Any = "httptools",
-    tls: ssl.SSLContext | None = None,
+    tls: ServerCertificate | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Serve the app until the block ends. Port 0 picks a free port; `http` may be a protocol class."""
     bound = bind(host, port) if listening is None else listening

@@ -3,6 +3,8 @@
 Never here: sockets, or what a client trusts.
 """
 
+import logging
+import os
 import socket
 import ssl
 from ipaddress import ip_address
@@ -12,6 +14,8 @@ from typing import Final
 from paceline.errors import InvalidInput, InvalidSettings
 from paceline.settings.model import ApiTable
 
+log = logging.getLogger("paceline.api")
+
 EXPOSED: Final = (
     "{host} can be reached from other machines, and without TLS they could read the token and everything else: "
     "set tls_cert and tls_key in [api] of paceline.toml; or listen on 127.0.0.1, behind an ssh tunnel or a reverse "
@@ -19,19 +23,55 @@ EXPOSED: Final = (
 )
 
 
-def load_tls(api: ApiTable) -> ssl.SSLContext | None:
-    """Return what a server with the certificate of the settings needs, or None if they name none."""
-    if api.tls_cert is None:
-        return None
+class ServerCertificate:
+    """The certificate of the settings, as a server uses it. It follows its files: certificates are renewed often."""
+
+    def __init__(self, api: ApiTable) -> None:
+        self._api = api
+        self._seen = _file_times(api)
+        self.context = _loaded(api)
+
+    def refresh(self) -> None:
+        """Use the certificate in the files from now on, if they have changed and can be used."""
+        found = _file_times(self._api)
+        if found == self._seen:
+            return
+        self._seen = found
+        try:
+            _loaded(self._api)  # apart: a failure must not leave half of it in use
+            self.context.load_cert_chain(str(self._api.tls_cert), self._api.tls_key, password=_no_password)
+        except (InvalidSettings, ssl.SSLError, OSError) as error:
+            log.warning("the certificate was changed and cannot be used, so the present one stays: %s", error)
+
+
+def load_certificate(api: ApiTable) -> ServerCertificate | None:
+    """Return the certificate that the settings name, or None if they name none."""
+    return None if api.tls_cert is None else ServerCertificate(api)
+
+
+def _loaded(api: ApiTable) -> ssl.SSLContext:
     for key, path in (("api.tls_cert", api.tls_cert), ("api.tls_key", api.tls_key)):
         if path is not None:
             _check_readable(key, Path(path))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(api.tls_cert, api.tls_key, password=_no_password)
+        context.load_cert_chain(str(api.tls_cert), api.tls_key, password=_no_password)
     except ssl.SSLError as error:
         raise InvalidSettings(_load_error(api, error)) from error
     return context
+
+
+def _file_times(api: ApiTable) -> tuple[tuple[int, int] | None, ...]:
+    """Return when each file was changed, and its number: a renewal may replace a link to the file."""
+    return tuple(_file_time(path) for path in (api.tls_cert, api.tls_key) if path is not None)
+
+
+def _file_time(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None  # a renewal is under way
+    return found.st_mtime_ns, found.st_ino
 
 
 def _check_readable(key: str, path: Path) -> None:
@@ -55,7 +95,7 @@ def _load_error(api: ApiTable, error: ssl.SSLError) -> str:
     return f"api.tls_cert: {api.tls_cert} with {api.tls_key} is not a certificate and its key in PEM form"
 
 
-def check_exposure(host: str, tls: ssl.SSLContext | None, *, insecure: bool) -> str | None:
+def check_exposure(host: str, tls: ServerCertificate | None, *, insecure: bool) -> str | None:
     """Refuse an address that other machines can reach without TLS, unless `insecure`. Returns a warning or None."""
     if tls is not None or not is_exposed(host):
         return None

@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import socket
-import ssl
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from paceline.agents.account import GatewayAddress
 from paceline.api.app import create_app
 from paceline.api.context import ApiContext
 from paceline.api.server import bind, serve
-from paceline.api.tls import check_exposure, load_tls
+from paceline.api.tls import ServerCertificate, check_exposure, load_certificate
 from paceline.api.token_registry import join_fleet
 from paceline.api.tokens import AccessTokens
 from paceline.cli.daemon_address import ALL_INTERFACES, dashboard_url, server_url
@@ -49,7 +48,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     url: str
     socket: socket.socket
-    tls: ssl.SSLContext | None
+    tls: ServerCertificate | None
 
 
 def run_daemon(home: Home, *, host: str | None, port: int | None, insecure: bool, as_json: bool) -> None:
@@ -58,7 +57,7 @@ def run_daemon(home: Home, *, host: str | None, port: int | None, insecure: bool
     check_stored(home.store, home.settings)
     host = home.settings.api.host if host is None else host
     port = home.settings.api.port if port is None else port
-    tls = load_tls(home.settings.api)
+    tls = load_certificate(home.settings.api)
     warning = check_exposure(host, tls, insecure=insecure)
     with leading_engine(home) as engine, contextlib.closing(bind(host, port)) as listening, log_to_file(home):
         if warning is not None:
