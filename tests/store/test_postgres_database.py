@@ -21,7 +21,7 @@ from paceline.errors import (
 from paceline.events import Event
 from paceline.store import Campaign, UnitSpec
 from paceline.store.postgres import PostgresStore
-from paceline.store.postgres_schema import MIGRATIONS
+from paceline.store.postgres_schema import MIGRATIONS, Migration
 from paceline.testing.store_steps import add, claim, names, specs
 
 Answer = TypeVar("Answer")
@@ -117,7 +117,7 @@ def test_two_imports_of_one_campaign_do_not_mix(url: str) -> None:
 
 
 def test_a_schema_of_a_newer_paceline_is_not_touched(url: str) -> None:
-    newer = (*MIGRATIONS, ("CREATE TABLE of_tomorrow (x INTEGER)",))
+    newer = (*MIGRATIONS, Migration(("CREATE TABLE of_tomorrow (x INTEGER)",), is_additive=False))
     PostgresStore(url, migrations=newer).close()
 
     with pytest.raises(StoreTooNew, match=rf"schema {len(newer)}, this one knows {len(MIGRATIONS)}"):
@@ -127,7 +127,7 @@ def test_a_schema_of_a_newer_paceline_is_not_touched(url: str) -> None:
 def test_an_older_schema_is_updated_with_what_is_in_it(url: str) -> None:
     with opened(url) as store:
         add(store, specs("a"))
-    newer = (*MIGRATIONS, ("ALTER TABLE units ADD COLUMN of_tomorrow INTEGER",))
+    newer = (*MIGRATIONS, Migration(("ALTER TABLE units ADD COLUMN of_tomorrow INTEGER",), is_additive=False))
     with contextlib.closing(PostgresStore(url, migrations=newer)) as store:
         assert names(claim(store)) == ["a"]
 

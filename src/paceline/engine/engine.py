@@ -24,7 +24,7 @@ from paceline.engine.settings import EngineSettings
 from paceline.engine.store_outage import OUTAGES, StoreOutage
 from paceline.engine.unit_events import Listeners
 from paceline.engine.wake_up import WakeUp
-from paceline.errors import EngineBusy, StoreDamaged, StoreGone
+from paceline.errors import EngineBusy, StoreDamaged, StoreGone, StoreTooNew
 from paceline.executors import Executor
 from paceline.limiter import Limiter
 from paceline.limiter.governor_driver import GovernorDriver
@@ -103,7 +103,7 @@ class Engine:
             found = until_idle and self.is_idle(), self.store.next_resume_at()
             self.outage.end()
             return found
-        except (EngineBusy, StoreDamaged, StoreGone):
+        except (EngineBusy, StoreDamaged, StoreGone, StoreTooNew):
             self._leads = False  # nothing more is stored; sessions continue under their supervisors
             raise
         except Exception as error:

@@ -7,7 +7,7 @@ import contextlib
 import datetime
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import psycopg
@@ -26,12 +26,13 @@ from paceline.store.postgres_connection import (
     ANSWER_SECONDS,
     IMPORT_IDLE_SECONDS,
     Connection,
+    Row,
     check_sessions,
     first_line,
     server_place,
     with_time_limits,
 )
-from paceline.store.postgres_schema import Migration, migrate
+from paceline.store.postgres_schema import WRITER_LOCK, Migration, check_known, migrate
 
 logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # it prints every attempt; the caller reports the outage
 
@@ -46,9 +47,6 @@ OPENING_SECONDS: Final = 10.0
 """How long the first connection may take: a command at a terminal waits rather than fails."""
 MOST_CONNECTIONS: Final = 4
 """One for verbs, one for each import of a plan that is under way, and one to spare."""
-WRITER_LOCK: Final = "20481, hashtext(current_schema())"
-"""The advisory lock of writing transactions. One writer at a time: no deadlock, and events in order. The lock is of the
-whole database, so the schema is a part of it: fleets in other schemas do not wait for each other."""
 
 _BY_INDEX: Final = "; ".join(
     f"SET enable_{way} = off" for way in ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "sort")
@@ -56,9 +54,14 @@ _BY_INDEX: Final = "; ".join(
 """Every statement finds its rows one by one in the order of an index. From statistics of an hour ago, when the table
 was small or everything waited, the server would plan to read all of it."""
 _BEGIN_APART: Final = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {round(IMPORT_IDLE_SECONDS * 1000)}"
-_BEGIN_WRITING: Final = f"BEGIN; SELECT pg_advisory_xact_lock({WRITER_LOCK})"
+_LOCK_WRITERS: Final = f"SELECT pg_advisory_xact_lock({WRITER_LOCK}); SELECT oldest, owner, epoch FROM paceline, leader"
+"""The second statement sees what was stored until the lock was granted. Both are one trip to the server."""
+_BEGIN_WRITING: Final = f"BEGIN; {_LOCK_WRITERS}"
 _TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
 _BEGIN_READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+Check = Callable[[psycopg.Cursor[Row]], object]
 
 
 class Fence(NamedTuple):
@@ -86,6 +89,7 @@ class PostgresDatabase:
         self.address = with_time_limits(url)
         self._busy_seconds = busy_seconds
         self._answer_seconds = answer_seconds
+        self._known = len(migrations)
         self._joint: Connection | None = None
         self._silent_since: float | None = None
         """Since when the server does not answer."""
@@ -111,14 +115,15 @@ class PostgresDatabase:
     def writing(self) -> Iterator[Connection]:
         """Begin a transaction that commits at the end of the block, and rolls back if the block raises.
 
-        Raise `LeadLost` if this process led, and another one has taken the lead since. The lead changes only under the
-        writer's lock, so it cannot be lost inside the transaction.
+        Raise `LeadLost` if this process led, and another one has taken the lead since, and `StoreTooNew` if a newer
+        Paceline has changed the schema too much since. Both change only under the writer's lock, so not inside the
+        transaction.
         """
         with self.translated_errors():
             if self._joint is not None:
                 yield self._joint
                 return
-            with self._connection() as connection, _transaction(connection, _BEGIN_WRITING, self.fence):
+            with self._connection() as connection, _transaction(connection, _BEGIN_WRITING, self._check_right):
                 yield connection
 
     @contextlib.contextmanager
@@ -166,6 +171,19 @@ class PostgresDatabase:
             with self._connection() as connection, _transaction(connection, _BEGIN_APART):
                 connection.allow_slow_statements()
                 yield connection
+
+    def lock_writers(self, connection: Connection) -> None:
+        """Make a transaction that was begun without the writer's lock one that may write, as `writing` does."""
+        self._check_right(connection.execute(_LOCK_WRITERS))
+
+    def _check_right(self, found: psycopg.Cursor[Row]) -> None:
+        """Raise if this process may not write any more, by what the last of the statements found."""
+        while found.nextset():
+            pass
+        oldest, *leader = found.fetchone() or (0, None, None)
+        check_known(self.place, oldest, self._known)
+        if self.fence is not None and tuple(leader) != self.fence:
+            raise LeadLost("another engine has taken the lead; this one stores nothing more")
 
     def close(self) -> None:
         """Close all connections. Closing twice is harmless."""
@@ -256,28 +274,15 @@ def _first_connection(url: str) -> Connection:
 
 
 @contextlib.contextmanager
-def _transaction(connection: Connection, begin: str, fence: Fence | None = None) -> Iterator[None]:
+def _transaction(connection: Connection, begin: str, check: Check = lambda found: None) -> Iterator[None]:
     try:
-        if fence is None:
-            connection.execute(begin)
-        else:
-            _begin_as_leader(connection, begin, fence)
+        check(connection.execute(begin))
         yield
         connection.execute("COMMIT")
     except BaseException:
         with contextlib.suppress(psycopg.Error):  # a connection that is gone has rolled back already
             connection.execute("ROLLBACK")
         raise
-
-
-def _begin_as_leader(connection: Connection, begin: str, fence: Fence) -> None:
-    """Begin a transaction in one trip to the server, and raise `LeadLost` if the lead is no longer ours."""
-    results = connection.execute(f"{begin}; SELECT owner, epoch FROM leader")
-    while results.nextset():
-        pass
-    found = results.fetchone()
-    if found != fence:
-        raise LeadLost("another engine has taken the lead; this one stores nothing more")
 
 
 def _reason(error: psycopg.Error) -> str:

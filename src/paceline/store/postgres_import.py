@@ -22,9 +22,10 @@ from paceline.store.plan_import import (
 )
 from paceline.store.postgres_connection import Connection
 from paceline.store.postgres_control import FORGET_CHECKS, READY_AGAIN
-from paceline.store.postgres_database import WRITER_LOCK, PostgresDatabase
+from paceline.store.postgres_database import PostgresDatabase
 from paceline.store.postgres_notifications import announce
 from paceline.store.postgres_records import insert_events
+from paceline.store.postgres_schema import MIGRATION_LOCK
 from paceline.store.rows import campaign_from
 from paceline.store.rules import unit_key
 
@@ -70,6 +71,7 @@ class PostgresImport:
 
     def _begin(self, connection: Connection) -> None:
         name = self._campaign.name
+        connection.execute(f"SELECT pg_advisory_xact_lock_shared({MIGRATION_LOCK})")
         row = connection.execute(_NAME_LOCK, (name,)).fetchone()
         if row is None or not row[0]:
             raise StoreBusy(f"another process is adding units to {name}; try again")
@@ -88,11 +90,11 @@ class PostgresImport:
 
     def _publish(self, connection: Connection) -> Added:
         """Make all units visible, as one writer among others."""
-        connection.execute(f"SELECT pg_advisory_xact_lock({WRITER_LOCK})")
+        self._database.lock_writers(connection)
         self._save_campaign(connection)
         added = self._next_key - self._first_key
         connection.execute(
-            """INSERT INTO tallies AS t VALUES (%s, 'todo', '', %s)
+            """INSERT INTO tallies AS t (campaign, phase, account, units) VALUES (%s, 'todo', '', %s)
                 ON CONFLICT (campaign, phase, account) DO UPDATE SET units = t.units + excluded.units""",
             (self._number, added),
         )
