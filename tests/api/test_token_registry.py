@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from tests.postgres_server import empty_schema
 
+from paceline.agents.account import gateway_key
 from paceline.api.token_registry import join_fleet, own_token_of, read_registry, revoke_token, rotate_token
-from paceline.api.tokens import AFTER_FAILURE_SECONDS, READ_AGAIN_SECONDS, AccessTokens, Grant, digest_of
+from paceline.api.tokens import AFTER_FAILURE_SECONDS, READ_AGAIN_SECONDS, AccessTokens, FleetAccess, Grant, digest_of
 from paceline.engine.authorship import commanded_by, person
 from paceline.errors import InvalidSettings, PacelineError, StoreDamaged, StoreError, UnknownName
 from paceline.store import MemoryStore, SqliteStore, Store
@@ -98,7 +99,7 @@ class Moment:
 
 def accepted(store: Store, folder: Path, moment: Moment) -> AccessTokens:
     """Return the tokens of a running engine, whose clock the test moves."""
-    tokens = join_fleet(store, folder, moment)
+    tokens = join_fleet(store, folder, now=moment)
     tokens.find(b"the first request")
     return tokens
 
@@ -114,7 +115,7 @@ def test_a_rotated_token_replaces_the_present_one_within_a_second(store: Store, 
 
     assert (folder / "token").read_text() == f"{fresh}\n"
     assert (folder / "token").stat().st_mode & 0o777 == 0o600
-    assert sorted(path.name for path in folder.iterdir()) == ["token", "token-readonly"]
+    assert sorted(path.name for path in folder.iterdir()) == ["gateway-secret", "token", "token-readonly"]
     assert grants(running, old, fresh) == [None, Grant(name=person(), rights="full")]
     assert running.find_cookie(cookie, b"") is None
     assert running.full == fresh
@@ -163,18 +164,18 @@ def test_a_rotation_that_the_store_refuses_changes_nothing(store: Store, tmp_pat
         rotate_token(store, folder, "full")
 
     assert (folder / "token").read_text() == f"{tokens.full}\n"
-    assert sorted(path.name for path in folder.iterdir()) == ["token", "token-readonly"]
+    assert sorted(path.name for path in folder.iterdir()) == ["gateway-secret", "token", "token-readonly"]
 
 
 def test_while_the_store_is_away_what_is_known_stays_and_it_is_seldom_asked(tmp_path: Path) -> None:
     moment, reads, failures = Moment(), [], [False]
     own = Grant(name="one", rights="full")
 
-    def read() -> dict[str, Grant]:
+    def read() -> FleetAccess:
         reads.append(moment.now)
         if failures[0]:
             raise StoreError("the server does not answer")
-        return {digest_of(b"known"): own}
+        return FleetAccess(grants={digest_of(b"known"): own})
 
     tokens = AccessTokens("f", "r", read=read, now=moment)
     assert grants(tokens, "known", "unknown") == [own, None]
@@ -190,9 +191,9 @@ def test_running_engines_read_at_most_once_a_second(tmp_path: Path) -> None:
     moment = Moment()
     reads: list[float] = []
 
-    def read() -> dict[str, Grant]:
+    def read() -> FleetAccess:
         reads.append(moment.now)
-        return {}
+        return FleetAccess(grants={})
 
     tokens = AccessTokens("f", "r", read=read, now=moment)
     for _ in range(32):
@@ -237,3 +238,46 @@ def test_a_token_file_that_cannot_be_replaced_stays_valid(store: Store, tmp_path
 
     assert read_registry(store) == before
     assert grants(tokens, tokens.full) == [Grant(name=person(), rights="full")]
+
+
+def test_sessions_of_one_home_may_call_the_gateway_of_another_and_outlive_a_rotation(
+    store: Store, tmp_path: Path
+) -> None:
+    folder, moment = home(tmp_path, "one"), Moment()
+    one = join_fleet(store, folder, ["work", "spare"])
+    two = join_fleet(store, home(tmp_path, "two"), ["work"], now=moment)
+    key = gateway_key(one.session_secret, "work").encode()
+
+    rotate_token(store, folder, "full")
+
+    assert [two.is_session_key(account, key) for account in ("work", "spare", "unknown")] == [True, False, False]
+    assert not two.is_session_key("work", b"somebody")
+    assert (two.find(key), one.find(key)) == (None, None)
+    revoke_token(store, person())
+    moment.now += READ_AGAIN_SECONDS
+    assert not two.is_session_key("work", key)
+
+
+def test_a_leaked_token_opens_no_gateway_once_it_was_rotated(store: Store, tmp_path: Path) -> None:
+    folder, moment = home(tmp_path, "one"), Moment()
+    running = join_fleet(store, folder, ["work"], now=moment)
+    of_an_earlier_version = gateway_key(running.full, "work").encode()
+    assert running.is_session_key("work", of_an_earlier_version)
+
+    rotate_token(store, folder, "full")
+    moment.now += READ_AGAIN_SECONDS
+
+    assert not running.is_session_key("work", of_an_earlier_version)
+    assert running.is_session_key("work", gateway_key(running.session_secret, "work").encode())
+
+
+def test_the_keys_of_sessions_follow_the_accounts_of_the_settings(store: Store, tmp_path: Path) -> None:
+    folder = home(tmp_path, "one")
+    join_fleet(store, folder, ["work"])
+    tokens = join_fleet(store, folder, ["spare"])
+
+    keys = {account: gateway_key(tokens.session_secret, account).encode() for account in ("work", "spare")}
+    assert {account: tokens.is_session_key(account, key) for account, key in keys.items()} == {
+        "work": False,
+        "spare": True,
+    }

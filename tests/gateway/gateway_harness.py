@@ -55,6 +55,7 @@ class GatewayHarness:
         environ: dict[str, str] | None = None,
         hosts: frozenset[str] | None = None,
         is_token: Callable[[bytes], bool] | None = None,
+        is_session_key: Callable[[str, bytes], bool] | None = None,
         most_connections: int = 1000,
     ) -> None:
         self.accounts = accounts
@@ -65,13 +66,19 @@ class GatewayHarness:
         self._environ = ENVIRON if environ is None else environ
         self._hosts = hosts
         self._is_token = is_token
+        self._is_session_key = is_session_key
         self._most_connections = most_connections
 
     async def __aenter__(self) -> Self:
         self.gateway = Gateway(
             self.limiter,
             RequestAccess(
-                self.accounts, token=TOKEN, environ=self._environ, hosts=self._hosts, is_token=self._is_token
+                self.accounts,
+                token=TOKEN,
+                environ=self._environ,
+                hosts=self._hosts,
+                is_token=self._is_token,
+                is_session_key=self._is_session_key,
             ),
             clock=self.clock,
             metrics=self.metrics,

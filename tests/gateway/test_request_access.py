@@ -23,6 +23,7 @@ async def asked(
     hosts: frozenset[str] | None = None,
     environ: dict[str, str] | None = None,
     is_token: Callable[[bytes], bool] | None = None,
+    is_session_key: Callable[[str, bytes], bool] | None = None,
     **fields: str,
 ) -> tuple[Message, Message | None]:
     """Return the response, and the request that the upstream saw, if any."""
@@ -32,7 +33,11 @@ async def asked(
     async with (
         RawUpstream(answering(ok(), seen)) as upstream,
         GatewayHarness(
-            account(upstream.url + "/base", **fields), hosts=hosts, environ=environ, is_token=is_token
+            account(upstream.url + "/base", **fields),
+            hosts=hosts,
+            environ=environ,
+            is_token=is_token,
+            is_session_key=is_session_key,
         ) as harness,
         await connect(harness.port) as client,
     ):
@@ -345,6 +350,15 @@ async def test_an_account_of_an_unknown_provider_without_a_base_url_has_no_route
 
     assert got.status == 404
     assert b"lab has no base_url in paceline.toml" in got.body
+
+
+async def test_sessions_of_other_homes_have_keys_for_their_accounts() -> None:
+    known = {("work", b"key-of-a-session")}
+    accepted, seen = await asked(b"x-api-key: key-of-a-session", is_session_key=lambda *given: given in known)
+    refused, _ = await asked(b"x-api-key: %b" % WORK_SESSIONS, is_session_key=lambda *given: given in known)
+
+    assert (accepted.status, keys_in(seen)) == (200, [(b"x-api-key", KEY.encode())])
+    assert refused.status == 401
 
 
 async def test_every_full_token_of_the_fleet_opens_the_gateway_and_is_never_forwarded() -> None:

@@ -6,13 +6,24 @@ reads the registry again while it runs. A revoked digest stays refused.
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from paceline.api.tokens import FILES, AccessTokens, Grant, Rights, digest_of, load_token, replacing_token
+from paceline.agents.account import gateway_key
+from paceline.api.tokens import (
+    FILES,
+    SECRET_FILE,
+    AccessTokens,
+    FleetAccess,
+    Grant,
+    Rights,
+    digest_of,
+    load_token,
+    replacing_token,
+)
 from paceline.config_files.documents import did_you_mean
 from paceline.engine import command_log
 from paceline.engine.authorship import person
@@ -33,6 +44,8 @@ class TokenEntry(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     home: str
     since: float
+    session_keys: dict[str, str] = {}
+    """The digests of the keys that sessions of this home present to a gateway, by account."""
 
 
 class TokenRegistry(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +58,15 @@ class TokenRegistry(msgspec.Struct, frozen=True, kw_only=True):
     def grants(self) -> dict[str, Grant]:
         """What each token grants, by its digest."""
         return {entry.digest: Grant(name=entry.name, rights=entry.rights) for entry in self.tokens}
+
+    @property
+    def access(self) -> FleetAccess:
+        """What engines go by."""
+        keys: dict[str, frozenset[str]] = {}
+        for entry in self.tokens:
+            for account, digest in entry.session_keys.items():
+                keys[account] = keys.get(account, frozenset()) | {digest}
+        return FleetAccess(grants=self.grants, session_keys=keys)
 
     def entry_of(self, home: str, rights: Rights, digest: str | None) -> TokenEntry | None:
         """Return the entry of the home, which has this digest unless its folder or its machine was renamed."""
@@ -67,13 +89,22 @@ def read_registry(store: Store) -> TokenRegistry:
         raise StoreDamaged(f"the tokens in the store are damaged ({error}): restore a copy of the store") from error
 
 
-def join_fleet(store: Store, home: Path, now: Callable[[], float] = time.monotonic) -> AccessTokens:
-    """Return the tokens that an engine of this store accepts, with those of the home, which are created if needed."""
+def join_fleet(
+    store: Store, home: Path, accounts: Iterable[str] = (), *, now: Callable[[], float] = time.monotonic
+) -> AccessTokens:
+    """Return the tokens that an engine of this store accepts, with those of the home, which are created if needed.
+
+    Sessions of the accounts, by name, may call the gateway of any engine of the store.
+    """
     full, read_only = (own_token_of(store, home, rights) for rights in FILES)
+    secret = load_token(home / SECRET_FILE)
+    keys = {account: digest_of(gateway_key(secret, account).encode()) for account in accounts}
+    _register_session_keys(store, digest_of(full.encode()), keys)
     return AccessTokens(
         full,
         read_only,
-        read=lambda: read_registry(store).grants,
+        session_secret=secret,
+        read=lambda: read_registry(store).access,
         reload=lambda: (load_token(home / FILES["full"]), load_token(home / FILES["read"])),
         now=now,
     )
@@ -110,6 +141,22 @@ def revoke_token(store: Store, name: str) -> TokenEntry:
     return found
 
 
+def _register_session_keys(store: Store, digest: str, keys: dict[str, str]) -> None:
+    """Store the digests of the keys with the token of their home. It needs no write if they are there."""
+
+    def changed(registry: TokenRegistry) -> TokenRegistry:
+        entries = [
+            msgspec.structs.replace(entry, session_keys=keys) if entry.digest == digest else entry
+            for entry in registry.tokens
+        ]
+        return msgspec.structs.replace(registry, tokens=tuple(entries))
+
+    known = read_registry(store)
+    if changed(known) != known:
+        with store.together():
+            _save(store, changed(read_registry(store)))
+
+
 def home_name(home: Path) -> str:
     """Return how the registry names a home: its folder and its machine."""
     return f"{home} on {socket.gethostname()}"
@@ -129,7 +176,10 @@ def _register(store: Store, home: Path, rights: Rights, token: str, *, replaces:
         before = registry.entry_of(home_name(home), rights, old)
         others = tuple(entry for entry in registry.tokens if entry is not before)
         name = before.name if before is not None else _free_name(rights, {entry.name for entry in others})
-        entry = TokenEntry(name=name, rights=rights, digest=digest, home=home_name(home), since=time.time())
+        keys = {} if before is None else before.session_keys
+        entry = TokenEntry(
+            name=name, rights=rights, digest=digest, home=home_name(home), since=time.time(), session_keys=keys
+        )
         revoked = registry.revoked if old is None else registry.with_revoked(old)
         _save(store, TokenRegistry(tokens=(*others, entry), revoked=revoked))
         _record(store, "create" if old is None else "rotate", name)

@@ -17,6 +17,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from paceline.agents.account import gateway_key
 from paceline.errors import InvalidSettings, PacelineError
 
 log = logging.getLogger("paceline.api")
@@ -25,6 +26,8 @@ Rights = Literal["full", "read"]
 
 FILES: Final[Mapping[Rights, str]] = {"full": "token", "read": "token-readonly"}
 """The files of a home that hold its tokens."""
+SECRET_FILE: Final = "gateway-secret"
+"""The file with the secret that the keys of sessions are derived from."""
 SHORTEST: Final = 24
 """Characters: shorter ones can be guessed."""
 LONGEST_BYTES: Final = 4096
@@ -44,6 +47,13 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     rights: Rights
 
 
+class FleetAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """What the fleet accepts: tokens by their digests, and by account the digests of the keys of its sessions."""
+
+    grants: Mapping[str, Grant]
+    session_keys: Mapping[str, frozenset[str]] = {}
+
+
 class AccessTokens:
     """The tokens of this home in clear, and those of the whole fleet by their digests.
 
@@ -52,7 +62,10 @@ class AccessTokens:
     may see it. A cookie alone therefore only reads. It has the rights of its token together with the change key, which
     the page keeps to itself.
 
-    `read` returns the tokens of the fleet, `reload` those in the files of the home. Both may raise a `PacelineError`;
+    Sessions that call the gateway have a key for each account, derived from `session_secret`, which no other home
+    knows. It outlives a rotated token, and so do the sessions.
+
+    `read` returns what the fleet accepts, `reload` those in the files of the home. Both may raise a `PacelineError`;
     then everything known stays as it is.
     """
 
@@ -61,12 +74,14 @@ class AccessTokens:
         full: str,
         read_only: str,
         *,
-        read: Callable[[], Mapping[str, Grant]] | None = None,
+        session_secret: str | None = None,
+        read: Callable[[], FleetAccess] | None = None,
         reload: Callable[[], tuple[str, str]] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.full = full
         self.read_only = read_only
+        self.session_secret = session_secret or full
         self._read = read
         self._reload = reload
         self._now = now
@@ -74,15 +89,15 @@ class AccessTokens:
         self._cookies: dict[str, bytes] = {}
         """The clear tokens that browsers have cookies of, by the digest of the cookie."""
         own: tuple[tuple[str, Rights], ...] = ((full, "full"), (read_only, "read"))
-        self._grants: Mapping[str, Grant] = {
-            digest_of(token.encode()): Grant(name=FILES[rights], rights=rights) for token, rights in own
-        }
+        self._known = FleetAccess(
+            grants={digest_of(token.encode()): Grant(name=FILES[rights], rights=rights) for token, rights in own}
+        )
         self._keep_own_cookies()
 
     def find(self, token: bytes) -> Grant | None:
         """Return what a token grants, or None for an unknown one."""
         self._catch_up()
-        return self._grants.get(digest_of(token))
+        return self._known.grants.get(digest_of(token))
 
     def find_cookie(self, cookie: bytes, change_key: bytes) -> Grant | None:
         """Return what a cookie grants with the change key that came with it, or None for an unknown cookie."""
@@ -103,6 +118,14 @@ class AccessTokens:
         grant = self.find(token)
         return grant is not None and grant.rights == "full"
 
+    def is_session_key(self, account: str, key: bytes) -> bool:
+        """Return whether a session of the account has this key, which opens the gateway for nothing else."""
+        self._catch_up()
+        if digest_of(key) in self._known.session_keys.get(account, ()):
+            return True
+        # An earlier version derived the keys from the token, and its sessions may still run.
+        return hmac.compare_digest(key, gateway_key(self.full, account).encode())
+
     def _catch_up(self) -> None:
         """Read the tokens of the fleet again, if the last time is a while ago."""
         now = self._now()
@@ -110,9 +133,9 @@ class AccessTokens:
             return
         self._read_at = now
         try:
-            self._grants = self._read()
-            own = (self.full, self.read_only)
-            if self._reload is not None and any(digest_of(each.encode()) not in self._grants for each in own):
+            self._known = self._read()
+            own = (digest_of(each.encode()) for each in (self.full, self.read_only))
+            if self._reload is not None and any(digest not in self._known.grants for digest in own):
                 self.full, self.read_only = self._reload()  # a token of this home was rotated
                 self._keep_own_cookies()
         except PacelineError as error:

@@ -75,13 +75,17 @@ class RequestAccess:
         environ: Mapping[str, str],
         hosts: frozenset[str] | None = None,
         is_token: Callable[[bytes], bool] | None = None,
+        is_session_key: Callable[[str, bytes], bool] | None = None,
     ) -> None:
-        """`token` is that of this home. `is_token` decides about all tokens of the fleet, this one included."""
+        """`token` is that of this home. The last two decide about all tokens and all session keys of the fleet."""
         accounts = list(accounts)
         self._routes = Routes(accounts)
         self._token = token.encode()
         self._is_token = is_token or (lambda given: hmac.compare_digest(given, self._token))
-        self._account_keys = {account.name: gateway_key(token, account.name).encode() for account in accounts}
+        self._is_session_key = is_session_key or (
+            lambda account, given: hmac.compare_digest(given, gateway_key(token, account).encode())
+        )
+        self._accounts = frozenset(account.name for account in accounts)
         self._environ = environ
         self._hosts = None if hosts is None else {host.lower().encode() for host in hosts}
 
@@ -97,8 +101,7 @@ class RequestAccess:
         self._check_origin(sorted_headers.read)
         presented = _presented(sorted_headers.keys, head.target)
         path, mark, query = head.target.partition(b"?")
-        session_key = self._account_keys.get(account_name(path))
-        position, token = self._check_token(session_key, sorted_headers.ours, presented)
+        position, token = self._check_token(account_name(path), sorted_headers.ours, presented)
         route = self._routes.resolve(path)
         target = route.path + mark + query
         if position is None:
@@ -117,7 +120,7 @@ class RequestAccess:
             expects_continue=sorted_headers.read.get(b"expect", b"").lower() == b"100-continue",
             session=route.session,
         )
-        if any(each in request.head for each in (token, self._token, session_key) if each):
+        if token in request.head or self._token in request.head:
             message = "the token appears in a part of the request that is forwarded upstream; remove it there"
             raise GatewayError(400, "stray_token", message)
         if ours := sorted_headers.ours:
@@ -137,7 +140,7 @@ class RequestAccess:
             raise GatewayError(403, "web_page", "requests from web pages are not served by the gateway")
 
     def _check_token(
-        self, session_key: bytes | None, ours: dict[bytes, bytes], presented: list[PresentedKey]
+        self, account: str, ours: dict[bytes, bytes], presented: list[PresentedKey]
     ) -> tuple[KeyPosition | None, bytes]:
         """Return the key position that holds a token, None if `x-paceline-token` does, and the token.
 
@@ -145,8 +148,8 @@ class RequestAccess:
         """
         beside = ours.get(b"x-paceline-token", b"")
         accepts = [self._is_token]
-        if session_key is not None:
-            accepts.append(lambda given: hmac.compare_digest(given, session_key))
+        if account in self._accounts:
+            accepts.append(lambda given: self._is_session_key(account, given))
         for is_accepted in accepts:
             for key in presented:
                 if is_accepted(key.value):
