@@ -6,6 +6,7 @@ import msgspec
 from tests.cli.conftest import Workspace, decode_lines
 
 from paceline.cli.wiring import open_home
+from paceline.engine.authorship import person
 
 
 def test_a_cooldown_is_learnt_where_one_says_auto(workspace: Workspace) -> None:
@@ -22,5 +23,5 @@ def test_cooldown_is_stored(workspace: Workspace) -> None:
 
     events = decode_lines(workspace.run("events", "--json").stdout)
 
-    assert events[-1]["fields"] == {"seconds": 0.35}
+    assert events[-1]["fields"] == {"seconds": 0.35, "by": f"{person()} (cli)"}
     assert msgspec.json.encode(events[-1]["scope"]) == b'"acme"'
