@@ -55,6 +55,7 @@ class Daemon:
 
     @property
     def engine(self) -> Engine:
+        assert isinstance(self.context.engine, Engine)
         return self.context.engine
 
     @property

@@ -1,7 +1,8 @@
 """Leadership of a home on this machine: a locked file that names its owner.
 
-The kernel releases the lock when the process ends, in whatever way. So a killed leader is replaced at once. Other
-machines go by the lease in the store. Never here: what a leader does.
+The kernel releases the lock when the process ends, in whatever way. So a killed leader is replaced at once. A store
+that several machines share has no such file: there the lease in the store decides (`shared_leadership.py`). Never
+here: what a leader does.
 """
 
 import contextlib
@@ -29,12 +30,24 @@ TURN_SECONDS = 2.0
 """How long `no_leader` waits for a lock: another command that does the same holds it for less."""
 
 
-class Leader(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the lock file."""
+class Leader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A process that leads, as others see it. `url` is where its daemon listens.
+
+    `machine` identifies the machine; `host` is its name for people.
+    """
 
     owner: str
     pid: int
     since: float
+    host: str = ""
+    machine: str = ""
+    home: str = ""
+    url: str | None = None
+    is_engine: bool = True
+    """False for an `exec` that hands out slots while no engine runs."""
+
+    def __str__(self) -> str:
+        return f"process {self.pid}" if not self.host else f"process {self.pid} on {self.host}"
 
 
 def new_owner() -> str:
@@ -122,7 +135,7 @@ def no_leader(home: Path, purpose: str) -> Iterator[None]:
 
 def _in_the_way(lock: LeaderLock, name: str, home: Path, purpose: str) -> str:
     leader = lock.holder()
-    process = f" (process {leader.pid})" if leader else ""
+    process = f" ({leader})" if leader else ""
     what = "an engine" if name == ENGINE else "a `paceline exec`"
     return f"{what}{process} runs {home}: stop it first; {purpose}"
 
@@ -158,3 +171,36 @@ def resign(store: Store, gone: Leader | None) -> None:
     """Remove the lease that a killed leader of this machine left in the store: the next leader need not wait for it."""
     if gone is not None:
         store.resign(gone.owner)
+
+
+class LockedSeat:
+    """The lead of a home that no engine has, by the two locks of the home. An `exec` takes it to hand out slots."""
+
+    lease: float | None = None
+
+    def __init__(self, home: Path, store: Store) -> None:
+        self._store = store
+        self._engine_lock = LeaderLock(home, ENGINE)
+        self._host_lock = LeaderLock(home, HOST)
+
+    def is_engines(self) -> bool:
+        return self._engine_lock.holder() is not None
+
+    def take(self, now: float) -> str | None:
+        """Take the lock, and end the leases of those who led before."""
+        if not self._host_lock.take():
+            return None
+        owner = new_owner()
+        resign(self._store, self._host_lock.previous)
+        resign(self._store, self._engine_lock.left_behind())
+        self._host_lock.announce(Leader(owner=owner, pid=os.getpid(), since=now))
+        return owner
+
+    def announce(self) -> None:
+        """Do nothing: the locked file says who leads."""
+
+    def leave(self) -> None:
+        self._host_lock.release()
+
+    def is_elsewhere(self, attempt_id: str) -> bool:
+        return False

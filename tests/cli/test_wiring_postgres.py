@@ -113,16 +113,23 @@ async def test_the_daemon_answers_at_once_while_the_database_is_away(run_daemon:
         )
 
 
-def test_another_home_on_the_same_database_is_refused(
-    workspace: Workspace, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workspace.run("list")
+def test_a_second_home_joins_the_fleet(workspace: Workspace, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace.run("add", workspace.plan("true", "a"))
     monkeypatch.setenv("PACELINE_HOME", str(workspace.folder / "other"))
 
-    said = workspace.run("list", code=2).stderr
+    assert [each["name"] for each in workspace.run_json("list")["campaigns"]] == ["docs"]
 
-    assert f"the database is that of {workspace.home} on " in said
-    assert "choose another database or schema in store.url" in said
+
+def test_a_home_of_another_fleet_is_refused(
+    workspace: Workspace, postgres_url: str, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.run("list")
+    with empty_schema(postgres_url) as other:
+        monkeypatch.setenv("PACELINE_STORE_URL", as_address(other))
+        said = workspace.run("list", code=2).stderr
+
+    assert f"{workspace.home} belongs to fleet " in said
+    assert f"delete {workspace.home / 'fleet'} if the home is to join that fleet" in said
 
 
 def test_an_empty_database_beside_a_filled_spool_is_no_new_home(

@@ -17,6 +17,7 @@ from litestar.types import Scope as LitestarScope
 from paceline.api.auth import App, Authentication, Receive, Scope, Send
 from paceline.api.context import ApiContext
 from paceline.api.errors import on_http_exception, on_paceline_error, on_unexpected_error
+from paceline.api.leader_proxy import LeaderProxy
 from paceline.api.openapi import openapi_route
 from paceline.api.request_body import SMALL_BYTES
 from paceline.api.routes import campaigns, concurrency, events, overview, results, slots, units
@@ -43,6 +44,35 @@ def create_app(context: ApiContext, *, tokens: AccessTokens, host: str) -> App:
     """Return the ASGI application. `host` is the address that its server is bound to."""
     application = SlotShortcut(_application(context), context)
     return Authentication(application, tokens=tokens, host=host, hosts=context.settings.api.hosts)
+
+
+def create_standby_app(context: ApiContext, proxy: LeaderProxy, *, tokens: AccessTokens, host: str) -> App:
+    """Return the application of a process that stands by.
+
+    Calls of the gateway bring keys of their own, which the leader checks.
+    """
+    application = proxy.beside(_application(context))
+    authenticated = Authentication(application, tokens=tokens, host=host, hosts=context.settings.api.hosts)
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        is_call = scope["type"] == "http" and scope["path"].startswith("/gateway/")
+        await (proxy.pass_on if is_call else authenticated)(scope, receive, send)
+
+    return serve
+
+
+class SwitchedApp:
+    """The application that a server serves now. It changes when the process takes or loses the lead."""
+
+    def __init__(self) -> None:
+        self.current: App = _starting
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.current(scope, receive, send)
+
+
+async def _starting(scope: Scope, receive: Receive, send: Send) -> None:
+    raise RuntimeError("the server was started before its application")
 
 
 @cache

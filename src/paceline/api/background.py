@@ -10,6 +10,7 @@ from paceline.api.events.sse import EventStream
 from paceline.api.events.tail import EventTail
 from paceline.api.otel import open_traces
 from paceline.api.prometheus import EngineMetrics
+from paceline.api.standby import StandbyEngine
 from paceline.engine.engine import Engine
 from paceline.views.timeline import HOUR_SECONDS, LONGEST_HOURS, Timeline, TimelineView, last_id_before
 
@@ -22,7 +23,7 @@ SAMPLE_SECONDS = 1.0
 class BackgroundReaders:
     """Reads events from its creation until `close`. Create it on the engine's loop."""
 
-    def __init__(self, engine: Engine, environ: Mapping[str, str]) -> None:
+    def __init__(self, engine: Engine | StandbyEngine, environ: Mapping[str, str]) -> None:
         self._engine = engine
         self._tail = EventTail(engine.store, engine.listen, engine.clock)
         self.stream = EventStream(engine.store, self._tail, engine.clock)
@@ -30,7 +31,8 @@ class BackgroundReaders:
         self._tail.subscribe(self._metrics.count)
         self._timeline = Timeline()
         self._has_history = asyncio.Event()
-        self._traces = open_traces(environ)
+        # Every process of a fleet reads the events; only the leader sends the traces.
+        self._traces = open_traces(environ) if isinstance(engine, Engine) else None
         if self._traces is not None:
             self._tail.subscribe(self._traces.add)
         self._tasks = [self._start(self._tail.run()), self._start(self._fill_timeline())]

@@ -1,4 +1,7 @@
-"""What the routes work on: the engine of this process with its settings and spool, and the background readers."""
+"""What the routes work on: the engine of this process with its settings and spool, and the background readers.
+
+In a process that stands by, a reader of the store takes the engine's place.
+"""
 
 import asyncio
 import logging
@@ -10,6 +13,7 @@ from zoneinfo import ZoneInfo
 from litestar.di import NamedDependency
 
 from paceline.api.background import BackgroundReaders
+from paceline.api.standby import StandbyEngine
 from paceline.core import Governor
 from paceline.engine.engine import Engine
 from paceline.errors import StoreError
@@ -17,6 +21,7 @@ from paceline.executors.spool import Spool
 from paceline.settings import Settings
 from paceline.store import Store
 from paceline.views.fleet import FleetState, read_fleet
+from paceline.views.sessions import SessionView, session_view, stored_session_view
 from paceline.views.status import EngineProcess
 from paceline.views.throughput import Throughput
 
@@ -26,12 +31,12 @@ log = logging.getLogger("paceline.api")
 class ApiContext:
     """Everything that a request may need. `folder` is the base of relative paths in posted plans.
 
-    `since` is when the engine took the lead.
+    `since` is when the engine took the lead, or began to stand by.
     """
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine | StandbyEngine,
         *,
         settings: Settings,
         spool: Spool,
@@ -46,7 +51,8 @@ class ApiContext:
         self.zone = zone
         self.environ = environ
         self.folder = folder
-        self.leader = EngineProcess(pid=os.getpid(), since=since)
+        self.leads = isinstance(engine, Engine)
+        self.leader = EngineProcess(pid=os.getpid(), since=since, leads=self.leads)
         self.throughput = Throughput(engine.store)
         self.background = BackgroundReaders(engine, environ)
         self.import_lock = asyncio.Lock()
@@ -55,7 +61,8 @@ class ApiContext:
     def close(self) -> None:
         """End all event streams, and fail pending slot requests with "try again"."""
         self.background.close()
-        self.engine.leases.close()
+        if self.leads:
+            self.engine.leases.close()
 
     def apply_commands(self) -> None:
         """Carry out the stored commands now. If the store fails, the engine's next pass carries them out."""
@@ -76,6 +83,21 @@ class ApiContext:
             statuses=self.engine.limiter.statuses(),
             now=now,
         )
+
+    @property
+    def leaderless(self) -> str | None:
+        """The store, by a name for people, if nobody leads it now."""
+        if self.leads:
+            return None
+        left = self.store.lease_left(now=self.now)
+        return "this database" if left is None or left <= 0 else None
+
+    def sessions(self) -> list[SessionView]:
+        """Return the live sessions. A process that stands by knows of them what the store has."""
+        if isinstance(self.engine, Engine):
+            return [session_view(session) for session in self.engine.live_sessions()]
+        campaigns = {campaign.name: campaign for campaign in self.store.campaigns()}
+        return [stored_session_view(unit, campaigns[unit.campaign]) for unit in self.store.running_units()]
 
     @property
     def store(self) -> Store:

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from paceline.api.standby import StandbyEngine
 from paceline.core import ScopeStatus
 from paceline.core.values.scopes import canonical_model
 from paceline.engine.campaign_accounts import CampaignAccounts
@@ -43,7 +44,7 @@ class _Collected(Collector):
 class EngineMetrics:
     """The metrics of one engine, its API and its gateway."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine | StandbyEngine) -> None:
         self._engine = engine
         self._metrics = engine.metrics
         self._scopes = SeriesNames()

@@ -1,5 +1,6 @@
 """The address of the daemon: how programs, browsers and other commands reach it."""
 
+import socket
 from urllib.parse import urlsplit
 
 from paceline.cli.wiring import Home
@@ -19,6 +20,13 @@ def server_url(host: str, port: int, api: ApiTable) -> str:
         name = urlsplit(f"//{api.hosts[0]}").hostname or name
     scheme = "http" if api.tls_cert is None else "https"
     return f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
+
+
+def fleet_url(host: str, port: int, api: ApiTable) -> str:
+    """Return the address by which other machines reach the server; that of this machine if they cannot."""
+    if host not in ALL_INTERFACES:
+        return server_url(host, port, api)
+    return server_url(api.hosts[0] if api.hosts else socket.gethostname(), port, api)
 
 
 def dashboard_url(server: str, token: str) -> str:

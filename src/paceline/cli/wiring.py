@@ -6,7 +6,7 @@ Here: the choice of every implementation. Never here: what a command does with i
 import contextlib
 import logging
 import os
-import socket
+import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -30,11 +30,20 @@ from paceline.errors import EngineBusy, InvalidSettings, StoreDamaged, StoreErro
 from paceline.executors import OutputLimits
 from paceline.executors.file_limit import raise_file_limit
 from paceline.executors.private_folder import make_private
-from paceline.executors.spool import Spool, count_attempts
+from paceline.executors.spool import Spool, count_attempts, spool_root
 from paceline.executors.terminal import TerminalExecutor
-from paceline.leadership import ENGINE, HOST, Leader, LeaderLock, new_owner, no_leader, resign
+from paceline.leadership import ENGINE, HOST, Leader, LeaderLock, LockedSeat, new_owner, no_leader, resign
 from paceline.settings import Settings, governor_settings, load_settings
 from paceline.settings.prices import price_list
+from paceline.shared_leadership import (
+    FleetHomes,
+    LeasedSeat,
+    known_leaders,
+    neighbours,
+    new_leader,
+    present_leader,
+    wait_for_lead,
+)
 from paceline.store import Campaign, SqliteStore, Store, Unit
 from paceline.views.fleet import FleetState, read_fleet
 from paceline.views.status import EngineProcess
@@ -42,8 +51,10 @@ from paceline.views.why import Why, explain_unit, stored_waits
 
 log = logging.getLogger("paceline.cli")
 
-HOME_STATE = "home"
-"""The key under which a shared database knows the home that it belongs to."""
+FLEET_STATE = "fleet"
+"""The key under which a shared database has its identity."""
+FLEET_FILE = "fleet"
+"""The file in which a home remembers the database that it belongs to."""
 STEP_BACK_SECONDS = 3.0
 """An `exec` that hands out slots checks for an engine more often than this, and then releases its lock."""
 
@@ -66,7 +77,8 @@ class Home:
         return spool_root(self.path)
 
     def spool(self) -> Spool:
-        return Spool(self.spool_root)
+        known = known_leaders(self.store) if self.store.is_shared else ()
+        return Spool(self.spool_root, neighbours(known, self.path))
 
     def executor(self) -> TerminalExecutor:
         return TerminalExecutor(self.spool_root)
@@ -75,18 +87,22 @@ class Home:
         return LeaderLock(self.path, name)
 
     def engine_leader(self) -> Leader | None:
-        """Return the engine that runs this home on this machine, if there is one."""
-        return self.lock(ENGINE).holder()
+        """Return the engine that leads: on this machine, or wherever a shared store has its leader."""
+        if not self.store.is_shared:
+            return self.lock(ENGINE).holder()
+        leader = present_leader(self.store)
+        return leader if leader is not None and leader.is_engine else None
 
     def process_slot(self) -> ProcessSlot:
         """Return the slot of this process, which can be acquired with or without an engine."""
         settings = engine_settings(self.settings, self.zone, self.path)
+        spool = self.spool()
+        seat = LeasedSeat(self.path, self.store, spool) if self.store.is_shared else LockedSeat(self.path, self.store)
         return ProcessSlot(
             self.store,
             settings,
-            self.spool(),
-            engine_lock=self.lock(ENGINE),
-            host_lock=self.lock(HOST),
+            spool,
+            seat=seat,
             usage=usage_sources(self.settings, self.environ),
         )
 
@@ -116,9 +132,9 @@ class Home:
         return self.store.append_events([])
 
     def leader_process(self) -> EngineProcess | None:
-        """Return the process of the engine that leads this home on this machine."""
+        """Return the process of the engine that leads."""
         leader = self.engine_leader()
-        return None if leader is None else EngineProcess(pid=leader.pid, since=leader.since)
+        return None if leader is None else EngineProcess(pid=leader.pid, since=leader.since, host=leader.host or None)
 
 
 @contextlib.contextmanager
@@ -139,13 +155,12 @@ def open_home(environ: Mapping[str, str] | None = None, start: Path | None = Non
 
 def _waiting_engine(home: Path) -> str:
     """Return what the engine of the home does while the store does not answer, if there is an engine."""
-    leader = LeaderLock(home, ENGINE).holder()
-    if leader is None:
-        return ""
     outage = read_outage(home)
-    since = "" if outage is None else f" since {moment(outage.since, time.time(), local_zone())}"
+    if outage is None:
+        return ""
+    since = moment(outage.since, time.time(), local_zone())
     return (
-        f". The engine of this home (process {leader.pid}) waits for it{since}: "
+        f". The engine of this home (process {outage.pid}) waits for it since {since}: "
         "nothing starts meanwhile, running sessions continue, and nothing is lost"
     )
 
@@ -172,33 +187,38 @@ def _open_postgres(settings: Settings) -> Store:
         ) from error
     store = PostgresStore(settings.store_url)
     try:
-        _check_database_of(settings.home, store)
+        _join_fleet(settings.home, store)
     except BaseException:
         store.close()
         raise
     return store
 
 
-def _check_database_of(home: Path, store: Store) -> None:
-    """Raise unless the database belongs to this home. Sessions, logins and locks of a home are on its own machine."""
-    ours = f"{home} on {socket.gethostname()}"
-    known = store.load_state(HOME_STATE)
-    if known is None:
-        if attempts := count_attempts(spool_root(home)):
+def _join_fleet(home: Path, store: Store) -> None:
+    """Give the database an identity, and let the home remember it. Raise if either belongs to another fleet.
+
+    Otherwise a wrong address would mix the work of two fleets, or run all work of a lost database again.
+    """
+    mark = home / FLEET_FILE
+    fleet = (store.load_state(FLEET_STATE) or b"").decode()
+    if not fleet:
+        attempts = count_attempts(spool_root(home))
+        if attempts and not store.append_events([]):
             raise StoreDamaged(
                 f"the database is empty, but {spool_root(home)} has the output of {attempts} sessions: correct "
                 f"store.url; or, to start with an empty home and run everything again, move {home} aside"
             )
-        store.save_state(HOME_STATE, ours.encode())
-    elif known.decode() != ours:
+        with store.together():
+            fleet = (store.load_state(FLEET_STATE) or secrets.token_hex(8).encode()).decode()
+            store.save_state(FLEET_STATE, fleet.encode())
+    known = mark.read_text().strip() if mark.exists() else fleet
+    if known != fleet:
         raise InvalidSettings(
-            f"the database is that of {known.decode()}, and this is {ours}: one home uses a database; "
-            "choose another database or schema in store.url"
+            f"store.url names the database of fleet {fleet}, and {home} belongs to fleet {known}: correct store.url, "
+            f"or use another PACELINE_HOME; or delete {mark} if the home is to join that fleet"
         )
-
-
-def spool_root(home: Path) -> str:
-    return str(home / "spool")
+    if not mark.exists():
+        mark.write_text(f"{fleet}\n")
 
 
 def check_not_lost(database: Path, spool: Path) -> None:
@@ -255,33 +275,56 @@ def output_limits(settings: Settings) -> OutputLimits:
 
 @contextlib.contextmanager
 def leading_engine(home: Home) -> Iterator[Engine]:
-    """Take the leadership of the home and yield its engine. Raises `EngineBusy` if another engine runs it."""
-    owner = new_owner()
+    """Yield the engine of the home, which no other engine runs or leads. Raises `EngineBusy` if one does."""
+    if home.store.is_shared:
+        wait_for_lead(home.store)
+        with fleet_engine(home, new_leader(home.path)) as engine:
+            yield engine
+        return
+    leader = Leader(owner=new_owner(), pid=os.getpid(), since=time.time())
+    with _locked(home, leader), contextlib.closing(home.executor()) as executor:
+        yield _engine(home, leader, executor)
+
+
+@contextlib.contextmanager
+def fleet_engine(home: Home, leader: Leader) -> Iterator[Engine]:
+    """Yield an engine over a shared store. It leads once `start` was called, unless another one leads."""
+    with contextlib.closing(home.executor()) as executor:
+        engine = _engine(home, leader, executor)
+        engine.lead.fleet = FleetHomes(home.store, leader, executor.spool)
+        yield engine
+
+
+def _engine(home: Home, leader: Leader, executor: TerminalExecutor) -> Engine:
+    _check_file_limit(home)
+    engine = Engine(
+        engine_settings(home.settings, home.zone, home.path),
+        store=home.store,
+        executor=executor,
+        clock=SystemClock(),
+        agents=home.settings.agent,
+        environ=home.environ,
+        owner=leader.owner,
+        usage=usage_sources(home.settings, home.environ),
+    )
+    engine.outage.note_in(home.path)
+    return engine
+
+
+@contextlib.contextmanager
+def _locked(home: Home, leader: Leader) -> Iterator[None]:
+    """Hold the lock of the home's engine, after everybody who led before has given up the lead."""
     lock = home.lock(ENGINE)
     if not lock.take():
         holder = lock.holder()
-        who = f" (process {holder.pid})" if holder else ""
+        who = f" ({holder})" if holder else ""
         raise EngineBusy(f"another engine{who} runs {home.path}; stop it first, or use another PACELINE_HOME")
-    _check_file_limit(home)
-    executor = home.executor()
     try:
         resign(home.store, lock.previous)
-        lock.announce(Leader(owner=owner, pid=os.getpid(), since=time.time()))
+        lock.announce(leader)
         _wait_for_host(home)
-        engine = Engine(
-            engine_settings(home.settings, home.zone, home.path),
-            store=home.store,
-            executor=executor,
-            clock=SystemClock(),
-            agents=home.settings.agent,
-            environ=home.environ,
-            owner=owner,
-            usage=usage_sources(home.settings, home.environ),
-        )
-        engine.outage.note_in(home.path)
-        yield engine
+        yield
     finally:
-        executor.close()
         lock.release()
 
 

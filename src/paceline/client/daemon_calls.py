@@ -69,22 +69,29 @@ class ProblemReply(msgspec.Struct, frozen=True):
 
 
 class DaemonConnection:
-    """The HTTP connections to one daemon."""
+    """The HTTP connections to one daemon, or to the engines of a fleet, of which any one is enough.
+
+    `url` may name several addresses, separated by commas. Without it, the address of the home's daemon is read again
+    when nobody answers: after a take-over it is another one.
+    """
 
     def __init__(self, url: str | None, token: str | None) -> None:
-        self.url = url or own_url(os.environ)
+        named = url or os.environ.get("PACELINE_URL")
+        self._given = _addresses(named) if named else []
+        self._addresses = self._given or _addresses(own_url(os.environ))
         self._token = token
         self._has_own_token = token is None
         self._is_closed = False
-        try:
-            self._http = httpx.AsyncClient(
-                base_url=self.url,
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
-                trust_env=False,  # a proxy in the environment is not meant for a local daemon
-                verify=_trusted_authorities() if self.url.lower().startswith("https:") else True,
-            )
-        except httpx.InvalidURL as error:
-            raise InvalidInput(f"url {self.url!r:.80} is not a valid URL: {error}") from None
+        self._http = httpx.AsyncClient(
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+            trust_env=False,  # a proxy in the environment is not meant for a local daemon
+            verify=trusted_authorities() if any(each.startswith("https:") for each in self._addresses) else True,
+        )
+
+    @property
+    def url(self) -> str:
+        """The address that is used now."""
+        return self._addresses[0]
 
     async def aclose(self) -> None:
         self._is_closed = True
@@ -93,48 +100,80 @@ class DaemonConnection:
     async def send(
         self, method: str, path: str, body: Mapping[str, object] | None = None, *, within: float = RESPONSE_SECONDS
     ) -> httpx.Response:
-        """Return a response that is about the call itself. Raises `DaemonError` for all others."""
+        """Return a response that is about the call itself. Raises `DaemonError` for all others.
+
+        An address at which nobody can be reached is skipped.
+        """
+        for _ in self._addresses[1:]:
+            try:
+                return await self._send(method, path, body, within)
+            except DaemonUnreachable as error:
+                if not isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout):
+                    raise
+        return await self._send(method, path, body, within)
+
+    async def _send(self, method: str, path: str, body: Mapping[str, object] | None, within: float) -> httpx.Response:
         if self._is_closed:
             raise CapacityError("the client is closed")
+        url = self.url
         content = None if body is None else msgspec.json.encode(body)
-        token = self._token = self._token or own_token(self.url, os.environ)
-        response = await self._request(method, path, content, within)
+        token = self._token = self._token or own_token(url, os.environ)
+        response = await self._request(method, url, path, content, within)
         if response.status_code == UNKNOWN_TOKEN and self._has_own_token:
-            self._token = own_token(self.url, os.environ)
+            self._token = own_token(url, os.environ)
             if self._token != token:  # it was rotated
-                response = await self._request(method, path, content, within)
+                response = await self._request(method, url, path, content, within)
         if response.status_code in UNAVAILABLE:
-            raise DaemonUnreachable(f"the daemon at {self.url} is not available now: {text_of_problem(response)}")
+            raise DaemonUnreachable(f"the daemon at {url} is not available now: {text_of_problem(response)}")
         if response.status_code in NOT_AUTHORIZED or response.status_code >= 500:
             raise error_of(response)
         return response
 
-    async def _request(self, method: str, path: str, content: bytes | None, within: float) -> httpx.Response:
+    async def _request(self, method: str, url: str, path: str, content: bytes | None, within: float) -> httpx.Response:
         headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
         timeout = httpx.Timeout(RESPONSE_SECONDS, read=within)
         try:
-            return await self._http.request(method, path, content=content, headers=headers, timeout=timeout)
+            return await self._http.request(method, url + path, content=content, headers=headers, timeout=timeout)
         except httpx.TransportError as error:
             if self._is_closed:
                 raise CapacityError("the client was closed while this call waited") from None
+            self._turn_to_next()
             detail = str(error) or type(error).__name__
             if BAD_CERTIFICATE in detail:
                 raise DaemonError(
-                    f"the certificate of the daemon at {self.url} is not trusted ({detail}); "
+                    f"the certificate of the daemon at {url} is not trusted ({detail}); "
                     "name the file with its authority in SSL_CERT_FILE"
                 ) from error
-            raise DaemonUnreachable(
-                f"no daemon answers at {self.url} ({detail}); start one with `paceline up`"
-            ) from error
+            raise DaemonUnreachable(f"no daemon answers at {url} ({detail}); start one with `paceline up`") from error
+
+    def _turn_to_next(self) -> None:
+        """Use the next address from now on."""
+        if self._given:
+            self._addresses = [*self._addresses[1:], self._addresses[0]]
+        else:
+            self._addresses = _addresses(own_url(os.environ))
 
 
-def _trusted_authorities() -> ssl.SSLContext:
+def trusted_authorities() -> ssl.SSLContext:
     """Return the certificate authorities of SSL_CERT_FILE or SSL_CERT_DIR, else the usual ones."""
     try:
         return httpx.create_ssl_context()
     except OSError as error:
         named = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
         raise InvalidInput(f"SSL_CERT_FILE or SSL_CERT_DIR: {named} has no certificates: {error}") from error
+
+
+def _addresses(text: str) -> list[str]:
+    """Return the addresses in the text, without slashes at their ends."""
+    found = [each.strip().rstrip("/") for each in text.split(",") if each.strip()]
+    for each in found:
+        try:
+            httpx.URL(each)
+        except httpx.InvalidURL as error:
+            raise InvalidInput(f"url {each!r:.80} is not a valid URL: {error}") from None
+    if not found:
+        raise InvalidInput(f"url {text!r:.80} names no address")
+    return found
 
 
 def own_url(environ: Mapping[str, str]) -> str:

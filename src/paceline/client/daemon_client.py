@@ -37,7 +37,8 @@ from paceline.limiter.status import LimiterStatus, limiter_status
 class Client:
     """A client for the daemon's slots, limits and scopes.
 
-    `url` defaults to PACELINE_URL, else to the running daemon of the home. `token` defaults to PACELINE_TOKEN, else
+    `url` defaults to PACELINE_URL, else to the running daemon of the home. It may name several engines of a fleet,
+    separated by commas; any one that answers is enough. `token` defaults to PACELINE_TOKEN, else
     to the home's. A slot lasts `ttl` seconds from its last renewal. A wait survives a daemon that is away for up to
     `patience` seconds.
     """

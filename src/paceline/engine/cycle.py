@@ -32,7 +32,7 @@ from paceline.engine.ticket_queues import ATTEMPTS, TicketQueues, split_queue_na
 from paceline.engine.unit_events import Listeners
 from paceline.engine.unit_stages import UnitStages
 from paceline.engine.wake_up import WakeUp
-from paceline.errors import EngineBusy
+from paceline.errors import LeadLost
 from paceline.events import Event
 from paceline.limiter.governor_driver import GovernorDriver
 from paceline.store import Campaign, Store
@@ -50,7 +50,6 @@ class Cycle:
         launcher: Launcher,
         settings: EngineSettings,
         *,
-        owner: str,
         listeners: Listeners,
         woken: WakeUp,
     ) -> None:
@@ -59,14 +58,14 @@ class Cycle:
         self._driver = driver
         self.governor = governor
         self._settings = settings
-        self._owner = owner
+        self._lead = launcher.lead
         self._listeners = listeners
         self._woken = woken
         self.live: dict[str, LiveSession] = {}
         self.campaigns: dict[str, Campaign] = {}
         self._commands = command_log.CommandReader(store)
         accounts = settings.campaign_accounts
-        self.queues = TicketQueues(governor, accounts, owner)
+        self.queues = TicketQueues(governor, accounts, launcher.lead.owner)
         self.journal = EngineJournal(store, driver, self.queues, self._commands, listeners, accounts)
         self._pacer = DeadlinePacer(store, governor, accounts)
         self._monitor = SessionMonitor(driver, executor, self.journal, self.live)
@@ -121,6 +120,7 @@ class Cycle:
         if now < self._passed_at - CLOCK_STEP_SECONDS:
             self._store.shorten_backoffs(now=now)
         self._passed_at = now
+        self._lead.keep(now)
         if now - self._renewed_at >= self._settings.lease:
             self._renew_leases(now)  # it has run out: another engine may lead, so nothing is stored before
         self.read_commands(now)
@@ -135,6 +135,7 @@ class Cycle:
         self._move_stages(now)
         if self._outcomes.breaker.has_paused:
             self._load_campaigns(now)
+        self._recovery.settle_elsewhere(now)
         self._store.wake_units(now=now)
         self._fill_queues(now)
         self.journal.collect(now)
@@ -168,7 +169,7 @@ class Cycle:
 
     def is_idle(self) -> bool:
         """Return whether nothing runs, and nothing could run later without a person: what is left is paused or held."""
-        if self.live or self._stages.is_busy(self.campaigns):
+        if self.live or self._recovery.elsewhere or self._stages.is_busy(self.campaigns):
             return False
         counts = self._store.counts()
         active = [name for name, campaign in self.campaigns.items() if campaign.state == "active"]
@@ -184,6 +185,10 @@ class Cycle:
             if campaign in reasons:
                 reasons[campaign].add(wait.reason)
         return all(found == {"held"} for found in reasons.values())
+
+    def keep_lead(self) -> None:
+        """Extend the lead between two pieces of a pass, if it is time."""
+        self._lead.keep(self._driver.now())
 
     def obey(self, now: float) -> None:
         """Carry out the commands in the store between two passes."""
@@ -221,8 +226,8 @@ class Cycle:
         if 0 <= now - self._renewed_at < self._settings.lease / 3:
             return
         until = now + self._settings.lease
-        if not self._store.lead(self._owner, until=until, now=now):
-            raise EngineBusy("another engine has taken the lead of this home")
+        if not self._lead.take(now):
+            raise LeadLost("another engine has taken the lead of this home")
         units = (*(session.unit for session in self.live.values()), *self._stages.units())
         fences = {unit.id: unit.fence for unit in units}
         for unit_id in self._store.renew_units(fences, lease_until=until) if fences else ():

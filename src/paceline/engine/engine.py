@@ -19,6 +19,7 @@ from paceline.engine.cycle import Cycle
 from paceline.engine.external_slots.leases import Leases
 from paceline.engine.governor_state import load_governor
 from paceline.engine.launcher import Launcher
+from paceline.engine.leader_lease import LeaderLease
 from paceline.engine.session import LiveSession
 from paceline.engine.settings import EngineSettings
 from paceline.engine.store_outage import OUTAGES, StoreOutage
@@ -63,10 +64,10 @@ class Engine:
         self._executor = executor
         self._agents = functools.cache(agents)
         self._environ = dict(environ)
-        self._owner = owner
         self._usage = dict(usage or {})
         self.outage = StoreOutage(clock)
         self._listeners = Listeners()
+        self.lead = LeaderLease(store, owner, lease=settings.lease)
         self._leads = False
         self._is_stopping = False
         self._woken = WakeUp()
@@ -98,6 +99,7 @@ class Engine:
                 for _ in self._cycle.make_pass():
                     for _ in range(TURNS_BETWEEN):  # the API, the gateway and signals go between
                         await asyncio.sleep(0)
+                    self._cycle.keep_lead()
                     if self._is_stopping:
                         return False, None  # the next engine reads the rest
             found = until_idle and self.is_idle(), self.store.next_resume_at()
@@ -152,24 +154,25 @@ class Engine:
         now = self.clock.now()
         if gateway is not None:
             self.settings = msgspec.structs.replace(self.settings, gateway=gateway)
-        if not self.store.lead(self._owner, until=now + self.settings.lease, now=now):
+        if not self.lead.take(now):
             raise EngineBusy("another engine runs this home; stop it first, or use another PACELINE_HOME")
         self._leads = True
         governor = load_governor(self.store, self.settings.governor, now)
         driver = GovernorDriver(governor, clock=self.clock, usage=self._usage, metrics=self.metrics)
-        launcher = Launcher(self._executor, self.settings, self._agents, self._environ, self.jobs)
+        if self.store.is_shared:
+            driver.may_grant = lambda: self.lead.is_trusted
+        launcher = Launcher(self._executor, self.settings, self._agents, self._environ, self.jobs, self.lead)
         cycle = Cycle(
             self.store,
             driver,
             launcher,
             self.settings,
-            owner=self._owner,
             listeners=self._listeners,
             woken=self._woken,
         )
         self._started = cycle, Limiter.over(driver)
         cycle.start(now)
-        self.emit("engine.leading", owner=self._owner)
+        self.emit("engine.leading", owner=self.lead.owner)
 
     def close(self) -> None:
         """Store everything and give up the lead. Live sessions continue. An engine without the lead stores nothing."""
@@ -178,14 +181,15 @@ class Engine:
             self.leases.close()
             self.limiter.close()
         if not self._leads:
+            self.lead.drop()
             return
         self._leads = False
         self.outage.forget_note()
         try:
             if self._started is not None:  # else the start failed, and nothing was loaded that could be stored
-                self.emit("engine.stopped", owner=self._owner)
+                self.emit("engine.stopped", owner=self.lead.owner)
                 self._cycle.save_all(self.clock.now())
-            self.store.resign(self._owner)
+            self.lead.resign()
         except OUTAGES as error:
             log.warning("ended without storing it; the next engine continues from what was stored last: %s", error)
 

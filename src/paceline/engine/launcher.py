@@ -11,6 +11,7 @@ from paceline.agents.launch import Task, prepare_session
 from paceline.agents.session_environment import EnvironmentMemory
 from paceline.core import Ticket
 from paceline.engine.background_jobs import BackgroundJobs
+from paceline.engine.leader_lease import LeaderLease
 from paceline.engine.session import LiveSession
 from paceline.engine.settings import EngineSettings
 from paceline.engine.stage_commands import port_variable
@@ -20,7 +21,7 @@ from paceline.store import Campaign, Unit
 
 
 class Launcher:
-    """Starts the sessions of one engine, with its agent profiles and its environment."""
+    """Starts the sessions of one engine, with its agent profiles and its environment, while it leads."""
 
     def __init__(
         self,
@@ -29,9 +30,11 @@ class Launcher:
         agents: Callable[[str], AgentProfile],
         environ: Mapping[str, str],
         jobs: BackgroundJobs,
+        lead: LeaderLease,
     ) -> None:
         self.executor = executor
         self.jobs = jobs
+        self.lead = lead
         self.settings = settings
         self._key_variables = settings.key_variables
         self._agents = agents
@@ -47,6 +50,7 @@ class Launcher:
         """
         profile = self._agents(campaign.agent)
         launch = self._launch_of(with_note(unit, note), campaign, account, profile)
+        self.lead.check()
         return self.adopt(unit, campaign, account, ticket, self.executor.start(launch))
 
     def adopt(

@@ -1,12 +1,15 @@
 """The recovery of units that were running when an engine ended, or when a pass failed half-way.
 
 Here: which sessions are adopted, which attempts are lost, which processes are nobody's. It runs at the start of an
-engine and after a failed pass, whose claim may be stored although its launch never happened.
+engine and after a failed pass, whose claim may be stored although its launch never happened. Sessions on another
+machine are counted and left alone: that their host is silent does not mean that they have ended.
 """
 
 import logging
+import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from paceline.core import Governor
 from paceline.core.unit_lifecycle import AttemptOutcome
@@ -20,6 +23,16 @@ from paceline.executors import Handle
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
 log = logging.getLogger("paceline.engine")
+
+SETTLE_SECONDS = 2.0
+"""How often units on other machines are read: their places are given back that much later."""
+
+
+class Elsewhere(NamedTuple):
+    """An attempt on another machine."""
+
+    attempt_id: str
+    host: str
 
 
 class Recovery:
@@ -41,13 +54,20 @@ class Recovery:
         self._launcher = launcher
         self._outcomes = outcomes
         self._stages = stages
+        self._host_elsewhere = launcher.lead.host_elsewhere
+        self._settled_at = -math.inf
+        self.elsewhere: dict[str, Elsewhere] = {}
+        """Units that run on other machines, by id."""
 
     def recover(self, live: dict[str, LiveSession], campaigns: Mapping[str, Campaign], now: float) -> None:
         """Adopt the sessions that run, record the attempts that never began, and end processes without a unit."""
         never_began: list[OutcomeRecord] = []
-        known = {*live, *(unit.id for unit in self._stages.units())}
+        known = {*live, *self.elsewhere, *(unit.id for unit in self._stages.units())}
         for unit in self._store.running_units():
             if unit.id in known:
+                continue
+            if unit.campaign in campaigns and (host := self._host_elsewhere(unit.attempt_id or "")) is not None:
+                self._leave_alone(unit, campaigns[unit.campaign], host, now)
                 continue
             if unit.phase in ("checking", "delivering") and unit.campaign in campaigns:
                 self._stages.verifier.resume(unit, campaigns[unit.campaign], now)
@@ -63,6 +83,25 @@ class Recovery:
         owned = [session.handle.attempt_id for session in live.values()] + self._stages.attempt_ids()
         for orphan in self._executor.sweep(owned):
             log.warning("%s %s, which belongs to no running unit", orphan.action, orphan.attempt_id)
+
+    def settle_elsewhere(self, now: float) -> None:
+        """Give back the places of units that ran on other machines and do not run any more."""
+        if not self.elsewhere or 0 <= now - self._settled_at < SETTLE_SECONDS:
+            return
+        self._settled_at = now
+        for unit_id, work in list(self.elsewhere.items()):
+            unit = self._store.unit(unit_id)
+            if unit is None or unit.state != "running" or unit.attempt_id != work.attempt_id:
+                del self.elsewhere[unit_id]
+                self._governor.abandon(work.attempt_id, now=now)
+
+    def _leave_alone(self, unit: Unit, campaign: Campaign, host: str, now: float) -> None:
+        """Count the unit, and wait for what an engine on its machine stores about it."""
+        assert unit.attempt_id is not None
+        account = self._settings.campaign_accounts.of(campaign, unit.account or "")
+        self._governor.adopt(session_ticket(unit.attempt_id, campaign, session_scopes(campaign, account)), now=now)
+        self.elsewhere[unit.id] = Elsewhere(unit.attempt_id, host)
+        log.warning("%s runs on %s: it is left alone until an engine there answers", unit.id, host)
 
     def _adopt(self, unit: Unit, campaign: Campaign, handle: Handle, now: float) -> LiveSession:
         account = self._settings.campaign_accounts.of(campaign, unit.account or "")

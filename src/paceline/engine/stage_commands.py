@@ -5,7 +5,7 @@ process behind.
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -59,17 +59,27 @@ class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageCommands:
-    """Builds the launches of a plan's own commands, with the environment of one engine."""
+    """Builds the launches of a plan's own commands, with the environment of one engine.
 
-    def __init__(self, settings: EngineSettings, environ: Mapping[str, str]) -> None:
+    `check_lead` raises `LeadLost` once the engine may start nothing.
+    """
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        environ: Mapping[str, str],
+        check_lead: Callable[[], None] = lambda: None,
+    ) -> None:
         self._settings = settings
         self._environ = environ
+        self._check_lead = check_lead
         self.home = Path(settings.home)
 
     def launch(
         self, attempt_id: str, command: tuple[str, ...], unit: Unit, campaign: Campaign, cwd: str, timeout: float
     ) -> Launch:
         """Return a launch of the command for a unit. It has no account, and so no key and no login variables."""
+        self._check_lead()
         result = unit.result
         places = {"branch": result.branch, "base": result.base, "commit": result.commit, "workspace": result.workspace}
         for name, value in places.items():

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,7 @@ class OutageNote(msgspec.Struct, frozen=True, kw_only=True):
 
     since: float
     reason: str
+    pid: int
 
 
 class StoreOutage:
@@ -45,7 +47,9 @@ class StoreOutage:
         log.warning("the store cannot be used, so nothing starts; running sessions continue: %s", error)
         if self._note is not None:
             with contextlib.suppress(OSError):
-                self._note.write_bytes(msgspec.json.encode(OutageNote(since=self.since, reason=str(error))))
+                self._note.write_bytes(
+                    msgspec.json.encode(OutageNote(since=self.since, reason=str(error), pid=os.getpid()))
+                )
 
     def end(self) -> None:
         """Record that the store works."""
@@ -63,8 +67,9 @@ class StoreOutage:
 
 
 def read_outage(home: Path) -> OutageNote | None:
-    """Return the outage that the engine of the home has noted."""
+    """Return the outage that a running engine of the home has noted."""
     try:
-        return msgspec.json.decode((home / NOTE_FILE).read_bytes(), type=OutageNote)
+        note = msgspec.json.decode((home / NOTE_FILE).read_bytes(), type=OutageNote)
     except (OSError, msgspec.MsgspecError):
         return None
+    return note if os.path.exists(f"/proc/{note.pid}") else None

@@ -19,7 +19,8 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -99,10 +100,15 @@ class ArchivedAttempt(msgspec.Struct, frozen=True):
 
 
 class Spool:
-    """The folders of all attempts."""
+    """The folders of all attempts.
 
-    def __init__(self, root: str) -> None:
+    `neighbours` are the spools of other homes on this machine whose engines have led the same store: attempts whose
+    names begin with the key are in that spool.
+    """
+
+    def __init__(self, root: str, neighbours: Mapping[str, str] | None = None) -> None:
         self.root = os.path.abspath(root)
+        self.neighbours = dict(neighbours or {})
         self._make_folders()
 
     def _make_folders(self) -> None:
@@ -136,24 +142,36 @@ class Spool:
 
     def folder(self, attempt_id: str) -> str | None:
         """Return the folder of the attempt, archived or not; None if there is none."""
-        for folder in (os.path.join(self.root, attempt_id), self._archived(attempt_id)):
-            if _ATTEMPT.fullmatch(attempt_id) and is_own_folder(folder):
-                return folder
+        if not _ATTEMPT.fullmatch(attempt_id):
+            return None
+        for root in dict.fromkeys((self.root, self._root_of(attempt_id))):
+            for folder in (os.path.join(root, attempt_id), os.path.join(root, _ARCHIVE, attempt_id)):
+                if is_own_folder(folder):
+                    return folder
         return None
 
     def unarchived(self) -> list[str]:
         """Return the attempts whose outcome is not stored. What another user put there is ignored."""
-        names = sorted(name for name in os.listdir(self.root) if _ATTEMPT.fullmatch(name))
-        return [name for name in names if is_own_folder(os.path.join(self.root, name))]
+        found = _attempts_in(self.root)
+        for prefix, root in self.neighbours.items():
+            with contextlib.suppress(OSError):  # that home was deleted, or is not ours
+                found += [name for name in _attempts_in(root) if name.startswith(prefix)]
+        return found
 
     def archive(self, attempt_id: str, *, keep_output: bool) -> None:
         """Move the attempt to the archive, or delete it. No-op the second time."""
-        folder = os.path.join(self.root, attempt_id)
+        folder = self.folder(attempt_id)
+        if folder is None or os.path.basename(root := os.path.dirname(folder)) == _ARCHIVE:
+            return
         if not keep_output:
             shutil.rmtree(folder, ignore_errors=True)
-        elif os.path.isdir(folder):
-            os.makedirs(os.path.join(self.root, _ARCHIVE), mode=0o700, exist_ok=True)  # a person may have removed it
-            os.rename(folder, self._archived(attempt_id))
+        else:
+            os.makedirs(os.path.join(root, _ARCHIVE), mode=0o700, exist_ok=True)  # a person may have removed it
+            os.rename(folder, os.path.join(root, _ARCHIVE, attempt_id))
+
+    def _root_of(self, attempt_id: str) -> str:
+        """Return the spool that the attempt belongs to by its name."""
+        return next((root for prefix, root in self.neighbours.items() if attempt_id.startswith(prefix)), self.root)
 
     def archived(self) -> Iterator[str]:
         """Yield the attempts in the archive, in no order. They are read piece by piece as they are asked for."""
@@ -190,6 +208,16 @@ class Spool:
 
     def _archived(self, attempt_id: str) -> str:
         return os.path.join(self.root, _ARCHIVE, attempt_id)
+
+
+def spool_root(home: Path) -> str:
+    """Return the spool of a home."""
+    return str(home / "spool")
+
+
+def _attempts_in(root: str) -> list[str]:
+    names = sorted(name for name in os.listdir(root) if _ATTEMPT.fullmatch(name))
+    return [name for name in names if is_own_folder(os.path.join(root, name))]
 
 
 def count_attempts(root: str) -> int:

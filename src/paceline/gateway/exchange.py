@@ -204,16 +204,16 @@ class Exchange:
         refused: UpstreamCall | None = None
         while True:
             joined_at = gateway.clock.now()
-            waiting = gateway.limiter.slot(
-                self._scope,
-                session=request.session,
-                priority=request.priority,
-                since=arrived,
-                tokens=tokens,
-                timeout=max(0.0, deadline - joined_at),
-                on_queued=_reject_if_held,
-            )
             try:
+                waiting = gateway.limiter.slot(
+                    self._scope,
+                    session=request.session,
+                    priority=request.priority,
+                    since=arrived,
+                    tokens=tokens,
+                    timeout=max(0.0, deadline - joined_at),
+                    on_queued=_reject_if_held,
+                )
                 async with waiting as slot:
                     refused = await self._call_in_slot(request, slot, deadline)
             except SlotTimeout as timeout:

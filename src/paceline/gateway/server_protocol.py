@@ -1,7 +1,8 @@
 """The server's protocol: one port for the API and the gateway, also on one connection.
 
 uvicorn's protocol reads every request. Requests under `/gateway/` become exchanges of the gateway, all others go to
-uvicorn's application. Here too: time-outs and size limits for clients, which uvicorn does not have.
+uvicorn's application. While another engine leads, all of them do: the application passes them on. Here too: time-outs
+and size limits for clients, which uvicorn does not have.
 """
 
 import asyncio
@@ -169,7 +170,7 @@ class ServerProtocol(HttpToolsProtocol):
             return  # the request is parsed again without the upgrade
         self._head_since = None
         self._body_since = self._now()
-        if self.url.startswith(PREFIX):
+        if self.url.startswith(PREFIX) and self.gateway.serves_calls:
             self._begin_exchange()
             return
         for name, value in self._raw_headers:

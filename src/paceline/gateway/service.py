@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from paceline.clock import Clock
+from paceline.errors import CapacityError
 from paceline.gateway.exchange import Exchange
 from paceline.gateway.request_access import RequestAccess
 from paceline.gateway.response_signals import SignalReporter
@@ -40,6 +41,8 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
 RESTART_SECONDS = 10.0
 """The usual length of a daemon restart. Clients that retry sooner meet a closed port."""
+NEXT_LEADER_SECONDS = 1.0
+"""When to retry after this engine has lost the lead: the request is then passed on to the next leader."""
 
 
 class TimeChecked(Protocol):
@@ -49,18 +52,21 @@ class TimeChecked(Protocol):
 
 
 class Gateway:
-    """The gateway on one event loop, the one it is created on. `limiter` may belong to an engine or stand alone."""
+    """The gateway on one event loop, the one it is created on. `limiter` may belong to an engine or stand alone.
+
+    Without a limiter no slot can be granted, so requests are not served here: another engine leads.
+    """
 
     def __init__(
         self,
-        limiter: Limiter,
+        limiter: Limiter | None,
         access: RequestAccess,
         *,
         clock: Clock,
         metrics: MetricsRegistry,
         timeouts: Timeouts | None = None,
     ) -> None:
-        self.limiter = limiter
+        self._limiter = limiter
         self.access = access
         self.clock = clock
         self.metrics = metrics
@@ -75,6 +81,24 @@ class Gateway:
         self._drained = asyncio.Event()
         """Set once the gateway stops and its last exchange has ended."""
         self._timer = self.loop.call_later(self.timeouts.check_interval, self._check_time)
+
+    @property
+    def serves_calls(self) -> bool:
+        """Whether calls are answered here, be it with "the daemon is stopping"."""
+        return self._limiter is not None or self.is_stopping
+
+    @property
+    def limiter(self) -> Limiter:
+        """The limiter that grants the slots. Raises `CapacityError` if there is none now."""
+        if self._limiter is None:
+            raise CapacityError("this engine does not lead any more; try again")
+        return self._limiter
+
+    def use_limiter(self, limiter: Limiter | None, metrics: MetricsRegistry) -> None:
+        """Let this limiter grant the slots from now on, and count there."""
+        self._limiter = limiter
+        self.metrics = metrics
+        self.reporter = SignalReporter(self.clock, metrics)
 
     def pool(self, origin: Origin) -> UpstreamPool:
         """Return the connections to an upstream. Accounts with the same origin share them."""
@@ -94,6 +118,8 @@ class Gateway:
     @property
     def restart_seconds(self) -> float:
         """The time after which a client that is rejected now may find a running daemon."""
+        if not self.serves_calls:
+            return NEXT_LEADER_SECONDS
         left = 0.0 if self._stops_at is None else self._stops_at - self.loop.time()
         return max(0.0, left) + RESTART_SECONDS
 

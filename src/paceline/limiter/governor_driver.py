@@ -51,6 +51,9 @@ class GovernorDriver:
         self.armed_for = math.inf
         """When the timer is to fire. A caller that sees an earlier `agenda.next_due` calls `carry_out`."""
         self.is_closed = False
+        self.may_grant: Callable[[], bool] = _always
+        """Whether grants count now: an engine whose lease may have run out holds them back."""
+        self._held_back: list[Granted] = []
         self._on_events: OnEvents | None = None
         self._subscribers: dict[str, OnGranted] = {}
         self._polls = UsagePolls(usage, self.report)
@@ -89,6 +92,10 @@ class GovernorDriver:
     def carry_out(self) -> None:
         """Carry out every effect of the Governor, and arm the timer for its next wake-up."""
         agenda = self._agenda
+        if self._held_back and self.may_grant():
+            held_back, self._held_back = self._held_back, []
+            for granted in held_back:
+                self._route(granted)
         while agenda.effects:
             events: list[Event] = []
             for effect in self.governor.collect():
@@ -107,6 +114,9 @@ class GovernorDriver:
 
     def _route(self, granted: Granted) -> None:
         subscriber = self._subscribers.get(namespace_of(granted.ticket_id))
+        if not self.may_grant():
+            self._held_back.append(granted)
+            return
         if subscriber is not None:
             subscriber(granted)
         else:
@@ -158,6 +168,10 @@ class GovernorDriver:
             self._timer.cancel()
             self._timer = None
         return self._polls.cancel()
+
+
+def _always() -> bool:
+    return True
 
 
 def _log_platform_limit(event: Event) -> None:

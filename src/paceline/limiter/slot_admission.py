@@ -12,7 +12,7 @@ from paceline.core import Deferred, Granted, Ticket
 from paceline.core.signals import Signal
 from paceline.core.values.scopes import RUNS, path_scopes
 from paceline.core.values.validation import check_callable, check_name, check_seconds
-from paceline.errors import CapacityError, InvalidInput, InvalidScope, SlotLost
+from paceline.errors import CapacityError, InvalidInput, InvalidScope, SlotLost, SlotTimeout
 from paceline.limiter.event_listener import EventListener
 from paceline.limiter.governor_driver import GovernorDriver
 from paceline.limiter.home_loop import HomeLoop
@@ -23,6 +23,9 @@ from paceline.limiter.waiters import Waiters
 CACHED_PATHS = 4096
 """How many scope paths stay parsed. A program uses few; the cap bounds memory where paths come from outside."""
 NAMESPACE = "slot"
+NOT_LEADING = "this engine may not lead any more, so it grants nothing"
+NOT_LEADING_SECONDS = 0.2
+"""How often a caller looks whether grants count again. The lease is renewed, or the limiter closed, within seconds."""
 
 
 class SlotAdmission:
@@ -67,6 +70,8 @@ class SlotAdmission:
             check_callable(request.on_queued, "on_queued")
         if context is not None and context.entered:
             raise RuntimeError("this slot(...) is in use; write limiter.slot(...) again for each `async with`")
+        if not self._driver.may_grant():
+            request = await self._until_grants_count(request)
         ticket = self._ticket(request)
         verdict = self._governor.request(ticket, now=self._now())
         if context is not None:
@@ -87,8 +92,22 @@ class SlotAdmission:
             context.slot = slot
         return slot
 
+    async def _until_grants_count(self, request: AdmissionRequest) -> AdmissionRequest:
+        """Wait outside of the queue. Returns the request with the time-out that is left."""
+        began = self._now()
+        while not (self._driver.may_grant() or self._driver.is_closed):
+            waited = self._now() - began
+            if request.timeout is not None and waited >= request.timeout:
+                raise SlotTimeout(f"no slot within {request.timeout:g} s: {NOT_LEADING}")
+            await self._driver.clock.sleep(NOT_LEADING_SECONDS)
+        if request.timeout is None:
+            return request
+        return msgspec.structs.replace(request, timeout=max(0.0, request.timeout - (self._now() - began)))
+
     def try_enter(self, request: AdmissionRequest) -> Slot | Deferred:
         """Return a slot now, or the reason why there is none."""
+        if not self._driver.may_grant():
+            raise CapacityError(NOT_LEADING)
         ticket = self._ticket(request)
         verdict = self._governor.try_request(ticket, now=self._now())
         self._driver.carry_out()

@@ -191,12 +191,16 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None = None
 
 
-class ProcessId(msgspec.Struct, frozen=True):
-    """A process that no later process can be mistaken for. A pid alone is reused."""
+class ProcessId(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A process that no later process can be mistaken for. A pid alone is reused.
+
+    `machine` is set where several machines share a store: only that one can see whether the process is there.
+    """
 
     pid: int
     start_ticks: int
     boot_id: str
+    machine: str = ""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

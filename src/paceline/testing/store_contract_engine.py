@@ -193,7 +193,8 @@ class EngineContract:
         assert not store.lead("two", until=NOW + 900.0, now=NOW)
         assert store.leader() == "one"
         left = store.lease_left(now=NOW)
-        assert left is not None and 600.0 < left <= 900.0
+        assert left is not None
+        assert 600.0 < left <= 900.0
         store.resign("one")
         assert (store.leader(), store.lease_left(now=NOW)) == (None, None)
         assert store.lead("two", until=NOW + 900.0, now=NOW)
@@ -202,7 +203,8 @@ class EngineContract:
         assert store.lead("one", until=NOW, now=NOW)
         left = store.lease_left(now=NOW)
 
-        assert left is not None and left <= 0.0
+        assert left is not None
+        assert left <= 0.0
         assert store.lead("two", until=NOW + 900.0, now=NOW)
         assert store.leader() == "two"
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from paceline.engine.session import LiveSession
+from paceline.store import Campaign, Unit
 from paceline.views.safe_text import printable
 
 
@@ -39,4 +40,22 @@ def session_view(session: LiveSession) -> SessionView:
         tries=unit.counters.attempts,
         pid=session.handle.state().pid,
         ending=None if session.ending is None else printable(session.ending.reason),
+    )
+
+
+def stored_session_view(unit: Unit, campaign: Campaign) -> SessionView:
+    """Return what the store knows of the session of a running unit."""
+    return SessionView(
+        unit=unit.id,
+        campaign=unit.campaign,
+        attempt=unit.attempt_id or "",
+        account=unit.account or None,
+        scope=None,
+        agent=campaign.agent,
+        model=campaign.model,
+        session_id=unit.conversation_id,
+        started_at=unit.started_at,
+        tries=unit.counters.attempts,
+        pid=None,
+        ending=None,
     )

@@ -5,6 +5,7 @@ from importlib.metadata import version
 from typing import Final, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from paceline.core.values.scopes import SESSIONS
 from paceline.store import Campaign, UnitCounts
@@ -15,19 +16,23 @@ VERSION: Final = version("paceline")
 
 
 class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that leads, and since when."""
+    """A process with an engine, and since when it leads or stands by. `host` is set where several machines share it."""
 
     pid: int
     since: float
+    leads: bool = True
+    host: str | None = None
 
 
 class EngineState(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine that leads. `paused`: campaigns are paused and none is active."""
+    """An engine. `paused`: it leads, and campaigns are paused and none is active. `standby`: another one leads."""
 
     state: Literal["leading", "standby", "paused"]
     since: float
     version: str
     pid: int
+    host: str | UnsetType = UNSET
+    """The machine, where several share a store."""
 
 
 class StoppedEngine(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +133,14 @@ def engine_state(campaigns: Iterable[Campaign], leader: EngineProcess) -> Engine
     """
     states = {campaign.state for campaign in campaigns}
     is_paused = "paused" in states and "active" not in states
-    return EngineState(state="paused" if is_paused else "leading", since=leader.since, version=VERSION, pid=leader.pid)
+    leading: Literal["leading", "paused"] = "paused" if is_paused else "leading"
+    return EngineState(
+        state=leading if leader.leads else "standby",
+        since=leader.since,
+        version=VERSION,
+        pid=leader.pid,
+        host=UNSET if leader.host is None else leader.host,
+    )
 
 
 def total_counts(counts: Iterable[UnitCounts]) -> UnitCounts:

@@ -17,7 +17,6 @@ from paceline.views.accounts import account_view, known_accounts
 from paceline.views.campaigns import campaign_views
 from paceline.views.capacity import capacity_rows
 from paceline.views.quota import scope_windows
-from paceline.views.sessions import session_view
 from paceline.views.status import Status, read_status
 from paceline.views.why import wait_rows
 
@@ -41,7 +40,7 @@ def get_overview(context: Context) -> Overview:
         status=read_status(fleet, context.leader, context.throughput),
         campaigns=campaign_views(fleet, context.throughput),
         capacity=capacity_rows(fleet),
-        sessions=[session_view(session) for session in context.engine.live_sessions()],
+        sessions=context.sessions(),
         waits=wait_rows(context.engine.wait_reasons(), fleet.campaigns),
     )
 
@@ -71,7 +70,7 @@ async def put_pool(request: Request[Any, Any, Any], context: Context) -> PoolSiz
 
 @get("/v1/sessions", sync_to_thread=False, summary="Live sessions")
 def list_sessions(context: Context) -> Sessions:
-    return Sessions(sessions=[session_view(session) for session in context.engine.live_sessions()])
+    return Sessions(sessions=context.sessions())
 
 
 @get("/v1/accounts", sync_to_thread=False, summary="The accounts, default logins included, without secrets")

@@ -77,7 +77,7 @@ async def get_unit(unit_id: FromPath[str], context: Context) -> UnitDetail:
 def get_why(unit_id: FromPath[str], context: Context) -> WhyAnswer:
     unit = _find_unit(context, unit_id)
     campaign = find_campaign(context.store, unit.campaign)
-    first, *others = explain_unit(unit, campaign, context.engine.wait_reasons(), leaderless=None)
+    first, *others = explain_unit(unit, campaign, context.engine.wait_reasons(), leaderless=context.leaderless)
     return WhyAnswer(**msgspec.structs.asdict(first), others=others)
 
 

@@ -3,6 +3,7 @@
 import time
 
 import msgspec
+from msgspec import UNSET
 from rich.text import Text
 
 from paceline.cli.limit_text import condition_text, limit_text
@@ -29,7 +30,8 @@ def command(as_json: AsJson = False) -> None:
 def _print_status(status: StatusSummary, fleet: FleetState, home: Home) -> None:
     engine, pool, now = status.engine, status.pool, fleet.now
     if engine.since is not None:
-        _print_fact("engine", f"{engine.state}, process {engine.pid}, since {moment(engine.since, now, home.zone)}")
+        where = f"process {engine.pid}" if engine.host is UNSET else f"process {engine.pid} on {engine.host}"
+        _print_fact("engine", f"{engine.state}, {where}, since {moment(engine.since, now, home.zone)}")
     else:
         _print_fact("engine", "not running; `paceline run PLAN` starts it")
     sessions = f"{pool.running} of {limit_text(pool.sessions)} sessions running"

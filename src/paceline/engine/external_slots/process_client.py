@@ -1,4 +1,4 @@
-"""The asking side of a program on this machine: one slot, requested and released by commands in the store."""
+"""The asking side of a program that reaches the store: one slot, requested and released by commands there."""
 
 import secrets
 
@@ -44,6 +44,10 @@ class ProcessClient:
         """Report a signal that the program received, as one of this slot."""
         signed = msgspec.structs.replace(signal, ticket=ticket_of(self._slot).id)
         command_log.send(self._store, "slot_report", now=now, scope=scope, signal=msgspec.to_builtins(signed))
+
+    def show_life(self, now: float) -> None:
+        """Show a leader on another machine that the program is there."""
+        command_log.send(self._store, "slot_alive", now=now, id=self._slot.id)
 
     def release(self, now: float) -> None:
         command_log.send(self._store, "slot_release", now=now, id=self._slot.id)

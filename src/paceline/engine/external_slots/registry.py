@@ -23,6 +23,7 @@ from paceline.errors import PacelineError
 from paceline.events import Event
 from paceline.executors.proc_table import boot_id, start_ticks
 from paceline.metrics import MetricsRegistry
+from paceline.shared_leadership import this_machine
 from paceline.store import ProcessId, Store, StoredEvent, StoredSlot
 
 log = logging.getLogger("paceline.engine")
@@ -30,6 +31,8 @@ log = logging.getLogger("paceline.engine")
 EXTERNAL_SLOTS = "outside"
 """The namespace of their tickets. It is stored with reports and reasons, so its value stays."""
 TICKET_PREFIX = f"{EXTERNAL_SLOTS}:"
+SILENT_SECONDS = 60.0
+"""How long a program on another machine may be silent before its slot is released: four of its signs of life."""
 PRESENCE_STATE = "slots_present_at"
 PRESENCE_SECONDS = 10.0
 """How often a leader stores that it is there: the credit after a kill is too long by at most this."""
@@ -38,17 +41,27 @@ replace = msgspec.structs.replace
 Emit = Callable[..., object]
 
 
-def process_id(pid: int) -> ProcessId:
+def process_id(pid: int, machine: str = "") -> ProcessId:
     """Return what identifies a process of this machine: a pid alone may be used again."""
-    return ProcessId(pid, start_ticks(pid) or 0, boot_id())
+    return ProcessId(pid, start_ticks(pid) or 0, boot_id(), machine)
 
 
 def is_alive(process: ProcessId) -> bool:
-    """Return whether the process is there, or may be: with too many open files its start time cannot be read."""
+    """Return whether the process is there, or may be.
+
+    With too many open files its start time cannot be read, and on another machine it cannot be seen at all.
+    """
+    if is_elsewhere(process):
+        return True
     ticks = start_ticks(process.pid)
     if ticks is None:
         return os.path.exists(f"/proc/{process.pid}")
     return ticks == process.start_ticks and boot_id() == process.boot_id
+
+
+def is_elsewhere(process: ProcessId) -> bool:
+    """Return whether the process is on another machine."""
+    return process.machine not in ("", this_machine())
 
 
 def is_there(slot: StoredSlot) -> bool:
@@ -79,6 +92,8 @@ class ExternalSlots:
         self.table = SlotTable(store)
         self._has_learnt = False
         self._present_at = -math.inf
+        self._heard_at: dict[str, float] = {}
+        """When the holders on other machines have last shown that they are there, by the ids of their slots."""
         self.on_leased: Callable[[StoredSlot], object] = lambda slot: None
         """Called with every slot that was granted, before it is stored."""
 
@@ -139,6 +154,7 @@ class ExternalSlots:
         From a slot that was not used nothing is learnt.
         """
         slot = self.table.pop(slot_id)
+        self._heard_at.pop(slot_id, None)
         if slot is None:
             return False
         ticket_id = ticket_of(slot).id
@@ -198,7 +214,7 @@ class ExternalSlots:
         for slot in self.table:
             if slot.holder is None:
                 continue
-            if not is_there(slot):
+            if not is_there(slot) or self._is_silent(slot.id, slot.holder, now):
                 self.give_back(slot.id, now)
             elif slot.granted_at is None and (why := self.why(slot, now)) != slot.waiting:
                 self.table.put(replace(slot, waiting=why))
@@ -207,7 +223,11 @@ class ExternalSlots:
             self._has_learnt = False
         self.table.save()
 
-    # -- commands of programs on this machine --------------------------------------------------------
+    def _is_silent(self, slot_id: str, holder: ProcessId, now: float) -> bool:
+        """Return whether a holder on another machine has shown no sign of life for long."""
+        return is_elsewhere(holder) and now - self._heard_at.setdefault(slot_id, now) > SILENT_SECONDS
+
+    # -- commands of programs -----------------------------------------------------------------------
 
     def carry_out(self, commands: Sequence[StoredEvent], now: float) -> None:
         """Carry out commands. One that cannot be read is logged and skipped: it must not stop the others."""
@@ -221,6 +241,8 @@ class ExternalSlots:
         match event.name.removeprefix(command_log.PREFIX):
             case "slot_request":
                 self.ask(msgspec.convert(event.fields["slot"], StoredSlot), now)
+            case "slot_alive":
+                self._heard_at[str(event.fields["id"])] = now
             case "slot_release":
                 self.give_back(str(event.fields["id"]), now)
             case "slot_report":

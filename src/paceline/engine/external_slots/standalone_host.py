@@ -1,12 +1,14 @@
 """Slots for a program that Paceline did not start, with or without an engine.
 
 All programs of a home request slots in the same way. While no engine leads the home, one of the programs leads it
-(`SlotHost`), and steps back as soon as an engine starts. Here: leading without an engine. Never here: campaigns.
+(`SlotHost`), and steps back as soon as an engine starts. Here: leading without an engine. Never here: campaigns, and
+how programs agree on who leads; a `Seat` knows that.
 """
 
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, PollUsage, Ticket
 from paceline.core.signals import AnySignal
@@ -17,16 +19,43 @@ from paceline.engine.external_slots.thread_polls import ThreadPolls
 from paceline.engine.governor_state import load_governor
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
+from paceline.errors import LeadLost
 from paceline.events import Event
 from paceline.executors.spool import Spool, is_locked
-from paceline.leadership import Leader, LeaderLock, new_owner, resign
 from paceline.limiter.usage_polls import UsageSource
+from paceline.shared_leadership import this_machine
 from paceline.store import Store
 
 READ_SECONDS = 0.2
 """How often a waiting program reads its slot from the store: short for a person, long for the disk."""
 SERVE_SECONDS = 0.5
 """How often a host serves while its own program runs. An engine that starts waits longer than this for it."""
+
+
+LIFE_SECONDS = 15.0
+"""How often a program shows a leader on another machine that it is there."""
+
+
+class Seat(Protocol):
+    """The lead of a home without an engine, which one program at a time can have."""
+
+    lease: float | None
+    """How long the lead lasts in the store; None for as long as that of an engine."""
+
+    def is_engines(self) -> bool:
+        """Return whether an engine leads, or wants to."""
+
+    def take(self, now: float) -> str | None:
+        """Return the name under which this program may try to lead; None if another one does."""
+
+    def announce(self) -> None:
+        """Store who leads now. Called inside the transaction that takes the lead."""
+
+    def leave(self) -> None:
+        """Let others take the lead."""
+
+    def is_elsewhere(self, attempt_id: str) -> bool:
+        """Return whether the attempt was started on another machine."""
 
 
 class SlotHost:
@@ -44,8 +73,10 @@ class SlotHost:
         lease: float,
         running: Callable[[], Iterable[Ticket]] = tuple,
         usage: Mapping[str, UsageSource] | None = None,
+        announce: Callable[[], object] = lambda: None,
     ) -> None:
         self._store = store
+        self._announce = announce
         self._settings = settings
         self._owner = owner
         self._lease = lease
@@ -81,12 +112,16 @@ class SlotHost:
                 self._answer(now)
                 if is_last:
                     self._store.resign(self._owner)
+        except LeadLost:
+            self._governor = None
+            self._store.resign(self._owner)  # from now on this process stores as others do
         except BaseException:
             self._governor = None  # it may know of grants that were not stored
             raise
 
     def _take_over(self, now: float) -> None:
         """Load what other leaders have learnt and stored. It is read only now, so that nothing is missed."""
+        self._announce()
         self._governor = load_governor(self._store, self._settings, now)
         for ticket in self._running():
             self._governor.adopt(ticket, now=now)
@@ -127,7 +162,7 @@ class SlotHost:
 
 
 class ProcessSlot:
-    """The slot of this process, one at a time. `engine_lock` and `host_lock` are the two locks of the home."""
+    """The slot of this process, one at a time. `seat` is the lead of the home while no engine has it."""
 
     def __init__(
         self,
@@ -135,20 +170,19 @@ class ProcessSlot:
         settings: EngineSettings,
         spool: Spool,
         *,
-        engine_lock: LeaderLock,
-        host_lock: LeaderLock,
+        seat: Seat,
         usage: Mapping[str, UsageSource] | None = None,
     ) -> None:
         self._store = store
         self._usage = dict(usage or {})
         self._settings = settings
         self._spool = spool
-        self._engine_lock = engine_lock
-        self._host_lock = host_lock
+        self._seat = seat
         self._client: ProcessClient | None = None
         self._host: SlotHost | None = None
         self._counted: set[str] = set()
         self._served_at = 0.0
+        self._shown_at = 0.0
 
     def check(self, scopes: tuple[str, ...], priority: int) -> None:
         """Raise `InvalidInput` if no slot could ever be granted for these scopes and this priority."""
@@ -166,7 +200,7 @@ class ProcessSlot:
 
         `parent` is the ticket of the session that this process belongs to: its own place is used first.
         """
-        holder = process_id(os.getpid())
+        holder = process_id(os.getpid(), this_machine() if self._store.is_shared else "")
         client = ProcessClient(self._store, scopes, priority=priority, holder=holder, parent=parent)
         client.request(time.time())
         self._client = client
@@ -214,25 +248,29 @@ class ProcessSlot:
         if not at_once and now - self._served_at < SERVE_SECONDS:
             return
         self._served_at = now
-        if self._engine_lock.holder() is not None:
+        self._show_life(now)
+        if self._seat.is_engines():
             self._step_back()
         elif self._host is not None or self._take_lead(now):
             self._serve_as_host(now)
 
+    def _show_life(self, now: float) -> None:
+        if self._client is not None and self._store.is_shared and not 0 <= now - self._shown_at < LIFE_SECONDS:
+            self._client.show_life(now)
+            self._shown_at = now
+
     def _take_lead(self, now: float) -> bool:
-        owner = new_owner()
-        if not self._host_lock.take():
+        owner = self._seat.take(now)
+        if owner is None:
             return False
-        resign(self._store, self._host_lock.previous)
-        resign(self._store, self._engine_lock.left_behind())
-        self._host_lock.announce(Leader(owner=owner, pid=os.getpid(), since=now))
         self._host = SlotHost(
             self._store,
             self._settings.governor,
             owner=owner,
-            lease=self._settings.lease,
+            lease=self._seat.lease or self._settings.lease,
             running=self._tickets,
             usage=self._usage,
+            announce=self._seat.announce,
         )
         return True
 
@@ -246,8 +284,12 @@ class ProcessSlot:
         self._host.serve(now)
 
     def _live_sessions(self) -> set[str]:
-        folders = {unit.id: self._spool.folder(unit.attempt_id or "") for unit in self._store.running_units()}
-        return {unit_id for unit_id, folder in folders.items() if folder is not None and is_locked(folder)}
+        """Return the units whose sessions run. Whether those on another machine have ended cannot be seen from here."""
+        return {unit.id for unit in self._store.running_units() if self._has_session(unit.attempt_id or "")}
+
+    def _has_session(self, attempt_id: str) -> bool:
+        folder = self._spool.folder(attempt_id)
+        return is_locked(folder) if folder is not None else self._seat.is_elsewhere(attempt_id)
 
     def _tickets(self) -> list[Ticket]:
         offline = OfflineState(self._store, self._settings, time.time())
@@ -258,4 +300,4 @@ class ProcessSlot:
         if self._host is not None:
             self._host.resign(time.time())
             self._host = None
-        self._host_lock.release()
+        self._seat.leave()

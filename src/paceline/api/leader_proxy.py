@@ -1,0 +1,178 @@
+"""The requests that a process that stands by passes on to the leader: changes, slots and gateway calls.
+
+A request waits while there is no leader. If the leader is gone before it has answered, the request goes to the next
+one. Never here: reading, which the standby does itself, and rights, which were checked before.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Final
+
+import httpx
+
+from paceline.api.auth import ON_BEHALF_HEADER, SAFE_METHODS, App, Header, Receive, Scope, Send
+from paceline.api.errors import error_json
+from paceline.api.tokens import AccessTokens
+from paceline.client.daemon_calls import trusted_authorities
+from paceline.engine.authorship import current_author
+from paceline.errors import StoreError
+from paceline.leadership import Leader
+
+PASSED_PATHS: Final = ("/v1/slots", "/gateway")
+"""Everything there uses capacity, which only the leader grants."""
+PATIENCE_SECONDS: Final = 30.0
+"""How long a change waits for a leader: twice as long as a take-over may take."""
+CALL_PATIENCE_SECONDS: Final = 600.0
+"""How long a gateway call waits for a leader: as long as it may wait for a slot."""
+RETRY_SECONDS: Final = 0.25
+"""How often a waiting request looks for a leader."""
+CONNECT_SECONDS: Final = 3.0
+LARGEST_BODY: Final = 64 << 20
+"""Bytes of a request that are kept for another leader. The largest calls with images have a third of it."""
+NOT_PASSED: Final = frozenset(
+    (b"host", b"connection", b"keep-alive", b"te", b"upgrade", b"proxy-connection", b"transfer-encoding")
+)
+"""Headers about one connection. The bodies are passed on with their whole length, or in chunks of our own."""
+OF_A_PAGE: Final = frozenset((b"authorization", b"cookie", b"origin", b"referer", b"x-paceline-csrf"))
+"""Headers that a page or a client has shown to this process, and that the leader need not understand."""
+
+FindLeader = Callable[[], Leader | None]
+
+
+class LeaderProxy:
+    """Passes requests on. It shows the leader the token of its own home, which every engine of the fleet accepts.
+
+    It lives as long as its process: a request that waits when the process takes the lead is passed on to itself.
+    """
+
+    def __init__(self, find_leader: FindLeader, tokens: AccessTokens) -> None:
+        self._find_leader = find_leader
+        self._tokens = tokens
+        self._http = httpx.AsyncClient(
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
+            trust_env=False,
+            verify=trusted_authorities(),
+        )
+
+    def beside(self, reads: App) -> App:
+        """Return an application that serves reads with `reads`, and passes everything else on."""
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            is_own = scope["type"] != "http" or is_read(scope["method"], scope["path"])
+            await (reads if is_own else self.pass_on)(scope, receive, send)
+
+        return serve
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request with what the leader answers."""
+        body = await _read_body(receive)
+        if body is None:
+            await _refuse(scope, send, 413, f"the body has more than {LARGEST_BODY} bytes")
+            return
+        passing = asyncio.ensure_future(self._until_answered(scope, body, send))
+        leaving = asyncio.ensure_future(_left(receive))
+        try:
+            await asyncio.wait({passing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if passing.done():
+                await passing
+        finally:
+            for task in (passing, leaving):
+                task.cancel()
+            await asyncio.gather(passing, leaving, return_exceptions=True)
+
+    async def _until_answered(self, scope: Scope, body: bytes, send: Send) -> None:
+        """Ask one leader after the other until one answers or the patience is over."""
+        is_call = scope["path"].startswith("/gateway")
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + (CALL_PATIENCE_SECONDS if is_call else PATIENCE_SECONDS)
+        why = "no engine leads now"
+        while loop.time() < give_up_at:
+            leader = self._leader()
+            if leader is not None and leader.url is not None:
+                try:
+                    async with self._asked(leader, scope, body, is_call=is_call) as answer:
+                        if is_call or answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                            await _forward(answer, send)
+                            return
+                        why = f"{leader} cannot answer now"
+                except httpx.TransportError as error:
+                    why = f"{leader} does not answer at {leader.url} ({error or type(error).__name__})"
+            await asyncio.sleep(RETRY_SECONDS)
+        await _refuse(scope, send, 503, f"{why}; try again")
+
+    def _leader(self) -> Leader | None:
+        try:
+            return self._find_leader()
+        except StoreError:
+            return None  # the log says that the store does not answer
+
+    @contextlib.asynccontextmanager
+    async def _asked(
+        self, leader: Leader, scope: Scope, body: bytes, *, is_call: bool
+    ) -> AsyncIterator[httpx.Response]:
+        """Send the request to the leader, and yield its answer, whose body is still to come."""
+        assert leader.url is not None
+        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        url = httpx.URL(leader.url).copy_with(raw_path=target)
+        headers = [*_passed(scope["headers"], is_call=is_call), (b"host", f"localhost:{url.port}".encode())]
+        if not is_call:
+            author = current_author() or ""
+            headers += [
+                (b"authorization", b"Bearer " + self._tokens.full.encode()),
+                (ON_BEHALF_HEADER, author.encode()),
+            ]
+        request = self._http.build_request(scope["method"], url, headers=headers, content=body)
+        answer = await self._http.send(request, stream=True)
+        try:
+            yield answer
+        finally:
+            await answer.aclose()
+
+
+def is_read(method: str, path: str) -> bool:
+    """Return whether a standby serves the request itself."""
+    return method in SAFE_METHODS and not path.startswith(PASSED_PATHS)
+
+
+def _passed(headers: Iterable[Header], *, is_call: bool) -> list[Header]:
+    dropped = NOT_PASSED | {ON_BEHALF_HEADER} | (frozenset() if is_call else OF_A_PAGE)
+    return [(name, value) for name, value in headers if name.lower() not in dropped]
+
+
+async def _read_body(receive: Receive) -> bytes | None:
+    """Return the body of the request; None if it is too large."""
+    pieces, size = [], 0
+    while True:
+        message = await receive()
+        pieces.append(bytes(message.get("body", b"")))
+        size += len(pieces[-1])
+        if size > LARGEST_BODY:
+            return None
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+async def _left(receive: Receive) -> None:
+    """Return when the client has closed its connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _forward(answer: httpx.Response, send: Send) -> None:
+    headers = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in NOT_PASSED]
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
+    async for piece in answer.aiter_raw():
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _refuse(scope: Scope, send: Send, status: int, detail: str) -> None:
+    body = error_json(scope["path"], status, detail)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), (b"retry-after", b"2")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,103 @@
+"""A process of a fleet on one shared store: it stands by until it can lead, and leads until it cannot.
+
+Here: when a process takes the lead, and what it serves until then. Never here: what a leader does.
+"""
+
+import asyncio
+import functools
+import logging
+import time
+
+from paceline.api.app import create_standby_app
+from paceline.api.leader_proxy import LeaderProxy
+from paceline.api.standby import StandbyEngine
+from paceline.cli.daemon_address import fleet_url
+from paceline.cli.daemon_server import DaemonServer
+from paceline.cli.wiring import engine_settings, fleet_engine
+from paceline.client.daemon_calls import URL_FILE
+from paceline.clock import SystemClock
+from paceline.engine.store_outage import OUTAGES, StoreOutage
+from paceline.errors import EngineBusy, LeadLost
+from paceline.shared_leadership import new_leader, present_leader, want_lead
+
+log = logging.getLogger("paceline.cli")
+
+LEAD_POLL_SECONDS = 0.5
+"""How often a process that stands by looks whether it can lead: the time is added to every take-over."""
+
+
+class FleetMember:
+    """One process of the fleet, with its server. It stands by from the beginning."""
+
+    def __init__(self, server: DaemonServer) -> None:
+        self._server = server
+        self._home = server.home
+        self._store = server.home.store
+        listener = server.listener
+        self._url = fleet_url(listener.host, listener.port, self._home.settings.api)
+        self._settings = engine_settings(self._home.settings, self._home.zone, self._home.path)
+        self._outage = StoreOutage(SystemClock())
+        self._proxy = LeaderProxy(functools.partial(present_leader, self._store), server.tokens)
+        self._stand_by()
+
+    def _stand_by(self) -> None:
+        """Serve reads, and pass everything else on, from now on."""
+        server = self._server
+        reader = StandbyEngine(self._store, self._settings, SystemClock())
+        self._context = server.context(reader, since=time.time())
+        server.app.current = create_standby_app(
+            self._context, self._proxy, tokens=server.tokens, host=server.listener.host
+        )
+
+    async def run(self) -> None:
+        """Stand by and lead in turns until a stop signal."""
+        loop = asyncio.get_running_loop()
+        resigned = asyncio.Event()
+        unsubscribe = self._store.subscribe(lambda _: loop.call_soon_threadsafe(resigned.set))
+        stopping = asyncio.ensure_future(self._server.stopping.wait())
+        try:
+            while not self._server.stopping.is_set():
+                resigned.clear()
+                if self._is_lead_free():
+                    await self._try_to_lead()
+                waiting = asyncio.ensure_future(resigned.wait())
+                await asyncio.wait({stopping, waiting}, timeout=LEAD_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+        finally:
+            stopping.cancel()
+            unsubscribe()
+            self._context.close()
+            await self._proxy.aclose()
+
+    async def _try_to_lead(self) -> None:
+        """Lead until another process does. Do nothing if one was faster."""
+        with fleet_engine(self._home, new_leader(self._home.path, url=self._url)) as engine:
+            try:
+                self._server.begin_term(engine)
+            except (EngineBusy, *OUTAGES) as error:
+                log.info("this process stands by: %s", error)
+                return
+            self._context.close()
+            (self._home.path / URL_FILE).write_text(f"{self._server.listener.url}\n")
+            log.warning("this process leads now")
+            try:
+                await self._server.run_term()
+            except LeadLost as error:
+                log.warning("this process stands by: %s", error)
+            finally:
+                self._stand_by()
+
+    def _is_lead_free(self) -> bool:
+        """Return whether nobody leads. An `exec` that does is asked to step back."""
+        try:
+            left = self._store.lease_left(now=time.time())
+            if left is None or left <= 0:
+                self._outage.end()
+                return True
+            leader = present_leader(self._store)
+            if leader is not None and not leader.is_engine:
+                want_lead(self._store)
+            self._outage.end()
+        except OUTAGES as error:
+            self._outage.begin(error)
+        return False
