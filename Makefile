@@ -12,7 +12,7 @@ NIGHTS ?= 20000
 # Allow bytecode files. Without them, every program and test module is compiled again in each run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: env test suite lint browser demo screenshots bench bench-control bench-gateway soak fuzz agents record-agents test-agents clean help
+.PHONY: env test suite lint browser demo screenshots bench bench-control bench-gateway bench-postgres soak fuzz agents record-agents test-agents clean help
 
 help:  ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -66,6 +66,11 @@ $(BENCH)/.made:
 	$(BENCH)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BENCH)/bin/python -m pip install --quiet --group bench
 	@touch $@
+
+bench-postgres: env  ## compare the PostgreSQL store with SQLite, procrastinate and pgqueuer, in one run
+	$(BIN)/python -m pip install --quiet --group bench-postgres
+	$(BIN)/python -m benchmarks.postgres
+	$(BIN)/python -m benchmarks.api_slots --store postgres --clients 32 1000
 
 bench-control: env  ## compare control policies on simulated days: useful work and 429s
 	$(BIN)/python -m benchmarks.control --out docs/control

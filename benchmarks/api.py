@@ -18,7 +18,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks.api_slots import Connection, run_server
+from benchmarks.api_slots import Connection, percentile, run_server
 from paceline.cli.wiring import open_home
 from paceline.store import Campaign, UnitSpec
 
@@ -71,10 +71,6 @@ def tell(taken: dict[str, list[float]]) -> bool:
     met = all(percentile(taken[path], 99) < TARGET_SECONDS for path in HELD_TO_TARGET)
     print(f"p99 of {' and '.join(HELD_TO_TARGET)} under {TARGET_SECONDS * 1000:.0f} ms: {'yes' if met else 'NO'}")
     return met
-
-
-def percentile(ordered: list[float], percent: int) -> float:
-    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
 def main() -> None:

@@ -1,15 +1,18 @@
 """The cost of a slot over HTTP, compared with an empty handler on the same server (`/healthz`).
 
-    python -m benchmarks.api_slots              the table, at 1 and 32 connections
-    python -m benchmarks.api_slots --seconds 5  with longer rounds
+    python -m benchmarks.api_slots                                    the table, at 1 and 32 connections
+    python -m benchmarks.api_slots --seconds 5                        with longer rounds
+    python -m benchmarks.api_slots --store postgres --clients 1000    a thousand clients, over a PostgreSQL server
 
-The server is the whole daemon in its own process, with its database in the temporary folder. Every grant and every
-release is stored before its response. A pair is an acquire and its release, two requests on one keep-alive
-connection. Rounds of both kinds take turns, so that both meet the same load of the machine.
+The server is the whole daemon in its own process, with its database in the temporary folder (or below `--place`).
+Every grant and every release is stored before its response. A pair is an acquire and its release, two requests on one
+keep-alive connection. Rounds of both kinds take turns, so that both meet the same load of the machine. Times are those
+of one request as its client sees it, so they grow with the number of clients: all of them share one server.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import statistics
@@ -17,9 +20,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import uvloop
 
 from paceline.api.app import create_app
@@ -36,9 +40,11 @@ TAKE = json.dumps({"scope": "acme/main/large", "wait": 5}).encode()
 # -- the server --------------------------------------------------------------------------------------
 
 
-async def run_server(folder: Path) -> None:
+async def run_server(folder: Path, store_url: str | None = None) -> None:
     """Run the daemon until its standard input is closed."""
     variables = {"HOME": str(folder), "PATH": os.environ["PATH"], "PACELINE_HOME": str(folder / "home")}
+    if store_url is not None:
+        variables["PACELINE_STORE_URL"] = store_url
     with open_home(variables, folder) as home, leading_engine(home) as engine:
         tokens = load_tokens(home.path)
         engine.start()
@@ -94,64 +100,97 @@ class Connection:
         await self._writer.wait_closed()
 
 
+def percentile(ordered: list[float], percent: int) -> float:
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+
+
 Step = Callable[[Connection], Awaitable[None]]
 
 
-async def rate(connections: list[Connection], step: Step, seconds: float) -> float:
-    """Return the steps per second over all connections."""
-    done = 0
+class Load(msgspec.Struct, frozen=True):
+    """What all connections did in one round: steps per second, and the seconds of each step in order."""
+
+    per_second: float
+    seconds: list[float]
+
+    def milliseconds(self, percent: int, requests: int) -> float:
+        """Return the time of one of the `requests` of a step."""
+        return percentile(self.seconds, percent) / requests * 1000
+
+
+async def load(connections: list[Connection], step: Step, seconds: float) -> Load:
+    """Let every connection make steps, one after the other."""
+    times: list[float] = []
     begun = time.perf_counter()
     until = begun + seconds
 
     async def work(connection: Connection) -> None:
-        nonlocal done
-        while time.perf_counter() < until:
+        now = time.perf_counter()
+        while now < until:
+            before = now
             await step(connection)
-            done += 1
+            now = time.perf_counter()
+            times.append(now - before)
 
     await asyncio.gather(*(work(connection) for connection in connections))
-    return done / (time.perf_counter() - begun)
+    return Load(len(times) / (time.perf_counter() - begun), sorted(times))
 
 
 async def measure(port: int, token: str, count: int, seconds: float) -> float:
     """Print a line. Returns the ratio."""
     connections = [Connection(*(await asyncio.open_connection("127.0.0.1", port)), token) for _ in range(count)]
-    await rate(connections, Connection.pair, seconds / 4)  # the first few fill caches
+    await load(connections, Connection.pair, seconds / 4)  # the first few fill caches
     empties, pairs = [], []
     for _ in range(ROUNDS):
-        empties.append(await rate(connections, Connection.empty, seconds))
-        pairs.append(await rate(connections, Connection.pair, seconds))
+        empties.append(await load(connections, Connection.empty, seconds))
+        pairs.append(await load(connections, Connection.pair, seconds))
     for connection in connections:
         await connection.close()
-    plain, slots = statistics.median(empties), statistics.median(pairs)
-    ratio = statistics.median(pair / bare for pair, bare in zip(pairs, empties, strict=True))
-    print(f"{count:>11}{plain:>17,.0f}/s{slots:>17,.0f}/s{ratio:>9.2f}")
+    plain, slots = (sorted(each, key=lambda one: one.per_second)[ROUNDS // 2] for each in (empties, pairs))
+    ratio = statistics.median(pair.per_second / bare.per_second for pair, bare in zip(pairs, empties, strict=True))
+    figures = [
+        f"{each.per_second:>8,.0f}/s {each.milliseconds(50, requests):6.1f} {each.milliseconds(99, requests):6.1f} ms"
+        for each, requests in ((plain, 1), (slots, 2))
+    ]
+    print(f"{count:>11}   {figures[0]}   {figures[1]} {ratio:>7.2f}")
     return ratio
+
+
+@contextlib.contextmanager
+def new_store(kind: str, place: str | None) -> Iterator[str | None]:
+    """Give the address of an empty PostgreSQL database, or None for SQLite."""
+    if kind == "sqlite":
+        yield None
+        return
+    from benchmarks.postgres.server import as_address, durable_server
+
+    with durable_server(place) as url:
+        yield as_address(url)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=2.0, help="how long each round takes")
+    parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 32], help="connections at once")
+    parser.add_argument("--place", help="the folder for the database")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--url", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve is not None:
-        uvloop.run(run_server(given.serve))
+        uvloop.run(run_server(given.serve, given.url))
         return
-    print(f"{'connections':>11}{'empty handler':>19}{'take + release':>19}{'ratio':>9}   (at least {TARGET})")
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.api_slots", "--serve", folder],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        ) as server,
-    ):
-        assert server.stdout is not None
-        assert server.stdin is not None
-        port, token = server.stdout.readline().decode().split()
-        for count in (1, 32):
-            uvloop.run(measure(int(port), token, count, given.seconds))
-        server.stdin.close()
+    print(f"{given.store}: requests per second with p50 and p99; a pair is two requests (ratio at least {TARGET})")
+    print(f"{'clients':>11}   {'empty handler':>26}   {'take + release':>26} {'ratio':>7}")
+    with tempfile.TemporaryDirectory(dir=given.place) as folder, new_store(given.store, given.place) as url:
+        command = [sys.executable, "-m", "benchmarks.api_slots", "--serve", folder, *(["--url", url] if url else [])]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+            assert server.stdout is not None
+            assert server.stdin is not None
+            port, token = server.stdout.readline().decode().split()
+            for count in given.clients:
+                uvloop.run(measure(int(port), token, count, given.seconds))
+            server.stdin.close()
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from paceline.engine.garbage import collect_seldom
 from paceline.engine.settings import EngineSettings
 from paceline.executors import Launch
 from paceline.simulation.executor import Run
-from paceline.store import Campaign, SqliteStore, UnitSpec
+from paceline.store import Campaign, SqliteStore, Store, UnitSpec
 from paceline.testing import ScriptedExecutor
 
 POOL = 500
@@ -58,7 +58,7 @@ FULL = Sizes(drained=100_000, one_by_one=2_000, rounds=3, parked=10_000, stored=
 QUICK = Sizes(drained=5_000, one_by_one=300, rounds=2, parked=1_000, stored=50_000)
 
 
-def new_engine(store: SqliteStore, executor: ScriptedExecutor, pool: int, owner: str = "bench") -> Engine:
+def new_engine(store: Store, executor: ScriptedExecutor, pool: int, owner: str = "bench") -> Engine:
     return Engine(
         EngineSettings(governor=GovernorSettings(limits={"sessions": pool})),
         store=store,
@@ -70,7 +70,7 @@ def new_engine(store: SqliteStore, executor: ScriptedExecutor, pool: int, owner:
     )
 
 
-def fill(store: SqliteStore, units: int) -> None:
+def fill(store: Store, units: int) -> None:
     campaign = Campaign(name="night", command=("true",))
     specs = (UnitSpec(id=f"unit-{number}", prompt="do it") for number in range(units))
     store.add_campaign(campaign, specs, update=False, now=time.time())

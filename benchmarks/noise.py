@@ -27,8 +27,7 @@ from urllib.parse import urlsplit
 import msgspec
 import uvloop
 
-from benchmarks.api import percentile
-from benchmarks.api_slots import Connection
+from benchmarks.api_slots import Connection, percentile
 from benchmarks.stream import stderr_cases
 from paceline.store import SqliteStore
 

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
-from paceline.store import Campaign, OutcomeRecord, SqliteStore, Unit, UnitSpec
+from paceline.store import Campaign, OutcomeRecord, SqliteStore, Store, Unit, UnitSpec
 
 BATCH = 100
 CLAIM = 10
@@ -228,17 +228,17 @@ def peak_megabytes() -> float:
 # -- steps ------------------------------------------------------------------------------------------
 
 
-def add_units(store: SqliteStore, units: int) -> None:
+def add_units(store: Store, units: int) -> None:
     specs = (UnitSpec(id=f"unit-{number}", prompt="do it") for number in range(units))
     store.add_campaign(Campaign(name="night"), specs, update=False, now=NOW)
 
 
-def claim(store: SqliteStore, limit: int) -> list[Unit]:
+def claim(store: Store, limit: int) -> list[Unit]:
     attempts = [f"attempt-{number}" for number in range(limit)]
     return store.claim_units("night", "max-1", limit, attempt_ids=attempts, lease_until=NOW + 60.0, now=NOW)
 
 
-def record(store: SqliteStore, units: list[Unit], outcome: AttemptOutcome) -> None:
+def record(store: Store, units: list[Unit], outcome: AttemptOutcome) -> None:
     store.record_outcomes(
         [
             OutcomeRecord(

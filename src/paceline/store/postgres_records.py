@@ -17,8 +17,11 @@ _APPEND: Final = """WITH counter AS (UPDATE last_event SET id = id + %s RETURNIN
         SELECT counter.id - %s + e.place, e.unit, e.is_slot, e.body
         FROM counter, unnest(%s, %s, %s) WITH ORDINALITY AS e (unit, is_slot, body, place)
     ) SELECT id FROM counter"""
-_SAVE_SLOTS: Final = """INSERT INTO slots (id, body) SELECT * FROM unnest(%s, %s)
-    ON CONFLICT (id) DO UPDATE SET body = excluded.body"""
+_SAVE_SLOTS: Final = """WITH kept AS (
+        INSERT INTO slots (id, body) SELECT * FROM unnest(%s, %s)
+        ON CONFLICT (id) DO UPDATE SET body = excluded.body
+    )
+    DELETE FROM slots WHERE id = ANY(%s)"""
 _TRIM: Final = """DELETE FROM events WHERE is_slot = %s
     AND id <= (SELECT id FROM events WHERE is_slot = %s ORDER BY id DESC LIMIT 1 OFFSET %s)"""
 
@@ -97,11 +100,10 @@ class PostgresSlots:
 
     def save(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
         encoded = {slot.id: rules.encode_slot(slot).decode() for slot in kept}
+        for slot_id in dropped:
+            encoded.pop(slot_id, None)  # one statement changes a row once
         with self._database.writing() as connection:
-            if encoded:
-                connection.execute(_SAVE_SLOTS, (TextArray(encoded), TextArray(encoded.values())))
-            if dropped:
-                connection.execute("DELETE FROM slots WHERE id = ANY(%s)", (TextArray(dropped),))
+            connection.execute(_SAVE_SLOTS, (TextArray(encoded), TextArray(encoded.values()), TextArray(dropped)))
 
     def all(self) -> list[StoredSlot]:
         with self._database.query() as connection:

@@ -1,0 +1,1 @@
+"""The speed of the PostgreSQL store. `python -m benchmarks.postgres` runs it."""
