@@ -95,3 +95,11 @@ def test_a_verb_of_the_pass_reads_as_many_rows_in_a_large_store(
     small, large = stores
 
     assert rows_read(large, verb) == pytest.approx(rows_read(small, verb), abs=5)
+
+
+def test_no_statement_is_compiled_before_it_runs(stores: tuple[PostgresStore, PostgresStore]) -> None:
+    """The server compiles statements that it takes for costly, and one of ours takes less time than that."""
+    database = stores[0]._transactions
+    assert isinstance(database, PostgresDatabase)
+    with database.writing() as connection:
+        assert connection.execute("SHOW jit").fetchone() == ("off",)

@@ -5,7 +5,6 @@ the engine more than the server takes for the whole statement. These arrays are 
 """
 
 import struct
-from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import Any, ClassVar, Final
 
@@ -78,13 +77,28 @@ class _TextLoader(Loader):
 # -- arrays ------------------------------------------------------------------------------------------
 
 
-class _TextArrayDumper(Dumper):
+class _ArrayDumper(Dumper):
     format = Format.BINARY
-    oid = psycopg.adapters.types["text"].array_oid
+    item_oid: ClassVar[int]
 
-    def dump(self, obj: TextArray) -> bytes:
-        parts = [_head(obj, _TextDumper.oid)]
-        for text in obj:
+    def dump(self, obj: list[Any]) -> bytes:
+        head = struct.pack(_HEAD, 1, None in obj, self.item_oid, len(obj), 1)
+        if obj and obj.count(obj[0]) == len(obj):  # as most columns of many outcomes are
+            return head + self.packed(obj[:1]) * len(obj)
+        return head + self.packed(obj)
+
+    def packed(self, items: list[Any]) -> bytes:
+        """Return the items, each after its length."""
+        raise NotImplementedError
+
+
+class _TextArrayDumper(_ArrayDumper):
+    oid = psycopg.adapters.types["text"].array_oid
+    item_oid = psycopg.adapters.types["text"].oid
+
+    def packed(self, items: list[str | None]) -> bytes:
+        parts: list[bytes] = []
+        for text in items:
             if text is None:
                 parts.append(_NULL)
             else:
@@ -93,39 +107,32 @@ class _TextArrayDumper(Dumper):
         return b"".join(parts)
 
 
-class _NumberArrayDumper(Dumper):
-    format = Format.BINARY
-    name: ClassVar[str]
+class _NumberArrayDumper(_ArrayDumper):
     code: ClassVar[str]
     """That of an item for `struct`."""
 
-    def dump(self, obj: Sequence[Any]) -> bytes:
-        item = psycopg.adapters.types[self.name].oid
+    def packed(self, items: list[Any]) -> bytes:
         size = struct.calcsize(f">{self.code}")
-        if None in obj:
+        if None in items:
             pack = struct.Struct(f">i{self.code}").pack
-            return _head(obj, item) + b"".join(_NULL if each is None else pack(size, each) for each in obj)
-        items = chain.from_iterable(zip(repeat(size), obj, strict=False))
-        return _head(obj, item) + struct.pack(f">{f'i{self.code}' * len(obj)}", *items)
+            return b"".join(_NULL if each is None else pack(size, each) for each in items)
+        values = chain.from_iterable(zip(repeat(size), items, strict=False))
+        return struct.pack(f">{f'i{self.code}' * len(items)}", *values)
 
 
 class _BigintArrayDumper(_NumberArrayDumper):
     oid = psycopg.adapters.types["int8"].array_oid
-    name = "int8"
+    item_oid = psycopg.adapters.types["int8"].oid
     code = "q"
 
 
 class _FloatArrayDumper(_NumberArrayDumper):
     oid = psycopg.adapters.types["float8"].array_oid
-    name = "float8"
+    item_oid = psycopg.adapters.types["float8"].oid
     code = "d"
 
 
 class _BooleanArrayDumper(_NumberArrayDumper):
     oid = psycopg.adapters.types["bool"].array_oid
-    name = "bool"
+    item_oid = psycopg.adapters.types["bool"].oid
     code = "?"
-
-
-def _head(items: Sequence[object], item_oid: int) -> bytes:
-    return struct.pack(_HEAD, 1, None in items, item_oid, len(items), 1)
