@@ -1,6 +1,7 @@
 """Engines and commands of two versions of Paceline on one PostgreSQL database, each a process of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -69,3 +70,21 @@ def test_a_newer_version_breaks_no_engine_that_works(workspace: Workspace) -> No
     assert "of an older Paceline leads" in refused.stderr
     assert Counter(lines_of(workspace.folder / "starts")) == Counter(OLD)
     assert "was updated by a newer Paceline" in workspace.run("list", code=1).stderr
+
+
+def test_an_engine_that_missed_an_update_stores_nothing_more_and_says_why(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", '[engine]\nheartbeat = "200ms"\nlease = "1s"\n')
+    run = workspace.start("run", workspace.plan(WORK, *OLD, name="old"))
+    read_until(run, "done old/")
+    run.send_signal(signal.SIGSTOP)
+    while (updated := newer(workspace, "breaking", "list")).returncode == 75:
+        assert "of an older Paceline leads" in updated.stderr  # its lease has not run out yet
+    before = newer(workspace, "breaking", "events", "--json").stdout
+
+    run.send_signal(signal.SIGCONT)
+    code, _, said = finish(run)
+
+    assert (updated.returncode, code, "Traceback" in said) == (0, 1, False)
+    assert "was updated by a newer Paceline" in said
+    assert newer(workspace, "breaking", "events", "--json").stdout == before
+    workspace.write("go", "")
