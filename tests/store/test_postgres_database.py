@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -13,7 +14,6 @@ from paceline.errors import (
     InvalidSettings,
     PacelineError,
     StoreBusy,
-    StoreDamaged,
     StoreError,
     StoreTooNew,
     StoreUnreachable,
@@ -132,29 +132,67 @@ def test_an_older_schema_is_updated_with_what_is_in_it(url: str) -> None:
         assert names(claim(store)) == ["a"]
 
 
-def test_tables_of_another_program_are_not_touched(url: str) -> None:
+@pytest.mark.parametrize("table", ["orders", "paceline"])
+def test_tables_of_another_program_are_not_touched(url: str, table: str) -> None:
     with psycopg.connect(url, autocommit=True) as other:
-        other.execute("CREATE TABLE orders (x INTEGER)")
+        other.execute(f"CREATE TABLE {table} (x INTEGER)")
 
-    with pytest.raises(StoreDamaged, match=r"has tables of another program \(orders\); choose another schema"):
+    with pytest.raises(InvalidSettings, match=rf"has tables of another program \({table}\); choose another database"):
         PostgresStore(url)
 
     with psycopg.connect(url) as other:
         tables = other.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()").fetchall()
-    assert tables == [("orders",)]
+    assert tables == [(table,)]
 
 
-def test_a_user_without_rights_is_named_what_to_grant(url: str, postgres_url: str) -> None:
-    role = "paceline_reader"
+def test_a_server_that_is_too_old_is_not_used(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.store.postgres_schema.OLDEST_SERVER", 990000)
+
+    with pytest.raises(InvalidSettings, match=r"is PostgreSQL \d\d; Paceline needs 99 or newer"):
+        PostgresStore(url)
+
+    with psycopg.connect(url) as other:
+        assert other.execute("SELECT 1 FROM pg_tables WHERE schemaname = current_schema()").fetchall() == []
+
+
+@pytest.fixture
+def reader(url: str, postgres_url: str) -> Iterator[str]:
+    """The address of the schema for a user without any rights."""
+    role = f"paceline_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(postgres_url, autocommit=True) as admin:
-        admin.execute(f"DROP ROLE IF EXISTS {role}")
         admin.execute(f"CREATE ROLE {role} LOGIN")
-    try:
-        with pytest.raises(StoreError, match="grant the user CREATE and USAGE on its schema"):
-            PostgresStore(psycopg.conninfo.make_conninfo(url, user=role))
-    finally:
-        with psycopg.connect(postgres_url, autocommit=True) as admin:
-            admin.execute(f"DROP ROLE {role}")
+    yield role
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(f"DROP OWNED BY {role}")
+        admin.execute(f"DROP ROLE {role}")
+
+
+def test_a_user_without_rights_is_named_what_to_grant(url: str, reader: str) -> None:
+    address = psycopg.conninfo.make_conninfo(url, user=reader)
+    with psycopg.connect(url, autocommit=True) as admin:
+        row = admin.execute("SELECT current_schema()").fetchone()
+        assert row is not None
+        with pytest.raises(StoreError, match=r"grant the user CREATE and USAGE on its schema"):
+            PostgresStore(address)
+        admin.execute(f"GRANT USAGE ON SCHEMA {row[0]} TO {reader}")
+        with pytest.raises(
+            StoreError, match=r"permission denied for schema .*; grant the user CREATE and USAGE on its"
+        ):
+            PostgresStore(address)
+        PostgresStore(url).close()
+        with pytest.raises(StoreError, match=r"permission denied for table .*; grant the user ALL on its tables"):
+            PostgresStore(address)
+        admin.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {row[0]} TO {reader}")
+
+    with opened(address) as store, pytest.raises(StoreError, match=rf"{reader} may not change the table .*; grant"):
+        store.check()
+
+
+def test_a_missing_database_or_schema_is_to_be_created(url: str) -> None:
+    with pytest.raises(StoreUnreachable, match=r'"nowhere" does not exist; create it, or correct store.url'):
+        PostgresStore(psycopg.conninfo.make_conninfo(url, dbname="nowhere"))
+    with pytest.raises(StoreError, match=r"create the schema that store.url names"):
+        PostgresStore(psycopg.conninfo.make_conninfo(url, options="-csearch_path=nowhere"))
 
 
 @pytest.mark.parametrize(

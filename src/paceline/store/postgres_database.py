@@ -58,6 +58,9 @@ _LOCK_WRITERS: Final = f"SELECT pg_advisory_xact_lock({WRITER_LOCK}); SELECT old
 """The second statement sees what was stored until the lock was granted. Both are one trip to the server."""
 _BEGIN_WRITING: Final = f"BEGIN; {_LOCK_WRITERS}"
 _TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+_NOT_WRITABLE: Final = f"""SELECT tablename, current_user FROM ({_TABLES}) AS t WHERE NOT (
+    SELECT bool_and(has_table_privilege(format('%I', tablename), needed))
+    FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS needed)"""
 _BEGIN_READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -190,9 +193,11 @@ class PostgresDatabase:
         self._pool.close()
 
     def check(self) -> None:
-        """Read every table. Raise `StoreDamaged` if a part of it is not what it should be."""
+        """Read every table, and ask for the right to change it. Raise if a part of it is not what it should be."""
         with self.reading() as connection:
             connection.allow_slow_statements()
+            for table, user in connection.execute(_NOT_WRITABLE).fetchall():
+                raise StoreError(f"{self.place}: {user} may not change the table {table}; grant the user ALL on it")
             for (table,) in connection.execute(_TABLES).fetchall():
                 connection.execute(f'SELECT count(*) FROM (SELECT t::text FROM "{table}" t) AS whole')
 
@@ -244,8 +249,12 @@ class PostgresDatabase:
                 return StoreFull(f"no space left for {self.place} ({said}); nothing that was stored is lost")
             case psycopg.errors.DataCorrupted() | psycopg.errors.IndexCorrupted():
                 return StoreDamaged(f"{self.place} is damaged ({said}): restore a copy of it")
-            case psycopg.errors.InsufficientPrivilege() | psycopg.errors.InvalidSchemaName():
-                return StoreError(f"{self.place}: {said}; grant the user CREATE and USAGE on its schema")
+            case psycopg.errors.InvalidSchemaName():
+                advice = "create the schema that store.url names, and grant the user CREATE and USAGE on its schema"
+                return StoreError(f"{self.place}: {said}; {advice}")
+            case psycopg.errors.InsufficientPrivilege():
+                needed = "CREATE and USAGE on its schema" if "for schema" in said else "ALL on its tables and sequences"
+                return StoreError(f"{self.place}: {said}; grant the user {needed}")
             case psycopg.errors.ReadOnlySqlTransaction():
                 return self._unreachable("it is read-only now, as a replica is")
             case psycopg.OperationalError() | psycopg.errors.IdleInTransactionSessionTimeout():
@@ -268,8 +277,10 @@ def _first_connection(url: str) -> Connection:
     try:
         return Connection.connect(url)
     except psycopg.OperationalError as error:
+        said = first_line(error)
+        advice = "create it" if "does not exist" in said else "start the server"
         raise StoreUnreachable(
-            f"cannot connect to {server_place(url)}: {first_line(error)}; start the server, or correct store.url"
+            f"cannot connect to {server_place(url)}: {said}; {advice}, or correct store.url"
         ) from error
 
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 import msgspec
 import psycopg
 
-from paceline.errors import EngineBusy, InvalidInput, StoreDamaged, StoreTooNew
+from paceline.errors import EngineBusy, InvalidInput, InvalidSettings, StoreTooNew
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -159,6 +159,8 @@ MIGRATION_SECONDS: Final = 60.0
 LOCK_RETRY_SECONDS: Final = 0.02
 """How long a migration sleeps before it tries to lock all tables again: about as long as a pass of an engine reads."""
 
+_HAS_VERSION: Final = """SELECT 1 FROM pg_attribute
+    WHERE attrelid = to_regclass(format('%I.paceline', current_schema())) AND attname = 'oldest'"""
 _LEADER: Final = "SELECT owner FROM leader WHERE owner IS NOT NULL AND until > extract(epoch FROM clock_timestamp())"
 
 _Connection = psycopg.Connection[Any]
@@ -170,8 +172,9 @@ def migrate(connection: _Connection, place: str, migrations: Sequence[Migration]
     Without `may_create`, a schema without tables is not touched either.
     """
     if connection.info.server_version < OLDEST_SERVER:
-        raise StoreDamaged(
-            f"{place} is PostgreSQL {connection.info.server_version // 10000}; Paceline needs 13 or newer"
+        raise InvalidSettings(
+            f"{place} is PostgreSQL {connection.info.server_version // 10000}; Paceline needs "
+            f"{OLDEST_SERVER // 10000} or newer: name another server in store.url"
         )
     version, oldest = _applied(connection, place)
     check_known(place, oldest, len(migrations), version)
@@ -243,12 +246,13 @@ def _lock_tables(connection: _Connection) -> None:
 def _applied(connection: _Connection, place: str) -> tuple[int, int]:
     """Return the version of the schema and the oldest of code. A schema with tables of another program is refused."""
     tables = _tables(connection)
-    if "paceline" not in tables:
-        if tables:
-            raise StoreDamaged(
-                f"{place} has tables of another program ({', '.join(sorted(tables)[:3])}); choose another schema"
-            )
+    if not tables:
         return 0, 0
+    if not connection.execute(_HAS_VERSION).fetchall():
+        raise InvalidSettings(
+            f"{place} has tables of another program ({', '.join(sorted(tables)[:3])}); "
+            "choose another database or schema in store.url"
+        )
     row = connection.execute("SELECT version, oldest FROM paceline").fetchone()
     return (0, 0) if row is None else (int(row[0]), int(row[1]))
 

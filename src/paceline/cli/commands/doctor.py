@@ -202,6 +202,8 @@ def _fix_of_home(error: PacelineError, settings: Settings) -> str:
             return "run doctor again; if it stays so, end the program that keeps the database locked"
         case InvalidSnapshot():
             return "update Paceline, restore a copy of the database, or run: paceline restore --unreadable"
+        case _ if settings.sqlite_path is None:
+            return "correct store.url, or what its user may do"
         case _:
             return "make it writable for you, or set PACELINE_HOME to a folder of yours"
 
