@@ -1,9 +1,9 @@
 """`paceline store copy`, as a person moves a home."""
 
-import sqlite3
+import re
+import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from tests.cli.terminal import on_terminal
 from tests.cli.test_wiring_postgres import as_address
 from tests.postgres_server import empty_schema
 
+from paceline.cli.wiring import FLEET_STATE, open_home
 from paceline.leadership import HOST, LeaderLock
+from paceline.store.table_copy import IDENTITY_STATE
 
 UNITS = [f"u{number}" for number in range(6)]
 
@@ -45,25 +47,46 @@ def _seen(workspace: Workspace) -> tuple[Any, ...]:
     return units, shown, decode_lines(workspace.run("events", "--json").stdout), workspace.run_json("list")
 
 
-def test_a_home_that_went_to_a_server_and_back_continues(workspace: Workspace, database: Path, server: str) -> None:
+@pytest.mark.parametrize("ways", [1, 2, 3])
+def test_an_engine_continues_after_a_move(
+    workspace: Workspace, database: Path, server: str, monkeypatch: pytest.MonkeyPatch, ways: int
+) -> None:
+    """To a server, back to a file, and to the same server again, which is emptied in between."""
     before = _seen(workspace)
-    workspace.run("store", "copy", database, server)
-    database.rename(workspace.folder / "old.db")
-    workspace.run("store", "copy", server, database)
+    for way in range(ways):
+        source, destination = (str(database), server) if way % 2 == 0 else (server, str(database))
+        if way == 2:
+            _empty(server)
+        workspace.run("store", "copy", source, destination)
+        if destination == server:
+            database.unlink()
+            monkeypatch.setenv("PACELINE_STORE_URL", server)
+        else:
+            monkeypatch.delenv("PACELINE_STORE_URL")
 
     assert _seen(workspace) == before
     _wake(workspace)
-    workspace.run("run", _plan(workspace, *UNITS, "parked", "new"), code=1)
+    run = workspace.start("run", _plan(workspace, *UNITS, "parked", "new"))
 
+    code, _, said = finish(run)
+    assert (code, "Traceback" in said) == (1, False)
     assert Counter(lines_of(workspace.folder / "starts")) == Counter([*UNITS, "parked", "new"])
-    events = decode_lines(workspace.run("events", "--json").stdout)
+    events = decode_lines(workspace.run("events", "--json", "--limit", 1000).stdout)
     assert events[: len(before[2])] == before[2]
     assert [event["id"] for event in events] == list(range(1, len(events) + 1))
 
 
+def _empty(server: str) -> None:
+    with psycopg.connect(server) as connection:
+        names = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()").fetchall()
+        connection.execute(f"DROP TABLE {', '.join(name for (name,) in names)}")
+        connection.execute("DROP FUNCTION tally_moves")
+
+
 def _wake(workspace: Workspace) -> None:
-    with closing(sqlite3.connect(workspace.home / "paceline.db")) as connection, connection:
-        connection.execute("UPDATE units SET resume_at = 1 WHERE resume_at IS NOT NULL")
+    """Let the time of parked units come."""
+    with open_home() as home:
+        home.store.wake_units(now=time.time() + 7200.0)
 
 
 def test_the_answer_counts_the_rows_and_names_the_next_step(workspace: Workspace, database: Path, server: str) -> None:
@@ -103,6 +126,35 @@ def test_a_home_in_use_is_not_copied(workspace: Workspace, database: Path, serve
     with psycopg.connect(server) as connection:
         tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
         assert tables.fetchall() == []
+
+
+def test_a_server_in_use_is_not_copied(
+    workspace: Workspace, database: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.run("store", "copy", database, server)
+    monkeypatch.setenv("PACELINE_STORE_URL", server)
+    read_until(workspace.start("run", workspace.plan("sleep 60", "slow", name="slow")), "slow/slow")
+
+    said = workspace.run("store", "copy", server, "new.db", code=75).stderr
+
+    assert re.search(r"the engine \S+ leads postgresql://\S+: stop it first, and whatever else uses it", said)
+
+
+def test_an_address_that_was_tried_before_is_still_empty(
+    workspace: Workspace, database: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database gets its identity at the first command. It is the one by which homes know it."""
+    assert IDENTITY_STATE == FLEET_STATE
+    monkeypatch.setenv("PACELINE_HOME", str(workspace.folder / "other"))
+    monkeypatch.setenv("PACELINE_STORE_URL", server)
+    workspace.run("list")
+    monkeypatch.setenv("PACELINE_HOME", str(workspace.home))
+    monkeypatch.delenv("PACELINE_STORE_URL")
+
+    workspace.run("store", "copy", database, server)
+
+    monkeypatch.setenv("PACELINE_STORE_URL", server)
+    assert len(workspace.run_json("units", "docs")["units"]) == len(UNITS) + 1
 
 
 @pytest.mark.parametrize("end", ["source", "destination"])
