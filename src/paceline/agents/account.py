@@ -43,16 +43,16 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.provider}/{self.name}"
 
 
-def gateway_key(token: str, account: str) -> str:
+def gateway_key(secret: str, account: str) -> str:
     """Return the key that sessions of an account present to the gateway. It opens nothing else."""
-    return hmac.new(token.encode(), b"paceline gateway " + account.encode(), hashlib.sha256).hexdigest()
+    return hmac.new(secret.encode(), b"paceline gateway " + account.encode(), hashlib.sha256).hexdigest()
 
 
 class GatewayAddress(msgspec.Struct, frozen=True):
-    """The address of the gateway, and the daemon's token."""
+    """The address of the gateway, and the secret that the keys of sessions are derived from."""
 
     url: str
-    token: str
+    secret: str
 
     def of_session(self, account: str, session: str) -> str:
         """Return the base URL for the calls of one session: calls to it count as its runs."""

@@ -103,7 +103,7 @@ def _gateway_variables(profile: AgentProfile, account: Account, url: str, gatewa
             f"agent {profile.name!r} cannot make its calls through the gateway;"
             f" use another agent on account {account.name!r}, or remove via_gateway"
         )
-    return filled(variables, url=url, token=gateway_key(gateway.token, account.name))
+    return filled(variables, url=url, token=gateway_key(gateway.secret, account.name))
 
 
 def _sdk_gateway_variables(provider: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ log = logging.getLogger("paceline.cli")
 
 def run_daemon(home: Home, *, host: str | None, port: int | None, insecure: bool, as_json: bool) -> None:
     """Serve until a stop signal. Everything that can fail is checked before anything is started."""
-    tokens = join_fleet(home.store, home.path)
+    tokens = join_fleet(home.store, home.path, [account.name for account in home.settings.accounts.values()])
     check_stored(home.store, home.settings)
     host = home.settings.api.host if host is None else host
     port = home.settings.api.port if port is None else port

@@ -82,7 +82,7 @@ class DaemonServer:
 
     def begin_term(self, engine: Engine) -> None:
         """Start the engine, and serve its API and its slots from now on."""
-        engine.start(gateway=GatewayAddress(self.listener.url, self.tokens.full))
+        engine.start(gateway=GatewayAddress(self.listener.url, self.tokens.session_secret))
         context = self.context(engine, since=time.time())
         self.app.current = create_app(context, tokens=self.tokens, host=self.listener.host)
         self._gateway.use_limiter(engine.limiter, engine.metrics)
@@ -132,6 +132,7 @@ def _gateway(home: Home, tokens: AccessTokens, listener: Listener) -> Gateway:
         environ=home.environ,
         hosts=hosts,
         is_token=tokens.has_full_rights,
+        is_session_key=tokens.is_session_key,
     )
     return Gateway(None, access, clock=SystemClock(), metrics=MetricsRegistry())
 
