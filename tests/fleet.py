@@ -63,10 +63,10 @@ class Fleet:
             "PACELINE_STORE_URL": store_url or self.store_url,
         }
 
-    def up(self, home: str, *, store_url: str | None = None) -> Member:
-        """Start another member, and wait until it serves."""
+    def up(self, home: str, *, store_url: str | None = None, host: str | None = None) -> Member:
+        """Start another member, as on a machine with this name, and wait until it serves."""
         env = self.env(home, store_url)
-        process = self.start("up", "--port", "0", "--json", env=env)
+        process = self.start("up", "--port", "0", "--json", env=env, host=host)
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.stderr.read() if process.stderr else ""
@@ -74,9 +74,10 @@ class Fleet:
         self.members.append(member)
         return member
 
-    def start(self, *argv: str, env: dict[str, str] | None = None) -> "subprocess.Popen[str]":
+    def start(self, *argv: str, env: dict[str, str] | None = None, host: str | None = None) -> "subprocess.Popen[str]":
+        named = [] if host is None else ["unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "paceline", *argv],
+            [*named, sys.executable, "-m", "paceline", *argv],
             cwd=self.folder,
             env=env or self.env(),
             stdout=subprocess.PIPE,

@@ -112,12 +112,31 @@ class FleetHomes:
         self._store.save_state(LEADERS_STATE, msgspec.json.encode(self._known))
         self._spool.neighbours = neighbours(self._known, Path(self._leader.home))
 
+    def _is_here(self, leader: Leader) -> bool:
+        return leader.machine == self._leader.machine
+
     def host_elsewhere(self, attempt_id: str) -> str | None:
         """Return the name of the other machine that the attempt was started on; None for this one."""
         for each in self._known:
-            if each.machine != self._leader.machine and _has_started(each, [attempt_id]):
+            if not self._is_here(each) and _has_started(each, [attempt_id]):
                 return each.host
         return None
+
+
+class OwnHome(FleetHomes):
+    """The same, for a process that does not lead and cares for the sessions of its own home alone."""
+
+    def read(self) -> None:
+        """Read who has led."""
+        self._known = known_leaders(self._store)
+
+    def has_sessions(self) -> bool:
+        """Return whether units run that were started in this home."""
+        running = [unit.attempt_id or "" for unit in self._store.running_units()]
+        return any(_has_started(each, running) for each in self._known if self._is_here(each))
+
+    def _is_here(self, leader: Leader) -> bool:
+        return super()._is_here(leader) and leader.home == self._leader.home
 
 
 def _has_started(leader: Leader, attempt_ids: Iterable[str]) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -196,3 +197,25 @@ async def test_a_client_that_waits_gets_its_slot_from_the_next_leader(fleet: Fle
         await asyncio.to_thread(second.http.delete, f"/v1/slots/{busy['id']}")
 
         assert (await waiting).scope == "anthropic/key/opus"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a process another host name")
+def test_sessions_of_another_machine_are_left_alone_until_their_host_answers(fleet: Fleet) -> None:
+    first = fleet.up("a", host="box-a")
+    until(lambda: first.state == "leading")
+    second = fleet.up("b")
+    fleet.run("add", fleet.plan("echo {id} >> starts; until [ -e go ]; do sleep 0.1; done; echo {id} >> ends", UNITS))
+    until(lambda: len(fleet.lines("starts")) == 3)
+
+    first.process.kill()
+    until(lambda: second.state == "leading")
+    (fleet.folder / "go").touch()
+    until(lambda: len(fleet.lines("ends")) == 3)
+    assert second.status()["units"]["running"] == 3  # nobody can see that they have ended
+    assert len(fleet.lines("starts")) == 3  # and their places are still taken
+
+    back = fleet.up("a", host="box-a")
+
+    until(lambda: all_done(fleet))
+    assert (back.state, second.state) == ("standby", "leading")
+    each_ran_once(fleet)

@@ -4,6 +4,7 @@ Here: when a process takes the lead, and what it serves until then. Never here: 
 """
 
 import asyncio
+import contextlib
 import functools
 import logging
 import time
@@ -13,12 +14,13 @@ from paceline.api.leader_proxy import LeaderProxy
 from paceline.api.standby import StandbyEngine
 from paceline.cli.daemon_address import fleet_url
 from paceline.cli.daemon_server import DaemonServer
-from paceline.cli.wiring import engine_settings, fleet_engine
+from paceline.cli.wiring import engine_settings, fleet_engine, session_keeper
 from paceline.client.daemon_calls import URL_FILE
 from paceline.clock import SystemClock
+from paceline.engine.session_keeper import SessionKeeper
 from paceline.engine.store_outage import OUTAGES, StoreOutage
 from paceline.errors import EngineBusy, LeadLost
-from paceline.shared_leadership import new_leader, present_leader, want_lead
+from paceline.shared_leadership import new_leader, present_leader, this_machine, want_lead
 
 log = logging.getLogger("paceline.cli")
 
@@ -37,6 +39,8 @@ class FleetMember:
         self._url = fleet_url(listener.host, listener.port, self._home.settings.api)
         self._settings = engine_settings(self._home.settings, self._home.zone, self._home.path)
         self._outage = StoreOutage(SystemClock())
+        self._keeping = contextlib.ExitStack()
+        self._keeper: SessionKeeper | None = None
         self._proxy = LeaderProxy(functools.partial(present_leader, self._store), server.tokens)
         self._stand_by()
 
@@ -58,16 +62,48 @@ class FleetMember:
         try:
             while not self._server.stopping.is_set():
                 resigned.clear()
-                if self._is_lead_free():
-                    await self._try_to_lead()
+                try:
+                    await self._step()
+                    self._outage.end()
+                except OUTAGES as error:
+                    self._outage.begin(error)
                 waiting = asyncio.ensure_future(resigned.wait())
                 await asyncio.wait({stopping, waiting}, timeout=LEAD_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
         finally:
             stopping.cancel()
             unsubscribe()
+            self._keeping.close()
             self._context.close()
             await self._proxy.aclose()
+
+    async def _step(self) -> None:
+        """Lead if nobody does. Else do what the leader leaves to this process."""
+        left = self._store.lease_left(now=time.time())
+        if left is None or left <= 0:
+            self._stop_keeping()
+            await self._try_to_lead()
+            return
+        leader = present_leader(self._store)
+        if leader is not None and not leader.is_engine:
+            want_lead(self._store)
+        if leader is None or leader.machine == this_machine():
+            self._stop_keeping()
+        else:
+            await self._keep_sessions()
+
+    async def _keep_sessions(self) -> None:
+        """Bring sessions of this home to their ends: the leader is on another machine."""
+        if self._keeper is None:
+            self._stop_keeping()
+            self._keeper = self._keeping.enter_context(session_keeper(self._home))
+        if self._keeper is not None and self._keeper.has_work:
+            for _ in self._keeper.make_pass():
+                await asyncio.sleep(0)
+
+    def _stop_keeping(self) -> None:
+        self._keeping.close()
+        self._keeper = None
 
     async def _try_to_lead(self) -> None:
         """Lead until another process does. Do nothing if one was faster."""
@@ -86,18 +122,3 @@ class FleetMember:
                 log.warning("this process stands by: %s", error)
             finally:
                 self._stand_by()
-
-    def _is_lead_free(self) -> bool:
-        """Return whether nobody leads. An `exec` that does is asked to step back."""
-        try:
-            left = self._store.lease_left(now=time.time())
-            if left is None or left <= 0:
-                self._outage.end()
-                return True
-            leader = present_leader(self._store)
-            if leader is not None and not leader.is_engine:
-                want_lead(self._store)
-            self._outage.end()
-        except OUTAGES as error:
-            self._outage.begin(error)
-        return False

@@ -24,6 +24,7 @@ from paceline.engine.campaign_accounts import CampaignAccounts
 from paceline.engine.engine import Engine
 from paceline.engine.external_slots.standalone_host import ProcessSlot
 from paceline.engine.offline_state import OfflineState
+from paceline.engine.session_keeper import SessionKeeper
 from paceline.engine.settings import EngineSettings
 from paceline.engine.store_outage import read_outage
 from paceline.errors import EngineBusy, InvalidSettings, StoreDamaged, StoreError, StoreUnreachable
@@ -38,6 +39,7 @@ from paceline.settings.prices import price_list
 from paceline.shared_leadership import (
     FleetHomes,
     LeasedSeat,
+    OwnHome,
     known_leaders,
     neighbours,
     new_leader,
@@ -293,6 +295,30 @@ def fleet_engine(home: Home, leader: Leader) -> Iterator[Engine]:
         engine = _engine(home, leader, executor)
         engine.lead.fleet = FleetHomes(home.store, leader, executor.spool)
         yield engine
+
+
+@contextlib.contextmanager
+def session_keeper(home: Home) -> Iterator[SessionKeeper | None]:
+    """Yield what brings the sessions of this home to their ends; None if another process of the home does it."""
+    lock = home.lock(ENGINE)
+    if not lock.take():
+        yield None
+        return
+    try:
+        with contextlib.closing(home.executor()) as executor:
+            keeper = SessionKeeper(
+                engine_settings(home.settings, home.zone, home.path),
+                store=home.store,
+                executor=executor,
+                clock=SystemClock(),
+                agents=home.settings.agent,
+                environ=home.environ,
+                fleet=OwnHome(home.store, new_leader(home.path), executor.spool),
+            )
+            with contextlib.closing(keeper):
+                yield keeper
+    finally:
+        lock.release()
 
 
 def _engine(home: Home, leader: Leader, executor: TerminalExecutor) -> Engine:

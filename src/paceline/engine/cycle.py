@@ -148,6 +148,23 @@ class Cycle:
         while self._output_retention.step(now):
             yield
 
+    def make_keeping_pass(self) -> Iterator[None]:
+        """Bring the sessions of this home to their ends, while an engine on another machine leads.
+
+        Nothing is started or granted. The Governor is this process's own, so what it learns is not stored.
+        """
+        now = self._driver.now()
+        self._load_campaigns(now)
+        self._recovery.recover(self.live, self.campaigns, now)
+        self._renew_units(now)
+        yield from self._monitor.read_all()
+        now = self._driver.now()
+        self._monitor.stop_ending(now)
+        self._outcomes.record_ended(self.live, self.campaigns.values(), self._stages.verifier, now)
+        self._move_stages(now)
+        self._driver.advance(now)
+        self.journal.save_events()
+
     def _move_stages(self, now: float) -> None:
         """Move checks, deliveries and workspaces on, and store what came of them."""
         over = list(self._stages.verifier.step(self.campaigns, now))
@@ -225,9 +242,12 @@ class Cycle:
         """Keep the lead and the leases of running units. A unit whose lease is no longer ours was cancelled."""
         if 0 <= now - self._renewed_at < self._settings.lease / 3:
             return
-        until = now + self._settings.lease
         if not self._lead.take(now):
             raise LeadLost("another engine has taken the lead of this home")
+        self._renew_units(now)
+
+    def _renew_units(self, now: float) -> None:
+        until = now + self._settings.lease
         units = (*(session.unit for session in self.live.values()), *self._stages.units())
         fences = {unit.id: unit.fence for unit in units}
         for unit_id in self._store.renew_units(fences, lease_until=until) if fences else ():

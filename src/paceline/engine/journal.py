@@ -10,8 +10,9 @@ import msgspec
 
 from paceline.agents.account import Account
 from paceline.core import Deferred
+from paceline.core.signals import Signal
 from paceline.engine.campaign_accounts import NO_ACCOUNT, CampaignAccounts
-from paceline.engine.command_log import CommandReader
+from paceline.engine.command_log import CommandReader, event_of
 from paceline.engine.governor_state import save_governor
 from paceline.engine.ticket_queues import TicketQueues
 from paceline.engine.unit_events import Listeners
@@ -50,6 +51,8 @@ class EngineJournal:
         self._stored_gists: Mapping[str, Gist] = {}
         self.has_learnt = False
         """Whether the Governor has changed in a way that must survive a restart."""
+        self.is_leaders = True
+        """Whether this process leads. What the Governor of another process has learnt is not stored."""
         self.canaries: set[str] = set()
         """Tickets that were granted as a canary and wait for their unit."""
 
@@ -60,6 +63,12 @@ class EngineJournal:
     def append(self, event: Event) -> None:
         """Store an event with the next save."""
         self._unsaved.append(event)
+
+    def note_signal(self, scope: str, signal: Signal, now: float) -> None:
+        """Store what a session reported: in the Governor, or as a command to the leader."""
+        self.has_learnt = True
+        if not self.is_leaders:
+            self._unsaved.append(event_of("slot_report", now=now, scope=scope, signal=msgspec.to_builtins(signal)))
 
     def on_events(self, events: Sequence[Event]) -> None:
         """Keep events of the Governor until the pass collects them."""
@@ -96,7 +105,7 @@ class EngineJournal:
         try:
             with self._store.together():
                 yield
-                if self.has_learnt:
+                if self.has_learnt and self.is_leaders:
                     save_governor(self._store, self._driver.governor)
                 if self._unsaved:
                     last_id = self._store.append_events(self._unsaved)
@@ -108,6 +117,13 @@ class EngineJournal:
             self._commands.skip_own(last_id, len(self._unsaved))
             self._unsaved = []
             self._listeners.notify()
+
+    def save_events(self) -> None:
+        """Store the events of units. Those of a Governor that is not stored are dropped."""
+        self._governor_events.clear()
+        if self._unsaved:
+            with self.together():
+                pass
 
     def save(self, now: float) -> None:
         """Store what changed since the last save."""

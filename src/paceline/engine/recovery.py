@@ -101,7 +101,7 @@ class Recovery:
         account = self._settings.campaign_accounts.of(campaign, unit.account or "")
         self._governor.adopt(session_ticket(unit.attempt_id, campaign, session_scopes(campaign, account)), now=now)
         self.elsewhere[unit.id] = Elsewhere(unit.attempt_id, host)
-        log.warning("%s runs on %s: it is left alone until an engine there answers", unit.id, host)
+        log.info("%s runs on %s: it is left alone until an engine there answers", unit.id, host)
 
     def _adopt(self, unit: Unit, campaign: Campaign, handle: Handle, now: float) -> LiveSession:
         account = self._settings.campaign_accounts.of(campaign, unit.account or "")

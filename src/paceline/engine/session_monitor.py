@@ -117,7 +117,7 @@ class SessionMonitor:
         scope = session.reported_scope if scope is None else scope
         self._governor.report(scope, signal, now=now, origin=session.unit.id)
         self._metrics.reported(scope, signal)
-        self._journal.has_learnt = True
+        self._journal.note_signal(scope, signal, now)
 
     def _stop(self, session: LiveSession, now: float) -> None:
         """Ask for the end once, and kill a supervisor that does not react."""
