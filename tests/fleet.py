@@ -34,7 +34,8 @@ class Member:
     @property
     def state(self) -> str:
         """What the process says of itself: `leading` or `standby`."""
-        return str(self.status()["engine"]["state"])
+        status = self.status()
+        return str(status["engine"]["state"]) if "engine" in status else status["error"]
 
     def status(self) -> dict[str, Any]:
         status: dict[str, Any] = self.http.get("/v1/status").json()

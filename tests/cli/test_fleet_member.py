@@ -12,7 +12,8 @@ import psycopg
 import pytest
 from tests.cli.test_wiring_postgres import as_address
 from tests.fleet import Fleet, fleet_in, until
-from tests.postgres_server import empty_schema
+from tests.link_proxy import LinkProxy
+from tests.postgres_server import empty_schema, running_server
 
 from paceline import Client
 
@@ -33,12 +34,12 @@ def all_done(fleet: Fleet) -> bool:
     return leader is not None and leader.status()["units"]["done"] == UNITS
 
 
-def each_ran_once(fleet: Fleet) -> None:
+def each_ran_once(fleet: Fleet, env: dict[str, str] | None = None) -> None:
     """Every unit began once and ended once, and the store says so once."""
     expected = Counter(f"u{number}" for number in range(UNITS))
     assert Counter(fleet.lines("starts")) == expected
     assert Counter(fleet.lines("ends")) == expected
-    events = [json.loads(line) for line in fleet.run("events", "--json").splitlines()]
+    events = [json.loads(line) for line in fleet.run("events", "--json", env=env).splitlines()]
     done = (event["unit"] for event in events if event["name"] == "unit.done")
     assert Counter(done) == Counter(f"docs/{name}" for name in expected)
 
@@ -219,3 +220,27 @@ def test_sessions_of_another_machine_are_left_alone_until_their_host_answers(fle
     until(lambda: all_done(fleet))
     assert (back.state, second.state) == ("standby", "leading")
     each_ran_once(fleet)
+
+
+@pytest.mark.parametrize("fault", ["cut", "stall"])
+def test_a_leader_without_its_database_starts_and_grants_nothing(tmp_path: Path, fault: str) -> None:
+    (tmp_path / "paceline.toml").write_text('[pool]\nsessions = 3\n[limits]\n"anthropic/key" = 1\n')
+    with running_server() as server, LinkProxy(server.socket) as link, fleet_in(tmp_path, server.url) as fleet:
+        first = fleet.up("a", store_url=link.url)
+        until(lambda: first.state == "leading")
+        second = fleet.up("b")
+        plan = fleet.plan("echo {id} >> starts; sleep 1; echo {id} >> ends", UNITS)
+        fleet.run("add", plan, env=second.env)
+        until(lambda: fleet.lines("starts"))
+
+        getattr(link, fault)()
+        until(lambda: second.state == "leading")
+        slot = second.http.post("/v1/slots", json=SLOT)
+        refused = first.http.post("/v1/slots", json=SLOT)
+
+        assert (slot.status_code, refused.status_code) == (201, 503)
+        link.restore()
+        until(lambda: first.state == "standby")
+        assert second.state == "leading"
+        until(lambda: all_done(fleet))
+        each_ran_once(fleet, env=second.env)
