@@ -14,8 +14,8 @@ from paceline.testing.world import Figures
 from paceline.testing.world.checked_governor import BrokenPromise, CheckedGovernor
 
 SEEDS_PER_CHUNK = 50
-SUITE_SEEDS = 2_000
-ENGINE_SEEDS = 500
+SUITE_SEEDS = 1_000
+ENGINE_SEEDS = 250
 ENGINE_SEEDS_PER_CHUNK = 25
 SOAK_SEEDS_PER_CHUNK = 500
 
