@@ -92,6 +92,15 @@ def neighbours(leaders: Iterable[Leader], home: Path) -> dict[str, str]:
     return {f"{each.owner}-": spool_root(Path(each.home)) for each in others}
 
 
+def host_elsewhere(store: Store, attempt_id: str) -> str | None:
+    """Return the machine that the attempt was started on, if it is not that of the leader."""
+    leader = present_leader(store) if store.is_shared else None
+    if leader is None:
+        return None
+    started = (each for each in known_leaders(store) if _has_started(each, [attempt_id]))
+    return next((each.host for each in started if each.machine != leader.machine), None)
+
+
 class FleetHomes:
     """The homes in which the leaders of a store have started sessions, seen from one of them.
 

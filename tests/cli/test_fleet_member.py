@@ -214,6 +214,8 @@ def test_sessions_of_another_machine_are_left_alone_until_their_host_answers(fle
     until(lambda: len(fleet.lines("ends")) == 3)
     assert second.status()["units"]["running"] == 3  # nobody can see that they have ended
     assert len(fleet.lines("starts")) == 3  # and their places are still taken
+    why = second.http.get("/v1/units/docs/u0/why").json()
+    assert why["detail"] == "it was started on box-a, and the engine that leads is on another machine"
 
     back = fleet.up("a", host="box-a")
 

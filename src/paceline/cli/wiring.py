@@ -40,6 +40,7 @@ from paceline.shared_leadership import (
     FleetHomes,
     LeasedSeat,
     OwnHome,
+    host_elsewhere,
     known_leaders,
     neighbours,
     new_leader,
@@ -128,7 +129,8 @@ class Home:
     def explain_unit(self, unit: Unit, campaign: Campaign) -> list[Why]:
         """Return what the unit waits for: one answer, or one for each account that it could run on."""
         leaderless = None if self.engine_leader() is not None else str(self.path)
-        return explain_unit(unit, campaign, stored_waits(self.store), leaderless=leaderless)
+        host = host_elsewhere(self.store, unit.attempt_id or "")
+        return explain_unit(unit, campaign, stored_waits(self.store), leaderless=leaderless, host=host)
 
     def last_event_id(self) -> int:
         return self.store.append_events([])

@@ -73,14 +73,17 @@ def wait_rows(waits: Mapping[str, Deferred], campaigns: Iterable[Campaign]) -> l
 # -- one unit ----------------------------------------------------------------------------------------
 
 
-def explain_unit(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], *, leaderless: str | None) -> list[Why]:
+def explain_unit(
+    unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], *, leaderless: str | None, host: str | None = None
+) -> list[Why]:
     """Return one answer, or one for each account that a waiting unit could run on.
 
-    `waits` are those of the engine; `leaderless` names the home if no engine leads it.
+    `waits` are those of the engine; `leaderless` names the home if no engine leads it. `host` is the machine on which
+    the unit was started, if that is not the one of the leader.
     """
     match unit.state:
         case "running" if campaign.state != "paused" or unit.phase not in STAGES:
-            return [_running(unit, leaderless)]
+            return [_running(unit, leaderless, host)]
         case "held" | "quarantined" | "unverified":
             return [_stopped(unit)]
         case "done":
@@ -102,8 +105,12 @@ def explain_unit(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], 
     return _waiting(unit, campaign, waits, since)
 
 
-def _running(unit: Unit, leaderless: str | None) -> Why:
+def _running(unit: Unit, leaderless: str | None, host: str | None) -> Why:
     where = f"on {unit.account}" if unit.account else "on this machine"
+    if host is not None:
+        detail = f"it was started on {host}, and the engine that leads is on another machine"
+        hint = f"`paceline up` in its home on {host} collects its outcome"
+        return _why(unit, "running", detail, scope=unit.account or None, since=unit.started_at, hint=hint)
     if unit.phase in STAGES:
         what = "checked" if unit.phase == "checking" else "delivered"
         later = "" if leaderless is None else "; no engine runs now, and the next one continues there"
