@@ -12,7 +12,7 @@ NIGHTS ?= 20000
 # Allow bytecode files. Without them, every program and test module is compiled again in each run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: env test suite lint browser demo screenshots bench bench-control bench-gateway bench-postgres soak fuzz agents record-agents test-agents clean help
+.PHONY: env test suite lint browser demo screenshots bench bench-control bench-gateway bench-postgres soak fuzz agents record-agents test-agents test-chaos clean help
 
 help:  ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -89,6 +89,11 @@ record-agents: agents  ## run the real CLIs against FakeProvider and rewrite tes
 
 test-agents: agents  ## test limits and resume with the real CLIs against FakeProvider
 	$(PYTEST) -n $(WORKERS) -m agents tests/agents tests/simulation/provider
+
+test-chaos: env  ## test faults and pressure of a real PostgreSQL server under a real daemon (about 7 minutes)
+	@scripts/pgbouncer.sh
+	$(PYTEST) -n 0 -s -m chaos tests/chaos
+	$(PYTEST) -n 0 tests/store/test_postgres_connection.py
 
 clean:  ## remove the environments and all caches
 	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis

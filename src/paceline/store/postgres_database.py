@@ -45,6 +45,8 @@ RECONNECT_SECONDS: Final = 2.0
 """After this the pool gives up, and the next verb makes it try again. By itself it would wait longer and longer."""
 OPENING_SECONDS: Final = 10.0
 """How long the first connection may take: a command at a terminal waits rather than fails."""
+CLOSING_SECONDS: Final = 1.0
+"""How long the end waits for connections that are being opened. They end with the process in any case."""
 MOST_CONNECTIONS: Final = 4
 """One for verbs, one for each import of a plan that is under way, and one to spare."""
 
@@ -190,7 +192,7 @@ class PostgresDatabase:
 
     def close(self) -> None:
         """Close all connections. Closing twice is harmless."""
-        self._pool.close()
+        self._pool.close(CLOSING_SECONDS)
 
     def check(self) -> None:
         """Read every table, and ask for the right to change it. Raise if a part of it is not what it should be."""
