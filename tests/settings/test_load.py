@@ -161,6 +161,14 @@ def test_variables_follow_the_tables_and_an_empty_one_counts_as_unset(load: Load
     assert (found.store_url, found.sqlite_path) == ("postgresql://u:secret@host/db", None)
 
 
+def test_a_store_may_have_several_hosts_and_its_password_stays_out_of_the_file(load: Load) -> None:
+    hosts = "db1:5432,db2:5433/fleet?target_session_attrs=read-write"
+
+    assert load(f'[store]\nurl = "postgresql://{hosts}"\n').store_url == f"postgresql://{hosts}"
+    with pytest.raises(InvalidSettings, match="password"):
+        load(f'[store]\nurl = "postgresql://u:secret@{hosts}"\n')
+
+
 def test_variables_of_sessions_clients_and_tests_are_accepted(load: Load) -> None:
     load("", dict.fromkeys(OTHERS, "x"))
 

@@ -23,6 +23,7 @@ _SIZE_UNITS = {
 }
 _LARGEST_SIZE = 10**18
 _LARGEST_PRICE = 100_000
+_OTHER_HOSTS = re.compile(r"^(\w+://(?:[^/?#]*@)?[^/?#,@]*),[^/?#@]*")
 _STORE_SCHEMES = ("sqlite", "postgresql", "postgres")
 
 
@@ -199,7 +200,8 @@ def web_url(value: object) -> str:
 
 
 def store_url(value: object) -> str:
-    parts = _split_url(value)
+    """Check the address of a store. PostgreSQL allows several hosts, of which one must answer."""
+    parts = _split_url(_with_one_host(value))
     if parts is None or parts.scheme not in _STORE_SCHEMES or not (parts.netloc or parts.path.strip("/")):
         raise InvalidInput("must be sqlite:///PATH or postgresql://HOST/DATABASE")
     if parts.scheme == "sqlite" and (parts.netloc or not str(value).startswith("sqlite:///")):
@@ -208,8 +210,13 @@ def store_url(value: object) -> str:
 
 
 def has_password(url: str) -> bool:
-    parts = _split_url(url)
+    parts = _split_url(_with_one_host(url))
     return parts is not None and (bool(parts.password) or "password=" in parts.query)
+
+
+def _with_one_host(value: object) -> object:
+    """Return the address with only the first of its hosts: `urlsplit` reads no others."""
+    return _OTHER_HOSTS.sub(r"\1", value) if isinstance(value, str) else value
 
 
 def _split_url(value: object) -> SplitResult | None:
