@@ -13,9 +13,9 @@ from tests.postgres_server import PostgresServer, end_connections, running_serve
 
 pytestmark = pytest.mark.chaos
 
-UNITS = 9 * POOL
-BEFORE = 3 * POOL
-"""Units that end before the fault: three rounds of the pool."""
+UNITS = 7 * POOL
+BEFORE = 5 * POOL // 2
+"""Units that end before the fault: 15 seconds of work."""
 RECOVERY_SECONDS = 15.0
 MAX_CONNECTIONS = 16
 
