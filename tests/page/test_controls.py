@@ -7,6 +7,7 @@ from tests.page.conftest import MakeDaemon, PageMonitor
 from tests.page.daemon import WAIT_FOR_FILE, page_address, status_of
 
 from paceline.core.signals import BillingStop, RateLimited
+from paceline.engine.authorship import person
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -229,3 +230,15 @@ async def test_a_tab_without_the_printed_address_reads_and_cannot_change(
 
     await expect(other.get_by_text("this tab may only read")).to_be_visible()
     assert status_of(daemon, "sessions").limit == 2
+
+
+async def test_the_events_say_who_changed_what(daemon: Daemon, page: Page) -> None:
+    daemon.add("docs", WAIT_FOR_FILE, "a")
+    await page.goto(page_address(daemon))
+    await expect(page.locator("#events .event").first).to_be_visible()
+
+    await daemon.ask("POST", "/v1/campaigns/docs/pause")
+
+    paused = page.locator("#events .event").filter(has_text="command pause")
+    await expect(paused.locator(".subject")).to_have_text("docs")
+    await expect(paused.locator(".detail")).to_have_text(f"by {person()} (token)")

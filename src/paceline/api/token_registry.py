@@ -187,8 +187,8 @@ def _register(store: Store, home: Path, rights: Rights, token: str, *, replaces:
 
 def _free_name(rights: Rights, taken: set[str]) -> str:
     """Return the user and the machine, with a number if another home of them has joined before."""
-    base = person() + ("-readonly" if rights == "read" else "")
-    names = (base if number == 1 else f"{base}-{number}" for number in range(1, len(taken) + 2))
+    numbers = ("", *(f"-{number}" for number in range(2, len(taken) + 2)))
+    names = (f"{person()}{number}{'-readonly' if rights == 'read' else ''}" for number in numbers)
     return next(name for name in names if name not in taken)
 
 

@@ -110,8 +110,8 @@ export function makeEvents(root, openUnit) {
 }
 
 function row(event, openUnit) {
-  const subject = event.name.startsWith("unit.") ? event.unit : event.scope;
-  const what = whatOf(event.name);
+  const subject = event.name.startsWith("unit.") ? event.unit : (event.fields.target ?? event.scope);
+  const what = whatOf(event);
   const name =
     event.unit && event.name.startsWith("unit.")
       ? el("button", { type: "button", class: "link", text: event.unit, onclick: () => openUnit(event.unit) })
@@ -126,7 +126,8 @@ function row(event, openUnit) {
 }
 
 /** Return the event name without the part shown beside it. Commands of people and programs are labelled as such. */
-function whatOf(name) {
+function whatOf({ name, fields }) {
+  if (fields.action) return `command ${fields.action}${name === "control.token" ? " token" : ""}`;
   return name
     .replace(/^(unit|scope)\./, "")
     .replace(/^control\./, "command ")
@@ -134,7 +135,8 @@ function whatOf(name) {
 }
 
 function lineOf(event) {
-  return `${event.name} ${event.unit ?? ""} ${event.scope ?? ""} ${detailOf(event)}`;
+  const { action, target } = event.fields;
+  return `${event.name} ${action ?? ""} ${target ?? ""} ${event.unit ?? ""} ${event.scope ?? ""} ${detailOf(event)}`;
 }
 
 /** Return the fields of the event as text, without null values. */
@@ -147,7 +149,7 @@ function detailOf({ name, at, scope, fields }) {
     if (
       value === null ||
       value === undefined ||
-      ["reason", "ticket", "attempt", "session_id", "attempts", "slot", "signal"].includes(key)
+      ["reason", "action", "target", "ticket", "attempt", "session_id", "attempts", "slot", "signal"].includes(key)
     )
       continue;
     if (key === "exit_code" && name.startsWith("unit.")) continue;
