@@ -64,9 +64,9 @@ class Fleet:
             "PACELINE_STORE_URL": store_url or self.store_url,
         }
 
-    def up(self, home: str, *, store_url: str | None = None, host: str | None = None) -> Member:
+    def up(self, home: str, *, store_url: str | None = None, host: str | None = None, **env: str) -> Member:
         """Start another member, as on a machine with this name, and wait until it serves."""
-        env = self.env(home, store_url)
+        env = {**self.env(home, store_url), **env}
         process = self.start("up", "--port", "0", "--json", env=env, host=host)
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -6,8 +6,10 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import psycopg
 import pytest
 from tests.cli.test_wiring_postgres import as_address
@@ -16,6 +18,8 @@ from tests.link_proxy import LinkProxy
 from tests.postgres_server import empty_schema, running_server
 
 from paceline import Client
+from paceline.testing import FakeProvider
+from paceline.testing.provider import Scenario
 
 UNITS = 12
 EXEC = ("exec", "--scope", "anthropic/key/opus", "--", "sh", "-c")
@@ -246,3 +250,27 @@ def test_a_leader_without_its_database_starts_and_grants_nothing(tmp_path: Path,
         assert second.state == "leading"
         until(lambda: all_done(fleet))
         each_ran_once(fleet, env=second.env)
+
+
+def test_a_call_of_the_gateway_waits_for_the_next_leader(fleet: Fleet) -> None:
+    with FakeProvider(Scenario(reply_tokens=20)) as provider:
+        (fleet.folder / "paceline.toml").write_text(
+            '[limits]\n"anthropic/key" = 1\n[accounts.key]\nprovider = "anthropic"\nkind = "metered"\nkey_env = "KEY"\n'
+            f'base_url = "{provider.url}"\n'
+        )
+        first, second = fleet.up("a", KEY="sk-ant-api03-0"), fleet.up("b", KEY="sk-ant-api03-0")
+        until(lambda: first.state == "leading")
+        busy = first.http.post("/v1/slots", json=SLOT).json()
+        call = {"model": "opus", "max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+        with ThreadPoolExecutor() as threads:
+            url = f"{second.url}/gateway/key/v1/messages"
+            waiting = threads.submit(httpx.post, url, json=call, headers={"x-api-key": second.token}, timeout=60.0)
+            until(lambda: '"queued":1' in first.http.get("/concurrency/status").text)
+
+            first.process.kill()
+            until(lambda: second.state == "leading")
+            assert (waiting.done(), len(provider.requests)) == (False, 0)
+            second.http.delete(f"/v1/slots/{busy['id']}")
+
+            answer = waiting.result(timeout=30)
+        assert (answer.status_code, "message_stop" in answer.text, len(provider.requests)) == (200, True, 1)

@@ -225,7 +225,8 @@ class Exchange:
             except InvalidInput as error:
                 raise GatewayError(400, "invalid_request", str(error)) from None
             except CapacityError as error:
-                raise GatewayError(503, "stopping", str(error), retry_after=gateway.restart_seconds) from None
+                why = str(error) if gateway.serves_calls else "this engine does not lead any more; try again"
+                raise GatewayError(503, "stopping", why, retry_after=gateway.restart_seconds) from None
             if refused is None or self.response_complete:
                 return
 
