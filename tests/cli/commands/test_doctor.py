@@ -200,3 +200,13 @@ def test_a_stored_campaign_that_would_be_denied_every_change_is_reported(workspa
     preview = workspace.run_json("preview", plan)
     assert [warning.partition(";")[0] for warning in preview["warnings"]] == [each["detail"] for each in findings]
     assert "warning: claude does not know the model 'opus-4-6'" in workspace.run("preview", plan).stdout
+
+
+def test_an_address_that_up_would_not_serve_is_reported(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", '[api]\nhost = "0.0.0.0"\n')
+    open_to_all = workspace.run("doctor").stdout
+    workspace.write("paceline.toml", '[api]\ntls_cert = "none.pem"\n')
+    without_file = workspace.run("doctor", code=1).stdout
+
+    assert "note address         api.host = '0.0.0.0' can be reached from other machines, without TLS" in open_to_all
+    assert f"BAD  certificate     api.tls_cert: {workspace.folder}/none.pem cannot be read" in without_file

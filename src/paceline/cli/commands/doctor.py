@@ -27,12 +27,15 @@ from paceline.agents.versions import (
     parse_version,
 )
 from paceline.agents.withheld_variables import matches_any
+from paceline.api.tls import check_exposure, load_certificate
 from paceline.cli.inputs import named_local_zone
 from paceline.cli.options import AsJson
 from paceline.cli.output import NOT_ALL_DONE, one_line, out, print_value
 from paceline.cli.wiring import Home, open_home
 from paceline.errors import (
     EngineBusy,
+    InvalidInput,
+    InvalidSettings,
     InvalidSnapshot,
     PacelineError,
     StoreBusy,
@@ -115,6 +118,7 @@ def _examine(environ: Mapping[str, str], start: Path) -> Iterator[Finding]:
         return
     yield _settings_file(settings)
     yield from _home(environ, start, settings)
+    yield from _address(settings)
     yield from _agents(settings, environ)
     yield from _accounts(settings, environ)
     yield from _readiness(environ, start, settings)
@@ -174,6 +178,19 @@ def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterat
         )
     else:
         yield Finding(what="disk", verdict="ok", detail=detail)
+
+
+def _address(settings: Settings) -> Iterator[Finding]:
+    """Report what would keep `paceline up` from serving the address of the settings."""
+    try:
+        check_exposure(settings.api.host, load_certificate(settings.api), insecure=False)
+    except InvalidSettings as error:
+        fix = "correct tls_cert and tls_key in [api]; `paceline up` does not start until then"
+        yield Finding(what="certificate", verdict="wrong", detail=str(error), fix=fix)
+    except InvalidInput:
+        detail = f"api.host = {settings.api.host!r} can be reached from other machines, without TLS"
+        fix = "set tls_cert and tls_key in [api], or start it with `paceline up --insecure`"
+        yield Finding(what="address", verdict="note", detail=detail, fix=fix)
 
 
 def _privacy(folder: str) -> Finding:
