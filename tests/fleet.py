@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from tests.cli.shell import accept_interrupts
 
 PATIENCE_SECONDS = 40.0
 POLL_SECONDS = 0.05
+PROGRAM = ("paceline",)
+ROOT = Path(__file__).parents[1]
 
 
 class Member:
@@ -64,10 +66,18 @@ class Fleet:
             "PACELINE_STORE_URL": store_url or self.store_url,
         }
 
-    def up(self, home: str, *, store_url: str | None = None, host: str | None = None, **env: str) -> Member:
+    def up(
+        self,
+        home: str,
+        *,
+        store_url: str | None = None,
+        host: str | None = None,
+        program: Sequence[str] = PROGRAM,
+        **env: str,
+    ) -> Member:
         """Start another member, as on a machine with this name, and wait until it serves."""
         env = {**self.env(home, store_url), **env}
-        process = self.start("up", "--port", "0", "--json", env=env, host=host)
+        process = self.start("up", "--port", "0", "--json", env=env, host=host, program=program)
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.stderr.read() if process.stderr else ""
@@ -75,12 +85,18 @@ class Fleet:
         self.members.append(member)
         return member
 
-    def start(self, *argv: str, env: dict[str, str] | None = None, host: str | None = None) -> "subprocess.Popen[str]":
+    def start(
+        self,
+        *argv: str,
+        env: dict[str, str] | None = None,
+        host: str | None = None,
+        program: Sequence[str] = PROGRAM,
+    ) -> "subprocess.Popen[str]":
         named = [] if host is None else ["unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh"]
         process = subprocess.Popen(
-            [*named, sys.executable, "-m", "paceline", *argv],
+            [*named, sys.executable, "-m", *program, *argv],
             cwd=self.folder,
-            env=env or self.env(),
+            env={**(env or self.env()), "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

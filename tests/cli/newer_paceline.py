@@ -19,7 +19,8 @@ NEXT = {
         ),
         is_additive=True,
     ),
-    "breaking": Migration(("ALTER TABLE units RENAME COLUMN reason TO why",), is_additive=False),
+    # Nothing that this code would notice: what keeps the older version out is only that the migration says so.
+    "breaking": Migration(("CREATE TABLE tomorrow (x INTEGER)",), is_additive=False),
 }
 
 if __name__ == "__main__":

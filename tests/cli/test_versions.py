@@ -6,10 +6,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.cli.conftest import TERMINAL_ENV, Workspace, decode_lines, finish, lines_of, read_until
 from tests.cli.test_wiring_postgres import as_address
+from tests.fleet import Fleet, fleet_in, until
 from tests.postgres_server import empty_schema
 
 OLD = [f"old{number}" for number in range(20)]
@@ -18,11 +20,23 @@ WORK = "echo {id} >> starts; test {id} = old3 || exit 0; while ! test -e go; do 
 """One unit runs until the file `go` is there."""
 
 
-@pytest.fixture(autouse=True)
-def database(postgres_url: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture
+def database(postgres_url: str) -> Iterator[str]:
     with empty_schema(postgres_url) as url:
-        monkeypatch.setenv("PACELINE_STORE_URL", as_address(url))
-        yield
+        yield as_address(url)
+
+
+@pytest.fixture
+def workspace(workspace: Workspace, database: str, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    monkeypatch.setenv("PACELINE_STORE_URL", database)
+    return workspace
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, database: str) -> Iterator[Fleet]:
+    with fleet_in(tmp_path, database) as made:
+        (tmp_path / "paceline.toml").write_text("[pool]\nsessions = 2\n")
+        yield made
 
 
 def newer(workspace: Workspace, kind: str, *argv: object) -> "subprocess.CompletedProcess[str]":
@@ -88,3 +102,42 @@ def test_an_engine_that_missed_an_update_stores_nothing_more_and_says_why(worksp
     assert "was updated by a newer Paceline" in said
     assert newer(workspace, "breaking", "events", "--json").stdout == before
     workspace.write("go", "")
+
+
+def test_engines_are_restarted_one_by_one_with_a_newer_version_and_back(fleet: Fleet) -> None:
+    units = 16
+    old = fleet.up("a")
+    until(lambda: old.state == "leading")
+    fleet.run("add", fleet.plan("echo {id} >> starts; sleep 0.5; echo {id} >> ends", units), env=old.env)
+    until(lambda: fleet.lines("ends"))
+
+    newer = fleet.up("b", program=("tests.cli.newer_paceline", "additive"))
+    assert (old.state, newer.state) == ("leading", "standby")
+    old.signal(signal.SIGTERM)
+    until(lambda: newer.state == "leading")
+    older_again = fleet.up("a")
+    assert older_again.state == "standby"
+    newer.signal(signal.SIGTERM)
+    until(lambda: older_again.state == "leading")
+    until(lambda: older_again.status()["units"]["done"] == units)
+
+    expected = Counter(f"u{number}" for number in range(units))
+    assert (Counter(fleet.lines("starts")), Counter(fleet.lines("ends"))) == (expected, expected)
+    assert [member.process.wait(20) for member in (old, newer)] == [0, 0]
+
+
+def test_a_process_that_stands_by_ends_after_an_update_that_it_cannot_follow(fleet: Fleet) -> None:
+    leader, standby = fleet.up("a"), fleet.up("b")
+    until(lambda: leader.state == "leading")
+    standby.signal(signal.SIGSTOP)
+    leader.signal(signal.SIGTERM)
+    assert leader.process.wait(20) == 0
+    newer = fleet.up("a", program=("tests.cli.newer_paceline", "breaking"))
+    until(lambda: newer.state == "leading")
+
+    standby.signal(signal.SIGCONT)
+
+    _, said = standby.process.communicate(timeout=20)
+    assert (standby.process.returncode, "Traceback" in said) == (1, False)
+    assert "was updated by a newer Paceline (schema 2, this one knows 1): upgrade" in said
+    assert newer.state == "leading"

@@ -181,12 +181,16 @@ class PostgresDatabase:
         """Make a transaction that was begun without the writer's lock one that may write, as `writing` does."""
         self._check_right(connection.execute(_LOCK_WRITERS))
 
+    def check_schema(self, oldest: int) -> None:
+        """Raise `StoreTooNew` if the schema needs newer code by now than that of this process."""
+        check_known(self.place, oldest, self._known)
+
     def _check_right(self, found: psycopg.Cursor[Row]) -> None:
         """Raise if this process may not write any more, by what the last of the statements found."""
         while found.nextset():
             pass
         oldest, *leader = found.fetchone() or (0, None, None)
-        check_known(self.place, oldest, self._known)
+        self.check_schema(oldest)
         if self.fence is not None and tuple(leader) != self.fence:
             raise LeadLost("another engine has taken the lead; this one stores nothing more")
 

@@ -26,6 +26,7 @@ _TRIM: Final = """DELETE FROM events WHERE is_slot = %s
     AND id <= (SELECT id FROM events WHERE is_slot = %s ORDER BY id DESC LIMIT 1 OFFSET %s)"""
 
 _SERVER_TIME: Final = "extract(epoch FROM clock_timestamp())::float8"
+_LEASE_LEFT: Final = f"SELECT until - {_SERVER_TIME}, owner, oldest FROM leader, paceline"
 _TAKE_LEAD: Final = f"""UPDATE leader SET owner = %(owner)s, until = {_SERVER_TIME} + %(lease)s,
         epoch = epoch + CASE WHEN owner = %(owner)s THEN 0 ELSE 1 END
     WHERE owner IS NULL OR owner = %(owner)s OR until <= {_SERVER_TIME} RETURNING epoch"""
@@ -157,8 +158,12 @@ class PostgresEngineState:
 
     def lease_left(self, *, now: float) -> float | None:
         with self._database.query() as connection:
-            row = connection.execute(f"SELECT until - {_SERVER_TIME} FROM leader WHERE owner IS NOT NULL").fetchone()
-        return None if row is None else float(row[0])
+            row = connection.execute(_LEASE_LEFT).fetchone()
+        if row is None:
+            return None
+        left, owner, oldest = row
+        self._database.check_schema(oldest)  # here, because a process that stands by does not write
+        return None if owner is None else float(left)
 
     def resign(self, owner: str) -> None:
         fence = self._database.fence
