@@ -90,7 +90,7 @@ record-agents: agents  ## run the real CLIs against FakeProvider and rewrite tes
 test-agents: agents  ## test limits and resume with the real CLIs against FakeProvider
 	$(PYTEST) -n $(WORKERS) -m agents tests/agents tests/simulation/provider
 
-test-chaos: env  ## test faults and pressure of a real PostgreSQL server under a real daemon (about 7 minutes)
+test-chaos: env  ## test faults and pressure of a real PostgreSQL server under a real daemon (about 8 minutes)
 	@scripts/pgbouncer.sh
 	$(PYTEST) -n 0 -s -m chaos tests/chaos
 	$(PYTEST) -n 0 tests/store/test_postgres_connection.py

@@ -11,6 +11,8 @@ from tests.cli.shell import Shell
 from tests.cli.shell import shell as shell
 from tests.postgres_server import PostgresServer, end_connections, running_server
 
+from paceline.shared_leadership import SHARED_LEASE_SECONDS
+
 pytestmark = pytest.mark.chaos
 
 UNITS = 7 * POOL
@@ -60,7 +62,7 @@ def test_the_server_is_restarted(fleet: Fleet) -> None:
 
 def test_the_server_hangs(fleet: Fleet) -> None:
     with fault(fleet, "server hangs"), fleet.server.frozen():
-        fleet.pass_time(8.0)
+        fleet.pass_time(SHARED_LEASE_SECONDS + 2.0)  # so the lead has run out
 
 
 def test_all_connections_are_ended_again_and_again(fleet: Fleet) -> None:
