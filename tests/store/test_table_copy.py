@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.postgres_server import empty_schema
+from tests.postgres_server import empty_schema, running_server
 from tests.store.copies import ODD_TEXT, STATES, answers, fill, side
 
-from paceline.errors import EngineBusy, InvalidInput, StoreBusy, StoreDamaged, StoreError
+from paceline.errors import EngineBusy, InvalidInput, StoreBusy, StoreDamaged, StoreError, StoreUnreachable
 from paceline.events import Event
 from paceline.store import Campaign, SqliteStore, Store, StoredSlot, UnitSpec
 from paceline.store.postgres import PostgresStore
@@ -301,6 +301,25 @@ def test_a_copy_that_is_killed_leaves_nothing_and_the_next_one_works(
     assert is_empty(destination)
     copied(source, destination)
     assert rows_of(destination) == rows_of(source)
+
+
+@pytest.mark.parametrize("is_source", [False, True])
+def test_a_copy_whose_server_stops_leaves_nothing_and_the_next_one_works(place: Place, is_source: bool) -> None:
+    with running_server() as server:
+        address = psycopg.conninfo.make_conninfo(server.url, dbname="postgres")
+        source, destination = (filled(address), place("sqlite")) if is_source else (filled(place("sqlite")), address)
+
+        def stop(stage: str, table: str, done: int, total: int) -> None:
+            if (stage, table, done) == ("comparing", "units", 0):
+                server.stop("immediate")
+
+        with pytest.raises(StoreUnreachable, match=r"does not answer .*; the copy was not finished, run it again$"):
+            copied(source, destination, report=stop)
+
+        server.start()
+        assert is_empty(destination)
+        copied(source, destination)
+        assert rows_of(destination) == rows_of(source)
 
 
 def test_units_of_an_import_that_was_killed_long_ago_are_not_copied(place: Place) -> None:

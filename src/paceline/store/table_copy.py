@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from paceline.errors import EngineBusy, InvalidInput, StoreError
+from paceline.errors import EngineBusy, InvalidInput, StoreError, StoreUnreachable
 
 Row = tuple[Any, ...]
 Kind = Literal["integer", "real", "flag", "text", "document", "bytes"]
@@ -139,6 +139,13 @@ def copy_store(source: CopySide, destination: CopySide, *, gone: frozenset[str],
 
     The destination is changed completely or not at all. `gone` are owners of leases whose processes have ended.
     """
+    try:
+        return _copy_all(source, destination, gone, report)
+    except StoreUnreachable as error:
+        raise StoreUnreachable(f"{str(error).partition(';')[0]}; the copy was not finished, run it again") from error
+
+
+def _copy_all(source: CopySide, destination: CopySide, gone: frozenset[str], report: Report) -> Mapping[str, int]:
     with destination.locked(), source.locked():  # in this order: the source is released before the copy counts
         for side in (source, destination):
             side.check_idle(gone)
@@ -177,10 +184,10 @@ def _check_empty(destination: CopySide) -> None:
 
 def _reported(rows: Iterable[Row], report: Report, stage: Stage, table: str, total: int) -> Iterator[Row]:
     report(stage, table, 0, total)
-    for done, row in enumerate(rows):
+    for done, row in enumerate(rows, 1):
+        yield row
         if done % REPORTED_ROWS == 0:
             report(stage, table, done, total)
-        yield row
     report(stage, table, total, total)
 
 
