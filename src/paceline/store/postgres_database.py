@@ -7,7 +7,7 @@ import contextlib
 import datetime
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import psycopg
@@ -56,9 +56,13 @@ _BY_INDEX: Final = "; ".join(f"SET {way} = off" for way in _SLOW_WAYS)
 was small or everything waited, the server would plan to read all of it. A way that is off counts as so costly that the
 server would compile the statement first (`jit`), which takes longer than to run it."""
 _BEGIN_APART: Final = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {round(IMPORT_IDLE_SECONDS * 1000)}"
-_LOCK_WRITERS: Final = f"SELECT pg_advisory_xact_lock({WRITER_LOCK}); SELECT oldest, owner, epoch FROM paceline, leader"
+_LOCK: Final = f"SELECT pg_advisory_xact_lock({WRITER_LOCK})"
+_LOCK_WRITERS: Final = f"{_LOCK}; SELECT oldest, owner, epoch FROM paceline, leader"
 """The second statement sees what was stored until the lock was granted. Both are one trip to the server."""
 _BEGIN_WRITING: Final = f"BEGIN; {_LOCK_WRITERS}"
+_HAS_RIGHT: Final = """SELECT 1 / count(*) FROM paceline, leader
+    WHERE oldest <= %s AND (%s::text IS NULL OR (owner = %s AND epoch = %s))"""
+"""It fails where `_check_right` would, so that nothing after it is done."""
 _TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
 _NOT_WRITABLE: Final = f"""SELECT tablename, current_user FROM ({_TABLES}) AS t WHERE NOT (
     SELECT bool_and(has_table_privilege(format('%I', tablename), needed))
@@ -67,6 +71,7 @@ _BEGIN_READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 Check = Callable[[psycopg.Cursor[Row]], object]
+Values = Sequence[object] | Mapping[str, object]
 
 
 class Fence(NamedTuple):
@@ -130,6 +135,31 @@ class PostgresDatabase:
                 return
             with self._connection() as connection, _transaction(connection, _BEGIN_WRITING, self._check_right):
                 yield connection
+
+    def write_at_once(self, statement: str, values: Values) -> list[Row]:
+        """Run a transaction of one statement in one trip to the server. Return its rows. Raise as `writing` does."""
+        with self.translated_errors():
+            if self._joint is not None:
+                return _rows(self._joint.execute(statement, values))
+            if psycopg.capabilities.has_pipeline():
+                with contextlib.suppress(psycopg.errors.DivisionByZero), self._connection() as connection:
+                    return self._write_at_once(connection, statement, values)
+        with self.writing() as connection:  # says what is wrong
+            return _rows(connection.execute(statement, values))
+
+    def _write_at_once(self, connection: Connection, statement: str, values: Values) -> list[Row]:
+        owner, epoch = self.fence or (None, None)
+        try:
+            with connection.pipeline():
+                connection.execute("BEGIN")
+                connection.execute(_LOCK)
+                connection.execute(_HAS_RIGHT, (self._known, owner, owner, epoch))
+                found = connection.execute(statement, values)
+                connection.execute("COMMIT")
+            return _rows(found)
+        except BaseException:
+            _roll_back(connection)
+            raise
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -297,9 +327,17 @@ def _transaction(connection: Connection, begin: str, check: Check = lambda found
         yield
         connection.execute("COMMIT")
     except BaseException:
-        with contextlib.suppress(psycopg.Error):  # a connection that is gone has rolled back already
-            connection.execute("ROLLBACK")
+        _roll_back(connection)
         raise
+
+
+def _roll_back(connection: Connection) -> None:
+    with contextlib.suppress(psycopg.Error):  # a connection that is gone has rolled back already
+        connection.execute("ROLLBACK")
+
+
+def _rows(found: psycopg.Cursor[Row]) -> list[Row]:
+    return found.fetchall() if found.description else []
 
 
 def _reason(error: psycopg.Error) -> str:

@@ -34,17 +34,24 @@ _TAKE_LEAD: Final = f"""UPDATE leader SET owner = %(owner)s, until = {_SERVER_TI
 
 def insert_events(connection: Connection, events: Sequence[Event]) -> int:
     """Append events inside the caller's transaction. Return the id of the last one."""
-    columns = (
+    row = connection.execute(_APPEND, _event_columns(events)).fetchone()
+    if _has_command(events):
+        announce(connection, "commands")
+    return 0 if row is None else int(row[0])
+
+
+def _event_columns(events: Sequence[Event]) -> tuple[object, ...]:
+    return (
         len(events),
         len(events),
         TextArray(rules.storable_text(event.unit) for event in events),
         BooleanArray(rules.is_slot_event(event) for event in events),
         TextArray(rules.encode_event(event).decode() for event in events),
     )
-    row = connection.execute(_APPEND, columns).fetchone()
-    if any(event.name.startswith(rules.COMMAND_EVENTS) for event in events):
-        announce(connection, "commands")
-    return 0 if row is None else int(row[0])
+
+
+def _has_command(events: Sequence[Event]) -> bool:
+    return any(event.name.startswith(rules.COMMAND_EVENTS) for event in events)
 
 
 class PostgresEvents:
@@ -59,6 +66,8 @@ class PostgresEvents:
             with self._database.query() as connection:
                 row = connection.execute("SELECT id FROM last_event").fetchone()
                 return 0 if row is None else int(row[0])
+        if not _has_command(events):
+            return int(self._database.write_at_once(_APPEND, _event_columns(events))[0][0])
         with self._database.writing() as connection:
             return insert_events(connection, events)
 
@@ -103,8 +112,7 @@ class PostgresSlots:
         encoded = {slot.id: rules.encode_slot(slot).decode() for slot in kept}
         for slot_id in dropped:
             encoded.pop(slot_id, None)  # one statement changes a row once
-        with self._database.writing() as connection:
-            connection.execute(_SAVE_SLOTS, (TextArray(encoded), TextArray(encoded.values()), TextArray(dropped)))
+        self._database.write_at_once(_SAVE_SLOTS, (TextArray(encoded), TextArray(encoded.values()), TextArray(dropped)))
 
     def all(self) -> list[StoredSlot]:
         with self._database.query() as connection:
@@ -130,12 +138,11 @@ class PostgresEngineState:
         self._database = database
 
     def save(self, key: str, value: bytes) -> None:
-        with self._database.writing() as connection:
-            connection.execute(
-                """INSERT INTO states (key, value) VALUES (%s, %s)
-                    ON CONFLICT (key) DO UPDATE SET value = excluded.value""",
-                (key, value),
-            )
+        self._database.write_at_once(
+            """INSERT INTO states (key, value) VALUES (%s, %s)
+                ON CONFLICT (key) DO UPDATE SET value = excluded.value""",
+            (key, value),
+        )
 
     def load(self, key: str) -> bytes | None:
         with self._database.query() as connection:

@@ -136,23 +136,28 @@ class PostgresUnits:
         rules.check_attempt_ids(limit, len(attempt_ids))
         values: dict[str, Any] = {"account": account, "limit": limit, "now": now, "only_bound": only_bound}
         values |= {"attempt_ids": TextArray(attempt_ids), "lease_until": lease_until}
-        with self._database.writing() as connection:
-            rows = self._claim(connection, campaign, values)
+        rows = self._claim(campaign, values)
         return [
             rules.claimed(_unit(row[:-1], campaign, row[-1] or ""), account, attempt_id, lease_until, now)
             for row, attempt_id in zip(rows, attempt_ids, strict=False)
         ]
 
-    def _claim(self, connection: Connection, campaign: str, values: dict[str, Any]) -> list[Row]:
+    def _claim(self, campaign: str, values: dict[str, Any]) -> list[Row]:
         """Claim units by the number of their campaign. A campaign that was deleted has no units under its number."""
         number = self._numbers.get(campaign)
-        rows: list[Row] = []
-        if number is not None:
-            rows = _claimed(connection, number, values)
-        if not rows and (found := find_number(connection, campaign)) not in (None, number):
-            self._numbers[campaign] = found
-            rows = _claimed(connection, found, values)
-        return rows
+        rows = [] if number is None else self._claim_from(number, values)
+        if rows:
+            return rows
+        with self._database.query() as connection:
+            found = find_number(connection, campaign)
+        if found is None or found == number:
+            return []
+        self._numbers[campaign] = found
+        return self._claim_from(found, values)
+
+    def _claim_from(self, number: int, values: dict[str, Any]) -> list[Row]:
+        low, high = campaign_span(number)
+        return self._database.write_at_once(_CLAIM, {**values, "low": low, "high": high})
 
     def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
         rules.check_outcomes(records)
@@ -168,16 +173,14 @@ class PostgresUnits:
     def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
         columns = result_row(result or UnitResult())
         values = (phase, *rules.split_unit_id(unit_id), fence, *columns, result is not None)
-        with self._database.writing() as connection:
-            return connection.execute(_SAVE_PROGRESS, values).fetchone() is not None
+        return bool(self._database.write_at_once(_SAVE_PROGRESS, values))
 
     def renew(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
         if not fences:
             return []
         campaigns, names = zip(*map(rules.split_unit_id, fences), strict=True)
         columns = (TextArray(campaigns), TextArray(names), BigintArray(fences.values()))
-        with self._database.writing() as connection:
-            renewed = set(connection.execute(_RENEW, (*columns, lease_until)).fetchall())
+        renewed = set(self._database.write_at_once(_RENEW, (*columns, lease_until)))
         return [identifier for identifier in fences if rules.split_unit_id(identifier) not in renewed]
 
     def wake(self, *, now: float, limit: int) -> int:
@@ -262,11 +265,6 @@ def _unit(row: Row, campaign: str, prompt: str = "") -> Unit:
     columns, (body, checks, texts) = row[:-RESULT_COLUMNS], row[-RESULT_COLUMNS:]
     result = UnitResult() if body is None else result_from(body, checks, texts)
     return unit_from(columns, campaign, prompt, result or UnitResult())
-
-
-def _claimed(connection: Connection, number: int, values: dict[str, Any]) -> list[Row]:
-    low, high = campaign_span(number)
-    return connection.execute(_CLAIM, {**values, "low": low, "high": high}).fetchall()
 
 
 def _record_outcomes(
