@@ -8,6 +8,7 @@ from tests.postgres_server import empty_schema
 
 from paceline.errors import LeadLost
 from paceline.events import Event
+from paceline.store import Campaign, UnitSpec
 from paceline.store.postgres import PostgresStore
 
 MINUTES = 600.0
@@ -54,6 +55,21 @@ def test_a_leader_that_was_replaced_can_store_nothing(first: PostgresStore, seco
         first.lead("one", until=10.0, now=0.0)
 
     assert (first.events(), first.load_state("governor"), first.leader()) == ([], None, "two")
+
+
+def test_a_plan_of_a_leader_that_was_replaced_meanwhile_is_not_added(
+    first: PostgresStore, second: PostgresStore
+) -> None:
+    assert first.lead("one", until=0.0, now=0.0)
+    plan = [UnitSpec(id=str(number)) for number in range(600)]
+    steps = first.add_campaign_in_steps(Campaign(name="night"), plan, update=False, now=1.0)
+    next(steps)
+    assert second.lead("two", until=10.0, now=0.0)
+
+    with pytest.raises(LeadLost):
+        list(steps)
+
+    assert (second.campaigns(), second.units().units) == ([], ())
 
 
 def test_a_leader_that_slept_while_another_led_and_resigned_can_store_nothing(
