@@ -25,6 +25,8 @@ SHARED_LEASE_SECONDS: Final = 10.0
 """The lease of a leader in a shared store: how long a fleet stands still after its leader was killed."""
 STEP_BACK_SECONDS: Final = 5.0
 """How long no `exec` leads after an engine has asked for it: it looks often, and the engine takes the lead at once."""
+KEPT_LEADERS: Final = 100
+"""Earlier leaders that stay known. Each restart of an engine adds one."""
 LEASE_POLL_SECONDS: Final = 0.2
 """How often `wait_for_lead` reads the lease of a leader that may be gone."""
 _MACHINE_ID: Final = Path("/etc/machine-id")
@@ -54,7 +56,7 @@ def new_leader(home: Path, *, url: str | None = None, is_engine: bool = True) ->
 
 
 def known_leaders(store: Store) -> list[Leader]:
-    """Return the present leader, and earlier ones whose sessions may still run."""
+    """Return the leaders up to the present one, the last one last."""
     stored = store.load_state(LEADERS_STATE)
     return [] if stored is None else msgspec.json.decode(stored, type=list[Leader])
 
@@ -114,10 +116,14 @@ class FleetHomes:
         self._known: list[Leader] = []
 
     def announce(self) -> None:
-        """Store that this leader leads now. Earlier ones stay known as long as a unit runs that they started."""
+        """Store that this leader leads now. Earlier ones stay known as long as a unit runs that they started.
+
+        The last ones are kept for longer: the logs of what they have run are found through them.
+        """
         running = [unit.attempt_id or "" for unit in self._store.running_units()]
         others = [each for each in known_leaders(self._store) if each.owner != self._leader.owner]
-        self._known = [*(each for each in others if _has_started(each, running)), self._leader]
+        old = [each for each in others[:-KEPT_LEADERS] if _has_started(each, running)]
+        self._known = [*old, *others[-KEPT_LEADERS:], self._leader]
         self._store.save_state(LEADERS_STATE, msgspec.json.encode(self._known))
         self._spool.neighbours = neighbours(self._known, Path(self._leader.home))
 

@@ -94,12 +94,18 @@ class FleetMember:
 
     async def _keep_sessions(self) -> None:
         """Bring sessions of this home to their ends: the leader is on another machine."""
-        if self._keeper is None:
-            self._stop_keeping()
-            self._keeper = self._keeping.enter_context(session_keeper(self._home))
-        if self._keeper is not None and self._keeper.has_work:
-            for _ in self._keeper.make_pass():
-                await asyncio.sleep(0)
+        try:
+            if self._keeper is None:
+                self._stop_keeping()
+                self._keeper = self._keeping.enter_context(session_keeper(self._home))
+            if self._keeper is not None and self._keeper.has_work:
+                for _ in self._keeper.make_pass():
+                    await asyncio.sleep(0)
+        except Exception as error:
+            self._stop_keeping()  # the next one starts from what is stored
+            if isinstance(error, OUTAGES):
+                raise
+            log.exception("sessions of this home could not be read; they are read again")
 
     def _stop_keeping(self) -> None:
         self._keeping.close()
