@@ -183,7 +183,7 @@ class LockedSeat:
         self._engine_lock = LeaderLock(home, ENGINE)
         self._host_lock = LeaderLock(home, HOST)
 
-    def is_engines(self) -> bool:
+    def engine_leads(self) -> bool:
         return self._engine_lock.holder() is not None
 
     def take(self, now: float) -> str | None:

@@ -4,6 +4,7 @@ Every leader announces itself in the store. So the others know whom to pass chan
 the sessions of the one before run: in its own home, in another home on this machine, or on another machine.
 """
 
+import functools
 import os
 import secrets
 import socket
@@ -15,6 +16,7 @@ from typing import Final
 import msgspec
 
 from paceline.errors import EngineBusy
+from paceline.executors.private_folder import can_be_used
 from paceline.executors.spool import Spool, spool_root
 from paceline.leadership import Leader, new_owner
 from paceline.store import Store
@@ -32,6 +34,7 @@ LEASE_POLL_SECONDS: Final = 0.2
 _MACHINE_ID: Final = Path("/etc/machine-id")
 
 
+@functools.cache
 def this_machine() -> str:
     """Return what identifies this machine: its name and, where it has one, its id."""
     try:
@@ -128,7 +131,10 @@ class FleetHomes:
         self._spool.neighbours = neighbours(self._known, Path(self._leader.home))
 
     def _is_here(self, leader: Leader) -> bool:
-        return leader.machine == self._leader.machine
+        """Return whether sessions of that leader can be seen from here. Those of another user cannot."""
+        return leader.machine == self._leader.machine and (
+            leader.home == self._leader.home or can_be_used(spool_root(Path(leader.home)))
+        )
 
     def host_elsewhere(self, attempt_id: str) -> str | None:
         """Return the name of the other machine that the attempt was started on; None for this one."""
@@ -170,7 +176,7 @@ class LeasedSeat:
         self._seen_wish = store.load_state(WANTED_STATE)
         self._steps_back_until = 0.0
 
-    def is_engines(self) -> bool:
+    def engine_leads(self) -> bool:
         """Return whether an engine leads, or has asked for the lead a moment ago."""
         wish = self._store.load_state(WANTED_STATE)
         if wish != self._seen_wish:

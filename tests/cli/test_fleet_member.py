@@ -104,7 +104,8 @@ def test_a_leader_that_was_suspended_for_longer_than_its_lease_does_nothing_more
     first.signal(signal.SIGCONT)
     refused = first.http.post("/v1/slots", json=SLOT)
 
-    assert (slot.status_code, refused.status_code) == (201, 409)
+    assert slot.status_code == 201
+    assert refused.status_code in (409, 503)  # passed on to the leader, or "not now" if it was a moment too early
     until(lambda: first.state == "standby")
     assert second.state == "leading"
     until(lambda: all_done(fleet))

@@ -1,6 +1,7 @@
 """The background readers of an engine's events: the event stream, the timeline, the metrics and the traces."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine, Mapping
 
@@ -12,12 +13,15 @@ from paceline.api.otel import open_traces
 from paceline.api.prometheus import EngineMetrics
 from paceline.api.standby import StandbyEngine
 from paceline.engine.engine import Engine
+from paceline.errors import StoreError
 from paceline.views.timeline import HOUR_SECONDS, LONGEST_HOURS, Timeline, TimelineView, last_id_before
 
 log = logging.getLogger("paceline.api")
 
 SAMPLE_SECONDS = 1.0
 """How often the timeline reads the Governor: peaks shorter than this do not show."""
+STANDBY_SAMPLE_SECONDS = 10.0
+"""The same on a standby, which builds the Governor from the store each time."""
 
 
 class BackgroundReaders:
@@ -66,9 +70,11 @@ class BackgroundReaders:
         after = await self._tail.retry(lambda: last_id_before(engine.store, day_ago, self._tail.last))
         await self._tail.replay(self._timeline.add, after=after)
         self._has_history.set()
+        seconds = SAMPLE_SECONDS if isinstance(engine, Engine) else STANDBY_SAMPLE_SECONDS
         while True:
-            self._sample()
-            await clock.sleep(SAMPLE_SECONDS)
+            with contextlib.suppress(StoreError):  # on a standby the state comes from the store, which may be away
+                self._sample()
+            await clock.sleep(seconds)
 
     def _sample(self) -> None:
         self._timeline.sample(self._engine.clock.now(), self._engine.limiter.statuses())

@@ -97,7 +97,8 @@ class ApiContext:
         if isinstance(self.engine, Engine):
             return [session_view(session) for session in self.engine.live_sessions()]
         campaigns = {campaign.name: campaign for campaign in self.store.campaigns()}
-        return [stored_session_view(unit, campaigns[unit.campaign]) for unit in self.store.running_units()]
+        running = [unit for unit in self.store.running_units() if unit.campaign in campaigns]
+        return [stored_session_view(unit, campaigns[unit.campaign]) for unit in running]
 
     @property
     def store(self) -> Store:

@@ -6,18 +6,18 @@ one. Never here: reading, which the standby does itself, and rights, which were 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import httpx
 
-from paceline.api.auth import ON_BEHALF_HEADER, SAFE_METHODS, App, Header, Receive, Scope, Send
+from paceline.api.auth import LOOPBACK, ON_BEHALF_HEADER, SAFE_METHODS, App, Header, Receive, Scope, Send
 from paceline.api.errors import error_json
 from paceline.api.tokens import AccessTokens
 from paceline.client.daemon_calls import trusted_authorities
 from paceline.engine.authorship import current_author
-from paceline.errors import StoreError
 from paceline.leadership import Leader
+from paceline.shared_leadership import this_machine
 
 PASSED_PATHS: Final = ("/v1/slots", "/gateway")
 """Everything there uses capacity, which only the leader grants."""
@@ -34,8 +34,11 @@ NOT_PASSED: Final = frozenset(
     (b"host", b"connection", b"keep-alive", b"te", b"upgrade", b"proxy-connection", b"transfer-encoding")
 )
 """Headers about one connection. The bodies are passed on with their whole length, or in chunks of our own."""
-OF_A_PAGE: Final = frozenset((b"authorization", b"cookie", b"origin", b"referer", b"x-paceline-csrf"))
+BROWSER_HEADERS: Final = frozenset((b"authorization", b"cookie", b"origin", b"referer", b"x-paceline-csrf"))
 """Headers that a page or a client has shown to this process, and that the leader need not understand."""
+
+PASSED_HEADER: Final = b"x-paceline-passed"
+"""Marks a request that another process has passed on. It is not passed on again, so none can go round in circles."""
 
 FindLeader = Callable[[], Leader | None]
 
@@ -43,12 +46,14 @@ FindLeader = Callable[[], Leader | None]
 class LeaderProxy:
     """Passes requests on. It shows the leader the token of its own home, which every engine of the fleet accepts.
 
-    It lives as long as its process: a request that waits when the process takes the lead is passed on to itself.
+    It lives as long as its process: a request that waits when the process takes the lead is passed on to itself. With
+    `plain` it also reaches leaders on other machines that have no TLS.
     """
 
-    def __init__(self, find_leader: FindLeader, tokens: AccessTokens) -> None:
+    def __init__(self, find_leader: FindLeader, tokens: AccessTokens, *, plain: bool = False) -> None:
         self._find_leader = find_leader
         self._tokens = tokens
+        self._plain = plain
         self._http = httpx.AsyncClient(
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
             timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
@@ -70,7 +75,13 @@ class LeaderProxy:
 
     async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request with what the leader answers."""
-        body = await _read_body(receive)
+        if any(name == PASSED_HEADER for name, _ in scope["headers"]):
+            await _refuse(scope, send, 503, "this process does not lead; ask the one that does")
+            return
+        try:
+            body = await _read_body(receive)
+        except _ClientGone:
+            return
         if body is None:
             await _refuse(scope, send, 413, f"the body has more than {LARGEST_BODY} bytes")
             return
@@ -86,52 +97,80 @@ class LeaderProxy:
             await asyncio.gather(passing, leaving, return_exceptions=True)
 
     async def _until_answered(self, scope: Scope, body: bytes, send: Send) -> None:
-        """Ask one leader after the other until one answers or the patience is over."""
+        """Ask one leader after the other until one answers or the patience is over.
+
+        A call of the gateway whose leader was killed is made again, as its client would do: its own call upstream has
+        ended with the leader.
+        """
         is_call = scope["path"].startswith("/gateway")
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + (CALL_PATIENCE_SECONDS if is_call else PATIENCE_SECONDS)
         why = "no engine leads now"
         while loop.time() < give_up_at:
-            leader = self._leader()
-            if leader is not None and leader.url is not None:
+            leader = self._find_leader()
+            if leader is not None:
                 try:
-                    async with self._asked(leader, scope, body, is_call=is_call) as answer:
+                    answer = await self._ask(leader, scope, body, is_call=is_call)
+                except _CannotReach as error:
+                    why = str(error)
+                except httpx.TransportError as error:
+                    why = f"{leader} does not answer at {leader.url} ({error or type(error).__name__})"
+                    if not _may_repeat(scope, body, error):
+                        break
+                else:
+                    async with contextlib.aclosing(answer):
                         if is_call or answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
                             await _forward(answer, send)
                             return
                         why = f"{leader} cannot answer now"
-                except httpx.TransportError as error:
-                    why = f"{leader} does not answer at {leader.url} ({error or type(error).__name__})"
             await asyncio.sleep(RETRY_SECONDS)
         await _refuse(scope, send, 503, f"{why}; try again")
 
-    def _leader(self) -> Leader | None:
-        try:
-            return self._find_leader()
-        except StoreError:
-            return None  # the log says that the store does not answer
-
-    @contextlib.asynccontextmanager
-    async def _asked(
-        self, leader: Leader, scope: Scope, body: bytes, *, is_call: bool
-    ) -> AsyncIterator[httpx.Response]:
-        """Send the request to the leader, and yield its answer, whose body is still to come."""
-        assert leader.url is not None
+    async def _ask(self, leader: Leader, scope: Scope, body: bytes, *, is_call: bool) -> httpx.Response:
+        """Send the request to the leader, and return its answer, whose body is still to come."""
+        base = self._address(leader)
         target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-        url = httpx.URL(leader.url).copy_with(raw_path=target)
-        headers = [*_passed(scope["headers"], is_call=is_call), (b"host", f"localhost:{url.port}".encode())]
+        url = base.copy_with(raw_path=target)
+        port = url.port or (443 if url.scheme == "https" else 80)
+        headers = [*_passed(scope["headers"], is_call=is_call), (b"host", f"localhost:{port}".encode())]
+        headers.append((PASSED_HEADER, b"1"))
         if not is_call:
             author = current_author() or ""
             headers += [
                 (b"authorization", b"Bearer " + self._tokens.full.encode()),
                 (ON_BEHALF_HEADER, author.encode()),
             ]
-        request = self._http.build_request(scope["method"], url, headers=headers, content=body)
-        answer = await self._http.send(request, stream=True)
-        try:
-            yield answer
-        finally:
-            await answer.aclose()
+        # Not made by the client object, which would add headers and cookies of its own.
+        time_limits = {"timeout": httpx.Timeout(None, connect=CONNECT_SECONDS).as_dict()}
+        request = httpx.Request(scope["method"], url, headers=headers, content=body, extensions=time_limits)
+        return await self._http.send(request, stream=True)
+
+    def _address(self, leader: Leader) -> httpx.URL:
+        """Return where the leader can be reached from this machine. Raise `_CannotReach` with the reason."""
+        if leader.url is None:
+            raise _CannotReach(f"{leader} runs a plan in the foreground, and serves nothing")
+        url = httpx.URL(leader.url)
+        is_local = url.host in LOOPBACK
+        if is_local and leader.machine != this_machine():
+            raise _CannotReach(f"{leader} listens only on its own machine; start it with --host and TLS")
+        if not is_local and url.scheme == "http" and not self._plain:
+            raise _CannotReach(f"{leader} has no TLS: give it a certificate, or start this process with --insecure")
+        return url
+
+
+class _CannotReach(Exception):
+    """The leader has no address that may be used from here."""
+
+
+class _ClientGone(Exception):
+    """The client has closed its connection before its request was complete."""
+
+
+def _may_repeat(scope: Scope, body: bytes, error: httpx.TransportError) -> bool:
+    """Return whether a request may go to the next leader: it never arrived, or carrying it out twice is harmless."""
+    never_arrived = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+    takes_slot = scope["method"] == "POST" and scope["path"] == "/v1/slots"
+    return never_arrived or not takes_slot or b'"idempotency_key"' in body
 
 
 def is_read(method: str, path: str) -> bool:
@@ -140,7 +179,7 @@ def is_read(method: str, path: str) -> bool:
 
 
 def _passed(headers: Iterable[Header], *, is_call: bool) -> list[Header]:
-    dropped = NOT_PASSED | {ON_BEHALF_HEADER} | (frozenset() if is_call else OF_A_PAGE)
+    dropped = NOT_PASSED | {ON_BEHALF_HEADER, PASSED_HEADER} | (frozenset() if is_call else BROWSER_HEADERS)
     return [(name, value) for name, value in headers if name.lower() not in dropped]
 
 
@@ -149,11 +188,13 @@ async def _read_body(receive: Receive) -> bytes | None:
     pieces, size = [], 0
     while True:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _ClientGone
         pieces.append(bytes(message.get("body", b"")))
         size += len(pieces[-1])
         if size > LARGEST_BODY:
             return None
-        if message["type"] != "http.request" or not message.get("more_body", False):
+        if not message.get("more_body", False):
             return b"".join(pieces)
 
 

@@ -39,15 +39,17 @@ def run_daemon(home: Home, *, host: str | None, port: int | None, insecure: bool
         port = listening.getsockname()[1]
         url = server_url(host, port, home.settings.api)
         listener = Listener(host=host, port=port, url=url, socket=listening, tls=tls)
-        uvloop.run(_run(home, engine, tokens, listener, as_json=as_json))
+        uvloop.run(_run(home, engine, tokens, listener, insecure=insecure, as_json=as_json))
 
 
-async def _run(home: Home, engine: Engine | None, tokens: AccessTokens, listener: Listener, *, as_json: bool) -> None:
+async def _run(
+    home: Home, engine: Engine | None, tokens: AccessTokens, listener: Listener, *, insecure: bool, as_json: bool
+) -> None:
     """Run the engine of a home of its own, or a member of a fleet."""
     server = DaemonServer(home, tokens, listener)
     if engine is None:
-        member = FleetMember(server)
-        async with server.serving(as_json=as_json):
+        member = FleetMember(server, insecure=insecure)
+        async with contextlib.aclosing(member), server.serving(as_json=as_json):
             await member.run()
         return
     server.begin_term(engine)

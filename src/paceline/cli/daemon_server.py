@@ -62,6 +62,7 @@ class DaemonServer:
         self._hurry = asyncio.Event()
         self._gateway = _gateway(home, tokens, listener)
         self._term: tuple[Engine, ApiContext] | None = None
+        self._draining: asyncio.Task[None] | None = None
 
     @contextlib.asynccontextmanager
     async def serving(self, *, as_json: bool) -> AsyncIterator[None]:
@@ -115,8 +116,16 @@ class DaemonServer:
     def _stop(self) -> None:
         self.stopping.set()
         self._gateway.stop_accepting(self.home.settings.api.drain)
-        if self._term is not None:
+        if self._term is None:
+            return
+        if self.home.store.is_shared:  # the next leader would not count the calls that still run
+            self._draining = asyncio.ensure_future(self._drain_and_stop(self._term[0]))
+        else:
             self._term[0].stop()
+
+    async def _drain_and_stop(self, engine: Engine) -> None:
+        await _finish_calls(self._gateway, self._hurry, self.home.settings.api.drain)
+        engine.stop()
 
 
 def _gateway(home: Home, tokens: AccessTokens, listener: Listener) -> Gateway:

@@ -282,7 +282,8 @@ def leading_engine(home: Home) -> Iterator[Engine]:
     """Yield the engine of the home, which no other engine runs or leads. Raises `EngineBusy` if one does."""
     if home.store.is_shared:
         wait_for_lead(home.store)
-        with fleet_engine(home, new_leader(home.path)) as engine:
+        with fleet_engine(home, new_leader(home.path)) as engine, contextlib.closing(engine):
+            engine.start()
             yield engine
         return
     leader = Leader(owner=new_owner(), pid=os.getpid(), since=time.time())
@@ -303,7 +304,7 @@ def fleet_engine(home: Home, leader: Leader) -> Iterator[Engine]:
 def session_keeper(home: Home) -> Iterator[SessionKeeper | None]:
     """Yield what brings the sessions of this home to their ends; None if another process of the home does it."""
     lock = home.lock(ENGINE)
-    if not lock.take():
+    if lock.holder() is not None or not lock.take():
         yield None
         return
     try:

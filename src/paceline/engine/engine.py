@@ -25,7 +25,7 @@ from paceline.engine.settings import EngineSettings
 from paceline.engine.store_outage import OUTAGES, StoreOutage
 from paceline.engine.unit_events import Listeners
 from paceline.engine.wake_up import WakeUp
-from paceline.errors import EngineBusy, StoreDamaged, StoreGone, StoreTooNew
+from paceline.errors import EngineBusy, LeadLost, StoreDamaged, StoreGone, StoreTooNew
 from paceline.executors import Executor
 from paceline.limiter import Limiter
 from paceline.limiter.governor_driver import GovernorDriver
@@ -34,6 +34,8 @@ from paceline.metrics import MetricsRegistry
 from paceline.store import Store
 
 log = logging.getLogger("paceline.engine")
+SHORTEST_REST_SECONDS = 1.0
+"""A long heartbeat is cut short to renew the lead. While that fails, it is tried as often as this."""
 TURNS_BETWEEN = 4
 """Turns of the loop between two pieces of a pass. A request needs as many to be read, handled and answered; with one
 turn it would wait for as many pieces, of up to 20 ms each."""
@@ -140,7 +142,7 @@ class Engine:
         if self._cycle.is_behind and not self._cycle.must_recover:
             await asyncio.sleep(0)
             return
-        heartbeat = self.settings.heartbeat
+        heartbeat = min(self.settings.heartbeat, max(SHORTEST_REST_SECONDS, self.lead.renewal_in()))
         wait = heartbeat if due is None else min(max(0.0, due - self.clock.now()), heartbeat)
         await self._woken.rest(functools.partial(self._executor.wait_ended, wait))
 
@@ -180,18 +182,17 @@ class Engine:
             self.jobs.close()
             self.leases.close()
             self.limiter.close()
-        if not self._leads:
-            self.lead.drop()
-            return
-        self._leads = False
         self.outage.forget_note()
+        has_led, self._leads = self._leads, False
         try:
-            if self._started is not None:  # else the start failed, and nothing was loaded that could be stored
+            if has_led and self._started is not None:  # else nothing was loaded that could be stored
                 self.emit("engine.stopped", owner=self.lead.owner)
                 self._cycle.save_all(self.clock.now())
-            self.lead.resign()
-        except OUTAGES as error:
+        except (LeadLost, *OUTAGES) as error:
             log.warning("ended without storing it; the next engine continues from what was stored last: %s", error)
+        finally:
+            if has_led or self.store.is_shared:
+                self.lead.resign()
 
     # -- for programs that share its loop ------------------------------------------------------
 

@@ -51,7 +51,7 @@ class EngineJournal:
         self._stored_gists: Mapping[str, Gist] = {}
         self.has_learnt = False
         """Whether the Governor has changed in a way that must survive a restart."""
-        self.is_leaders = True
+        self.is_leader = True
         """Whether this process leads. What the Governor of another process has learnt is not stored."""
         self.canaries: set[str] = set()
         """Tickets that were granted as a canary and wait for their unit."""
@@ -67,7 +67,7 @@ class EngineJournal:
     def note_signal(self, scope: str, signal: Signal, now: float) -> None:
         """Store what a session reported: in the Governor, or as a command to the leader."""
         self.has_learnt = True
-        if not self.is_leaders:
+        if not self.is_leader:
             self._unsaved.append(event_of("slot_report", now=now, scope=scope, signal=msgspec.to_builtins(signal)))
 
     def on_events(self, events: Sequence[Event]) -> None:
@@ -77,6 +77,9 @@ class EngineJournal:
     def collect(self, now: float) -> None:
         """Let time pass, and take in what the Governor emitted."""
         self._driver.advance(now)
+        if not self.is_leader:
+            self._governor_events.clear()  # the leader emits what follows from the same signals
+            return
         events, self._governor_events = self._governor_events, []
         for event in events:
             if event.name == "window.reopened":  # perhaps early: units parked for it need not wait for the reset
@@ -105,7 +108,7 @@ class EngineJournal:
         try:
             with self._store.together():
                 yield
-                if self.has_learnt and self.is_leaders:
+                if self.has_learnt and self.is_leader:
                     save_governor(self._store, self._driver.governor)
                 if self._unsaved:
                     last_id = self._store.append_events(self._unsaved)
@@ -119,8 +122,7 @@ class EngineJournal:
             self._listeners.notify()
 
     def save_events(self) -> None:
-        """Store the events of units. Those of a Governor that is not stored are dropped."""
-        self._governor_events.clear()
+        """Store the events of units."""
         if self._unsaved:
             with self.together():
                 pass

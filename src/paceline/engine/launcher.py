@@ -15,6 +15,7 @@ from paceline.engine.leader_lease import LeaderLease
 from paceline.engine.session import LiveSession
 from paceline.engine.settings import EngineSettings
 from paceline.engine.stage_commands import port_variable
+from paceline.engine.unit_results import this_host
 from paceline.executors import Executor, Handle, Launch
 from paceline.plans.environment_rules import environment_rules
 from paceline.store import Campaign, Unit
@@ -74,7 +75,7 @@ class Launcher:
         """
         assert unit.attempt_id is not None
         settings = self.settings
-        conversation_id = unit.conversation_id if profile.can_resume else None
+        conversation_id = unit.conversation_id if profile.can_resume and self._is_here(unit) else None
         task = Task(
             unit_id=unit.id,
             attempt_id=unit.attempt_id,
@@ -100,7 +101,12 @@ class Launcher:
             timeout=campaign.timeout,
             terminal=profile.stream == "screen",
             stall=settings.stall,
+            start_by=self.lead.trusted_until,
         )
+
+    def _is_here(self, unit: Unit) -> bool:
+        """Return whether the conversation of the unit is on this machine: agents keep their transcripts there."""
+        return self.lead.fleet is None or unit.result.host in (None, this_host())
 
 
 def permissions_of(campaign: Campaign, profile: AgentProfile) -> str | None:

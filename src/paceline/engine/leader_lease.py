@@ -2,8 +2,9 @@
 
 In a store of one machine a locked file decides who leads, so a leader never doubts. In a shared store the lease in the
 store decides. Another engine takes the lead when the lease has run out, so a leader that could not renew it in time
-stops before that: it starts nothing and grants nothing until it has renewed it. The time is measured on the monotonic
-clock from before the renewal was sent, so neither a slow answer nor a clock that was set makes the trust too long.
+stops before that: it starts nothing and grants nothing until it has renewed it. The time is measured since the boot,
+from before the renewal was sent. So neither a slow answer, nor a clock that was set, nor a machine that slept makes the
+trust too long.
 """
 
 import logging
@@ -12,7 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from paceline.errors import LeadLost, StoreError
+from paceline.engine.store_outage import OUTAGES
+from paceline.errors import LeadLost
 from paceline.shared_leadership import SHARED_LEASE_SECONDS, FleetHomes
 from paceline.store import Store
 
@@ -21,7 +23,12 @@ log = logging.getLogger("paceline.engine")
 RENEWALS_PER_LEASE: Final = 5
 """A server that restarts within most of a lease costs nobody the lead."""
 DOUBT_SECONDS: Final = 1.0
-"""How long before the end of its lease a leader stops to trust itself: more than a launch or a grant takes."""
+"""How long before the end of its lease a leader stops trusting itself: more than a launch or a grant takes."""
+
+
+def seconds_since_boot() -> float:
+    """Return the time of a clock that nobody can set. It also counts while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class LeaderLease:
@@ -33,20 +40,20 @@ class LeaderLease:
         owner: str,
         *,
         lease: float,
-        monotonic: Callable[[], float] = time.monotonic,
+        elapsed: Callable[[], float] = seconds_since_boot,
     ) -> None:
         self.owner = owner
         self._store = store
         self.fleet: FleetHomes | None = None
         """The homes of earlier leaders. It is set before the start where machines share the store."""
-        self._monotonic = monotonic
+        self._elapsed = elapsed
         self._length = SHARED_LEASE_SECONDS if store.is_shared else lease
         self._trusted_until = math.inf
         self._renew_at = -math.inf
 
     def take(self, now: float) -> bool:
         """Take the lead, or extend it. Return False while another engine leads. Raise `LeadLost` if it took over."""
-        asked_at = self._monotonic()
+        asked_at = self._elapsed()
         if not self._store.lead(self.owner, until=now + self._length, now=now):
             return False
         if self.fleet is not None and self._renew_at == -math.inf:
@@ -58,32 +65,39 @@ class LeaderLease:
 
     def keep(self, now: float) -> None:
         """Extend the lease of a shared store when it is time."""
-        if self._store.is_shared and self._monotonic() >= self._renew_at and not self.take(now):
+        if self.renewal_in() == 0.0 and not self.take(now):
             raise LeadLost("another engine has taken the lead")
 
-    def resign(self) -> None:
-        """Give up the lead, if it is still ours. From then on this process stores as others do."""
-        self._store.resign(self.owner)
+    def renewal_in(self) -> float:
+        """Return after how many seconds `keep` has something to do."""
+        return max(0.0, self._renew_at - self._elapsed()) if self._store.is_shared else math.inf
 
-    def drop(self) -> None:
-        """Let this process store as others do, after it has lost the lead of a shared store."""
+    def resign(self) -> None:
+        """Give up the lead, if it is still ours. From then on this process stores as others do.
+
+        A store that does not answer is left alone: the lease runs out by itself.
+        """
         try:
-            if self._store.is_shared:
-                self.resign()
-        except StoreError as error:
-            log.info("there was no lead to give up: %s", error)
+            self._store.resign(self.owner)
+        except OUTAGES as error:
+            log.warning("the lead could not be given up; it ends with its lease: %s", error)
 
     def host_elsewhere(self, attempt_id: str) -> str | None:
         """Return the name of the other machine that the attempt was started on; None for this one."""
         return None if self.fleet is None else self.fleet.host_elsewhere(attempt_id)
 
     @property
+    def trusted_until(self) -> float:
+        """Until when nobody else can lead, as `seconds_since_boot`."""
+        return self._trusted_until
+
+    @property
     def is_trusted(self) -> bool:
         """Whether nobody else can lead now."""
-        return self._monotonic() < self._trusted_until
+        return self._elapsed() < self._trusted_until
 
     def check(self) -> None:
-        """Raise unless nobody else can lead now. A lease that may have run out is renewed before.
+        """Raise unless nobody else can lead now. A lease that may have run out is renewed first.
 
         Raise `LeadLost` if another engine leads, and `StoreError` if the store does not answer.
         """

@@ -29,7 +29,9 @@ class OfflineState:
         self.campaigns = {campaign.name: campaign for campaign in (*store.campaigns(), *extra)}
         command_log.carry_out(self.governor, command_log.CommandReader(store).read(), now)
         apply_campaign_limits(self.governor, self.campaigns.values(), now)
-        self.tickets = {unit.id: self._ticket(unit) for unit in store.running_units()}
+        self.tickets = {
+            unit.id: self._ticket(unit) for unit in store.running_units() if unit.campaign in self.campaigns
+        }
         for ticket in self.tickets.values():
             self.governor.adopt(ticket, now=now)
         for slot in store.slots():

@@ -66,13 +66,14 @@ class Recovery:
         for unit in self._store.running_units():
             if unit.id in known:
                 continue
-            if unit.campaign in campaigns and (host := self._host_elsewhere(unit.attempt_id or "")) is not None:
+            handle = self._executor.adopt(unit.attempt_id) if unit.attempt_id is not None else None
+            host = None if handle is not None else self._host_elsewhere(unit.attempt_id or "")
+            if host is not None and unit.campaign in campaigns:
                 self._leave_alone(unit, campaigns[unit.campaign], host, now)
                 continue
             if unit.phase in ("checking", "delivering") and unit.campaign in campaigns:
                 self._stages.verifier.resume(unit, campaigns[unit.campaign], now)
                 continue
-            handle = self._executor.adopt(unit.attempt_id) if unit.attempt_id is not None else None
             campaign = campaigns.get(unit.campaign)
             if handle is None or campaign is None:
                 lost = AttemptOutcome(ending="lost", reason="the engine ended before the session began")
@@ -81,6 +82,7 @@ class Recovery:
                 live[unit.id] = self._adopt(unit, campaign, handle, now)
         self._outcomes.store(never_began, now)
         owned = [session.handle.attempt_id for session in live.values()] + self._stages.attempt_ids()
+        owned += [work.attempt_id for work in self.elsewhere.values()]
         for orphan in self._executor.sweep(owned):
             log.warning("%s %s, which belongs to no running unit", orphan.action, orphan.attempt_id)
 

@@ -38,20 +38,25 @@ class SessionKeeper:
         environ: Mapping[str, str],
         fleet: OwnHome,
     ) -> None:
+        self._store = store
         self._fleet = fleet
         self._jobs = BackgroundJobs(lambda: None)
         lead = LeaderLease(store, "keeper", lease=settings.lease)
         lead.fleet = fleet
         fleet.read()
         governor = load_governor(store, settings.governor, clock.now())
-        driver = GovernorDriver(governor, clock=clock, usage={})
+        self._driver = driver = GovernorDriver(governor, clock=clock, usage={})
         launcher = Launcher(executor, settings, functools.cache(agents), environ, self._jobs, lead)
         self._cycle = Cycle(store, driver, launcher, settings, listeners=Listeners(), woken=WakeUp())
-        self._cycle.journal.is_leaders = False
+        self._cycle.journal.is_leader = False
 
-    def make_pass(self) -> Iterator[None]:
-        """Read the sessions, and store how those have ended that are over. Yields where other work may go between."""
-        yield from self._cycle.make_keeping_pass()
+    def make_pass(self, leader: str) -> Iterator[None]:
+        """Read the sessions, and store how those have ended that are over. Yields where other work may go between.
+
+        Raise `LeadLost` as soon as another owner than `leader` leads: it may have adopted the sessions.
+        """
+        with self._store.while_leading(leader):
+            yield from self._cycle.make_keeping_pass()
 
     @property
     def has_work(self) -> bool:
@@ -62,3 +67,4 @@ class SessionKeeper:
     def close(self) -> None:
         """Leave the sessions alone. They continue."""
         self._jobs.close()
+        self._driver.close()

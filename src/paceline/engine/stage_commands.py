@@ -5,7 +5,8 @@ process behind.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from paceline.agents import load_agent
 from paceline.agents.launch import Task, prepare_session
 from paceline.engine.conclusion import STOPPED_EARLY
+from paceline.engine.leader_lease import LeaderLease
 from paceline.engine.settings import EngineSettings
 from paceline.errors import PacelineError
 from paceline.executors import Executor, Handle, Launch, SessionState
@@ -61,25 +63,22 @@ class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
 class StageCommands:
     """Builds the launches of a plan's own commands, with the environment of one engine.
 
-    `check_lead` raises `LeadLost` once the engine may start nothing.
+    With the `lead` of the engine, nothing is started once it is lost.
     """
 
-    def __init__(
-        self,
-        settings: EngineSettings,
-        environ: Mapping[str, str],
-        check_lead: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, settings: EngineSettings, environ: Mapping[str, str], lead: LeaderLease | None = None) -> None:
         self._settings = settings
         self._environ = environ
-        self._check_lead = check_lead
+        self._lead = lead
         self.home = Path(settings.home)
 
     def launch(
         self, attempt_id: str, command: tuple[str, ...], unit: Unit, campaign: Campaign, cwd: str, timeout: float
     ) -> Launch:
         """Return a launch of the command for a unit. It has no account, and so no key and no login variables."""
-        self._check_lead()
+        if self._lead is not None:
+            self._lead.check()
+        start_by = math.inf if self._lead is None else self._lead.trusted_until
         result = unit.result
         places = {"branch": result.branch, "base": result.base, "commit": result.commit, "workspace": result.workspace}
         for name, value in places.items():
@@ -95,7 +94,15 @@ class StageCommands:
         )
         rules = environment_rules(campaign, self._settings.key_variables)
         run = prepare_session(load_agent("command"), task, None, self._environ, None, rules)
-        return Launch(attempt_id=attempt_id, argv=run.argv, env=run.env, cwd=cwd, timeout=timeout, merged=True)
+        return Launch(
+            attempt_id=attempt_id,
+            argv=run.argv,
+            env=run.env,
+            cwd=cwd,
+            timeout=timeout,
+            merged=True,
+            start_by=start_by,
+        )
 
 
 class EndedCommands:

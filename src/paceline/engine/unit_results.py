@@ -32,7 +32,7 @@ def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float,
         before,
         agent=session.campaign.agent,
         model=model,
-        host=_host(),
+        host=this_host(),
         turns=_sum(before.turns, reader.model_turns),
         tokens=_total(before.tokens, spent),
         cost=_cost_after(before, spent, prices, is_billed=_is_billed(session)),
@@ -46,7 +46,8 @@ def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float,
 
 
 @functools.cache
-def _host() -> str | None:
+def this_host() -> str | None:
+    """Return the name of this machine."""
     return platform.node() or None
 
 

@@ -20,7 +20,7 @@ class UnitStages:
     def __init__(
         self, store: Store, governor: Governor, launcher: Launcher, journal: EngineJournal, breaker: CampaignBreaker
     ) -> None:
-        commands = StageCommands(launcher.settings, launcher.environ, launcher.lead.check)
+        commands = StageCommands(launcher.settings, launcher.environ, launcher.lead)
         self.preparations = WorkspacePreparations(store, governor, journal, launcher.executor, launcher.jobs, commands)
         self.verifier = WorkVerifier(
             store,

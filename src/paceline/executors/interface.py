@@ -11,6 +11,7 @@ for a supervisor that was killed, which could not send a message over a fifo or 
 process. If none is available (too many open files), the heartbeat finds the end by the lock.
 """
 
+import math
 from collections.abc import Callable, Collection
 from typing import Literal, Protocol, runtime_checkable
 
@@ -42,6 +43,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds between TERM and KILL at a time-out or a stall."""
     terminal: bool = False
     """Run it in a terminal, for an agent without a headless mode. `stdin` is then typed at the start."""
+    start_by: float = math.inf
+    """The agent is not started after this time of the clock `CLOCK_BOOTTIME`: another engine may lead then."""
     merged: bool = False
     """Record what it writes to stderr as part of `stdout`, in the order in which a terminal would show both."""
 

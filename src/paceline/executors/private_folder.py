@@ -43,6 +43,16 @@ def is_open_to_others(folder: str) -> bool:
         return False
 
 
+def can_be_used(folder: str) -> bool:
+    """Return whether a folder of ours is there, or none at all. False for one of another user."""
+    try:
+        return os.lstat(folder).st_uid == os.geteuid()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
 def is_own_folder(path: str) -> bool:
     """Return whether the path is a folder of ours, and no link to one."""
     try:

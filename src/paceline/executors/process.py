@@ -7,6 +7,7 @@ runs.
 import asyncio
 import contextlib
 import errno
+import math
 import os
 import select
 import shutil
@@ -297,6 +298,8 @@ class ProcessExecutor:
             given["timeout"] = str(launch.timeout)
         if launch.stall is not None:
             given["stall"] = str(launch.stall)
+        if launch.start_by != math.inf:
+            given["start_by"] = str(launch.start_by)
         if launch.merged:
             given["merged"] = "1"
         if "LC_CTYPE" in launch.env:

@@ -65,6 +65,7 @@ class Options:
         self.stall = float(given.get("stall", "inf"))
         self.rows = int(given.get("rows", "0"))
         self.columns = int(given.get("columns", "0"))
+        self.start_by = float(given.get("start_by", "inf"))
         self.merged = "merged" in given
         # An isolated Python may set LC_CTYPE itself; the agent gets the value that the engine passed.
         self.env = {name: value for name, value in os.environ.items() if name != "LC_CTYPE"}
@@ -108,6 +109,8 @@ class Supervisor:
         try:
             if os.path.exists("stop") or self.term_seen:
                 raise NotStarted("it was stopped before the agent ran")
+            if time.clock_gettime(time.CLOCK_BOOTTIME) > self.options.start_by:
+                raise NotStarted("its engine did not lead any more")
             self.agent = start_in_terminal(self.options) if self.options.rows else start_on_pipes(self.options)
         except (NotStarted, OSError) as error:
             record_end(LOCK_FD, self.status("not_started", message=str(error)))

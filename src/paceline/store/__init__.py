@@ -11,6 +11,7 @@ from paceline.store.interface import ProcessId as ProcessId
 from paceline.store.interface import Store as Store
 from paceline.store.interface import StoredEvent as StoredEvent
 from paceline.store.interface import StoredSlot as StoredSlot
+from paceline.store.interface import Topic as Topic
 from paceline.store.interface import Unit as Unit
 from paceline.store.interface import UnitCounts as UnitCounts
 from paceline.store.interface import UnitSpec as UnitSpec

@@ -440,6 +440,9 @@ class Store(Protocol):
     def lease_left(self, *, now: float) -> float | None:
         """Return how many seconds the leader's lease still runs, 0 or less if it has run out; None without a leader."""
 
+    def while_leading(self, owner: str) -> AbstractContextManager[None]:
+        """Let the writes in the block raise `LeadLost` once another than this owner leads a shared store."""
+
     def resign(self, owner: str) -> None:
         """Give up the lead, if this owner has it."""
 

@@ -3,6 +3,7 @@
 import functools
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice, takewhile
 from typing import NamedTuple
 
@@ -125,6 +126,9 @@ class MemoryEngineState:
 
     def lease_left(self, *, now: float) -> float | None:
         return None if self._leader is None else self._leader[1] - now
+
+    def while_leading(self, owner: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def resign(self, owner: str) -> None:
         if self._leader is not None and self._leader[0] == owner:

@@ -1,8 +1,10 @@
 """The engine's own records in a PostgreSQL database: events, external slots, saved state and leadership."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
+from paceline.errors import LeadLost
 from paceline.events import Event
 from paceline.store import rules
 from paceline.store.damage_report import DamageReport
@@ -171,6 +173,18 @@ class PostgresEngineState:
         left, owner, oldest = row
         self._database.check_schema(oldest)  # here, because a process that stands by does not write
         return None if owner is None else float(left)
+
+    @contextmanager
+    def while_leading(self, owner: str) -> Iterator[None]:
+        with self._database.query() as connection:
+            row = connection.execute("SELECT epoch FROM leader WHERE owner = %s", (owner,)).fetchone()
+        if row is None:
+            raise LeadLost("another engine leads now")
+        before, self._database.fence = self._database.fence, Fence(owner, int(row[0]))
+        try:
+            yield
+        finally:
+            self._database.fence = before
 
     def resign(self, owner: str) -> None:
         fence = self._database.fence

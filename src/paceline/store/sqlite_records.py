@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from paceline.events import Event
@@ -148,6 +149,9 @@ class SqliteEngineState:
         with self._file.reading() as connection:
             row = connection.execute("SELECT until FROM leader").fetchone()
         return None if row is None else float(row[0]) - now
+
+    def while_leading(self, owner: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def resign(self, owner: str) -> None:
         with self._file.writing() as connection:

@@ -107,6 +107,7 @@ class StateTable(Protocol):
     def lead(self, owner: str, *, until: float, now: float) -> bool: ...
     def leader(self) -> str | None: ...
     def lease_left(self, *, now: float) -> float | None: ...
+    def while_leading(self, owner: str) -> AbstractContextManager[None]: ...
     def resign(self, owner: str) -> None: ...
 
 
@@ -319,6 +320,9 @@ class TableStore:
 
     def lease_left(self, *, now: float) -> float | None:
         return self._state.lease_left(now=now)
+
+    def while_leading(self, owner: str) -> AbstractContextManager[None]:
+        return self._state.while_leading(owner)
 
     def resign(self, owner: str) -> None:
         self._state.resign(owner)

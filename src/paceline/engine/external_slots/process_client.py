@@ -8,14 +8,20 @@ from paceline.core.signals import AnySignal
 from paceline.engine import command_log
 from paceline.engine.external_slots.registry import process_id, ticket_of
 from paceline.executors.proc_table import ancestors_of
+from paceline.shared_leadership import this_machine
 from paceline.store import ProcessId, Store, StoredSlot
+
+
+def holder_id(store: Store, pid: int) -> ProcessId:
+    """Return what identifies a process as the holder of a slot in this store."""
+    return process_id(pid, this_machine() if store.is_shared else "")
 
 
 def enclosing_ticket(store: Store, pid: int) -> str | None:
     """Return the ticket of the nearest process above `pid` that has a slot here, or of the session it belongs to."""
     holders = {slot.holder: slot for slot in store.slots() if slot.holder is not None and slot.granted_at is not None}
     for parent in ancestors_of(pid) if holders else ():
-        if (slot := holders.get(process_id(parent))) is not None:
+        if (slot := holders.get(holder_id(store, parent))) is not None:
             return slot.parent or ticket_of(slot).id
     return None
 

@@ -5,26 +5,30 @@ All programs of a home request slots in the same way. While no engine leads the 
 how programs agree on who leads; a `Seat` knows that.
 """
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from paceline.clock import SystemClock
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, PollUsage, Ticket
 from paceline.core.signals import AnySignal
 from paceline.engine import command_log
-from paceline.engine.external_slots.process_client import ProcessClient
-from paceline.engine.external_slots.registry import ExternalSlots, process_id
+from paceline.engine.external_slots.process_client import ProcessClient, holder_id
+from paceline.engine.external_slots.registry import SILENT_SECONDS, ExternalSlots
 from paceline.engine.external_slots.thread_polls import ThreadPolls
 from paceline.engine.governor_state import load_governor
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
+from paceline.engine.store_outage import OUTAGES, StoreOutage
 from paceline.errors import LeadLost
 from paceline.events import Event
 from paceline.executors.spool import Spool, is_locked
 from paceline.limiter.usage_polls import UsageSource
-from paceline.shared_leadership import this_machine
-from paceline.store import Store
+from paceline.store import Store, StoredSlot
+
+log = logging.getLogger("paceline.engine")
 
 READ_SECONDS = 0.2
 """How often a waiting program reads its slot from the store: short for a person, long for the disk."""
@@ -42,7 +46,7 @@ class Seat(Protocol):
     lease: float | None
     """How long the lead lasts in the store; None for as long as that of an engine."""
 
-    def is_engines(self) -> bool:
+    def engine_leads(self) -> bool:
         """Return whether an engine leads, or wants to."""
 
     def take(self, now: float) -> str | None:
@@ -96,6 +100,11 @@ class SlotHost:
             self._serve(now, is_last=True)
             self._governor = None
 
+    def forget(self) -> None:
+        """Drop everything: another process leads. From now on this one stores as others do."""
+        self._governor = None
+        self._store.resign(self._owner)
+
     def _serve(self, now: float, *, is_last: bool) -> None:
         """Answer requests. A host that has lost the lead drops what it knows: it grants nothing and stores nothing."""
         try:
@@ -112,9 +121,6 @@ class SlotHost:
                 self._answer(now)
                 if is_last:
                     self._store.resign(self._owner)
-        except LeadLost:
-            self._governor = None
-            self._store.resign(self._owner)  # from now on this process stores as others do
         except BaseException:
             self._governor = None  # it may know of grants that were not stored
             raise
@@ -183,6 +189,8 @@ class ProcessSlot:
         self._counted: set[str] = set()
         self._served_at = 0.0
         self._shown_at = 0.0
+        self._has_warned = False
+        self._outage = StoreOutage(SystemClock())
 
     def check(self, scopes: tuple[str, ...], priority: int) -> None:
         """Raise `InvalidInput` if no slot could ever be granted for these scopes and this priority."""
@@ -200,14 +208,15 @@ class ProcessSlot:
 
         `parent` is the ticket of the session that this process belongs to: its own place is used first.
         """
-        holder = process_id(os.getpid(), this_machine() if self._store.is_shared else "")
+        holder = holder_id(self._store, os.getpid())
         client = ProcessClient(self._store, scopes, priority=priority, holder=holder, parent=parent)
-        client.request(time.time())
+        while not self._stored(lambda: client.request(time.time())):
+            time.sleep(READ_SECONDS)
         self._client = client
         last: tuple[str, str] | None = None
         while True:
             self.serve(at_once=True)
-            slot = client.read()
+            slot = self._read(client)
             if slot is not None and slot.granted_at is not None:
                 return
             if slot is not None and slot.waiting is not None:
@@ -225,20 +234,22 @@ class ProcessSlot:
 
     def report(self, scope: str, signal: AnySignal) -> None:
         """Report a signal of the program that uses the slot."""
-        if self._client is not None:
-            self._client.report(scope, signal, time.time())
+        client = self._client
+        if client is not None:
+            self._stored(lambda: client.report(scope, signal, time.time()))
 
     def release(self) -> None:
         """Give the slot back, or stop waiting for it."""
-        if self._client is not None:
-            self._client.release(time.time())
+        client = self._client
+        if client is not None:
             self._client = None
+            self._stored(lambda: client.release(time.time()))  # else the leader finds that the program has ended
             self.serve(at_once=True)
 
     def close(self) -> None:
         """Give the slot back, and the lead if this process has it."""
         self.release()
-        self._step_back()
+        self._stored(self._step_back)
 
     # -- leading while no engine does ------------------------------------------------------------
 
@@ -248,16 +259,50 @@ class ProcessSlot:
         if not at_once and now - self._served_at < SERVE_SECONDS:
             return
         self._served_at = now
+        self._stored(lambda: self._serve(now))
         self._show_life(now)
-        if self._seat.is_engines():
+
+    def _serve(self, now: float) -> None:
+        if self._seat.engine_leads():
             self._step_back()
         elif self._host is not None or self._take_lead(now):
             self._serve_as_host(now)
 
     def _show_life(self, now: float) -> None:
-        if self._client is not None and self._store.is_shared and not 0 <= now - self._shown_at < LIFE_SECONDS:
-            self._client.show_life(now)
+        client = self._client
+        if client is None or not self._store.is_shared or 0 <= now - self._shown_at < LIFE_SECONDS:
+            return
+        if self._stored(lambda: client.show_life(now)):
             self._shown_at = now
+        elif self._shown_at and now - self._shown_at > SILENT_SECONDS and not self._has_warned:
+            self._has_warned = True
+            log.warning("no sign of life could be stored for a minute: another program may have the slot by now")
+
+    def _stored(self, store: Callable[[], object]) -> bool:
+        """Store something. Returns whether that was possible: the program continues while the store is away.
+
+        A host that has lost the lead knows nothing more. From then on it stores as others do.
+        """
+        try:
+            store()
+        except LeadLost:
+            self._forget_host()
+            return False
+        except OUTAGES as error:
+            self._outage.begin(error)
+            return False
+        self._outage.end()
+        return True
+
+    def _read(self, client: ProcessClient) -> StoredSlot | None:
+        found: list[StoredSlot | None] = []
+        self._stored(lambda: found.append(client.read()))
+        return found[0] if found else None
+
+    def _forget_host(self) -> None:
+        if self._host is not None:
+            self._host.forget()
+            self._host = None
 
     def _take_lead(self, now: float) -> bool:
         owner = self._seat.take(now)
@@ -297,7 +342,7 @@ class ProcessSlot:
         return [ticket for unit_id, ticket in offline.tickets.items() if unit_id in live]
 
     def _step_back(self) -> None:
-        if self._host is not None:
-            self._host.resign(time.time())
-            self._host = None
+        host, self._host = self._host, None
+        if host is not None:
+            host.resign(time.time())
         self._seat.leave()
