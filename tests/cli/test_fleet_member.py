@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,8 @@ from tests.link_proxy import LinkProxy
 from tests.postgres_server import empty_schema, running_server
 
 from paceline import Client
+from paceline.cli.wiring import leading_engine, open_home
+from paceline.errors import InvalidSnapshot
 from paceline.testing import FakeProvider
 from paceline.testing.provider import Scenario
 
@@ -275,3 +278,44 @@ def test_a_call_of_the_gateway_waits_for_the_next_leader(fleet: Fleet) -> None:
 
             answer = waiting.result(timeout=30)
         assert (answer.status_code, "message_stop" in answer.text, len(provider.requests)) == (200, True, 1)
+
+
+def test_a_program_survives_a_restart_of_the_database(tmp_path: Path) -> None:
+    with running_server() as server, fleet_in(tmp_path, server.url) as fleet:
+        first = fleet.up("a")
+        until(lambda: first.state == "leading")
+        script = "touch began; until [ -e end ]; do sleep 0.1; done; echo ran"
+        program = fleet.start(*EXEC, script, env=fleet.env("c"))
+        until(lambda: (fleet.folder / "began").exists())
+
+        server.stop("immediate")
+        until(lambda: first.state == "unavailable")
+        server.start()
+        until(lambda: first.state == "leading")
+        (fleet.folder / "end").touch()
+
+        assert program.communicate(timeout=30)[0] == "ran\n"
+        until(lambda: first.http.post("/v1/slots", json=SLOT).status_code == 201)
+
+
+def test_a_program_inside_a_program_shares_its_slot(fleet: Fleet) -> None:
+    first = fleet.up("a")
+    until(lambda: first.state == "leading")
+    inner = f"{sys.executable} -m paceline exec --scope anthropic/key/opus -- echo ran"
+
+    outer = fleet.start(*EXEC, inner, env=fleet.env("c"))
+
+    assert outer.communicate(timeout=40)[0] == "ran\n"
+
+
+def test_a_start_that_fails_gives_the_lead_back(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in fleet.env("a").items():
+        monkeypatch.setenv(name, value)
+    with open_home(start=fleet.folder) as home:
+        home.store.save_state("governor", b"damaged")
+
+        with pytest.raises(InvalidSnapshot), leading_engine(home):
+            raise AssertionError("it must not start")
+
+        assert home.store.leader() is None
+        home.store.save_state("governor", b"")  # this process may store as others do
