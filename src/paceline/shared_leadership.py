@@ -25,7 +25,7 @@ LEADERS_STATE: Final = "leaders"
 WANTED_STATE: Final = "lead_wanted"
 SHARED_LEASE_SECONDS: Final = 10.0
 """The lease of a leader in a shared store: how long a fleet stands still after its leader was killed."""
-STEP_BACK_SECONDS: Final = 5.0
+NO_EXEC_SECONDS: Final = 5.0
 """How long no `exec` leads after an engine has asked for it: it looks often, and the engine takes the lead at once."""
 KEPT_LEADERS: Final = 100
 """Earlier leaders that stay known. Each restart of an engine adds one."""
@@ -97,7 +97,7 @@ def neighbours(leaders: Iterable[Leader], home: Path) -> dict[str, str]:
     return {f"{each.owner}-": spool_root(Path(each.home)) for each in others}
 
 
-def host_elsewhere(store: Store, attempt_id: str) -> str | None:
+def started_elsewhere(store: Store, attempt_id: str) -> str | None:
     """Return the machine that the attempt was started on, if it is not that of the leader."""
     leader = present_leader(store) if store.is_shared else None
     if leader is None:
@@ -181,7 +181,7 @@ class LeasedSeat:
         wish = self._store.load_state(WANTED_STATE)
         if wish != self._seen_wish:
             self._seen_wish = wish
-            self._steps_back_until = time.monotonic() + STEP_BACK_SECONDS
+            self._steps_back_until = time.monotonic() + NO_EXEC_SECONDS
         if time.monotonic() < self._steps_back_until:
             return True
         leader = present_leader(self._store)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -60,6 +61,8 @@ def test_one_leads_and_the_others_serve_reads_and_pass_changes_on(fleet: Fleet) 
 
     assert (changed.status_code, changed.json(), slot.status_code) == (200, {"sessions": 7}, 201)
     assert [member.state for member in fleet.members] == ["leading", "standby", "standby"]
+    leader = f"process {first.process.pid} on {socket.gethostname()}"
+    assert [member.status()["engine"].get("leader") for member in fleet.members] == [None, leader, leader]
     assert until(lambda: second.http.get("/v1/pool").json() == {"sessions": 7})
     assert second.http.delete(f"/v1/slots/{slot.json()['id']}").status_code == 200
 

@@ -6,6 +6,7 @@ In a process that stands by, a reader of the store takes the engine's place.
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -19,6 +20,7 @@ from paceline.engine.engine import Engine
 from paceline.errors import StoreError
 from paceline.executors.spool import Spool
 from paceline.settings import Settings
+from paceline.shared_leadership import present_leader
 from paceline.store import Store
 from paceline.views.fleet import FleetState, read_fleet
 from paceline.views.sessions import SessionView, session_view, stored_session_view
@@ -52,7 +54,7 @@ class ApiContext:
         self.environ = environ
         self.folder = folder
         self.leads = isinstance(engine, Engine)
-        self.leader = EngineProcess(pid=os.getpid(), since=since, leads=self.leads)
+        self._since = since
         self.throughput = Throughput(engine.store)
         self.background = BackgroundReaders(engine, environ)
         self.import_lock = asyncio.Lock()
@@ -83,6 +85,13 @@ class ApiContext:
             statuses=self.engine.limiter.statuses(),
             now=now,
         )
+
+    @property
+    def process(self) -> EngineProcess:
+        """This process, and who leads if it stands by."""
+        host = socket.gethostname() if self.store.is_shared else None
+        leader = None if self.leads else str(present_leader(self.store) or "nobody")
+        return EngineProcess(pid=os.getpid(), since=self._since, leads=self.leads, host=host, leader=leader)
 
     @property
     def leaderless(self) -> str | None:

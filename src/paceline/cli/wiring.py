@@ -40,11 +40,11 @@ from paceline.shared_leadership import (
     FleetHomes,
     LeasedSeat,
     OwnHome,
-    host_elsewhere,
     known_leaders,
     neighbours,
     new_leader,
     present_leader,
+    started_elsewhere,
     wait_for_lead,
 )
 from paceline.store import Campaign, SqliteStore, Store, Unit
@@ -129,7 +129,7 @@ class Home:
     def explain_unit(self, unit: Unit, campaign: Campaign) -> list[Why]:
         """Return what the unit waits for: one answer, or one for each account that it could run on."""
         leaderless = None if self.engine_leader() is not None else str(self.path)
-        host = host_elsewhere(self.store, unit.attempt_id or "")
+        host = started_elsewhere(self.store, unit.attempt_id or "")
         return explain_unit(unit, campaign, stored_waits(self.store), leaderless=leaderless, host=host)
 
     def last_event_id(self) -> int:

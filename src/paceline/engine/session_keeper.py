@@ -41,7 +41,7 @@ class SessionKeeper:
         self._store = store
         self._fleet = fleet
         self._jobs = BackgroundJobs(lambda: None)
-        lead = LeaderLease(store, "keeper", lease=settings.lease)
+        lead = LeaderLease(store, "keeper", lease=settings.lease)  # it is never taken: it knows what runs elsewhere
         lead.fleet = fleet
         fleet.read()
         governor = load_governor(store, settings.governor, clock.now())

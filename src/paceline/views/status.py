@@ -22,6 +22,8 @@ class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     leads: bool = True
     host: str | None = None
+    leader: str | None = None
+    """Who leads, for a process that stands by."""
 
 
 class EngineState(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +35,8 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     host: str | UnsetType = UNSET
     """The machine, where several share a store."""
+    leader: str | UnsetType = UNSET
+    """Who leads, if this process stands by."""
 
 
 class StoppedEngine(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +144,7 @@ def engine_state(campaigns: Iterable[Campaign], leader: EngineProcess) -> Engine
         version=VERSION,
         pid=leader.pid,
         host=UNSET if leader.host is None else leader.host,
+        leader=UNSET if leader.leader is None else leader.leader,
     )
 
 

@@ -43,7 +43,7 @@ async def test_the_status_of_an_empty_home(daemon: Daemon) -> None:
     assert await daemon.get("/v1/status") == {
         "engine": {
             "state": "leading",
-            "since": daemon.context.leader.since,
+            "since": daemon.context.process.since,
             "version": version("paceline"),
             "pid": os.getpid(),
         },

@@ -50,7 +50,8 @@ export function makeStrip(root, refetch) {
     last = status;
     setText(state.lastElementChild, engine.state);
     setAttribute(state, "data-state", engine.state);
-    setAttribute(state, "title", engine.since ? `since ${clockTime(engine.since)}, version ${engine.version}` : null);
+    const leader = engine.leader ? `; ${engine.leader} leads` : "";
+    setAttribute(state, "title", engine.since ? `since ${clockTime(engine.since)}, version ${engine.version}${leader}` : null);
     show(engineSwitch, engine.state !== "standby");
     const isPaused = engine.state === "paused";
     setText(engineSwitch.lastElementChild.firstChild, isPaused ? "Resume" : "Pause");

@@ -28,7 +28,7 @@ def get_health() -> Ok:
 
 @get("/v1/status", sync_to_thread=False, summary="The engine, the pool and the units at a glance")
 def get_status(context: Context) -> Status:
-    return read_status(context.read_fleet(), context.leader, context.throughput)
+    return read_status(context.read_fleet(), context.process, context.throughput)
 
 
 @get("/v1/overview", sync_to_thread=False, summary="Status, campaigns, capacity and sessions at one moment")
@@ -37,7 +37,7 @@ def get_overview(context: Context) -> Overview:
     return Overview(
         at=fleet.now,
         last_event_id=context.throughput.last_event_id,
-        status=read_status(fleet, context.leader, context.throughput),
+        status=read_status(fleet, context.process, context.throughput),
         campaigns=campaign_views(fleet, context.throughput),
         capacity=capacity_rows(fleet),
         sessions=context.sessions(),

@@ -21,7 +21,7 @@ from paceline.engine import commands
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import UnknownName
 from paceline.executors.spool import read_tail
-from paceline.shared_leadership import host_elsewhere
+from paceline.shared_leadership import started_elsewhere
 from paceline.store import Unit
 from paceline.views.safe_text import plain_text
 from paceline.views.transcript import last_output, transcript_provider
@@ -78,7 +78,7 @@ async def get_unit(unit_id: FromPath[str], context: Context) -> UnitDetail:
 def get_why(unit_id: FromPath[str], context: Context) -> WhyAnswer:
     unit = _find_unit(context, unit_id)
     campaign = find_campaign(context.store, unit.campaign)
-    host = host_elsewhere(context.store, unit.attempt_id or "")
+    host = started_elsewhere(context.store, unit.attempt_id or "")
     waits = context.engine.wait_reasons()
     first, *others = explain_unit(unit, campaign, waits, leaderless=context.leaderless, host=host)
     return WhyAnswer(**msgspec.structs.asdict(first), others=others)
