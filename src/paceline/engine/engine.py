@@ -161,7 +161,7 @@ class Engine:
         self._leads = True
         governor = load_governor(self.store, self.settings.governor, now)
         driver = GovernorDriver(governor, clock=self.clock, usage=self._usage, metrics=self.metrics)
-        if self.store.is_shared:
+        if self.lead.is_shared:
             driver.may_grant = lambda: self.lead.is_trusted
         launcher = Launcher(self._executor, self.settings, self._agents, self._environ, self.jobs, self.lead)
         cycle = Cycle(
@@ -191,7 +191,7 @@ class Engine:
         except (LeadLost, *OUTAGES) as error:
             log.warning("ended without storing it; the next engine continues from what was stored last: %s", error)
         finally:
-            if has_led or self.store.is_shared:
+            if has_led or self.lead.is_shared:
                 self.lead.resign()
 
     # -- for programs that share its loop ------------------------------------------------------

@@ -43,11 +43,12 @@ class LeaderLease:
         elapsed: Callable[[], float] = seconds_since_boot,
     ) -> None:
         self.owner = owner
+        self.is_shared = store.is_shared
         self._store = store
         self.fleet: FleetHomes | None = None
         """The homes of earlier leaders. It is set before the start where machines share the store."""
         self._elapsed = elapsed
-        self._length = SHARED_LEASE_SECONDS if store.is_shared else lease
+        self._length = SHARED_LEASE_SECONDS if self.is_shared else lease
         self._trusted_until = math.inf
         self._renew_at = -math.inf
 
@@ -58,7 +59,7 @@ class LeaderLease:
             return False
         if self.fleet is not None and self._renew_at == -math.inf:
             self.fleet.announce()
-        if self._store.is_shared:
+        if self.is_shared:
             self._trusted_until = asked_at + self._length - DOUBT_SECONDS
             self._renew_at = asked_at + self._length / RENEWALS_PER_LEASE
         return True
@@ -70,7 +71,7 @@ class LeaderLease:
 
     def renewal_in(self) -> float:
         """Return after how many seconds `keep` has something to do."""
-        return max(0.0, self._renew_at - self._elapsed()) if self._store.is_shared else math.inf
+        return max(0.0, self._renew_at - self._elapsed()) if self.is_shared else math.inf
 
     def resign(self) -> None:
         """Give up the lead, if it is still ours. From then on this process stores as others do.
@@ -80,7 +81,7 @@ class LeaderLease:
         try:
             self._store.resign(self.owner)
         except OUTAGES as error:
-            log.warning("the lead could not be given up; it ends with its lease: %s", error)
+            log.info("the lead could not be given up; it ends with its lease: %s", error)
 
     def host_elsewhere(self, attempt_id: str) -> str | None:
         """Return the name of the other machine that the attempt was started on; None for this one."""
