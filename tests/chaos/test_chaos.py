@@ -15,7 +15,7 @@ from paceline.shared_leadership import SHARED_LEASE_SECONDS
 
 pytestmark = pytest.mark.chaos
 
-UNITS = 7 * POOL
+UNITS = 9 * POOL
 BEFORE = 5 * POOL // 2
 """Units that end before the fault: 15 seconds of work."""
 RECOVERY_SECONDS = 15.0
