@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from tests.cli.conftest import Workspace, decode_lines, finish, lines_of, read_until
 from tests.daemon import RunDaemon
@@ -130,6 +131,41 @@ def test_a_home_of_another_fleet_is_refused(
 
     assert f"{workspace.home} belongs to fleet " in said
     assert f"delete {workspace.home / 'fleet'} if the home is to join that fleet" in said
+
+
+def test_a_home_of_a_fleet_begins_no_file_of_its_own(
+    workspace: Workspace, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.run("list")
+    monkeypatch.delenv("PACELINE_STORE_URL")
+
+    said = workspace.run("list", code=2).stderr
+
+    assert f"{workspace.home} belongs to a fleet on PostgreSQL" in said
+    assert "set PACELINE_STORE_URL" in said
+    assert not (workspace.home / "paceline.db").exists()
+
+
+def test_sessions_do_not_get_the_password_of_the_database(
+    workspace: Workspace, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = as_address(database).replace("&user=postgres", "&user=postgres&password=secret")
+    monkeypatch.setenv("PACELINE_STORE_URL", address)
+
+    workspace.run("run", workspace.plan("echo $PACELINE_STORE_URL > seen", "a"))
+
+    assert lines_of(workspace.folder / "seen") == [address.replace("&password=secret", "")]
+
+
+def test_missing_tables_end_the_engine(workspace: Workspace, database: str) -> None:
+    workspace.run("add", workspace.plan("true", "a"))
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute("DROP TABLE slots")
+
+    said = workspace.run("run", workspace.plan("true", "a"), code=1).stderr
+
+    assert 'lacks tables that were there (relation "slots" does not exist' in said
+    assert "restore a copy of it" in said
 
 
 def test_an_empty_database_beside_a_filled_spool_is_no_new_home(

@@ -185,7 +185,8 @@ def _stop_handler(stop: Callable[[], object], hurry: asyncio.Event) -> Callable[
 def _url_file(home: Home, url: str) -> Iterator[None]:
     """Write the address to a file, where commands and clients find it: the port may differ from the settings."""
     path = home.path / URL_FILE
-    path.write_text(f"{url}\n")
+    if not (home.store.is_shared and path.exists()):  # that of the leader stays
+        path.write_text(f"{url}\n")
     try:
         yield
     finally:

@@ -105,6 +105,8 @@ class FleetMember:
             self._stop_keeping()
             await self._try_to_lead()
             return
+        if not (self._home.path / URL_FILE).exists():  # another process of this home has ended
+            self._write_address()
         leader = self._leader = present_leader(self._store)
         if leader is not None and not leader.is_engine:
             want_lead(self._store)
@@ -129,6 +131,11 @@ class FleetMember:
             if not isinstance(error, LeadLost):
                 log.exception("sessions of this home could not be read; they are read again")
 
+    def _write_address(self) -> None:
+        """Let commands and clients of this home find the server. Without a file they go by the settings."""
+        with contextlib.suppress(OSError):
+            (self._home.path / URL_FILE).write_text(f"{self._server.listener.url}\n")
+
     def _stop_keeping(self) -> None:
         self._keeping.close()
         self._keeper = None
@@ -146,8 +153,7 @@ class FleetMember:
             self._stop_standing_by()
             log.warning("this process leads now")
             try:
-                with contextlib.suppress(OSError):  # commands of this home then ask the settings for the address
-                    (self._home.path / URL_FILE).write_text(f"{self._server.listener.url}\n")
+                self._write_address()
                 await self._server.run_term()
             except LeadLost as error:
                 log.warning("this process stands by: %s", error)

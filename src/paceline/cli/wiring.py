@@ -18,6 +18,7 @@ from paceline.cli.inputs import local_zone
 from paceline.cli.time_text import moment
 from paceline.cli.usage_sources import usage_sources
 from paceline.clock import SystemClock
+from paceline.config_files.checks import without_password
 from paceline.core.unit_lifecycle import Policy
 from paceline.core.values.scopes import SESSIONS
 from paceline.engine.campaign_accounts import CampaignAccounts
@@ -54,6 +55,7 @@ from paceline.views.why import Why, explain_unit, stored_waits
 
 log = logging.getLogger("paceline.cli")
 
+STORE_URL_VARIABLE = "PACELINE_STORE_URL"
 FLEET_STATE = "fleet"
 """The key under which a shared database has its identity."""
 FLEET_FILE = "fleet"
@@ -176,9 +178,23 @@ def open_store(settings: Settings) -> Store:
         return _open_postgres(settings)
     if path.parent != settings.home:
         _create_folder(path.parent)
+    _check_in_no_fleet(settings.home, path)
     check_not_lost(path, Path(spool_root(settings.home)))
     purpose = "it is of an older Paceline, and could not use the database once this one has updated it"
     return SqliteStore(path, while_migrating=lambda: no_leader(settings.home, purpose))
+
+
+def _check_in_no_fleet(home: Path, database: Path) -> None:
+    """Raise if the home uses a shared database: a file of its own would have none of the work, and run it again.
+
+    A file that the whole fleet was copied to is there already.
+    """
+    mark = home / FLEET_FILE
+    if mark.exists() and not database.exists():
+        raise InvalidSettings(
+            f"{home} belongs to a fleet on PostgreSQL, and store.url names no server: set PACELINE_STORE_URL, or "
+            f"store.url in paceline.toml; or delete {mark} if the home is to begin anew, with SQLite"
+        )
 
 
 def _open_postgres(settings: Settings) -> Store:
@@ -315,7 +331,7 @@ def session_keeper(home: Home) -> Iterator[SessionKeeper | None]:
                 executor=executor,
                 clock=SystemClock(),
                 agents=home.settings.agent,
-                environ=home.environ,
+                environ=_for_sessions(home.environ),
                 fleet=OwnHome(home.store, new_leader(home.path), executor.spool),
             )
             with contextlib.closing(keeper):
@@ -332,12 +348,18 @@ def _engine(home: Home, leader: Leader, executor: TerminalExecutor) -> Engine:
         executor=executor,
         clock=SystemClock(),
         agents=home.settings.agent,
-        environ=home.environ,
+        environ=_for_sessions(home.environ),
         owner=leader.owner,
         usage=usage_sources(home.settings, home.environ),
     )
     engine.outage.note_in(home.path)
     return engine
+
+
+def _for_sessions(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without the password of the database, which no session needs."""
+    url = environ.get(STORE_URL_VARIABLE)
+    return dict(environ) if url is None else {**environ, STORE_URL_VARIABLE: without_password(url)}
 
 
 @contextlib.contextmanager

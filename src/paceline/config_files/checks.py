@@ -209,6 +209,12 @@ def store_url(value: object) -> str:
     return str(value)
 
 
+def without_password(address: str) -> str:
+    """Return the address of a server without the password that it contains."""
+    plain = re.sub(r"//([^/@:]*):[^/]*@", r"//\1@", address)
+    return re.sub(r"([?&])password=[^&]*&?", r"\1", plain).rstrip("?&")
+
+
 def has_password(url: str) -> bool:
     parts = _split_url(_with_one_host(url))
     return parts is not None and (bool(parts.password) or "password=" in parts.query)

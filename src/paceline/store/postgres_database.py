@@ -283,6 +283,8 @@ class PostgresDatabase:
                 return StoreBusy(f"{self.place} is overloaded: it ended a statement that took too long ({said})")
             case psycopg.errors.DiskFull() | psycopg.errors.OutOfMemory():
                 return StoreFull(f"no space left for {self.place} ({said}); nothing that was stored is lost")
+            case psycopg.errors.UndefinedTable() | psycopg.errors.UndefinedColumn():
+                return StoreDamaged(f"{self.place} lacks tables that were there ({said}): restore a copy of it")
             case psycopg.errors.DataCorrupted() | psycopg.errors.IndexCorrupted():
                 return StoreDamaged(f"{self.place} is damaged ({said}): restore a copy of it")
             case psycopg.errors.InvalidSchemaName():
@@ -315,6 +317,8 @@ def _first_connection(url: str) -> Connection:
     except psycopg.OperationalError as error:
         said = first_line(error)
         advice = "create it" if "does not exist" in said else "start the server"
+        if "password" in said:
+            advice = "correct the password in PACELINE_STORE_URL, PGPASSWORD or ~/.pgpass"
         raise StoreUnreachable(
             f"cannot connect to {server_place(url)}: {said}; {advice}, or correct store.url"
         ) from error

@@ -166,7 +166,8 @@ def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterat
     except PacelineError as error:
         yield Finding(what="home", verdict="wrong", detail=str(error), fix=_fix_of_home(error, settings))
         return
-    engine = f"an engine runs here ({leader})" if leader else "no engine runs here now"
+    runs = "leads this fleet" if leader is not None and leader.host else "runs here"
+    engine = f"an engine {runs} ({leader})" if leader else "no engine runs here now"
     yield Finding(what="home", verdict="ok", detail=f"{settings.home}, {engine}")
     for folder in were_open:
         yield _privacy(folder)
