@@ -85,6 +85,8 @@ class Mortal:
 
     def __getattr__(self, name: str) -> object:
         verb = getattr(self._store, name)
+        if not callable(verb):
+            return verb
 
         def call(*args: object, **kwargs: object) -> object:
             if self.is_dead:
