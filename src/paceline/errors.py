@@ -24,6 +24,9 @@
      ├─ WorkspaceError           the workspace of a unit cannot be made or used; .is_campaigns
      │   ├─ WorkspaceLost        its folder and its branch are gone
      │   └─ UncommittedWork      removing it would lose work that is in no branch
+     ├─ LinkDown                 no leader answers a worker; it asks again
+     ├─ NotJoined                the leader does not know this joining of a worker; it joins again
+     ├─ Refused                  the leader refuses a worker for good
      └─ InvalidInput             the caller must change the call; nothing was changed
          ├─ InvalidLimit         a limit that is not a whole number >= 1, or none
          ├─ InvalidDuration      a cooldown, pause or time-out that is not a duration
@@ -225,3 +228,15 @@ class InvalidPlan(MistakesFound):
 
 class InvalidSnapshot(InvalidInput):
     """This version cannot restore the snapshot."""
+
+
+class LinkDown(PacelineError):
+    """No leader answered a worker. Its sessions continue, and it asks again."""
+
+
+class NotJoined(PacelineError):
+    """The leader does not know this joining of a worker: it has restarted, or another one leads. Join again."""
+
+
+class Refused(PacelineError):
+    """The leader refuses a worker for good: a token that is not valid, another version, a name that is in use."""

@@ -19,6 +19,21 @@ def account_id(provider: str, name: str) -> str:
     return f"{provider}/{DEFAULT}" if name == DEFAULT else name
 
 
+HOST_MARK = "#"
+"""Stands between an account and a host. Neither may contain it."""
+
+
+def login_on(account: str, host: str) -> str:
+    """Return the name of an account's login on a host. On the machine of the leader (`host` is '') it has its id."""
+    return f"{account}{HOST_MARK}{host}" if host else account
+
+
+def split_login(login: str) -> tuple[str, str]:
+    """Return the account and the host of a login; '' for the machine of the leader."""
+    account, _, host = login.partition(HOST_MARK)
+    return account, host
+
+
 class Account(msgspec.Struct, frozen=True, kw_only=True):
     """Who pays for a session. A `subscription` must never be billed by the token."""
 
@@ -49,10 +64,15 @@ def gateway_key(secret: str, account: str) -> str:
 
 
 class GatewayAddress(msgspec.Struct, frozen=True):
-    """The address of the gateway, and the secret that the keys of sessions are derived from."""
+    """The address of the gateway, with the secret that the keys of sessions are derived from, or one such key alone."""
 
     url: str
-    secret: str
+    secret: str = ""
+    key: str | None = None
+
+    def key_of(self, account: str) -> str:
+        """Return the key for sessions of the account."""
+        return gateway_key(self.secret, account) if self.key is None else self.key
 
     def of_session(self, account: str, session: str) -> str:
         """Return the base URL for the calls of one session: calls to it count as its runs."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from paceline.agents.account import Account, GatewayAddress, gateway_key
+from paceline.agents.account import Account, GatewayAddress
 from paceline.agents.inline_script import unsafe_message, unsafe_placeholders
 from paceline.agents.profile import AgentProfile, filled, filled_arguments, load_agent
 from paceline.agents.session_environment import (
@@ -103,7 +103,7 @@ def _gateway_variables(profile: AgentProfile, account: Account, url: str, gatewa
             f"agent {profile.name!r} cannot make its calls through the gateway;"
             f" use another agent on account {account.name!r}, or remove via_gateway"
         )
-    return filled(variables, url=url, token=gateway_key(gateway.secret, account.name))
+    return filled(variables, url=url, token=gateway.key_of(account.name))
 
 
 def _sdk_gateway_variables(provider: str) -> dict[str, str]:

@@ -4,7 +4,6 @@ Here: decisions about one session that is over. Never here: what is stored of it
 """
 
 import re
-from pathlib import Path
 
 import msgspec
 
@@ -12,14 +11,11 @@ from paceline.core.signals import Signal
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine.session import UNKNOWN_WAIT_SECONDS, LiveSession
 from paceline.executors import SessionState
-from paceline.store import Unit
 
 TIME_LIMIT_EXIT_CODE = 124
 """The exit code of `timeout`, by which the reader knows that a run was ended at its limit of time."""
 TRY_LATER_EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h."""
-CLOCK_SLACK_SECONDS = 2.0
-"""How much older than the start of its attempt an output may be: file systems round times, some to two seconds."""
 STOPPED_EARLY = "it was stopped before the agent ran"
 CANNOT_WORK = "cannot work in "
 TOO_LONG = ("Argument list too long", "pass long input on stdin")
@@ -71,7 +67,7 @@ def _by_process(session: LiveSession, state: SessionState) -> AttemptOutcome | N
 def _by_its_own_account(session: LiveSession, state: SessionState, now: float) -> AttemptOutcome:
     match session.reader.outcome:
         case "success":
-            return _checked_success(session.unit)
+            return _checked_success(session)
         case "denied":
             return _denied(session)
         case "unreachable":
@@ -98,7 +94,7 @@ def _denied(session: LiveSession) -> AttemptOutcome:
     """Hold a unit whose agent was not allowed to work, unless the plan accepts that."""
     reason = session.reader.denial_reason or "the agent was denied tool calls"
     if session.campaign.on_denied == "done":
-        return msgspec.structs.replace(_checked_success(session.unit), warnings=(reason,))
+        return msgspec.structs.replace(_checked_success(session), warnings=(reason,))
     return AttemptOutcome(ending="denied", reason=reason)
 
 
@@ -115,18 +111,9 @@ def not_started_outcome(message: str) -> AttemptOutcome:
     return AttemptOutcome(ending="not_started", reason=f"the program {found['name']} could not be started: {why}")
 
 
-def _checked_success(unit: Unit) -> AttemptOutcome:
+def _checked_success(session: LiveSession) -> AttemptOutcome:
     """Return success only if the output that the plan names was written since the conversation began."""
-    output = unit.spec.output
-    if output is None:
+    problem = session.output_problem()
+    if problem is None:
         return AttemptOutcome(ending="succeeded", reason="done")
-    try:
-        written = (Path(unit.spec.cwd) / output).stat()
-    except OSError:
-        return AttemptOutcome(ending="failed", reason=f"ended well, but {output} was not written")
-    if not written.st_size:
-        return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is empty")
-    # Files that were moved or copied with their times have only the time of their last change of state.
-    if max(written.st_mtime, written.st_ctime) < (unit.begun_at or unit.started_at or 0.0) - CLOCK_SLACK_SECONDS:
-        return AttemptOutcome(ending="failed", reason=f"ended well, but {output} is older than this attempt")
-    return AttemptOutcome(ending="succeeded", reason="done")
+    return AttemptOutcome(ending="failed", reason=f"ended well, but {problem}")

@@ -24,6 +24,7 @@ from paceline.core.signals import (
 from paceline.core.unit_lifecycle import AttemptOutcome, Ending
 from paceline.detect import StreamReader
 from paceline.executors import Handle
+from paceline.executors.output_file import output_problem
 from paceline.store import Campaign, Unit
 from paceline.store.unit_result import EndRequest
 
@@ -108,6 +109,11 @@ class LiveSession:
         if not self.profile.can_resume:
             return None
         return self.reader.session_id if self.has_answered and self.reader.session_id else self.unit.conversation_id
+
+    def output_problem(self) -> str | None:
+        """Return what is wrong with the file that the plan expects; None if it is there or none is expected."""
+        unit = self.unit
+        return output_problem(unit.spec.cwd, unit.spec.output, unit.begun_at or unit.started_at or 0.0)
 
     def read(self, now: float) -> list[Signal]:
         """Read one piece of the new output of each channel. Returns the signals in it, dated when it was written."""

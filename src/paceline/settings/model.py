@@ -119,6 +119,29 @@ class RetentionTable(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that the home may use. Beyond them, the oldest output goes first."""
 
 
+class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A [hosts.NAME] table: another machine, how a worker is started there, and what it may run.
+
+    At most one of `ssh`, `slurm`, `ray` and `command` is set. Without any, a person starts the worker.
+    """
+
+    name: str
+    ssh: str | None = None
+    slurm: dict[str, str] | None = None
+    ray: str | None = None
+    command: tuple[str, ...] = ()
+    connect: str | None = None
+    """The URL by which the worker reaches the leader. None: chosen by the way it is started."""
+    max_sessions: int | None = None
+    labels: tuple[str, ...] = ()
+    host_lease: float = 600.0
+    """Seconds without a leader after which the worker ends its sessions."""
+    min_free_memory: int | None = None
+    """Bytes. With less, no session is started there."""
+    git_remote: str | None = None
+    """Where branches are pushed to from the host, and fetched from. None: they come through the worker."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings, checked. `limits` are by scope or pattern and include `sessions` and `runs`."""
 
@@ -137,6 +160,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineTable = EngineTable()
     api: ApiTable = ApiTable()
     retention: RetentionTable = RetentionTable()
+    hosts: dict[str, HostSettings] = {}
+    """Other machines, by name."""
     prices: dict[str, Price] = {}
     """The user's own prices by model. They replace shipped ones."""
     store_url: str

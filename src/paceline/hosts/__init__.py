@@ -1,0 +1,5 @@
+"""Other machines: what the leading engine and a worker say to each other, and how workers are started.
+
+`messages.py` has the values on the wire, `session_order.py` a session that any machine can start, `launchers/` the
+ways to start a worker. Never here: which unit runs where (`engine/placement.py`).
+"""

@@ -1,0 +1,227 @@
+"""The values that the leading engine and a worker exchange, as JSON over HTTP.
+
+A worker only ever asks. It joins, then holds one request for orders open, and posts reports. Orders and reports are
+numbered within one joining: each side repeats what the other has not confirmed, and ignores what it has seen. All
+times are those of the leader's clock: a worker learns the difference from the answers.
+"""
+
+import msgspec
+
+from paceline.core.signals import AnySignal
+from paceline.detect.run_summary import RunSummary
+from paceline.executors.interface import SessionState
+from paceline.hosts.session_order import SessionOrder
+
+PROTOCOL = 1
+"""Grows with every change after which an older worker or engine would misunderstand the other."""
+
+
+class Login(msgspec.Struct, frozen=True, kw_only=True):
+    """An account as one host has it. `problem` says why no session can use it there."""
+
+    account: str
+    problem: str | None = None
+
+
+class AgentCli(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent CLI as one host has it. Without a `version` it is missing or does not answer."""
+
+    agent: str
+    version: str | None = None
+    path: str | None = None
+
+
+class HostLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What a host has left now. `leaves_at` is when its allocation ends, where it has one."""
+
+    free_memory: int | None = None
+    """Bytes that programs can still get."""
+    free_disk: int | None = None
+    load: float | None = None
+    leaves_at: float | None = None
+
+
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a host is and has. It is reported when a worker joins, and again when it changes."""
+
+    version: str
+    """The version of Paceline."""
+    machine: str
+    """What identifies the machine (`shared_leadership.this_machine`)."""
+    hostname: str
+    home: str
+    """The folder of the worker: its spool, its workspaces, its copies of repositories."""
+    user_home: str
+    cpus: int
+    memory: int
+    labels: tuple[str, ...] = ()
+    logins: tuple[Login, ...] = ()
+    clis: tuple[AgentCli, ...] = ()
+    variables: dict[str, str] = {}
+    """What may differ between machines and matters to agents: PATH, LANG, TZ and the like. Never a secret."""
+
+
+class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The first request of a worker. `worker` identifies its home, `facts` may still lack logins and CLIs."""
+
+    worker: str
+    pid: int
+    facts: HostFacts
+    protocol: int = PROTOCOL
+    attempts: tuple[str, ...] = ()
+    """The sessions that run or have ended here and that no leader has put away."""
+
+
+class ProbedAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """An account that a worker looks for: which agents use it, and how. It holds no secret."""
+
+    account: str
+    provider: str
+    env: dict[str, str] = {}
+    key_env: str | None = None
+    agents: tuple[str, ...] = ()
+
+
+class Joined(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a worker that joined. `joining` names this joining in all later requests."""
+
+    joining: str
+    leader: str
+    """The owner that leads. A worker that has joined another one forgets the orders of the one before."""
+    host_lease: float
+    """Seconds without an answer after which the worker ends its sessions."""
+    now: float
+    accounts: tuple[ProbedAccount, ...] = ()
+    agents: tuple[str, ...] = ()
+
+
+# -- orders --------------------------------------------------------------------------------------------------
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
+    """Start a session. An attempt that was started before is followed."""
+
+    session: SessionOrder
+
+
+class Follow(msgspec.Struct, frozen=True, kw_only=True, tag="follow"):
+    """Read a session from its beginning, and report it."""
+
+    attempt_id: str
+    provider: str
+    """The name by which its output is read; empty for a command of a plan, whose last output is reported."""
+    cwd: str = ""
+    output: str | None = None
+    begun_at: float | None = None
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
+    attempt_id: str
+    grace: float
+
+
+class Kill(msgspec.Struct, frozen=True, kw_only=True, tag="kill"):
+    attempt_id: str
+
+
+class Archive(msgspec.Struct, frozen=True, kw_only=True, tag="archive"):
+    """Put a session away: its outcome is stored."""
+
+    attempt_id: str
+    keep_output: bool = True
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag="sweep"):
+    """End every session that is not in `keep`."""
+
+    keep: tuple[str, ...]
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
+    """Do a piece of work (`host_jobs.py`), and report its result under `call_id`."""
+
+    call_id: str
+    job: str
+    arguments: msgspec.Raw
+
+
+Order = Start | Follow | Stop | Kill | Archive | Sweep | Call
+
+
+class NumberedOrder(msgspec.Struct, frozen=True):
+    number: int
+    order: Order
+
+
+class OrdersRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask for orders above `after`, waiting up to `wait` seconds for one."""
+
+    joining: str
+    after: int = 0
+    wait: float = 0.0
+
+
+class Orders(msgspec.Struct, frozen=True, kw_only=True):
+    now: float
+    orders: tuple[NumberedOrder, ...] = ()
+
+
+# -- reports -------------------------------------------------------------------------------------------------
+
+
+class SessionReport(msgspec.Struct, frozen=True, kw_only=True, tag="session", omit_defaults=True):
+    """What became of a session since the last report. `state` is None if the host has never started it.
+
+    A report with a state that is over is the last one: all output was read, and `summary.outcome` is known.
+    """
+
+    attempt_id: str
+    state: SessionState | None
+    summary: RunSummary = RunSummary()
+    signals: tuple[AnySignal, ...] = ()
+    is_catching_up: bool = False
+    """Whether it is about what was printed before the session was followed."""
+    tail: str = ""
+    """The end of the output of a plan's command, when it is over."""
+    output_problem: str | None = None
+    """What is wrong with the file that the plan expects, when it is over."""
+
+
+class CallReport(msgspec.Struct, frozen=True, kw_only=True, tag="call", omit_defaults=True):
+    """The result of a call, or the name and the text of the error that it raised."""
+
+    call_id: str
+    result: msgspec.Raw = msgspec.Raw(b"null")
+    error: str | None = None
+    text: str = ""
+    is_campaigns: bool = False
+    """Whether a `WorkspaceError` concerns the whole campaign."""
+
+
+class FactsReport(msgspec.Struct, frozen=True, kw_only=True, tag="facts"):
+    facts: HostFacts
+
+
+Report = SessionReport | CallReport | FactsReport
+
+
+class NumberedReport(msgspec.Struct, frozen=True):
+    number: int
+    report: Report
+
+
+class Reports(msgspec.Struct, frozen=True, kw_only=True):
+    """News of a worker. An empty list still says that it is there."""
+
+    joining: str
+    load: HostLoad
+    reports: tuple[NumberedReport, ...] = ()
+    is_leaving: bool = False
+    """Whether the worker ends: its sessions continue, and a new worker of the same home finds them."""
+
+
+class ReportsTaken(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of the last report that was taken. The worker forgets those up to it."""
+
+    now: float
+    through: int
