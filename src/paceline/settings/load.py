@@ -35,12 +35,15 @@ from paceline.core.values.settings import HEADROOM_MODES
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidInput, InvalidSettings
 from paceline.settings.environment import HOME, expand_home, find_file, home_folder, read_environment, refuse_unknown
+from paceline.settings.host_fields import HOST_FIELDS, MACHINE_FIELDS, host_mistakes
 from paceline.settings.model import (
     SHIPPED,
     AccountSettings,
     ApiTable,
     ConfiguredLimit,
     EngineTable,
+    HostSettings,
+    MachineTable,
     ProviderSettings,
     RetentionTable,
     Settings,
@@ -93,6 +96,7 @@ FIXED_TABLES: Mapping[str, Mapping[str, Check]] = {
     },
     "retention": {"outputs": checks.span_or_none, "events": checks.span_or_none, "max_disk": checks.disk_size},
     "store": {"url": checks.store_url},
+    "machine": MACHINE_FIELDS,
 }
 NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
     "providers": {
@@ -112,13 +116,17 @@ NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
     },
     "rates": RATES,
     "prices": {"input": checks.price, "output": checks.price, "cache_read": checks.price, "cache_write": checks.price},
+    "hosts": HOST_FIELDS,
     "agents": {field.name: checks.anything for field in msgspec.structs.fields(AgentProfile)},
 }
-TABLES = ("pool", "limits", "rates", "providers", "accounts", "engine", "api", "retention", "prices", "store", "agents")
+TABLES = (
+    *("pool", "limits", "rates", "providers", "accounts", "engine", "api", "retention", "prices", "store", "agents"),
+    *("hosts", "machine"),
+)
 
 
 _Value = TypeVar("_Value")
-_Named = TypeVar("_Named", ProviderSettings, AccountSettings, AgentProfile, Price)
+_Named = TypeVar("_Named", ProviderSettings, AccountSettings, AgentProfile, Price, HostSettings)
 
 
 class _Leaf(msgspec.Struct, frozen=True):
@@ -226,6 +234,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
     agents = _assemble(layers, "agents", _agent)
     rates = _rates(layers, named)
     prices = _assemble(layers, "prices", _price)
+    hosts = _assemble(layers, "hosts", _host)
     api = _api(layers, file or start, start, environ)
     mistakes.raise_as(InvalidSettings)
     settings = Settings(
@@ -240,6 +249,8 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
         api=msgspec.convert(api, ApiTable),
         retention=msgspec.convert(layers.fields("retention"), RetentionTable),
         prices=prices,
+        hosts=hosts,
+        machine=msgspec.convert(layers.fields("machine"), MachineTable),
         store_url=_store_url(layers, home, file or start, start, environ),
         agents=agents,
     )
@@ -382,6 +393,14 @@ def _price(layers: _Layers, model: str) -> Price | None:
     if same[0] != model:
         layers.mistakes.add(layers.place(*table), f"{path_text(table)} is the same model as {same[0]!r:.80}")
     return msgspec.convert(fields, Price)
+
+
+def _host(layers: _Layers, name: str) -> HostSettings | None:
+    fields = layers.fields("hosts", name)
+    mistakes = list(host_mistakes(name, fields))
+    for key, message in mistakes:
+        layers.mistakes.add(layers.place("hosts", name, key), message)
+    return None if mistakes else msgspec.convert({"name": name, **fields}, HostSettings)
 
 
 def _rates(layers: _Layers, accounts: Mapping[str, AccountSettings]) -> dict[str, Rate]:

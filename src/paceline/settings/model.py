@@ -130,8 +130,15 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     slurm: dict[str, str] | None = None
     ray: str | None = None
     command: tuple[str, ...] = ()
+    """Starts the worker and returns. The words may contain `{name} {url} {token_file} {home} {labels}`."""
+    alive: tuple[str, ...] = ()
+    """Ends with 0 while the worker that `command` started is there, and with 1 when it is not."""
+    stop: tuple[str, ...] = ()
+    """Ends the worker that `command` started."""
     connect: str | None = None
     """The URL by which the worker reaches the leader. None: chosen by the way it is started."""
+    home: str | None = None
+    """The folder of the worker on the host. None: `~/.local/state/paceline/workers/NAME`."""
     max_sessions: int | None = None
     labels: tuple[str, ...] = ()
     host_lease: float = 600.0
@@ -140,6 +147,21 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes. With less, no session is started there."""
     git_remote: str | None = None
     """Where branches are pushed to from the host, and fetched from. None: they come through the worker."""
+
+    @property
+    def launcher(self) -> str | None:
+        """Return the way its worker is started: `ssh`, `slurm`, `ray` or `command`. None: a person starts it."""
+        ways = {"ssh": self.ssh, "slurm": self.slurm, "ray": self.ray, "command": self.command or None}
+        return next((way for way, value in ways.items() if value is not None), None)
+
+
+class MachineTable(msgspec.Struct, frozen=True, kw_only=True):
+    """The [machine] table: when the leader's own machine starts no session. None: never by this rule."""
+
+    min_free_memory: int | None = None
+    """Bytes. With less, no session is started."""
+    max_load: float | None = None
+    """The load average of one minute. Above it, no session is started."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +183,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api: ApiTable = ApiTable()
     retention: RetentionTable = RetentionTable()
     hosts: dict[str, HostSettings] = {}
-    """Other machines, by name."""
+    """Other machines, by name. `local` is the leader's own."""
+    machine: MachineTable = MachineTable()
     prices: dict[str, Price] = {}
     """The user's own prices by model. They replace shipped ones."""
     store_url: str
