@@ -91,6 +91,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     cause: Cause | None = None
     source: str = "text"
     text: str = ""
+    advice: str | None = None
+    """What a person can do about it, where the words do not say it."""
 
 
 def decide(evidence: Evidence) -> Reading:
@@ -116,6 +118,7 @@ def decide(evidence: Evidence) -> Reading:
         cause=(match.rule.cause if match else None) or _cause(text),
         source="text" if match and headers.kind is None else "header",
         text=sentence,
+        advice=match.rule.advice if match and match.rule.kind == kind else None,
     )
     rules = (*filter(None, (evidence.rule,)), *fired, *((reset.rule,) if reset else ()))
     signals = make_signals(diagnosis, evidence.scene.seen_at)
@@ -224,6 +227,8 @@ def make_signals(diagnosis: Diagnosis, seen_at: float) -> list[Signal]:
     origin = reset.source if reset else source
     delay = reset.delay(seen_at) if reset else None
     detail = reason_line(diagnosis.text)
+    if detail and diagnosis.advice:
+        detail = f"{detail.rstrip('.')}: {diagnosis.advice}"
     match diagnosis.kind:
         case "quota":
             at, reach = reset.time(seen_at) if reset else None, reach or "account"

@@ -58,6 +58,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     `short_wait`: a quota whose words mean a rate limit if the wait they name is shorter than this;
     `long_wait`: a rate limit whose words mean a quota if the wait is longer.
+    `advice`: what a person can do about it, where the words themselves do not say it.
     `body_only`: words so plain that they count only where all of the text is an error's own.
     `needs`: words of which one is in every text that it matches; `branches`: all that its alternatives need.
     `unless`: the core does not count where this is found in the same text.
@@ -79,6 +80,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     cause: Cause | None = None
     short_wait: float | None = None
     long_wait: float | None = None
+    advice: str | None = None
 
 
 @cache
@@ -134,6 +136,7 @@ class RuleFields(TypedDict, total=False):
     cause: Cause
     short_wait: float
     long_wait: float
+    advice: str
 
 
 def rule(

@@ -1,11 +1,83 @@
 """OpenClaw: caps on parallel work, and limits that are no caps."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.detect.readings import line_signals
 
-from paceline.core.signals import (
-    PlatformLimit,
+from paceline.core.signals import BillingStop, PlatformLimit
+
+NOUNS = ("Children", "Spawns", "Runs", "Agents", "Sessions", "Tasks", "")
+PLACES = ("PerGroup", "PerAgent", "PerSession", "PerRequester", "")
+TOTALS = ("Total", "Lifetime", "AllTime", "Cumulative")
+AT_ONCE = ("Concurrent", "Active", "Running", "Parallel", "")
+
+
+def camel(*words: str) -> str:
+    return "max" + "".join(words)
+
+
+def snake(*words: str) -> str:
+    name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in "".join(words))
+    return f"max{name}"
+
+
+totals = st.tuples(st.sampled_from(TOTALS), st.sampled_from(NOUNS), st.sampled_from(PLACES)) | st.tuples(
+    st.sampled_from(NOUNS[:-1]), st.sampled_from((*TOTALS, "Ever")), st.sampled_from(PLACES)
 )
+caps = st.tuples(st.sampled_from(AT_ONCE), st.sampled_from(NOUNS[:-1]), st.sampled_from(PLACES)) | st.tuples(
+    st.just("Total"), st.sampled_from(AT_ONCE[:-1]), st.sampled_from(NOUNS)
+)
+options = st.sampled_from((camel, snake))
+sentences = st.sampled_from(
+    (
+        "sessions_spawn reached tools.swarm.{option} ({count}).",
+        "sessions_spawn has reached {option} ({count})",
+        '{{"status":"forbidden","error":"sessions_spawn reached tools.swarm.{option} ({count})."}}',
+        "Error: agents.defaults.subagents.{option} reached ({count}); later",
+    )
+)
+
+
+@given(words=totals, spell=options, sentence=sentences, limit=st.integers(1, 100_000))
+def test_a_total_of_all_that_ever_ran_is_never_a_cap_on_what_runs_at_once(
+    words: tuple[str, ...], spell: object, sentence: str, limit: int
+) -> None:
+    option = camel(*words) if spell is camel else snake(*words)
+    found = line_signals(sentence.format(option=option, count=f"{limit}/{limit}"), "openclaw")
+    assert [type(signal) for signal in found] == [BillingStop]
+
+
+@given(words=caps, spell=options, sentence=sentences, limit=st.integers(1, 9_999))
+def test_a_cap_on_what_runs_at_once_stays_one_whatever_its_option_is_called(
+    words: tuple[str, ...], spell: object, sentence: str, limit: int
+) -> None:
+    option = camel(*words) if spell is camel else snake(*words)
+    found = line_signals(sentence.format(option=option, count=f"{limit}/{limit}"), "openclaw")
+    assert [(type(signal), getattr(signal, "limit", None)) for signal in found] == [(PlatformLimit, limit)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sessions_spawn has reached max total children for this group (200/200).",
+        "sessions_spawn has reached the lifetime limit of this group (200/200).",
+        "sessions_spawn reached tools.swarm.lifetimeMax (7/7)",
+        "the cumulative cap of children was reached (7/7)",
+        "sessions_spawn has reached max children ever started in this group (9/9)",
+    ],
+)
+def test_a_total_that_is_spent_is_recognised_in_other_words(text: str) -> None:
+    assert [type(signal) for signal in line_signals(text, "openclaw")] == [BillingStop]
+
+
+def test_a_spent_total_says_what_a_person_can_do() -> None:
+    [stop] = line_signals("sessions_spawn reached tools.swarm.maxTotalPerGroup (200/200).", "openclaw")
+    assert isinstance(stop, BillingStop)
+    assert stop.detail == (
+        "sessions_spawn reached tools.swarm.maxTotalPerGroup (200/200): waiting does not free it; "
+        "raise that total or begin a new session or group, then lift the hold"
+    )
 
 
 @pytest.mark.parametrize(
@@ -14,6 +86,9 @@ from paceline.core.signals import (
         ("sessions_spawn has reached max active children for this session (5/5)", 5, 5),
         ("sessions_spawn has reached max active children for this session (10/5; a.b.maxChildrenPerAgent).", 10, 5),
         ("sessions_spawn reached tools.swarm.maxChildrenPerGroup (3/3).", 3, 3),
+        ("sessions_spawn reached tools.swarm.maxChildrenPerGroup (50/50).", 50, 50),
+        ("sessions_spawn reached tools.swarm.maxTotalConcurrent (7/7).", 7, 7),
+        ("max total active children (7/7)", 7, 7),
         ("global worker limit reached (1/1 active); deferring", 1, 1),
         ("Too many concurrent requests. Limit: 4 concurrent requests", None, 4),
         ("agent thread limit reached", None, None),
