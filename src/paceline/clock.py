@@ -16,6 +16,11 @@ SET_BACK_SECONDS = 1.0
 """A smaller step back is ordinary clock correction, and moves no timer."""
 
 
+def seconds_since_boot() -> float:
+    """Return the time of a clock that nobody can set. It also counts while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class TimerHandle(Protocol):
     """A pending call of `Clock.call_at`."""
 

@@ -6,7 +6,8 @@ import pytest
 
 from paceline.core import GovernorSettings
 from paceline.engine.settings import EngineSettings
-from paceline.engine.stage_commands import TAIL_BYTES, StageCommands, read_end
+from paceline.engine.stage_commands import StageCommands, read_end
+from paceline.executors.command_output import TAIL_BYTES
 from paceline.executors.process import ProcessExecutor
 from paceline.store import Campaign, Unit, UnitSpec
 

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import math
 import os
 import signal
 import time
@@ -78,6 +79,7 @@ class Sandbox:
         timeout: float | None = None,
         stall: float | None = None,
         grace: float = 5.0,
+        start_by: float = math.inf,
     ) -> Launch:
         return Launch(
             attempt_id=attempt,
@@ -88,6 +90,7 @@ class Sandbox:
             timeout=timeout,
             stall=stall,
             grace=grace,
+            start_by=start_by,
         )
 
     def shell(self, attempt: str, script: str, **more: float) -> Launch:

@@ -9,10 +9,10 @@ trust too long.
 
 import logging
 import math
-import time
 from collections.abc import Callable
 from typing import Final
 
+from paceline.clock import seconds_since_boot
 from paceline.engine.store_outage import OUTAGES
 from paceline.errors import LeadLost
 from paceline.shared_leadership import SHARED_LEASE_SECONDS, FleetHomes
@@ -24,11 +24,6 @@ RENEWALS_PER_LEASE: Final = 5
 """A server that restarts within most of a lease costs nobody the lead."""
 DOUBT_SECONDS: Final = 1.0
 """How long before the end of its lease a leader stops trusting itself: more than a launch or a grant takes."""
-
-
-def seconds_since_boot() -> float:
-    """Return the time of a clock that nobody can set. It also counts while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class LeaderLease:

@@ -18,12 +18,11 @@ from paceline.engine.leader_lease import LeaderLease
 from paceline.engine.settings import EngineSettings
 from paceline.errors import PacelineError
 from paceline.executors import Executor, Handle, Launch, SessionState
+from paceline.executors.command_output import printed_tail
 from paceline.plans.environment_rules import environment_rules
 from paceline.store import Campaign, Unit
 from paceline.store.unit_result import CheckRound
 
-TAIL_BYTES = 8_000
-"""The end of the output that is kept and fed back: a failed test run names its failures there."""
 SETUP_SECONDS = 1800.0
 """How long a setup may take: installing the dependencies of a large repository takes minutes."""
 DELIVERY_SECONDS = 600.0
@@ -145,21 +144,10 @@ def read_end(handle: Handle, now: float) -> CommandEnd | None:
     return CommandEnd(
         exit_code=None if was_lost else state.shell_code,
         seconds=round(seconds, 3),
-        tail=_tail_of(handle),
+        tail=printed_tail(handle),
         fault="it was ended from outside" if was_lost else _fault_of(state),
         was_lost=was_lost,
     )
-
-
-def _tail_of(handle: Handle) -> str:
-    """Return the end of what the command printed. It becomes a prompt, which cannot contain NUL."""
-    tail = b""
-    for channel in handle.channels:
-        printed = b""
-        while piece := handle.read_new(channel):
-            printed = (printed + piece)[-TAIL_BYTES:]
-        tail += printed
-    return tail[-TAIL_BYTES:].replace(b"\0", b"").decode(errors="replace").strip()
 
 
 def _fault_of(state: SessionState) -> str | None:

@@ -185,10 +185,16 @@ class ProcessHandle:
 
 
 class ProcessExecutor:
-    """An executor that runs agents as supervised processes over one spool folder."""
+    """An executor that runs agents as supervised processes over one spool folder.
 
-    def __init__(self, spool_root: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    With a `lease_file` every supervisor ends its agent once the time in that file has passed.
+    """
+
+    def __init__(
+        self, spool_root: str, *, lease_file: str | None = None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self.spool = Spool(spool_root)
+        self._lease_file = lease_file
         self._pruner = ArchivePruner(self.spool)
         self._monotonic = monotonic
         self._handles: dict[str, ProcessHandle] = {}
@@ -302,6 +308,8 @@ class ProcessExecutor:
             given["start_by"] = str(launch.start_by)
         if launch.merged:
             given["merged"] = "1"
+        if self._lease_file is not None:
+            given["lease"] = os.path.abspath(self._lease_file)
         if "LC_CTYPE" in launch.env:
             given["lc_ctype"] = launch.env["LC_CTYPE"]
         return [f"{key}={value}" for key, value in given.items()]

@@ -1,8 +1,8 @@
 """The supervisor: a small process that runs one agent and outlives the engine.
 
 It holds the lock of its attempt folder for its whole life. It starts the agent, records its output and its end, and
-ends it on request, at its time-out or when it stalls. Other processes see the session only through the folder and the
-lock.
+ends it on request, at its time-out, when it stalls, or when the lease of its host runs out. Other processes see the
+session only through the folder and the lock.
 
 Here: the standard library and a few small modules of this folder, because every session has such a process (`BOOTSTRAP`
 imports them without the packages around them). Never here: any other import of Paceline, or the meaning of the output.
@@ -47,6 +47,9 @@ DRAIN_BYTES = 8 << 20
 """The most that is read from one pipe after the end: far more than a pipe holds, but bounded."""
 LONGEST_WAIT_SECONDS = 86400.0
 """`poll` counts milliseconds in 32 bits, which is 24 days. A longer wait is made of several."""
+LEASE_CHECK_SECONDS = 5.0
+"""How often the lease of a host is read: `poll` does not count the time in which a machine sleeps, the lease does."""
+LEASE_OVER = "its host had heard from no leader for as long as its lease lasts"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LIBC = ctypes.CDLL(None)
 
@@ -67,6 +70,7 @@ class Options:
         self.columns = int(given.get("columns", "0"))
         self.start_by = float(given.get("start_by", "inf"))
         self.merged = "merged" in given
+        self.lease = given.get("lease", "")
         # An isolated Python may set LC_CTYPE itself; the agent gets the value that the engine passed.
         self.env = {name: value for name, value in os.environ.items() if name != "LC_CTYPE"}
         if "lc_ctype" in given:
@@ -97,6 +101,8 @@ class Supervisor:
         self.cause = "exit"
         self.kill_at = float("inf")
         self.timeout_at = self.monotonic_at + options.timeout
+        self.lease = LeaseWatch(options.lease, options.start_by)
+        self.message = ""
         self.term_seen = False
         self.has_ended = False
         self.typed = b""
@@ -151,7 +157,7 @@ class Supervisor:
 
     def turn(self) -> None:
         """Wait for an event, and do what is due."""
-        due = min(self.kill_at, self.timeout_at, self.quiet.check_at)
+        due = min(self.kill_at, self.timeout_at, self.quiet.check_at, self.lease.check_at)
         wait = min(max(0.0, due - time.monotonic()), LONGEST_WAIT_SECONDS) * 1000 + 1
         for fd, event in self.poller.poll(wait):
             self.serve(fd, event)
@@ -169,6 +175,9 @@ class Supervisor:
             self.end_agent("timed_out", self.options.grace)
         if self.quiet.is_over(now, self.recordings):
             self.end_agent("stalled", self.options.grace)
+        if self.lease.is_over(now):
+            self.message = LEASE_OVER
+            self.end_agent("terminated", self.options.grace)
 
     def serve(self, fd: int, event: int) -> None:
         if fd == self.wake_fd:
@@ -260,7 +269,7 @@ class Supervisor:
                 ended_at=ended_at,
                 max_rss_bytes=used.ru_maxrss * 1024,
                 cpu_seconds=round(used.ru_utime + used.ru_stime, 6),
-                message="; ".join(filter(None, (recording.error for recording in self.recordings))),
+                message="; ".join(filter(None, (self.message, *(each.error for each in self.recordings)))),
             ),
             self.recordings,
         )
@@ -323,6 +332,32 @@ class QuietTime:
             return False
         self.check_at = float("inf")
         return True
+
+
+class LeaseWatch:
+    """The time up to which the leader trusts this host, in a file that a worker renews (`CLOCK_BOOTTIME`).
+
+    Without a file it never ends. A file that cannot be read changes nothing: the time read last counts.
+    """
+
+    def __init__(self, file: str, until: float) -> None:
+        self.file = file
+        self.until = until
+        self.check_at = time.monotonic() if file else float("inf")
+
+    def is_over(self, now: float) -> bool:
+        if now < self.check_at:
+            return False
+        self.until = self.written()
+        left = self.until - time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.check_at = now + min(left, LEASE_CHECK_SECONDS) if left > 0 else float("inf")
+        return left <= 0
+
+    def written(self) -> float:
+        try:
+            return float(contents(self.file).split()[0])
+        except (OSError, ValueError, IndexError):
+            return self.until
 
 
 # --- starting the agent --------------------------------------------------------------------------------------

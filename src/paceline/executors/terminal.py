@@ -68,8 +68,10 @@ class TerminalHandle(ProcessHandle):
 class TerminalExecutor(ProcessExecutor):
     """An executor for plain processes, and for terminals of one size (`Launch.terminal`)."""
 
-    def __init__(self, spool_root: str, *, rows: int = ROWS, columns: int = COLUMNS) -> None:
-        super().__init__(spool_root)
+    def __init__(
+        self, spool_root: str, *, lease_file: str | None = None, rows: int = ROWS, columns: int = COLUMNS
+    ) -> None:
+        super().__init__(spool_root, lease_file=lease_file)
         self._rows, self._columns = rows, columns
 
     def options(self, launch: Launch, folder: str) -> list[str]:

@@ -23,7 +23,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-class AgentCli(msgspec.Struct, frozen=True, kw_only=True):
+class HostCli(msgspec.Struct, frozen=True, kw_only=True):
     """An agent CLI as one host has it. Without a `version` it is missing or does not answer."""
 
     agent: str
@@ -56,7 +56,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     memory: int
     labels: tuple[str, ...] = ()
     logins: tuple[Login, ...] = ()
-    clis: tuple[AgentCli, ...] = ()
+    clis: tuple[HostCli, ...] = ()
     variables: dict[str, str] = {}
     """What may differ between machines and matters to agents: PATH, LANG, TZ and the like. Never a secret."""
 
@@ -172,7 +172,8 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True, tag="session", omit_defaults=True):
     """What became of a session since the last report. `state` is None if the host has never started it.
 
-    A report with a state that is over is the last one: all output was read, and `summary.outcome` is known.
+    A report with a state that is over is the last one: all output was read, and `summary.outcome` is known. The first
+    report after `Follow`, and no other, is about what was printed before.
     """
 
     attempt_id: str
@@ -185,6 +186,8 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True, tag="session", om
     """The end of the output of a plan's command, when it is over."""
     output_problem: str | None = None
     """What is wrong with the file that the plan expects, when it is over."""
+    error: str | None = None
+    """The class of the error for which it was not started; its text is the message of the state."""
 
 
 class CallReport(msgspec.Struct, frozen=True, kw_only=True, tag="call", omit_defaults=True):
