@@ -5,11 +5,21 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.postgres_server import empty_schema
 
 from paceline.agents.account import gateway_key
-from paceline.api.token_registry import join_fleet, own_token_of, read_registry, revoke_token, rotate_token
+from paceline.api.token_registry import (
+    host_token_of,
+    join_fleet,
+    own_token_of,
+    read_registry,
+    revoke_host_tokens,
+    revoke_token,
+    rotate_host_token,
+    rotate_token,
+)
 from paceline.api.tokens import AFTER_FAILURE_SECONDS, READ_AGAIN_SECONDS, AccessTokens, FleetAccess, Grant, digest_of
 from paceline.engine.authorship import commanded_by, person
 from paceline.errors import InvalidSettings, PacelineError, StoreDamaged, StoreError, UnknownName
@@ -281,3 +291,64 @@ def test_the_keys_of_sessions_follow_the_accounts_of_the_settings(store: Store, 
         "work": False,
         "spare": True,
     }
+
+
+# -- tokens of hosts ---------------------------------------------------------------------------------------
+
+
+def test_the_token_of_a_host_names_its_host_and_is_known_by_its_hash(store: Store, tmp_path: Path) -> None:
+    folder = home(tmp_path, "one")
+    running = join_fleet(store, folder)
+
+    token = host_token_of(store, folder, "box1")
+    again = host_token_of(store, folder, "box1")
+
+    assert token == again
+    assert token.startswith("box1.")
+    assert grants(running, token) == [Grant(name="host:box1", rights="host", host="box1")]
+    file = folder / "hosts" / "box1" / "token"
+    assert (file.read_text(), file.stat().st_mode & 0o777) == (f"{token}\n", 0o600)
+    store.close()
+    assert token.encode() not in b"".join(path.read_bytes() for path in tmp_path.glob("paceline.db*"))
+
+
+def test_every_home_of_a_fleet_has_a_token_for_a_host_and_all_of_them_go(store: Store, tmp_path: Path) -> None:
+    one, two = home(tmp_path, "one"), home(tmp_path, "two")
+    tokens = [host_token_of(store, one, "box1"), host_token_of(store, two, "box1"), host_token_of(store, one, "box2")]
+    moment = Moment()
+    running = join_fleet(store, one, now=moment)
+    assert [grant and grant.name for grant in grants(running, *tokens)] == ["host:box1", "host:box1-2", "host:box2"]
+
+    assert revoke_host_tokens(store, one, "box1") == 2
+    moment.now += READ_AGAIN_SECONDS
+
+    assert [grant and grant.name for grant in grants(running, *tokens)] == [None, None, "host:box2"]
+    with pytest.raises(InvalidSettings, match="`paceline hosts token box1 --rotate` makes a new one"):
+        host_token_of(store, two, "box1")
+    assert host_token_of(store, one, "box1") not in tokens  # it was removed there, so a new one is made
+
+
+def test_a_rotated_token_of_a_host_replaces_its_present_one_alone(store: Store, tmp_path: Path) -> None:
+    folder = home(tmp_path, "one")
+    old, other = host_token_of(store, folder, "box1"), host_token_of(store, folder, "box2")
+
+    fresh = rotate_host_token(store, folder, "box1")
+
+    running = join_fleet(store, folder)
+    assert [grant and grant.host for grant in grants(running, old, fresh, other)] == [None, "box1", "box2"]
+    assert host_token_of(store, folder, "box1") == fresh
+
+
+def test_an_earlier_version_on_the_store_reads_the_other_tokens_and_keeps_those_of_hosts(
+    store: Store, tmp_path: Path
+) -> None:
+    folder = home(tmp_path, "one")
+    join_fleet(store, folder)
+    token = host_token_of(store, folder, "box1")
+    stored = store.load_state("access_tokens")
+    assert stored is not None
+
+    assert [entry["rights"] for entry in msgspec.json.decode(stored)["tokens"]] == ["full", "read"]
+    store.save_state("access_tokens", stored)  # as it would after a change of its own
+
+    assert grants(join_fleet(store, folder), token) == [Grant(name="host:box1", rights="host", host="box1")]

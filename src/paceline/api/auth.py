@@ -4,6 +4,7 @@ Plain ASGI in front of everything, so that the files of the dashboard are protec
 Never here: what a request does.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
@@ -29,6 +30,7 @@ ON_BEHALF_HEADER: Final = b"x-paceline-on-behalf"
 """In a change that an engine passes on: who has asked for it. A read-only token gets no further than its refusal."""
 LONGEST_NAME: Final = 200
 """Characters of that name. The longest user and host names have 32 and 253."""
+HOST_PATH: Final = "/v1/hosts/"
 NOT_FOR_READERS: Final = ("/v1/slots", "/gateway")
 """Paths that a read-only token may not even GET: they are for programs that use capacity."""
 POLICY: Final = (
@@ -44,11 +46,13 @@ PROTECTION: Final[tuple[Header, ...]] = (
 NO_STORE: Final[Header] = (b"cache-control", b"no-store")
 MISSING_TOKEN: Final = "Missing token: send the header `Authorization: Bearer TOKEN`; `paceline token` prints the token"
 READ_ONLY_TOKEN: Final = "this token is read-only; `paceline token` prints the full one"
+HOST_TOKEN: Final = "this token is only for requests of the worker of its own host, below /v1/hosts/"
 READ_ONLY_COOKIE: Final = (
     "this tab may only read: to change something, open the address that `paceline token --url` prints (a change with "
     "the cookie needs the header x-paceline-csrf, whose value the page gets there)"
 )
 INVALID_TOKEN: Final = "Invalid token: `paceline token` prints the token of this home"
+_PATH_PART = re.compile(r"[A-Za-z0-9._~-]{1,200}")
 LOGIN_PAGE: Final = b"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Paceline</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"></head>
@@ -90,7 +94,8 @@ class Authentication:
         path, method = scope["path"], scope["method"]
         named = [value for name, value in scope["headers"] if name == b"host"]
         host = b", ".join(named).decode("latin-1").lower()  # several Host headers match no name, on purpose
-        if not self._is_our_host(host, scope.get("server"), is_tls=_is_tls(scope)):
+        is_ours = self._is_our_host(host, scope.get("server"), is_tls=_is_tls(scope))
+        if not is_ours and not _is_tunnelled(scope, headers, host):
             detail = f"unknown Host {host!r:.80}: if the name is yours, add it to hosts in [api] of paceline.toml"
             return _Response.error(path, 421, detail)
         if path == OPEN_PATH:
@@ -107,6 +112,8 @@ class Authentication:
             return _Response.error(path, 403, "the request comes from another site; use the dashboard or a token")
         if grant.rights == "read" and (method not in SAFE_METHODS or path.startswith(NOT_FOR_READERS)):
             return _Response.error(path, 403, READ_ONLY_COOKIE if is_cookie else READ_ONLY_TOKEN)
+        if grant.rights == "host" and not _is_of_worker(scope, grant.host):
+            return _Response.error(path, 403, HOST_TOKEN)
         return None if method in SAFE_METHODS else _author(grant, headers, is_cookie=is_cookie)
 
     def _is_our_host(self, host: str, server: tuple[str, int] | None, *, is_tls: bool) -> bool:
@@ -142,7 +149,7 @@ class Authentication:
             return None
         token = given[0].encode()
         grant = self._tokens.find(token)
-        if grant is None:
+        if grant is None or grant.rights == "host":
             return _Response(401, LOGIN_PAGE, b"text/html; charset=utf-8")
         cookie = f"{_cookie_name(scope)}={self._tokens.keep_cookie(token).decode()}; Path=/; HttpOnly; SameSite=Strict"
         cookie += "; Secure" if _is_tls(scope) else ""
@@ -171,10 +178,34 @@ class _Response:
         await send({"type": "http.response.body", "body": self._body})
 
 
+def _is_of_worker(scope: Scope, host: str | None) -> bool:
+    """Return whether it is a request that only the worker of this host makes.
+
+    The path must be so as it was sent: nothing in it is encoded, empty or made of dots, so that no part of the server
+    can read it as another one.
+    """
+    path, prefix = scope["path"], f"{HOST_PATH}{host}/"
+    if scope["method"] != "POST" or host is None or not path.startswith(prefix):
+        return False
+    if scope.get("raw_path", path.encode()).partition(b"?")[0] != path.encode():
+        return False
+    return all(_PATH_PART.fullmatch(part) and part.strip(".") for part in path[len(prefix) :].split("/"))
+
+
+def _is_tunnelled(scope: Scope, headers: dict[bytes, bytes], host: str) -> bool:
+    """Return whether a worker asks through a tunnel, whose port on its own machine differs from that of this server.
+
+    No page can do that: a browser sends no bearer token by itself.
+    """
+    is_of_worker = scope["method"] == "POST" and scope["path"].startswith(HOST_PATH)
+    return is_of_worker and b"authorization" in headers and split_host(host)[0] in LOOPBACK
+
+
 def _author(grant: Grant, headers: dict[bytes, bytes], *, is_cookie: bool) -> str:
     """Return who makes a change: the token's name and how it came, or on whose behalf an engine of the fleet asks."""
-    given = headers.get(ON_BEHALF_HEADER, b"").decode(errors="replace")[:LONGEST_NAME]
-    if behalf := "".join(letter for letter in given if letter.isprintable()).strip():
+    given = b"" if grant.rights == "host" else headers.get(ON_BEHALF_HEADER, b"")
+    given_name = given.decode(errors="replace")[:LONGEST_NAME]
+    if behalf := "".join(letter for letter in given_name if letter.isprintable()).strip():
         return f"{behalf} via {grant.name}"
     return f"{grant.name} ({'page' if is_cookie else 'token'})"
 

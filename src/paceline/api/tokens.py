@@ -22,10 +22,13 @@ from paceline.errors import InvalidSettings, PacelineError
 
 log = logging.getLogger("paceline.api")
 
-Rights = Literal["full", "read"]
+Rights = Literal["full", "read", "host"]
+"""`host`: the requests of the worker of one host, and nothing else."""
 
 FILES: Final[Mapping[Rights, str]] = {"full": "token", "read": "token-readonly"}
 """The files of a home that hold its tokens."""
+HOST_FOLDER: Final = "hosts"
+"""The folder of a home with one folder for each host whose worker it starts."""
 SECRET_FILE: Final = "gateway-secret"
 """The file with the secret that the keys of sessions are derived from."""
 SHORTEST: Final = 24
@@ -45,6 +48,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     rights: Rights
+    host: str | None = None
+    """The host whose worker has the token, with the rights `host`."""
 
 
 class FleetAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +108,7 @@ class AccessTokens:
         """Return what a cookie grants with the change key that came with it, or None for an unknown cookie."""
         token = self._cookies.get(digest_of(cookie))
         grant = None if token is None else self.find(token)
-        if token is None or grant is None:
+        if token is None or grant is None or grant.rights == "host":  # no page is opened for a worker
             return None
         may_change = hmac.compare_digest(change_key, change_key_of(token))
         return grant if may_change else msgspec.structs.replace(grant, rights="read")
@@ -168,11 +173,14 @@ def load_tokens(home: Path) -> AccessTokens:
     return AccessTokens(load_token(home / FILES["full"]), load_token(home / FILES["read"]))
 
 
-def load_token(path: Path) -> str:
-    """Return the token in the file, creating it if needed. A file that others can read is refused."""
+def load_token(path: Path, *, host: str | None = None) -> str:
+    """Return the token in the file, creating it if needed. A file that others can read is refused.
+
+    The token of a host begins with the host's name.
+    """
     try:
         if not path.exists():
-            _make(path)
+            _make(path, host)
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             content = file.read(LONGEST_BYTES + 1)
@@ -187,10 +195,10 @@ def load_token(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def replacing_token(path: Path) -> Iterator[str]:
+def replacing_token(path: Path, *, host: str | None = None) -> Iterator[str]:
     """Yield a new token. It replaces the one in the file at the end of the block, unless the block raises."""
     try:
-        fresh, token = _write_token(path)
+        fresh, token = _write_token(path, host)
     except OSError as error:
         raise InvalidSettings(f"{path} cannot be written: {error.strerror}") from error
     try:
@@ -200,9 +208,9 @@ def replacing_token(path: Path) -> Iterator[str]:
         fresh.unlink(missing_ok=True)
 
 
-def _make(path: Path) -> None:
+def _make(path: Path, host: str | None) -> None:
     """Create the file whole or not at all, and never replace one: two commands may create it at once."""
-    fresh, _ = _write_token(path)
+    fresh, _ = _write_token(path, host)
     try:
         os.link(fresh, path)
     except FileExistsError:
@@ -211,10 +219,10 @@ def _make(path: Path) -> None:
         fresh.unlink()
 
 
-def _write_token(path: Path) -> tuple[Path, str]:
+def _write_token(path: Path, host: str | None) -> tuple[Path, str]:
     """Write a new token to a file beside the path, which only its owner can read."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    token = secrets.token_urlsafe(_RANDOM_BYTES)
+    token = f"{'' if host is None else f'{host}.'}{secrets.token_urlsafe(_RANDOM_BYTES)}"
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
         file.write(f"{token}\n")
     return fresh, token

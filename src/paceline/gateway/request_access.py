@@ -26,6 +26,8 @@ WRONG_TOKEN = (
     "or in x-paceline-token beside a key of your own"
 )
 ALLOWED_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+_LOOPBACK = re.compile(rb"(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]{1,5})?")
+"""Sessions on another host come through a tunnel, which has another port there. No site can take over these names."""
 _OURS = b"x-paceline-"
 _KEY_HEADERS = frozenset({b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key"})
 _READ_HERE = frozenset({b"host", b"origin", b"sec-fetch-site", b"expect"})
@@ -132,7 +134,7 @@ class RequestAccess:
     def _check_origin(self, read: dict[bytes, bytes]) -> None:
         """Reject requests of web pages. No page may spend money, not even one that knows the token."""
         host = read.get(b"host", b"").lower()
-        if self._hosts is not None and host not in self._hosts:
+        if self._hosts is not None and host not in self._hosts and not _LOOPBACK.fullmatch(host):
             raise GatewayError(403, "wrong_host", "the Host header does not name this server")
         origin = read.get(b"origin", b"").lower()
         is_own_page = origin in (b"http://" + host, b"https://" + host)
