@@ -12,7 +12,7 @@ NIGHTS ?= 20000
 # Allow bytecode files. Without them, every program and test module is compiled again in each run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: env test suite lint browser demo screenshots bench bench-control bench-gateway bench-postgres soak fuzz agents record-agents test-agents test-chaos clean help
+.PHONY: env test suite lint browser demo screenshots bench bench-control bench-gateway bench-postgres soak fuzz agents record-agents test-agents test-chaos test-cluster clean help
 
 help:  ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -95,5 +95,9 @@ test-chaos: env  ## test faults and pressure of a real PostgreSQL server under a
 	$(PYTEST) -n 0 -s -m chaos tests/chaos
 	$(PYTEST) -n 0 tests/store/test_postgres_connection.py
 
+test-cluster: env  ## test workers on real SSH hosts, Slurm and Ray, in namespaces; as root (about 15 minutes)
+	PYTHON=$(PYTHON) scripts/cluster.sh
+	$(PYTEST) -n 0 -s -m cluster tests/cluster
+
 clean:  ## remove the environments and all caches
-	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) .venv-ray .pytest_cache .mypy_cache .ruff_cache .hypothesis
