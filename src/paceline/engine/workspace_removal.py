@@ -1,7 +1,6 @@
 """The removal of workspaces that the plan does not keep. Their branches stay, and so does work that is in no branch."""
 
 import logging
-import os
 from collections.abc import Mapping
 
 from paceline.engine.background_jobs import BackgroundJobs, Job
@@ -9,7 +8,7 @@ from paceline.errors import PacelineError
 from paceline.store import Campaign, OutcomeRecord, Store
 from paceline.store.interface import Keep
 from paceline.store.rules import split_unit_id
-from paceline.workspaces import WorkspacePlace, commit_all, remove, stored_place
+from paceline.workspaces import commit_and_remove, stored_place
 
 log = logging.getLogger("paceline.engine")
 
@@ -45,7 +44,7 @@ class WorkspaceRemovals:
         place = None if unit is None else stored_place(unit.result)
         if place is not None:
             message = commit_message(record.unit_id) if campaign.commit and step != "succeed" else None
-            self._running.append((record.unit_id, self._jobs.start(_remove, place, message)))
+            self._running.append((record.unit_id, self._jobs.start(commit_and_remove, place, message)))
 
     def report(self) -> None:
         """Log what could not be removed."""
@@ -61,10 +60,3 @@ class WorkspaceRemovals:
 def commit_message(unit_id: str) -> str:
     """Return the message of the commit of a unit's work."""
     return "{}: {}".format(*split_unit_id(unit_id))
-
-
-def _remove(place: WorkspacePlace, message: str | None) -> None:
-    """Remove a workspace. With a message, what is in it is committed first."""
-    if message is not None and os.path.isdir(place.path):
-        commit_all(place, message)
-    remove(place, force=False)

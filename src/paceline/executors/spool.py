@@ -230,16 +230,23 @@ def count_attempts(root: str) -> int:
 
 
 class OutputReader:
-    """A reader of one recording, from its beginning and while it grows."""
+    """A reader of one recording, from its beginning or a position, and while it grows."""
 
-    def __init__(self, folder: str, channel: Channel) -> None:
+    def __init__(self, folder: str, channel: Channel, position: int = 0) -> None:
         self._folder = folder
         self._channel = channel
-        self._start = self._position = 0
-        self._path = os.path.join(folder, channel)
+        self._position = position
+        starts = _later_starts(folder, channel) if position > 0 else []
+        self._start = max((start for start in starts if start <= position), default=0)
+        self._path = os.path.join(folder, f"{channel}.{self._start}" if self._start else channel)
         self._is_tail_read = False
         self.written_at: float | None = None
         """When the piece that was read last had been written, at the latest."""
+
+    @property
+    def position(self) -> int:
+        """Where a later reader continues."""
+        return self._position
 
     def read(self, *, is_over: bool = True) -> bytes:
         """Return the next piece. A line stands in place of dropped output.

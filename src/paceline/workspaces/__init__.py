@@ -7,6 +7,7 @@ of a workspace, `changes.py` what came out of it.
 from paceline.workspaces.branches import delete_merged_branches as delete_merged_branches
 from paceline.workspaces.changes import Change as Change
 from paceline.workspaces.changes import commit_all as commit_all
+from paceline.workspaces.changes import commit_and_remove as commit_and_remove
 from paceline.workspaces.changes import diff as diff
 from paceline.workspaces.changes import write_patch as write_patch
 from paceline.workspaces.included_files import include_mistake as include_mistake

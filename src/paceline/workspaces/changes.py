@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ import msgspec
 from paceline.errors import WorkspaceError
 from paceline.workspaces.git import GitCall, run_git, stream_git
 from paceline.workspaces.places import WorkspacePlace
-from paceline.workspaces.preparation import place_records
+from paceline.workspaces.preparation import place_records, remove
 from paceline.workspaces.records import folder_error
 from paceline.workspaces.repository import commit_in, open_repository
 from paceline.workspaces.worktree import Worktree, linked_entry
@@ -60,6 +60,13 @@ def commit_all(place: WorkspacePlace, message: str) -> Change:
     return msgspec.structs.replace(change_between(place.path, place.base or head, head), commit=head)
 
 
+def commit_and_remove(place: WorkspacePlace, message: str | None) -> None:
+    """Remove a workspace. With a message, what is in it is committed first."""
+    if message is not None and os.path.isdir(place.path):
+        commit_all(place, message)
+    remove(place, force=False)
+
+
 def change_between(folder: str, base: str, commit: str) -> Change:
     """Count the difference between two commits."""
     out = run_git(
@@ -68,7 +75,7 @@ def change_between(folder: str, base: str, commit: str) -> Change:
     return _count(out)
 
 
-def diff(place: WorkspacePlace, commit: str | None = None) -> Iterator[bytes]:
+def diff(place: WorkspacePlace, commit: str | None = None) -> Generator[bytes, None, None]:
     """Yield the change of a unit as a patch, piece by piece.
 
     With a `commit`, the change up to it. Else the change in the workspace as it is, with uncommitted work; without a

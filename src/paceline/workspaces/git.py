@@ -105,13 +105,18 @@ def run_git(folder: str, *arguments: str, call: GitCall = PLAIN) -> GitAnswer:
 
 
 def stream_git(folder: str, *arguments: str, call: GitCall = PLAIN) -> Iterator[bytes]:
-    """Yield the output of git piece by piece. The output of a diff may be larger than the memory."""
+    """Yield the output of git piece by piece. The output of a diff may be larger than the memory.
+
+    The input must fit into a pipe: git has to read all of it before it prints much.
+    """
     with tempfile.TemporaryFile() as error_file, contextlib.ExitStack() as ending:
         process = _start(folder, arguments, call, error_file.fileno())
         ending.callback(_end, process)
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # git has failed, and says why
+            process.stdin.write(call.stdin)
+            process.stdin.close()
         timer = threading.Timer(call.seconds, _kill, (process,))
         timer.start()
         ending.callback(timer.cancel)

@@ -7,6 +7,7 @@ what is to be done. Only what the record calls half-made is deleted without bein
 import contextlib
 import functools
 import os
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -22,7 +23,7 @@ from paceline.workspaces.folders import (
     size_of,
 )
 from paceline.workspaces.git import GitCall, run_git
-from paceline.workspaces.included_files import copy_included
+from paceline.workspaces.included_files import IncludedFile, copy_included, write_included
 from paceline.workspaces.places import WorkspacePlace
 from paceline.workspaces.records import RecordFile, WorkspaceRecord, folder_error
 from paceline.workspaces.repository import Repository, open_repository
@@ -44,8 +45,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     needs_setup: bool = False
 
 
-def prepare(place: WorkspacePlace, settings: WorkspaceSettings) -> Prepared:
-    """Make the workspace, or find it as an earlier attempt left it.
+def prepare(place: WorkspacePlace, settings: WorkspaceSettings, sent: tuple[IncludedFile, ...] = ()) -> Prepared:
+    """Make the workspace, or find it as an earlier attempt left it. A new one also gets the files that were `sent`.
 
     Raise `WorkspaceLost` if its folder and its branch are gone, `WorkspaceError` if it cannot be made, and
     `NoRoomForSession` if the disk is too full for it.
@@ -57,7 +58,7 @@ def prepare(place: WorkspacePlace, settings: WorkspaceSettings) -> Prepared:
             if place.branch is None:
                 prepared = _prepare_copy(place, records)
             else:
-                prepared = _prepare_worktree(place, settings, records, lock_fd)
+                prepared = _prepare_worktree(place, settings, records, lock_fd, sent)
             os.makedirs(place.cwd, exist_ok=True)
     except OSError as error:
         raise folder_error(place.path, error) from error
@@ -72,13 +73,14 @@ def finish_setup(place: WorkspacePlace) -> None:
         records.write(msgspec.structs.replace(record, phase="made", is_set_up=True))
 
 
-def unused_place(place: WorkspacePlace) -> WorkspacePlace:
+def unused_place(place: WorkspacePlace, taken: Collection[str] = ()) -> WorkspacePlace:
     """Return the place, with a number if an earlier campaign of the same name left a folder or a branch there.
 
-    For units without a stored workspace: they must not continue the work of others by accident.
+    For units without a stored workspace: they must not continue the work of others by accident. `taken` are branches
+    of other copies of the repository.
     """
     number, candidate = 1, place
-    while _is_taken(candidate):
+    while candidate.branch in taken or _is_taken(candidate):
         number += 1
         cwd = os.path.relpath(place.cwd, place.path)
         path = f"{place.path}-{number}"
@@ -123,7 +125,11 @@ def delete_empty_parents(place: WorkspacePlace) -> None:
 
 
 def _prepare_worktree(
-    place: WorkspacePlace, settings: WorkspaceSettings, records: RecordFile, lock_fd: int
+    place: WorkspacePlace,
+    settings: WorkspaceSettings,
+    records: RecordFile,
+    lock_fd: int,
+    sent: tuple[IncludedFile, ...],
 ) -> Prepared:
     repository = _repository_of(place)
     worktree = Worktree(repository, place, lock_fd)
@@ -149,7 +155,10 @@ def _prepare_worktree(
         records.write(_new_record(place, was_lost=was_lost))
     worktree.create(has_branch=tip is not None)
     fill_submodules(repository.top, repository.common, place.path, lock_fd)
-    uncommitted = copy_included(repository.top, place.path, settings.include)
+    uncommitted = (
+        *copy_included(repository.top, place.path, settings.include),
+        *write_included(place.path, sent),
+    )
     made = _new_record(place, was_lost=was_lost)
     records.write(msgspec.structs.replace(made, phase="made", uncommitted=uncommitted))
     return Prepared(created=not was_lost, was_lost=was_lost, needs_setup=True)

@@ -1,0 +1,284 @@
+"""The side of the worker of `host_jobs.py`: doing what a call asks for, and reporting what came of it."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
+
+import msgspec
+
+from paceline.clock import Clock
+from paceline.detect.stream import Channel
+from paceline.errors import LinkDown, NotJoined, PacelineError, UnknownName, WorkspaceError, WorkspaceLost
+from paceline.executors.spool import OutputReader, Spool, is_locked, read_tail
+from paceline.hosts.host_jobs import (
+    LeaderRepository,
+    OutputPiece,
+    PatchPiece,
+    decode_call,
+    error_report,
+)
+from paceline.hosts.host_repositories import HostRepositories
+from paceline.hosts.messages import Call, CallReport
+from paceline.store.interface import WorkspaceSettings
+from paceline.workspaces import (
+    Change,
+    Prepared,
+    WorkspacePlace,
+    commit_all,
+    diff,
+    finish_setup,
+    prepare,
+    remove,
+    unused_place,
+    write_patch,
+)
+from paceline.workspaces.bundles import write_bundle
+from paceline.workspaces.git import run_git
+
+log = logging.getLogger("paceline.worker")
+
+RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 30.0, 30.0, 60.0, 60.0)
+"""Waits between attempts to move commits while no leader answers. A leader that is replaced is back sooner."""
+MOST_PIECE_BYTES: Final = 1 << 20
+"""The most that one report carries of an output or a patch, so that others have their turn."""
+
+Arguments = TypeVarTuple("Arguments")
+Value = TypeVar("Value")
+
+
+class Transfers(Protocol):
+    """The way of commits between this worker and the leader: `Link`, with the joining of now."""
+
+    async def fetch_commits(self, call_id: str, have: tuple[str, ...], file: Path) -> None: ...
+
+    async def send_commits(self, call_id: str, file: Path) -> None: ...
+
+
+class JobRunner:
+    """Does the calls of the leader. Several may run at the same time."""
+
+    def __init__(self, home: Path, spool: Spool, transfers: Transfers, clock: Clock) -> None:
+        self._repositories = HostRepositories(home)
+        self._spool = spool
+        self._transfers = transfers
+        self._clock = clock
+        self._folder = home / "transfers"
+        shutil.rmtree(self._folder, ignore_errors=True)  # of a worker that was killed
+        self._filling: dict[str, asyncio.Lock] = {}
+        self._threads = asyncio.Semaphore(4)  # git waits for the disk; more at once slow each other down
+
+    async def run(self, call: Call) -> CallReport:
+        """Do what the call asks for. An error becomes part of the report."""
+        try:
+            job, arguments = decode_call(call)
+            try:
+                values = msgspec.json.decode(arguments.values, type=job.arguments)
+            except msgspec.MsgspecError as error:
+                raise WorkspaceError(f"the arguments of {call.job} cannot be read: {error}") from error
+            result = await self._do(call, arguments.leader, values)
+            return CallReport(call_id=call.call_id, result=msgspec.Raw(msgspec.json.encode(result)))
+        except NotJoined as error:
+            return error_report(call.call_id, error)  # the leader that asked is gone, and nobody reads this
+        except (PacelineError, OSError) as error:
+            return error_report(call.call_id, error)
+        except Exception as error:
+            log.exception("the call %s (%s) failed", call.call_id, call.job)
+            return error_report(call.call_id, error)
+
+    async def _do(self, call: Call, leader: LeaderRepository, values: tuple[Any, ...]) -> object:
+        match call.job:
+            case "unused_place":
+                return await self._unused_place(values[0], leader)
+            case "prepare":
+                return await self._prepare(call, leader, *values)
+            case "finish_setup":
+                await self._in_thread(finish_setup, await self._found(values[0]))
+                return None
+            case "commit_all":
+                return await self._commit(call, leader, *values)
+            case "commit_and_remove":
+                return await self._remove(call, leader, *values)
+            case "write_patch":
+                await self._send_patch(call, values[0])
+                return None
+            case "read_patch":
+                return await self._in_thread(patch_piece, await self._found(values[0]), values[1])
+            case _:
+                return await self._in_thread(output_piece, self._spool, *values)
+
+    # -- a workspace -----------------------------------------------------------------------------------------
+
+    async def _unused_place(self, place: WorkspacePlace, leader: LeaderRepository) -> WorkspacePlace:
+        found = await self._in_thread(_unused_place, self._repositories, place, leader.taken)
+        return msgspec.structs.replace(found, repository=place.repository)
+
+    async def _prepare(
+        self, call: Call, leader: LeaderRepository, place: WorkspacePlace, settings: WorkspaceSettings
+    ) -> Prepared:
+        if place.branch is None:
+            _check_folder(place)
+            return await self._in_thread(prepare, place, settings)
+        top = await self._in_thread(self._repositories.holding, place, leader)
+        if top is None:
+            top = await self._fill_mirror(call, leader, place)
+        await self._in_thread(self._repositories.bring_branch, top, place, leader.tip)
+        return await self._in_thread(prepare, _with(place, top), settings, leader.included)
+
+    async def _fill_mirror(self, call: Call, leader: LeaderRepository, place: WorkspacePlace) -> str:
+        """Get the missing commits from the leader. One call at a time: the others find them there afterwards."""
+        mirror = await self._in_thread(self._repositories.mirror, place)
+        async with self._filling.setdefault(mirror, asyncio.Lock()):
+            top = await self._in_thread(self._repositories.holding, place, leader)
+            if top is not None:
+                return top
+            have = await self._in_thread(self._repositories.tips, mirror)
+            async with self._file() as file:
+                await self._repeat(lambda: self._transfers.fetch_commits(call.call_id, have, file))
+                await self._in_thread(self._repositories.fill, mirror, file, place, leader)
+        return mirror
+
+    async def _commit(self, call: Call, leader: LeaderRepository, place: WorkspacePlace, message: str) -> Change:
+        here = await self._found(place)
+        change = await self._in_thread(commit_all, here, message)
+        await self._send_branch(call, leader, here, change)
+        return change
+
+    async def _remove(
+        self, call: Call, leader: LeaderRepository, place: WorkspacePlace, message: str | None
+    ) -> Change | None:
+        """Remove the workspace. What is committed for that is sent before the folder is deleted."""
+        here = await self._found_or_none(place)
+        if here is None:
+            return None
+        change = None
+        if message is not None and await self._in_thread(os.path.isdir, place.path):
+            change = await self._in_thread(commit_all, here, message)
+            await self._send_branch(call, leader, here, change)
+        await self._in_thread(_remove, here)
+        if here.branch is not None and change is None:
+            await self._in_thread(self._repositories.forget_branch, here.repository or "", here.branch, leader.tip)
+        return change
+
+    async def _send_branch(self, call: Call, leader: LeaderRepository, here: WorkspacePlace, change: Change) -> None:
+        if change.commit is None or here.branch is None:
+            return
+        if leader.remote is not None:
+            await self._in_thread(_push, here, leader.remote)
+            return
+        refs = {f"refs/heads/{here.branch}": change.commit}
+        have = [commit for commit in (here.base, leader.tip) if commit is not None and commit != change.commit]
+        async with self._file() as file:
+            await self._in_thread(write_bundle, here.repository or "", refs, have, file)
+            await self._repeat(lambda: self._transfers.send_commits(call.call_id, file))
+
+    async def _send_patch(self, call: Call, place: WorkspacePlace) -> None:
+        here = await self._found(place)
+        async with self._file() as file:
+            await self._in_thread(write_patch, here, file)
+            await self._repeat(lambda: self._transfers.send_commits(call.call_id, file))
+
+    async def _found(self, place: WorkspacePlace) -> WorkspacePlace:
+        here = await self._found_or_none(place)
+        if here is None:
+            raise WorkspaceLost(
+                f"this host has no workspace {place.path} (any more);"
+                " `paceline retry UNIT --fresh` starts the unit over"
+            )
+        return here
+
+    async def _found_or_none(self, place: WorkspacePlace) -> WorkspacePlace | None:
+        """Return the place with the repository that it was made from on this machine."""
+        if place.branch is None:
+            return place
+        top = await self._in_thread(self._repositories.in_use, place)
+        return None if top is None else _with(place, top)
+
+    # -- threads, files and the link -------------------------------------------------------------------------
+
+    async def _in_thread(self, work: Callable[[Unpack[Arguments]], Value], *arguments: *Arguments) -> Value:
+        async with self._threads:
+            return await asyncio.to_thread(work, *arguments)
+
+    @contextlib.asynccontextmanager
+    async def _file(self) -> AsyncIterator[Path]:
+        """Yield a file for a transfer, which is deleted afterwards."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            yield Path(folder) / "transfer"
+
+    async def _repeat(self, transfer: Callable[[], Awaitable[None]]) -> None:
+        """Make a transfer. While no leader answers, it is tried again."""
+        for seconds in RETRY_SECONDS:
+            try:
+                await transfer()
+                break
+            except LinkDown as error:
+                log.info("no commits can be moved now: %s", error)
+                await self._clock.sleep(seconds)
+        else:
+            await transfer()
+
+
+def output_piece(spool: Spool, attempt_id: str, channel: Channel, position: int | None, most: int) -> OutputPiece:
+    """Read what an attempt printed, from a position; with None its end."""
+    most = min(most, MOST_PIECE_BYTES)
+    folder = spool.folder(attempt_id)
+    if folder is None:
+        raise UnknownName(f"this host has no output of the attempt {attempt_id} (any more)")
+    if position is None:
+        return OutputPiece(data=read_tail(folder, channel, most), position=0, is_complete=True)
+    is_over = not is_locked(folder)  # checked before reading, so that the last output is not missed
+    reader = OutputReader(folder, channel, position)
+    data = b""
+    while len(data) < most:
+        piece = reader.read(is_over=is_over)
+        if not piece:
+            return OutputPiece(data=data, position=reader.position, is_complete=is_over)
+        data += piece
+    return OutputPiece(data=data, position=reader.position, is_complete=False)
+
+
+def patch_piece(place: WorkspacePlace, most: int) -> PatchPiece:
+    """Read the beginning of the change in a workspace."""
+    most = min(most, MOST_PIECE_BYTES)
+    data = b""
+    with contextlib.closing(diff(place)) as pieces:
+        while len(data) <= most and (piece := next(pieces, b"")):
+            data += piece
+    return PatchPiece(data=data[:most], is_truncated=len(data) > most)
+
+
+def _unused_place(repositories: HostRepositories, place: WorkspacePlace, taken: tuple[str, ...]) -> WorkspacePlace:
+    if place.branch is None:
+        return unused_place(place)
+    return unused_place(_with(place, repositories.in_use(place) or repositories.mirror(place)), taken)
+
+
+def _remove(place: WorkspacePlace) -> None:
+    remove(place, force=False)
+
+
+def _push(place: WorkspacePlace, remote: str) -> None:
+    name = f"refs/heads/{place.branch}"
+    try:
+        run_git(place.repository or "", "push", "--quiet", "--no-verify", "--", remote, f"{name}:{name}")
+    except WorkspaceError as error:
+        raise WorkspaceError(f"the branch {place.branch} cannot be pushed to {remote}: {error}") from error
+
+
+def _check_folder(place: WorkspacePlace) -> None:
+    if not os.path.isdir(place.repository or ""):
+        raise WorkspaceError(
+            f"this host has no folder {place.repository}, and a copy needs it on a file system that all hosts share;"
+            ' set kind = "worktree" in [campaign.workspace], or hosts = ["local"]'
+        )
+
+
+def _with(place: WorkspacePlace, top: str) -> WorkspacePlace:
+    return msgspec.structs.replace(place, repository=top)

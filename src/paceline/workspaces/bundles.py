@@ -1,0 +1,150 @@
+"""Commits on their way between two machines, in files that git calls bundles.
+
+A bundle is a list of commits that the reader must have, a list of names with their commits, and a pack of what is
+missing between both. Here: writing one, and taking one into a repository. Never here: how the file travels.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from paceline.errors import WorkspaceError
+from paceline.workspaces.git import GitCall, run_git, stream_git
+from paceline.workspaces.records import folder_error
+from paceline.workspaces.repository import Repository, open_repository
+
+MOST_KNOWN: Final = 256
+"""How many commits a reader names that it has. More hardly make a bundle smaller, and all go through one pipe."""
+SHALLOW: Final = "refs/paceline/shallow/"
+"""Names in a bundle for commits whose parents its writer does not have either."""
+_INCOMING: Final = "refs/paceline/incoming/"
+_HEADER: Final = {40: "# v2 git bundle\n", 64: "# v3 git bundle\n@object-format=sha256\n"}
+"""The first lines of a bundle, by the length of a commit's name."""
+_FETCH: Final = (
+    "fetch",
+    "--quiet",
+    "--no-tags",
+    "--no-prune",
+    "--no-write-fetch-head",
+    "--no-recurse-submodules",
+    "--no-show-forced-updates",
+)
+_CHECKED: Final = ("fetch.fsckObjects=true", "fetch.writeCommitGraph=false")
+"""What comes from another machine is checked: it may hold names that lead out of a work tree."""
+
+
+def write_bundle(
+    top: str, refs: Mapping[str, str], have: Iterable[str], file: Path, *, call: GitCall | None = None
+) -> None:
+    """Write a bundle with the named commits, for a reader that has the commits `have`, as far as they are known here.
+
+    Raise `WorkspaceError` if one of the named commits is not in the repository.
+    """
+    call = call or GitCall()
+    known = known_commits(top, have)[:MOST_KNOWN]
+    missing = set(refs.values()) - set(known_commits(top, refs.values()))
+    if missing:
+        raise WorkspaceError(f"the commit {min(missing)} is no longer in the repository {top}")
+    boundary = {f"{SHALLOW}{number}": commit for number, commit in enumerate(shallow_commits(top))}
+    first = next(iter(refs.values()))
+    lines = [f"-{commit}\n" for commit in known] + [
+        f"{commit} {name}\n" for name, commit in {**refs, **boundary}.items()
+    ]
+    wanted = "\n".join((*refs.values(), "--not", *known, ""))
+    pack = ("pack-objects", "--revs", "--thin", "--delta-base-offset", "--stdout", "--quiet")
+    call = GitCall(stdin=wanted.encode(), env=call.env, pass_fds=call.pass_fds)
+    try:
+        with open(file, "wb") as opened:
+            opened.write((_HEADER[len(first)] + "".join(lines) + "\n").encode())
+            for piece in stream_git(top, *pack, call=call):
+                opened.write(piece)
+    except OSError as error:
+        raise folder_error(str(file), error) from error
+
+
+def take_bundle(top: str, file: Path, branch: str, commit: str, base: str | None = None) -> None:
+    """Take the commits of a bundle into the repository, as its branch, which becomes `commit`. It began at `base`.
+
+    The branch is made, or moves forward. Raise `WorkspaceError` if it has other commits, if it is checked out, or if
+    the file is damaged or is about something else; no branch has changed then.
+    """
+    take_branch(top, os.path.abspath(file), branch, commit, base)
+
+
+def take_branch(top: str, source: str, branch: str, commit: str, base: str | None = None) -> None:
+    """Fetch a branch from another repository or a bundle, as a branch of the same name, which becomes `commit`."""
+    repository = open_repository(top)
+    if repository.branch_tip(branch) == commit:
+        return  # the other machine works in this very repository, or it was taken before
+    folder = f"{_INCOMING}{hashlib.sha256(branch.encode()).hexdigest()[:16]}"
+    incoming, known = f"{folder}/tip", f"{folder}/base"
+    try:
+        if base is not None and known_commits(top, [base]):
+            run_git(
+                top, "update-ref", known, base
+            )  # git requires that a name leads to it, which a rebase may have moved
+        fetch_refs(top, source, f"+refs/heads/{branch}:{incoming}")
+        found = repository.commit_of(incoming)
+        if found != commit:
+            raise WorkspaceError(f"it arrived at {found}, and not at {commit} as was reported")
+        _move_branch(repository, branch, commit)
+    except WorkspaceError as error:
+        raise WorkspaceError(f"the branch {branch} cannot be taken into {top}: {error}", is_campaigns=False) from error
+    finally:
+        for name in (incoming, known):
+            run_git(top, "update-ref", "-d", name, call=GitCall(accepted=(0, 1, 128)))
+
+
+def fetch_refs(top: str, source: str, *refspecs: str, call: GitCall | None = None) -> None:
+    """Fetch from another repository or a bundle. What arrives is complete, or no name is changed."""
+    call = call or GitCall()
+    call = GitCall(config=(*_CHECKED, *call.config), pass_fds=call.pass_fds, env=call.env)
+    run_git(top, *_FETCH, "--", source, *refspecs, call=call)
+
+
+def _move_branch(repository: Repository, branch: str, commit: str) -> None:
+    with repository.locked() as call:
+        tip = repository.branch_tip(branch)
+        if tip == commit:
+            return
+        if tip is not None and not is_ancestor(repository.top, tip, commit):
+            raise WorkspaceError(
+                f"it has other commits here ({tip[:12]}, and there {commit[:12]}); rename or delete it, and retry"
+            )
+        folder = checked_out_in(repository.top, branch)
+        if folder is not None:
+            raise WorkspaceError(f"it is checked out in {folder}; check out another branch there, and retry")
+        # With the tip of before: if somebody moves the branch at this moment, git refuses.
+        run_git(repository.top, "update-ref", f"refs/heads/{branch}", commit, tip or "0" * len(commit), call=call)
+
+
+def checked_out_in(top: str, branch: str) -> str | None:
+    """Return the folder in which the branch is checked out, or None."""
+    out = run_git(top, "for-each-ref", "--format=%(refname)%00%(worktreepath)", f"refs/heads/{branch}").out
+    rows = (os.fsdecode(line).split("\0") for line in out.splitlines())
+    return next((folder for name, folder in rows if name == f"refs/heads/{branch}" and folder), None)
+
+
+def is_ancestor(top: str, commit: str, later: str) -> bool:
+    """Return whether the later commit contains the other one."""
+    return run_git(top, "merge-base", "--is-ancestor", commit, later, call=GitCall(accepted=(0, 1))).code == 0
+
+
+def known_commits(top: str, commits: Iterable[str]) -> list[str]:
+    """Return which of the commits are in the repository, each once."""
+    asked = [commit for commit in dict.fromkeys(commits) if len(commit) in _HEADER and commit.isalnum()]
+    lines = "".join(f"{commit}^{{commit}}\n" for commit in asked)
+    out = run_git(top, "cat-file", "--batch-check=%(objectname)", call=GitCall(stdin=lines.encode())).out
+    found = set(out.decode(errors="replace").split())
+    return [commit for commit in asked if commit in found]
+
+
+def shallow_commits(top: str) -> list[str]:
+    """Return the commits whose parents the repository does not have, because it is a shallow clone."""
+    try:
+        with open(os.path.join(open_repository(top).common, "shallow"), encoding="ascii") as opened:
+            return opened.read().split()
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,96 @@
+"""A leader and a worker, each with a folder of its own in place of a machine, and a link in place of a network."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.workspaces.conftest import TestRepository
+
+from paceline.errors import LinkDown
+from paceline.executors.spool import Spool
+from paceline.hosts.host_jobs import make_call, may_send, read_result, write_wanted
+from paceline.hosts.job_runner import JobRunner
+from paceline.hosts.messages import Call, CallReport
+from paceline.store.interface import WorkspaceSettings
+from paceline.store.unit_result import UnitResult
+from paceline.testing import VirtualClock
+from paceline.workspaces import WorkspacePlace, place_of
+
+
+class TwoMachines:
+    """Jobs that the leader starts by their functions, and that the worker does.
+
+    `repository` is the one of the leader, which the worker cannot see. All values go through their encoding, as over a
+    network.
+    """
+
+    def __init__(self, folder: Path, repository: TestRepository) -> None:
+        self.repository = repository
+        self.home = folder / "worker"
+        self.home.mkdir()
+        self.inbox = folder / "leader-inbox"
+        self.inbox.mkdir()
+        self.spool = Spool(str(self.home / "spool"))
+        self.clock = VirtualClock()
+        self.runner = JobRunner(self.home, self.spool, self, self.clock)
+        self.remote: str | None = None
+        self.fetched: list[tuple[str, ...]] = []
+        self.sent: list[int] = []
+        self.downs = 0
+        self._calls: dict[str, Call] = {}
+        self._away = folder / "away"
+
+    async def job(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Do the work on the worker as the engine would, and return its result or raise its error."""
+        call = make_call(f"call-{len(self._calls)}", work, arguments, self.remote)
+        call = msgspec.json.decode(msgspec.json.encode(call), type=Call)
+        self._calls[call.call_id] = call
+        with self.leader_is_away():
+            report = await self.runner.run(call)
+        report = msgspec.json.decode(msgspec.json.encode(report), type=CallReport)
+        received = self.inbox / call.call_id
+        return read_result(call, report, received if received.exists() else None)
+
+    def place(self, unit: str = "a", settings: WorkspaceSettings | None = None, **stored: str) -> WorkspacePlace:
+        settings = settings or self.repository.settings()
+        return place_of(settings, "docs", unit, str(self.repository.top), self.home, UnitResult(**stored))  # type: ignore[arg-type]
+
+    def leader_is_away(self) -> "_Away":
+        """Move the leader's repository out of sight of the worker, as if it were on another machine."""
+        return _Away(self.repository.top, self._away)
+
+    # The link of the worker. A transfer runs on the leader, which sees its own repository.
+
+    async def fetch_commits(self, call_id: str, have: tuple[str, ...], file: Path) -> None:
+        self._fail_sometimes()
+        self.fetched.append(have)
+        with _Away(self._away, self.repository.top):
+            write_wanted(self._calls[call_id], have, file)
+
+    async def send_commits(self, call_id: str, file: Path) -> None:
+        self._fail_sometimes()
+        assert may_send(self._calls[call_id])
+        self._take(call_id, file)
+
+    def _take(self, call_id: str, file: Path) -> None:
+        self.sent.append(file.stat().st_size)
+        shutil.copyfile(file, self.inbox / call_id)
+
+    def _fail_sometimes(self) -> None:
+        if self.downs:
+            self.downs -= 1
+            raise LinkDown("no leader answers")
+
+
+class _Away:
+    def __init__(self, path: Path, hidden: Path) -> None:
+        self._path = path
+        self._hidden = hidden
+
+    def __enter__(self) -> None:
+        self._path.rename(self._hidden)
+
+    def __exit__(self, *_: object) -> None:
+        self._hidden.rename(self._path)
