@@ -24,9 +24,12 @@
      ├─ WorkspaceError           the workspace of a unit cannot be made or used; .is_campaigns
      │   ├─ WorkspaceLost        its folder and its branch are gone
      │   └─ UncommittedWork      removing it would lose work that is in no branch
+     ├─ HostLost                 a host was silent for so long that everything on it has ended
      ├─ LinkDown                 no leader answers a worker; it asks again
      ├─ NotJoined                the leader does not know this joining of a worker; it joins again
      ├─ Refused                  the leader refuses a worker for good
+     │   ├─ HostTaken            its host has another worker
+     │   └─ VersionMismatch      it speaks another protocol
      └─ InvalidInput             the caller must change the call; nothing was changed
          ├─ InvalidLimit         a limit that is not a whole number >= 1, or none
          ├─ InvalidDuration      a cooldown, pause or time-out that is not a duration
@@ -230,6 +233,10 @@ class InvalidSnapshot(InvalidInput):
     """This version cannot restore the snapshot."""
 
 
+class HostLost(PacelineError):
+    """A host was silent for so long that everything on it has ended."""
+
+
 class LinkDown(PacelineError):
     """No leader answered a worker. Its sessions continue, and it asks again."""
 
@@ -240,3 +247,11 @@ class NotJoined(PacelineError):
 
 class Refused(PacelineError):
     """The leader refuses a worker for good: a token that is not valid, another version, a name that is in use."""
+
+
+class HostTaken(Refused):
+    """The host has another worker, which may still run sessions."""
+
+
+class VersionMismatch(Refused):
+    """Worker and engine speak different protocols."""

@@ -17,11 +17,11 @@ UNIT = Unit(id="night/u0", campaign="night", spec=UnitSpec(id="u0"), position=0,
 
 async def output_of(folder: Path, script: str) -> str:
     """Run the script as a check, and return what is kept of its output."""
-    commands = StageCommands(EngineSettings(governor=GovernorSettings(), home=str(folder)), {"PATH": "/usr/bin:/bin"})
+    commands = StageCommands(EngineSettings(governor=GovernorSettings(), home=str(folder)))
     executor = ProcessExecutor(str(folder / "spool"))
     try:
-        launch = commands.launch("a1-check1", ("sh", "-c", script), UNIT, CAMPAIGN, str(folder), 60.0)
-        handle = executor.start(launch)
+        order = commands.order("a1-check1", ("sh", "-c", script), UNIT, CAMPAIGN, str(folder), 60.0)
+        handle = executor.start(order.launch({"PATH": "/usr/bin:/bin"}))
         while not handle.state().is_over:
             await executor.wait_ended(10.0)
         end = read_end(handle, 0.0)

@@ -17,8 +17,10 @@ from paceline.api.background import BackgroundReaders
 from paceline.api.standby import StandbyEngine
 from paceline.core import Governor
 from paceline.engine.engine import Engine
+from paceline.engine.hosts.registry import stored_host_states
 from paceline.errors import StoreError
 from paceline.executors.spool import Spool
+from paceline.hosts.host_state import HostState
 from paceline.settings import Settings
 from paceline.shared_leadership import present_leader
 from paceline.store import Store
@@ -108,6 +110,12 @@ class ApiContext:
         campaigns = {campaign.name: campaign for campaign in self.store.campaigns()}
         running = [unit for unit in self.store.running_units() if unit.campaign in campaigns]
         return [stored_session_view(unit, campaigns[unit.campaign]) for unit in running]
+
+    def host_states(self) -> list[HostState]:
+        """Return the other machines. A process that stands by knows of them what the store has."""
+        if isinstance(self.engine, Engine):
+            return self.engine.hosts.remote_states()
+        return stored_host_states(self.store, self.settings.hosts)
 
     @property
     def store(self) -> Store:

@@ -14,13 +14,16 @@ from litestar.exceptions import HTTPException, ValidationException
 from paceline.errors import (
     CapacityError,
     EngineBusy,
+    HostTaken,
     IllegalStep,
     InvalidInput,
+    NotJoined,
     PacelineError,
     StoreError,
     StoreUnreachable,
     TicketConflict,
     UnknownName,
+    VersionMismatch,
     WorkspaceError,
 )
 
@@ -36,9 +39,11 @@ CODES = {
     404: "not_found",
     405: "method_not_allowed",
     409: "conflict",
+    410: "not_joined",
     413: "too_large",
     415: "unsupported_media_type",
     421: "wrong_host",
+    426: "other_version",
     500: "internal",
     503: "unavailable",
 }
@@ -102,8 +107,12 @@ def status_of(error: PacelineError) -> int:
             return error.status
         case UnknownName():
             return 404
-        case IllegalStep() | TicketConflict() | CapacityError() | WorkspaceError():
+        case IllegalStep() | TicketConflict() | CapacityError() | WorkspaceError() | HostTaken():
             return 409
+        case NotJoined():
+            return 410
+        case VersionMismatch():
+            return 426
         case InvalidInput():
             return 400
         case StoreError() | EngineBusy():

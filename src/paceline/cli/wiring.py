@@ -286,6 +286,7 @@ def engine_settings(settings: Settings, zone: ZoneInfo, home: Path) -> EngineSet
         keep_events=settings.retention.events,
         output=output_limits(settings),
         prices=price_list(settings.prices),
+        hosts=settings.hosts,
     )
 
 

@@ -16,6 +16,7 @@ from paceline.core.unit_lifecycle import AttemptOutcome, Transition, transition_
 from paceline.engine.breaker import CampaignBreaker
 from paceline.engine.conclusion import conclude_attempt
 from paceline.engine.deadline_pacer import DeadlinePacer
+from paceline.engine.hosts.registry import HostRegistry
 from paceline.engine.journal import EngineJournal
 from paceline.engine.session import LiveSession
 from paceline.engine.session_monitor import SessionMonitor
@@ -25,7 +26,7 @@ from paceline.engine.unit_events import pause_event, unit_event
 from paceline.engine.unit_results import result_after
 from paceline.engine.work_verifier import WorkVerifier, needs_stages
 from paceline.events import Event
-from paceline.executors import Executor, Handle, SessionState
+from paceline.executors import Handle, SessionState
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
 MOST_FAULTS = 5
@@ -67,7 +68,7 @@ class OutcomeRecorder:
         self,
         store: Store,
         governor: Governor,
-        executor: Executor,
+        hosts: HostRegistry,
         settings: EngineSettings,
         *,
         monitor: SessionMonitor,
@@ -77,7 +78,7 @@ class OutcomeRecorder:
         self.breaker = CampaignBreaker(store)
         self._store = store
         self._governor = governor
-        self._executor = executor
+        self._hosts = hosts
         self._settings = settings
         self._monitor = monitor
         self._pacer = pacer
@@ -145,7 +146,7 @@ class OutcomeRecorder:
         for handle in waiting:
             if faults.may_try(handle.attempt_id, "archive", now):
                 with faults.isolated(handle.attempt_id, "archive", now):
-                    self._executor.archive(handle)
+                    self._hosts.archive(handle)
                     faults.forget(handle.attempt_id)
                     continue
             self._unarchived.append(handle)
@@ -239,7 +240,7 @@ class OutcomeRecorder:
             ):
                 self._monitor.report(session, QuotaClosed(ticket=ticket, source="backoff"), now)
             case "account_stopped":
-                kind = session.login_trouble or (AuthFailed if session.reader.outcome == "auth" else BillingStop)
+                kind = session.login_trouble or (AuthFailed if session.output.facts.outcome == "auth" else BillingStop)
                 self._monitor.report(session, kind(detail=outcome.reason, ticket=ticket), now)
             case "unreachable":
                 self._monitor.report(session, Unreachable(detail=outcome.reason, ticket=ticket), now)

@@ -7,15 +7,19 @@ import re
 
 import msgspec
 
+from paceline import errors
 from paceline.core.signals import Signal
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine.session import UNKNOWN_WAIT_SECONDS, LiveSession
+from paceline.errors import InvalidInput
 from paceline.executors import SessionState
 
 TIME_LIMIT_EXIT_CODE = 124
 """The exit code of `timeout`, by which the reader knows that a run was ended at its limit of time."""
 TRY_LATER_EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h."""
+NO_ROOM_SECONDS = 10.0
+"""How long no session is started after the machine had no room for one: soon enough once a person has made some."""
 STOPPED_EARLY = "it was stopped before the agent ran"
 CANNOT_WORK = "cannot work in "
 TOO_LONG = ("Argument list too long", "pass long input on stdin")
@@ -31,14 +35,15 @@ def conclude_attempt(session: LiveSession, state: SessionState, now: float) -> t
         return session.concluded, []
     at = now if state.ended_at is None else min(state.ended_at, now)
     exit_code = TIME_LIMIT_EXIT_CODE if _waited_in_silence(session, state) else state.shell_code
-    signals = session.signed(session.reader.close(exit_code=exit_code, seen_at=at))
-    if session.reader.outcome not in ENDED_WELL:
+    signals = session.signed(session.output.close(exit_code, at))
+    if session.output.facts.outcome not in ENDED_WELL:
         for signal in signals:
             session.judge(signal, at)
-    is_done = session.reader.outcome in ENDED_WELL and state.cause == "exit"  # it may end well before it is stopped
+    facts = session.output.facts
+    is_done = facts.outcome in ENDED_WELL and state.cause == "exit"  # it may end well before it is stopped
     ending = None if is_done else session.ending
-    outcome = ending or _by_process(session, state) or _by_its_own_account(session, state, at)
-    session.concluded = msgspec.structs.replace(outcome, exit_code=state.shell_code, denials=session.reader.denials)
+    outcome = ending or _by_process(session, state, at) or _by_its_own_account(session, state, at)
+    session.concluded = msgspec.structs.replace(outcome, exit_code=state.shell_code, denials=facts.denials)
     return session.concluded, signals
 
 
@@ -47,13 +52,14 @@ def _waited_in_silence(session: LiveSession, state: SessionState) -> bool:
     return state.cause in ("timed_out", "stalled") and not session.has_answered
 
 
-def _by_process(session: LiveSession, state: SessionState) -> AttemptOutcome | None:
+def _by_process(session: LiveSession, state: SessionState, now: float) -> AttemptOutcome | None:
     """Return the outcome that the end of the process decides, if it does."""
     if state.phase == "not_started":
-        return not_started_outcome(state.message)
+        error = session.output.start_error
+        return not_started_outcome(state.message) if error is None else start_error_outcome(error, state.message, now)
     if state.phase == "lost" or state.cause in ("terminated", "stopped"):
         return AttemptOutcome(ending="lost", reason=state.message or "the session was ended from outside")
-    if _waited_in_silence(session, state) and session.reader.outcome != "failed":
+    if _waited_in_silence(session, state) and session.output.facts.outcome != "failed":
         return None  # some CLIs wait for a spent quota without a word
     if state.cause == "timed_out":
         return AttemptOutcome(ending="failed", reason=f"took longer than its {session.campaign.timeout or 0:g} s")
@@ -65,7 +71,7 @@ def _by_process(session: LiveSession, state: SessionState) -> AttemptOutcome | N
 
 
 def _by_its_own_account(session: LiveSession, state: SessionState, now: float) -> AttemptOutcome:
-    match session.reader.outcome:
+    match session.output.facts.outcome:
         case "success":
             return _checked_success(session)
         case "denied":
@@ -86,16 +92,28 @@ def _by_its_own_account(session: LiveSession, state: SessionState, now: float) -
 
 def _failure(session: LiveSession, state: SessionState) -> str:
     how = f"signal {state.signal}" if state.signal is not None else f"exit code {state.exit_code}"
-    words = session.reader.failure_text
+    words = session.output.facts.failure_text
     return f"{how}: {words}" if words else how
 
 
 def _denied(session: LiveSession) -> AttemptOutcome:
     """Hold a unit whose agent was not allowed to work, unless the plan accepts that."""
-    reason = session.reader.denial_reason or "the agent was denied tool calls"
+    reason = session.output.facts.denial_reason or "the agent was denied tool calls"
     if session.campaign.on_denied == "done":
         return msgspec.structs.replace(_checked_success(session), warnings=(reason,))
     return AttemptOutcome(ending="denied", reason=reason)
+
+
+def start_error_outcome(error: str, message: str, now: float) -> AttemptOutcome:
+    """Return the outcome of an attempt whose start raised the error of that class."""
+    match error:
+        case "WouldBillKey":
+            return AttemptOutcome(ending="barred", reason=message)
+        case "NoRoomForSession":
+            return AttemptOutcome(ending="unreachable", reason=message, resume_at=now + NO_ROOM_SECONDS)
+        case _ if issubclass(getattr(errors, error, Exception), InvalidInput):
+            return AttemptOutcome(ending="failed", reason=message)
+    return AttemptOutcome(ending="lost", reason=message)
 
 
 def not_started_outcome(message: str) -> AttemptOutcome:
@@ -113,7 +131,7 @@ def not_started_outcome(message: str) -> AttemptOutcome:
 
 def _checked_success(session: LiveSession) -> AttemptOutcome:
     """Return success only if the output that the plan names was written since the conversation began."""
-    problem = session.output_problem()
+    problem = session.output.output_problem(session.unit)
     if problem is None:
         return AttemptOutcome(ending="succeeded", reason="done")
     return AttemptOutcome(ending="failed", reason=f"ended well, but {problem}")

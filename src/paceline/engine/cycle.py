@@ -53,9 +53,10 @@ class Cycle:
         listeners: Listeners,
         woken: WakeUp,
     ) -> None:
-        governor, executor = driver.governor, launcher.executor
+        governor, hosts = driver.governor, launcher.hosts
         self._store = store
         self._driver = driver
+        self._hosts = hosts
         self.governor = governor
         self._settings = settings
         self._lead = launcher.lead
@@ -68,9 +69,9 @@ class Cycle:
         self.queues = TicketQueues(governor, accounts, launcher.lead.owner)
         self.journal = EngineJournal(store, driver, self.queues, self._commands, listeners, accounts)
         self._pacer = DeadlinePacer(store, governor, accounts)
-        self._monitor = SessionMonitor(driver, executor, self.journal, self.live)
+        self._monitor = SessionMonitor(driver, hosts, self.journal, self.live)
         self._outcomes = OutcomeRecorder(
-            store, governor, executor, settings, monitor=self._monitor, pacer=self._pacer, journal=self.journal
+            store, governor, hosts, settings, monitor=self._monitor, pacer=self._pacer, journal=self.journal
         )
         self._stages = UnitStages(store, governor, launcher, self.journal, self._outcomes.breaker)
         self._dispatcher = Dispatcher(
@@ -87,10 +88,11 @@ class Cycle:
         self.external = ExternalSlots(store, governor, self.journal.emit, driver.metrics)
         self.leases = Leases(self.external, driver, emit=self.journal.emit, sessions=self.live.values)
         self._event_retention = EventRetention(store, settings.keep_events)
-        self._output_retention = OutputRetention(store, executor, settings.output)
+        self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)
         self.must_recover = False
         """Whether the last pass failed, so that a claim may be stored whose launch never happened."""
         self._renewed_at = self._passed_at = -math.inf
+        hosts.emit, hosts.wake = self.journal.emit, woken.set
         self._subscribe(driver)
 
     def _subscribe(self, driver: GovernorDriver) -> None:
@@ -128,6 +130,7 @@ class Cycle:
         if self.must_recover:
             self._recovery.recover(self.live, self.campaigns, now)
             self.must_recover = False
+        self._hosts.step()
         yield from self._monitor.read_all()
         now = self._driver.now()
         self._monitor.stop_ending(now)

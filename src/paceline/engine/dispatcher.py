@@ -12,6 +12,7 @@ from paceline.agents.account import Account
 from paceline.core import Granted, Ticket
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine.attempt_outcome import OutcomeRecorder
+from paceline.engine.conclusion import NO_ROOM_SECONDS, start_error_outcome
 from paceline.engine.journal import EngineJournal
 from paceline.engine.launcher import Launcher
 from paceline.engine.session import LiveSession
@@ -19,14 +20,10 @@ from paceline.engine.ticket_queues import TicketQueue, TicketQueues
 from paceline.engine.unit_events import start_event
 from paceline.engine.unit_stages import UnitStages
 from paceline.engine.workspace_preparation import outcome_of_error
-from paceline.errors import InvalidInput, NoRoomForSession, PacelineError, StoreError, WouldBillKey
+from paceline.errors import NoRoomForSession, PacelineError, StoreError
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
 log = logging.getLogger("paceline.engine")
-
-
-NO_ROOM_SECONDS = 10.0
-"""How long no session is started after the machine had no room for one: soon enough once a person has made some."""
 
 
 class Dispatcher:
@@ -154,15 +151,10 @@ class Dispatcher:
         """Start the session. Returns the outcome of an attempt that could not start."""
         try:
             session = self._launcher.start(unit, campaign, account, ticket, note)
-        except WouldBillKey as error:
-            return AttemptOutcome(ending="barred", reason=str(error))
-        except InvalidInput as error:
-            return AttemptOutcome(ending="failed", reason=str(error))
-        except NoRoomForSession as error:
-            self._resume_launches_at = now + NO_ROOM_SECONDS
-            return AttemptOutcome(ending="unreachable", reason=str(error), resume_at=now + NO_ROOM_SECONDS)
         except (PacelineError, OSError) as error:
-            return AttemptOutcome(ending="lost", reason=str(error))
+            if isinstance(error, NoRoomForSession):
+                self._resume_launches_at = now + NO_ROOM_SECONDS
+            return start_error_outcome(type(error).__name__, str(error), now)
         except Exception as error:
             log.exception("cannot start a session for %s; the others continue", unit.id)
             return AttemptOutcome(ending="lost", reason=f"could not be started ({type(error).__name__}: {error})")

@@ -7,6 +7,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -18,6 +19,8 @@ from paceline.engine.background_jobs import BackgroundJobs
 from paceline.engine.cycle import Cycle
 from paceline.engine.external_slots.leases import Leases
 from paceline.engine.governor_state import load_governor
+from paceline.engine.hosts.host import LocalHost
+from paceline.engine.hosts.registry import HostRegistry
 from paceline.engine.launcher import Launcher
 from paceline.engine.leader_lease import LeaderLease
 from paceline.engine.session import LiveSession
@@ -74,7 +77,7 @@ class Engine:
         self._is_stopping = False
         self._woken = WakeUp()
         self.jobs = BackgroundJobs(self.wake)
-        self._started: tuple[Cycle, Limiter] | None = None
+        self._started: tuple[Cycle, Limiter, HostRegistry] | None = None
 
     # -- the loop ----------------------------------------------------------------------------
 
@@ -163,7 +166,11 @@ class Engine:
         driver = GovernorDriver(governor, clock=self.clock, usage=self._usage, metrics=self.metrics)
         if self.lead.is_shared:
             driver.may_grant = lambda: self.lead.is_trusted
-        launcher = Launcher(self._executor, self.settings, self._agents, self._environ, self.jobs, self.lead)
+        local = LocalHost(
+            self._executor, self.jobs, home=Path(self.settings.home), environ=self._environ, lead=self.lead
+        )
+        hosts = HostRegistry(self.store, local, settings=self.settings, owner=self.lead.owner, now=self.clock.now)
+        launcher = Launcher(hosts, self.settings, self._agents, self.lead)
         cycle = Cycle(
             self.store,
             driver,
@@ -172,7 +179,7 @@ class Engine:
             listeners=self._listeners,
             woken=self._woken,
         )
-        self._started = cycle, Limiter.over(driver)
+        self._started = cycle, Limiter.over(driver), hosts
         cycle.start(now)
         self.emit("engine.leading", owner=self.lead.owner)
 
@@ -201,7 +208,7 @@ class Engine:
         return self._parts[0]
 
     @property
-    def _parts(self) -> tuple[Cycle, Limiter]:
+    def _parts(self) -> tuple[Cycle, Limiter, HostRegistry]:
         if self._started is None:
             raise RuntimeError("the engine has not started; call start() first")
         return self._started
@@ -210,6 +217,11 @@ class Engine:
     def limiter(self) -> Limiter:
         """The limiter over the engine's Governor: its slots and the engine's sessions share every limit."""
         return self._parts[1]
+
+    @property
+    def hosts(self) -> HostRegistry:
+        """The machines that its sessions run on."""
+        return self._parts[2]
 
     @property
     def governor(self) -> Governor:

@@ -1,46 +1,41 @@
 """The launch of sessions: from a claimed unit to a running agent process, and back to one that already runs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
 from paceline.agents import AgentProfile
-from paceline.agents.account import Account
-from paceline.agents.cli_configuration import refuse_billing
-from paceline.agents.launch import Task, prepare_session
-from paceline.agents.session_environment import EnvironmentMemory
+from paceline.agents.account import Account, GatewayAddress, split_login
+from paceline.agents.launch import Task
 from paceline.core import Ticket
-from paceline.engine.background_jobs import BackgroundJobs
+from paceline.engine.hosts.host import LOCAL
+from paceline.engine.hosts.registry import HostRegistry
 from paceline.engine.leader_lease import LeaderLease
 from paceline.engine.session import LiveSession
 from paceline.engine.settings import EngineSettings
 from paceline.engine.stage_commands import port_variable
 from paceline.engine.unit_results import this_host
-from paceline.executors import Executor, Handle, Launch
+from paceline.executors import Handle
+from paceline.hosts.session_order import SessionOrder
 from paceline.plans.environment_rules import environment_rules
 from paceline.store import Campaign, Unit
 
 
 class Launcher:
-    """Starts the sessions of one engine, with its agent profiles and its environment, while it leads."""
+    """Starts the sessions of one engine on its hosts, with its agent profiles, while it leads."""
 
     def __init__(
         self,
-        executor: Executor,
+        hosts: HostRegistry,
         settings: EngineSettings,
         agents: Callable[[str], AgentProfile],
-        environ: Mapping[str, str],
-        jobs: BackgroundJobs,
         lead: LeaderLease,
     ) -> None:
-        self.executor = executor
-        self.jobs = jobs
+        self.hosts = hosts
         self.lead = lead
         self.settings = settings
         self._key_variables = settings.key_variables
         self._agents = agents
-        self.environ = dict(environ)
-        self._environments = EnvironmentMemory()
 
     def start(
         self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, note: str = ""
@@ -49,32 +44,37 @@ class Launcher:
 
         `note` is what the agent must know besides its task.
         """
-        profile = self._agents(campaign.agent)
-        launch = self._launch_of(with_note(unit, note), campaign, account, profile)
-        self.lead.check()
-        return self.adopt(unit, campaign, account, ticket, self.executor.start(launch))
+        order = self._order_of(with_note(unit, note), campaign, account)
+        handle = self.hosts.of_unit(unit).start(order)
+        return self._session(unit, campaign, account, ticket, handle)
 
-    def adopt(
+    def adopt(self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket) -> LiveSession | None:
+        """Return the session that an engine before has started for the unit; None if it never began."""
+        handle = self.hosts.of_unit(unit).adopt(self._order_of(unit, campaign, account))
+        if handle is None:
+            return None
+        session = self._session(unit, campaign, account, ticket, handle)
+        session.output.is_catching_up = True
+        return session
+
+    def _session(
         self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, handle: Handle
     ) -> LiveSession:
-        """Return the session of a process that runs."""
+        profile = self._agents(campaign.agent)
         return LiveSession(
             unit=unit,
             campaign=campaign,
-            profile=self._agents(campaign.agent),
+            profile=profile,
             account=account,
             ticket=ticket,
             handle=handle,
-            tz=self.settings.tz,
+            output=self.hosts.of_unit(unit).output_of(handle, profile.provider, self.settings.tz),
         )
 
-    def _launch_of(self, unit: Unit, campaign: Campaign, account: Account | None, profile: AgentProfile) -> Launch:
-        """Return what the executor is to start. A conversation that had begun is resumed where the agent can.
-
-        Raises `WouldBillKey` if the CLI's own configuration would bill a key that the account does not allow.
-        """
+    def _order_of(self, unit: Unit, campaign: Campaign, account: Account | None) -> SessionOrder:
+        """Return what the host is to start. A conversation that had begun is resumed where the agent can."""
         assert unit.attempt_id is not None
-        settings = self.settings
+        profile = self._agents(campaign.agent)
         conversation_id = unit.conversation_id if profile.can_resume and self._is_here(unit) else None
         task = Task(
             unit_id=unit.id,
@@ -88,25 +88,29 @@ class Launcher:
             args=campaign.args,
             env=campaign.env | port_variable(unit) | _check_variable(unit),
         )
-        rules = environment_rules(campaign, self._key_variables)
-        make = self._environments.session_environment
-        run = prepare_session(profile, task, account, self.environ, settings.gateway, rules, make)
-        refuse_billing(profile, account, run, rules, model=campaign.model)
-        return Launch(
-            attempt_id=unit.attempt_id,
-            argv=run.argv,
-            env=run.env,
-            cwd=run.cwd,
-            stdin=run.stdin,
+        return SessionOrder(
+            profile=profile,
+            task=task,
+            account=account,
+            rules=environment_rules(campaign, self._key_variables),
             timeout=campaign.timeout,
-            terminal=profile.stream == "screen",
-            stall=settings.stall,
-            start_by=self.lead.trusted_until,
+            stall=self.settings.stall,
+            gateway=self._gateway_for(unit, account),
+            output=unit.spec.output,
+            begun_at=unit.begun_at or unit.started_at,
         )
 
+    def _gateway_for(self, unit: Unit, account: Account | None) -> GatewayAddress | None:
+        """Return the gateway. Another machine gets the key of this account alone, and knows its own way to it."""
+        gateway, (_, host) = self.settings.gateway, split_login(unit.account or "")
+        if gateway is None or account is None or host == LOCAL:
+            return gateway
+        return GatewayAddress("", key=gateway.key_of(account.name)) if account.via_gateway else None
+
     def _is_here(self, unit: Unit) -> bool:
-        """Return whether the conversation of the unit is on this machine: agents keep their transcripts there."""
-        return self.lead.fleet is None or unit.result.host in (None, this_host())
+        """Return whether the conversation of the unit is on its machine: agents keep their transcripts there."""
+        _, host = split_login(unit.account or "")
+        return host != LOCAL or self.lead.fleet is None or unit.result.host in (None, this_host())
 
 
 def permissions_of(campaign: Campaign, profile: AgentProfile) -> str | None:

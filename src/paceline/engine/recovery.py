@@ -8,9 +8,9 @@ machine are counted and left alone: that their host is silent does not mean that
 import logging
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 
+from paceline.agents.account import split_login
 from paceline.core import Governor
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine.attempt_outcome import OutcomeRecorder
@@ -19,13 +19,16 @@ from paceline.engine.session import LiveSession
 from paceline.engine.ticket_queues import session_scopes, session_ticket
 from paceline.engine.unit_stages import UnitStages
 from paceline.engine.workspace_preparation import placed
-from paceline.executors import Handle
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
 log = logging.getLogger("paceline.engine")
 
 SETTLE_SECONDS = 2.0
 """How often units on other machines are read: their places are given back that much later."""
+
+
+STAGES = ("checking", "delivering")
+"""Phases of units whose agents have ended well."""
 
 
 class Elsewhere(NamedTuple):
@@ -49,12 +52,12 @@ class Recovery:
     ) -> None:
         self._store = store
         self._governor = governor
-        self._executor = launcher.executor
+        self._hosts = launcher.hosts
         self._settings = launcher.settings
         self._launcher = launcher
         self._outcomes = outcomes
         self._stages = stages
-        self._host_elsewhere = launcher.lead.host_elsewhere
+        self._lead = launcher.lead
         self._settled_at = -math.inf
         self.elsewhere: dict[str, Elsewhere] = {}
         """Units that run on other machines, by id."""
@@ -64,27 +67,35 @@ class Recovery:
         never_began: list[OutcomeRecord] = []
         known = {*live, *self.elsewhere, *(unit.id for unit in self._stages.units())}
         for unit in self._store.running_units():
-            if unit.id in known:
-                continue
-            handle = self._executor.adopt(unit.attempt_id) if unit.attempt_id is not None else None
-            host = None if handle is not None else self._host_elsewhere(unit.attempt_id or "")
-            if host is not None and unit.campaign in campaigns:
-                self._leave_alone(unit, campaigns[unit.campaign], host, now)
-                continue
-            if unit.phase in ("checking", "delivering") and unit.campaign in campaigns:
-                self._stages.verifier.resume(unit, campaigns[unit.campaign], now)
+            if unit.id in known or not self._is_ours(unit):
                 continue
             campaign = campaigns.get(unit.campaign)
-            if handle is None or campaign is None:
+            session = None if campaign is None else self._adopted(unit, campaign)
+            host = None if session is not None else self._host_elsewhere(unit)
+            if host is not None and campaign is not None:
+                self._leave_alone(unit, campaign, host, now)
+            elif unit.phase in STAGES and campaign is not None:
+                self._stages.verifier.resume(unit, campaign, now)
+            elif session is None:
                 lost = AttemptOutcome(ending="lost", reason="the engine ended before the session began")
                 never_began.append(self._outcomes.record_of(unit, lost, now))
             else:
-                live[unit.id] = self._adopt(unit, campaign, handle, now)
+                self._governor.adopt(session.ticket, now=now)
+                live[unit.id] = session
         self._outcomes.store(never_began, now)
         owned = [session.handle.attempt_id for session in live.values()] + self._stages.attempt_ids()
         owned += [work.attempt_id for work in self.elsewhere.values()]
-        for orphan in self._executor.sweep(owned):
+        for orphan in self._hosts.local.executor.sweep(owned):
             log.warning("%s %s, which belongs to no running unit", orphan.action, orphan.attempt_id)
+
+    def _is_ours(self, unit: Unit) -> bool:
+        """Return whether this process brings the unit to its end. Those of workers are the leader's alone."""
+        return self._hosts.is_leader or self._hosts.of_unit(unit) is self._hosts.local
+
+    def _host_elsewhere(self, unit: Unit) -> str | None:
+        """Return the machine of another leader that has the session of the unit."""
+        is_local = self._hosts.of_unit(unit) is self._hosts.local
+        return self._lead.host_elsewhere(unit.attempt_id or "") if is_local else None
 
     def settle_elsewhere(self, now: float) -> None:
         """Give back the places of units that ran on other machines and do not run any more."""
@@ -105,11 +116,12 @@ class Recovery:
         self.elsewhere[unit.id] = Elsewhere(unit.attempt_id, host)
         log.info("%s runs on %s: it is left alone until an engine there answers", unit.id, host)
 
-    def _adopt(self, unit: Unit, campaign: Campaign, handle: Handle, now: float) -> LiveSession:
-        account = self._settings.campaign_accounts.of(campaign, unit.account or "")
-        ticket = session_ticket(handle.attempt_id, campaign, session_scopes(campaign, account))
-        self._governor.adopt(ticket, now=now)
-        unit = placed(unit, campaign, Path(self._settings.home))
-        session = self._launcher.adopt(unit, campaign, account, ticket, handle)
-        session.is_catching_up = True
-        return session
+    def _adopted(self, unit: Unit, campaign: Campaign) -> LiveSession | None:
+        """Return the session that an engine before has started; None if there is none, or its agent has ended well."""
+        is_over = unit.phase in STAGES and self._hosts.of_unit(unit) is not self._hosts.local
+        if unit.attempt_id is None or is_over:
+            return None
+        account_id, _ = split_login(unit.account or "")
+        account = self._settings.campaign_accounts.of(campaign, account_id)
+        ticket = session_ticket(unit.attempt_id, campaign, session_scopes(campaign, account))
+        return self._launcher.adopt(placed(unit, campaign, self._hosts.of_unit(unit).home), campaign, account, ticket)

@@ -22,9 +22,8 @@ from paceline.core.signals import (
     Unreachable,
 )
 from paceline.core.unit_lifecycle import AttemptOutcome, Ending
-from paceline.detect import StreamReader
+from paceline.engine.session_output import SessionOutput
 from paceline.executors import Handle
-from paceline.executors.output_file import output_problem
 from paceline.store import Campaign, Unit
 from paceline.store.unit_result import EndRequest
 
@@ -51,7 +50,7 @@ class LiveSession:
         account: Account | None,
         ticket: Ticket,
         handle: Handle,
-        tz: str,
+        output: SessionOutput,
     ) -> None:
         self.unit = unit
         self.campaign = campaign
@@ -59,15 +58,11 @@ class LiveSession:
         self.account = account
         self.ticket = ticket
         self.handle = handle
-        self.reader = StreamReader(profile.provider, tz=tz)
+        self.output = output
         self.ending: AttemptOutcome | None = None
         self.has_answered = False
         self.stop_asked_at: float | None = None
         self.is_alone_in_fresh_window = False
-        self.is_behind = False
-        """Whether the last read found something: there may be more."""
-        self.is_catching_up = False
-        """Whether it reads what it printed before it was adopted. The engine before reported most of that."""
         self.concluded: AttemptOutcome | None = None
         self._is_billed = False
         self.login_trouble: type[AuthFailed | BillingStop] | None = None
@@ -108,32 +103,23 @@ class LiveSession:
         """The conversation that can be resumed: one that had begun, in this attempt or in one before."""
         if not self.profile.can_resume:
             return None
-        return self.reader.session_id if self.has_answered and self.reader.session_id else self.unit.conversation_id
-
-    def output_problem(self) -> str | None:
-        """Return what is wrong with the file that the plan expects; None if it is there or none is expected."""
-        unit = self.unit
-        return output_problem(unit.spec.cwd, unit.spec.output, unit.begun_at or unit.started_at or 0.0)
+        return (self.output.facts.session_id if self.has_answered else None) or self.unit.conversation_id
 
     def read(self, now: float) -> list[Signal]:
-        """Read one piece of the new output of each channel. Returns the signals in it, dated when it was written."""
-        signals: list[Signal] = []
-        self.is_behind = False
-        for channel in self.handle.channels:
-            if chunk := self.handle.read_new(channel):
-                self.is_behind = True
-                written_at = self.handle.written_at(channel)
-                seen_at = now if written_at is None else min(written_at, now)
-                signals += self.reader.feed(chunk, channel=channel, seen_at=seen_at)
-        if not self.has_answered and (self.reader.has_answered or self.reader.tokens):
+        """Read a piece of the new output. Returns the signals in it, dated when it was written.
+
+        The engine before reported most of what was printed before the session was adopted.
+        """
+        is_old = self.output.is_catching_up
+        signals = self.output.read(now)
+        if not self.has_answered and (self.output.facts.has_answered or self.output.facts.tokens):
             self.has_answered = True
             signals.append(Succeeded())
-        return self.signed(self._news(signals) if self.is_catching_up else signals)
+        return self.signed(self._news(signals) if is_old else signals)
 
     def _news(self, signals: list[Signal]) -> list[Signal]:
         """Return what still holds of earlier output. Its tokens do not count: the engine before counted them."""
         self.new_tokens()
-        self.is_catching_up = self.is_behind
         return [signal for signal in signals if isinstance(signal, LASTING_SIGNALS)]
 
     def new_tokens(self) -> int:
@@ -143,11 +129,11 @@ class LiveSession:
 
     def _tokens(self) -> int:
         """Return the tokens of this attempt. Some CLIs count the attempts before, in the same conversation, as well."""
-        tokens = self.reader.tokens or 0
+        tokens = self.output.facts.tokens or 0
         earlier = self.unit.result.carried.conversation_tokens
         if self.unit.conversation_id is None or not earlier:
             return tokens
-        usage = self.reader.usage
+        usage = self.output.facts.usage
         if usage is None or not usage.is_conversation:
             return tokens
         counted = sum(each.total - each.cache_read for each in usage.by_model.values())
@@ -187,7 +173,7 @@ class LiveSession:
     def ask_end(self, unit: Unit) -> None:
         """Take the unit with a stored request to end it: a turn that ends from now on is the last."""
         if self.unit.result.end_request_of(self.unit.attempt_id) is None:
-            self._turn_ends_before = self.reader.turn_ends
+            self._turn_ends_before = self.output.facts.turn_ends
         self.unit = unit
 
     def check_turn(self) -> None:
@@ -198,20 +184,21 @@ class LiveSession:
         request = self.unit.result.end_request_of(self.unit.attempt_id)
         if request is None:
             return
-        if self._turn_ends_before is None or self.is_catching_up:
-            self._turn_ends_before = self.reader.turn_ends
-        elif self.reader.turn_ends > self._turn_ends_before and self.conversation is not None and not self.reader.turns:
+        facts = self.output.facts
+        if self._turn_ends_before is None or self.output.is_catching_up:
+            self._turn_ends_before = facts.turn_ends
+        elif facts.turn_ends > self._turn_ends_before and self.conversation is not None and not facts.turns:
             outcome = outcome_of_request(request)
             self._end(outcome.ending, outcome.reason, outcome.resume_at)
 
     def check_retries(self, now: float) -> None:
         """End a session that is refused too often in a row. Such retries carry no new signal."""
-        if self.reader.retries > MOST_RETRIES_LEFT_TO_THE_AGENT and not self.is_catching_up:
+        if self.output.facts.retries > MOST_RETRIES_LEFT_TO_THE_AGENT and not self.output.is_catching_up:
             if self._is_unreachable:
-                self._end("unreachable", f"nobody answered {self.reader.retries} times in a row")
+                self._end("unreachable", f"nobody answered {self.output.facts.retries} times in a row")
                 return
             wait = self.last_wait if self.last_wait is not None else UNKNOWN_WAIT_SECONDS
-            self._end("refused", f"refused {self.reader.retries} times in a row", now + wait)
+            self._end("refused", f"refused {self.output.facts.retries} times in a row", now + wait)
 
     def _judge_refusal(self, signal: RateLimited | Overloaded, now: float) -> None:
         self.last_wait, self._is_unreachable = signal.retry_after, False
@@ -226,10 +213,10 @@ class LiveSession:
             return None
         if self.account.is_implicit and self.campaign.allow_metered:
             return None
-        if self.reader.auth_mode not in ("api_key", "overage"):
+        if self.output.facts.auth_mode not in ("api_key", "overage"):
             return None
         self._is_billed, self.login_trouble = True, BillingStop
-        billed = "an API key" if self.reader.auth_mode == "api_key" else "overage"
+        billed = "an API key" if self.output.facts.auth_mode == "api_key" else "overage"
         reason = f"{self.account.id} is a subscription, but the agent bills {billed}"
         self._end("account_stopped", reason)
         return reason

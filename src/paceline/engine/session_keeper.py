@@ -7,12 +7,15 @@ of them. Signals go to the leader as commands. Never here: starting a session, o
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from paceline.agents import AgentProfile
 from paceline.clock import Clock
 from paceline.engine.background_jobs import BackgroundJobs
 from paceline.engine.cycle import Cycle
 from paceline.engine.governor_state import load_governor
+from paceline.engine.hosts.host import LocalHost
+from paceline.engine.hosts.registry import HostRegistry
 from paceline.engine.launcher import Launcher
 from paceline.engine.leader_lease import LeaderLease
 from paceline.engine.settings import EngineSettings
@@ -46,7 +49,9 @@ class SessionKeeper:
         fleet.read()
         governor = load_governor(store, settings.governor, clock.now())
         self._driver = driver = GovernorDriver(governor, clock=clock, usage={})
-        launcher = Launcher(executor, settings, functools.cache(agents), environ, self._jobs, lead)
+        local = LocalHost(executor, self._jobs, home=Path(settings.home), environ=environ, lead=lead)
+        hosts = HostRegistry(store, local, settings=settings, owner=lead.owner, now=clock.now, is_leader=False)
+        launcher = Launcher(hosts, settings, functools.cache(agents), lead)
         self._cycle = Cycle(store, driver, launcher, settings, listeners=Listeners(), woken=WakeUp())
         self._cycle.journal.is_leader = False
 

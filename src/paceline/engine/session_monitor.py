@@ -6,10 +6,10 @@ Here: what is done with the output of all sessions. Never here: what one output 
 from collections.abc import Iterator, Mapping, Sequence
 
 from paceline.core.signals import BillingStop, Signal
+from paceline.engine.hosts.registry import HostRegistry
 from paceline.engine.journal import EngineJournal
 from paceline.engine.session import LiveSession
 from paceline.engine.session_faults import SessionFaults
-from paceline.executors import Executor
 from paceline.limiter.governor_driver import GovernorDriver
 
 STOP_SECONDS = 60.0
@@ -25,12 +25,12 @@ class SessionMonitor:
     """Reads all live sessions once per pass. What they report is stored before any of them is ended."""
 
     def __init__(
-        self, driver: GovernorDriver, executor: Executor, journal: EngineJournal, live: Mapping[str, LiveSession]
+        self, driver: GovernorDriver, hosts: HostRegistry, journal: EngineJournal, live: Mapping[str, LiveSession]
     ) -> None:
         self._governor = driver.governor
         self._now = driver.now
         self._metrics = driver.metrics
-        self._executor = executor
+        self._hosts = hosts
         self._journal = journal
         self._live = live
         self.faults = SessionFaults()
@@ -59,23 +59,23 @@ class SessionMonitor:
     def read(self, session: LiveSession, now: float) -> bool:
         """Read a piece of the session's new output, and take its signals. Returns whether there may be more."""
         attempt_id = session.handle.attempt_id
-        session.is_behind = False
+        session.output.is_behind = False
         if self.faults.may_try(attempt_id, "read", now):
             with self.faults.isolated(attempt_id, "read", now):
-                was_catching_up = session.is_catching_up
+                was_catching_up = session.output.is_catching_up
                 signals = session.read(now)
-                if session.is_behind or signals or was_catching_up:
+                if session.output.is_behind or signals or was_catching_up:
                     self.take_signals(session, signals, now)
                 else:
                     self._leave_early(session, now)
-        return session.is_behind
+        return session.output.is_behind
 
     def read_whole(self, session: LiveSession, now: float) -> bool:
         """Read the last output of a session that is over. Returns whether nothing is left to read.
 
         One that printed more than its share of this pass has its turn in the next one, between those of others.
         """
-        if session.is_behind:
+        if session.output.is_behind:
             self.is_behind = True
             return False
         for _ in range(LAST_PIECES):
@@ -122,7 +122,7 @@ class SessionMonitor:
     def _stop(self, session: LiveSession, now: float) -> None:
         """Ask for the end once, and kill a supervisor that does not react."""
         if session.stop_asked_at is None:
-            self._executor.stop(session.handle)
+            self._hosts.stop(session.handle)
             session.stop_asked_at = now
         elif now - session.stop_asked_at > STOP_SECONDS:
-            self._executor.kill(session.handle)
+            self._hosts.kill(session.handle)

@@ -10,6 +10,7 @@ from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import Policy
 from paceline.engine.campaign_accounts import CampaignAccounts
 from paceline.executors import OutputLimits
+from paceline.settings import HostSettings
 from paceline.settings.prices import PriceList, price_list
 
 
@@ -37,6 +38,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     gateway: GatewayAddress | None = None
     """Where sessions of accounts with `via_gateway` make their calls; None without a gateway."""
 
+    hosts: dict[str, HostSettings] = {}
+    """The machines that paceline.toml describes; `local` is the leader's own."""
     prices: PriceList = msgspec.field(default_factory=price_list)
 
     @property

@@ -1,24 +1,22 @@
-"""The commands of a plan that run beside its agents: setup, check and delivery, as launches of an executor.
+"""The commands of a plan that run beside its agents: setup, check and delivery, as sessions of a host.
 
 They run under the same supervisors as sessions, so they outlive a crash of the engine, have a time limit, and leave no
 process behind.
 """
 
 import contextlib
-import math
-from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
 from paceline.agents import load_agent
-from paceline.agents.launch import Task, prepare_session
+from paceline.agents.launch import Task
 from paceline.engine.conclusion import STOPPED_EARLY
-from paceline.engine.leader_lease import LeaderLease
+from paceline.engine.hosts.registry import HostRegistry
 from paceline.engine.settings import EngineSettings
 from paceline.errors import PacelineError
-from paceline.executors import Executor, Handle, Launch, SessionState
+from paceline.executors import Handle, SessionState
 from paceline.executors.command_output import printed_tail
+from paceline.hosts.session_order import SessionOrder
 from paceline.plans.environment_rules import environment_rules
 from paceline.store import Campaign, Unit
 from paceline.store.unit_result import CheckRound
@@ -60,24 +58,15 @@ class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageCommands:
-    """Builds the launches of a plan's own commands, with the environment of one engine.
+    """Builds the orders of a plan's own commands."""
 
-    With the `lead` of the engine, nothing is started once it is lost.
-    """
-
-    def __init__(self, settings: EngineSettings, environ: Mapping[str, str], lead: LeaderLease | None = None) -> None:
+    def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
-        self._environ = environ
-        self._lead = lead
-        self.home = Path(settings.home)
 
-    def launch(
+    def order(
         self, attempt_id: str, command: tuple[str, ...], unit: Unit, campaign: Campaign, cwd: str, timeout: float
-    ) -> Launch:
-        """Return a launch of the command for a unit. It has no account, and so no key and no login variables."""
-        if self._lead is not None:
-            self._lead.check()
-        start_by = math.inf if self._lead is None else self._lead.trusted_until
+    ) -> SessionOrder:
+        """Return the command for a unit as a session. It has no account, and so no key and no login variables."""
         result = unit.result
         places = {"branch": result.branch, "base": result.base, "commit": result.commit, "workspace": result.workspace}
         for name, value in places.items():
@@ -92,23 +81,14 @@ class StageCommands:
             env=campaign.env | port_variable(unit),
         )
         rules = environment_rules(campaign, self._settings.key_variables)
-        run = prepare_session(load_agent("command"), task, None, self._environ, None, rules)
-        return Launch(
-            attempt_id=attempt_id,
-            argv=run.argv,
-            env=run.env,
-            cwd=cwd,
-            timeout=timeout,
-            merged=True,
-            start_by=start_by,
-        )
+        return SessionOrder(profile=load_agent("command"), task=task, rules=rules, timeout=timeout, is_command=True)
 
 
 class EndedCommands:
     """Commands whose ends are stored, or that were stopped. Their output is put away once they are over."""
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+    def __init__(self, hosts: HostRegistry) -> None:
+        self._hosts = hosts
         self._handles: list[Handle] = []
 
     def add(self, handle: Handle) -> None:
@@ -120,7 +100,7 @@ class EndedCommands:
         for handle in waiting:
             with contextlib.suppress(PacelineError, OSError):
                 if handle.state().is_over:
-                    self._executor.archive(handle)
+                    self._hosts.archive(handle)
                     continue
             self._handles.append(handle)
 

@@ -14,7 +14,7 @@ from paceline.engine.journal import EngineJournal
 from paceline.engine.stage_commands import CHECK_TICKETS, CommandEnd
 from paceline.engine.unit_events import pause_event
 from paceline.engine.workspace_preparation import RETRY_SECONDS
-from paceline.errors import NoRoomForSession, PacelineError, WorkspaceError
+from paceline.errors import HostLost, NoRoomForSession, PacelineError, WorkspaceError
 from paceline.executors import Handle
 from paceline.limiter.governor_driver import SEPARATOR
 from paceline.store import Campaign, Store, Unit
@@ -68,6 +68,8 @@ class StageFaults:
         """Return the outcome if only a person can help. Else the stage is tried again."""
         work.job = None
         self._governor.abandon(work.ticket.id, now=now)
+        if isinstance(error, HostLost):
+            return AttemptOutcome(ending="lost", reason=str(error))
         if isinstance(error, WorkspaceError) and not error.is_campaigns:
             return AttemptOutcome(ending="barred", reason=str(error))
         if isinstance(error, NoRoomForSession):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from paceline.agents.account import split_login
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.core.values.tokens import Tokens
 from paceline.engine.session import LiveSession
@@ -23,7 +24,7 @@ TokensByModel = dict[str, Tokens]
 
 def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float, prices: PriceList) -> UnitResult:
     """Return the result of the unit with what this attempt adds. All its output must have been read."""
-    before, reader = session.unit.result, session.reader
+    before, reader = session.unit.result, session.output.facts
     spent, conversation = _spent(session)
     started_at = session.unit.started_at or ended_at
     waited = max(0.0, started_at - (before.carried.left_at or session.campaign.created_at or started_at))
@@ -32,7 +33,7 @@ def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float,
         before,
         agent=session.campaign.agent,
         model=model,
-        host=this_host(),
+        host=split_login(session.unit.account or "")[1] or this_host(),
         turns=_sum(before.turns, reader.model_turns),
         tokens=_total(before.tokens, spent),
         cost=_cost_after(before, spent, prices, is_billed=_is_billed(session)),
@@ -59,10 +60,10 @@ def _spent(session: LiveSession) -> tuple[TokensByModel, TokensByModel]:
     """
     is_resumed = session.unit.conversation_id is not None and session.profile.can_resume
     before = session.unit.result.carried.conversation_tokens if is_resumed else {}
-    usage = session.reader.usage
+    usage = session.output.facts.usage
     if usage is None:
         return {}, dict(before)
-    unnamed = session.reader.model or session.campaign.model or ""
+    unnamed = session.output.facts.model or session.campaign.model or ""
     counted: TokensByModel = {}
     for model, tokens in usage.by_model.items():
         name = model or unnamed
@@ -97,7 +98,7 @@ def _main_model(spent: TokensByModel) -> str | None:
 def _is_billed(session: LiveSession) -> bool:
     """Return whether the tokens cost money by themselves, and not as a part of a subscription."""
     is_metered = session.account is not None and session.account.kind == "metered"
-    return is_metered or session.reader.auth_mode in BILLED_MODES
+    return is_metered or session.output.facts.auth_mode in BILLED_MODES
 
 
 def _cost_after(before: UnitResult, spent: TokensByModel, prices: PriceList, *, is_billed: bool) -> Cost:

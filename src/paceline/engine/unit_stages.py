@@ -20,18 +20,10 @@ class UnitStages:
     def __init__(
         self, store: Store, governor: Governor, launcher: Launcher, journal: EngineJournal, breaker: CampaignBreaker
     ) -> None:
-        commands = StageCommands(launcher.settings, launcher.environ, launcher.lead)
-        self.preparations = WorkspacePreparations(store, governor, journal, launcher.executor, launcher.jobs, commands)
-        self.verifier = WorkVerifier(
-            store,
-            governor,
-            launcher.executor,
-            journal=journal,
-            jobs=launcher.jobs,
-            commands=commands,
-            breaker=breaker,
-        )
-        self._removals = WorkspaceRemovals(store, launcher.jobs)
+        commands, hosts = StageCommands(launcher.settings), launcher.hosts
+        self.preparations = WorkspacePreparations(store, governor, journal, hosts, commands)
+        self.verifier = WorkVerifier(store, governor, hosts, journal=journal, commands=commands, breaker=breaker)
+        self._removals = WorkspaceRemovals(store, hosts)
 
     def units(self) -> list[Unit]:
         """Return the units that are in a stage."""

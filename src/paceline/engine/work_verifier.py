@@ -14,8 +14,9 @@ import msgspec
 
 from paceline.core import Governor, Granted
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
-from paceline.engine.background_jobs import BackgroundJobs
 from paceline.engine.breaker import CampaignBreaker
+from paceline.engine.hosts.host import Host
+from paceline.engine.hosts.registry import HostRegistry
 from paceline.engine.journal import EngineJournal
 from paceline.engine.session import LiveSession
 from paceline.engine.stage_commands import DELIVERY_SECONDS, CommandEnd, EndedCommands, StageCommands, read_end
@@ -24,7 +25,7 @@ from paceline.engine.workspace_preparation import RETRY_SECONDS, placed, with_re
 from paceline.engine.workspace_removal import commit_message
 from paceline.errors import PacelineError, StoreError, WorkspaceError
 from paceline.events import Event
-from paceline.executors import Executor
+from paceline.hosts.session_order import SessionOrder
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 from paceline.store.interface import Phase
 from paceline.store.unit_result import SessionEnd, UnitResult
@@ -43,22 +44,20 @@ class WorkVerifier:
         self,
         store: Store,
         governor: Governor,
-        executor: Executor,
+        hosts: HostRegistry,
         *,
         journal: EngineJournal,
-        jobs: BackgroundJobs,
         commands: StageCommands,
         breaker: CampaignBreaker,
     ) -> None:
         self._store = store
         self._governor = governor
-        self._executor = executor
+        self._hosts = hosts
         self._journal = journal
-        self._jobs = jobs
         self._commands = commands
         self._faults = StageFaults(store, governor, journal, breaker)
         self.staged: dict[str, StagedWork] = {}
-        self._ended = EndedCommands(executor)
+        self._ended = EndedCommands(hosts)
         self._delivered_events: dict[str, Event] = {}
 
     # -- into the stages -----------------------------------------------------------------------
@@ -83,9 +82,10 @@ class WorkVerifier:
     def resume(self, unit: Unit, campaign: Campaign, now: float) -> None:
         """Continue the stages of a unit after a restart. A command that still runs, or has ended since, is adopted."""
         stage: Literal["check", "commit"] = "check" if unit.phase == "checking" and campaign.check else "commit"
-        work = StagedWork(unit=placed(unit, campaign, self._commands.home), campaign=campaign, stage=stage)
+        host = self._hosts.of_unit(unit)
+        work = StagedWork(unit=placed(unit, campaign, host.home), campaign=campaign, stage=stage)
         if stage == "check":
-            work.handle = self._executor.adopt(work.command_id)
+            work.handle = host.adopt(self._order(work, campaign.check, campaign.check_timeout))
             if work.handle is not None:
                 self._governor.adopt(work.ticket, now=now)
         self.staged[unit.id] = work
@@ -100,7 +100,7 @@ class WorkVerifier:
         """Forget a unit that was cancelled, and end what runs for it. Its workspace stays."""
         work = self.staged.pop(unit_id)
         if work.handle is not None:
-            self._executor.stop(work.handle)
+            self._hosts.stop(work.handle)
             self._ended.add(work.handle)
         self._governor.abandon(work.ticket.id, now=now)
 
@@ -163,14 +163,14 @@ class WorkVerifier:
             case "check":
                 if work.unit.result.feedback is not None:
                     # It failed, and an engine ended before that was stored.
-                    return _after_failure(work, self._jobs, self._commands.home)
+                    return _after_failure(work, self._host(work))
                 if isinstance(self._governor.request(work.ticket, now=now), Granted):
                     self._start(work, work.campaign.check, work.campaign.check_timeout)
             case "commit":
                 if not _commits(work.campaign):
                     work.stage = "deliver"
                     return self._begin(work, now)
-                _start_commit(work, self._jobs, self._commands.home)
+                _start_commit(work, self._host(work))
             case "deliver":
                 return self._deliver(work, now)
         return None
@@ -180,19 +180,26 @@ class WorkVerifier:
         if isinstance(deliver, tuple):
             self._start(work, deliver, DELIVERY_SECONDS)
         elif deliver == "patch":
-            place = workspace_place(work.unit, work.campaign, self._commands.home)
-            work.job = self._jobs.start(write_patch, place, _patch_of(work, self._commands.home))
+            host = self._host(work)
+            place = workspace_place(work.unit, work.campaign, host.home)
+            work.job = host.jobs.start(write_patch, place, self._patch_of(work))
         else:
             return self._delivered(work, now, to=None)
         return None
 
     def _start(self, work: StagedWork, command: tuple[str, ...], timeout: float) -> None:
-        work.handle = self._executor.adopt(work.command_id)  # an engine before this one may have started it
-        if work.handle is not None:
-            return
+        work.handle = self._host(work).begin(self._order(work, command, timeout))
+
+    def _order(self, work: StagedWork, command: tuple[str, ...], timeout: float) -> SessionOrder:
         cwd = work.unit.spec.cwd
-        launch = self._commands.launch(work.command_id, command, work.unit, work.campaign, cwd, timeout)
-        work.handle = self._executor.start(launch)
+        return self._commands.order(work.command_id, command, work.unit, work.campaign, cwd, timeout)
+
+    def _host(self, work: StagedWork) -> Host:
+        return self._hosts.of_unit(work.unit)
+
+    def _patch_of(self, work: StagedWork) -> Path:
+        """Return the file on the leader's machine that the change is delivered to."""
+        return patch_file(self._hosts.local.home, work.campaign.name, work.unit.spec.id)
 
     # -- ends ----------------------------------------------------------------------------------
 
@@ -225,7 +232,7 @@ class WorkVerifier:
         if end.fault is not None:
             return self._faults.after_command(work, end, f"the check cannot do its work: {end.fault}", now)
         self._faults.clear(work)
-        return None if end.has_passed else _after_failure(work, self._jobs, self._commands.home)
+        return None if end.has_passed else _after_failure(work, self._host(work))
 
     def _after_delivery(self, work: StagedWork, end: CommandEnd, now: float) -> AttemptOutcome | None:
         if end.has_passed:
@@ -256,7 +263,7 @@ class WorkVerifier:
             if not self._save(work):
                 self.drop(work.unit.id, now)
             return None
-        return self._delivered(work, now, to=str(_patch_of(work, self._commands.home)))
+        return self._delivered(work, now, to=str(self._patch_of(work)))
 
     def _delivered(self, work: StagedWork, now: float, *, to: str | None) -> AttemptOutcome:
         if work.campaign.workspace is not None:
@@ -300,20 +307,17 @@ def is_active(campaign: Campaign | None) -> bool:
     return campaign is not None and campaign.state == "active"
 
 
-def _patch_of(work: StagedWork, home: Path) -> Path:
-    return patch_file(home, work.campaign.name, work.unit.spec.id)
+def _start_commit(work: StagedWork, host: Host) -> None:
+    place = workspace_place(work.unit, work.campaign, host.home)
+    work.job = host.jobs.start(commit_all, place, commit_message(work.unit.id))
 
 
-def _start_commit(work: StagedWork, jobs: BackgroundJobs, home: Path) -> None:
-    work.job = jobs.start(commit_all, workspace_place(work.unit, work.campaign, home), commit_message(work.unit.id))
-
-
-def _after_failure(work: StagedWork, jobs: BackgroundJobs, home: Path) -> AttemptOutcome | None:
+def _after_failure(work: StagedWork, host: Host) -> AttemptOutcome | None:
     """Return what follows from a failed check. Work without a round left is committed first, for `accept`."""
     outcome = _verdict(work)
     if outcome.ending != "unverified" or not _commits(work.campaign):
         return outcome
-    _start_commit(work, jobs, home)
+    _start_commit(work, host)
     return None
 
 

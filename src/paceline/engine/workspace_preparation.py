@@ -19,14 +19,24 @@ from paceline.agents.account import Account
 from paceline.core import Governor, Granted, Ticket
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.core.values.scopes import CHECKS
-from paceline.engine.background_jobs import BackgroundJobs, Job
+from paceline.engine.background_jobs import Job
+from paceline.engine.hosts.registry import HostRegistry
 from paceline.engine.journal import EngineJournal
 from paceline.engine.launcher import with_note
 from paceline.engine.session import outcome_of_request
 from paceline.engine.stage_commands import CHECK_TICKETS, SETUP_SECONDS, EndedCommands, StageCommands, read_end
-from paceline.errors import InvalidInput, NoRoomForSession, PacelineError, StoreError, WorkspaceError, WorkspaceLost
+from paceline.engine.unit_results import this_host
+from paceline.errors import (
+    HostLost,
+    InvalidInput,
+    NoRoomForSession,
+    PacelineError,
+    StoreError,
+    WorkspaceError,
+    WorkspaceLost,
+)
 from paceline.events import Event
-from paceline.executors import Executor, Handle
+from paceline.executors import Handle
 from paceline.limiter.governor_driver import SEPARATOR
 from paceline.store import Campaign, Store, Unit
 from paceline.store.unit_result import UnitResult
@@ -83,17 +93,15 @@ class WorkspacePreparations:
         store: Store,
         governor: Governor,
         journal: EngineJournal,
-        executor: Executor,
-        jobs: BackgroundJobs,
+        hosts: HostRegistry,
         commands: StageCommands,
     ) -> None:
         self._store = store
         self._governor = governor
         self._journal = journal
-        self._executor = executor
-        self._jobs = jobs
+        self._hosts = hosts
         self._commands = commands
-        self._ended = EndedCommands(executor)
+        self._ended = EndedCommands(hosts)
         self.pending: dict[str, Preparation] = {}
         self._ports: dict[str, int | None] = {}
         """The ports of units that were set up and wait for a session: their setup may have used them."""
@@ -102,7 +110,9 @@ class WorkspacePreparations:
         self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, used_ports: Iterable[int | None]
     ) -> None:
         """Begin the workspace of a claimed unit. Raises `WorkspaceError` if it cannot have one."""
-        place = workspace_place(unit, campaign, self._commands.home)
+        host = self._hosts.of_unit(unit)
+        unit = self._moved_to(unit, host.name)
+        place = workspace_place(unit, campaign, host.home)
         port_base = unit.result.port_base if unit.result.workspace else None
         self._ports.pop(unit.id, None)
         self._ports = {name: port for name, port in self._ports.items() if self._is_waiting(name)}
@@ -112,10 +122,17 @@ class WorkspacePreparations:
         unit = with_result(unit, port_base=port_base)
         work = Preparation(unit=unit, campaign=campaign, account=account, ticket=ticket, place=place, step="find")
         if unit.result.workspace is None:
-            work.job = self._jobs.start(unused_place, place)
+            work.job = host.jobs.start(unused_place, place)
         else:
             self._make(work)
         self.pending[unit.id] = work
+
+    def _moved_to(self, unit: Unit, host: str) -> Unit:
+        """Return the unit for a host. A workspace on another one is left there, and its work starts over."""
+        before = unit.result.host or ""
+        is_elsewhere = before != host if host else self._hosts.is_remote(before)
+        result = unit.result.without_work() if unit.result.workspace is not None and is_elsewhere else unit.result
+        return msgspec.structs.replace(unit, result=msgspec.structs.replace(result, host=host or this_host()))
 
     def _is_waiting(self, unit_id: str) -> bool:
         unit = self._store.unit(unit_id)
@@ -130,7 +147,7 @@ class WorkspacePreparations:
                 del self.pending[unit_id]
                 if work.outcome is None or work.outcome.ending == "yielded":
                     work.outcome = wait or work.outcome
-                work.unit = placed(work.unit, work.campaign, self._commands.home)
+                work.unit = placed(work.unit, work.campaign, self._hosts.of_unit(work.unit).home)
                 yield work
 
     def is_claimed(self, work: Preparation, now: float) -> bool:
@@ -167,7 +184,7 @@ class WorkspacePreparations:
         for ticket in (work.ticket, work.setup_ticket):
             self._governor.abandon(ticket.id, now=now)
         if work.handle is not None:
-            self._executor.stop(work.handle)
+            self._hosts.stop(work.handle)
             self._ended.add(work.handle)
 
     def _move_on(self, work: Preparation, wait: AttemptOutcome | None, now: float) -> bool:
@@ -208,7 +225,7 @@ class WorkspacePreparations:
         self._store.save_progress(work.unit.id, work.unit.fence, phase=None, result=work.unit.result)
         assert work.campaign.workspace is not None
         work.step = "make"
-        work.job = self._jobs.start(prepare, place, work.campaign.workspace)
+        work.job = self._hosts.of_unit(work.unit).jobs.start(prepare, place, work.campaign.workspace)
 
     def _note_made(self, work: Preparation, prepared: Prepared, now: float) -> None:
         work.was_lost = prepared.was_lost
@@ -228,7 +245,7 @@ class WorkspacePreparations:
             return True
         if not isinstance(self._governor.request(work.setup_ticket, now=now), Granted):
             return False
-        launch = self._commands.launch(
+        order = self._commands.order(
             f"{work.unit.attempt_id}-setup",
             work.campaign.workspace.setup,
             work.unit,
@@ -237,7 +254,7 @@ class WorkspacePreparations:
             SETUP_SECONDS,
         )
         try:
-            work.handle = self._executor.start(launch)
+            work.handle = self._hosts.of_unit(work.unit).start(order)
         except BaseException:
             self._governor.abandon(work.setup_ticket.id, now=now)
             raise
@@ -265,7 +282,7 @@ class WorkspacePreparations:
             why = end.fault or f"exit code {end.exit_code}"
             raise WorkspaceError(f"the setup failed ({why}): {end.last_line}")
         work.step = "finish"
-        work.job = self._jobs.start(finish_setup, work.place)
+        work.job = self._hosts.of_unit(work.unit).jobs.start(finish_setup, work.place)
         return False
 
 
@@ -310,6 +327,8 @@ def free_port(used: set[int | None]) -> int | None:
 def outcome_of_error(error: PacelineError, now: float) -> AttemptOutcome:
     """Return the outcome of an attempt whose workspace could not be made or used."""
     match error:
+        case HostLost():
+            return AttemptOutcome(ending="lost", reason=str(error))
         case NoRoomForSession():
             return AttemptOutcome(ending="unreachable", reason=str(error), resume_at=now + RETRY_SECONDS)
         case WorkspaceLost():

@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Mapping
 
-from paceline.engine.background_jobs import BackgroundJobs, Job
+from paceline.engine.background_jobs import Job
+from paceline.engine.hosts.registry import HostRegistry
 from paceline.errors import PacelineError
 from paceline.store import Campaign, OutcomeRecord, Store
 from paceline.store.interface import Keep
@@ -23,9 +24,9 @@ REMOVED_AFTER: Mapping[Keep, tuple[str, ...]] = {
 class WorkspaceRemovals:
     """Removes folders in the background. One that cannot be removed is logged, and `paceline gc` tries again."""
 
-    def __init__(self, store: Store, jobs: BackgroundJobs) -> None:
+    def __init__(self, store: Store, hosts: HostRegistry) -> None:
         self._store = store
-        self._jobs = jobs
+        self._hosts = hosts
         self._running: list[tuple[str, Job[None]]] = []
 
     @property
@@ -42,9 +43,10 @@ class WorkspaceRemovals:
             return
         unit = self._store.unit(record.unit_id)
         place = None if unit is None else stored_place(unit.result)
-        if place is not None:
+        if unit is not None and place is not None:
             message = commit_message(record.unit_id) if campaign.commit and step != "succeed" else None
-            self._running.append((record.unit_id, self._jobs.start(commit_and_remove, place, message)))
+            job = self._hosts.of_unit(unit).jobs.start(commit_and_remove, place, message)
+            self._running.append((record.unit_id, job))
 
     def report(self) -> None:
         """Log what could not be removed."""

@@ -23,3 +23,5 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int = 0
     joined_at: float | None = None
     heard_at: float | None = None
+    problem: str | None = None
+    """Why its worker could not be started, where Paceline starts it."""

@@ -1,0 +1,135 @@
+"""The routes of hosts: what people see of them, and what their workers ask for.
+
+Workers only ever ask. Their routes speak `hosts/messages.py` and are not in the OpenAPI document: both ends are
+Paceline. Never here: what an order or a report means (`engine/hosts`).
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+from litestar.response import Stream
+
+from paceline.api.context import ApiContext, Context
+from paceline.api.errors import HttpError
+from paceline.api.request_body import PLAN_BYTES, read_body
+from paceline.engine.engine import Engine
+from paceline.engine.hosts.registry import HostRegistry
+from paceline.errors import LeadLost
+from paceline.hosts.host_jobs import MOST_SENT_BYTES, may_send, write_wanted
+from paceline.hosts.messages import JoinRequest, OrdersRequest, Reports
+from paceline.views.hosts import Hosts, host_views
+
+PIECE_BYTES = 1 << 20
+"""Pieces in which a bundle is sent."""
+INCOMING = "incoming"
+"""The folder in the home for what workers send."""
+
+
+class WantedCommits(msgspec.Struct, frozen=True, kw_only=True):
+    """The commits that a worker has of a repository."""
+
+    have: tuple[str, ...] = ()
+
+
+@get("/v1/hosts", sync_to_thread=False, summary="Other machines, their workers, logins and sessions")
+def get_hosts(context: Context) -> Hosts:
+    return Hosts(hosts=host_views(context.host_states()))
+
+
+@post("/v1/hosts/{name:str}/join", status_code=200, include_in_schema=False)
+async def post_join(request: Request[Any, Any, Any], context: Context, name: FromPath[str]) -> Response[bytes]:
+    joined = _registry(context).join(name, await read_body(request, JoinRequest))
+    return _json(joined)
+
+
+@post("/v1/hosts/{name:str}/orders", status_code=200, include_in_schema=False)
+async def post_orders(request: Request[Any, Any, Any], context: Context, name: FromPath[str]) -> Response[bytes]:
+    body = await read_body(request, OrdersRequest)
+    orders = await _registry(context).orders(name, body)
+    _registry(context)  # the lead may have been lost meanwhile
+    return _json(orders)
+
+
+@post("/v1/hosts/{name:str}/reports", status_code=200, include_in_schema=False, request_max_body_size=PLAN_BYTES)
+async def post_reports(request: Request[Any, Any, Any], context: Context, name: FromPath[str]) -> Response[bytes]:
+    body = await read_body(request, Reports)
+    return _json(_registry(context).report(name, body))
+
+
+@post("/v1/hosts/{name:str}/bundles/{call_id:str}/wanted", status_code=200, include_in_schema=False)
+async def post_wanted(
+    request: Request[Any, Any, Any], context: Context, name: FromPath[str], call_id: FromPath[str]
+) -> Stream:
+    body = await read_body(request, WantedCommits)
+    call = _registry(context).call_of(name, call_id)
+    file = _incoming(context)
+    try:
+        await asyncio.to_thread(write_wanted, call, body.have, file)
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
+    return Stream(_pieces(file), media_type="application/octet-stream")
+
+
+@post(
+    "/v1/hosts/{name:str}/bundles/{call_id:str}",
+    status_code=200,
+    include_in_schema=False,
+    request_max_body_size=MOST_SENT_BYTES,
+)
+async def post_bundle(
+    request: Request[Any, Any, Any], context: Context, name: FromPath[str], call_id: FromPath[str]
+) -> Response[bytes]:
+    if not may_send(_registry(context).call_of(name, call_id)):
+        raise HttpError(400, f"nothing is to be sent for the call {call_id!r:.80}")
+    file = _incoming(context)
+    try:
+        with file.open("wb") as received:
+            async for piece in request.stream():
+                await asyncio.to_thread(received.write, piece)
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
+    _registry(context).receive(name, call_id, file)
+    return _json({})
+
+
+def _registry(context: ApiContext) -> HostRegistry:
+    """Return the hosts of the leader. Raise `LeadLost` unless this process is sure to lead."""
+    engine = context.engine
+    if not isinstance(engine, Engine) or not engine.lead.is_trusted:
+        raise LeadLost("this engine does not lead now; ask again")
+    return engine.hosts
+
+
+def _json(value: object) -> Response[bytes]:
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+def _incoming(context: ApiContext) -> Path:
+    folder = context.settings.home / INCOMING
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / secrets.token_hex(8)
+
+
+async def _pieces(file: Path) -> AsyncIterator[bytes]:
+    """Yield the file, and delete it."""
+    try:
+        with file.open("rb") as opened:
+            while piece := await asyncio.to_thread(opened.read, PIECE_BYTES):
+                yield piece
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(file)
+
+
+ROUTES: list[HTTPRouteHandler] = [get_hosts, post_join, post_orders, post_reports, post_wanted, post_bundle]

@@ -1,0 +1,110 @@
+"""A session on another machine, as its worker reports it: the same face as a session of this one."""
+
+from paceline.core.signals import Signal
+from paceline.detect.run_summary import RunSummary
+from paceline.detect.stream import Channel
+from paceline.executors import SessionState
+from paceline.hosts.messages import SessionReport
+from paceline.hosts.session_order import SessionOrder
+from paceline.store import Unit
+
+STARTING = SessionState(phase="running")
+"""What is known of a session until its worker has reported it."""
+
+
+class RemoteHandle:
+    """One session. It is over only once its worker has read and reported everything."""
+
+    def __init__(self, order: SessionOrder, host: str, *, is_new: bool) -> None:
+        self.order = order
+        self.host = host
+        self.is_new = is_new
+        """Whether its worker may still start it: no report about it has come."""
+        self.output = RemoteOutput()
+        self.stop_grace: float | None = None
+        """Set once it was asked to stop."""
+        self._state = STARTING
+        self._tail = b""
+
+    @property
+    def attempt_id(self) -> str:
+        return self.order.attempt_id
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """A plan's command has the end of its output here. That of an agent is read by the worker."""
+        return ("stdout",) if self.order.is_command else ()
+
+    def state(self) -> SessionState:
+        return self._state
+
+    def read_new(self, channel: Channel) -> bytes:
+        tail, self._tail = self._tail, b""
+        return tail
+
+    def written_at(self, channel: Channel) -> float | None:
+        return None
+
+    def take(self, report: SessionReport) -> None:
+        """Take in what the worker reports. Nothing changes after the end."""
+        if self._state.is_over:
+            return
+        self.is_new = False
+        if report.state is None:
+            self.lose(f"it never began on {self.host}")
+            return
+        self._state = report.state
+        self._tail = report.tail.encode()
+        self.output.take(report)
+
+    def follow_again(self) -> None:
+        """Expect its worker to read it from the beginning."""
+        self.output.is_catching_up = True
+
+    def lose(self, reason: str) -> None:
+        """Count it as ended without a word."""
+        if not self._state.is_over:
+            self._state = SessionState(phase="lost", message=reason)
+
+
+class RemoteOutput:
+    """What the worker has read of a session, until the engine takes it."""
+
+    def __init__(self) -> None:
+        self.facts = RunSummary()
+        self.is_behind = False
+        self.start_error: str | None = None
+        self._reports: list[SessionReport] = []
+        self._output_problem: str | None = None
+        self._is_followed = False
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether the next report is about what was printed before the session was followed."""
+        return self._reports[0].is_catching_up if self._reports else self._is_followed
+
+    @is_catching_up.setter
+    def is_catching_up(self, is_followed: bool) -> None:
+        self._is_followed = is_followed
+
+    def take(self, report: SessionReport) -> None:
+        self._reports.append(report)
+
+    def read(self, now: float) -> list[Signal]:
+        """Return the signals of one report."""
+        self.is_behind = bool(self._reports)
+        if not self._reports:
+            return []
+        report = self._reports.pop(0)
+        self._is_followed = report.is_catching_up
+        self.facts = report.summary
+        self.start_error = report.error
+        self._output_problem = report.output_problem
+        return list(report.signals)
+
+    def close(self, exit_code: int | None, seen_at: float) -> list[Signal]:
+        """Do nothing: the last report has the outcome and all signals."""
+        return []
+
+    def output_problem(self, unit: Unit) -> str | None:
+        return self._output_problem

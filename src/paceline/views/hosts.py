@@ -1,0 +1,72 @@
+"""Other machines as people see them."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from paceline.hosts.host_state import HostState, Presence
+from paceline.hosts.messages import HostCli, Login
+
+
+class HostView(msgspec.Struct, frozen=True, kw_only=True):
+    """One host. Times are wall time of the leader, sizes are bytes. `problem` says why nothing starts there."""
+
+    name: str
+    presence: Presence
+    launcher: str | None
+    sessions: int
+    max_sessions: int | None
+    labels: list[str]
+    host_lease: float
+    hostname: str | None
+    version: str | None
+    home: str | None
+    cpus: int | None
+    memory: int | None
+    free_memory: int | None
+    load: float | None
+    leaves_at: float | None
+    joined_at: float | None
+    heard_at: float | None
+    logins: list[Login]
+    clis: list[HostCli]
+    variables: dict[str, str]
+    problem: str | None
+
+
+class Hosts(msgspec.Struct, frozen=True, kw_only=True):
+    """Every known host, also those whose workers never joined."""
+
+    hosts: list[HostView]
+
+
+def host_views(states: Iterable[HostState]) -> list[HostView]:
+    """Return what people are shown of the hosts."""
+    return [_view(state) for state in states]
+
+
+def _view(state: HostState) -> HostView:
+    facts, load, settings = state.facts, state.load, state.settings
+    return HostView(
+        name=state.name,
+        presence=state.presence,
+        launcher=settings.launcher,
+        sessions=state.sessions,
+        max_sessions=settings.max_sessions,
+        labels=sorted({*settings.labels, *(facts.labels if facts is not None else ())}),
+        host_lease=settings.host_lease,
+        hostname=None if facts is None else facts.hostname,
+        version=None if facts is None else facts.version,
+        home=None if facts is None else facts.home,
+        cpus=None if facts is None else facts.cpus,
+        memory=None if facts is None else facts.memory,
+        free_memory=load.free_memory,
+        load=load.load,
+        leaves_at=load.leaves_at,
+        joined_at=state.joined_at,
+        heard_at=state.heard_at,
+        logins=[] if facts is None else list(facts.logins),
+        clis=[] if facts is None else list(facts.clis),
+        variables={} if facts is None else facts.variables,
+        problem=state.problem,
+    )
