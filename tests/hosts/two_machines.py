@@ -1,12 +1,14 @@
 """A leader and a worker, each with a folder of its own in place of a machine, and a link in place of a network."""
 
+import asyncio
+import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.workspaces.conftest import TestRepository
+from tests.workspaces.conftest import TestRepository, git
 
 from paceline.errors import LinkDown
 from paceline.executors.spool import Spool
@@ -40,14 +42,15 @@ class TwoMachines:
         self.sent: list[int] = []
         self.downs = 0
         self._calls: dict[str, Call] = {}
-        self._away = folder / "away"
+        self._away = folder / "of-the-leader"
+        self._here = folder / "of-the-worker"
 
     async def job(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Do the work on the worker as the engine would, and return its result or raise its error."""
         call = make_call(f"call-{len(self._calls)}", work, arguments, self.remote)
         call = msgspec.json.decode(msgspec.json.encode(call), type=Call)
         self._calls[call.call_id] = call
-        with self.leader_is_away():
+        with self._machine_of_worker():
             report = await self.runner.run(call)
         report = msgspec.json.decode(msgspec.json.encode(report), type=CallReport)
         received = self.inbox / call.call_id
@@ -57,16 +60,56 @@ class TwoMachines:
         settings = settings or self.repository.settings()
         return place_of(settings, "docs", unit, str(self.repository.top), self.home, UnitResult(**stored))  # type: ignore[arg-type]
 
-    def leader_is_away(self) -> "_Away":
-        """Move the leader's repository out of sight of the worker, as if it were on another machine."""
-        return _Away(self.repository.top, self._away)
+    def clone_on_worker(self) -> Path:
+        """Give the worker a clone at the path that the repository has on the leader. Return where it lies meanwhile."""
+        git(self._away.parent, "clone", "-q", str(self.repository.top), str(self._here))
+        return self._here
+
+    def forget_everything(self) -> None:
+        """Replace the machine of the worker by a new one."""
+        self.delete(str(self.home))
+        self.home.mkdir()
+
+    def delete(self, folder: str) -> None:
+        shutil.rmtree(folder)
+
+    async def pass_time_until(self, done: "asyncio.Future[Any]") -> None:
+        while not done.done():
+            await asyncio.sleep(0)
+            await self.clock.advance(1.0)
+
+    @contextlib.contextmanager
+    def _machine_of_worker(self) -> Iterator[None]:
+        """Hide the repository of the leader, and show the worker's own clone, if it has one."""
+        self.repository.top.rename(self._away)
+        if self._here.exists():
+            self._here.rename(self.repository.top)
+        try:
+            yield
+        finally:
+            if self.repository.top.exists():
+                self.repository.top.rename(self._here)
+            self._away.rename(self.repository.top)
+
+    @contextlib.contextmanager
+    def _machine_of_leader(self) -> Iterator[None]:
+        """Show the repository of the leader while the worker works."""
+        if self.repository.top.exists():
+            self.repository.top.rename(self._here)
+        self._away.rename(self.repository.top)
+        try:
+            yield
+        finally:
+            self.repository.top.rename(self._away)
+            if self._here.exists():
+                self._here.rename(self.repository.top)
 
     # The link of the worker. A transfer runs on the leader, which sees its own repository.
 
     async def fetch_commits(self, call_id: str, have: tuple[str, ...], file: Path) -> None:
         self._fail_sometimes()
         self.fetched.append(have)
-        with _Away(self._away, self.repository.top):
+        with self._machine_of_leader():
             write_wanted(self._calls[call_id], have, file)
 
     async def send_commits(self, call_id: str, file: Path) -> None:
@@ -82,15 +125,3 @@ class TwoMachines:
         if self.downs:
             self.downs -= 1
             raise LinkDown("no leader answers")
-
-
-class _Away:
-    def __init__(self, path: Path, hidden: Path) -> None:
-        self._path = path
-        self._hidden = hidden
-
-    def __enter__(self) -> None:
-        self._path.rename(self._hidden)
-
-    def __exit__(self, *_: object) -> None:
-        self._hidden.rename(self._path)

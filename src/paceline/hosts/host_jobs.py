@@ -28,16 +28,21 @@ from paceline.workspaces import (
     unused_place,
     write_patch,
 )
+from paceline.workspaces.branches import branches_like
 from paceline.workspaces.bundles import take_branch, take_bundle, write_bundle
+from paceline.workspaces.changes import configured_identity
 from paceline.workspaces.git import GitCall, run_git
 from paceline.workspaces.included_files import IncludedFile, read_included
 from paceline.workspaces.records import folder_error
 from paceline.workspaces.repository import open_repository
+from paceline.workspaces.submodules import SubmoduleCommit, cloned_submodules
 
 MOST_SENT_BYTES: Final = 4 << 30
 """The most that a worker may send for one call: far more than agents write, and too little to fill most disks."""
 WANTED: Final = "refs/paceline/wanted/"
 """The names in a bundle of the commits that a call needs: `base`, and `branch` if the leader has it."""
+OF_SUBMODULE: Final = "submodule:"
+"""Before the number of a submodule, in place of the first commit that a worker has: it asks for that submodule."""
 _CARRIED: Final = (
     errors.WorkspaceError,
     errors.WorkspaceLost,
@@ -76,6 +81,10 @@ class LeaderRepository(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     taken: tuple[str, ...] = ()
     """Branches by whose names the unit's branch must not be called."""
     included: tuple[IncludedFile, ...] = ()
+    submodules: tuple[SubmoduleCommit, ...] = ()
+    """Those that the leader has cloned."""
+    author: tuple[str, str] | None = None
+    """Name and address of the user there, who commits."""
     remote: str | None = None
     """Where the branch is pushed to. None: it is sent to the leader."""
 
@@ -186,10 +195,21 @@ def write_wanted(call: Call, have: Iterable[str], file: Path) -> None:
     place, _ = msgspec.json.decode(arguments.values, type=job.arguments)
     if place.repository is None or place.base is None:
         raise InvalidInput(f"the call {call.call_id} is about a folder, which has no commits")
+    have = tuple(have)
+    if have and have[0].startswith(OF_SUBMODULE):
+        submodule = _submodule(call, arguments.leader, have[0].removeprefix(OF_SUBMODULE))
+        write_bundle(submodule.clone, {f"{WANTED}base": submodule.commit}, have[1:], file)
+        return
     refs = {f"{WANTED}base": place.base}
     if arguments.leader.tip is not None:
         refs[f"{WANTED}branch"] = arguments.leader.tip
     write_bundle(place.repository, refs, have, file)
+
+
+def _submodule(call: Call, leader: LeaderRepository, number: str) -> SubmoduleCommit:
+    if not number.isdecimal() or int(number) >= len(leader.submodules):
+        raise InvalidInput(f"the call {call.call_id} has no submodule {number!r}")
+    return leader.submodules[int(number)]
 
 
 def may_send(call: Call) -> bool:
@@ -198,22 +218,24 @@ def may_send(call: Call) -> bool:
 
 
 def decode_call(call: Call) -> tuple[HostJob, JobArguments]:
-    """Return the job of a call and its arguments. Raise `InvalidInput` if this version does not know it."""
+    """Return the job of a call and its arguments. Raise `WorkspaceError` if this version does not know it."""
     job = JOB_BY_NAME.get(call.job)
     if job is None:
-        raise InvalidInput(f"this worker cannot do {call.job!r}; install the version of the leader there")
+        raise WorkspaceError(f"this worker cannot do {call.job!r}; install the version of the leader there")
     try:
         return job, msgspec.json.decode(call.arguments, type=JobArguments)
     except msgspec.MsgspecError as error:
-        raise InvalidInput(f"the arguments of {call.job} cannot be read: {error}") from error
+        raise WorkspaceError(f"the arguments of {call.job} cannot be read: {error}") from error
 
 
 def error_report(call_id: str, error: BaseException) -> CallReport:
     """Return the report of a call that raised."""
+    if isinstance(error, OSError) and not isinstance(error, PacelineError):
+        error = folder_error("a file of the host", error)
     name = next((each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS), None)
     if name is None:
         text = str(error) if isinstance(error, PacelineError) else f"{type(error).__name__}: {error}"
-        return CallReport(call_id=call_id, error="WorkspaceError", text=text, is_campaigns=False)
+        return CallReport(call_id=call_id, error="WorkspaceError", text=text, is_campaigns=True)
     is_campaigns = isinstance(error, WorkspaceError) and error.is_campaigns
     return CallReport(call_id=call_id, error=name, text=str(error), is_campaigns=is_campaigns)
 
@@ -231,21 +253,19 @@ def _leader_repository(
     top = place.repository or ""
     branch = place.branch or ""
     if name == "unused_place":
-        return LeaderRepository(taken=_taken(top, branch))
+        return LeaderRepository(taken=branches_like(top, branch))
     if name == "prepare":
-        tip = open_repository(top).branch_tip(branch)
-        return LeaderRepository(tip=tip, included=read_included(top, arguments[1].include))
+        repository = open_repository(top)
+        tip = repository.branch_tip(branch)
+        return LeaderRepository(
+            tip=tip,
+            included=read_included(top, arguments[1].include),
+            submodules=tuple(cloned_submodules(top, repository.common, tip or place.base or "HEAD")),
+            author=configured_identity(top),
+        )
     if name in ("commit_all", "commit_and_remove"):
         return LeaderRepository(tip=open_repository(top).branch_tip(branch), remote=_remote_url(top, remote))
     return LeaderRepository()
-
-
-def _taken(top: str, branch: str) -> tuple[str, ...]:
-    """Return the names like the branch, with and without a number, that the repository uses for branches or folders."""
-    patterns = (f"refs/heads/{branch}", f"refs/heads/{branch}-*", f"refs/heads/{branch}-*/**")
-    out = run_git(top, "for-each-ref", "--format=%(refname:lstrip=2)", *patterns).out
-    names = (os.fsdecode(line).removeprefix(branch).partition("/")[0] for line in out.splitlines())
-    return tuple(sorted({branch + rest for rest in names}))
 
 
 def _remote_url(top: str, remote: str | None) -> str | None:
@@ -260,9 +280,9 @@ def _take_commits(place: WorkspacePlace, leader: LeaderRepository, change: Chang
     if change.commit is None or place.branch is None or place.repository is None:
         return
     if leader.remote is not None:
-        take_branch(place.repository, leader.remote, place.branch, change.commit, place.base)
+        take_branch(place.repository, leader.remote, place.branch, change.commit)
     elif received is not None:
-        take_bundle(place.repository, received, place.branch, change.commit, place.base)
+        take_bundle(place.repository, received, place.branch, change.commit)
     elif open_repository(place.repository).branch_tip(place.branch) != change.commit:
         raise WorkspaceError(f"the commits of {place.branch} did not arrive; they are on the host", is_campaigns=False)
 

@@ -9,12 +9,14 @@ import hashlib
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from paceline.errors import WorkspaceError
 from paceline.hosts.host_jobs import WANTED, LeaderRepository
-from paceline.workspaces import WorkspacePlace
+from paceline.workspaces import WorkspacePlace, unused_place
+from paceline.workspaces.branches import branches_like
 from paceline.workspaces.bundles import (
     MOST_KNOWN,
     SHALLOW,
@@ -24,11 +26,13 @@ from paceline.workspaces.bundles import (
     known_commits,
     shallow_commits,
 )
+from paceline.workspaces.changes import configured_identity
 from paceline.workspaces.git import GitCall, run_git
 from paceline.workspaces.locks import locked
 from paceline.workspaces.places import slug_of
 from paceline.workspaces.preparation import place_records
 from paceline.workspaces.repository import open_repository
+from paceline.workspaces.submodules import SubmoduleCommit
 from paceline.workspaces.worktree import linked_entry
 
 KEPT: Final = "refs/paceline/kept/"
@@ -59,13 +63,30 @@ class HostRepositories:
         return next((top for top in found if open_repository(top).branch_tip(place.branch or "")), None)
 
     def holding(self, place: WorkspacePlace, leader: LeaderRepository) -> str | None:
-        """Return a repository that has the commits that the workspace begins with, or None."""
-        needed = {place.base or "", leader.tip or place.base or ""}
+        """Return the repository of the workspace, or one that has the commits that it begins with; None without one."""
         used = self.in_use(place)
-        for top in self._candidates(place.repository or "") if used is None else (used,):
-            if _is_repository(top) and set(known_commits(top, needed)) == needed:
+        if used is not None and linked_entry(open_repository(used), place.path) is not None:
+            return used
+        needed = {place.base or "", leader.tip or place.base or ""}
+        for top in dict.fromkeys((used or place.repository or "", *self._candidates(place.repository or ""))):
+            has_commits = _is_repository(top) and set(known_commits(top, needed)) == needed
+            if has_commits and (self._is_mirror(top) or not any(self.missing_submodules(top, leader))):
                 return top
         return None
+
+    def unused(self, place: WorkspacePlace, taken: tuple[str, ...]) -> WorkspacePlace:
+        """Return the place, with a number if a folder or a branch is in its way, here or on the leader (`taken`)."""
+        tops = [top for top in self._candidates(place.repository or "") if _is_repository(top)] or [self.mirror(place)]
+        names = {*taken, *(name for top in tops for name in branches_like(top, place.branch or ""))}
+        return _at(unused_place(_at(place, tops[0]), names), place.repository or "")
+
+    def missing_submodules(self, top: str, leader: LeaderRepository) -> Iterator[tuple[int, SubmoduleCommit]]:
+        """Yield the submodules, with their numbers, whose commits the repository does not have."""
+        common = open_repository(top).common if leader.submodules else ""
+        for number, submodule in enumerate(leader.submodules):
+            clone = submodule.clone_in(common)
+            if not _is_repository(clone) or not known_commits(clone, [submodule.commit]):
+                yield number, submodule
 
     def mirror(self, place: WorkspacePlace) -> str:
         """Return the mirror of the repository, made if it is missing."""
@@ -73,12 +94,16 @@ class HostRepositories:
         with locked(f"{top}.lock"):
             if not os.path.isfile(os.path.join(top, "HEAD")):
                 self._delete_unused()
-                shutil.rmtree(f"{top}.new", ignore_errors=True)
-                os.makedirs(f"{top}.new", mode=0o700)
-                length = "sha256" if len(place.base or "") == 64 else "sha1"
-                run_git(f"{top}.new", "init", "--quiet", "--bare", f"--object-format={length}", ".")
-                os.rename(f"{top}.new", top)
+                _make_bare(top, place.base or "")
             _touch(top)
+        return top
+
+    def submodule_mirror(self, mirror: str, submodule: SubmoduleCommit) -> str:
+        """Return the mirror of a submodule, made if it is missing."""
+        top = submodule.clone_in(mirror)
+        with open_repository(mirror).locked():
+            if not os.path.isfile(os.path.join(top, "HEAD")):
+                _make_bare(top, submodule.commit)
         return top
 
     def tips(self, mirror: str) -> tuple[str, ...]:
@@ -87,15 +112,23 @@ class HostRepositories:
         out = run_git(mirror, "for-each-ref", *order, "refs/heads", KEPT).out
         return tuple(dict.fromkeys(out.decode().split()))
 
-    def fill(self, mirror: str, bundle: Path, place: WorkspacePlace, leader: LeaderRepository) -> None:
+    def fill(self, mirror: str, bundle: Path, base: str, tip: str | None = None) -> None:
         """Take the commits of a bundle into the mirror."""
-        refspecs = [f"+{WANTED}base:{KEPT}{place.base}"]
-        if leader.tip is not None:
-            refspecs.append(f"+{WANTED}branch:{KEPT}{leader.tip}")
+        refspecs = [f"+{WANTED}base:{KEPT}{base}"]
+        if tip is not None:
+            refspecs.append(f"+{WANTED}branch:{KEPT}{tip}")
         with open_repository(mirror).locked() as call:
             _note_shallow(mirror, bundle)
             fetch_refs(mirror, os.path.abspath(bundle), *refspecs, call=call)
             _drop_old_names(mirror, call)
+
+    def set_author(self, top: str, author: tuple[str, str] | None) -> None:
+        """Let whoever commits in a mirror be the one who commits on the machine of the leader."""
+        if self._is_mirror(top) and author is not None and configured_identity(top) != author:
+            with open_repository(top).locked() as call:
+                for key, value in zip(("name", "email"), author, strict=True):
+                    if value:
+                        run_git(top, "config", f"user.{key}", value, call=call)
 
     def bring_branch(self, top: str, place: WorkspacePlace, tip: str | None) -> None:
         """Let the branch begin where the leader has it, if this machine has no workspace with newer work."""
@@ -111,7 +144,7 @@ class HostRepositories:
 
     def forget_branch(self, top: str, branch: str, tip: str | None) -> None:
         """Delete the branch of a removed workspace from a mirror, if the leader has all its commits, and tidy up."""
-        if top != self._mirror_path_of(top):
+        if not self._is_mirror(top):
             return  # the user's own clone
         repository = open_repository(top)
         with repository.locked() as call:
@@ -128,8 +161,8 @@ class HostRepositories:
         digest = hashlib.sha256(os.fsencode(repository)).hexdigest()[:16]
         return str(self._folder / f"{slug_of(os.path.basename(repository))}-{digest}.git")
 
-    def _mirror_path_of(self, top: str) -> str | None:
-        return top if os.path.dirname(top) == str(self._folder) else None
+    def _is_mirror(self, top: str) -> bool:
+        return os.path.dirname(top) == str(self._folder)
 
     def _delete_unused(self) -> None:
         """Delete mirrors that nothing was made from for long, and that hold no work."""
@@ -150,6 +183,15 @@ def _is_repository(top: str) -> bool:
         return run_git(top, "rev-parse", "--git-dir", call=GitCall(accepted=(0, 128))).code == 0
     except WorkspaceError:
         return False
+
+
+def _make_bare(top: str, commit: str) -> None:
+    """Make a bare repository, whole or not at all."""
+    shutil.rmtree(f"{top}.new", ignore_errors=True)
+    os.makedirs(f"{top}.new", mode=0o700)
+    length = "sha256" if len(commit) == 64 else "sha1"
+    run_git(f"{top}.new", "init", "--quiet", "--bare", f"--object-format={length}", ".")
+    os.rename(f"{top}.new", top)
 
 
 def _at(place: WorkspacePlace, top: str) -> WorkspacePlace:

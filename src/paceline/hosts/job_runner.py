@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 
@@ -17,6 +18,7 @@ from paceline.detect.stream import Channel
 from paceline.errors import LinkDown, NotJoined, PacelineError, UnknownName, WorkspaceError, WorkspaceLost
 from paceline.executors.spool import OutputReader, Spool, is_locked, read_tail
 from paceline.hosts.host_jobs import (
+    OF_SUBMODULE,
     LeaderRepository,
     OutputPiece,
     PatchPiece,
@@ -94,7 +96,9 @@ class JobRunner:
     async def _do(self, call: Call, leader: LeaderRepository, values: tuple[Any, ...]) -> object:
         match call.job:
             case "unused_place":
-                return await self._unused_place(values[0], leader)
+                if values[0].branch is None:
+                    return await self._in_thread(unused_place, values[0])
+                return await self._in_thread(self._repositories.unused, values[0], leader.taken)
             case "prepare":
                 return await self._prepare(call, leader, *values)
             case "finish_setup":
@@ -114,10 +118,6 @@ class JobRunner:
 
     # -- a workspace -----------------------------------------------------------------------------------------
 
-    async def _unused_place(self, place: WorkspacePlace, leader: LeaderRepository) -> WorkspacePlace:
-        found = await self._in_thread(_unused_place, self._repositories, place, leader.taken)
-        return msgspec.structs.replace(found, repository=place.repository)
-
     async def _prepare(
         self, call: Call, leader: LeaderRepository, place: WorkspacePlace, settings: WorkspaceSettings
     ) -> Prepared:
@@ -126,22 +126,36 @@ class JobRunner:
             return await self._in_thread(prepare, place, settings)
         top = await self._in_thread(self._repositories.holding, place, leader)
         if top is None:
-            top = await self._fill_mirror(call, leader, place)
+            mirror = await self._in_thread(self._repositories.mirror, place)
+            async with self._filling.setdefault(mirror, asyncio.Lock()):  # the others find its commits there afterwards
+                top = await self._in_thread(self._repositories.holding, place, leader)
+                if top is None:
+                    top = await self._fill_mirror(call, leader, place, mirror)
+        await self._fill_submodules(call, leader, place, top)
+        await self._in_thread(self._repositories.set_author, top, leader.author)
         await self._in_thread(self._repositories.bring_branch, top, place, leader.tip)
         return await self._in_thread(prepare, _with(place, top), settings, leader.included)
 
-    async def _fill_mirror(self, call: Call, leader: LeaderRepository, place: WorkspacePlace) -> str:
-        """Get the missing commits from the leader. One call at a time: the others find them there afterwards."""
-        mirror = await self._in_thread(self._repositories.mirror, place)
-        async with self._filling.setdefault(mirror, asyncio.Lock()):
-            top = await self._in_thread(self._repositories.holding, place, leader)
-            if top is not None:
-                return top
-            have = await self._in_thread(self._repositories.tips, mirror)
-            async with self._file() as file:
-                await self._repeat(lambda: self._transfers.fetch_commits(call.call_id, have, file))
-                await self._in_thread(self._repositories.fill, mirror, file, place, leader)
+    async def _fill_mirror(self, call: Call, leader: LeaderRepository, place: WorkspacePlace, mirror: str) -> str:
+        """Get the missing commits from the leader."""
+        have = await self._in_thread(self._repositories.tips, mirror)
+        async with self._file() as file:
+            await self._repeat(lambda: self._transfers.fetch_commits(call.call_id, have, file))
+            await self._in_thread(self._repositories.fill, mirror, file, place.base or "", leader.tip)
         return mirror
+
+    async def _fill_submodules(self, call: Call, leader: LeaderRepository, place: WorkspacePlace, top: str) -> None:
+        """Get the missing commits of submodules. The user's own clone has them, or it was not chosen."""
+        if top == place.repository or not leader.submodules:
+            return
+        async with self._filling.setdefault(top, asyncio.Lock()):
+            missing = await self._in_thread(lambda: [*self._repositories.missing_submodules(top, leader)])
+            for number, submodule in missing:
+                mirror = await self._in_thread(self._repositories.submodule_mirror, top, submodule)
+                have = (f"{OF_SUBMODULE}{number}", *await self._in_thread(self._repositories.tips, mirror))
+                async with self._file() as file:
+                    await self._repeat(partial(self._transfers.fetch_commits, call.call_id, have, file))
+                    await self._in_thread(self._repositories.fill, mirror, file, submodule.commit, None)
 
     async def _commit(self, call: Call, leader: LeaderRepository, place: WorkspacePlace, message: str) -> Change:
         here = await self._found(place)
@@ -252,12 +266,6 @@ def patch_piece(place: WorkspacePlace, most: int) -> PatchPiece:
         while len(data) <= most and (piece := next(pieces, b"")):
             data += piece
     return PatchPiece(data=data[:most], is_truncated=len(data) > most)
-
-
-def _unused_place(repositories: HostRepositories, place: WorkspacePlace, taken: tuple[str, ...]) -> WorkspacePlace:
-    if place.branch is None:
-        return unused_place(place)
-    return unused_place(_with(place, repositories.in_use(place) or repositories.mirror(place)), taken)
 
 
 def _remove(place: WorkspacePlace) -> None:

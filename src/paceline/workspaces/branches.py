@@ -1,5 +1,6 @@
 """Branches of units that are no longer needed, because everything in them is merged."""
 
+import os
 from collections.abc import Collection, Iterable
 
 from paceline.errors import WorkspaceError
@@ -27,6 +28,14 @@ def delete_merged_branches(
             for name in merged:
                 run_git(top, "branch", "--quiet", "-D", "--", name, call=call)
     return merged
+
+
+def branches_like(top: str, branch: str) -> tuple[str, ...]:
+    """Return the names like the branch, with and without a number, that the repository uses for branches or folders."""
+    patterns = (f"refs/heads/{branch}", f"refs/heads/{branch}-*", f"refs/heads/{branch}-*/**")
+    out = run_git(top, "for-each-ref", "--format=%(refname:lstrip=2)", *patterns).out
+    names = (os.fsdecode(line).removeprefix(branch).partition("/")[0] for line in out.splitlines())
+    return tuple(sorted({branch + rest for rest in names}))
 
 
 def abandoned_branch(path: str) -> str:

@@ -4,11 +4,14 @@ A bundle is a list of commits that the reader must have, a list of names with th
 missing between both. Here: writing one, and taking one into a repository. Never here: how the file travels.
 """
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
+
+import msgspec
 
 from paceline.errors import WorkspaceError
 from paceline.workspaces.git import GitCall, run_git, stream_git
@@ -33,6 +36,10 @@ _FETCH: Final = (
 )
 _CHECKED: Final = ("fetch.fsckObjects=true", "fetch.writeCommitGraph=false")
 """What comes from another machine is checked: it may hold names that lead out of a work tree."""
+_LONGEST_HEADER: Final = 1 << 20
+"""Far more than the names of a bundle take."""
+_MANY_OBJECTS: Final = 100
+"""From here on they stay in one pack: git's own limit where it fetches."""
 
 
 def write_bundle(
@@ -64,37 +71,39 @@ def write_bundle(
         raise folder_error(str(file), error) from error
 
 
-def take_bundle(top: str, file: Path, branch: str, commit: str, base: str | None = None) -> None:
-    """Take the commits of a bundle into the repository, as its branch, which becomes `commit`. It began at `base`.
+def take_bundle(top: str, file: Path, branch: str, commit: str) -> None:
+    """Take the commits of a bundle into the repository, as its branch, which becomes `commit`.
 
     The branch is made, or moves forward. Raise `WorkspaceError` if it has other commits, if it is checked out, or if
     the file is damaged or is about something else; no branch has changed then.
     """
-    take_branch(top, os.path.abspath(file), branch, commit, base)
-
-
-def take_branch(top: str, source: str, branch: str, commit: str, base: str | None = None) -> None:
-    """Fetch a branch from another repository or a bundle, as a branch of the same name, which becomes `commit`."""
     repository = open_repository(top)
     if repository.branch_tip(branch) == commit:
         return  # the other machine works in this very repository, or it was taken before
-    folder = f"{_INCOMING}{hashlib.sha256(branch.encode()).hexdigest()[:16]}"
-    incoming, known = f"{folder}/tip", f"{folder}/base"
-    try:
-        if base is not None and known_commits(top, [base]):
-            run_git(
-                top, "update-ref", known, base
-            )  # git requires that a name leads to it, which a rebase may have moved
-        fetch_refs(top, source, f"+refs/heads/{branch}:{incoming}")
-        found = repository.commit_of(incoming)
-        if found != commit:
-            raise WorkspaceError(f"it arrived at {found}, and not at {commit} as was reported")
+    with _named_errors(repository, branch), _opened(file) as opened:
+        header = _read_header(opened)
+        _check_arrival(header.refs.get(f"refs/heads/{branch}"), commit)
+        missing = sorted(set(header.prerequisites) - set(known_commits(top, header.prerequisites)))
+        if missing:
+            raise WorkspaceError(f"it began at {missing[0]}, which is not in the repository (any more)")
+        _unpack(top, opened.fileno(), header)
+        _check_complete(top, commit, header.prerequisites)
         _move_branch(repository, branch, commit)
-    except WorkspaceError as error:
-        raise WorkspaceError(f"the branch {branch} cannot be taken into {top}: {error}", is_campaigns=False) from error
+
+
+def take_branch(top: str, remote: str, branch: str, commit: str) -> None:
+    """Fetch a branch from another repository, as a branch of the same name, which becomes `commit`."""
+    repository = open_repository(top)
+    if repository.branch_tip(branch) == commit:
+        return
+    incoming = f"{_INCOMING}{hashlib.sha256(branch.encode()).hexdigest()[:16]}"
+    try:
+        with _named_errors(repository, branch):
+            fetch_refs(top, remote, f"+refs/heads/{branch}:{incoming}")
+            _check_arrival(repository.commit_of(incoming), commit)
+            _move_branch(repository, branch, commit)
     finally:
-        for name in (incoming, known):
-            run_git(top, "update-ref", "-d", name, call=GitCall(accepted=(0, 1, 128)))
+        run_git(top, "update-ref", "-d", incoming, call=GitCall(accepted=(0, 1, 128)))
 
 
 def fetch_refs(top: str, source: str, *refspecs: str, call: GitCall | None = None) -> None:
@@ -102,6 +111,61 @@ def fetch_refs(top: str, source: str, *refspecs: str, call: GitCall | None = Non
     call = call or GitCall()
     call = GitCall(config=(*_CHECKED, *call.config), pass_fds=call.pass_fds, env=call.env)
     run_git(top, *_FETCH, "--", source, *refspecs, call=call)
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """The names of a bundle. Its pack begins at `offset`."""
+
+    prerequisites: tuple[str, ...]
+    refs: dict[str, str]
+    offset: int
+
+
+def _read_header(file: BinaryIO) -> _Header:
+    data = file.read(_LONGEST_HEADER)
+    text, end, _ = data.partition(b"\n\n")
+    first, *lines = text.decode(errors="surrogateescape").split("\n")
+    if not end or first not in ("# v2 git bundle", "# v3 git bundle"):
+        raise WorkspaceError("what arrived is no bundle of git")
+    prerequisites = tuple(line[1:].partition(" ")[0] for line in lines if line.startswith("-"))
+    named = (line.partition(" ") for line in lines if not line.startswith(("-", "@")))
+    return _Header(prerequisites, {name: commit for commit, _, name in named}, len(text) + len(end))
+
+
+def _unpack(top: str, fd: int, header: _Header) -> None:
+    """Take the objects of a bundle into the repository, checked. A few become files, so that packs do not pile up."""
+    count = int.from_bytes(os.pread(fd, 4, header.offset + 8))
+    os.lseek(fd, header.offset, os.SEEK_SET)
+    how = ("unpack-objects", "-q") if count < _MANY_OBJECTS else ("index-pack", "--stdin", "--fix-thin")
+    run_git(top, *how, "--strict", call=GitCall(stdin_fd=fd))
+
+
+def _check_complete(top: str, commit: str, known: Iterable[str]) -> None:
+    lines = "".join((f"{commit}\n", *(f"^{each}\n" for each in known)))
+    run_git(top, "rev-list", "--objects", "--quiet", "--stdin", call=GitCall(stdin=lines.encode()))
+
+
+def _check_arrival(found: str | None, commit: str) -> None:
+    if found != commit:
+        raise WorkspaceError(f"it arrived at {found}, and not at {commit} as was reported")
+
+
+@contextlib.contextmanager
+def _named_errors(repository: Repository, branch: str) -> Iterator[None]:
+    try:
+        yield
+    except WorkspaceError as error:
+        text = f"the branch {branch} cannot be taken into {repository.top}: {error}"
+        raise WorkspaceError(text, is_campaigns=False) from error
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    try:
+        with open(file, "rb") as opened:
+            yield opened
+    except OSError as error:
+        raise WorkspaceError(f"cannot read {file}: {error.strerror}") from error
 
 
 def _move_branch(repository: Repository, branch: str, commit: str) -> None:

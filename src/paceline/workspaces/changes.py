@@ -117,12 +117,17 @@ def write_patch(place: WorkspacePlace, file: Path) -> None:
 
 def identity(folder: str) -> dict[str, str]:
     """Return variables that name who commits, as far as the user's configuration does not."""
-    call = GitCall(accepted=(0, 1))
-    name = run_git(folder, "config", "--get", "user.name", call=call).line
-    email = run_git(folder, "config", "--get", "user.email", call=call).line
+    name, email = configured_identity(folder)
     missing = {} if name else {"NAME": FALLBACK_NAME}
     missing |= {} if email else {"EMAIL": FALLBACK_EMAIL}
     return {f"GIT_{who}_{what}": value for what, value in missing.items() for who in ("AUTHOR", "COMMITTER")}
+
+
+def configured_identity(folder: str) -> tuple[str, str]:
+    """Return the name and the address of who commits, as the user configured them; '' where that is not so."""
+    call = GitCall(accepted=(0, 1))
+    name, email = (run_git(folder, "config", "--get", f"user.{key}", call=call).line for key in ("name", "email"))
+    return name, email
 
 
 def _leave_rebase(entry: str, path: str, call: GitCall) -> None:

@@ -75,6 +75,8 @@ class GitCall(msgspec.Struct, frozen=True, kw_only=True):
     """How to call git beyond its arguments."""
 
     stdin: bytes = b""
+    stdin_fd: int | None = None
+    """A file that git reads instead, from where it stands."""
     env: Mapping[str, str] = {}
     config: tuple[str, ...] = ()
     accepted: tuple[int, ...] = (0,)
@@ -134,7 +136,7 @@ def _start(folder: str, arguments: Sequence[str], call: GitCall, error_fd: int) 
             ["git", *options, *arguments],
             cwd=folder,
             env=_environment(call.env),
-            stdin=subprocess.PIPE,
+            stdin=subprocess.PIPE if call.stdin_fd is None else call.stdin_fd,
             stdout=subprocess.PIPE,
             stderr=error_fd,
             pass_fds=call.pass_fds,
