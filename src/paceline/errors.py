@@ -30,6 +30,7 @@
      ├─ Refused                  the leader refuses a worker for good
      │   ├─ HostTaken            its host has another worker
      │   └─ VersionMismatch      it speaks another protocol
+     ├─ LaunchFailed             a worker cannot be started on its host, or its host cannot be asked
      └─ InvalidInput             the caller must change the call; nothing was changed
          ├─ InvalidLimit         a limit that is not a whole number >= 1, or none
          ├─ InvalidDuration      a cooldown, pause or time-out that is not a duration
@@ -255,3 +256,7 @@ class HostTaken(Refused):
 
 class VersionMismatch(Refused):
     """Worker and engine speak different protocols."""
+
+
+class LaunchFailed(PacelineError):
+    """A host cannot be reached, or its worker cannot be started. The message names the host and the fix."""

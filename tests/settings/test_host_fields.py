@@ -88,6 +88,7 @@ def test_the_leaders_own_machine_can_be_kept_free(load: Load) -> None:
         ("[hosts.a]\ncommand = []", "must be a list of texts"),
         ('[hosts.a]\ncommand = ["x", "{token}"]', "has {token}, which means nothing; there are {name}, {url}"),
         ('[hosts.a]\nalive = ["x"]', "hosts.a.alive belongs to a host with command"),
+        ('[hosts.a]\npython = "/usr/bin/python3"', "hosts.a.python belongs to a host with ssh"),
         ('[hosts.a]\nconnect = "leader:7433"', "must be the address by which the host reaches the leader"),
         ('[hosts.a]\nhome = "work"', "must be a folder on the host that begins with / or ~/"),
         ('[hosts.a]\nlabels = "gpu"', 'must be a list of names, such as ["gpu"]'),

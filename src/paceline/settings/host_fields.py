@@ -102,11 +102,14 @@ def _host_lease(value: object) -> float:
     return seconds
 
 
-def _worker_home(value: object) -> str:
-    path = checks.text(value)
-    if not path.startswith(("/", "~/")) or re.search(r"[\x00-\x1f]", path):
-        raise InvalidInput('must be a folder on the host that begins with / or ~/, such as "~/paceline-worker"')
-    return path
+def _path_on_host(what: str) -> Check:
+    def check(value: object) -> str:
+        path = checks.text(value)
+        if not path.startswith(("/", "~/")) or re.search(r"[\x00-\x1f]", path):
+            raise InvalidInput(f"must be {what} on the host that begins with / or ~/")
+        return path
+
+    return check
 
 
 def _git_remote(value: object) -> str:
@@ -132,7 +135,8 @@ HOST_FIELDS: Final[Mapping[str, Check]] = {
     "alive": _command,
     "stop": _command,
     "connect": _connect,
-    "home": _worker_home,
+    "python": _path_on_host("a Python with Paceline"),
+    "home": _path_on_host("a folder"),
     "max_sessions": checks.whole_number(0, LARGEST_LIMIT),
     "labels": _labels,
     "host_lease": _host_lease,
@@ -158,9 +162,9 @@ def host_mistakes(name: str, fields: Mapping[str, object]) -> Iterator[tuple[str
     ways = [way for way in LAUNCHERS if way in fields]
     for way in ways[1:]:
         yield way, f"hosts.{name} has {ways[0]} and {way}: a worker is started in one way; remove one of them"
-    for key in ("alive", "stop"):
-        if key in fields and "command" not in fields:
-            yield key, f"hosts.{name}.{key} belongs to a host with command; remove it"
+    for key, way in (("alive", "command"), ("stop", "command"), ("python", "ssh")):
+        if key in fields and way not in fields:
+            yield key, f"hosts.{name}.{key} belongs to a host with {way}; remove it"
 
 
 def make_host(name: str, values: Mapping[str, object]) -> HostSettings:

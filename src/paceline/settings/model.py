@@ -137,6 +137,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Ends the worker that `command` started."""
     connect: str | None = None
     """The URL by which the worker reaches the leader. None: chosen by the way it is started."""
+    python: str | None = None
+    """With `ssh`: a Python on the host that has Paceline already. None: Paceline is installed there."""
     home: str | None = None
     """The folder of the worker on the host. None: `~/.local/state/paceline/workers/NAME`."""
     max_sessions: int | None = None
