@@ -1,0 +1,329 @@
+"""The hosts of a leader: who has joined, what each is ordered to do, and when a silent one is lost."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from paceline.agents import load_agent
+from paceline.agents.launch import Task
+from paceline.core import GovernorSettings
+from paceline.core.signals import Succeeded
+from paceline.detect.run_summary import RunSummary
+from paceline.engine.hosts.host import LocalHost
+from paceline.engine.hosts.registry import LOSS_MARGIN_SECONDS, SILENT_SECONDS, HostRegistry
+from paceline.engine.hosts.remote_session import RemoteHandle
+from paceline.engine.leader_lease import LeaderLease
+from paceline.engine.settings import EngineSettings
+from paceline.errors import HostLost, HostTaken, NotJoined, UnknownName, VersionMismatch
+from paceline.executors import SessionState
+from paceline.hosts.host_jobs import OutputPiece, read_output
+from paceline.hosts.messages import (
+    Archive,
+    Call,
+    CallReport,
+    Follow,
+    HostFacts,
+    HostLoad,
+    JoinRequest,
+    NumberedReport,
+    Order,
+    OrdersRequest,
+    Reports,
+    SessionReport,
+    Start,
+    Stop,
+    Sweep,
+)
+from paceline.hosts.session_order import SessionOrder
+from paceline.settings import HostSettings
+from paceline.simulation.clock import VirtualClock
+from paceline.simulation.executor import Run, ScriptedExecutor
+from paceline.store import MemoryStore
+from paceline.testing.inline_jobs import InlineJobs
+
+NOW = 1_794_705_600.0
+LEASE = 600.0
+FACTS = HostFacts(
+    version="1", machine="box1/0", hostname="box1", home="/home/ada/w", user_home="/home/ada", cpus=4, memory=1 << 34
+)
+RUNNING = SessionState(phase="running", pid=7)
+ENDED = SessionState(phase="ended", exit_code=0, cause="exit")
+
+
+class Leader:
+    """A registry over a store that outlives it, in virtual time."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(NOW)
+        self.store = MemoryStore()
+        self.settings = EngineSettings(
+            governor=GovernorSettings(), hosts={"box1": HostSettings(name="box1", host_lease=LEASE)}
+        )
+        self.events: list[str] = []
+        self.restart("one")
+
+    def restart(self, owner: str) -> None:
+        lead = LeaderLease(self.store, owner, lease=60.0)
+        executor = ScriptedExecutor(lambda _: Run(), self.clock)
+        local = LocalHost(executor, InlineJobs(lambda: None), home=Path("/home/leader"), environ={}, lead=lead)
+        self.hosts = HostRegistry(
+            self.store, local, settings=self.settings, owner=owner, now=self.clock.now, elapsed=self.clock.now
+        )
+        self.hosts.emit = lambda name, **_: self.events.append(name)
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.step(seconds)
+
+    @property
+    def presence(self) -> str:
+        (state,) = self.hosts.states()
+        return state.presence
+
+
+class PaperWorker:
+    """A worker that only writes down its orders."""
+
+    def __init__(self, leader: Leader, worker: str = "home-1") -> None:
+        self.leader = leader
+        self.worker = worker
+        self.reported = 0
+
+    def join(self, *attempts: str, protocol: int = 1) -> None:
+        request = JoinRequest(worker=self.worker, pid=1, facts=FACTS, attempts=attempts, protocol=protocol)
+        self.joining = self.leader.hosts.join("box1", request).joining
+        self.seen = self.reported = 0
+
+    async def orders(self, *, confirm: bool = True) -> list[Order]:
+        got = await self.leader.hosts.orders("box1", OrdersRequest(joining=self.joining, after=self.seen))
+        if got.orders and confirm:
+            self.seen = got.orders[-1].number
+        return [each.order for each in got.orders]
+
+    def report(self, *reports: SessionReport | CallReport, again: bool = False) -> int:
+        first = self.reported + (0 if again else 1)
+        numbered = [NumberedReport(first + n, report) for n, report in enumerate(reports)]
+        if not again:
+            self.reported += len(reports)
+        sent = Reports(joining=self.joining, load=HostLoad(), reports=tuple(numbered))
+        return self.leader.hosts.report("box1", sent).through
+
+
+@pytest.fixture
+def leader() -> Leader:
+    return Leader()
+
+
+@pytest.fixture
+def worker(leader: Leader) -> PaperWorker:
+    return PaperWorker(leader)
+
+
+def order_of(attempt_id: str) -> SessionOrder:
+    task = Task(unit_id="night/u0", attempt_id=attempt_id, prompt="go", cwd="/repo")
+    return SessionOrder(profile=load_agent("claude"), task=task)
+
+
+def started(leader: Leader, attempt_id: str) -> RemoteHandle:
+    handle = leader.hosts.of("max-1#box1").start(order_of(attempt_id))
+    assert isinstance(handle, RemoteHandle)
+    return handle
+
+
+def follow(attempt_id: str) -> Follow:
+    return Follow(attempt_id=attempt_id, provider="claude-code", cwd="/repo")
+
+
+def running(attempt_id: str, **more: object) -> SessionReport:
+    return SessionReport(attempt_id=attempt_id, state=RUNNING, **more)  # type: ignore[arg-type]
+
+
+# -- orders and reports ------------------------------------------------------------------------------
+
+
+async def test_an_order_is_repeated_until_the_worker_confirms_it(leader: Leader, worker: PaperWorker) -> None:
+    worker.join()
+    await worker.orders()
+    started(leader, "a1")
+
+    once = await worker.orders(confirm=False)
+    again = await worker.orders()
+    after = await worker.orders()
+
+    assert (once, again, after) == ([Start(session=order_of("a1"))], [Start(session=order_of("a1"))], [])
+
+
+async def test_a_session_is_over_once_the_worker_has_reported_its_end(leader: Leader, worker: PaperWorker) -> None:
+    worker.join()
+    handle = started(leader, "a1")
+
+    worker.report(running("a1", signals=(Succeeded(),)))
+    seen = handle.output.read(NOW)
+    worker.report(SessionReport(attempt_id="a1", state=ENDED, summary=RunSummary(outcome="success", answer="done")))
+
+    assert seen == [Succeeded()]
+    assert handle.state() == ENDED
+    assert (handle.output.read(NOW), handle.output.facts.answer, handle.output.read(NOW)) == ([], "done", [])
+
+
+async def test_a_repeated_report_is_taken_once(leader: Leader, worker: PaperWorker) -> None:
+    worker.join()
+    handle = started(leader, "a1")
+    worker.report(running("a1", signals=(Succeeded(),)))
+
+    through = worker.report(running("a1", signals=(Succeeded(),)), again=True)
+
+    assert through == 1
+    assert (handle.output.read(NOW), handle.output.read(NOW)) == ([Succeeded()], [])
+
+
+# -- joining -----------------------------------------------------------------------------------------
+
+
+async def test_a_worker_that_joins_again_follows_what_it_has_and_starts_what_it_never_got(
+    leader: Leader, worker: PaperWorker
+) -> None:
+    worker.join()
+    handles = {name: started(leader, name) for name in ("has", "never-got", "lost-its-folder")}
+    worker.report(running("has"), running("lost-its-folder"))
+    leader.hosts.stop(handles["has"])
+
+    worker.join("has")
+
+    assert await worker.orders() == [
+        follow("has"),
+        Stop(attempt_id="has", grace=10.0),
+        Start(session=order_of("never-got")),
+        Sweep(keep=("has", "never-got", "lost-its-folder")),
+    ]
+    phases = {name: handle.state().phase for name, handle in handles.items()}
+    assert phases == {"has": "running", "never-got": "running", "lost-its-folder": "lost"}
+
+
+async def test_a_session_that_the_worker_never_began_is_lost(leader: Leader, worker: PaperWorker) -> None:
+    leader.restart("two")
+    handle = leader.hosts.of("#box1").adopt(order_of("a1"))
+    worker.join()
+    worker.report(SessionReport(attempt_id="a1", state=None))
+    assert handle is not None
+    assert handle.state() == SessionState(phase="lost", message="box1 has no trace of it")
+
+
+async def test_an_archived_session_is_put_away_even_if_the_worker_was_gone(leader: Leader, worker: PaperWorker) -> None:
+    worker.join()
+    handle = started(leader, "a1")
+    await worker.orders()
+    leader.hosts.archive(handle)
+
+    worker.join("a1")
+
+    assert await worker.orders() == [Archive(attempt_id="a1"), Sweep(keep=("a1",))]
+
+
+async def test_requests_of_an_earlier_joining_are_refused(leader: Leader, worker: PaperWorker) -> None:
+    worker.join()
+    before = worker.joining
+    worker.join()
+    worker.joining = before
+    with pytest.raises(NotJoined):
+        await worker.orders()
+    with pytest.raises(NotJoined):
+        worker.report()
+
+
+async def test_a_host_has_one_worker_until_that_is_lost(leader: Leader, worker: PaperWorker) -> None:
+    worker.join()
+    other = PaperWorker(leader, "home-2")
+    with pytest.raises(HostTaken, match="host box1 has a worker already"):
+        other.join()
+
+    leader.pass_time(LEASE + LOSS_MARGIN_SECONDS + 1)
+    leader.hosts.step()
+
+    other.join()
+    assert leader.presence == "joined"
+
+
+async def test_a_worker_of_another_version_and_an_unknown_host_are_refused(leader: Leader, worker: PaperWorker) -> None:
+    with pytest.raises(VersionMismatch, match="install the same version on both"):
+        worker.join(protocol=2)
+    with pytest.raises(UnknownName, match="there is no host 'box9'"):
+        leader.hosts.join("box9", JoinRequest(worker="w", pid=1, facts=FACTS))
+    assert leader.presence == "absent"
+
+
+# -- silence -----------------------------------------------------------------------------------------
+
+
+async def test_a_silent_host_keeps_its_sessions_until_its_lease_and_the_margin_are_over(
+    leader: Leader, worker: PaperWorker
+) -> None:
+    worker.join()
+    handle = started(leader, "a1")
+
+    leader.pass_time(LEASE + LOSS_MARGIN_SECONDS)
+    leader.hosts.step()
+    before = leader.presence, handle.state().phase
+    leader.pass_time(1.0)
+    leader.hosts.step()
+
+    assert before == ("silent", "running")
+    assert (leader.presence, handle.state().phase) == ("lost", "lost")
+    assert leader.events == ["host.joined", "host.lost"]
+
+
+async def test_a_host_that_speaks_now_and_then_is_never_lost(leader: Leader, worker: PaperWorker) -> None:
+    worker.join()
+    handle = started(leader, "a1")
+    for _ in range(10):
+        leader.pass_time(LEASE)
+        worker.report()
+        leader.hosts.step()
+    leader.pass_time(SILENT_SECONDS + 1)
+    assert (leader.presence, handle.state().phase) == ("silent", "running")
+
+
+async def test_a_new_leader_waits_for_the_whole_lease_from_its_own_start(leader: Leader, worker: PaperWorker) -> None:
+    worker.join()
+    leader.pass_time(LEASE)
+    shorter = {"box1": HostSettings(name="box1", host_lease=60.0)}  # the worker goes by the lease that it was given
+    leader.settings = msgspec.structs.replace(leader.settings, hosts=shorter)
+
+    leader.restart("two")
+    handle = leader.hosts.of("#box1").adopt(order_of("a1"))
+    assert handle is not None
+    leader.pass_time(LEASE + LOSS_MARGIN_SECONDS)
+    leader.hosts.step()
+    before = handle.state().phase
+    leader.pass_time(1.0)
+    leader.hosts.step()
+
+    assert (before, handle.state().phase) == ("running", "lost")
+
+
+# -- work --------------------------------------------------------------------------------------------
+
+
+async def test_work_of_a_host_ends_with_its_report(leader: Leader, worker: PaperWorker) -> None:
+    worker.join()
+    await worker.orders()
+    job = leader.hosts.of("#box1").jobs.start(read_output, "a1", "stdout", None, 100)
+    leader.hosts.step()
+    (call,) = await worker.orders()
+    assert isinstance(call, Call)
+    was_over = job.is_over
+
+    piece = OutputPiece(data=b"hello", position=5, is_complete=True)
+    worker.report(CallReport(call_id=call.call_id, result=msgspec.Raw(msgspec.json.encode(piece))))
+    leader.hosts.step()
+
+    assert (was_over, job.is_over, job.result()) == (False, True, piece)
+
+
+async def test_work_of_a_lost_host_fails_as_lost(leader: Leader, worker: PaperWorker) -> None:
+    worker.join()
+    job = leader.hosts.of("#box1").jobs.start(read_output, "a1", "stdout", None, 100)
+    leader.pass_time(LEASE + LOSS_MARGIN_SECONDS + 1)
+    leader.hosts.step()
+    with pytest.raises(HostLost, match="box1 has not answered for 11 min"):
+        job.result()
