@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from paceline.agents.account import split_login
 from paceline.errors import EngineBusy
 from paceline.executors.private_folder import can_be_used
 from paceline.executors.spool import Spool, spool_root
@@ -153,7 +154,8 @@ class OwnHome(FleetHomes):
 
     def has_sessions(self) -> bool:
         """Return whether units run that were started in this home."""
-        running = [unit.attempt_id or "" for unit in self._store.running_units()]
+        units = self._store.running_units()
+        running = [unit.attempt_id or "" for unit in units if not split_login(unit.account or "")[1]]
         return any(_has_started(each, running) for each in self._known if self._is_here(each))
 
     def _is_here(self, leader: Leader) -> bool:

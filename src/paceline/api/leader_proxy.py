@@ -175,7 +175,8 @@ def _may_repeat(scope: Scope, body: bytes, error: httpx.TransportError) -> bool:
 
 def is_read(method: str, path: str) -> bool:
     """Return whether a standby serves the request itself."""
-    return method in SAFE_METHODS and not path.startswith(PASSED_PATHS)
+    is_output = path.startswith("/v1/units/") and path.endswith("/output")  # the leader fetches it from its host
+    return method in SAFE_METHODS and not path.startswith(PASSED_PATHS) and not is_output
 
 
 def _passed(headers: Iterable[Header], *, is_call: bool) -> list[Header]:

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 SCOPE_PREFIXES: Final = ("/concurrency/limits/", "/concurrency/cooldown/", "/concurrency/restore/")
 UNIT_PREFIX: Final = "/v1/units/"
-UNIT_VIEWS: Final = ("/why", "/log", "/diff")
+UNIT_VIEWS: Final = ("/why", "/log", "/output", "/diff")
 UNIT_ACTIONS: Final = ("/retry", "/cancel", "/pause", "/resume", "/accept")
 
 

@@ -21,6 +21,10 @@ class Job(Generic[Value]):
     def is_over(self) -> bool:
         return self._future.done()
 
+    async def wait(self) -> Value:
+        """Return the result once the work is over."""
+        return await asyncio.wrap_future(self._future)
+
     def result(self) -> Value:
         """Return the result of work that is over."""
         return self._future.result(timeout=0)

@@ -8,18 +8,20 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, get, post
+from litestar import Request, Response, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from paceline.api.context import ApiContext, Context
+from paceline.api.errors import HttpError
+from paceline.api.remote_output import CHANNELS, MOST_PIECE_BYTES, host_of, output_folder, read_remote
 from paceline.api.request_body import read_body
 from paceline.api.schemas import PauseBody, UnitLog, UnitRetry, Units, WhyAnswer
 from paceline.api.url_paths import unfold
 from paceline.detect.stream import Channel
 from paceline.engine import commands
 from paceline.engine.campaign_lookup import find_campaign
-from paceline.errors import UnknownName
+from paceline.errors import IllegalStep, UnknownName
 from paceline.executors.spool import read_tail
 from paceline.shared_leadership import started_elsewhere
 from paceline.store import Unit
@@ -29,7 +31,12 @@ from paceline.views.unit_changes import UnitDiff, unit_diff
 from paceline.views.units import UnitDetail, UnitFilter, UnitView, read_units, unit_detail, unit_history, unit_view
 from paceline.views.why import explain_unit
 
-CHANNELS: tuple[Channel, ...] = ("stdout", "stderr", "screen")
+POSITION_HEADER = "x-paceline-position"
+"""Where the next piece of an output begins."""
+COMPLETE_HEADER = "x-paceline-complete"
+"""`1` if no more will come."""
+SCREEN_BYTES = 256 * 1024
+"""How much of the end of an output on another host a transcript is made from."""
 MOST_UNITS = 1000
 TAIL_BYTES = 64 * 1024
 DIFF_BYTES = 1 << 20
@@ -67,10 +74,13 @@ def _find_unit(context: ApiContext, folded_id: str) -> Unit:
 @get("/v1/units/{unit_id:str}", summary="A unit with its prompt, history and the end of its transcript")
 async def get_unit(unit_id: FromPath[str], context: Context) -> UnitDetail:
     unit = _find_unit(context, unit_id)
-    folder = context.spool.folder(unit.attempt_id) if unit.attempt_id is not None else None
     provider = transcript_provider(context.store, context.settings, unit)
-    # Drawing a screen takes a while.
-    screen = "" if folder is None else await asyncio.to_thread(last_output, folder, provider, context.zone)
+    try:
+        async with output_folder(context, unit, SCREEN_BYTES) as folder:
+            # Drawing a screen takes a while.
+            screen = "" if folder is None else await asyncio.to_thread(last_output, folder, provider, context.zone)
+    except HttpError as error:
+        screen = f"({error})\n"  # its host does not answer now
     return unit_detail(unit, screen=screen, history=unit_history(context.store, unit.id))
 
 
@@ -94,12 +104,12 @@ async def get_log(
     ] = TAIL_BYTES,
 ) -> UnitLog:
     unit = _find_unit(context, unit_id)
-    folder = context.spool.folder(unit.attempt_id) if unit.attempt_id is not None else None
-    if unit.attempt_id is None or folder is None:
-        why = "has not been started yet" if unit.attempt_id is None else "has no output any more"
-        raise UnknownName(f"{unit.id} {why}")
-    channels = [each for each in CHANNELS if channel in (None, each)]
-    texts, is_truncated = await asyncio.to_thread(_read_tails, folder, channels, tail_bytes)
+    async with output_folder(context, unit, tail_bytes) as folder:
+        if unit.attempt_id is None or folder is None:
+            why = "has not been started yet" if unit.attempt_id is None else "has no output any more"
+            raise UnknownName(f"{unit.id} {why}")
+        channels = [each for each in CHANNELS if channel in (None, each)]
+        texts, is_truncated = await asyncio.to_thread(_read_tails, folder, channels, tail_bytes)
     return UnitLog(
         unit=unit.id,
         attempt=unit.attempt_id,
@@ -108,6 +118,21 @@ async def get_log(
         screen=texts.get("screen"),
         truncated=is_truncated,
     )
+
+
+@get("/v1/units/{unit_id:str}/output", summary="A piece of the last attempt's output, as it was printed")
+async def get_output(
+    unit_id: FromPath[str],
+    context: Context,
+    channel: Annotated[Channel, QueryParameter(description="The channel.")] = "stdout",
+    position: Annotated[int, QueryParameter(ge=0, description="The byte at which the piece begins.")] = 0,
+) -> Response[bytes]:
+    unit = _find_unit(context, unit_id)
+    if not host_of(unit):
+        raise IllegalStep(f"{unit.id} ran on the leader's own machine: `paceline logs` reads its output there")
+    piece = await read_remote(context, unit, channel, position, MOST_PIECE_BYTES)
+    headers = {POSITION_HEADER: str(piece.position), COMPLETE_HEADER: "1" if piece.is_complete else "0"}
+    return Response(piece.data, media_type="application/octet-stream", headers=headers)
 
 
 @get("/v1/units/{unit_id:str}/diff", summary="What a unit changed, as a patch")
@@ -194,6 +219,7 @@ ROUTES: list[HTTPRouteHandler] = [
     get_unit,
     get_why,
     get_log,
+    get_output,
     get_diff,
     post_unit_retry,
     post_unit_cancel,

@@ -10,8 +10,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from paceline.agents.account import split_login
 from paceline.cli.options import AsJson, Follow, UnitName
 from paceline.cli.output import FOLLOW_SECONDS, print_value, say
+from paceline.cli.remote_logs import print_remote_output
 from paceline.cli.unit_lookup import find_unit
 from paceline.cli.wiring import Home, open_home
 from paceline.detect.stream import Channel
@@ -42,6 +44,11 @@ def command(
     channels = [each for each in CHANNELS if channel in (None, each)]
     with open_home() as home:
         found = find_unit(home.store, unit)
+        if split_login(found.account or "")[1] and found.attempt_id is not None:
+            provider = None if raw else transcript_provider(home.store, home.settings, found)
+            writers = {each: _writer(each, provider, home.zone) for each in channels}
+            print_remote_output(found, writers, follow=follow, as_json=as_json)
+            return
         folder = _output_folder(home, found)
         if as_json:
             answer: dict[str, str | None] = {"unit": found.id, "attempt": found.attempt_id}

@@ -1,0 +1,61 @@
+"""The output of sessions on other hosts. It stays there, and is fetched when somebody asks for it."""
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+from paceline.agents.account import split_login
+from paceline.api.context import ApiContext
+from paceline.api.errors import HttpError
+from paceline.detect.stream import Channel
+from paceline.engine.engine import Engine
+from paceline.hosts.host_jobs import OutputPiece, read_output
+from paceline.store import Unit
+
+CHANNELS: Final[tuple[Channel, ...]] = ("stdout", "stderr", "screen")
+ANSWER_SECONDS: Final = 15.0
+"""How long a worker may take to send a piece of output: it reads a file."""
+MOST_PIECE_BYTES: Final = 1 << 20
+
+
+def host_of(unit: Unit) -> str:
+    """Return the host of the unit's last attempt; '' for the leader's own machine."""
+    return split_login(unit.account or "")[1]
+
+
+async def read_remote(
+    context: ApiContext, unit: Unit, channel: Channel, position: int | None, most: int
+) -> OutputPiece:
+    """Return a piece of what the unit's last attempt printed, from a position; with None the end of it."""
+    host = host_of(unit)
+    if not isinstance(context.engine, Engine):
+        raise HttpError(503, f"its output is on the host {host}; the engine that leads can fetch it")
+    job = context.engine.hosts.of_unit(unit).jobs.start(read_output, unit.attempt_id or "", channel, position, most)
+    context.engine.wake()
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await job.wait()
+    except TimeoutError:
+        raise HttpError(503, f"the host {host} does not answer; the output is there, and can be read later") from None
+
+
+@contextlib.asynccontextmanager
+async def output_folder(context: ApiContext, unit: Unit, most: int) -> AsyncIterator[str | None]:
+    """Yield a folder with the output of the unit's last attempt; None if there is none.
+
+    That of another host is a copy of its end, which is deleted afterwards.
+    """
+    if unit.attempt_id is None:
+        yield None
+    elif not host_of(unit):
+        yield context.spool.folder(unit.attempt_id)
+    else:
+        with tempfile.TemporaryDirectory(prefix="paceline-output-") as folder:
+            for channel in CHANNELS:
+                piece = await read_remote(context, unit, channel, None, most)
+                if piece.data:
+                    (Path(folder) / channel).write_bytes(piece.data)
+            yield folder
