@@ -21,7 +21,7 @@ from paceline.api.url_paths import unfold
 from paceline.detect.stream import Channel
 from paceline.engine import commands
 from paceline.engine.campaign_lookup import find_campaign
-from paceline.errors import IllegalStep, UnknownName
+from paceline.errors import UnknownName
 from paceline.executors.spool import read_tail
 from paceline.shared_leadership import started_elsewhere
 from paceline.store import Unit
@@ -129,7 +129,7 @@ async def get_output(
 ) -> Response[bytes]:
     unit = _find_unit(context, unit_id)
     if not host_of(unit):
-        raise IllegalStep(f"{unit.id} ran on the leader's own machine: `paceline logs` reads its output there")
+        raise UnknownName(f"{unit.id} ran on the leader's own machine: `paceline logs` reads its output there")
     piece = await read_remote(context, unit, channel, position, MOST_PIECE_BYTES)
     headers = {POSITION_HEADER: str(piece.position), COMPLETE_HEADER: "1" if piece.is_complete else "0"}
     return Response(piece.data, media_type="application/octet-stream", headers=headers)
