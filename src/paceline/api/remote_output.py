@@ -12,7 +12,9 @@ from paceline.api.context import ApiContext
 from paceline.api.errors import HttpError
 from paceline.detect.stream import Channel
 from paceline.engine.engine import Engine
+from paceline.errors import UnknownName
 from paceline.hosts.host_jobs import OutputPiece, read_output
+from paceline.hosts.job_runner import output_piece
 from paceline.store import Unit
 
 CHANNELS: Final[tuple[Channel, ...]] = ("stdout", "stderr", "screen")
@@ -26,10 +28,19 @@ def host_of(unit: Unit) -> str:
     return split_login(unit.account or "")[1]
 
 
-async def read_remote(
+async def read_piece(context: ApiContext, unit: Unit, channel: Channel, position: int) -> OutputPiece:
+    """Return a piece of what the unit's last attempt printed, from a position."""
+    if unit.attempt_id is None:
+        raise UnknownName(f"{unit.id} has not been started yet")
+    if host_of(unit):
+        return await _read_remote(context, unit, channel, position, MOST_PIECE_BYTES)
+    return await asyncio.to_thread(output_piece, context.spool, unit.attempt_id, channel, position, MOST_PIECE_BYTES)
+
+
+async def _read_remote(
     context: ApiContext, unit: Unit, channel: Channel, position: int | None, most: int
 ) -> OutputPiece:
-    """Return a piece of what the unit's last attempt printed, from a position; with None the end of it."""
+    """Return a piece of what the unit's last attempt printed on its host; without a position the end of it."""
     host = host_of(unit)
     if not isinstance(context.engine, Engine):
         raise HttpError(503, f"its output is on the host {host}; the engine that leads can fetch it")
@@ -55,7 +66,7 @@ async def output_folder(context: ApiContext, unit: Unit, most: int) -> AsyncIter
     else:
         with tempfile.TemporaryDirectory(prefix="paceline-output-") as folder:
             for channel in CHANNELS:
-                piece = await read_remote(context, unit, channel, None, most)
+                piece = await _read_remote(context, unit, channel, None, most)
                 if piece.data:
                     (Path(folder) / channel).write_bytes(piece.data)
             yield folder

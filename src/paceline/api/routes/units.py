@@ -14,7 +14,7 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 
 from paceline.api.context import ApiContext, Context
 from paceline.api.errors import HttpError
-from paceline.api.remote_output import CHANNELS, MOST_PIECE_BYTES, host_of, output_folder, read_remote
+from paceline.api.remote_output import CHANNELS, output_folder, read_piece
 from paceline.api.request_body import read_body
 from paceline.api.schemas import PauseBody, UnitLog, UnitRetry, Units, WhyAnswer
 from paceline.api.url_paths import unfold
@@ -128,9 +128,7 @@ async def get_output(
     position: Annotated[int, QueryParameter(ge=0, description="The byte at which the piece begins.")] = 0,
 ) -> Response[bytes]:
     unit = _find_unit(context, unit_id)
-    if not host_of(unit):
-        raise UnknownName(f"{unit.id} ran on the leader's own machine: `paceline logs` reads its output there")
-    piece = await read_remote(context, unit, channel, position, MOST_PIECE_BYTES)
+    piece = await read_piece(context, unit, channel, position)
     headers = {POSITION_HEADER: str(piece.position), COMPLETE_HEADER: "1" if piece.is_complete else "0"}
     return Response(piece.data, media_type="application/octet-stream", headers=headers)
 
