@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from paceline.errors import EngineBusy, InvalidInput, PacelineError, StoreBusy
+from paceline.errors import EngineBusy, InvalidInput, PacelineError, Refused, StoreBusy
 from paceline.views.safe_text import printable as printable
 
 NOT_ALL_DONE: Final = 1
@@ -49,7 +49,7 @@ class PacelineGroup(TyperGroup):
 def exit_code_of(error: PacelineError) -> int:
     if isinstance(error, EngineBusy | StoreBusy):
         return TRY_LATER
-    return WRONG_USE if isinstance(error, InvalidInput) else NOT_ALL_DONE
+    return WRONG_USE if isinstance(error, InvalidInput | Refused) else NOT_ALL_DONE
 
 
 def out() -> Console:

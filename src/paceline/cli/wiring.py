@@ -332,7 +332,7 @@ def session_keeper(home: Home) -> Iterator[SessionKeeper | None]:
                 executor=executor,
                 clock=SystemClock(),
                 agents=home.settings.agent,
-                environ=_for_sessions(home.environ),
+                environ=session_variables(home.environ),
                 fleet=OwnHome(home.store, new_leader(home.path), executor.spool),
             )
             with contextlib.closing(keeper):
@@ -349,7 +349,7 @@ def _engine(home: Home, leader: Leader, executor: TerminalExecutor) -> Engine:
         executor=executor,
         clock=SystemClock(),
         agents=home.settings.agent,
-        environ=_for_sessions(home.environ),
+        environ=session_variables(home.environ),
         owner=leader.owner,
         usage=usage_sources(home.settings, home.environ),
     )
@@ -357,7 +357,7 @@ def _engine(home: Home, leader: Leader, executor: TerminalExecutor) -> Engine:
     return engine
 
 
-def _for_sessions(environ: Mapping[str, str]) -> dict[str, str]:
+def session_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without the password of the database, which no session needs."""
     url = environ.get(STORE_URL_VARIABLE)
     return dict(environ) if url is None else {**environ, STORE_URL_VARIABLE: without_password(url)}

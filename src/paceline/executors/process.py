@@ -94,6 +94,10 @@ class ProcessHandle:
         """Return the next piece of output."""
         return self._readers[channel].read(is_over=self._over is not None)
 
+    def rewind(self) -> None:
+        """Read the output from its beginning again."""
+        self._readers = {channel: OutputReader(self.folder, channel) for channel in self.channels}
+
     def written_at(self, channel: Channel) -> float | None:
         """Return the time of the last write to the file that the last piece came from."""
         return self._readers[channel].written_at
@@ -223,6 +227,10 @@ class ProcessExecutor:
             return None
         handle = self.handle_type(folder)(attempt_id, folder)
         return handle if handle.state().is_over else self._keep(handle)
+
+    def unarchived(self) -> list[str]:
+        """Return the attempts that were not put away."""
+        return self.spool.unarchived()
 
     def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
         """Send TERM to the agent's group, and KILL after the grace."""

@@ -1,0 +1,142 @@
+"""What a host is and has: logins, agent CLIs, processors, memory, and variables that may differ between machines.
+
+Reading it starts programs, so it takes seconds and runs in a thread. Never here: a secret.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from paceline.agents import agent_names, load_agent
+from paceline.agents.default_login import login_folder
+from paceline.hosts.messages import HostCli, HostFacts, Login, ProbedAccount
+from paceline.plans.preflight import LOGIN_FILES, account_troubles, login_troubles
+from paceline.settings import AccountSettings
+from paceline.settings.environment import expand_home, user_home
+from paceline.shared_leadership import this_machine
+from paceline.worker.host_load import memory
+
+VERSION_SECONDS = 30.0
+"""Some agent CLIs start a whole runtime to print their version. 10 s are too short for Gemini CLI on a busy machine."""
+LONGEST_VERSION = 60
+COMPARED_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "SHELL", "EDITOR", "XDG_CONFIG_HOME", "NODE_ENV")
+"""What agents and their tools go by, and what often differs in a login without a terminal. None of it is secret."""
+COMPARED_PROGRAMS = ("git", "node", "python3", "bash")
+"""Programs that agents use. Their versions are compared as variables are."""
+
+
+class FactsReader:
+    """Reads the facts of one host. The version of a program is read again only when its file has changed."""
+
+    def __init__(self, home: Path, environ: Mapping[str, str], *, labels: tuple[str, ...] = ()) -> None:
+        self._environ = dict(environ)
+        self._versions: dict[str, tuple[tuple[int, int], str | None]] = {}
+        self.known = HostFacts(
+            version=version("paceline"),
+            machine=this_machine(),
+            hostname=socket.gethostname(),
+            home=str(home),
+            user_home=str(user_home(environ)),
+            cpus=len(os.sched_getaffinity(0)),
+            memory=memory("MemTotal") or 0,
+            labels=labels,
+            variables={name: environ[name] for name in COMPARED_VARIABLES if name in environ},
+        )
+        """What was found so far. Logins and programs are there after the first `read`."""
+
+    def read(self, accounts: Iterable[ProbedAccount], agents: Iterable[str]) -> HostFacts:
+        """Return what the host has now. It takes as long as the programs take to print their versions."""
+        programs = {f"{name} --version": self._version_of(name) for name in COMPARED_PROGRAMS}
+        found = {name: self._environ[name] for name in COMPARED_VARIABLES if name in self._environ} | {
+            name: text for name, text in programs.items() if text is not None
+        }
+        known = self.known
+        self.known = HostFacts(
+            version=known.version,
+            machine=known.machine,
+            hostname=known.hostname,
+            home=known.home,
+            user_home=known.user_home,
+            cpus=known.cpus,
+            memory=known.memory,
+            labels=known.labels,
+            logins=tuple(Login(account=each.account, problem=self._problem(each)) for each in accounts),
+            clis=tuple(self._cli(agent) for agent in agents),
+            variables=found,
+        )
+        return self.known
+
+    def _problem(self, probed: ProbedAccount) -> str | None:
+        return login_problem(probed, self._environ)
+
+    def _cli(self, agent: str) -> HostCli:
+        """Return the CLI of an agent. One that is not shipped is looked for by its own name."""
+        start = load_agent(agent).start if agent in agent_names() else (agent,)
+        path = shutil.which(start[0], path=self._environ.get("PATH")) if start else None
+        return HostCli(agent=agent, version=None if path is None else self._version_of(start[0]), path=path)
+
+    def _version_of(self, program: str) -> str | None:
+        path = shutil.which(program, path=self._environ.get("PATH"))
+        if path is None:
+            return None
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        mark = (found.st_mtime_ns, found.st_size)
+        known = self._versions.get(path)
+        if known is None or known[0] != mark or known[1] is None:
+            known = self._versions[path] = (mark, printed_version(path, self._environ))
+        return known[1]
+
+
+def printed_version(path: str, environ: Mapping[str, str]) -> str | None:
+    """Return the first line that a program prints for `--version`; None if it does not answer."""
+    try:
+        done = subprocess.run(
+            [path, "--version"],
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=VERSION_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    first = done.stdout.decode(errors="replace").strip().partition("\n")[0]
+    return " ".join(first.split())[:LONGEST_VERSION] or None
+
+
+def login_problem(probed: ProbedAccount, environ: Mapping[str, str]) -> str | None:
+    """Return why sessions of the account could not use it on this host; None if they can, as far as files show."""
+    account = AccountSettings(
+        name=probed.account,
+        provider=probed.provider,
+        kind="subscription" if probed.key_env is None else "metered",
+        env={name: expand_home(value, environ) for name, value in probed.env.items()},
+        key_env=probed.key_env,
+    )
+    variables = {**environ, **account.env}
+    troubles = account_troubles(account, variables) + login_troubles(account, variables)
+    if troubles:
+        return troubles[0]
+    return None if probed.key_env is not None else _missing_login(probed, variables)
+
+
+def _missing_login(probed: ProbedAccount, variables: Mapping[str, str]) -> str | None:
+    """Return what is missing of a CLI's own login, for the CLIs whose login is a known file."""
+    tokens = {name for agent in probed.agents if agent in agent_names() for name in load_agent(agent).login_variables}
+    if any(variables.get(name) for name in tokens):
+        return None
+    folder = login_folder(probed.provider, variables)
+    for variable, (file, command) in LOGIN_FILES.items():
+        is_here = login_folder(probed.provider, {variable: folder}) == folder
+        if is_here and not os.path.exists(os.path.join(folder, file)):
+            return (
+                f"account {probed.account!r} is not logged in on this host: there is no {folder}/{file}; run {command}"
+            )
+    return None

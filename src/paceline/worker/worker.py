@@ -1,0 +1,310 @@
+"""The worker of one host: it joins a leader, carries out its orders, and reports.
+
+All of it runs on one loop. Orders come through one open request, reports go through another. Sessions are read and the
+lease is watched also while no leader answers.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from paceline.clock import Clock
+from paceline.errors import LinkDown, NotJoined
+from paceline.hosts.link import Link
+from paceline.hosts.messages import (
+    Archive,
+    Call,
+    CallReport,
+    FactsReport,
+    Follow,
+    Joined,
+    JoinRequest,
+    Kill,
+    NumberedOrder,
+    Order,
+    Orders,
+    OrdersRequest,
+    Reports,
+    ReportsTaken,
+    Start,
+    Stop,
+    Sweep,
+)
+from paceline.worker.background import in_daemon_thread
+from paceline.worker.call_desk import CallDesk, RunCall
+from paceline.worker.host_facts import FactsReader
+from paceline.worker.host_lease import HostLease
+from paceline.worker.host_load import allocation_end, read_load
+from paceline.worker.host_sessions import KILL_SECONDS, HostSessions, SessionPlace, SpooledExecutor
+from paceline.worker.leader_time import LeaderTime
+from paceline.worker.link_watch import LinkWatch
+from paceline.worker.outbox import Outbox
+
+log = logging.getLogger("paceline.worker")
+
+Answer = TypeVar("Answer", Joined, Orders, ReportsTaken)
+
+READ_SECONDS = 1.0
+"""How often the output of all sessions is read, as an engine does. Ends do not wait for it."""
+ORDERS_WAIT_SECONDS = 20.0
+"""How long a request for orders stays open: proxies end silent ones after thirty seconds or more."""
+BEAT_SECONDS = 3.0
+"""The longest time between two reports, by which the leader knows that the host is there."""
+LEAST_GAP_SECONDS = 0.2
+"""The shortest time between two reports: news of many sessions at once go together."""
+FACTS_SECONDS = 300.0
+"""How often logins, programs and variables are read again: people change them by hand, and wait for the effect."""
+LEASE_CHECK_SECONDS = 5.0
+"""How often the lease is checked: a machine that slept wakes up with a wait that is too long."""
+LEAVE_SECONDS = 5.0
+"""How long the last reports may take when the worker is asked to end."""
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says about itself, besides what it finds on its host."""
+
+    identity: str
+    """What identifies its home: two workers with one identity are the same one, started again."""
+    labels: tuple[str, ...] = ()
+
+
+class Worker:
+    """One worker. `run` returns after `leave`; sessions continue then."""
+
+    def __init__(
+        self,
+        link: Link,
+        executor: SpooledExecutor,
+        home: Path,
+        place: SessionPlace,
+        *,
+        clock: Clock,
+        options: WorkerOptions,
+        lease: HostLease,
+    ) -> None:
+        self._link = link
+        self._home = home
+        self._clock = clock
+        self._options = options
+        self._lease = lease
+        self._time = LeaderTime(clock)
+        self._outbox = Outbox()
+        self._sessions = HostSessions(executor, place, self._outbox, lease=lease, time=self._time)
+        self._facts = FactsReader(home, place.environ, labels=options.labels)
+        self._leaves_at = allocation_end(place.environ)
+        self._calls: CallDesk | None = None
+        self._link_watch = LinkWatch(clock)
+        self._joined: Joined | None = None
+        self._leaving = asyncio.Event()
+
+    @property
+    def joining(self) -> str:
+        """The present joining; empty before the first one."""
+        return "" if self._joined is None else self._joined.joining
+
+    def serve_calls(self, run: RunCall) -> None:
+        """Do the calls of the leader with this function from now on."""
+        self._calls = CallDesk(run, self._outbox)
+
+    def leave(self) -> None:
+        """End after the last reports. Sessions continue."""
+        self._leaving.set()
+
+    async def run(self) -> None:
+        """Serve leaders until `leave`. Raise `Refused` if one refuses this worker for good."""
+        watches = [asyncio.create_task(self._watch_sessions()), asyncio.create_task(self._watch_lease())]
+        try:
+            await self._until_left(self._serve_leaders(), *watches)
+            await self._say_goodbye()
+        finally:
+            for task in watches:
+                task.cancel()
+            if self._calls is not None:
+                self._calls.close()
+
+    async def _until_left(self, work: Awaitable[None], *others: asyncio.Task[None]) -> None:
+        """Do the work until the worker is asked to leave. A task that fails fails the worker."""
+        main = asyncio.ensure_future(work)
+        leaving = asyncio.ensure_future(self._leaving.wait())
+        try:
+            done, _ = await asyncio.wait({main, leaving, *others}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            leaving.cancel()
+            main.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await main
+
+    # -- the link ------------------------------------------------------------------------------------------
+
+    async def _serve_leaders(self) -> None:
+        while True:
+            joined = await self._join()
+            tasks = [
+                asyncio.create_task(work)
+                for work in (self._take_orders(joined), self._send_reports(joined), self._send_facts(joined))
+            ]
+            try:
+                await asyncio.gather(*tasks)
+            except NotJoined as error:
+                log.info("the joining is over: %s", error)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _join(self) -> Joined:
+        """Join the leader. Orders of an earlier one, and reports for it, are dropped."""
+
+        def request() -> Awaitable[Joined]:
+            return self._link.join(
+                JoinRequest(
+                    worker=self._options.identity,
+                    pid=os.getpid(),
+                    facts=self._facts.known,
+                    attempts=self._sessions.attempts(),
+                )
+            )
+
+        joined = await self._ask(request)
+        self._joined = joined
+        self._outbox.start_over(lambda report: isinstance(report, CallReport))
+        self._sessions.start_over()
+        log.warning("joined the leader %s", joined.leader)
+        return joined
+
+    async def _ask(self, request: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Make a request until it is answered. The answer extends the lease, and has the leader's time."""
+        while True:
+            asked_at = self._lease.asked()
+            try:
+                answer = await request()
+            except LinkDown as error:
+                await self._link_watch.failed(error)
+                continue
+            self._link_watch.answered()
+            self._time.learn(answer.now)
+            lease = answer.host_lease if isinstance(answer, Joined) else self._host_lease
+            self._lease.renew(asked_at, lease)
+            return answer
+
+    @property
+    def _host_lease(self) -> float:
+        return 0.0 if self._joined is None else self._joined.host_lease
+
+    async def _take_orders(self, joined: Joined) -> None:
+        after = 0
+        wait = min(ORDERS_WAIT_SECONDS, joined.host_lease / 4)
+        while True:
+            request = OrdersRequest(joining=joined.joining, after=after, wait=wait)
+            answer = await self._ask(partial(self._link.orders, request))
+            for numbered in answer.orders:
+                if numbered.number > after:
+                    self._carry_out(numbered)
+                    after = numbered.number
+                    await asyncio.sleep(0)  # others have their turn
+
+    async def _send_reports(self, joined: Joined) -> None:
+        beat = min(BEAT_SECONDS, joined.host_lease / 5)
+        while True:
+            await self._wait_for_news(beat)
+            await self._report(joined)
+            await self._clock.sleep(LEAST_GAP_SECONDS)
+
+    async def _wait_for_news(self, longest: float) -> None:
+        timer = self._clock.call_at(self._clock.now() + longest, self._outbox.wake)
+        try:
+            await self._outbox.wait_for_news()
+        finally:
+            timer.cancel()
+
+    async def _report(self, joined: Joined, *, is_leaving: bool = False) -> None:
+        reports = Reports(
+            joining=joined.joining,
+            load=read_load(self._home, self._time.of(self._leaves_at)),
+            reports=self._outbox.batch(),
+            is_leaving=is_leaving,
+        )
+        taken = await self._ask(partial(self._link.report, reports))
+        self._outbox.confirm(taken.through)
+
+    async def _send_facts(self, joined: Joined) -> None:
+        """Report what the host is and has, now and whenever it has changed."""
+        reported = None
+        while True:
+            facts = await in_daemon_thread(partial(self._facts.read, joined.accounts, joined.agents))
+            if facts != reported:
+                reported = facts
+                self._outbox.add(FactsReport(facts=facts))
+            await self._clock.sleep(FACTS_SECONDS)
+
+    async def _say_goodbye(self) -> None:
+        """Send the last reports. What cannot be sent in time is read again by the next worker."""
+        if self._joined is None:
+            return
+        with contextlib.suppress(TimeoutError, LinkDown, NotJoined):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._sessions.read_all()
+                await self._report(self._joined, is_leaving=True)
+                while not self._outbox.is_empty:
+                    await self._report(self._joined, is_leaving=True)
+
+    # -- orders --------------------------------------------------------------------------------------------
+
+    def _carry_out(self, numbered: NumberedOrder) -> None:
+        """Carry out one order. One that fails must not keep the others waiting."""
+        try:
+            self._obey(numbered.order)
+        except Exception:
+            log.exception("order %s could not be carried out: %s", numbered.number, type(numbered.order).__name__)
+
+    def _obey(self, order: Order) -> None:
+        match order:
+            case Start():
+                self._sessions.start(order.session)
+            case Follow():
+                self._sessions.follow(order)
+            case Stop():
+                self._sessions.stop(order.attempt_id, order.grace)
+            case Kill():
+                self._sessions.kill(order.attempt_id)
+            case Archive():
+                self._sessions.archive(order.attempt_id, keep_output=order.keep_output)
+            case Sweep():
+                self._sessions.sweep(order.keep)
+            case Call() if self._calls is not None:
+                self._calls.take(order)
+
+    # -- what continues without a leader ---------------------------------------------------------------------
+
+    async def _watch_sessions(self) -> None:
+        """Read all sessions again and again, and those that end at once."""
+        read_at = self._clock.now()
+        while True:
+            ended = await self._sessions.wait_ended(min(READ_SECONDS, max(0.0, read_at - self._clock.now())))
+            await self._sessions.read_ended(ended)
+            if not 0 < read_at - self._clock.now() <= READ_SECONDS:
+                await self._sessions.read_all()
+                read_at = self._clock.now() + READ_SECONDS
+
+    async def _watch_lease(self) -> None:
+        """End all sessions when the lease is over. Their supervisors do the same, each by itself."""
+        over_at: float | None = None
+        while True:
+            if not self._lease.is_over:
+                over_at = None
+                await self._clock.sleep(min(self._lease.left, LEASE_CHECK_SECONDS))
+                continue
+            now = self._clock.now()
+            over_at = now if over_at is None else over_at
+            if running := self._sessions.end_all(by_force=now - over_at > KILL_SECONDS):
+                log.warning("no leader has answered within the lease of this host; %s sessions are ended", running)
+            await self._clock.sleep(LEASE_CHECK_SECONDS)
