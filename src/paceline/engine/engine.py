@@ -13,7 +13,7 @@ import msgspec
 
 from paceline.agents import AgentProfile
 from paceline.agents.account import GatewayAddress
-from paceline.clock import Clock
+from paceline.clock import Clock, seconds_since_boot
 from paceline.core import Deferred, Governor
 from paceline.engine.background_jobs import BackgroundJobs
 from paceline.engine.cycle import Cycle
@@ -77,6 +77,8 @@ class Engine:
         self._is_stopping = False
         self._woken = WakeUp()
         self.jobs = BackgroundJobs(self.wake)
+        self.elapsed: Callable[[], float] = seconds_since_boot
+        """Measures the silence of hosts: a clock that nobody sets."""
         self._started: tuple[Cycle, Limiter, HostRegistry] | None = None
 
     # -- the loop ----------------------------------------------------------------------------
@@ -169,7 +171,14 @@ class Engine:
         local = LocalHost(
             self._executor, self.jobs, home=Path(self.settings.home), environ=self._environ, lead=self.lead
         )
-        hosts = HostRegistry(self.store, local, settings=self.settings, owner=self.lead.owner, now=self.clock.now)
+        hosts = HostRegistry(
+            self.store,
+            local,
+            settings=self.settings,
+            owner=self.lead.owner,
+            now=self.clock.now,
+            elapsed=self.elapsed,
+        )
         launcher = Launcher(hosts, self.settings, self._agents, self.lead)
         cycle = Cycle(
             self.store,

@@ -108,6 +108,7 @@ class EngineHarness:
             usage=self.usage,
         )
         engine.jobs = InlineJobs(engine.wake)
+        engine.elapsed = self.clock.now
         return engine
 
     async def run(self, seconds: float) -> None:
