@@ -158,11 +158,11 @@ class Fleet:
                     os.kill(pid, signal.SIGTERM)
 
 
-def until(check: Callable[[], Any]) -> Any:
+def until(check: Callable[[], Any], patience: float = PATIENCE_SECONDS) -> Any:
     """Wait for a value that counts as true, and return it."""
-    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    give_up_at = time.monotonic() + patience
     while not (found := check()):
-        assert time.monotonic() < give_up_at, f"still not so after {PATIENCE_SECONDS:g} s"
+        assert time.monotonic() < give_up_at, f"still not so after {patience:g} s"
         time.sleep(POLL_SECONDS)
     return found
 

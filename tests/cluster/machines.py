@@ -138,15 +138,29 @@ class Machine:
         self._services.append(service)
 
     def pids(self, text: str) -> list[int]:
-        """Return the processes (as this process numbers them) whose command line contains the text."""
+        """Return the processes (as the real machine numbers them) whose command line contains the text."""
         found = []
+        for folder in self._processes():
+            with contextlib.suppress(OSError):
+                if text in (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"):
+                    found.append(int(folder.name))
+        return found
+
+    def real_pid(self, pid: int) -> int | None:
+        """Return the number that a process of this machine has on the real machine; None if it is gone."""
+        for folder in self._processes():
+            with contextlib.suppress(OSError, StopIteration):
+                lines = (folder / "status").read_text().splitlines()
+                if next(line for line in lines if line.startswith("NSpid:")).split()[-1] == str(pid):
+                    return int(folder.name)
+        return None
+
+    def _processes(self) -> Iterator[Path]:
         space = os.readlink(f"/proc/{self._first_pid}/ns/pid")
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-                if text in line and os.readlink(folder / "ns/pid") == space:
-                    found.append(int(folder.name))
-        return found
+                if os.readlink(folder / "ns/pid") == space:
+                    yield folder
 
     def kill(self) -> None:
         """End all its processes at once, as a power failure does."""

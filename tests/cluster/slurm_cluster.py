@@ -9,13 +9,15 @@ import pytest
 from tests.cluster.machines import Machine, MachineNetwork, machines, run
 from tests.fleet import until
 
+REQUEUE_SECONDS = 120.0
+"""How long it may take until Slurm runs the job of a dead node again."""
 NODES = ("w1", "w2", "w3")
 CONFIGURATION = """\
 ClusterName=t
 SlurmctldHost=n0({controller})
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/run/munge.sock
+AuthInfo=socket={folder}/run/munge.sock,cred_expire=5
 CredType=cred/munge
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
@@ -31,7 +33,7 @@ SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1
 ReturnToService=2
 SlurmdTimeout=10
 SlurmctldTimeout=10
-KillWait=5
+KillWait=2
 MinJobAge=300
 {nodes}
 PartitionName=p Nodes=ALL Default=YES MaxTime=INFINITE State=UP

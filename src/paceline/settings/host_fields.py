@@ -21,6 +21,14 @@ LAUNCHERS: Final = ("ssh", "slurm", "ray", "command")
 """The ways to start a worker. A host has at most one of them."""
 SHORTEST_HOST_LEASE: Final = 5.0
 """Seconds. The leader answers a worker every few seconds. A shorter lease would end sessions of a healthy host."""
+OPTIONS_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "alive": ("command",),
+    "stop": ("command",),
+    "python": ("ssh", "slurm", "ray"),
+    "ray_python": ("ray",),
+    "ray_node": ("ray",),
+}
+"""Fields that only hosts with one of these ways have."""
 PLACEHOLDERS: Final = ("name", "url", "token_file", "home", "labels")
 """What a command of a host may contain in braces."""
 _OF_LOCAL: Final = ("max_sessions", "labels", "min_free_memory")
@@ -29,6 +37,8 @@ _SSH = re.compile(
     r"(?:ssh://)?(?:[A-Za-z0-9_][A-Za-z0-9._+-]*@)?(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(?::\d+)?"
 )
 _SLURM_KEY = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
+_OUR_SLURM_OPTIONS: Final = frozenset({"job-name", "dependency", "parsable", "array", "wrap", "chdir", "wait"})
+"""Options by which the launcher finds its jobs, or which would start several."""
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 _LARGEST_LOAD = 100_000
 
@@ -54,6 +64,11 @@ def _slurm(value: object) -> dict[str, str]:
             content = ""
         if isinstance(content, bool) or not isinstance(content, str | int) or re.search(r"[\0\n\r]", str(content)):
             raise InvalidInput(f"{key} must be text on one line, a number or true")
+        option = key.replace("_", "-")
+        if option in _OUR_SLURM_OPTIONS:
+            raise InvalidInput(f"{key} is set by Paceline; remove it")
+        if option == "nodes" and str(content) != "1":
+            raise InvalidInput("nodes must be 1: a host is one node; write one [hosts.NAME] for each")
         options[key] = str(content)
     return options
 
@@ -61,6 +76,12 @@ def _slurm(value: object) -> dict[str, str]:
 def _ray(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"auto|[A-Za-z0-9\[][^\s\x00-\x1f]*:\d+", value):
         raise InvalidInput('must be "auto" or the address of a Ray cluster, such as "10.0.0.5:6379"')
+    return value
+
+
+def _ray_node(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]*", value):
+        raise InvalidInput('must be the name, the address or the id of a node of Ray, such as "gpu-3" or "10.0.0.7"')
     return value
 
 
@@ -102,11 +123,11 @@ def _host_lease(value: object) -> float:
     return seconds
 
 
-def _path_on_host(what: str) -> Check:
+def _path_of(what: str) -> Check:
     def check(value: object) -> str:
         path = checks.text(value)
         if not path.startswith(("/", "~/")) or re.search(r"[\x00-\x1f]", path):
-            raise InvalidInput(f"must be {what} on the host that begins with / or ~/")
+            raise InvalidInput(f"must be {what} that begins with / or ~/")
         return path
 
     return check
@@ -135,8 +156,10 @@ HOST_FIELDS: Final[Mapping[str, Check]] = {
     "alive": _command,
     "stop": _command,
     "connect": _connect,
-    "python": _path_on_host("a Python with Paceline"),
-    "home": _path_on_host("a folder"),
+    "python": _path_of("a Python with Paceline on the host"),
+    "ray_python": _path_of("a Python with Ray"),
+    "ray_node": _ray_node,
+    "home": _path_of("a folder on the host"),
     "max_sessions": checks.whole_number(0, LARGEST_LIMIT),
     "labels": _labels,
     "host_lease": _host_lease,
@@ -162,9 +185,9 @@ def host_mistakes(name: str, fields: Mapping[str, object]) -> Iterator[tuple[str
     ways = [way for way in LAUNCHERS if way in fields]
     for way in ways[1:]:
         yield way, f"hosts.{name} has {ways[0]} and {way}: a worker is started in one way; remove one of them"
-    for key, way in (("alive", "command"), ("stop", "command"), ("python", "ssh")):
-        if key in fields and way not in fields:
-            yield key, f"hosts.{name}.{key} belongs to a host with {way}; remove it"
+    for key, of in OPTIONS_OF.items():
+        if key in fields and not set(of) & set(fields):
+            yield key, f"hosts.{name}.{key} belongs to a host with {' or '.join(of)}; remove it"
 
 
 def make_host(name: str, values: Mapping[str, object]) -> HostSettings:

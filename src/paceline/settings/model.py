@@ -138,7 +138,14 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     connect: str | None = None
     """The URL by which the worker reaches the leader. None: chosen by the way it is started."""
     python: str | None = None
-    """With `ssh`: a Python on the host that has Paceline already. None: Paceline is installed there."""
+    """With `ssh`: a Python on the host that has Paceline already. None: Paceline is installed there.
+
+    With `slurm` and `ray`: the Python on the nodes that has Paceline. None: the path of the leader's own Python.
+    """
+    ray_python: str | None = None
+    """A Python on the leader's machine that has Ray. None: the leader's own."""
+    ray_node: str | None = None
+    """The node of Ray that is this host: its name, address or id. None: the node that has the name of the host."""
     home: str | None = None
     """The folder of the worker on the host. None: `~/.local/state/paceline/workers/NAME`."""
     max_sessions: int | None = None

@@ -81,7 +81,7 @@ def start_detached(worker: WorkerStart, environ: Mapping[str, str]) -> LaunchAns
             _end(pid, record)
         token_file = home / TOKEN_FILE
         write_private(token_file, f"{worker.token}\n")
-        pid = _spawn(_argv(worker, token_file), _environment(environ, home), home)
+        pid = _spawn(worker_argv(worker, token_file), worker_environment(environ, home), home)
         started = _write_record(home, pid, order)
         give_up_at = time.monotonic() + _FIRST_SECONDS
         while time.monotonic() < give_up_at:
@@ -130,13 +130,13 @@ def _folder(worker: WorkerStart) -> Path:
     return Path(worker.home).expanduser()
 
 
-def _argv(worker: WorkerStart, token_file: Path) -> list[str]:
+def worker_argv(worker: WorkerStart, token_file: Path) -> list[str]:
     program = worker.program or (sys.executable, "-m", "paceline", "worker")
     connect = [word for url in worker.connect for word in ("--connect", url)]
     return [*program, *connect, "--name", worker.name, "--token-file", str(token_file)]
 
 
-def _environment(environ: Mapping[str, str], home: Path) -> dict[str, str]:
+def worker_environment(environ: Mapping[str, str], home: Path) -> dict[str, str]:
     """Return the environment of a login, without what belongs to this connection or to another Paceline."""
     kept = {name: value for name, value in environ.items() if not name.startswith(("SSH_CO", "SSH_CLI", "SSH_TTY"))}
     kept = {name: value for name, value in kept.items() if not name.startswith("PACELINE_")}
