@@ -18,12 +18,12 @@ from paceline.clock import Clock, SystemClock
 from paceline.executors.orphans import MARK_VARIABLE
 from paceline.executors.proc_table import all_processes
 from paceline.executors.terminal import TerminalExecutor
-from paceline.hosts.messages import Follow, Start
+from paceline.hosts.messages import Follow, Start, follow_of
 from paceline.hosts.session_order import SessionOrder
 from paceline.testing import DirectLink
 from paceline.worker.call_desk import RunCall
 from paceline.worker.host_lease import HostLease
-from paceline.worker.host_sessions import SessionPlace, follow_of
+from paceline.worker.host_sessions import SessionPlace
 from paceline.worker.worker import Worker, WorkerOptions
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}

@@ -58,6 +58,18 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.provider}/{self.name}"
 
 
+def portable_account(account: Account, user_home: str | None) -> Account:
+    """Return the account with `~` for the user's home folder, which every host replaces by its own."""
+    if not user_home:
+        return account
+    env = {name: _with_tilde(value, user_home.rstrip("/")) for name, value in account.env.items()}
+    return msgspec.structs.replace(account, env=env)
+
+
+def _with_tilde(value: str, home: str) -> str:
+    return f"~{value[len(home) :]}" if value == home or value.startswith(f"{home}/") else value
+
+
 def gateway_key(secret: str, account: str) -> str:
     """Return the key that sessions of an account present to the gateway. It opens nothing else."""
     return hmac.new(secret.encode(), b"paceline gateway " + account.encode(), hashlib.sha256).hexdigest()

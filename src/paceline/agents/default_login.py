@@ -46,6 +46,11 @@ def shipped_logins() -> dict[str, Account]:
     return {name: account for name, account in accounts.items() if account is not None}
 
 
+def login_variable(provider: str) -> str | None:
+    """Return the variable that moves the folder in which the provider's CLI keeps its login, if it has one."""
+    return _FOLDERS[provider][0] if provider in _FOLDERS else None
+
+
 def login_folder(provider: str, env: Mapping[str, str]) -> str:
     """Return the folder in which a CLI with this environment keeps its login. Two logins never share one."""
     variable, below, default = _FOLDERS.get(provider, ("", "", f".{provider}"))

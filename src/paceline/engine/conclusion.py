@@ -13,9 +13,8 @@ from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine.session import UNKNOWN_WAIT_SECONDS, LiveSession
 from paceline.errors import InvalidInput
 from paceline.executors import SessionState
+from paceline.executors.session_end import exit_code_to_read, waited_in_silence
 
-TIME_LIMIT_EXIT_CODE = 124
-"""The exit code of `timeout`, by which the reader knows that a run was ended at its limit of time."""
 TRY_LATER_EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h."""
 NO_ROOM_SECONDS = 10.0
@@ -34,7 +33,7 @@ def conclude_attempt(session: LiveSession, state: SessionState, now: float) -> t
     if session.concluded is not None:  # it could not be stored before
         return session.concluded, []
     at = now if state.ended_at is None else min(state.ended_at, now)
-    exit_code = TIME_LIMIT_EXIT_CODE if _waited_in_silence(session, state) else state.shell_code
+    exit_code = exit_code_to_read(state, has_answered=session.has_answered)
     signals = session.signed(session.output.close(exit_code, at))
     if session.output.facts.outcome not in ENDED_WELL:
         for signal in signals:
@@ -47,11 +46,6 @@ def conclude_attempt(session: LiveSession, state: SessionState, now: float) -> t
     return session.concluded, signals
 
 
-def _waited_in_silence(session: LiveSession, state: SessionState) -> bool:
-    """Return whether it was ended at a limit of time before it had said anything."""
-    return state.cause in ("timed_out", "stalled") and not session.has_answered
-
-
 def _by_process(session: LiveSession, state: SessionState, now: float) -> AttemptOutcome | None:
     """Return the outcome that the end of the process decides, if it does."""
     if state.phase == "not_started":
@@ -59,7 +53,7 @@ def _by_process(session: LiveSession, state: SessionState, now: float) -> Attemp
         return not_started_outcome(state.message) if error is None else start_error_outcome(error, state.message, now)
     if state.phase == "lost" or state.cause in ("terminated", "stopped"):
         return AttemptOutcome(ending="lost", reason=state.message or "the session was ended from outside")
-    if _waited_in_silence(session, state) and session.output.facts.outcome != "failed":
+    if waited_in_silence(state, has_answered=session.has_answered) and session.output.facts.outcome != "failed":
         return None  # some CLIs wait for a spent quota without a word
     if state.cause == "timed_out":
         return AttemptOutcome(ending="failed", reason=f"took longer than its {session.campaign.timeout or 0:g} s")

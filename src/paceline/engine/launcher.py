@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from paceline.agents import AgentProfile
-from paceline.agents.account import Account, GatewayAddress, split_login
+from paceline.agents.account import Account, GatewayAddress, portable_account, split_login
 from paceline.agents.launch import Task
 from paceline.core import Ticket
 from paceline.engine.hosts.host import LOCAL
@@ -91,7 +91,7 @@ class Launcher:
         return SessionOrder(
             profile=profile,
             task=task,
-            account=account,
+            account=self._account_for(unit, account),
             rules=environment_rules(campaign, self._key_variables),
             timeout=campaign.timeout,
             stall=self.settings.stall,
@@ -99,6 +99,11 @@ class Launcher:
             output=unit.spec.output,
             begun_at=unit.begun_at or unit.started_at,
         )
+
+    def _account_for(self, unit: Unit, account: Account | None) -> Account | None:
+        """Return the account. On another machine the folders of its logins are below another home folder."""
+        _, host = split_login(unit.account or "")
+        return account if account is None or host == LOCAL else portable_account(account, self.hosts.local.user_home)
 
     def _gateway_for(self, unit: Unit, account: Account | None) -> GatewayAddress | None:
         """Return the gateway. Another machine gets the key of this account alone, and knows its own way to it."""

@@ -80,6 +80,8 @@ class ProbedAccount(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     key_env: str | None = None
     agents: tuple[str, ...] = ()
+    needs_login: bool = True
+    """Whether its sessions use a login or a key of the host. Those that call the gateway do not."""
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +115,17 @@ class Follow(msgspec.Struct, frozen=True, kw_only=True, tag="follow"):
     cwd: str = ""
     output: str | None = None
     begun_at: float | None = None
+
+
+def follow_of(order: SessionOrder) -> Follow:
+    """Return the order to follow a session that was ordered before."""
+    return Follow(
+        attempt_id=order.attempt_id,
+        provider="" if order.is_command else order.profile.provider,
+        cwd=order.task.cwd,
+        output=order.output,
+        begun_at=order.begun_at,
+    )
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):

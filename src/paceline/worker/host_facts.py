@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from paceline.agents import agent_names, load_agent
-from paceline.agents.default_login import login_folder
+from paceline.agents.default_login import login_folder, login_variable
 from paceline.hosts.messages import HostCli, HostFacts, Login, ProbedAccount
 from paceline.plans.preflight import LOGIN_FILES, account_troubles, login_troubles
 from paceline.settings import AccountSettings
@@ -113,6 +113,8 @@ def printed_version(path: str, environ: Mapping[str, str]) -> str | None:
 
 def login_problem(probed: ProbedAccount, environ: Mapping[str, str]) -> str | None:
     """Return why sessions of the account could not use it on this host; None if they can, as far as files show."""
+    if not probed.needs_login:
+        return None
     account = AccountSettings(
         name=probed.account,
         provider=probed.provider,
@@ -129,14 +131,12 @@ def login_problem(probed: ProbedAccount, environ: Mapping[str, str]) -> str | No
 
 def _missing_login(probed: ProbedAccount, variables: Mapping[str, str]) -> str | None:
     """Return what is missing of a CLI's own login, for the CLIs whose login is a known file."""
-    tokens = {name for agent in probed.agents if agent in agent_names() for name in load_agent(agent).login_variables}
-    if any(variables.get(name) for name in tokens):
+    file, log_in = LOGIN_FILES.get(login_variable(probed.provider) or "", ("", ""))
+    profiles = [load_agent(agent) for agent in probed.agents if agent in agent_names()]
+    by_variable = {name for each in profiles for name in (*each.login_variables, *each.key_variables.values())}
+    if not file or any(variables.get(name) for name in by_variable):
         return None
     folder = login_folder(probed.provider, variables)
-    for variable, (file, command) in LOGIN_FILES.items():
-        is_here = login_folder(probed.provider, {variable: folder}) == folder
-        if is_here and not os.path.exists(os.path.join(folder, file)):
-            return (
-                f"account {probed.account!r} is not logged in on this host: there is no {folder}/{file}; run {command}"
-            )
-    return None
+    if os.path.exists(os.path.join(folder, file)):
+        return None
+    return f"account {probed.account!r} is not logged in here: there is no {file} in {folder}; run `{log_in}` once"

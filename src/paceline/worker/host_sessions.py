@@ -15,7 +15,7 @@ from paceline.errors import AttemptInUse, PacelineError
 from paceline.executors import Executor, Handle, Launch, SessionState
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS
 from paceline.executors.process import ProcessHandle
-from paceline.hosts.messages import Follow, SessionReport
+from paceline.hosts.messages import Follow, SessionReport, follow_of
 from paceline.hosts.session_order import SessionOrder
 from paceline.worker.followed_session import FollowedSession
 from paceline.worker.host_lease import HostLease
@@ -226,14 +226,3 @@ class HostSessions:
     def _report_failure(self, attempt_id: str, error: Exception) -> None:
         state = SessionState(phase="not_started", message=str(error))
         self._outbox.add(SessionReport(attempt_id=attempt_id, state=state, error=type(error).__name__))
-
-
-def follow_of(order: SessionOrder) -> Follow:
-    """Return how a session that was ordered is read."""
-    return Follow(
-        attempt_id=order.attempt_id,
-        provider="" if order.is_command else order.profile.provider,
-        cwd=order.task.cwd,
-        output=order.output,
-        begun_at=order.begun_at,
-    )

@@ -72,6 +72,11 @@ class LocalHost:
         self._lead = lead
         self._environments = EnvironmentMemory()
 
+    @property
+    def user_home(self) -> str | None:
+        """The home folder of the user that sessions run as."""
+        return self._environ.get("HOME")
+
     def start(self, order: SessionOrder) -> Handle:
         """Start a session as a process."""
         launch = order.launch(

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from paceline.agents.account import Account, split_login
+from paceline.agents.account import Account, portable_account, split_login
 from paceline.clock import seconds_since_boot
 from paceline.engine.hosts.host import LOCAL, Host, LocalHost
 from paceline.engine.hosts.remote_host import RemoteHost
@@ -249,7 +249,9 @@ class HostRegistry:
             leader=self._owner,
             host_lease=settings.host_lease,
             now=self._now(),
-            accounts=tuple(_probed(each, self._engine) for each in self._engine.campaign_accounts),
+            accounts=tuple(
+                _probed(each, self._engine.logins, self.local.user_home) for each in self._engine.campaign_accounts
+            ),
             agents=tuple(self._engine.logins),
         )
 
@@ -353,9 +355,13 @@ def _stored_hosts(store: Store) -> dict[str, StoredHost]:
     return {} if stored is None else msgspec.json.decode(stored, type=dict[str, StoredHost])
 
 
-def _probed(account: Account, settings: EngineSettings) -> ProbedAccount:
+def _probed(account: Account, logins: Mapping[str, Account], user_home: str | None) -> ProbedAccount:
     """Return what a worker needs to find the account's login."""
-    agents = tuple(agent for agent, login in settings.logins.items() if login.provider == account.provider)
     return ProbedAccount(
-        account=account.id, provider=account.provider, env=account.env, key_env=account.key_env, agents=agents
+        account=account.id,
+        provider=account.provider,
+        env=portable_account(account, user_home).env,
+        key_env=account.key_env,
+        agents=tuple(agent for agent, login in logins.items() if login.provider == account.provider),
+        needs_login=not account.via_gateway,
     )

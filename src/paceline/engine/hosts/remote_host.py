@@ -18,7 +18,6 @@ from paceline.executors import Handle
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS
 from paceline.hosts.messages import (
     Archive,
-    Follow,
     HostFacts,
     Kill,
     NumberedOrder,
@@ -27,6 +26,7 @@ from paceline.hosts.messages import (
     Start,
     Stop,
     Sweep,
+    follow_of,
 )
 from paceline.hosts.session_order import SessionOrder
 
@@ -72,7 +72,7 @@ class RemoteHost:
         if handle is None:
             handle = self.handles[order.attempt_id] = RemoteHandle(order, self.name, is_new=False)
             handle.follow_again()
-            self._send(_follow(order))
+            self._send(follow_of(order))
         return handle
 
     def output_of(self, handle: Handle, provider: str, tz: str) -> SessionOutput:
@@ -114,7 +114,7 @@ class RemoteHost:
             return
         if is_known:
             handle.follow_again()
-            self._send(_follow(handle.order))
+            self._send(follow_of(handle.order))
         elif handle.is_new:
             self._send(Start(session=handle.order))
         else:
@@ -152,13 +152,3 @@ class RemoteHost:
     def _send(self, order: Order) -> None:
         self._orders.append(NumberedOrder(next(self._numbers), order))
         self.news.set()
-
-
-def _follow(order: SessionOrder) -> Follow:
-    return Follow(
-        attempt_id=order.attempt_id,
-        provider="" if order.is_command else order.profile.provider,
-        cwd=order.task.cwd,
-        output=order.output,
-        begun_at=order.begun_at,
-    )
