@@ -4,16 +4,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.workspaces.conftest import TestRepository
 from tests.workspaces.finished_units import new_repository, run_units
 
 from paceline.engine.workspace_retention import (
     RemovedWorkspaces,
+    check_workspaces,
+    leave_workspaces,
     remove_workspaces,
     unneeded_workspaces,
     workspaces_of_campaign,
 )
+from paceline.hosts.left_workspaces import MOST_LEFT, LeftWorkspace, forget_left, leave_to_hosts, left_workspaces
 from paceline.store import Page
 from paceline.store.memory import MemoryStore
 from paceline.workspaces import prepare
@@ -68,3 +72,43 @@ def test_the_folder_of_a_campaign_goes_with_its_last_workspace(repository: TestR
     assert [each.name for each in folder.iterdir()] == [Path(other.path).name]
     assert remove_workspaces([last], force=False) == RemovedWorkspaces(removed=1)
     assert not folder.exists()
+
+
+# Workspaces on other hosts.
+
+
+def test_a_folder_of_the_same_path_on_this_machine_is_never_removed_for_one_on_a_host(
+    repository: TestRepository,
+) -> None:
+    store = MemoryStore()
+    (place,) = run_units(store, repository, repository.home, {"a": {"new.txt": "x"}}, host="box1")
+    repository.git("merge", "-q", "paceline/docs/a")
+    Path(place.path, "mine.txt").write_text("of this machine")
+    workspaces = workspaces_of_campaign(store, "docs")
+
+    check_workspaces(workspaces)
+    assert remove_workspaces(workspaces, force=True) == RemovedWorkspaces()
+    assert Path(place.path, "mine.txt").read_text() == "of this machine"
+
+
+def test_workspaces_on_hosts_are_left_to_them_once(repository: TestRepository) -> None:
+    store = MemoryStore()
+    (place,) = run_units(store, repository, repository.home, {"a": {"new.txt": "x"}}, host="box1")
+    workspaces = workspaces_of_campaign(store, "docs")
+
+    assert leave_workspaces(store, workspaces, force=False, dry_run=True) == 1
+    assert left_workspaces(store) == []
+    assert [leave_workspaces(store, workspaces, force=force) for force in (False, True)] == [1, 1]
+    assert left_workspaces(store) == [LeftWorkspace(host="box1", place=place, force=True)]
+    forget_left(store, left_workspaces(store))
+    assert left_workspaces(store) == []
+
+
+def test_the_list_of_left_workspaces_is_bounded(repository: TestRepository) -> None:
+    store, place = MemoryStore(), repository.place()
+    many = [
+        LeftWorkspace(host="box1", place=msgspec.structs.replace(place, path=str(number)))
+        for number in range(MOST_LEFT + 5)
+    ]
+    leave_to_hosts(store, many)
+    assert left_workspaces(store) == many[5:]

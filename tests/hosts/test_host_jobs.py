@@ -23,6 +23,7 @@ from paceline.errors import (
 )
 from paceline.hosts.host_jobs import (
     JobArguments,
+    KeptFolder,
     OutputPiece,
     PatchPiece,
     error_report,
@@ -30,6 +31,7 @@ from paceline.hosts.host_jobs import (
     read_output,
     read_patch,
     read_result,
+    remove_all,
     write_wanted,
 )
 from paceline.hosts.messages import Call, CallReport
@@ -328,6 +330,20 @@ async def test_uncommitted_work_on_a_host_is_not_removed(machines: TwoMachines) 
     with pytest.raises(UncommittedWork, match=f"{place.path} has 1 uncommitted change"):
         await machines.job(commit_and_remove, place, None)
     assert snapshot(place.path)["new.txt"] == "new\n"
+
+
+async def test_workspaces_that_nobody_needs_are_removed_together(machines: TwoMachines) -> None:
+    places = [machines.place(unit) for unit in "abc"]
+    for place in places[:2]:
+        await machines.job(prepare, place, machines.repository.settings())
+    write(f"{places[1].path}/new.txt", "new\n")
+    kept = KeptFolder(
+        path=places[1].path, reason=f"{places[1].path} has 1 uncommitted change; commit, or remove it with `--force`"
+    )
+    assert await machines.job(remove_all, tuple(places), False) == (kept,)
+    assert [bool(snapshot(place.path)) for place in places] == [False, True, False]
+    assert await machines.job(remove_all, tuple(places), True) == ()
+    assert snapshot(places[1].path) == {}
 
 
 async def test_a_patch_is_written_on_the_leader(machines: TwoMachines, tmp_path: Path) -> None:

@@ -23,8 +23,13 @@ def new_repository(top: Path) -> TestRepository:
     return repository
 
 
-def run_units(store: Store, repository: TestRepository, home: Path, works: dict[str, Files]) -> list[WorkspacePlace]:
-    """Add the campaign `docs`, and carry out its units: each changes files in its workspace, and is done."""
+def run_units(
+    store: Store, repository: TestRepository, home: Path, works: dict[str, Files], host: str | None = None
+) -> list[WorkspacePlace]:
+    """Add the campaign `docs`, and carry out its units: each changes files in its workspace, and is done.
+
+    With a `host`, its workspaces are noted as those of another machine.
+    """
     now = time.time()
     settings = repository.settings()
     campaign = Campaign(name="docs", command=("true",), workspace=settings)
@@ -40,6 +45,7 @@ def run_units(store: Store, repository: TestRepository, home: Path, works: dict[
             Path(place.path, path).unlink() if text is None else write(f"{place.path}/{path}", text)
         change = commit_all(place, f"work of {unit.id}")
         result = UnitResult(
+            host=host,
             workspace=place.path,
             branch=place.branch,
             base=place.base,

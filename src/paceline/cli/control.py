@@ -21,7 +21,12 @@ from paceline.engine import commands as orders
 from paceline.engine import governor_state
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.engine.output_retention import attempts_of_campaign, remove_campaign_output
-from paceline.engine.workspace_retention import check_workspaces, remove_workspaces, workspaces_of_campaign
+from paceline.engine.workspace_retention import (
+    check_workspaces,
+    leave_workspaces,
+    remove_workspaces,
+    workspaces_of_campaign,
+)
 from paceline.errors import InvalidInput, InvalidLimit
 from paceline.leadership import no_leader
 from paceline.settings import governor_settings
@@ -155,14 +160,23 @@ def delete(home: Home, name: str, *, force: bool = False) -> ControlResult:
     orders.delete_campaign(home.store, name, now=now)
     removed = remove_campaign_output(home.spool(), name, attempts, now)
     folders = remove_workspaces(workspaces, force=force)
+    left = leave_workspaces(home.store, workspaces, force=force)
     gone = f" and the output of {counted(removed.attempts, 'attempt')}" if removed.attempts else ""
     gone += f" and {counted(folders.removed, 'workspace')}" if folders.removed else ""
     stays = "".join(f"\nkept {kept.path}: {kept.reason}" for kept in folders.kept)
+    stays += f"\n{left_text(left)}" if left else ""
     return ControlResult(
         message=f"deleted {name}{gone}; its name can be used again{stays}",
-        values={"campaign": name, "outputs": removed.attempts, "workspaces": folders},
+        values={"campaign": name, "outputs": removed.attempts, "workspaces": folders, "left_to_hosts": left},
         needs_engine=False,
     )
+
+
+def left_text(count: int) -> str:
+    """Return the sentence about workspaces that are on other machines."""
+    if count == 1:
+        return "1 workspace is on another host, which removes it once it is there"
+    return f"{count} workspaces are on other hosts, which remove them once they are there"
 
 
 def counted(count: int, noun: str) -> str:

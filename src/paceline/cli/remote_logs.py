@@ -62,7 +62,8 @@ async def _copy(unit: Unit, writers: Mapping[Channel, PieceWriter], *, follow: b
                 positions[channel] = int(answer.headers["x-paceline-position"])
                 has_news = has_news or bool(answer.content)
                 writer.write(answer.content)
-                if not answer.content and (answer.headers["x-paceline-complete"] == "1" or not follow):
+                # A last part without a place in the recording comes with every complete answer.
+                if answer.headers["x-paceline-complete"] == "1" or not (answer.content or follow):
                     writer.close()
                     del open_channels[channel]
             if open_channels and not has_news:

@@ -22,8 +22,8 @@ class Job(Generic[Value]):
         return self._future.done()
 
     async def wait(self) -> Value:
-        """Return the result once the work is over."""
-        return await asyncio.wrap_future(self._future)
+        """Return the result once the work is over. Who gives up waiting leaves the work alone."""
+        return await asyncio.shield(asyncio.wrap_future(self._future))
 
     def result(self) -> Value:
         """Return the result of work that is over."""

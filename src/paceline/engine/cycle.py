@@ -172,7 +172,7 @@ class Cycle:
         """Move checks, deliveries and workspaces on, and store what came of them."""
         over = list(self._stages.verifier.step(self.campaigns, now))
         self._outcomes.store(over, now, self._stages.verifier.take_delivered())
-        self._stages.on_stored(self._outcomes.take_stored(), self.campaigns)
+        self._stages.on_stored(self._outcomes.take_stored(), self.campaigns, now)
         self._dispatcher.launch_prepared(self.campaigns, now)
 
     @property

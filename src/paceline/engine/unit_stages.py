@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from paceline.core import Governor
 from paceline.engine.breaker import CampaignBreaker
+from paceline.engine.hosts.left_removals import LeftRemovals
 from paceline.engine.journal import EngineJournal
 from paceline.engine.launcher import Launcher
 from paceline.engine.stage_commands import StageCommands
@@ -24,6 +25,7 @@ class UnitStages:
         self.preparations = WorkspacePreparations(store, governor, journal, hosts, commands)
         self.verifier = WorkVerifier(store, governor, hosts, journal=journal, commands=commands, breaker=breaker)
         self._removals = WorkspaceRemovals(store, hosts)
+        self._left_removals = LeftRemovals(store, hosts)
 
     def units(self) -> list[Unit]:
         """Return the units that are in a stage."""
@@ -47,9 +49,10 @@ class UnitStages:
         else:
             self.preparations.drop(unit_id, now)
 
-    def on_stored(self, records: list[OutcomeRecord], campaigns: Mapping[str, Campaign]) -> None:
+    def on_stored(self, records: list[OutcomeRecord], campaigns: Mapping[str, Campaign], now: float) -> None:
         """Remove the workspaces that plans do not keep, and report earlier removals."""
         self._removals.report()
+        self._left_removals.step(now)
         for record in records:
             campaign = campaigns.get(split_unit_id(record.unit_id)[0])
             if campaign is not None:

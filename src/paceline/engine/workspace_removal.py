@@ -5,11 +5,12 @@ from collections.abc import Mapping
 
 from paceline.engine.background_jobs import Job
 from paceline.engine.hosts.registry import HostRegistry
-from paceline.errors import PacelineError
-from paceline.store import Campaign, OutcomeRecord, Store
+from paceline.errors import HostLost, PacelineError
+from paceline.hosts.left_workspaces import LeftWorkspace, leave_to_hosts
+from paceline.store import Campaign, OutcomeRecord, Store, Unit
 from paceline.store.interface import Keep
 from paceline.store.rules import split_unit_id
-from paceline.workspaces import commit_and_remove, stored_place
+from paceline.workspaces import WorkspacePlace, commit_and_remove, stored_place
 
 log = logging.getLogger("paceline.engine")
 
@@ -27,7 +28,7 @@ class WorkspaceRemovals:
     def __init__(self, store: Store, hosts: HostRegistry) -> None:
         self._store = store
         self._hosts = hosts
-        self._running: list[tuple[str, Job[None]]] = []
+        self._running: list[tuple[Unit, WorkspacePlace, Job[None]]] = []
 
     @property
     def is_busy(self) -> bool:
@@ -45,18 +46,20 @@ class WorkspaceRemovals:
         place = None if unit is None else stored_place(unit.result)
         if unit is not None and place is not None:
             message = commit_message(record.unit_id) if campaign.commit and step != "succeed" else None
-            job = self._hosts.of_unit(unit).jobs.start(commit_and_remove, place, message)
-            self._running.append((record.unit_id, job))
+            job = self._hosts.named(unit.result.host).jobs.start(commit_and_remove, place, message)
+            self._running.append((unit, place, job))
 
     def report(self) -> None:
-        """Log what could not be removed."""
-        over = [each for each in self._running if each[1].is_over]
-        self._running = [each for each in self._running if not each[1].is_over]
-        for unit_id, job in over:
+        """Log what could not be removed. A host that is away removes it later."""
+        over = [each for each in self._running if each[2].is_over]
+        self._running = [each for each in self._running if not each[2].is_over]
+        for unit, place, job in over:
             try:
                 job.result()
+            except HostLost:
+                leave_to_hosts(self._store, [LeftWorkspace(host=unit.result.host or "", place=place)])
             except (PacelineError, OSError) as error:
-                log.warning("the workspace of %s stays: %s", unit_id, error)
+                log.warning("the workspace of %s stays: %s", unit.id, error)
 
 
 def commit_message(unit_id: str) -> str:

@@ -10,8 +10,10 @@ from pathlib import Path
 import msgspec
 
 from paceline.engine.output_retention import FINISHED, all_units
+from paceline.engine.unit_results import this_host
 from paceline.errors import IllegalStep, PacelineError
-from paceline.store import Store, Unit
+from paceline.hosts.left_workspaces import LeftWorkspace, leave_to_hosts
+from paceline.store import Store, Unit, UnitResult
 from paceline.workspaces import WorkspacePlace, check_nothing_is_lost, delete_merged_branches, remove, stored_place
 from paceline.workspaces.branches import abandoned_branch
 from paceline.workspaces.preparation import delete_empty_parents
@@ -37,10 +39,16 @@ class RemovedWorkspaces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredWorkspace(msgspec.Struct, frozen=True, kw_only=True):
-    """The workspace of a unit, or one in the home that no unit has any more."""
+    """The workspace of a unit, or one in the home that no unit has any more. `host` is None on this machine."""
 
     unit: str | None
     place: WorkspacePlace
+    host: str | None = None
+
+
+def workspace_host(result: UnitResult) -> str | None:
+    """Return the machine that the workspace of a unit is on; None if it is this one."""
+    return None if result.workspace is None or result.host == this_host() else result.host
 
 
 def workspaces_of_campaign(store: Store, campaign: str) -> list[StoredWorkspace]:
@@ -56,15 +64,19 @@ def unneeded_workspaces(store: Store, home: Path) -> list[StoredWorkspace]:
     unneeded: list[StoredWorkspace] = []
     for unit in all_units(store):
         for each in _workspaces([unit]):
-            known.add(os.path.realpath(each.place.path))
-            if unit.state in FINISHED and unit.campaign not in keeping:
+            if each.host is None:
+                known.add(os.path.realpath(each.place.path))
+            # A host removes those of done units by itself: the engine sees to that.
+            is_finished = unit.state in FINISHED if each.host is None else unit.state == "cancelled"
+            if is_finished and unit.campaign not in keeping:
                 unneeded.append(each)
     return [*unneeded, *(_abandoned(path) for path in found if os.path.realpath(path) not in known)]
 
 
 def check_workspaces(workspaces: Iterable[StoredWorkspace]) -> None:
-    """Raise `IllegalStep` if removing the workspaces would lose work."""
-    found = [reason for each in workspaces if (reason := _reason_to_keep(each.place)) is not None]
+    """Raise `IllegalStep` if removing the workspaces would lose work. A host keeps those of its own by itself."""
+    here = (each for each in workspaces if each.host is None)
+    found = [reason for each in here if (reason := _reason_to_keep(each.place)) is not None]
     if found:
         more = f"\nand {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
         raise IllegalStep("\n".join(found[:MOST_NAMED]) + more)
@@ -73,13 +85,16 @@ def check_workspaces(workspaces: Iterable[StoredWorkspace]) -> None:
 def remove_workspaces(
     workspaces: Iterable[StoredWorkspace], *, force: bool, dry_run: bool = False
 ) -> RemovedWorkspaces:
-    """Remove the workspaces, and branches whose commits are all merged. What cannot be removed is kept and named."""
+    """Remove the workspaces of this machine, and branches whose commits are all merged.
+
+    What cannot be removed is kept and named. `leave_workspaces` sees to those on hosts.
+    """
     removed: list[str] = []
     kept: list[KeptWorkspace] = []
     branches: dict[str, list[str]] = {}
     for each in workspaces:
         place = each.place
-        if os.path.lexists(place.path):
+        if each.host is None and os.path.lexists(place.path):
             reason = _removal_problem(place, force=force, dry_run=dry_run)
             if reason is not None:
                 kept.append(KeptWorkspace(unit=each.unit, path=place.path, reason=reason))
@@ -96,6 +111,16 @@ def remove_workspaces(
         for name in delete_merged_branches(top, names, dry_run=dry_run, leaving=set(removed) if dry_run else ())
     )
     return RemovedWorkspaces(removed=len(removed), kept=tuple(kept), branches=merged)
+
+
+def leave_workspaces(store: Store, workspaces: Iterable[StoredWorkspace], *, force: bool, dry_run: bool = False) -> int:
+    """Let hosts remove those of the workspaces that are on them, when they can. Return how many these are."""
+    left = [
+        LeftWorkspace(host=each.host, place=each.place, force=force) for each in workspaces if each.host is not None
+    ]
+    if left and not dry_run:
+        leave_to_hosts(store, left)
+    return len(left)
 
 
 def _removal_problem(place: WorkspacePlace, *, force: bool, dry_run: bool) -> str | None:
@@ -123,7 +148,7 @@ def _workspaces(units: Iterable[Unit]) -> Iterator[StoredWorkspace]:
     for unit in units:
         place = stored_place(unit.result)
         if place is not None:
-            yield StoredWorkspace(unit=unit.id, place=place)
+            yield StoredWorkspace(unit=unit.id, place=place, host=workspace_host(unit.result))
 
 
 def _worktrees_in(home: Path) -> list[str]:

@@ -73,6 +73,13 @@ class PatchPiece(msgspec.Struct, frozen=True, kw_only=True):
     is_truncated: bool
 
 
+class KeptFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """A workspace that was not removed, and why."""
+
+    path: str
+    reason: str
+
+
 class LeaderRepository(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the repository of the leader has that a job must know."""
 
@@ -106,6 +113,11 @@ def read_patch(place: WorkspacePlace, most: int) -> PatchPiece:
     raise NotImplementedError("a host reads this: start it as a job of the host")
 
 
+def remove_all(places: tuple[WorkspacePlace, ...], force: bool) -> "tuple[KeptFolder, ...]":
+    """Remove workspaces on a host. Return those that stay."""
+    raise NotImplementedError("a host does this: start it as a job of the host")
+
+
 class HostJob(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of work with the types of its arguments and its result."""
 
@@ -126,6 +138,12 @@ JOBS: Final = (
         work=commit_and_remove,
         arguments=tuple[WorkspacePlace, str | None],
         result=Change | None,
+    ),
+    HostJob(
+        name="remove_all",
+        work=remove_all,
+        arguments=tuple[tuple[WorkspacePlace, ...], bool],
+        result=tuple[KeptFolder, ...],
     ),
     HostJob(name="read_patch", work=read_patch, arguments=tuple[WorkspacePlace, int], result=PatchPiece),
     HostJob(

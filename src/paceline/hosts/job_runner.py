@@ -19,6 +19,7 @@ from paceline.errors import LinkDown, NotJoined, PacelineError, UnknownName, Wor
 from paceline.executors.spool import OutputReader, Spool, is_locked, read_tail
 from paceline.hosts.host_jobs import (
     OF_SUBMODULE,
+    KeptFolder,
     LeaderRepository,
     OutputPiece,
     PatchPiece,
@@ -108,6 +109,8 @@ class JobRunner:
                 return await self._commit(call, leader, *values)
             case "commit_and_remove":
                 return await self._remove(call, leader, *values)
+            case "remove_all":
+                return [kept for place in values[0] async for kept in self._remove_left(place, force=values[1])]
             case "write_patch":
                 await self._send_patch(call, values[0])
                 return None
@@ -178,6 +181,16 @@ class JobRunner:
         if here.branch is not None and change is None:
             await self._in_thread(self._repositories.forget_branch, here.repository or "", here.branch, leader.tip)
         return change
+
+    async def _remove_left(self, place: WorkspacePlace, *, force: bool) -> AsyncIterator[KeptFolder]:
+        """Remove a workspace that nobody needs. Yield it if it stays."""
+        here = await self._found_or_none(place)
+        is_gone = place.branch is None and not await self._in_thread(os.path.lexists, place.path)
+        try:
+            if here is not None and not is_gone:
+                await self._in_thread(partial(remove, here, force=force))
+        except PacelineError as error:
+            yield KeptFolder(path=place.path, reason=str(error))
 
     async def _send_branch(self, call: Call, leader: LeaderRepository, here: WorkspacePlace, change: Change) -> None:
         if change.commit is None or here.branch is None:

@@ -8,7 +8,8 @@ from collections.abc import Generator, Iterable
 
 import msgspec
 
-from paceline.errors import InvalidInput, UnknownName
+from paceline.engine.workspace_retention import workspace_host
+from paceline.errors import InvalidInput, UnknownName, WorkspaceError
 from paceline.store import Store, Unit
 from paceline.views.safe_text import plain_text
 from paceline.views.units import iter_units
@@ -21,6 +22,8 @@ class UnitChange(msgspec.Struct, frozen=True, kw_only=True):
 
     unit: str
     repository: str | None
+    host: str | None
+    """The machine that the workspace is on, unless it is this one."""
     workspace: str
     branch: str | None
     base: str | None
@@ -50,6 +53,7 @@ def unit_change(unit: Unit) -> UnitChange:
     return UnitChange(
         unit=unit.id,
         repository=result.repository,
+        host=workspace_host(result),
         workspace=result.workspace,
         branch=result.branch,
         base=result.base,
@@ -61,11 +65,23 @@ def unit_change(unit: Unit) -> UnitChange:
 
 
 def unit_patch(unit: Unit) -> Generator[bytes, None, None]:
-    """Yield the change of a unit as a patch: what was committed once it is done, else what is there by now."""
-    unit_change(unit)
+    """Yield the change of a unit as a patch: what was committed once it is done, else what is there by now.
+
+    Of a workspace on another host, what has come to this machine: its branch.
+    """
+    change = unit_change(unit)
     place = stored_place(unit.result)
-    if place is not None:
-        yield from diff(place, unit.result.commit if unit.state == "done" else None)
+    if place is None:
+        return
+    try:
+        yield from diff(place, unit.result.commit if unit.state == "done" else None, is_here=change.host is None)
+    except WorkspaceError as error:
+        if change.host is None:
+            raise
+        raise WorkspaceError(
+            f"the workspace of {unit.id} is on the host {change.host}, and nothing of it has come here yet: {error}",
+            is_campaigns=False,
+        ) from error
 
 
 def unit_diff(unit: Unit, *, most_bytes: int) -> UnitDiff:

@@ -16,8 +16,9 @@ from paceline.hosts.messages import Joined, JoinRequest, Orders, OrdersRequest, 
 
 RESPONSE_SECONDS = 10.0
 """The longest time for a response, besides the time that a request asks to wait: a healthy leader needs little."""
-TRANSFER_SECONDS = 60.0
-"""The longest silence during a transfer of commits: the leader packs them before the first byte."""
+TRANSFER_SECONDS = 300.0
+"""The longest silence during a transfer of commits: the leader packs them before the first byte, which takes minutes
+for the largest repositories."""
 PIECE_BYTES = 1 << 16
 REFUSALS = (401, 403, 404, 409, 421, 426)
 """Answers that stay the same when the request is repeated."""
@@ -104,7 +105,7 @@ class HttpLink:
             ) as response:
                 if not response.is_success:
                     await response.aread()
-                    self._raise(response, url)
+                    self._raise(response, url, is_transfer=True)
                 with file.open("wb") as opened:
                     async for piece in response.aiter_bytes(PIECE_BYTES):
                         opened.write(piece)
@@ -125,7 +126,7 @@ class HttpLink:
         except httpx.TransportError as error:
             self._fail(error, url)
         if not response.is_success:
-            self._raise(response, url)
+            self._raise(response, url, is_transfer=True)
 
     def _bundle_url(self, url: str, call_id: str, joining: str, more: str = "") -> str:
         return f"{url}{self._path}/bundles/{quote(call_id, safe='')}{more}?joining={quote(joining, safe='')}"
@@ -149,12 +150,12 @@ class HttpLink:
             self._turn_from(url)
             raise LinkDown(f"{url} answers, but not as a leader does ({error})") from error
 
-    def _raise(self, response: httpx.Response, url: str) -> NoReturn:
+    def _raise(self, response: httpx.Response, url: str, *, is_transfer: bool = False) -> NoReturn:
         """Raise what the answer means for this worker."""
         text = text_of_problem(response)
         if response.status_code == NOT_JOINED:
             raise NotJoined(text)
-        if response.status_code in REFUSALS:
+        if response.status_code in REFUSALS or (is_transfer and response.is_client_error):
             raise Refused(f"the leader at {url} refuses this worker: {text}")
         self._turn_from(url)
         raise LinkDown(f"the leader at {url} is not available now: {text}")

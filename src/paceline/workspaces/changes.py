@@ -75,25 +75,28 @@ def change_between(folder: str, base: str, commit: str) -> Change:
     return _count(out)
 
 
-def diff(place: WorkspacePlace, commit: str | None = None) -> Generator[bytes, None, None]:
+def diff(place: WorkspacePlace, commit: str | None = None, *, is_here: bool = True) -> Generator[bytes, None, None]:
     """Yield the change of a unit as a patch, piece by piece.
 
     With a `commit`, the change up to it. Else the change in the workspace as it is, with uncommitted work; without a
-    folder, the change in the branch.
+    folder on this machine, the change in the branch.
     """
+    if place.branch is None and not is_here:
+        raise WorkspaceError("a copy on another host is in no branch, so its change is only there", is_campaigns=False)
     if place.branch is None:
         with _copy_pair(place) as folder:
             call = GitCall(accepted=(0, 1))
             yield from stream_git(folder, "diff", "--no-index", *_PATCH, "--no-prefix", "a/", "b/", call=call)
         return
     base, top = place.base or "HEAD", place.repository or ""
-    if commit is None and os.path.lexists(os.path.join(place.path, ".git")):
+    if commit is None and is_here and os.path.lexists(os.path.join(place.path, ".git")):
         with _scratch_index(place) as call:
             yield from stream_git(place.path, "diff", "--cached", *_PATCH, base, call=call)
         return
     tip = commit or open_repository(top).branch_tip(place.branch)
     if tip is None:
-        raise WorkspaceError(f"there is neither a folder {place.path} nor a branch {place.branch}", is_campaigns=False)
+        folder = f"a folder {place.path}" if is_here else "a folder on this machine"
+        raise WorkspaceError(f"there is neither {folder} nor a branch {place.branch}", is_campaigns=False)
     yield from stream_git(top, "diff", *_PATCH, base, tip)
 
 

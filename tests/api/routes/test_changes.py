@@ -33,6 +33,7 @@ async def test_the_diff_of_a_unit_is_text_and_bounded(daemon: Daemon, tmp_path: 
     assert whole == {
         "unit": "docs/b",
         "repository": str(repository.top),
+        "host": None,
         "workspace": place.path,
         "branch": "paceline/docs/b",
         "base": place.base,

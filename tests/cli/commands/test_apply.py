@@ -120,6 +120,7 @@ def test_diff_prints_a_patch_that_git_applies(
     assert answer == {
         "unit": "docs/c",
         "repository": str(repository.top),
+        "host": None,
         "workspace": places["c"].path,
         "branch": "paceline/docs/c",
         "base": places["c"].base,

@@ -20,7 +20,8 @@ def test_a_deleted_campaign_is_gone_and_its_name_is_free(workspace: Workspace) -
     assert "paceline retry docs" in refused.stderr
     assert "give --yes if you are sure" in unsure.stderr
     nothing = {"removed": 0, "kept": [], "branches": []}
-    assert answer == {"ok": True, "campaign": "docs", "outputs": 0, "workspaces": nothing, "engine": "stopped"}
+    result = {"campaign": "docs", "outputs": 0, "workspaces": nothing, "left_to_hosts": 0, "engine": "stopped"}
+    assert answer == {"ok": True, **result}
     assert workspace.run_json("list") == {"campaigns": []}
     assert workspace.run_json("add", plan)["added"] == 2
 

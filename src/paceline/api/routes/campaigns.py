@@ -24,7 +24,12 @@ from paceline.config_files.documents import Document
 from paceline.engine import commands
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.engine.output_retention import attempts_of_campaign, remove_campaign_output
-from paceline.engine.workspace_retention import check_workspaces, remove_workspaces, workspaces_of_campaign
+from paceline.engine.workspace_retention import (
+    check_workspaces,
+    leave_workspaces,
+    remove_workspaces,
+    workspaces_of_campaign,
+)
 from paceline.plans.plan_file import CAMPAIGN, UNIT, Plan, plan_of
 from paceline.plans.preflight import check_plan
 from paceline.plans.unit_sources import UNITS
@@ -159,6 +164,7 @@ async def remove_campaign(name: FromPath[str], context: Context, force: FromQuer
     commands.delete_campaign(context.store, name, now=now)
     context.apply_commands()
     await asyncio.to_thread(remove_campaign_output, context.spool, name, attempts, now)
+    leave_workspaces(context.store, workspaces, force=force)
     kept = (await asyncio.to_thread(remove_workspaces, workspaces, force=force)).kept
     for each in kept:
         log.warning("the workspace %s of the deleted campaign %s stays: %s", each.path, name, each.reason)

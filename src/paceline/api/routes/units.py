@@ -14,6 +14,7 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 
 from paceline.api.context import ApiContext, Context
 from paceline.api.errors import HttpError
+from paceline.api.remote_changes import read_remote_patch
 from paceline.api.remote_output import CHANNELS, output_folder, read_piece
 from paceline.api.request_body import read_body
 from paceline.api.schemas import PauseBody, UnitLog, UnitRetry, Units, WhyAnswer
@@ -27,7 +28,7 @@ from paceline.shared_leadership import started_elsewhere
 from paceline.store import Unit
 from paceline.views.safe_text import plain_text
 from paceline.views.transcript import last_output, transcript_provider
-from paceline.views.unit_changes import UnitDiff, unit_diff
+from paceline.views.unit_changes import UnitDiff, unit_change, unit_diff
 from paceline.views.units import UnitDetail, UnitFilter, UnitView, read_units, unit_detail, unit_history, unit_view
 from paceline.views.why import explain_unit
 
@@ -142,6 +143,10 @@ async def get_diff(
     ] = DIFF_BYTES,
 ) -> UnitDiff:
     unit = _find_unit(context, unit_id)
+    there = await read_remote_patch(context, unit, most_bytes)
+    if there is not None:
+        fields = msgspec.structs.asdict(unit_change(unit))
+        return UnitDiff(**fields, patch=plain_text(there.data), truncated=there.is_truncated)
     return await asyncio.to_thread(unit_diff, unit, most_bytes=most_bytes)
 
 

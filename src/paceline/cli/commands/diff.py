@@ -4,9 +4,11 @@ import sys
 from collections.abc import Iterator
 
 import msgspec
+import typer
 
 from paceline.cli.options import AsJson, UnitName
 from paceline.cli.output import print_value, say
+from paceline.cli.remote_changes import read_remote_change
 from paceline.cli.unit_lookup import find_unit
 from paceline.cli.wiring import open_home
 from paceline.store import Unit
@@ -21,21 +23,25 @@ def command(unit: UnitName, as_json: AsJson = False) -> None:
     """
     with open_home() as home:
         found = find_unit(home.store, unit)
+    change = unit_change(found)
+    there = None if change.host is None or found.state == "done" else read_remote_change(found)
+    pieces = unit_patch(found) if there is None else iter([there.patch.encode()])
+    if there is not None and there.truncated:
+        typer.echo(f"Only the beginning: all of it comes from {change.host} when it is committed.", err=True)
     if as_json:
-        patch = b"".join(unit_patch(found)).decode(errors="replace")
-        print_value({**msgspec.structs.asdict(unit_change(found)), "patch": patch})
+        print_value({**msgspec.structs.asdict(change), "patch": b"".join(pieces).decode(errors="replace")})
         return
     if sys.stdout.isatty():
-        _print_safely(found)
+        _print_safely(found, pieces)
         return
-    for piece in unit_patch(found):
+    for piece in pieces:
         sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
 
 
-def _print_safely(unit: Unit) -> None:
+def _print_safely(unit: Unit, pieces: Iterator[bytes]) -> None:
     has_change = False
-    for line in _lines(unit_patch(unit)):
+    for line in _lines(pieces):
         has_change = True
         sys.stdout.write(printable(line.decode(errors="replace").replace("\r\n", "\n")))
     if not has_change:

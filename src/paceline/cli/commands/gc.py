@@ -6,14 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.cli.control import counted
+from paceline.cli.control import counted, left_text
 from paceline.cli.options import AsJson
 from paceline.cli.output import print_value, say
 from paceline.cli.wiring import Home, open_home, output_limits
 from paceline.engine import command_log
 from paceline.engine.event_retention import STEP_EVENTS
 from paceline.engine.output_retention import attempts_of_unfinished, is_last_of_unfinished
-from paceline.engine.workspace_retention import RemovedWorkspaces, remove_workspaces, unneeded_workspaces
+from paceline.engine.workspace_retention import (
+    RemovedWorkspaces,
+    leave_workspaces,
+    remove_workspaces,
+    unneeded_workspaces,
+)
 from paceline.executors import IsNeeded, PruneResult
 from paceline.executors.archive_pruner import ArchivePruner
 
@@ -33,18 +38,23 @@ def command(
     with open_home() as home:
         removed = _remove_output(home, is_dry_run)
         events = 0 if is_dry_run else _remove_events(home)
-        folders = remove_workspaces(unneeded_workspaces(home.store, home.path), force=force, dry_run=is_dry_run)
+        unneeded = unneeded_workspaces(home.store, home.path)
+        folders = remove_workspaces(unneeded, force=force, dry_run=is_dry_run)
+        left = leave_workspaces(home.store, unneeded, force=force, dry_run=is_dry_run)
         if not is_dry_run:
             counts: dict[str, Any] = {"outputs": removed.attempts, "events": events, "workspaces": folders.removed}
             command_log.send(home.store, "gc", now=time.time(), **counts)
         if as_json:
             outputs = {"attempts": removed.attempts, "bytes": removed.bytes}
             shown = {"outputs": outputs, "events": None if is_dry_run else events, "workspaces": folders}
+            shown["left_to_hosts"] = left
             print_value({"ok": True, "dry_run": is_dry_run, **shown})
             return
         what = f"the output of {counted(removed.attempts, 'attempt')} ({_size_text(removed.bytes)})"
         say(f"would remove {what}" if is_dry_run else f"removed {what} and {counted(events, 'event')}")
         _print_workspaces(folders, is_dry_run)
+        if left:
+            say(left_text(left))
 
 
 def _print_workspaces(folders: RemovedWorkspaces, is_dry_run: bool) -> None:

@@ -6,6 +6,7 @@ from paceline.cli.time_text import span_text
 from paceline.cli.unit_lookup import find_unit
 from paceline.cli.wiring import open_home
 from paceline.cli.work_text import change_text, cost_text, tokens_text
+from paceline.engine.unit_results import this_host
 from paceline.store import CheckRound
 from paceline.views.units import UnitView, phase_of, unit_view
 
@@ -52,7 +53,12 @@ def _facts(view: UnitView) -> list[tuple[str, str]]:
         facts.append(("time", f"worked {span_text(view.ran_seconds)}, waited {span_text(view.waited_seconds)}{parked}"))
     if view.files_changed is not None:
         facts.append(("change", change_text(view.files_changed, view.lines_added, view.lines_removed)))
-    facts += [("workspace", view.workspace or ""), ("branch", view.branch or ""), ("commit", view.commit or "")]
+    where = f" (on {view.host})" if view.host not in (None, this_host()) else ""
+    facts.append(("workspace", f"{view.workspace}{where}" if view.workspace else ""))
+    facts += [
+        ("branch", view.branch or ""),
+        ("commit", view.commit or ""),
+    ]
     return [(name, value) for name, value in facts if value]
 
 

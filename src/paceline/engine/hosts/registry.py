@@ -128,9 +128,13 @@ class HostRegistry:
     def of_unit(self, unit: Unit) -> Host:
         return self.of(unit.account)
 
+    def named(self, name: str | None) -> Host:
+        """Return the host of that name. The leader's own machine has many: those of all leaders before."""
+        return self._seat(name).host if name and self.is_remote(name) else self.local
+
     def is_remote(self, name: str) -> bool:
         """Return whether the name is that of a host with a worker."""
-        return name in self._seats or name in self._settings()
+        return name != LOCAL_HOST and (name in self._seats or name in self._settings())
 
     def stop(self, handle: Handle) -> None:
         self._of_handle(handle).stop(handle)

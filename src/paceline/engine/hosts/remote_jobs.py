@@ -87,8 +87,10 @@ class RemoteJobs:
         work = self._works.get(call_id)
         if work is None:
             file.unlink(missing_ok=True)
-        else:
-            work.received = file
+            return
+        if work.received is not None:
+            work.received.unlink(missing_ok=True)  # the answer to it was lost, and it was sent again
+        work.received = file
 
     def take(self, report: CallReport) -> None:
         """Begin to read the result of a call."""

@@ -1,0 +1,83 @@
+"""Workspaces on hosts that nobody needs: a host removes them when it is there, and keeps what would be lost."""
+
+import logging
+
+import msgspec
+import pytest
+from tests.engine.hosts.test_registry import LEASE, Leader, PaperWorker
+
+from paceline.engine.hosts.left_removals import LOOK_SECONDS, LeftRemovals
+from paceline.engine.hosts.registry import LOSS_MARGIN_SECONDS
+from paceline.hosts.host_jobs import JobArguments
+from paceline.hosts.left_workspaces import LeftWorkspace, leave_to_hosts, left_workspaces
+from paceline.hosts.messages import Call, CallReport, Sweep
+from paceline.workspaces import WorkspacePlace
+
+
+def left(name: str, *, host: str = "box1", force: bool = False) -> LeftWorkspace:
+    path = f"/home/ada/w/workspaces/docs/{name}"
+    place = WorkspacePlace(path=path, cwd=path, branch=name, base="1" * 40, repository="/home/leader/project")
+    return LeftWorkspace(host=host, place=place, force=force)
+
+
+def step(leader: Leader, removals: LeftRemovals) -> None:
+    """Make passes until a call has been made and its result has been read."""
+    for _ in range(3):
+        removals.step(leader.clock.now())
+        leader.hosts.step()
+
+
+async def calls(worker: PaperWorker) -> list[Call]:
+    return [order for order in await worker.orders() if not isinstance(order, Sweep) and isinstance(order, Call)]
+
+
+def paths(call: Call) -> tuple[list[str], bool]:
+    places, force = msgspec.json.decode(msgspec.json.decode(call.arguments, type=JobArguments).values)
+    return [each["path"].rpartition("/")[2] for each in places], force
+
+
+async def test_a_host_removes_what_was_left_to_it_when_it_is_there(caplog: pytest.LogCaptureFixture) -> None:
+    leader = Leader()
+    removals = LeftRemovals(leader.store, leader.hosts)
+    leave_to_hosts(leader.store, [left("a"), left("b"), left("c", force=True), left("d", host="box2")])
+    step(leader, removals)
+    assert len(left_workspaces(leader.store)) == 4, "it is not there"
+
+    leader.pass_time(LOOK_SECONDS)
+    worker = PaperWorker(leader)
+    worker.join()
+    step(leader, removals)
+    (call,) = await calls(worker)
+    assert paths(call) == (["a", "b"], False)
+
+    kept = msgspec.json.encode([{"path": "/b", "reason": "it has 1 uncommitted change"}])
+    worker.report(CallReport(call_id=call.call_id, result=msgspec.Raw(kept)))
+    with caplog.at_level(logging.WARNING):
+        step(leader, removals)
+    assert "on box1 the workspace /b stays: it has 1 uncommitted change" in caplog.text
+    assert left_workspaces(leader.store) == [left("c", force=True), left("d", host="box2")]
+
+    leader.pass_time(LOOK_SECONDS)
+    worker.report()
+    step(leader, removals)
+    (call,) = await calls(worker)
+    assert paths(call) == (["c"], True)
+
+
+async def test_a_host_that_is_lost_meanwhile_is_asked_again() -> None:
+    leader = Leader()
+    removals = LeftRemovals(leader.store, leader.hosts)
+    leave_to_hosts(leader.store, [left("a")])
+    worker = PaperWorker(leader)
+    worker.join()
+    step(leader, removals)
+    assert len(await calls(worker)) == 1
+
+    leader.pass_time(LEASE + LOSS_MARGIN_SECONDS + 1)
+    step(leader, removals)
+    assert left_workspaces(leader.store) == [left("a")]
+    worker.join()
+    leader.pass_time(LOOK_SECONDS)
+    worker.report()
+    step(leader, removals)
+    assert [paths(call) for call in await calls(worker)] == [(["a"], False)]
