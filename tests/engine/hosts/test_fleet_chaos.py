@@ -1,0 +1,75 @@
+"""Whole fleets in virtual time: links are cut, workers are killed, hosts reboot, leaders change.
+
+Whatever happens, no unit ever runs twice at a time, all are done in the end, and none is charged an attempt.
+"""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from paceline.executors import Launch
+from paceline.settings import HostSettings
+from paceline.simulation.executor import Run
+from paceline.testing.fleet_harness import FleetHarness
+
+LEASE = 60.0
+UNITS = 30
+SEEDS = 12
+
+
+def fleet_of(folder: Path, seed: int) -> FleetHarness:
+    chance = random.Random(seed)
+
+    def script(launch: Launch) -> Run:
+        return Run(stdout="working\n", later=((5.0, "more\n"),), seconds=chance.uniform(1.0, 240.0))
+
+    hosts = {name: HostSettings(name=name, host_lease=LEASE, max_sessions=4) for name in ("box1", "box2", "box3")}
+    fleet = FleetHarness(folder, hosts, script)
+    fleet.add("night", UNITS, hosts=("box*",))
+    return fleet
+
+
+async def disturb(fleet: FleetHarness, chance: random.Random) -> None:
+    """Do one thing that happens to fleets."""
+    host = chance.choice(list(fleet.hosts.values()))
+    match chance.randrange(7):
+        case 0:
+            host.link.cut()
+        case 1:
+            host.link.restore()
+        case 2:
+            host.link.lose_answers(chance.randrange(1, 4))
+        case 3:
+            await host.kill_worker()
+        case 4:
+            host.start_worker()
+        case 5:
+            await host.reboot()
+        case 6:
+            await fleet.crash()
+            await fleet.pass_without_leader(chance.choice([0.0, 5.0, 30.0, 2 * LEASE]))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_no_unit_is_lost_doubled_or_charged_whatever_happens_to_the_fleet(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    async with fleet_of(tmp_path, seed) as fleet:
+        for host in fleet.hosts.values():
+            host.start_worker()
+        await fleet.run(1.0)
+        for _ in range(40):
+            await disturb(fleet, chance)
+            for _ in range(chance.randrange(1, 6)):
+                await fleet.run(chance.choice([0.5, 3.0, 20.0]))
+                assert fleet.doubled() == []
+
+        for host in fleet.hosts.values():
+            host.link.restore()
+            host.start_worker()
+        for _ in range(60):
+            await fleet.run(60.0)
+            assert fleet.doubled() == []
+
+        assert set(fleet.states().values()) == {"done"}
+        assert fleet.failures() == 0
