@@ -17,8 +17,12 @@ WORK = {
     ("POST", "/v1/slots/{slot_id:str}/signal"),
     ("DELETE", "/v1/slots/{slot_id:str}"),
     ("POST", "/v1/signals"),
+    *(("POST", f"/v1/hosts/{{name:str}}/{path}") for path in ("join", "orders", "reports")),
+    ("POST", "/v1/hosts/{name:str}/bundles/{call_id:str}"),
+    ("POST", "/v1/hosts/{name:str}/bundles/{call_id:str}/wanted"),
 }
-"""Programs use capacity here, and report what providers answer. They change nothing that a person has set."""
+"""Programs use capacity here, and report what providers answer; workers do what the engine orders. They change nothing
+that a person has set."""
 UNITS = [{"id": unit, "prompt": "wait"} for unit in ("a", "b", "c", "d")]
 PLAN = {"campaign": {"name": "docs", "command": ["sleep", "600"]}, "unit": UNITS}
 
