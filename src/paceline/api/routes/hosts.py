@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ PIECE_BYTES = 1 << 20
 """Pieces in which a bundle is sent."""
 INCOMING = "incoming"
 """The folder in the home for what workers send."""
+LEFT_SECONDS = 86400.0
+"""The age at which a file there is of no use: a transfer takes minutes."""
 
 
 class WantedCommits(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,8 +119,13 @@ def _json(value: object) -> Response[bytes]:
 
 
 def _incoming(context: ApiContext) -> Path:
+    """Return a new file for a transfer. Those that a process left when it was killed are deleted."""
     folder = context.settings.home / INCOMING
     folder.mkdir(mode=0o700, exist_ok=True)
+    for left in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if left.stat().st_mtime < time.time() - LEFT_SECONDS:
+                left.unlink()
     return folder / secrets.token_hex(8)
 
 
