@@ -12,7 +12,7 @@ NIGHTS ?= 20000
 # Allow bytecode files. Without them, every program and test module is compiled again in each run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: env test suite lint browser demo screenshots bench bench-control bench-gateway bench-postgres soak fuzz agents record-agents test-agents test-chaos test-cluster clean help
+.PHONY: env test suite lint browser demo screenshots bench bench-control bench-gateway bench-postgres soak fuzz agents openclaw record-agents test-agents test-openclaw test-chaos test-cluster clean help
 
 help:  ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -84,11 +84,17 @@ fuzz: env  ## run detection on mutated agent output for ten minutes (PACELINE_FU
 agents: env  ## install the real agent CLIs at pinned versions into .agents/ (about 2 GB)
 	scripts/agents.sh
 
-record-agents: agents  ## run the real CLIs against FakeProvider and rewrite tests/detect/samples/recorded/
+openclaw: env  ## install the real OpenClaw and its Node.js at pinned versions into .agents/openclaw/ (about 800 MB)
+	scripts/openclaw.sh
+
+record-agents: agents openclaw  ## run the real CLIs against FakeProvider and rewrite tests/detect/samples/recorded/
 	$(BIN)/python scripts/record_agents.py
 
 test-agents: agents  ## test limits and resume with the real CLIs against FakeProvider
 	$(PYTEST) -n $(WORKERS) -m agents tests/agents tests/simulation/provider
+
+test-openclaw: openclaw  ## test the real OpenClaw, its CLI and its gateway, against FakeProvider without network
+	$(PYTEST) -n 0 -m openclaw tests/agents tests/executors tests/engine
 
 test-chaos: env  ## test faults and pressure of a real PostgreSQL server under a real daemon (about 8 minutes)
 	@scripts/pgbouncer.sh

@@ -65,6 +65,14 @@ NOBODY_LISTENS = {
  "models": {"gpt-5": {"name": "gpt-5", "limit": {"context": 100000, "output": 8000}}}}}}
 """
 }
+NO_OPENCLAW_PROVIDER = {
+    ".openclaw/openclaw.json": """\
+{"agents": {"defaults": {"model": {"primary": "fake/m1"}}}, "models": {"mode": "merge", "providers": {"fake": {
+ "baseUrl": "http://127.0.0.1:9/v1", "apiKey": "sk-fake-0000", "api": "openai-completions",
+ "models": [{"id": "m1", "name": "m1", "reasoning": false, "input": ["text"], "contextWindow": 196608,
+ "maxTokens": 8192, "cost": {"input": 1, "output": 2, "cacheRead": 0, "cacheWrite": 0}}]}}}}
+"""
+}
 UNTRUSTED = {"work/.claude/settings.json": '{"permissions": {"allow": ["Write", "Edit", "Bash(ls:*)"]}}'}
 NEW_FILE = {"file_path": "/home/user/work/new.txt", "content": "x"}
 _CASES = (
@@ -156,6 +164,22 @@ _CASES = (
     _case("qwen/resume", "success", then=("--continue", "-p", "again", "-o", "stream-json", "--auth-type", "openai")),
     _case("qwen/denied", "denied", _asks_for("write_file", **NEW_FILE)),
     _case("qwen/slow.sigterm", "interrupted", SLOW, terminate=True),
+    _case("openclaw/success", "success"),
+    _case("openclaw/success.text", "success", argv=("agent", "exec", "hi")),
+    _case("openclaw/429_retry_after", "rate_limit", _always("429_retry_after"), cap_seconds=120.0),
+    _case("openclaw/429_usage_limit", "quota_window", _always("429_usage_limit"), cap_seconds=120.0),
+    _case("openclaw/429_insufficient_quota", "billing", _always("429_insufficient_quota"), cap_seconds=120.0),
+    _case("openclaw/429_then_ok", "success", _once("429_retry_after"), cap_seconds=120.0),
+    _case("openclaw/503", "overloaded", _always("503"), cap_seconds=120.0),
+    _case("openclaw/500", "overloaded", _always("500"), cap_seconds=120.0),
+    _case("openclaw/401", "auth", _always("401"), cap_seconds=120.0),
+    _case("openclaw/midstream_rst", "failed", _always("midstream_rst"), cap_seconds=120.0),
+    _case("openclaw/unreachable", "unreachable", files=NO_OPENCLAW_PROVIDER, cap_seconds=120.0),
+    _case(
+        "openclaw/timeout", "failed", SLOW, argv=("agent", "exec", "--json", "--timeout", "12", "hi"), cap_seconds=120.0
+    ),
+    _case("openclaw/no_config", "failed", files={".openclaw/openclaw.json": "{}"}, cap_seconds=120.0),
+    _case("openclaw/slow.sigterm", "interrupted", SLOW, terminate=True, cap_seconds=120.0),
 )
 
 

@@ -26,11 +26,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the tests kno
 
 import msgspec
 from agent_cases import CASES, FIRST_PROMPT, Case
-from tests.agents.agent_cli import AGENTS, CAPPED_EXIT_CODE, INSTALLED, IS_INSTALLED, ROOT, base_environ, connect, end
+from tests.agents.agent_cli import (
+    AGENTS,
+    CAPPED_EXIT_CODE,
+    INSTALLED,
+    OPENCLAW,
+    ROOT,
+    base_environ,
+    connect,
+    end,
+)
 
 from paceline.testing import FakeProvider
 from paceline.testing.provider import RequestRecord
 
+RECORDED_AGENTS = AGENTS | {"openclaw": OPENCLAW}
 RECORDED = ROOT / "tests" / "detect" / "samples" / "recorded"
 INSIDE = "INSIDE_PACELINE_RECORDER"
 PORT = 8765  # fixed, so that samples do not differ by it; the namespace has no other user of it
@@ -42,12 +52,13 @@ HOME_SHOWN, AGENTS_SHOWN = "/home/user", "/opt/agents"
 
 def main() -> int:
     arguments = _parser().parse_args()
-    if not IS_INSTALLED:
-        print("the agent CLIs are not installed: make agents", file=sys.stderr)
+    chosen = [case for case in CASES if fnmatchcase(f"{case.agent}/{case.name}", arguments.only)]
+    missing = sorted({case.agent for case in chosen if not RECORDED_AGENTS[case.agent].program.exists()})
+    if missing:
+        print(f"not installed: {', '.join(missing)}; run `make agents openclaw`", file=sys.stderr)
         return 2
     if INSIDE not in os.environ:
         return _run_without_network()
-    chosen = [case for case in CASES if fnmatchcase(f"{case.agent}/{case.name}", arguments.only)]
     for case in chosen:
         patient = msgspec.structs.replace(case, cap_seconds=case.cap_seconds * arguments.patience)
         print(f"{case.agent}/{case.name}: {record(patient, arguments.into)}", flush=True)
@@ -71,7 +82,7 @@ def _run_without_network() -> int:
 
 def record(case: Case, into: Path) -> str:
     """Run one case and write its three files. Returns a short summary."""
-    agent = AGENTS[case.agent]
+    agent = RECORDED_AGENTS[case.agent]
     folder = Path(tempfile.mkdtemp(prefix="recorder-", dir=HOMES))
     try:
         with FakeProvider(case.scenario, port=PORT) as provider:
@@ -93,7 +104,7 @@ def record(case: Case, into: Path) -> str:
 
 def run(case: Case, argv: tuple[str, ...], folder: Path, provider: FakeProvider) -> dict[str, object]:
     """Run the CLI once. Its output stays in the folder. Returns the facts of the run."""
-    agent = AGENTS[case.agent]
+    agent = RECORDED_AGENTS[case.agent]
     env = base_environ(folder, agent) | connect(agent, folder / "home", provider.url, case.files)
     env |= {name: value.replace("{url}", provider.url) for name, value in case.env.items()}
     work = folder / "home" / "work"

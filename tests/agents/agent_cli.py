@@ -57,6 +57,12 @@ OPENCODE_CONFIG = """\
  "options": {"baseURL": "{url}/v1", "apiKey": "sk-fake-0000"},
  "models": {"gpt-5": {"name": "gpt-5", "limit": {"context": 100000, "output": 8000}}}}}}
 """
+OPENCLAW_CONFIG = """\
+{"agents": {"defaults": {"model": {"primary": "fake/m1"}}},
+ "models": {"mode": "merge", "providers": {"fake": {"baseUrl": "{url}/v1", "apiKey": "sk-fake-0000",
+  "api": "openai-completions", "models": [{"id": "m1", "name": "m1", "reasoning": false, "input": ["text"],
+  "cost": {"input": 1, "output": 2, "cacheRead": 0, "cacheWrite": 0}, "contextWindow": 196608, "maxTokens": 8192}]}}}}
+"""
 CLAUDE_ENV = {
     "ANTHROPIC_BASE_URL": "{url}",
     "ANTHROPIC_API_KEY": FAKE_KEY,
@@ -68,6 +74,7 @@ CLAUDE_ENV = {
 }
 QWEN_ENV = {"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": FAKE_KEY, "OPENAI_MODEL": "qwen3-coder"}
 NODE_22 = "node-22"
+IS_OPENCLAW_INSTALLED = (INSTALLED / "openclaw" / ".installed").exists()
 
 
 class InstalledAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +186,15 @@ AGENTS = {
         },
     ),
 }
+OPENCLAW = InstalledAgent(
+    profile="openclaw",
+    package="openclaw",
+    command="openclaw",
+    argv=("agent", "exec", "--json", "--timeout", "0", "hi"),
+    env={"OPENCLAW_NO_AUTO_UPDATE": "1"},
+    files={".openclaw/openclaw.json": OPENCLAW_CONFIG},
+)
+"""Installed by itself, with its own Node.js. It has tests of its own."""
 
 
 class AgentRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Tests with the marker `agents` run real CLIs: each in a network of its own that has nothing but loopback."""
+"""Tests with the marker `agents` or `openclaw` run real CLIs: each in a network that has nothing but loopback."""
 
 import os
 import subprocess
@@ -14,11 +14,12 @@ INSIDE = "INSIDE_PACELINE_TEST"
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Runs the test again where there is no network; what happens there is what happens here."""
-    if pyfuncitem.get_closest_marker("agents") is None or INSIDE in os.environ:
+    marker = next(filter(pyfuncitem.get_closest_marker, ("agents", "openclaw")), None)
+    if marker is None or INSIDE in os.environ:
         return None
     as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
     inside = ["unshare", *as_root, "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
-    test = [sys.executable, "-m", "pytest", "-m", "agents", "-p", "no:cacheprovider", pyfuncitem.nodeid]
+    test = [sys.executable, "-m", "pytest", "-m", marker, "-p", "no:cacheprovider", pyfuncitem.nodeid]
     ran = subprocess.run(
         [*inside, *test], cwd=ROOT, env=os.environ | {INSIDE: "1"}, capture_output=True, text=True, check=False
     )

@@ -13,6 +13,8 @@ def test_every_shipped_agent_but_a_plans_own_command_has_a_default_login() -> No
         "codex": "openai/default",
         "copilot": "github/default",
         "gemini": "google/default",
+        "openclaw": "openclaw/default",
+        "openclaw-gateway": "openclaw-gateway/default",
         "opencode": "opencode/default",
         "qwen": "qwen/default",
     }

@@ -8,6 +8,8 @@ from paceline.agents.launch import LONGEST_ARGUMENT_BYTES
 from paceline.errors import InvalidInput
 
 SUBSCRIPTION = Account(name="max-1", provider="anthropic", kind="subscription", env={"CLAUDE_CONFIG_DIR": "~/.max-1"})
+WITHOUT_PERMISSIONS = ("command", "openclaw", "openclaw-gateway")
+"""A plan's own command has flags of its own, and OpenClaw has permissions only in its configuration."""
 TASK = Task(unit_id="docs/a", attempt_id="docs-a-1", prompt="say hi", cwd="/work")
 BASE = {"PATH": "/bin", "HOME": "/home/me", "ANTHROPIC_API_KEY": "sk-1", "OPENAI_API_KEY": "sk-2"}
 
@@ -111,7 +113,7 @@ def test_a_level_that_the_agent_does_not_know_is_refused() -> None:
         prepare_session(mine, msgspec.structs.replace(TASK, permissions="read"), None, BASE)
 
 
-@pytest.mark.parametrize("agent", [name for name in agent_names() if name != "command"])
+@pytest.mark.parametrize("agent", [name for name in agent_names() if name not in WITHOUT_PERMISSIONS])
 @pytest.mark.parametrize("level", ["read", "edit", "full"])
 def test_every_agent_has_flags_for_every_level_of_permissions(agent: str, level: str) -> None:
     task = msgspec.structs.replace(TASK, permissions=level)

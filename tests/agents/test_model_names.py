@@ -31,6 +31,7 @@ def test_a_name_that_the_cli_may_know_is_left_alone(agent: str, model: str) -> N
         ("codex", "opus", 'name a model of OpenAI, such as model = "gpt-5"'),
         ("gemini", "opus", 'write a name that it knows, such as "gemini-2.5-pro"'),
         ("opencode", "gpt-5", 'write provider/model, such as model = "anthropic/gpt-5"'),
+        ("openclaw", "gpt-5", 'write provider/model, such as model = "anthropic/gpt-5"'),
     ],
 )
 def test_a_name_that_the_cli_does_not_know_comes_with_the_fix(agent: str, model: str, fix: str) -> None:

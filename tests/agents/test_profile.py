@@ -14,7 +14,18 @@ start = ["x", "{prompt}"]
 
 
 def test_every_agent_of_the_plan_file_is_shipped() -> None:
-    assert agent_names() == ["aider", "claude", "codex", "command", "copilot", "gemini", "opencode", "qwen"]
+    assert agent_names() == [
+        "aider",
+        "claude",
+        "codex",
+        "command",
+        "copilot",
+        "gemini",
+        "openclaw",
+        "openclaw-gateway",
+        "opencode",
+        "qwen",
+    ]
 
 
 @pytest.mark.parametrize("name", agent_names())
@@ -56,7 +67,7 @@ def test_braces_in_a_prompt_are_left_alone() -> None:
     assert line == ["x", "print {session_id} and {prompt} {"]
 
 
-@pytest.mark.parametrize("name", ["claude", "codex", "gemini", "opencode", "qwen", "copilot"])
+@pytest.mark.parametrize("name", ["claude", "codex", "gemini", "openclaw", "opencode", "qwen", "copilot"])
 def test_an_agent_with_a_subscription_names_the_keys_that_would_be_billed_instead(name: str) -> None:
     assert load_agent(name).metered_variables != ()
 

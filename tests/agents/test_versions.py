@@ -7,12 +7,13 @@ import pytest
 
 from paceline.agents.versions import TESTED_VERSIONS, is_held_back_by_node, is_older_than_tested, parse_version
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "agents.sh"
+SCRIPTS = [Path(__file__).parents[2] / "scripts" / name for name in ("agents.sh", "openclaw.sh")]
 FOLDERS = {
     "claude": "claude-code",
     "codex": "codex",
     "copilot": "copilot",
     "gemini": "gemini-cli",
+    "openclaw": "openclaw",
     "opencode": "opencode-ai",
     "qwen": "qwen-code",
 }
@@ -49,7 +50,7 @@ def test_a_version_that_node_20_gets_is_held_back() -> None:
 
 
 def test_the_tested_versions_are_those_that_are_installed_for_the_tests() -> None:
-    pinned = re.findall(r'"([\w-]+)=[^"]*@([\d.]+)"', SCRIPT.read_text())
+    pinned = re.findall(r'"([\w-]+)=[^"]*@([\d.]+)"', "".join(script.read_text() for script in SCRIPTS))
     installed = {
         agent: tuple(version for name, version in pinned if name.removesuffix("-newest") == folder)
         for agent, folder in FOLDERS.items()

@@ -13,6 +13,7 @@ PROVIDERS = {
     "claude-newest": "claude-code",
     "codex": "codex",
     "gemini": "gemini-cli",
+    "openclaw": "openclaw",
     "opencode": "opencode",
     "qwen": "qwen-code",
     "qwen-newest": "qwen-code",

@@ -15,6 +15,7 @@ _VENDORS = {
     "gemini": "google",
     "qwen": "qwen",
     "copilot": "github",
+    "openclaw": "openclaw",
     "opencode": "opencode",
     "aider": "aider",
 }
@@ -23,6 +24,8 @@ _FOLDERS = {
     "anthropic": ("CLAUDE_CONFIG_DIR", "", ".claude"),
     "openai": ("CODEX_HOME", "", ".codex"),
     "google": ("GEMINI_CLI_HOME", ".gemini", ".gemini"),
+    "openclaw": ("OPENCLAW_STATE_DIR", "", ".openclaw"),
+    "openclaw-gateway": ("OPENCLAW_GATEWAY_URL", "", ".openclaw"),
     "opencode": ("XDG_DATA_HOME", "opencode", ".local/share/opencode"),
 }
 """The variable that moves a CLI's folder, the folder below its value, and the one in the home folder otherwise."""

@@ -7,6 +7,8 @@ from paceline.core.values.scopes import canonical_model
 _KNOWN = {
     "claude": re.compile(r"(?:default|best|opusplan|opus|sonnet|haiku)(?:\[1m\])?|claude-.+|.*[./:].*"),
     "gemini": re.compile(r"(?:auto|pro|flash|flash-lite)(?:-.+)?|(?:gemini|gemma)-.+|.*/.*"),
+    "openclaw": re.compile(r".+/.+"),
+    "openclaw-gateway": re.compile(r".+/.+"),
     "opencode": re.compile(r".+/.+"),
 }
 """The names that each CLI accepts: aliases, full names, and those of other platforms (Bedrock, Vertex)."""
@@ -24,7 +26,7 @@ def model_problem(agent: str, model: str) -> tuple[str, str] | None:
 
 
 def _suggestion(agent: str, model: str) -> str:
-    if agent == "opencode":
+    if agent in ("opencode", "openclaw", "openclaw-gateway"):
         return f'write provider/model, such as model = "anthropic/{model}"'
     if agent == "claude" and _CLAUDE.fullmatch(model):
         return f'write model = "claude-{model}", or an alias such as "{model.partition("-")[0]}"'

@@ -6,9 +6,11 @@ process, or the meaning of its output.
 
 import functools
 import re
+import sys
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -17,6 +19,8 @@ from paceline.errors import InvalidInput
 
 _SUFFIX = ".toml"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_OWN_PROGRAM = {"python": sys.executable, "package": str(Path(__file__).resolve().parents[1])}
+"""For a profile whose program is one of ours: the interpreter and the package of the machine that starts it."""
 _MODEL_ARGUMENTS = "{model_arguments}"
 """The argument in `start` and `resume` that the model's flags replace."""
 
@@ -116,7 +120,7 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             if part == _MODEL_ARGUMENTS:
                 line += model_arguments
             else:
-                line.append(_fill(part, prompt=prompt or "", session_id=conversation_id or ""))
+                line.append(_fill(part, prompt=prompt or "", session_id=conversation_id or "", **_OWN_PROGRAM))
         return line
 
     def _template(self, *, by_stdin: bool, resumes: bool) -> tuple[str, ...]:
@@ -170,10 +174,11 @@ def check_agent(values: dict[str, object]) -> AgentProfile:
         profile = msgspec.convert(values, AgentProfile)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"not an agent profile: {error}") from error
-    _check_placeholders("start", profile.start, {"prompt", "model_arguments"})
-    _check_placeholders("resume", profile.resume, {"prompt", "model_arguments", "session_id"})
-    _check_placeholders("start_by_stdin", profile.start_by_stdin, {"model_arguments"})
-    _check_placeholders("resume_by_stdin", profile.resume_by_stdin, {"model_arguments", "session_id"})
+    everywhere = {"model_arguments", *_OWN_PROGRAM}
+    _check_placeholders("start", profile.start, {"prompt", *everywhere})
+    _check_placeholders("resume", profile.resume, {"prompt", "session_id", *everywhere})
+    _check_placeholders("start_by_stdin", profile.start_by_stdin, everywhere)
+    _check_placeholders("resume_by_stdin", profile.resume_by_stdin, {"session_id", *everywhere})
     _check_placeholders("model", profile.model, {"model"})
     _check_placeholders("gateway_arguments", profile.gateway_arguments, {"url"})
     _check_placeholders("gateway_environment", tuple(profile.gateway_environment.values()), {"url", "token"})

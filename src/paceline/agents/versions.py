@@ -1,6 +1,7 @@
 """The versions of the agent CLIs that Paceline was tested with, and how a version is read and compared. Pure.
 
-The versions are those of `scripts/agents.sh`: the recorded samples and `make test-agents` use exactly these.
+The versions are those of `scripts/agents.sh` and `scripts/openclaw.sh`: the recorded samples and the tests with real
+CLIs use exactly these.
 """
 
 import re
@@ -11,6 +12,7 @@ TESTED_VERSIONS: Mapping[str, tuple[str, ...]] = {
     "codex": ("0.166.0",),
     "copilot": ("1.0.102",),
     "gemini": ("0.61.0",),
+    "openclaw": ("2026.9.6",),
     "opencode": ("1.18.33",),
     "qwen": ("0.15.10", "0.24.4"),
 }

@@ -19,6 +19,8 @@ from paceline.settings.load import MOST_ATTEMPTS, STRATEGIES
 HIGHEST_PRIORITY = 100
 """One level doubles the share, so 100 levels are far more than any share can express."""
 PERMISSIONS = ("read", "edit", "full")
+EXECUTORS = ("process", "openclaw")
+"""What runs the sessions: processes of agent CLIs, or the gateway of OpenClaw with its sub-agents."""
 ON_DENIED = ("hold", "done")
 DELIVERIES = ("branch", "patch")
 MOST_ROUNDS = 20
@@ -114,6 +116,7 @@ CAMPAIGN_FIELDS: Mapping[str, Check] = {
     "strategy": checks.one_of(*STRATEGIES),
     "deadline": _deadline,
     "agent": checks.text,
+    "executor": checks.one_of(*EXECUTORS),
     "model": _model,
     "accounts": checks.texts,
     "max_attempts": checks.whole_number(1, MOST_ATTEMPTS),

@@ -95,7 +95,7 @@ def campaign_with_changes(
     campaign: Campaign, changes: Mapping[str, object], settings: Settings, *, now: float
 ) -> Campaign:
     """Return a campaign with some fields changed, named and written as in a plan. None removes a field."""
-    left_out = ("commit", "deliver") if campaign.workspace is None else ()
+    left_out = ("executor", *(("commit", "deliver") if campaign.workspace is None else ()))  # `agent` says the first
     stored = {field: getattr(campaign, field) for field in CAMPAIGN_FIELDS if field not in left_out}
     if campaign.deadline is not None:
         stored["deadline"] = datetime.fromtimestamp(campaign.deadline, UTC)
@@ -107,6 +107,9 @@ def campaign_with_changes(
     kept = {"workspace": reader.workspace, "state": campaign.state, "created_at": campaign.created_at}
     return msgspec.convert({**fields, **kept}, Campaign)
 
+
+SUB_AGENTS_OF, SUB_AGENTS = "openclaw", "openclaw-gateway"
+"""The agent of a plan with `executor = "openclaw"`, and the profile that runs its sub-agents."""
 
 # -- [campaign] ------------------------------------------------------------------------------
 
@@ -120,6 +123,7 @@ class _CampaignReader:
         self._mistakes = mistakes
         self._table = table_at(document, (CAMPAIGN,), document.values.get(CAMPAIGN, {}), mistakes)
         self._fields = checked_fields(document, (CAMPAIGN,), self._table, CAMPAIGN_FIELDS, mistakes)
+        self._executor = self._fields.pop("executor", None)
         self._profile: AgentProfile | None = None
         workspace = self._fields.pop("workspace", None)
         self.workspace = None if workspace is None else read_workspace(document, workspace, mistakes)
@@ -160,7 +164,9 @@ class _CampaignReader:
 
     def _check_agent(self) -> None:
         known = self._settings.agent_names() if self._settings else agent_names()
-        if "agent" not in self._table:
+        if self._executor == "openclaw":
+            self._choose_sub_agents()
+        elif "agent" not in self._table:
             if "command" not in self._table:
                 self._refuse_table(f"needs an agent, one of {', '.join(known)}, or a command")
                 return
@@ -173,6 +179,13 @@ class _CampaignReader:
             self._refuse("agent", f"there is no such agent{hint}")
             return
         self._profile = self._settings.agent(name) if self._settings else load_agent(name)
+
+    def _choose_sub_agents(self) -> None:
+        """Make `executor = "openclaw"` the agent that it means."""
+        if self._fields.get("agent", SUB_AGENTS_OF) not in (SUB_AGENTS_OF, SUB_AGENTS):
+            fix = f'its gateway runs its own sub-agents; write agent = "{SUB_AGENTS_OF}", or remove the agent'
+            self._refuse("executor", f"does not run the agent {shown(self._fields['agent'])}: {fix}")
+        self._fields["agent"] = SUB_AGENTS
 
     def _check_command(self) -> None:
         if self._profile is not None:

@@ -21,6 +21,7 @@ INSTALL = {
     "claude": "npm install -g @anthropic-ai/claude-code",
     "codex": "npm install -g @openai/codex",
     "gemini": "npm install -g @google/gemini-cli",
+    "openclaw": "npm install -g openclaw",
     "opencode": "npm install -g opencode-ai",
     "qwen": "npm install -g @qwen-code/qwen-code",
     "copilot": "npm install -g @github/copilot",

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from types import ModuleType
 
 from paceline.agents.account import Account
-from paceline.agents.cli_configuration import aider, claude, codex, copilot, gemini, opencode, qwen
+from paceline.agents.cli_configuration import aider, claude, codex, copilot, gemini, openclaw, opencode, qwen
 from paceline.agents.cli_configuration.surroundings import BillingFinding, Surroundings
 from paceline.agents.launch import PreparedSession
 from paceline.agents.profile import AgentProfile
 from paceline.agents.session_environment import AGENT_OF_PROVIDER, EnvironmentRules, key_variable, may_bill
 from paceline.errors import WouldBillKey
 
-_CLIS: tuple[ModuleType, ...] = (aider, claude, codex, copilot, gemini, opencode, qwen)
+_CLIS: tuple[ModuleType, ...] = (aider, claude, codex, copilot, gemini, openclaw, opencode, qwen)
 _INSPECT: dict[str, Callable[[Surroundings], list[BillingFinding]]] = {cli.PROGRAM: cli.inspect for cli in _CLIS}
 
 __all__ = ["BillingFinding", "Surroundings", "find_billing", "refuse_billing"]
