@@ -53,6 +53,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "control.campaigns": ("action", "target"),
     "control.end_at_turn": ("unit", "attempt", "reason", "resume_at", "is_held"),
     "control.token": ("action", "target"),
+    "control.host": ("action", "target"),
     "control.gc": ("outputs", "events", "workspaces"),
     "control.set_aside": ("key",),
     "control.slot_request": ("slot",),

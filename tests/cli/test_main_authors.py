@@ -21,6 +21,7 @@ ELSEWHERE = {
     "apply": "it changes a repository, whose history says who did it",
     "store": "the copy of a store has the same events as the store",
     "top": "its keys give the commands that are tried here",
+    "worker": "it changes nothing here; the leader does",
     "up": "it registers the tokens of the home, as `token` does",
 }
 CHANGES: list[tuple[str, ...]] = [
@@ -48,6 +49,9 @@ CHANGES: list[tuple[str, ...]] = [
     ("token",),
     ("token", "--rotate"),
     ("token", "--revoke", person()),
+    ("hosts", "add", "box1"),
+    ("hosts", "token", "box1", "--rotate"),
+    ("hosts", "remove", "box1"),
 ]
 """Every other command, in an order in which each has something to change."""
 

@@ -47,8 +47,8 @@ def line_of(event: Event, zone: ZoneInfo) -> str:
 def _what_and_subject(event: Event) -> tuple[str, str]:
     fields = event.fields
     if "action" in fields:
-        of_token = " token" if event.name == "control.token" else ""
-        return f"{fields['action']}{of_token}", str(fields.get("target", ""))
+        kind = {"control.token": " token", "control.host": " host"}.get(event.name, "")
+        return f"{fields['action']}{kind}", str(fields.get("target", ""))
     what = event.name.replace("unit.", "").replace(".", " ").replace("_", " ")
     return what, (event.unit if event.name.startswith(("unit.", "workspace.")) else event.scope) or ""
 

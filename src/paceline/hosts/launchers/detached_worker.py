@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -133,7 +134,16 @@ def _folder(worker: WorkerStart) -> Path:
 def worker_argv(worker: WorkerStart, token_file: Path) -> list[str]:
     program = worker.program or (sys.executable, "-m", "paceline", "worker")
     connect = [word for url in worker.connect for word in ("--connect", url)]
-    return [*program, *connect, "--name", worker.name, "--token-file", str(token_file)]
+    labels = [word for label in worker.labels for word in ("--label", label)]
+    # Who names a plain address of another machine in the settings trusts the network between them.
+    insecure = ["--insecure"] if any(_is_plain(url) for url in worker.connect) else []
+    return [*program, *connect, "--name", worker.name, "--token-file", str(token_file), *labels, *insecure]
+
+
+def _is_plain(url: str) -> bool:
+    """Return whether the token would go to another machine without TLS."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "localhost", "::1")
 
 
 def worker_environment(environ: Mapping[str, str], home: Path) -> dict[str, str]:

@@ -7,7 +7,7 @@ import msgspec
 from paceline.errors import LaunchFailed
 from paceline.hosts.launchers.detached_worker import MARK, LaunchAnswer
 from paceline.hosts.launchers.interface import WorkerStart, worker_home
-from paceline.hosts.launchers.ssh_connection import SshConnection, SshResult, last_words
+from paceline.hosts.launchers.ssh_connection import SshConnection, SshResult, last_line_of
 from paceline.hosts.launchers.ssh_install import PYTHON, install_paceline
 from paceline.settings import HostSettings
 
@@ -71,7 +71,7 @@ class SshLauncher:
     def _answer(self, result: SshResult) -> LaunchAnswer:
         lines = [line for line in result.output.splitlines() if line.startswith(MARK)]
         if not lines:
-            words = last_words(result.errors) or last_words(result.output) or "it printed nothing"
+            words = last_line_of(result.errors) or last_line_of(result.output) or "it printed nothing"
             raise LaunchFailed(
                 f"host {self._host.name}: Paceline there did not answer (exit code {result.code}): {words}"
             )

@@ -102,7 +102,7 @@ class SshConnection:
 
     def failure(self, errors: str) -> str:
         """Return what is wrong with the connection, and what to do about it, by what ssh has printed."""
-        last = last_words(errors) or "ssh gave no reason"
+        last = last_line_of(errors) or "ssh gave no reason"
         found = next((what for pattern, what in _ADVICE if re.search(pattern, errors, re.IGNORECASE)), None)
         if found is None:
             return f"host {self.host}: ssh {self.destination} failed: {last}; try it by hand"
@@ -110,7 +110,7 @@ class SshConnection:
         return f"host {self.host}: ssh {self.destination} failed, {found} ({last}); {fix}"
 
 
-def last_words(text: str) -> str:
+def last_line_of(text: str) -> str:
     """Return the last line that says something, cut to what fits into a message."""
     lines = [line.strip() for line in text.splitlines() if line.strip(" -@")]
     return lines[-1][:_LONGEST_SHOWN] if lines else ""

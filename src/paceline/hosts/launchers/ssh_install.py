@@ -10,7 +10,7 @@ from typing import Final
 
 from paceline.errors import LaunchFailed
 from paceline.hosts.launchers.installed_wheel import installation_id, wheel_bytes, wheel_name
-from paceline.hosts.launchers.ssh_connection import SshConnection, last_words
+from paceline.hosts.launchers.ssh_connection import SshConnection, last_line_of
 
 FOLDER: Final = "$HOME/.local/share/paceline"
 PYTHON: Final = f"{FOLDER}/venv/bin/python"
@@ -98,7 +98,7 @@ def _failure(connection: SshConnection, python: str, errors: str) -> str:
         return f"{where}: its disk is full"
     if "No matching distribution" in errors or "Could not find a version" in errors or "connection" in errors.lower():
         return (
-            f"{where}: pip finds no packages ({last_words(errors)}); give it a package index (pip.conf), or install "
+            f"{where}: pip finds no packages ({last_line_of(errors)}); give it a package index (pip.conf), or install "
             "Paceline there by hand and name its Python: python in the settings of the host"
         )
-    return f"{where}: {last_words(errors)}"
+    return f"{where}: {last_line_of(errors)}"

@@ -1,0 +1,254 @@
+"""`hosts`: other machines, on which workers run sessions."""
+
+import shlex
+import time
+from typing import Annotated
+
+import typer
+
+from paceline.api.token_registry import host_token_of, own_token_of, revoke_host_tokens, rotate_host_token
+from paceline.cli.host_access import host_launcher, is_only_local, read_hosts, refuse_configured, worker_url
+from paceline.cli.options import AsJson
+from paceline.cli.output import one_line, out, print_table, print_value, say, table
+from paceline.cli.time_text import relative
+from paceline.cli.wiring import Home, open_home
+from paceline.config_files.documents import did_you_mean
+from paceline.engine.host_commands import add_host, remove_host
+from paceline.errors import InvalidInput, LaunchFailed, UnknownName
+from paceline.hosts.known_hosts import known_hosts
+from paceline.hosts.launchers.ssh import SshLauncher
+from paceline.settings import HostSettings
+from paceline.settings.host_fields import LOCAL_HOST, make_host
+from paceline.views.hosts import HostView
+
+app = typer.Typer()
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name that you give the host.")]
+STYLES = {"joined": "green", "silent": "yellow", "leaving": "yellow", "lost": "bold red", "absent": "dim"}
+GIGABYTE = 1_000_000_000
+
+
+@app.callback(invoke_without_command=True)
+def hosts(context: typer.Context, as_json: AsJson = False) -> None:
+    """List other machines: their workers, sessions, logins, agent CLIs and free memory."""
+    if context.invoked_subcommand is not None:
+        return
+    with open_home() as home:
+        found, is_live = read_hosts(home, own_token_of(home.store, home.path, "read"))
+        if as_json:
+            print_value({"hosts": found, "is_live": is_live})
+            return
+        if not found:
+            say("No other machines. `paceline hosts add NAME --ssh user@host` adds one.")
+            return
+        _print_hosts(found, is_live=is_live)
+
+
+@app.command("add")
+def add(
+    name: Name,
+    ssh: Annotated[str | None, typer.Option(metavar="USER@HOST", help="Start its worker with ssh.")] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(metavar="COMMAND", help="Start it with a command: {name} {url} {token_file} {home} {labels}."),
+    ] = None,
+    alive: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="With --command: ends with 0 while the worker is there.")
+    ] = None,
+    stop: Annotated[str | None, typer.Option(metavar="COMMAND", help="With --command: ends the worker.")] = None,
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Start it as a job of Slurm, with this option of sbatch. Repeatable."),
+    ] = None,
+    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Start it on a Ray cluster, or `auto`.")] = None,
+    connect: Annotated[
+        str | None, typer.Option(metavar="URL", help="How the host reaches this leader, such as https://leader:7433.")
+    ] = None,
+    max_sessions: Annotated[int | None, typer.Option(metavar="N", help="Concurrent sessions there.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="LABEL", help="What plans can ask for with `labels`. Repeatable.")
+    ] = None,
+    host_lease: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Its sessions end after this long without a leader.", show_default="10m"),
+    ] = None,
+    min_free_memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Start no session there with less free memory.")
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="A Python there that has Paceline; with --ssh, none is installed."),
+    ] = None,
+    worker_home: Annotated[
+        str | None, typer.Option("--home", metavar="PATH", help="The folder of the worker on the host.")
+    ] = None,
+    git_remote: Annotated[
+        str | None, typer.Option(metavar="REMOTE", help="A git remote that the host pushes branches to.")
+    ] = None,
+    update: Annotated[bool, typer.Option("--update", help="Change a host that was added before.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add another machine. A running engine uses it at once.
+
+    With [bold]--ssh[/bold] Paceline is installed there if it is missing or another version, and `paceline up` starts
+    and keeps the worker. Without --ssh, --command, --slurm and --ray you start the worker yourself: the command is
+    printed. The token of the host is good for its worker alone.
+    """
+    given = {
+        "ssh": ssh,
+        "command": _words(command),
+        "alive": _words(alive),
+        "stop": _words(stop),
+        "slurm": _slurm_options(slurm),
+        "ray": ray,
+        "connect": connect,
+        "max_sessions": max_sessions,
+        "labels": label or None,
+        "host_lease": host_lease,
+        "min_free_memory": min_free_memory,
+        "python": python,
+        "home": worker_home,
+        "git_remote": git_remote,
+    }
+    host = make_host(name, {key: value for key, value in given.items() if value is not None})
+    with open_home() as home:
+        _add(home, host, update=update, as_json=as_json)
+
+
+@app.command("remove")
+def remove(
+    name: Name,
+    force: Annotated[bool, typer.Option("--force", help="Also while units run there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forget another machine: stop its worker, and refuse its token.
+
+    Units that run there must end first. With --force they are given back once the lease of the host has run out: until
+    then their sessions may still run.
+    """
+    with open_home() as home:
+        refuse_configured(home, name)
+        host = remove_host(home.store, name, force=force)
+        revoked = revoke_host_tokens(home.store, home.path, name)
+        problem = _stop_worker(home, host)
+    if as_json:
+        print_value({"ok": True, "name": name, "tokens_revoked": revoked, "problem": problem})
+        return
+    say(f"removed {name}: its token is refused from now on")
+    if problem is not None:
+        say(f"Its worker could not be stopped, and ends by itself: {problem}", style="yellow")
+
+
+@app.command("token")
+def token(
+    name: Name,
+    rotate: Annotated[
+        bool, typer.Option("--rotate", help="Make a new token; the present one is refused from now on.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the token that the worker of a host needs. It is good for that worker and for nothing else."""
+    with open_home() as home:
+        known = {**known_hosts(home.store), **home.settings.hosts}
+        if name not in known or name == LOCAL_HOST:
+            hint = did_you_mean(name, known) or "; `paceline hosts add NAME` adds one"
+            raise UnknownName(f"there is no host {name!r:.80}{hint}")
+        made = (rotate_host_token if rotate else host_token_of)(home.store, home.path, name)
+    if as_json:
+        print_value({"name": name, "token": made})
+    else:
+        say(made)
+
+
+def _add(home: Home, host: HostSettings, *, update: bool, as_json: bool) -> None:
+    if host.name == LOCAL_HOST:
+        raise InvalidInput(f"{LOCAL_HOST} is the leader's own machine: write [hosts.{LOCAL_HOST}] in paceline.toml")
+    refuse_configured(home, host.name)
+    launcher = host_launcher(home, host)
+    has_installed = False
+    if isinstance(launcher, SshLauncher):
+        if not as_json:
+            out().print(f"Connecting to {host.ssh} ...")
+        has_installed = launcher.install()  # before anything is stored: a host that does not work is not added
+    add_host(home.store, host, update=update)
+    made = host_token_of(home.store, home.path, host.name)
+    url = worker_url(home, host)
+    is_up = home.engine_leader() is not None
+    if as_json:
+        extra = {"url": url, "token": made} if launcher is None else {"launcher": host.launcher}
+        print_value({"ok": True, "name": host.name, "installed": has_installed, "is_up": is_up, **extra})
+        return
+    say(f"added {host.name}{', and installed Paceline there' if has_installed else ''}")
+    if launcher is None:
+        _print_worker_command(host, url, made)
+    elif is_up:
+        say(f"Its worker is started now ({launcher.describe()}); `paceline hosts` shows it.")
+    else:
+        say(f"`paceline up` starts its worker ({launcher.describe()}).")
+
+
+def _print_worker_command(host: HostSettings, url: str, made: str) -> None:
+    """Print what a person runs on the host."""
+    say("On that machine, install Paceline, and run:")
+    say(f"  (umask 077; echo {made} > ~/paceline-token)")
+    say(f"  paceline worker --connect {url} --token-file ~/paceline-token")
+    if is_only_local(url):
+        say(
+            "This leader listens on its own machine only. Reach it from there by a tunnel, ssh -L 7433:127.0.0.1:7433 "
+            "LEADER, or serve it with TLS and add the host with --connect https://...",
+            style="yellow",
+        )
+
+
+def _stop_worker(home: Home, host: HostSettings) -> str | None:
+    """Stop the worker of a removed host, and return why that was not possible."""
+    launcher = host_launcher(home, host)
+    try:
+        if launcher is not None:
+            launcher.stop()
+    except LaunchFailed as error:
+        return str(error)
+    return None
+
+
+def _words(command: str | None) -> list[str] | None:
+    try:
+        return None if command is None else shlex.split(command)
+    except ValueError as error:
+        raise InvalidInput(f"{command!r:.80} is not a command: {error}") from None
+
+
+def _slurm_options(given: list[str] | None) -> dict[str, object] | None:
+    if given is None:
+        return None
+    parts = [each.partition("=") for each in given]
+    return {key: value if equals else True for key, equals, value in parts}
+
+
+def _print_hosts(found: list[HostView], *, is_live: bool) -> None:
+    made = table(
+        "host", "state", "sessions", "free memory", "logins", "agents", "heard", right=("sessions", "free memory")
+    )
+    now = time.time()
+    for host in found:
+        most = "" if host.max_sessions is None else f"/{host.max_sessions}"
+        made.add_row(
+            host.name,
+            host.presence,
+            f"{host.sessions}{most}",
+            "" if host.free_memory is None else f"{host.free_memory / GIGABYTE:.1f} GB",
+            one_line(", ".join(_login_text(host))),
+            one_line(", ".join(each.agent for each in host.clis if each.version is not None)),
+            "" if host.heard_at is None else relative(host.heard_at - now),
+            style=STYLES.get(host.presence, ""),
+        )
+    print_table(made)
+    for host in found:
+        if host.problem is not None:
+            say(f"{host.name}: {host.problem}", style="yellow")
+    if not is_live:
+        say("No daemon runs: this is what was stored last. `paceline up` starts the workers.", style="yellow")
+
+
+def _login_text(host: HostView) -> list[str]:
+    return [each.account if each.problem is None else f"{each.account} (no)" for each in host.logins]
