@@ -3,7 +3,7 @@
     class TestMyLauncher(LauncherContract):
         @pytest.fixture
         def site(self, tmp_path: Path) -> Iterator[LaunchSite]:
-            site = LaunchSite(launcher=lambda: MyLauncher(...), worker=stand_in_start("box1", tmp_path / "worker"))
+            site = LaunchSite(launcher=lambda: MyLauncher(...), home=tmp_path / "worker")
             yield site
             site.clear()
 
@@ -51,6 +51,7 @@ class StandIn(msgspec.Struct, frozen=True, kw_only=True):
 class LaunchSite:
     """One host with a launcher. `launcher` returns a new one each time, as another process of the leader has.
 
+    `worker` is what the worker is started with. Without it, that is a stand-in for the host `box1` in `home`.
     `troubles` are launchers of hosts that cannot work, each with words that its error must have.
     """
 
@@ -58,14 +59,15 @@ class LaunchSite:
         self,
         *,
         launcher: Callable[[], WorkerLauncher],
-        worker: WorkerStart,
+        home: Path | None = None,
+        worker: WorkerStart | None = None,
         troubles: tuple[tuple[WorkerLauncher, tuple[str, ...]], ...] = (),
         folders: tuple[Path, ...] = (),
     ) -> None:
         self.launcher = launcher
-        self.worker = worker
+        self.worker = worker or stand_in_start("box1", home or Path.home())
         self.troubles = troubles
-        self.folders = (Path(worker.home), *folders)
+        self.folders = (Path(self.worker.home), *folders)
         """Where files of the launcher and of the worker are."""
 
     def stand_ins(self) -> list[StandIn]:

@@ -41,7 +41,7 @@ class TestDetachedWorker(LauncherContract):
         def launcher() -> WorkerLauncher:
             return HereLauncher(tmp_path / "worker")
 
-        site = LaunchSite(launcher=launcher, worker=stand_in_start("box1", tmp_path / "worker"))
+        site = LaunchSite(launcher=launcher, home=tmp_path / "worker")
         yield site
         site.clear()
 

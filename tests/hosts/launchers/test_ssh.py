@@ -12,7 +12,7 @@ from tests.hosts.ssh_server import SshServer, free_port, serve_ssh
 from paceline.errors import LaunchFailed
 from paceline.hosts.launchers.ssh import SshLauncher
 from paceline.settings import HostSettings
-from paceline.testing.launcher_contract import LauncherContract, LaunchSite, is_running, stand_in_start, until
+from paceline.testing.launcher_contract import LauncherContract, LaunchSite, is_running, until
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ class TestSshLauncher(LauncherContract):
         strange, unknown = server.options_with(key="strange_key"), server.options_with(known_hosts="no_hosts")
         site = LaunchSite(
             launcher=lambda: SshLauncher(box, server.options),
-            worker=stand_in_start("box1", tmp_path / "worker"),
+            home=tmp_path / "worker",
             troubles=(
                 (SshLauncher(box, strange), ("does not accept your key", "ssh-copy-id ssh://127.0.0.1")),
                 (SshLauncher(box, unknown), ("its key is not known or has changed", "connect once by hand")),
@@ -64,7 +64,7 @@ class TestSshLauncher(LauncherContract):
 
 def test_a_worker_outlives_the_server_of_its_connection(server: SshServer, tmp_path: Path) -> None:
     launcher = SshLauncher(host(server, tmp_path), server.options)
-    site = LaunchSite(launcher=lambda: launcher, worker=stand_in_start("box1", tmp_path / "worker"))
+    site = LaunchSite(launcher=lambda: launcher, home=tmp_path / "worker")
     launcher.start(site.worker)
     until(lambda: len(site.workers()) == 1)
     (worker,) = site.workers()

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,7 +29,7 @@ GIGABYTE = 1_000_000_000
 
 
 @app.callback(invoke_without_command=True)
-def hosts(context: typer.Context, as_json: AsJson = False) -> None:
+def list_command(context: typer.Context, as_json: AsJson = False) -> None:
     """List other machines: their workers, sessions, logins, agent CLIs and free memory."""
     if context.invoked_subcommand is not None:
         return
@@ -44,47 +44,44 @@ def hosts(context: typer.Context, as_json: AsJson = False) -> None:
         _print_hosts(found, is_live=is_live)
 
 
+def _text(metavar: str, help_text: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help_text)
+
+
+_PLACES = "{name} {url} {token_file} {home} {labels}"
+Ssh = Annotated[str | None, _text("USER@HOST", "Start its worker with ssh.")]
+Command = Annotated[str | None, _text("COMMAND", f"Start it with a command: {_PLACES}.")]
+Alive = Annotated[str | None, _text("COMMAND", "With --command: ends with 0 while the worker is there.")]
+StopCommand = Annotated[str | None, _text("COMMAND", "With --command: ends the worker.")]
+Slurm = Annotated[list[str] | None, _text("KEY=VALUE", "Start it as a job of Slurm, with this option of sbatch.")]
+Ray = Annotated[str | None, _text("ADDRESS", "Start it on a Ray cluster, or `auto`.")]
+Connect = Annotated[str | None, _text("URL", "How the host reaches this leader, such as https://leader:7433.")]
+MaxSessions = Annotated[int | None, _text("N", "Concurrent sessions there.")]
+Labels = Annotated[list[str] | None, _text("LABEL", "What plans can ask for with `labels`. Repeatable.")]
+HostLease = Annotated[str | None, _text("DURATION", "Its sessions end after this long without a leader; 10m.")]
+FreeMemory = Annotated[str | None, _text("SIZE", "Start no session there with less free memory.")]
+HostPython = Annotated[str | None, _text("PATH", "A Python there that has Paceline; with --ssh, none is installed.")]
+WorkerHome = Annotated[str | None, _text("PATH", "The folder of the worker on the host.", "--home")]
+GitRemote = Annotated[str | None, _text("REMOTE", "A git remote that the host pushes branches to.")]
+
+
 @app.command("add")
-def add(
+def add_command(
     name: Name,
-    ssh: Annotated[str | None, typer.Option(metavar="USER@HOST", help="Start its worker with ssh.")] = None,
-    command: Annotated[
-        str | None,
-        typer.Option(metavar="COMMAND", help="Start it with a command: {name} {url} {token_file} {home} {labels}."),
-    ] = None,
-    alive: Annotated[
-        str | None, typer.Option(metavar="COMMAND", help="With --command: ends with 0 while the worker is there.")
-    ] = None,
-    stop: Annotated[str | None, typer.Option(metavar="COMMAND", help="With --command: ends the worker.")] = None,
-    slurm: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Start it as a job of Slurm, with this option of sbatch. Repeatable."),
-    ] = None,
-    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Start it on a Ray cluster, or `auto`.")] = None,
-    connect: Annotated[
-        str | None, typer.Option(metavar="URL", help="How the host reaches this leader, such as https://leader:7433.")
-    ] = None,
-    max_sessions: Annotated[int | None, typer.Option(metavar="N", help="Concurrent sessions there.")] = None,
-    label: Annotated[
-        list[str] | None, typer.Option(metavar="LABEL", help="What plans can ask for with `labels`. Repeatable.")
-    ] = None,
-    host_lease: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="Its sessions end after this long without a leader.", show_default="10m"),
-    ] = None,
-    min_free_memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Start no session there with less free memory.")
-    ] = None,
-    python: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="A Python there that has Paceline; with --ssh, none is installed."),
-    ] = None,
-    worker_home: Annotated[
-        str | None, typer.Option("--home", metavar="PATH", help="The folder of the worker on the host.")
-    ] = None,
-    git_remote: Annotated[
-        str | None, typer.Option(metavar="REMOTE", help="A git remote that the host pushes branches to.")
-    ] = None,
+    ssh: Ssh = None,
+    command: Command = None,
+    alive: Alive = None,
+    stop: StopCommand = None,
+    slurm: Slurm = None,
+    ray: Ray = None,
+    connect: Connect = None,
+    max_sessions: MaxSessions = None,
+    label: Labels = None,
+    host_lease: HostLease = None,
+    min_free_memory: FreeMemory = None,
+    python: HostPython = None,
+    home: WorkerHome = None,
+    git_remote: GitRemote = None,
     update: Annotated[bool, typer.Option("--update", help="Change a host that was added before.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -96,27 +93,27 @@ def add(
     """
     given = {
         "ssh": ssh,
+        "ray": ray,
+        "connect": connect,
+        "python": python,
+        "home": home,
+        "git_remote": git_remote,
         "command": _words(command),
         "alive": _words(alive),
         "stop": _words(stop),
         "slurm": _slurm_options(slurm),
-        "ray": ray,
-        "connect": connect,
         "max_sessions": max_sessions,
         "labels": label or None,
         "host_lease": host_lease,
         "min_free_memory": min_free_memory,
-        "python": python,
-        "home": worker_home,
-        "git_remote": git_remote,
     }
     host = make_host(name, {key: value for key, value in given.items() if value is not None})
-    with open_home() as home:
-        _add(home, host, update=update, as_json=as_json)
+    with open_home() as opened:
+        _add(opened, host, update=update, as_json=as_json)
 
 
 @app.command("remove")
-def remove(
+def remove_command(
     name: Name,
     force: Annotated[bool, typer.Option("--force", help="Also while units run there.")] = False,
     as_json: AsJson = False,
@@ -140,7 +137,7 @@ def remove(
 
 
 @app.command("token")
-def token(
+def token_command(
     name: Name,
     rotate: Annotated[
         bool, typer.Option("--rotate", help="Make a new token; the present one is refused from now on.")
