@@ -188,7 +188,7 @@ class InvalidDuration(InvalidInput):
 
 
 class InvalidScope(InvalidInput):
-    """A scope is `sessions`, `runs`, `campaign:NAME`, `agent:NAME` or `provider[/account[/model]]`."""
+    """A scope is `sessions`, `runs`, `campaign:NAME`, `agent:NAME`, `host:NAME` or `provider[/account[/model]]`."""
 
 
 class UnresolvedModel(InvalidScope):

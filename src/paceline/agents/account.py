@@ -34,6 +34,12 @@ def split_login(login: str) -> tuple[str, str]:
     return account, host
 
 
+def login_text(login: str) -> str:
+    """Return the name of a login as people are shown it: `max-1 on box1`."""
+    account, host = split_login(login)
+    return " on ".join(part for part in (account, host) if part)
+
+
 class Account(msgspec.Struct, frozen=True, kw_only=True):
     """Who pays for a session. A `subscription` must never be billed by the token."""
 

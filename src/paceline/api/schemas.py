@@ -222,6 +222,9 @@ class CampaignChanges(RequestSchema, frozen=True, kw_only=True):
     check_timeout: str | float | UnsetType = UNSET
     check_rounds: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
     check_prompt: str | UnsetType | None = UNSET
+    hosts: list[str] | UnsetType = UNSET
+    labels: list[str] | UnsetType = UNSET
+    patience: str | float | UnsetType = UNSET
 
 
 class CampaignStates(ResponseSchema, frozen=True, kw_only=True):

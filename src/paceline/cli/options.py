@@ -44,7 +44,8 @@ Scope = Annotated[
     str,
     typer.Argument(
         metavar="SCOPE",
-        help="provider, provider/account, .../model or a pattern; sessions, runs, campaign:NAME, agent:NAME.",
+        help="provider, provider/account, .../model or a pattern; sessions, runs, "
+        "campaign:NAME, agent:NAME, host:NAME.",
         autocompletion=complete_scope,
     ),
 ]

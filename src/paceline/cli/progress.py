@@ -11,11 +11,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from paceline.agents.account import login_text
 from paceline.cli import event_text
 from paceline.cli.log_file import LastWarning
 from paceline.cli.output import one_line
 from paceline.cli.time_text import clock_time, relative
 from paceline.cli.wiring import Home
+from paceline.engine.ticket_queues import split_queue_name
 from paceline.events import Event
 from paceline.store import Campaign, Unit, UnitCounts
 from paceline.views.status import stopped_units, total_units
@@ -97,7 +99,9 @@ class PlainView:
         for line, why in waits.items():
             if self._printed.get(line) != (why.reason, why.scope) and why.reason != "queue_order":
                 at = clock_time(now, self._home.zone)
-                self._print(f"{at} waits {line.strip()}: {wait_words(why.detail, why.retry_at, now)}")
+                campaign, login = split_queue_name(line)
+                waiting = f"{campaign} {login_text(login)}".strip()
+                self._print(f"{at} waits {waiting}: {wait_words(why.detail, why.retry_at, now)}")
         self._printed = {line: (why.reason, why.scope) for line, why in waits.items()}
 
     def _print(self, line: str) -> None:
@@ -194,7 +198,7 @@ def _campaign_table(campaigns: list[Campaign], counts: dict[str, UnitCounts]) ->
 
 
 def _running_line(unit: Unit, now: float) -> str:
-    where = f" on {unit.account}" if unit.account else ""
+    where = f" on {login_text(unit.account)}" if unit.account else ""
     age = relative(unit.started_at - now).removesuffix(" ago") if unit.started_at else "just now"
     again = f", try {unit.counters.attempts}" if unit.counters.attempts > 1 else ""
     return f"{unit.id}{where} for {age}{again}"

@@ -287,6 +287,7 @@ def engine_settings(settings: Settings, zone: ZoneInfo, home: Path) -> EngineSet
         output=output_limits(settings),
         prices=price_list(settings.prices),
         hosts=settings.hosts,
+        machine=settings.machine,
     )
 
 

@@ -18,6 +18,7 @@ from paceline.engine.conclusion import conclude_attempt
 from paceline.engine.deadline_pacer import DeadlinePacer
 from paceline.engine.hosts.registry import HostRegistry
 from paceline.engine.journal import EngineJournal
+from paceline.engine.placement import Exclusions
 from paceline.engine.session import LiveSession
 from paceline.engine.session_monitor import SessionMonitor
 from paceline.engine.settings import EngineSettings
@@ -83,6 +84,7 @@ class OutcomeRecorder:
         self._monitor = monitor
         self._pacer = pacer
         self._journal = journal
+        self.exclusions = Exclusions()
         self._resume_times = ResumeTimes(governor)
         self._unarchived: list[Handle] = []
         self._stored: list[OutcomeRecord] = []
@@ -206,7 +208,7 @@ class OutcomeRecorder:
             outcome = self._parked(session, outcome, now)
         # After a failure the work starts from the beginning: the cause may lie in the conversation.
         conversation = None if outcome.ending == "failed" else session.conversation
-        account = session.account.id if session.account is not None and conversation is not None else None
+        account = session.login if session.account is not None and conversation is not None else None
         ended_at = now if state.ended_at is None else min(state.ended_at, now)
         return OutcomeRecord(
             unit_id=session.unit.id,
@@ -244,6 +246,8 @@ class OutcomeRecorder:
                 self._monitor.report(session, kind(detail=outcome.reason, ticket=ticket), now)
             case "unreachable":
                 self._monitor.report(session, Unreachable(detail=outcome.reason, ticket=ticket), now)
+            case "not_started" if session.host:  # what one host lacks says nothing about the others
+                self.exclusions.add(session.campaign.name, session.host, outcome.reason, now)
             case "not_started":
                 missing = Unreachable(detail=outcome.reason, ticket=ticket)
                 self._monitor.report(session, missing, now, session.program_scope)

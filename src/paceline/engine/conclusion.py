@@ -50,7 +50,9 @@ def _by_process(session: LiveSession, state: SessionState, now: float) -> Attemp
     """Return the outcome that the end of the process decides, if it does."""
     if state.phase == "not_started":
         error = session.output.start_error
-        return not_started_outcome(state.message) if error is None else start_error_outcome(error, state.message, now)
+        if error is not None:
+            return start_error_outcome(error, state.message, now)
+        return not_started_outcome(state.message, is_elsewhere=bool(session.host))
     if state.phase == "lost" or state.cause in ("terminated", "stopped"):
         return AttemptOutcome(ending="lost", reason=state.message or "the session was ended from outside")
     if waited_in_silence(state, has_answered=session.has_answered) and session.output.facts.outcome != "failed":
@@ -110,8 +112,13 @@ def start_error_outcome(error: str, message: str, now: float) -> AttemptOutcome:
     return AttemptOutcome(ending="lost", reason=message)
 
 
-def not_started_outcome(message: str) -> AttemptOutcome:
-    """Return the outcome of an attempt whose agent never ran. Only what lies in the unit itself is a failure of it."""
+def not_started_outcome(message: str, *, is_elsewhere: bool = False) -> AttemptOutcome:
+    """Return the outcome of an attempt whose agent never ran. Only what lies in the unit itself is a failure of it.
+
+    On another host (`is_elsewhere`) its folder may be missing although it is there on others.
+    """
+    if is_elsewhere and message.startswith(CANNOT_WORK):
+        return AttemptOutcome(ending="not_started", reason=message)
     if message == STOPPED_EARLY:
         return AttemptOutcome(ending="lost", reason=message)
     if message.startswith(CANNOT_WORK) or message.endswith(TOO_LONG):

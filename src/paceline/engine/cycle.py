@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 
+from paceline.agents.account import login_on
 from paceline.core import Granted
 from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
 from paceline.core.unit_lifecycle import AttemptOutcome
@@ -22,6 +23,7 @@ from paceline.engine.external_slots.registry import EXTERNAL_SLOTS, ExternalSlot
 from paceline.engine.governor_state import apply_campaign_limits, limit_checks
 from paceline.engine.journal import EngineJournal
 from paceline.engine.launcher import Launcher
+from paceline.engine.local_machine import LocalMachine
 from paceline.engine.output_retention import OutputRetention
 from paceline.engine.recovery import Recovery
 from paceline.engine.session import LiveSession
@@ -66,13 +68,21 @@ class Cycle:
         self.campaigns: dict[str, Campaign] = {}
         self._commands = command_log.CommandReader(store)
         accounts = settings.campaign_accounts
-        self.queues = TicketQueues(governor, accounts, launcher.lead.owner)
+        self.queues = TicketQueues(
+            governor,
+            accounts,
+            launcher.lead.owner,
+            hosts=LocalMachine(settings, launcher.hosts.states).states,
+            machine=settings.machine,
+            local_host=settings.local_host,
+        )
         self.journal = EngineJournal(store, driver, self.queues, self._commands, listeners, accounts)
         self._pacer = DeadlinePacer(store, governor, accounts)
         self._monitor = SessionMonitor(driver, hosts, self.journal, self.live)
         self._outcomes = OutcomeRecorder(
             store, governor, hosts, settings, monitor=self._monitor, pacer=self._pacer, journal=self.journal
         )
+        self._outcomes.exclusions = self.queues.exclusions
         self._stages = UnitStages(store, governor, launcher, self.journal, self._outcomes.breaker)
         self._dispatcher = Dispatcher(
             store,
@@ -111,10 +121,11 @@ class Cycle:
 
     def _rename_logins(self) -> None:
         """Give units the present id of their login: an earlier version, or other settings, named it otherwise."""
-        accounts = self._settings.campaign_accounts
+        accounts, hosts = self._settings.campaign_accounts, self.queues.host_names(self._driver.now())
         for campaign in self.campaigns.values():
             for before, after in accounts.moved_ids(campaign).items():
-                self._store.rename_account(campaign.name, before, after)
+                for host in hosts:
+                    self._store.rename_account(campaign.name, login_on(before, host), login_on(after, host))
 
     def make_pass(self) -> Iterator[None]:
         """Do one turn of the heartbeat. Yields wherever other work of the loop may go between."""

@@ -16,7 +16,8 @@ from paceline.engine.conclusion import NO_ROOM_SECONDS, start_error_outcome
 from paceline.engine.journal import EngineJournal
 from paceline.engine.launcher import Launcher
 from paceline.engine.session import LiveSession
-from paceline.engine.ticket_queues import TicketQueue, TicketQueues
+from paceline.engine.ticket_order import TicketQueue
+from paceline.engine.ticket_queues import TicketQueues
 from paceline.engine.unit_events import start_event
 from paceline.engine.unit_stages import UnitStages
 from paceline.engine.workspace_preparation import outcome_of_error
@@ -93,7 +94,7 @@ class Dispatcher:
         with self._journal.together():
             units = self._store.claim_units(
                 campaign.name,
-                queue.account_id,
+                queue.login,
                 len(ticket_ids),
                 attempt_ids=ticket_ids,
                 lease_until=lease_until,

@@ -80,6 +80,7 @@ class Engine:
         self.elapsed: Callable[[], float] = seconds_since_boot
         """Measures the silence of hosts: a clock that nobody sets."""
         self._started: tuple[Cycle, Limiter, HostRegistry] | None = None
+        self.make_hosts: Callable[..., HostRegistry] = HostRegistry
 
     # -- the loop ----------------------------------------------------------------------------
 
@@ -171,7 +172,7 @@ class Engine:
         local = LocalHost(
             self._executor, self.jobs, home=Path(self.settings.home), environ=self._environ, lead=self.lead
         )
-        hosts = HostRegistry(
+        hosts = self.make_hosts(
             self.store,
             local,
             settings=self.settings,

@@ -92,9 +92,10 @@ class EngineJournal:
     def _wake(self, scope: str) -> None:
         """Wake the units that are parked for a window of the scope: those of its accounts, or of its campaign."""
         if scope.startswith(CAMPAIGN):
-            self._store.wake_account(NO_ACCOUNT, campaign=scope.removeprefix(CAMPAIGN))
-        for account in accounts_within(scope, self._accounts):
-            self._store.wake_account(account)
+            for login in self._queues.logins_of([NO_ACCOUNT], self._driver.now()):
+                self._store.wake_account(login, campaign=scope.removeprefix(CAMPAIGN))
+        for login in self._queues.logins_of(accounts_within(scope, self._accounts), self._driver.now()):
+            self._store.wake_account(login)
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from paceline.engine.external_slots.registry import is_there, ticket_of
 from paceline.engine.external_slots.slot_table import LOST_GRACE_SECONDS
 from paceline.engine.governor_state import apply_campaign_limits, load_governor
 from paceline.engine.settings import EngineSettings
-from paceline.engine.ticket_queues import TicketQueues, session_scopes
+from paceline.engine.ticket_queues import TicketQueues, unit_ticket
 from paceline.store import Campaign, Store, StoredSlot, Unit
 
 
@@ -25,7 +25,10 @@ class OfflineState:
     def __init__(self, store: Store, settings: EngineSettings, now: float, extra: Iterable[Campaign] = ()) -> None:
         self.governor: Governor = load_governor(store, settings.governor, now)
         self.accounts = settings.campaign_accounts
-        self.queues = TicketQueues(self.governor, self.accounts, "offline")
+        self._settings = settings
+        self.queues = TicketQueues(
+            self.governor, self.accounts, "offline", machine=settings.machine, local_host=settings.local_host
+        )
         self.campaigns = {campaign.name: campaign for campaign in (*store.campaigns(), *extra)}
         command_log.carry_out(self.governor, command_log.CommandReader(store).read(), now)
         apply_campaign_limits(self.governor, self.campaigns.values(), now)
@@ -40,9 +43,8 @@ class OfflineState:
 
     def _ticket(self, unit: Unit) -> Ticket:
         campaign = self.campaigns[unit.campaign]
-        scopes = session_scopes(campaign, self.accounts.of(campaign, unit.account or ""))
         ticket_id = unit.attempt_id or f"unit:{unit.id}"  # runs inside the session name it by its attempt
-        return Ticket(ticket_id, scopes, group=campaign.name, priority=campaign.priority, leased=False)
+        return unit_ticket(unit, campaign, self._settings, ticket_id)
 
 
 def _has_expired(slot: StoredSlot, now: float) -> bool:

@@ -16,7 +16,7 @@ from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine.attempt_outcome import OutcomeRecorder
 from paceline.engine.launcher import Launcher
 from paceline.engine.session import LiveSession
-from paceline.engine.ticket_queues import session_scopes, session_ticket
+from paceline.engine.ticket_queues import unit_ticket
 from paceline.engine.unit_stages import UnitStages
 from paceline.engine.workspace_preparation import placed
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
@@ -111,8 +111,8 @@ class Recovery:
     def _leave_alone(self, unit: Unit, campaign: Campaign, host: str, now: float) -> None:
         """Count the unit, and wait for what an engine on its machine stores about it."""
         assert unit.attempt_id is not None
-        account = self._settings.campaign_accounts.of(campaign, unit.account or "")
-        self._governor.adopt(session_ticket(unit.attempt_id, campaign, session_scopes(campaign, account)), now=now)
+        ticket = unit_ticket(unit, campaign, self._settings, unit.attempt_id)
+        self._governor.adopt(ticket, now=now)
         self.elsewhere[unit.id] = Elsewhere(unit.attempt_id, host)
         log.info("%s runs on %s: it is left alone until an engine there answers", unit.id, host)
 
@@ -123,5 +123,5 @@ class Recovery:
             return None
         account_id, _ = split_login(unit.account or "")
         account = self._settings.campaign_accounts.of(campaign, account_id)
-        ticket = session_ticket(unit.attempt_id, campaign, session_scopes(campaign, account))
+        ticket = unit_ticket(unit, campaign, self._settings, unit.attempt_id)
         return self._launcher.adopt(placed(unit, campaign, self._hosts.of_unit(unit).home), campaign, account, ticket)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from paceline.agents import AgentProfile
-from paceline.agents.account import Account
+from paceline.agents.account import Account, login_on, split_login
 from paceline.core import Ticket
 from paceline.core.signals import (
     AuthFailed,
@@ -97,6 +97,16 @@ class LiveSession:
     def payer(self) -> str:
         """Whose quota it uses: the id of an account, or its campaign."""
         return self.account.id if self.account is not None else f"campaign:{self.campaign.name}"
+
+    @property
+    def login(self) -> str:
+        """The login that it runs on: its account on its host."""
+        return login_on(self.account.id if self.account is not None else "", self.host)
+
+    @property
+    def host(self) -> str:
+        """The host that it runs on; '' is the machine of the engine."""
+        return split_login(self.unit.account or "")[1]
 
     @property
     def conversation(self) -> str | None:

@@ -10,7 +10,8 @@ from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import Policy
 from paceline.engine.campaign_accounts import CampaignAccounts
 from paceline.executors import OutputLimits
-from paceline.settings import HostSettings
+from paceline.settings import HostSettings, MachineTable
+from paceline.settings.host_fields import LOCAL_HOST
 from paceline.settings.prices import PriceList, price_list
 
 
@@ -35,12 +36,18 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long events are kept; None: until there are too many."""
     output: OutputLimits = OutputLimits()
     """How much output of ended attempts is kept."""
+    machine: MachineTable = MachineTable()
     gateway: GatewayAddress | None = None
     """Where sessions of accounts with `via_gateway` make their calls; None without a gateway."""
 
     hosts: dict[str, HostSettings] = {}
     """The machines that paceline.toml describes; `local` is the leader's own."""
     prices: PriceList = msgspec.field(default_factory=price_list)
+
+    @property
+    def local_host(self) -> str:
+        """The host of sessions on the machine of the engine: `local` if that is limited like other hosts, else ''."""
+        return LOCAL_HOST if LOCAL_HOST in self.hosts else ""
 
     @property
     def campaign_accounts(self) -> CampaignAccounts:

@@ -1,116 +1,146 @@
-"""The tickets that wait for sessions: a few per campaign and account, not one per unit.
+"""The tickets that wait for sessions: a few per campaign and login, not one per unit.
 
-The dispatcher fills a granted ticket with the next unit that may run there, so a unit with several accounts runs
-where a slot is granted first. Here: which tickets wait. Never here: units, processes, the store.
+The dispatcher fills a granted ticket with the next unit that may run there, so a unit with several accounts or hosts
+runs where a slot is granted first. Here: which tickets wait. Never here: units, processes, the store.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from paceline.agents.account import Account
+from paceline.agents.account import Account, login_on, split_login
 from paceline.core import Deferred, Governor, Ticket
 from paceline.core.values.scopes import SESSIONS, path_scopes
 from paceline.engine.campaign_accounts import NO_ACCOUNT, CampaignAccounts
+from paceline.engine.host_patience import HostPatience
+from paceline.engine.local_machine import HostStates, no_hosts
+from paceline.engine.placement import Exclusions, Placement, Places, host_scope
+from paceline.engine.settings import EngineSettings
+from paceline.engine.ticket_order import TicketOrder, TicketQueue
 from paceline.errors import InvalidInput, UnknownName
 from paceline.limiter.governor_driver import SEPARATOR
-from paceline.store import Campaign
+from paceline.settings import MachineTable
+from paceline.settings.host_fields import LOCAL_HOST
+from paceline.store import Campaign, Unit
 
 SHORTEST_QUEUE = 8
 """Tickets per queue, also for a small pool: more fill a burst of releases in one pass, fewer cost less to keep."""
+TICKETS_PER_PLACE = 4
+"""Tickets of a campaign for each place of the pool, over all its logins: some of them are on logins without room."""
 ATTEMPTS = ""
 """The namespace of session tickets: none. The ticket of a session is its attempt's id, which is stored as it is."""
-
-
-class TicketQueue(msgspec.Struct, eq=False):
-    """The waiting tickets of one campaign on one account, by id."""
-
-    campaign: Campaign
-    account: Account | None
-    scopes: tuple[str, ...]
-    is_for_bound: bool = False
-    """Whether only units whose conversation is on the account may fill it: the campaign no longer names it."""
-    tickets: dict[str, Ticket] = msgspec.field(default_factory=dict)
-
-    @property
-    def account_id(self) -> str:
-        return self.account.id if self.account is not None else NO_ACCOUNT
 
 
 class TicketQueues:
     """All queues of an engine, kept as long as there is work for them."""
 
-    def __init__(self, governor: Governor, accounts: CampaignAccounts, owner: str) -> None:
+    def __init__(
+        self,
+        governor: Governor,
+        accounts: CampaignAccounts,
+        owner: str,
+        *,
+        hosts: HostStates = no_hosts,
+        machine: MachineTable | None = None,
+        local_host: str = "",
+    ) -> None:
         if SEPARATOR in owner:
             raise InvalidInput(f"owner {owner!r:.80} names attempts and their tickets; it must not contain a colon")
         self._governor = governor
         self._accounts = accounts
         self._owner = owner
+        self._hosts = hosts
+        self._machine = machine
+        self._local_host = local_host
+        self.exclusions = Exclusions()
+        self.patience = HostPatience()
         self._queues: dict[tuple[str, str], TicketQueue] = {}
         self._by_ticket: dict[str, TicketQueue] = {}
         self._problems: dict[tuple[str, str], Deferred] = {}
-        self._used_ratios: dict[str, float] = {}
-        """How much of each account was used when the queues were filled last."""
         self._count = 0
         self.stranded: dict[str, int] = {}
         """How many claimable units of each campaign wait for a person, because their account is not named any more."""
 
     def fill(self, campaigns: Iterable[Campaign], claimable: Mapping[tuple[str, str | None], int], now: float) -> None:
         """Keep as many tickets waiting as there are units to fill them with, up to a few."""
-        longest = max(SHORTEST_QUEUE, self._governor.get_limit(SESSIONS) or 0)
-        wanted: list[TicketQueue] = []
-        kept: set[tuple[str, str]] = set()
+        hosts = self._hosts(now)
+        placement = Placement(self._accounts, hosts, now=now, machine=self._machine, exclusions=self.exclusions)
+        filling = _Filling(placement, now, self._governor.get_limit(SESSIONS) or 0)
         self._problems.clear()
-        self._used_ratios.clear()
         self.stranded.clear()
-        bound = _accounts_by_campaign(claimable)
+        self.patience.begin(hosts, now)
+        bound = _units_by_campaign(claimable)
         for campaign in campaigns:
-            if campaign.name not in bound:
-                continue  # a home has hundreds of campaigns that are done; its queue is dropped below
-            named = self._accounts.ids_of(campaign)
-            for account_id in (*named, *self._login_left(campaign, claimable)):
-                queue = self._usable_queue(campaign, account_id, now)
-                if queue is None:
-                    continue
-                kept.add((campaign.name, account_id))
-                units = claimable.get((campaign.name, account_id), 0)
-                if not queue.is_for_bound:
-                    units += claimable.get((campaign.name, None), 0)
-                target = min(units, longest) if campaign.state == "active" else 0
-                for ticket_id in list(queue.tickets)[target:]:
-                    self.give_back(ticket_id, now)
-                wanted += [queue] * (target - len(queue.tickets))
-            self._note_stranded(campaign, bound[campaign.name])
-        self._drop_all_but(kept, now)
-        wanted += self._passed_by(wanted, now)
-        wanted.sort(key=lambda queue: self._used_ratio(queue, now))
+            if campaign.name in bound:  # a home has hundreds of campaigns that are done; their queues are dropped below
+                self._fill_campaign(campaign, bound[campaign.name], filling)
+        self.patience.end()
+        self._drop_all_but(filling.kept, now)
+        order = TicketOrder(self._governor, placement, now)
+        wanted = [*filling.wanted, *self._passed_by(filling.wanted, order, now)]
+        wanted = order.ordered([*wanted, *self._moved_on(order, now)], self._queues.values())
         self._governor.request_all([self._new_ticket(queue) for queue in wanted], now=now)
 
+    def _fill_campaign(self, campaign: Campaign, units: Mapping[str | None, int], filling: "_Filling") -> None:
+        """Note how many tickets more each queue of the campaign needs, and why the campaign cannot run elsewhere."""
+        now = filling.now
+        places = filling.placement.places(campaign)
+        logins = (*places.logins, *self._logins_left(campaign, units, places))
+        longest = _longest_queue(filling.pool, len(logins))
+        for account_id, host in logins:
+            queue = self._usable_queue(campaign, account_id, host, now)
+            if queue is None:
+                continue
+            filling.kept.add((campaign.name, queue.login))
+            fitting = units.get(queue.login, 0) + (0 if queue.is_for_bound else units.get(None, 0))
+            target = min(fitting, longest) if campaign.state == "active" else 0
+            for ticket_id in list(queue.tickets)[target:]:
+                self.give_back(ticket_id, now)
+            filling.wanted += [queue] * (target - len(queue.tickets))
+        for login, count in units.items():
+            if login and (campaign.name, login) not in filling.kept and (campaign.name, login) not in self._problems:
+                self._note_stranded(campaign, login, count, filling, places)
+        self._note_refusals(campaign, places)
+
+    def _logins_left(
+        self, campaign: Campaign, units: Mapping[str | None, int], places: Places
+    ) -> list[tuple[str, str]]:
+        """Return the agent's default login where units began before the plan named accounts: they continue there."""
+        default = self._accounts.login_id(campaign)
+        if default in self._accounts.ids_of(campaign):
+            return []
+        left = [split_login(login) for login in units if login is not None]
+        return [(account, host) for account, host in left if account == default and host not in places.refusals]
+
+    def _note_refusals(self, campaign: Campaign, places: Places) -> None:
+        """Explain which hosts cannot take the campaign, and which logins of usable hosts cannot."""
+        for host, refusal in places.told(campaign).items():
+            self._problems.setdefault((campaign.name, login_on(NO_ACCOUNT, host or LOCAL_HOST)), refusal)
+        for login, problem in places.problems.items():
+            self._problems.setdefault((campaign.name, login), problem)
+
+    def _note_stranded(self, campaign: Campaign, login: str, units: int, filling: "_Filling", places: Places) -> None:
+        """Explain why units wait whose conversation is on a login that cannot take them."""
+        name = campaign.name
+        account, host = split_login(login)
+        if account not in (*self._accounts.ids_of(campaign), self._accounts.login_id(campaign)):
+            have = "1 unit has its" if units == 1 else f"{units} units have their"
+            detail = f"{have} conversation on {login!r}, which the campaign does not name"
+            self._problems[name, login] = Deferred("", "held", f"campaign:{name}", detail)
+            self.stranded[name] = self.stranded.get(name, 0) + units
+            return
+        refusal = filling.placement.refusal(campaign, account, host)
+        self._problems[name, login] = self.patience.explain(
+            campaign, login, refusal, filling.now, has_others=bool(places.logins)
+        )
+
     def _drop_all_but(self, kept: set[tuple[str, str]], now: float) -> None:
-        """Drop the queues of deleted campaigns, and those on accounts that their campaign no longer names."""
+        """Drop the queues of deleted campaigns, and those on logins that cannot take their campaign any more."""
         for key in [key for key in self._queues if key not in kept]:
             for ticket_id in list(self._queues.pop(key).tickets):
                 self.give_back(ticket_id, now)
 
-    def _login_left(self, campaign: Campaign, claimable: Mapping[tuple[str, str | None], int]) -> tuple[str, ...]:
-        """Return the agent's default login if units began there before the plan named accounts: they continue there."""
-        login = self._accounts.login_id(campaign)
-        is_left = login not in self._accounts.ids_of(campaign) and claimable.get((campaign.name, login), 0) > 0
-        return (login,) if is_left else ()
-
-    def _note_stranded(self, campaign: Campaign, units_by_account: Mapping[str | None, int]) -> None:
-        """Explain why units wait whose conversation is on an account that the campaign no longer names."""
-        name = campaign.name
-        known = (*self._accounts.ids_of(campaign), self._accounts.login_id(campaign))
-        for account, units in units_by_account.items():
-            if account and account not in known:
-                have = "1 unit has its" if units == 1 else f"{units} units have their"
-                detail = f"{have} conversation on {account!r}, which the campaign does not name"
-                self._problems[name, account] = Deferred("", "held", f"campaign:{name}", detail)
-                self.stranded[name] = self.stranded.get(name, 0) + units
-
-    def _passed_by(self, wanted: Iterable[TicketQueue], now: float) -> list[TicketQueue]:
+    def _passed_by(self, wanted: Iterable[TicketQueue], order: TicketOrder, now: float) -> list[TicketQueue]:
         """Move tickets on accounts with less left behind those of the same campaign on better accounts.
 
         This happens at every pass. A ticket that waited long would otherwise take the next slot for the worse account.
@@ -120,13 +150,31 @@ class TicketQueues:
         for queue in (*wanted, *(queue for queue in self._queues.values() if queue.tickets)):
             if len(queue.campaign.accounts) > 1:
                 name = queue.campaign.name
-                best[name] = min(best.get(name, math.inf), self._used_ratio(queue, now))
+                best[name] = min(best.get(name, math.inf), order.used_ratio(queue))
         for queue in list(self._queues.values()) if best else ():
-            if queue.tickets and self._used_ratio(queue, now) > best.get(queue.campaign.name, math.inf):
-                for ticket_id in list(queue.tickets):
-                    self.give_back(ticket_id, now)
-                    passed_by.append(queue)
+            if queue.tickets and order.used_ratio(queue) > best.get(queue.campaign.name, math.inf):
+                passed_by += self._take_back(queue, now)
         return passed_by
+
+    def _moved_on(self, order: TicketOrder, now: float) -> list[TicketQueue]:
+        """Move tickets on hosts with much to do behind those of the same campaign on other hosts."""
+        moved: list[TicketQueue] = []
+        by_campaign: dict[str, list[TicketQueue]] = {}
+        for queue in self._queues.values():
+            if queue.tickets:
+                by_campaign.setdefault(queue.campaign.name, []).append(queue)
+        for queues in by_campaign.values():
+            if len({queue.host for queue in queues}) > 1:
+                for queue in order.overloaded(queues):
+                    moved += self._take_back(queue, now)
+        return moved
+
+    def _take_back(self, queue: TicketQueue, now: float) -> list[TicketQueue]:
+        """Give back all tickets of the queue. Returns the queue once for each."""
+        count = len(queue.tickets)
+        for ticket_id in list(queue.tickets):
+            self.give_back(ticket_id, now)
+        return [queue] * count
 
     def take(self, ticket_id: str) -> Ticket:
         """Remove a granted ticket that is being filled with a unit, and return it."""
@@ -155,36 +203,53 @@ class TicketQueues:
     def why(self, now: float) -> dict[str, Deferred]:
         """Return why the first ticket of each queue waits, by the name of the queue (`split_queue_name`)."""
         reasons: dict[str, Deferred] = {}
-        for (campaign, account), queue in self._queues.items():
+        for (campaign, login), queue in self._queues.items():
             first = next(iter(queue.tickets), None)
             reason = self._governor.why(first, now=now) if first is not None else None
             if reason is not None:
-                reasons[f"{campaign} {account}"] = reason
-        for (campaign, account), problem in self._problems.items():
-            reasons[f"{campaign} {account}"] = problem
+                reasons[f"{campaign} {login}"] = reason
+        for (campaign, login), problem in self._problems.items():
+            reasons[f"{campaign} {login}"] = problem
         return reasons
 
-    def _usable_queue(self, campaign: Campaign, account_id: str, now: float) -> TicketQueue | None:
+    def host_names(self, now: float) -> list[str]:
+        """Return the names of all hosts; '' is the machine of the engine."""
+        return ["", *(state.name for state in self._hosts(now) if state.name != LOCAL_HOST)]
+
+    def logins_of(self, accounts: Sequence[str], now: float) -> list[str]:
+        """Return the logins of accounts. A host that has told nothing yet may have one of each."""
+        found = list(accounts)
+        named = frozenset(accounts)
+        for state in self._hosts(now):
+            if state.name != LOCAL_HOST:
+                logins = accounts if state.facts is None else [login.account for login in state.facts.logins]
+                there = {NO_ACCOUNT, *logins} & named
+                found += [login_on(account, state.name) for account in sorted(there)]
+        return found
+
+    def _usable_queue(self, campaign: Campaign, account_id: str, host: str, now: float) -> TicketQueue | None:
         """Return the queue, or note why the campaign cannot run there. The other campaigns are not affected."""
         try:
-            queue = self._queue(campaign, account_id, now)
+            queue = self._queue(campaign, account_id, host, now)
             self._governor.check(Ticket("", queue.scopes, group=campaign.name, priority=campaign.priority))
         except InvalidInput as error:
             scope = f"campaign:{campaign.name}"
-            self._problems[campaign.name, account_id] = Deferred("", "held", scope, str(error))
+            self._problems[campaign.name, login_on(account_id, host)] = Deferred("", "held", scope, str(error))
             return None
         return queue
 
-    def _queue(self, campaign: Campaign, account_id: str, now: float) -> TicketQueue:
+    def _queue(self, campaign: Campaign, account_id: str, host: str, now: float) -> TicketQueue:
         """Return the queue; a new one for a campaign that was changed, because its priority or model may differ."""
-        queue = self._queues.get((campaign.name, account_id))
+        key = campaign.name, login_on(account_id, host)
+        queue = self._queues.get(key)
         if queue is None or queue.campaign != campaign:
             for ticket_id in list(queue.tickets) if queue is not None else ():
                 self.give_back(ticket_id, now)
             account = self._account(campaign, account_id)
             is_for_bound = account_id not in self._accounts.ids_of(campaign)
-            queue = TicketQueue(campaign, account, session_scopes(campaign, account), is_for_bound)
-            self._queues[campaign.name, account_id] = queue
+            scopes = session_scopes(campaign, account, host or self._local_host)
+            queue = TicketQueue(campaign, account, scopes, is_for_bound, host)
+            self._queues[key] = queue
         return queue
 
     def _account(self, campaign: Campaign, account_id: str) -> Account | None:
@@ -200,25 +265,32 @@ class TicketQueues:
         self._by_ticket[ticket.id] = queue
         return ticket
 
-    def _used_ratio(self, queue: TicketQueue, now: float) -> float:
-        """Return how much of the account's fullest window is used: the account with most left goes first."""
-        if queue.account is None:
-            return 0.0
-        scope = queue.account.scope
-        if scope not in self._used_ratios:
-            status = self._governor.status(scope, now=now)
-            windows = status.windows if status is not None else ()
-            self._used_ratios[scope] = max((window.best_ratio or 0.0 for window in windows), default=0.0)
-        return self._used_ratios[scope]
+
+class _Filling(msgspec.Struct):
+    """What is known and wanted while the queues are filled."""
+
+    placement: Placement
+    now: float
+    pool: int
+    wanted: list[TicketQueue] = msgspec.field(default_factory=list)
+    kept: set[tuple[str, str]] = msgspec.field(default_factory=set)
 
 
-def _accounts_by_campaign(claimable: Mapping[tuple[str, str | None], int]) -> dict[str, dict[str | None, int]]:
-    """Return the claimable units of each campaign that has some, by the account that their conversation is bound to."""
+def _units_by_campaign(claimable: Mapping[tuple[str, str | None], int]) -> dict[str, dict[str | None, int]]:
+    """Return the claimable units of each campaign that has some, by the login that their conversation is bound to."""
     found: dict[str, dict[str | None, int]] = {}
-    for (campaign, account), units in claimable.items():
+    for (campaign, login), units in claimable.items():
         if units:
-            found.setdefault(campaign, {})[account] = units
+            found.setdefault(campaign, {})[login] = units
     return found
+
+
+def _longest_queue(pool: int, queues: int) -> int:
+    """Return how many tickets of a campaign wait on one login: together, several times as many as the pool has places.
+
+    A campaign on many logins would otherwise keep the whole pool's number on each of them.
+    """
+    return max(SHORTEST_QUEUE, min(pool, math.ceil(TICKETS_PER_PLACE * pool / max(1, queues))))
 
 
 def session_ticket(attempt_id: str, campaign: Campaign, scopes: tuple[str, ...]) -> Ticket:
@@ -233,9 +305,20 @@ def session_ticket(attempt_id: str, campaign: Campaign, scopes: tuple[str, ...])
     )
 
 
-def session_scopes(campaign: Campaign, account: Account | None) -> tuple[str, ...]:
-    """Return the scopes that a session of the campaign occupies on the account."""
-    own = (SESSIONS, f"campaign:{campaign.name}", f"agent:{campaign.agent}")
+def unit_ticket(unit: Unit, campaign: Campaign, settings: EngineSettings, attempt_id: str) -> Ticket:
+    """Return the ticket of a unit that runs, on the login that it was claimed for."""
+    account_id, host = split_login(unit.account or "")
+    account = settings.campaign_accounts.of(campaign, account_id)
+    return session_ticket(attempt_id, campaign, session_scopes(campaign, account, host or settings.local_host))
+
+
+def session_scopes(campaign: Campaign, account: Account | None, host: str = "") -> tuple[str, ...]:
+    """Return the scopes that a session of the campaign occupies on the account.
+
+    `host` is '' on the leader's own machine, unless that is limited like a host.
+    """
+    where = (host_scope(host),) if host else ()
+    own = (SESSIONS, f"campaign:{campaign.name}", *where, f"agent:{campaign.agent}")
     if account is None:
         return own
     parts = (account.provider, account.name, campaign.model)
@@ -243,6 +326,9 @@ def session_scopes(campaign: Campaign, account: Account | None) -> tuple[str, ..
 
 
 def split_queue_name(name: str) -> tuple[str, str]:
-    """Return the campaign and the account in the name of a queue. Only campaigns may have spaces in their names."""
-    campaign, _, account = name.rpartition(" ")
-    return campaign, account
+    """Return the campaign and the login in the name of a queue. Only campaigns may have spaces in their names.
+
+    What concerns a whole host has its name and no account: `#box1`.
+    """
+    campaign, _, login = name.rpartition(" ")
+    return campaign, login

@@ -27,6 +27,8 @@ MOST_ROUNDS = 20
 """An agent that has not repaired its work after so many failed checks never will, and each round costs money."""
 _OWN_VARIABLE = re.compile(r"PACELINE_.*", re.I)
 _PATTERN = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*")
+_HOST_PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9._*?-]*")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 def _name(value: object) -> str:
@@ -94,6 +96,22 @@ def _variable_patterns(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _host_patterns(value: object) -> tuple[str, ...]:
+    """Check names of hosts, in which * and ? stand for other characters."""
+    for pattern in checks.texts(value):
+        if not _HOST_PATTERN.fullmatch(pattern):
+            raise InvalidInput(f'{pattern!r:.60} is not a name or pattern of hosts, such as "box1", "gpu*" or "local"')
+    return checks.texts(value)
+
+
+def _labels(value: object) -> tuple[str, ...]:
+    """Check labels, all of which a host must have."""
+    for label in checks.texts(value):
+        if not _LABEL.fullmatch(label):
+            raise InvalidInput(f'{label!r:.60} is not a label, such as "gpu": write letters, digits and . _ -')
+    return checks.texts(value)
+
+
 def _check_prompt(value: object) -> str:
     prompt = checks.text(value)
     if "{output}" not in prompt:
@@ -136,4 +154,7 @@ CAMPAIGN_FIELDS: Mapping[str, Check] = {
     "commit": checks.truth,
     "deliver": _delivery,
     "workspace": checks.anything,
+    "hosts": _host_patterns,
+    "labels": _labels,
+    "patience": checks.span,
 }

@@ -81,6 +81,12 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     deliver: Delivery | tuple[str, ...] = "branch"
     workspace: WorkspaceSettings | None = None
     """How each unit gets a folder of its own. None: units work in their `cwd` itself."""
+    hosts: tuple[str, ...] = ()
+    """Names or patterns of the hosts that may run it; `local` is the leader's own machine. Empty: all that can."""
+    labels: tuple[str, ...] = ()
+    """What a host must have, all of it, to run it."""
+    patience: float = 1800.0
+    """Seconds that a conversation waits for its host before it is given up."""
     state: CampaignState = "active"
     pause_reason: str | None = None
     """Why it paused itself. None if a person paused it, or it is not paused."""

@@ -37,6 +37,9 @@ class CampaignSummary(msgspec.Struct, frozen=True, kw_only=True):
     commit: bool
     deliver: Delivery | tuple[str, ...]
     workspace: WorkspaceSettings | None
+    hosts: tuple[str, ...]
+    labels: tuple[str, ...]
+    patience: float
     state: CampaignState
     pause_reason: str | None
     created_at: float

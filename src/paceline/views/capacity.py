@@ -12,10 +12,19 @@ from paceline.views.fleet import FleetState
 
 CAMPAIGN: Final = "campaign:"
 AGENT: Final = "agent:"
-ScopeKind = Literal["pool", "provider", "account", "model", "agent", "campaign"]
+HOST: Final = "host:"
+ScopeKind = Literal["pool", "host", "provider", "account", "model", "agent", "campaign"]
 LimitSource = Literal["", "file", "environment", "flags", "shipped", "live", "plan", "pattern"]
 _KINDS: Final[tuple[ScopeKind, ...]] = ("provider", "account", "model")
-_RANKS: Final[dict[ScopeKind, int]] = {"pool": 0, "provider": 1, "account": 1, "model": 1, "agent": 2, "campaign": 3}
+_RANKS: Final[dict[ScopeKind, int]] = {
+    "pool": 0,
+    "host": 0,
+    "provider": 1,
+    "account": 1,
+    "model": 1,
+    "agent": 2,
+    "campaign": 3,
+}
 """Accounts and models have the rank of their provider, so that sorting by name keeps them next to it."""
 
 
@@ -149,6 +158,8 @@ def kind_of(scope: str) -> ScopeKind:
         return "pool"
     if scope.startswith(CAMPAIGN):
         return "campaign"
+    if scope.startswith(HOST):
+        return "host"
     return "agent" if scope.startswith(AGENT) else _KINDS[scope.count("/")]
 
 

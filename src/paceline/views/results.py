@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from paceline.agents.account import split_login
 from paceline.core.unit_lifecycle import UnitState
 from paceline.core.values.tokens import Tokens
 from paceline.store import Cost, Store, Unit
@@ -52,13 +53,14 @@ class ResultWithAnswer(ResultRow, frozen=True, kw_only=True):
 def row_of_unit(unit: Unit) -> ResultRow:
     """Return the row of a unit."""
     result = unit.result
+    account, host = split_login(unit.account or "")
     return ResultRow(
         id=unit.id,
         state=unit.state,
         agent=result.agent,
         model=result.model,
-        account=unit.account or None,
-        host=result.host,
+        account=account or None,
+        host=host or result.host,
         turns=result.turns,
         tokens=result.tokens,
         cost=result.cost,

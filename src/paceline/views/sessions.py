@@ -2,6 +2,7 @@
 
 import msgspec
 
+from paceline.agents.account import split_login
 from paceline.engine.session import LiveSession
 from paceline.store import Campaign, Unit
 from paceline.views.safe_text import printable
@@ -14,6 +15,8 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     campaign: str
     attempt: str
     account: str | None
+    host: str | None
+    """The host that it runs on; null on the machine of the engine."""
     scope: str | None
     agent: str
     model: str | None
@@ -32,6 +35,7 @@ def session_view(session: LiveSession) -> SessionView:
         campaign=unit.campaign,
         attempt=session.handle.attempt_id,
         account=session.account.name if session.account is not None else None,
+        host=session.host or None,
         scope=session.scope,
         agent=session.profile.name,
         model=session.campaign.model,
@@ -45,11 +49,13 @@ def session_view(session: LiveSession) -> SessionView:
 
 def stored_session_view(unit: Unit, campaign: Campaign) -> SessionView:
     """Return what the store knows of the session of a running unit."""
+    account, host = split_login(unit.account or "")
     return SessionView(
         unit=unit.id,
         campaign=unit.campaign,
         attempt=unit.attempt_id or "",
-        account=unit.account or None,
+        account=account or None,
+        host=host or None,
         scope=None,
         agent=campaign.agent,
         model=campaign.model,

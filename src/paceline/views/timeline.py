@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from paceline.agents.account import split_login
 from paceline.core import ScopeStatus
 from paceline.core.values.scopes import SESSIONS, is_provider_scope
 from paceline.events import ATTEMPT_ENDS, ATTEMPT_STARTS, Event
@@ -215,7 +216,7 @@ class Timeline:
             self._end(bar.unit, ended_at or bar.started_at, _ending_of(unit))
         for unit_id in running.keys() - self._open.keys():
             unit = running[unit_id]
-            self._open[unit_id] = Bar(unit_id, None, unit.account or None, unit.started_at or 0.0)
+            self._open[unit_id] = Bar(unit_id, None, split_login(unit.account or "")[0] or None, unit.started_at or 0.0)
 
     def _start(self, event: Event) -> None:
         unit = event.unit or ""

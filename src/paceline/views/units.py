@@ -6,6 +6,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from paceline.agents.account import split_login
 from paceline.core.unit_lifecycle import UnitState
 from paceline.core.values.tokens import Tokens
 from paceline.store import CheckRound, Cost, Page, Phase, Store, StoredEvent, Unit, UnitCounts, UnitResult
@@ -134,7 +135,8 @@ class UnitDetail(UnitView, frozen=True, kw_only=True):
 
 
 def unit_view(unit: Unit) -> UnitView:
-    """Return the unit with the fields of the public contract."""
+    """Return the unit with the fields of the public contract. A unit on another host has that one from its start."""
+    account, host = split_login(unit.account or "")
     return UnitView(
         id=unit.id,
         campaign=unit.campaign,
@@ -144,7 +146,7 @@ def unit_view(unit: Unit) -> UnitView:
         parks=unit.counters.parks,
         resume_at=unit.resume_at,
         reason=None if unit.reason is None else printable(unit.reason),
-        account=unit.account or None,
+        account=account or None,
         session_id=unit.conversation_id,
         started_at=unit.started_at,
         ended_at=unit.ended_at,
@@ -153,7 +155,7 @@ def unit_view(unit: Unit) -> UnitView:
         denials=unit.denials,
         warnings=tuple(printable(warning) for warning in unit.warnings),
         phase=unit.phase,
-        **_work(unit.result),
+        **_work(unit.result) | {"host": host or unit.result.host},
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from paceline.agents.account import login_text, split_login
 from paceline.core import Deferred
 from paceline.core.values.verdicts import Reason
 from paceline.engine.journal import WHY_STATE
@@ -33,10 +34,11 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """What the units of a campaign wait for on one of its accounts."""
+    """What the units of a campaign wait for on one of its logins. Without an `account`, it concerns the whole host."""
 
     campaign: str
     account: str | None
+    host: str | None
     reason: Reason
     scope: str
     detail: str
@@ -59,13 +61,14 @@ def wait_rows(waits: Mapping[str, Deferred], campaigns: Iterable[Campaign]) -> l
     return [
         Wait(
             campaign=campaign,
-            account=account or None,
+            account=split_login(login)[0] or None,
+            host=split_login(login)[1] or None,
             reason=deferred.reason,
             scope=deferred.scope,
             detail=deferred.detail,
             retry_at=deferred.retry_at,
         )
-        for campaign, account, deferred in named
+        for campaign, login, deferred in named
         if campaign in names
     ]
 
@@ -106,11 +109,12 @@ def explain_unit(
 
 
 def _running(unit: Unit, leaderless: str | None, host: str | None) -> Why:
-    where = f"on {unit.account}" if unit.account else "on this machine"
+    account, _ = split_login(unit.account or "")
+    where = f"on {login_text(unit.account)}" if unit.account else "on this machine"
     if host is not None:
         detail = f"it was started on {host}, and the engine that leads is on another machine"
         hint = f"`paceline up` in its home on {host} collects its outcome"
-        return _why(unit, "running", detail, scope=unit.account or None, since=unit.started_at, hint=hint)
+        return _why(unit, "running", detail, scope=account or None, since=unit.started_at, hint=hint)
     if unit.phase in STAGES:
         what = "checked" if unit.phase == "checking" else "delivered"
         later = "" if leaderless is None else "; no engine runs now, and the next one continues there"
@@ -120,7 +124,7 @@ def _running(unit: Unit, leaderless: str | None, host: str | None) -> Why:
     else:
         detail = f"its session was started {where}; no engine runs now, and the next one collects its outcome"
         hint = START
-    return _why(unit, "running", detail, scope=unit.account or None, since=unit.started_at, hint=hint)
+    return _why(unit, "running", detail, scope=account or None, since=unit.started_at, hint=hint)
 
 
 def _stopped(unit: Unit) -> Why:
@@ -139,28 +143,29 @@ def _parked(unit: Unit, campaign: Campaign, leaderless: str | None) -> Why:
     if leaderless is not None:
         hint = "; ".join(filter(None, (f"no engine runs, so nothing resumes by itself: {START}", hint)))
     reason = unit.reason or "waits for its time"
-    where = unit.account or None
+    where = split_login(unit.account or "")[0] or None
     code = "parked" if unit.is_parked else "backing_off"
     return _why(unit, code, reason, since=unit.ended_at, until=unit.resume_at, scope=where, hint=hint)
 
 
 def _fresh_hint(unit: Unit, campaign: Campaign) -> str | None:
     """Return how to give up a conversation, where the unit could run on another account without it."""
-    others = [account for account in campaign.accounts if account != unit.account]
+    own, _ = split_login(unit.account or "")
+    others = [account for account in campaign.accounts if account != own]
     if unit.conversation_id is None or not others:
         return None
     return f"paceline retry {unit.id} --fresh starts it again, without its conversation, on {' or '.join(others)}"
 
 
 def _waiting(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], since: float) -> list[Why]:
-    """Return the waits of the accounts that the unit could run on, as the engine stored them last, each fact once."""
-    by_account = {}
+    """Return the waits of the logins that the unit could run on, as the engine stored them last, each fact once."""
+    by_login = {}
     for name, deferred in waits.items():
-        campaign_name, account = split_queue_name(name)
-        is_bound_elsewhere = unit.conversation_id is not None and (unit.account or "") != account
+        campaign_name, login = split_queue_name(name)
+        is_bound_elsewhere = unit.conversation_id is not None and (unit.account or "") != login
         if campaign_name == unit.campaign and not is_bound_elsewhere:
-            by_account[account] = deferred
-    if not by_account:
+            by_login[login] = deferred
+    if not by_login:
         return [_why(unit, "queue_order", "nothing blocks it: it starts at the engine's next pass", since=since)]
     hint = _fresh_hint(unit, campaign)
     answers = (
@@ -173,14 +178,15 @@ def _waiting(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], sinc
             until=each.retry_at,
             hint=hint_for(each.reason, each.scope) or (hint if each.reason in ACCOUNT_REASONS else None),
         )
-        for each in by_account.values()
+        for each in by_login.values()
     )
     return list(dict.fromkeys(answers))
 
 
 def hint_for(reason: str, scope: str) -> str | None:
     """Return the command that lifts a hold, or None where nothing or something else helps."""
-    return f"paceline restore {scope}" if reason == "held" and not scope.startswith("campaign:") else None
+    can_be_lifted = reason == "held" and not scope.startswith(("campaign:", "host:"))
+    return f"paceline restore {scope}" if can_be_lifted else None
 
 
 def _why(

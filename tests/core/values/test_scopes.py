@@ -36,7 +36,8 @@ provider_paths = st.lists(parts, min_size=1, max_size=3).map("/".join)
 labelled = st.builds(
     "{}:{}".format, st.sampled_from(["campaign", "agent"]), st.from_regex(r"[A-Za-z0-9 ._-]{1,20}", fullmatch=True)
 )
-scopes = st.one_of(st.sampled_from(["sessions", "runs"]), labelled, provider_paths)
+hosts = st.from_regex(r"host:[A-Za-z0-9][A-Za-z0-9._-]{0,19}", fullmatch=True)
+scopes = st.one_of(st.sampled_from(["sessions", "runs"]), labelled, hosts, provider_paths)
 
 
 @pytest.mark.parametrize("spelling", OPUS_SPELLINGS)
@@ -285,3 +286,16 @@ def test_an_alias_counts_under_the_cap_of_its_family(pattern: str, model: str, c
 def test_only_the_part_of_the_model_knows_aliases() -> None:
     assert not ScopePattern("anthropic/max-*").matches("anthropic/max")
     assert not ScopePattern("anthropic/max-*/opus-*").matches("anthropic/max/opus")
+
+
+def test_a_host_is_a_scope_of_the_users_own() -> None:
+    assert canonical_scope("host:box-1.example") == "host:box-1.example"
+    assert not is_provider_scope("host:box1")
+    assert ScopePattern("host:gpu*").matches("host:gpu-1")
+    assert not ScopePattern("*").matches("host:box1")
+
+
+@pytest.mark.parametrize("name", ["host:", "host:a#b", "host:a/b", "host:a b", "host:-a"])
+def test_a_host_has_a_plain_name(name: str) -> None:
+    with pytest.raises(InvalidScope, match="a host has a name of letters, digits and"):
+        canonical_scope(name)

@@ -6,6 +6,7 @@ from collections import Counter
 
 import msgspec
 
+from paceline.agents.account import login_text
 from paceline.cli.control import counted
 from paceline.cli.options import AsJson, PlanFile
 from paceline.cli.output import one_line, print_value, say
@@ -29,7 +30,10 @@ MOST_ROUNDS = 1000
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """`starts` are unit ids in the order in which they would start; `waits` is what holds the others, by account."""
+    """`starts` are unit ids in the order in which they would start; `waits` is what holds the others.
+
+    `on` and `waits` are by login: an account, or `ACCOUNT#HOST` on another host.
+    """
 
     campaign: str
     units: int
@@ -81,7 +85,7 @@ def make_preview(home: Home, plan: Plan, now: float) -> Preview:
         units=len(plan.units),
         starts=fresh[:count],
         on=dict(granted),
-        waits={account: why for name, account, why in lines if name == campaign.name},
+        waits={login: why for name, login, why in lines if name == campaign.name},
         waiting=max(0, len(fresh) - count),
         parked=sum(unit is not None and _is_parked(unit, now) for unit in states),
         running=running,
@@ -123,7 +127,7 @@ def _is_parked(unit: Unit, now: float) -> bool:
 
 
 def _dispatch(home: Home, offline: OfflineState, name: str, units: int, now: float) -> Counter[str]:
-    """Grant on the temporary Governor, pass after pass, until nothing more is granted. Returns counts by account."""
+    """Grant on the temporary Governor, pass after pass, until nothing more is granted. Returns counts by login."""
     claimable = dict(home.store.claimable())
     bound = sum(count for (campaign, account), count in claimable.items() if campaign == name and account is not None)
     claimable[name, None] = max(0, units - bound)
@@ -136,14 +140,14 @@ def _dispatch(home: Home, offline: OfflineState, name: str, units: int, now: flo
         for grant in grants:
             queue = offline.queues.queue_of(grant.ticket_id)
             offline.queues.take(grant.ticket_id)
-            campaign, account = queue.campaign.name, queue.account_id
-            key = (campaign, account) if claimable.get((campaign, account)) else (campaign, None)
+            campaign, login = queue.campaign.name, queue.login
+            key = (campaign, login) if claimable.get((campaign, login)) else (campaign, None)
             if not claimable.get(key):
                 offline.governor.abandon(grant.ticket_id, now=now)
                 continue
             claimable[key] -= 1
             if campaign == name:
-                granted[account] += 1
+                granted[login] += 1
     return granted
 
 
@@ -152,8 +156,8 @@ def _print_preview(preview: Preview, now: float) -> None:
     for warning in preview.warnings:
         say(f"  warning: {one_line(warning, 400)}")
     _print_starts(preview)
-    for account, why in preview.waits.items():
-        where = f" on {account}" if account else ""
+    for login, why in preview.waits.items():
+        where = f" on {login_text(login)}" if login else ""
         until = f", again {relative(why.retry_at - now)}" if why.retry_at is not None else ""
         say(f"  {preview.waiting} would wait{where}: {why.detail}{until}")
     for count, what in ((preview.parked, "parked"), (preview.running, "running"), (preview.finished, "finished")):
@@ -167,7 +171,7 @@ def _print_preview(preview: Preview, now: float) -> None:
 
 
 def _print_starts(preview: Preview) -> None:
-    on = ", ".join(f"{count} on {account}" for account, count in preview.on.items() if account)
+    on = ", ".join(f"{count} on {login_text(login)}" for login, count in preview.on.items() if login)
     say(f"  {len(preview.starts)} would start now{f' ({on})' if on else ''}")
     for unit_id in preview.starts[:MOST_NAMED]:
         say(f"    {one_line(unit_id, 100)}")

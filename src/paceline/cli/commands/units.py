@@ -6,6 +6,7 @@ from typing import Annotated, Final, get_args
 import typer
 from rich.text import Text
 
+from paceline.agents.account import login_text
 from paceline.cli.options import AsJson, CampaignName
 from paceline.cli.output import STATE_STYLES, one_line, print_table, print_value, say, table
 from paceline.cli.time_text import relative
@@ -91,7 +92,7 @@ def _print_units(units: list[Unit], now: float) -> None:
             Text(phase, style=STATE_STYLES.get(phase, "")),
             str(unit.counters.failures),
             str(unit.counters.attempts),
-            unit.account or "",
+            login_text(unit.account or ""),
             relative(since - now) if since else "",
             _reason(unit, now),
         )

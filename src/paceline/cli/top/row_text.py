@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from rich.text import Text
 
+from paceline.agents.account import login_text
 from paceline.cli import event_text
 from paceline.cli.output import STATE_STYLES, one_line
 from paceline.cli.signal_text import SOURCES
@@ -244,7 +245,7 @@ def unit_row(unit: Unit, now: float, zone: ZoneInfo) -> Row:
         plain(phase, STATE_STYLES.get(phase, "")),
         plain(unit.counters.failures),
         plain(unit.counters.attempts),
-        plain(unit.account or ""),
+        plain(login_text(unit.account or "")),
         plain("" if since is None else countdown(now - since)),
         plain(reason),
     )

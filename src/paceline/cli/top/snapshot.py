@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from paceline.agents.account import split_login
 from paceline.cli.limit_text import source_text
 from paceline.cli.progress import wait_words
 from paceline.cli.wiring import Home
@@ -126,7 +127,7 @@ def _queues(home: Home, offline: OfflineState) -> dict[str, int]:
         campaign = offline.campaigns.get(name)
         if campaign is None or campaign.state != "active":  # one that was added since is in the next snapshot
             continue
-        accounts = campaign.accounts if bound_to is None else (bound_to,)
+        accounts = campaign.accounts if bound_to is None else (split_login(bound_to)[0],)
         for scope in _scopes_of(home, offline, msgspec.structs.replace(campaign, accounts=accounts)):
             queues[scope] = queues.get(scope, 0) + units
     return queues

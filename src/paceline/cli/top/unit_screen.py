@@ -80,7 +80,7 @@ class UnitScreen(ModalScreen[None]):
         unit = found.unit
         text = Text.assemble((one_line(unit.id), "bold"), " ", (found.phase, STATE_STYLES.get(found.phase, "")))
         counts = f"{unit.tries}, attempts charged {unit.attempts}, parks {unit.parks}"
-        facts = [("tries", counts), ("account", unit.account), ("conversation", unit.session_id)]
+        facts = [("tries", counts), ("account", unit.account), ("host", unit.host), ("conversation", unit.session_id)]
         if unit.exit_code is not None:
             facts.append(("exit code", str(unit.exit_code)))
         for name, value in facts:

@@ -1,7 +1,7 @@
 """Names of scopes: how they are written, spelled canonically, nested and matched by patterns.
 
-A scope is `sessions`, `runs`, `checks`, `campaign:NAME`, `agent:NAME`, or a provider path of up to three
-parts: `anthropic`, `anthropic/max-1`, `anthropic/max-1/opus-4-6` (provider / account / model).
+A scope is `sessions`, `runs`, `checks`, `campaign:NAME`, `agent:NAME`, `host:NAME`, or a provider path of up to
+three parts: `anthropic`, `anthropic/max-1`, `anthropic/max-1/opus-4-6` (provider / account / model).
 Nothing here knows about capacity.
 """
 
@@ -21,7 +21,9 @@ UNNAMED_MODEL = "default"
 
 _LONGEST_NAME = 300
 """Longer than any name a provider or a person uses, short enough for logs, keys and pages."""
-_LABELLED = re.compile(r"(?:campaign|agent):[^/\x00-\x1f\x7f]+")
+_LABELS = ("campaign:", "agent:", "host:")
+_LABELLED = re.compile(r"(?:campaign|agent):[^/\x00-\x1f\x7f]+|host:[A-Za-z0-9][A-Za-z0-9._-]*")
+_LABELLED_PATTERN = re.compile(r"(?:campaign|agent):[^/\x00-\x1f\x7f]+|host:[A-Za-z0-9*?][A-Za-z0-9._*?-]*")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+~-]*(?:\[[a-z0-9]{1,8}\])?")
 _PATTERN_PART = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9._:@+~*?-]*")
 _WILDCARD = re.compile(r"[*?]")
@@ -82,6 +84,8 @@ def canonical_scope(scope: str) -> str:
 def _canonical(scope: str) -> str:
     if scope in LOCAL or _LABELLED.fullmatch(scope):
         return scope
+    if scope.startswith("host:"):
+        raise InvalidScope(f"scope {_shown(scope)}: a host has a name of letters, digits and . _ -")
     parts = scope.split("/", 2)
     if len(parts) == 3:
         parts[2] = canonical_model(parts[2])
@@ -89,10 +93,11 @@ def _canonical(scope: str) -> str:
         if not _PART.fullmatch(part):
             raise InvalidScope(
                 f"scope {_shown(scope)} has a part {_shown(part)} that is not a name; "
-                "write provider/account/model with letters, digits and . _ : @ + - (or campaign:NAME, agent:NAME)"
+                "write provider/account/model with letters, digits and . _ : @ + - "
+                "(or campaign:NAME, agent:NAME, host:NAME)"
             )
     if ":" in parts[0]:
-        raise InvalidScope(f"scope {_shown(scope)}: only campaign: and agent: may stand before a name")
+        raise InvalidScope(f"scope {_shown(scope)}: only campaign:, agent: and host: may stand before a name")
     return "/".join(parts)
 
 
@@ -107,7 +112,7 @@ def path_scopes(scope: str) -> tuple[str, ...]:
 
 def is_provider_scope(scope: str) -> bool:
     """Return whether the scope is the provider's to limit; all others are the user's own."""
-    return scope not in LOCAL and not scope.startswith(("campaign:", "agent:"))
+    return scope not in LOCAL and not scope.startswith(_LABELS)
 
 
 def is_unnamed_model(scope: str) -> bool:
@@ -141,7 +146,7 @@ class ScopePattern:
         self.specificity = (-wildcards, len(self.text))
 
     def matches(self, scope: str) -> bool:
-        """Return whether the scope matches. `*` is any provider, never the global pool, a campaign or an agent."""
+        """Return whether the scope matches. `*` is any provider, never the pool, a campaign, an agent or a host."""
         if self.is_exact:
             return scope == self.text
         if not (is_provider_scope(scope) or ":" in self.text):
@@ -164,7 +169,7 @@ def _canonical_pattern(text: str) -> str:
     if len(parts) == 3:
         parts[2] = _model_pattern(parts[2])
     for part in parts:
-        if not (_PATTERN_PART.fullmatch(part) or _LABELLED.fullmatch(part)):
+        if not (_PATTERN_PART.fullmatch(part) or _LABELLED_PATTERN.fullmatch(part)):
             raise InvalidScope(
                 f"scope pattern {_shown(text)} has a part {_shown(part)} that is neither a name nor a wildcard"
             )

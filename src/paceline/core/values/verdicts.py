@@ -18,6 +18,7 @@ Reason = Literal[
     "reserve",
     "held",
     "unreachable",
+    "machine",
     "queue_order",
 ]
 
