@@ -96,7 +96,7 @@ class FleetHarness(EngineHarness):
         super().__init__(script, pool=pool, heartbeat=1.0)
         self.settings = msgspec.structs.replace(self.settings, hosts=hosts)
         self.engine = self.new_engine()
-        self.hosts = {name: SimulatedHost(name, self, folder, script) for name in hosts}
+        self.machines = {name: SimulatedHost(name, self, folder, script) for name in hosts}
         self.is_leading = False
 
     async def run(self, seconds: float) -> None:
@@ -115,11 +115,11 @@ class FleetHarness(EngineHarness):
 
     def doubled(self) -> list[str]:
         """Return the units that have more than one live session now."""
-        live = [unit for host in self.hosts.values() for unit in host.live_units()]
+        live = [unit for host in self.machines.values() for unit in host.live_units()]
         return sorted({unit for unit in live if live.count(unit) > 1})
 
     async def __aexit__(self, *details: object) -> None:
-        for host in self.hosts.values():
+        for host in self.machines.values():
             await host.aclose()
         with contextlib.suppress(asyncio.CancelledError):
             await super().__aexit__(*details)

@@ -15,7 +15,7 @@ from paceline.testing.fleet_harness import FleetHarness
 
 LEASE = 60.0
 UNITS = 30
-SEEDS = 12
+SEEDS = 6
 
 
 def fleet_of(folder: Path, seed: int) -> FleetHarness:
@@ -32,7 +32,7 @@ def fleet_of(folder: Path, seed: int) -> FleetHarness:
 
 async def disturb(fleet: FleetHarness, chance: random.Random) -> None:
     """Do one thing that happens to fleets."""
-    host = chance.choice(list(fleet.hosts.values()))
+    host = chance.choice(list(fleet.machines.values()))
     match chance.randrange(7):
         case 0:
             host.link.cut()
@@ -55,7 +55,7 @@ async def disturb(fleet: FleetHarness, chance: random.Random) -> None:
 async def test_no_unit_is_lost_doubled_or_charged_whatever_happens_to_the_fleet(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     async with fleet_of(tmp_path, seed) as fleet:
-        for host in fleet.hosts.values():
+        for host in fleet.machines.values():
             host.start_worker()
         await fleet.run(1.0)
         for _ in range(40):
@@ -64,7 +64,7 @@ async def test_no_unit_is_lost_doubled_or_charged_whatever_happens_to_the_fleet(
                 await fleet.run(chance.choice([0.5, 3.0, 20.0]))
                 assert fleet.doubled() == []
 
-        for host in fleet.hosts.values():
+        for host in fleet.machines.values():
             host.link.restore()
             host.start_worker()
         for _ in range(60):
