@@ -35,7 +35,7 @@ class WorkerHost:
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
         self.work = folder / "work"
-        self.home.mkdir()
+        self.home.mkdir(parents=True)
         self.work.mkdir()
         self.clock: Clock = SystemClock()
         self.leader = ScriptedLeader(self.clock)
@@ -104,7 +104,7 @@ def agent_profile(*start: str) -> AgentProfile:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[WorkerHost]:
-    host = WorkerHost(tmp_path)
+    host = WorkerHost(tmp_path / "box1")
     yield host
     for pid in host.processes():
         with contextlib.suppress(ProcessLookupError):

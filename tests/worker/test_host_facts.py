@@ -25,12 +25,14 @@ def test_agent_clis_are_found_with_their_versions(tmp_path: Path, environ: dict[
     path = program(tmp_path / "bin", "claude", "echo '2.1.325 (Claude Code)'; echo more")
     program(tmp_path / "bin", "my-agent", "exit 1")
 
-    facts = FactsReader(tmp_path, environ, labels=("gpu",)).read((), ("claude", "codex", "my-agent", "command"))
+    facts = FactsReader(tmp_path, environ, labels=("gpu",)).read(
+        (), ("claude", "codex", "mine", "command"), {"mine": "my-agent"}
+    )
 
     assert facts.clis == (
         HostCli(agent="claude", version="2.1.325 (Claude Code)", path=str(path)),
         HostCli(agent="codex"),
-        HostCli(agent="my-agent", path=str(tmp_path / "bin" / "my-agent")),
+        HostCli(agent="mine", version="unknown", path=str(tmp_path / "bin" / "my-agent")),
         HostCli(agent="command"),
     )
     assert facts.labels == ("gpu",)

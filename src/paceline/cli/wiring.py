@@ -278,6 +278,7 @@ def engine_settings(settings: Settings, zone: ZoneInfo, home: Path) -> EngineSet
         home=str(home),
         accounts=accounts,
         logins=logins,
+        programs={name: profile.start[0] for name, profile in settings.agents.items() if profile.start},
         heartbeat=settings.engine.heartbeat,
         lease=settings.engine.lease,
         stall=settings.engine.stall,

@@ -17,7 +17,7 @@ from paceline.cli.log_file import LOG_FILE, LineFormatter, LogFile
 from paceline.cli.stop_signals import on_stop_signals
 from paceline.cli.wiring import session_variables
 from paceline.clock import SystemClock
-from paceline.errors import EngineBusy, PacelineError
+from paceline.errors import EngineBusy, LinkDown, NotJoined, PacelineError
 from paceline.executors.file_limit import raise_file_limit
 from paceline.executors.private_folder import make_private
 from paceline.executors.spool import spool_root
@@ -79,17 +79,23 @@ async def _run(request: WorkerRequest, environ: Mapping[str, str]) -> None:
 
 
 class _Transfers:
-    """The link with the joining of now."""
+    """The link with the joining of now. When that is over, another try may find the next one."""
 
     def __init__(self, link: HttpLink, worker: Worker) -> None:
         self._link = link
         self._worker = worker
 
     async def fetch_commits(self, call_id: str, have: tuple[str, ...], file: Path) -> None:
-        await self._link.fetch_commits(self._worker.joining, call_id, have, file)
+        try:
+            await self._link.fetch_commits(self._worker.joining, call_id, have, file)
+        except NotJoined as error:
+            raise LinkDown(str(error)) from error
 
     async def send_commits(self, call_id: str, file: Path) -> None:
-        await self._link.send_commits(self._worker.joining, call_id, file)
+        try:
+            await self._link.send_commits(self._worker.joining, call_id, file)
+        except NotJoined as error:
+            raise LinkDown(str(error)) from error
 
 
 def _identity(home: Path) -> str:

@@ -27,6 +27,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The configured accounts, by id."""
     logins: dict[str, Account] = msgspec.field(default_factory=shipped_logins)
     """The default login of each agent, for campaigns that name no account."""
+    programs: dict[str, str] = {}
+    """The programs of the agents that the settings describe, by agent. Hosts look for them."""
     heartbeat: float = 1.0
     lease: float = 60.0
     stall: float | None = None

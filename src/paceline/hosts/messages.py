@@ -24,7 +24,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostCli(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent CLI as one host has it. Without a `version` it is missing or does not answer."""
+    """An agent CLI as one host has it. Without a `version` it is missing or does not answer; one may be unknown."""
 
     agent: str
     version: str | None = None
@@ -95,6 +95,8 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     accounts: tuple[ProbedAccount, ...] = ()
     agents: tuple[str, ...] = ()
+    programs: dict[str, str] = {}
+    """The programs of agents that are not shipped with Paceline, by agent."""
 
 
 # -- orders --------------------------------------------------------------------------------------------------

@@ -36,7 +36,8 @@ class CallDesk:
             report = await self._run(call)
         finally:
             del self._running[call.call_id]
-        self._done[call.call_id] = report
+        if report.error is None:  # what failed may succeed when it is asked for again
+            self._done[call.call_id] = report
         while len(self._done) > KEPT_RESULTS:
             del self._done[next(iter(self._done))]
         self._outbox.add(report)

@@ -25,6 +25,7 @@ VERSION_SECONDS = 30.0
 LONGEST_VERSION = 60
 COMPARED_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "SHELL", "EDITOR", "XDG_CONFIG_HOME", "NODE_ENV")
 """What agents and their tools go by, and what often differs in a login without a terminal. None of it is secret."""
+NO_PROGRAMS: Mapping[str, str] = {}
 COMPARED_PROGRAMS = ("git", "node", "python3", "bash")
 """Programs that agents use. Their versions are compared as variables are."""
 
@@ -48,11 +49,16 @@ class FactsReader:
         )
         """What was found so far. Logins and programs are there after the first `read`."""
 
-    def read(self, accounts: Iterable[ProbedAccount], agents: Iterable[str]) -> HostFacts:
-        """Return what the host has now. It takes as long as the programs take to print their versions."""
-        programs = {f"{name} --version": self._version_of(name) for name in COMPARED_PROGRAMS}
+    def read(
+        self, accounts: Iterable[ProbedAccount], agents: Iterable[str], programs: Mapping[str, str] = NO_PROGRAMS
+    ) -> HostFacts:
+        """Return what the host has now. It takes as long as the programs take to print their versions.
+
+        `programs` are those of agents that are not shipped.
+        """
+        versions = {f"{name} --version": self._version_of(name) for name in COMPARED_PROGRAMS}
         found = {name: self._environ[name] for name in COMPARED_VARIABLES if name in self._environ} | {
-            name: text for name, text in programs.items() if text is not None
+            name: text for name, text in versions.items() if text is not None
         }
         known = self.known
         self.known = HostFacts(
@@ -65,7 +71,7 @@ class FactsReader:
             memory=known.memory,
             labels=known.labels,
             logins=tuple(Login(account=each.account, problem=self._problem(each)) for each in accounts),
-            clis=tuple(self._cli(agent) for agent in agents),
+            clis=tuple(self._cli(agent, programs.get(agent)) for agent in agents),
             variables=found,
         )
         return self.known
@@ -73,11 +79,12 @@ class FactsReader:
     def _problem(self, probed: ProbedAccount) -> str | None:
         return login_problem(probed, self._environ)
 
-    def _cli(self, agent: str) -> HostCli:
-        """Return the CLI of an agent. One that is not shipped is looked for by its own name."""
-        start = load_agent(agent).start if agent in agent_names() else (agent,)
-        path = shutil.which(start[0], path=self._environ.get("PATH")) if start else None
-        return HostCli(agent=agent, version=None if path is None else self._version_of(start[0]), path=path)
+    def _cli(self, agent: str, program: str | None) -> HostCli:
+        """Return the CLI of an agent, whose program is that of the shipped profile unless another one is given."""
+        if program is None and agent in agent_names():
+            program = next(iter(load_agent(agent).start), None)
+        path = None if program is None else shutil.which(program, path=self._environ.get("PATH"))
+        return HostCli(agent=agent, version=None if path is None else self._version_of(path), path=path)
 
     def _version_of(self, program: str) -> str | None:
         path = shutil.which(program, path=self._environ.get("PATH"))
@@ -95,7 +102,7 @@ class FactsReader:
 
 
 def printed_version(path: str, environ: Mapping[str, str]) -> str | None:
-    """Return the first line that a program prints for `--version`; None if it does not answer."""
+    """Return the first line that a program prints for `--version`, or `unknown`; None if it does not end."""
     try:
         done = subprocess.run(
             [path, "--version"],
@@ -108,7 +115,7 @@ def printed_version(path: str, environ: Mapping[str, str]) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     first = done.stdout.decode(errors="replace").strip().partition("\n")[0]
-    return " ".join(first.split())[:LONGEST_VERSION] or None
+    return " ".join(first.split())[:LONGEST_VERSION] or "unknown"
 
 
 def login_problem(probed: ProbedAccount, environ: Mapping[str, str]) -> str | None:

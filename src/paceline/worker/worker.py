@@ -240,7 +240,7 @@ class Worker:
         """Report what the host is and has, now and whenever it has changed."""
         reported = None
         while True:
-            facts = await in_daemon_thread(partial(self._facts.read, joined.accounts, joined.agents))
+            facts = await in_daemon_thread(partial(self._facts.read, joined.accounts, joined.agents, joined.programs))
             if facts != reported:
                 reported = facts
                 self._outbox.add(FactsReport(facts=facts))

@@ -257,6 +257,7 @@ class HostRegistry:
                 _probed(each, self._engine.logins, self.local.user_home) for each in self._engine.campaign_accounts
             ),
             agents=tuple(self._engine.logins),
+            programs=self._engine.programs,
         )
 
     def _may_replace(self, seat: _Seat) -> bool:
