@@ -223,7 +223,7 @@ async def test_included_files_travel_and_are_not_committed(machines: TwoMachines
 
 async def test_too_large_included_files_are_an_error_that_names_them(machines: TwoMachines) -> None:
     machines.repository.write(".env", "x" * (MOST_BYTES + 1))
-    with pytest.raises(WorkspaceError, match=r"`include` names in .* take more than 8 MB.*\.env is one of them"):
+    with pytest.raises(WorkspaceError, match=r"`include` names in .* take more than 1 MB.*\.env is one of them"):
         await machines.job(prepare, machines.place(), machines.repository.settings(include=(".env",)))
 
 

@@ -11,8 +11,8 @@ import msgspec
 from paceline.errors import WorkspaceError
 from paceline.workspaces.git import run_git
 
-MOST_BYTES: Final = 8 << 20
-"""What files that are sent to another machine may take together. Configuration is far smaller; data is not sent."""
+MOST_BYTES: Final = 1 << 20
+"""What files that are sent to another machine may take together, for each unit. Configuration is far smaller."""
 
 
 class IncludedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
