@@ -1,5 +1,6 @@
 """One session at a time: what is recorded, how it is ended, and what is said when it cannot be started."""
 
+import asyncio
 import contextlib
 import os
 import resource
@@ -15,7 +16,7 @@ from tests.executors.conftest import Sandbox, ended, is_gone, read_all, until
 
 from paceline.errors import AttemptInUse, InvalidInput, NoRoomForSession, SpoolError
 from paceline.executors.interface import Executor
-from paceline.executors.process import ProcessExecutor
+from paceline.executors.process import ProcessExecutor, ProcessHandle
 from paceline.executors.spool_writer import LAST_SEGMENTS, SEGMENT_BYTES
 from paceline.executors.terminal import TerminalExecutor
 
@@ -42,6 +43,30 @@ async def test_output_exit_code_and_usage_are_recorded(executor: ProcessExecutor
     assert state.max_rss_bytes > 1 << 20
     assert state.cpu_seconds is not None
     assert 0 <= state.cpu_seconds < 5
+
+
+async def test_an_ended_session_is_reported_once_while_another_process_has_a_copy_of_its_file(
+    executor: ProcessExecutor, sandbox: Sandbox
+) -> None:
+    handle = executor.start(sandbox.shell("a1", "exit 3"))
+    assert isinstance(handle, ProcessHandle)
+    assert handle.pidfd is not None
+    copy = os.dup(handle.pidfd)  # what a process has between its fork and its exec
+    try:
+        await ended(executor, handle)
+        assert executor.take_ended() == []
+    finally:
+        os.close(copy)
+
+
+async def test_a_wait_that_is_cancelled_ends_quietly_after_the_executor_was_closed(tmp_path: Path) -> None:
+    executor = ProcessExecutor(str(tmp_path / "spool"))
+    waiting = asyncio.ensure_future(executor.wait_ended(60.0))
+    await asyncio.sleep(0)
+    executor.close()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
 
 
 async def test_output_can_be_read_while_it_grows(executor: ProcessExecutor, sandbox: Sandbox) -> None:

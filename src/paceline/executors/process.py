@@ -245,13 +245,14 @@ class ProcessExecutor:
         self._watch_unwatched()
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
-        loop.add_reader(self._epoll.fileno(), woken.set)
+        epoll = self._epoll.fileno()  # it may be closed while a cancelled caller leaves
+        loop.add_reader(epoll, woken.set)
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await woken.wait()
         finally:
-            loop.remove_reader(self._epoll.fileno())
+            loop.remove_reader(epoll)
         ended = self.take_ended()
         if woken.is_set() and not ended:
             await asyncio.sleep(min(timeout, UNKNOWN_END_SECONDS))
@@ -363,8 +364,11 @@ class ProcessExecutor:
     def _forget(self, handle: ProcessHandle) -> bool:
         """Forget an ended session. Return whether no unit owns it, so that it is not reported."""
         handle.state()
-        self._watched.pop(self._handles.pop(handle.attempt_id).pidfd or -1, None)
-        handle.release()  # closing it takes it out of the epoll
+        pidfd = self._handles.pop(handle.attempt_id).pidfd
+        if self._watched.pop(pidfd or -1, None) is not None and pidfd is not None:
+            # Closing it is not enough: a process that is just being started, such as git, may have a copy.
+            self._epoll.unregister(pidfd)
+        handle.release()
         if handle.attempt_id not in self._strays:
             return False
         self._strays.discard(handle.attempt_id)
