@@ -20,7 +20,7 @@ from paceline.engine.end_requests import EndRequests
 from paceline.engine.event_retention import EventRetention
 from paceline.engine.external_slots.leases import Leases
 from paceline.engine.external_slots.registry import EXTERNAL_SLOTS, ExternalSlots
-from paceline.engine.governor_state import apply_campaign_limits, limit_checks
+from paceline.engine.governor_state import AddedHostLimits, apply_campaign_limits, limit_checks
 from paceline.engine.journal import EngineJournal
 from paceline.engine.launcher import Launcher
 from paceline.engine.local_machine import LocalMachine
@@ -59,6 +59,7 @@ class Cycle:
         self._store = store
         self._driver = driver
         self._hosts = hosts
+        self._host_limits = AddedHostLimits(settings.hosts)
         self.governor = governor
         self._settings = settings
         self._lead = launcher.lead
@@ -272,6 +273,7 @@ class Cycle:
         self._renewed_at = now
 
     def _fill_queues(self, now: float) -> None:
+        self._host_limits.apply(self.governor, self._hosts.states(), now)
         campaigns = startable_campaigns(self.campaigns, self.live.values())
         self._pacer.set_paces(campaigns, now)
         self._dispatcher.fill_queues(campaigns, now)

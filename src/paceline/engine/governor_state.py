@@ -1,6 +1,6 @@
 """The Governor's state in the store: how a leader loads what was learnt, and saves it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -9,6 +9,7 @@ from paceline.core.state.snapshot import VERSION
 from paceline.core.values.scopes import CHECKS
 from paceline.engine import command_log
 from paceline.errors import InvalidSnapshot
+from paceline.hosts.host_state import HostState
 from paceline.store import Campaign, Store
 
 GOVERNOR_STATE = "governor"
@@ -97,6 +98,23 @@ def apply_campaign_limits(governor: Governor, campaigns: Iterable[Campaign], now
         scope = f"campaign:{campaign.name}"
         if governor.get_limit(scope) != campaign.max_sessions:
             governor.set_limit(scope, campaign.max_sessions, now=now)
+
+
+class AddedHostLimits:
+    """The limits of hosts that were added while paceline.toml does not describe them."""
+
+    def __init__(self, configured: Collection[str]) -> None:
+        self._configured = configured
+        self._applied: dict[str, int | None] = {}
+
+    def apply(self, governor: Governor, hosts: Iterable[HostState], now: float) -> None:
+        """Set the limit of each host's scope, once and whenever it was changed."""
+        for host in hosts:
+            limit = host.settings.max_sessions or None  # with 0 nothing is placed there
+            if host.name in self._configured or self._applied.get(host.name) == limit:
+                continue
+            self._applied[host.name] = limit
+            governor.set_limit(f"host:{host.name}", limit, now=now)
 
 
 def limit_checks(governor: Governor, campaigns: Iterable[Campaign], default: int, now: float) -> None:

@@ -266,8 +266,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 def governor_settings(settings: Settings) -> GovernorSettings:
     """Return the part of the settings that the Governor uses."""
+    hosts = {f"host:{host.name}": host.max_sessions for host in settings.hosts.values() if host.max_sessions}
     return GovernorSettings(
-        limits={entry.scope: entry.limit for entry in settings.limits.values()},
+        limits=hosts | {entry.scope: entry.limit for entry in settings.limits.values()},
         cooldown=DEFAULT_COOLDOWN_SECONDS,
         cooldowns={name: provider.cooldown for name, provider in settings.providers.items()},
         headrooms={name: provider.headroom for name, provider in settings.providers.items()},

@@ -51,6 +51,8 @@ LOSS_MARGIN_SECONDS: Final = 60.0
 """Waited beyond the lease of a silent host: its worker ends its sessions at the lease, which takes seconds."""
 SILENT_SECONDS: Final = 15.0
 """Without a word for this long, a host gets nothing new: its worker reports every few seconds."""
+SETTINGS_SECONDS: Final = 1.0
+"""How often the hosts that people add are read."""
 LONGEST_POLL_SECONDS: Final = 25.0
 """How long a request for orders is held open: shorter than proxies wait for an answer."""
 
@@ -106,11 +108,14 @@ class HostRegistry:
         self._elapsed = elapsed
         self._started = elapsed()
         self._seats: dict[str, _Seat] = {}
+        self._settings: dict[str, HostSettings] = {}
+        self._settings_read_at = -math.inf
         self.wake: Callable[[], None] = lambda: None
         self.emit: Emit = lambda *_, **__: None
         self._load()
 
     def _load(self) -> None:
+        self._read_settings()
         for name, entry in _stored_hosts(self._store).items():
             seat = self._new_seat(name, self.settings_of(name) or HostSettings(name=name), entry.facts)
             seat.lease = max(seat.lease, entry.host_lease)
@@ -134,7 +139,7 @@ class HostRegistry:
 
     def is_remote(self, name: str) -> bool:
         """Return whether the name is that of a host with a worker."""
-        return name != LOCAL_HOST and (name in self._seats or name in self._settings())
+        return name != LOCAL_HOST and (name in self._seats or name in self._settings)
 
     def stop(self, handle: Handle) -> None:
         self._of_handle(handle).stop(handle)
@@ -152,6 +157,8 @@ class HostRegistry:
 
     def step(self) -> None:
         """Move the work of hosts on, and give up the sessions of those that have been silent for too long."""
+        if self._elapsed() - self._settings_read_at >= SETTINGS_SECONDS:
+            self._read_settings()
         for name, seat in self._seats.items():
             seat.host.jobs.step()
             silence = self._silence(seat)
@@ -166,7 +173,7 @@ class HostRegistry:
 
     def states(self) -> list[HostState]:
         """Return every known host now, also those whose workers never joined, and `local` if it has settings."""
-        names = dict.fromkeys((*self._settings(), *self._seats))
+        names = dict.fromkeys((*self._settings, *self._seats))
         return [self._state(name) for name in names]
 
     def remote_states(self) -> list[HostState]:
@@ -203,10 +210,12 @@ class HostRegistry:
 
     def settings_of(self, name: str) -> HostSettings | None:
         """Return the settings of a host that is known by paceline.toml or by `paceline hosts add`."""
-        return self._settings().get(name)
+        return self._settings.get(name)
 
-    def _settings(self) -> dict[str, HostSettings]:
-        return {**known_hosts(self._store), **self._engine.hosts}
+    def _read_settings(self) -> None:
+        """Read which hosts were added or removed."""
+        self._settings = {**known_hosts(self._store), **self._engine.hosts}
+        self._settings_read_at = self._elapsed()
 
     def _seat(self, name: str) -> _Seat:
         seat = self._seats.get(name)
@@ -227,6 +236,7 @@ class HostRegistry:
                 f"the worker of {name} is Paceline {request.facts.version} (protocol {request.protocol}), and the "
                 f"engine speaks protocol {PROTOCOL}: install the same version on both"
             )
+        self._read_settings()
         settings = self.settings_of(name)
         if settings is None or name == LOCAL_HOST:
             raise UnknownName(f"there is no host {name!r:.80}: add it with `paceline hosts add`, or in paceline.toml")
