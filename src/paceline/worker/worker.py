@@ -126,6 +126,7 @@ class Worker:
         finally:
             for task in watches:
                 task.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
             if self._calls is not None:
                 self._calls.close()
 
