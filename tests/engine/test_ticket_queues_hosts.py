@@ -4,7 +4,6 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.scripted_hosts import scripted_host
 
 from paceline.agents.account import split_login
 from paceline.engine.ticket_queues import session_scopes, split_queue_name
@@ -13,6 +12,7 @@ from paceline.simulation.agent_transcripts import answer, done, init, rejected
 from paceline.simulation.executor import Run
 from paceline.store import Campaign
 from paceline.testing.engine_harness import HOUR, MAX_1, NOW, EngineHarness
+from paceline.testing.scripted_hosts import ScriptedFleet, scripted_host
 
 WORKS = Run(stdout=init() + answer() + done(), seconds=30.0)
 
@@ -28,7 +28,7 @@ def reasons(harness: EngineHarness) -> dict[str, tuple[str, str]]:
 
 async def test_a_pool_is_spread_over_equal_hosts() -> None:
     hosts = [scripted_host(name, "max-1") for name in ("box1", "box2", "box3")]
-    async with EngineHarness(lambda _: Run(seconds=HOUR), pool=4, accounts=(MAX_1,), hosts=hosts) as harness:
+    async with ScriptedFleet(hosts, lambda _: Run(seconds=HOUR), pool=4, accounts=(MAX_1,)) as harness:
         harness.add_claude("night", 20, hosts=("box*",))
         await harness.run(10.0)
 
@@ -37,7 +37,7 @@ async def test_a_pool_is_spread_over_equal_hosts() -> None:
 
 async def test_a_host_gets_its_part_of_the_sessions_by_its_size() -> None:
     hosts = [scripted_host("big", "max-1", max_sessions=12), scripted_host("small", "max-1", max_sessions=4)]
-    async with EngineHarness(lambda _: Run(seconds=HOUR), pool=8, accounts=(MAX_1,), hosts=hosts) as harness:
+    async with ScriptedFleet(hosts, lambda _: Run(seconds=HOUR), pool=8, accounts=(MAX_1,)) as harness:
         harness.add_claude("night", 40, hosts=("big", "small"))
         await harness.run(10.0)
 
@@ -50,7 +50,7 @@ async def test_a_host_whose_sessions_take_long_does_not_collect_the_pool() -> No
         return Run(seconds=10 * HOUR if unit.account == "max-1#slow" else 60.0)
 
     hosts = [scripted_host(name, "max-1") for name in ("slow", "box1", "box2")]
-    harness = EngineHarness(script, pool=4, accounts=(MAX_1,), hosts=hosts)
+    harness = ScriptedFleet(hosts, script, pool=4, accounts=(MAX_1,))
     async with harness:
         harness.add_claude("night", 200, hosts=("slow", "box*"))
         await harness.run(HOUR / 2)
@@ -61,7 +61,7 @@ async def test_a_host_whose_sessions_take_long_does_not_collect_the_pool() -> No
 
 async def test_the_machine_of_the_engine_is_one_of_the_hosts() -> None:
     hosts = [scripted_host("box1", "max-1")]
-    async with EngineHarness(lambda _: Run(seconds=HOUR), pool=4, accounts=(MAX_1,), hosts=hosts) as harness:
+    async with ScriptedFleet(hosts, lambda _: Run(seconds=HOUR), pool=4, accounts=(MAX_1,)) as harness:
         harness.add_claude("night", 20)
         await harness.run(10.0)
 
@@ -70,7 +70,7 @@ async def test_the_machine_of_the_engine_is_one_of_the_hosts() -> None:
 
 async def test_sessions_of_a_host_occupy_its_scope_and_their_events_name_the_account() -> None:
     hosts = [scripted_host("box1", "max-1")]
-    async with EngineHarness(lambda _: Run(seconds=HOUR), pool=4, accounts=(MAX_1,), hosts=hosts) as harness:
+    async with ScriptedFleet(hosts, lambda _: Run(seconds=HOUR), pool=4, accounts=(MAX_1,)) as harness:
         harness.add_claude("night", 3, hosts=("box1",))
         await harness.run(10.0)
 
@@ -96,7 +96,7 @@ async def test_a_campaign_whose_hosts_are_all_gone_waits_and_names_each_of_them(
         scripted_host("box1", "max-1", presence="absent"),
         scripted_host("box2", "max-1", presence="lost", heard_at=NOW - 60.0),
     ]
-    async with EngineHarness(lambda _: WORKS, accounts=(MAX_1,), hosts=hosts) as harness:
+    async with ScriptedFleet(hosts, lambda _: WORKS, accounts=(MAX_1,)) as harness:
         harness.add_claude("night", 3, hosts=("box1", "box2"))
         await harness.run(10.0)
 
@@ -107,13 +107,13 @@ async def test_a_campaign_whose_hosts_are_all_gone_waits_and_names_each_of_them(
         }
         assert [split_queue_name(name) for name in reasons(harness)] == [("night", "#box1"), ("night", "#box2")]
         assert not harness.engine.is_idle()
-        harness.hosts[0] = scripted_host("box1", "max-1")
+        harness.host_states[0] = scripted_host("box1", "max-1")
         await harness.run(200.0)
         assert set(harness.states().values()) == {"done"}
 
 
 async def test_nothing_is_waited_for_where_no_host_has_the_label() -> None:
-    async with EngineHarness(accounts=(MAX_1,), hosts=[scripted_host("box1", "max-1")]) as harness:
+    async with ScriptedFleet([scripted_host("box1", "max-1")], accounts=(MAX_1,)) as harness:
         harness.add_claude("night", 3, labels=("gpu",))
         await harness.run(10.0)
 
@@ -130,7 +130,7 @@ async def test_a_host_without_the_folder_of_a_campaign_is_left_alone_and_nothing
         return WORKS
 
     hosts = [scripted_host("box1", "max-1"), scripted_host("box2", "max-1")]
-    harness = EngineHarness(script, accounts=(MAX_1,), hosts=hosts)
+    harness = ScriptedFleet(hosts, script, accounts=(MAX_1,))
     async with harness:
         harness.add_claude("night", 20, hosts=("box1", "box2"))
         await harness.run(60.0)
@@ -161,7 +161,7 @@ async def test_a_unit_with_a_conversation_is_never_claimed_for_another_login(pla
         return Run(stdout=init(unit.id) + answer(unit.id) + done(unit.id), seconds=20.0 + 7.0 * seed)
 
     hosts = [scripted_host(name, "max-1", "max-2") for name in ("box1", "box2", "box3")]
-    harness = EngineHarness(script, pool=3 + seed, hosts=hosts)
+    harness = ScriptedFleet(hosts, script, pool=3 + seed)
     async with harness:
         harness.add_claude("night", len(plan), accounts=("max-1", "max-2"))
         await harness.run(2 * HOUR)

@@ -1,9 +1,8 @@
 """The engine harness: an engine in virtual time over a store, scripted sessions and accounts, with crashes."""
 
 import asyncio
-import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Self
 
 from paceline.agents import load_agent
 from paceline.agents.account import Account
@@ -11,13 +10,10 @@ from paceline.core import GovernorSettings, ScopeStatus
 from paceline.core.unit_lifecycle import Policy
 from paceline.engine import command_log as control
 from paceline.engine.engine import Engine
-from paceline.engine.hosts.host import Host
-from paceline.engine.hosts.registry import HostRegistry
 from paceline.engine.settings import EngineSettings
 from paceline.errors import StoreFull
 from paceline.events import Event
 from paceline.executors import Launch
-from paceline.hosts.host_state import HostState
 from paceline.limiter.usage_polls import UsageSource
 from paceline.simulation.clock import VirtualClock
 from paceline.simulation.executor import Run, ScriptedExecutor
@@ -53,11 +49,8 @@ class EngineHarness:
         policy: Policy | None = None,
         store: Store | None = None,
         usage: Mapping[str, UsageSource] | None = None,
-        hosts: Iterable[HostState] = (),
     ) -> None:
         self.usage = dict(usage or {})
-        self.hosts = list(hosts)
-        """Other machines as the engine sees them. Their sessions are those of the one scripted executor."""
         self.clock = VirtualClock(NOW)
         self.store: Store = MemoryStore() if store is None else store
         self.executor = ScriptedExecutor(script, self.clock)
@@ -117,8 +110,6 @@ class EngineHarness:
         )
         engine.jobs = InlineJobs(engine.wake)
         engine.elapsed = self.clock.now
-        if self.hosts:
-            engine.make_hosts = functools.partial(_ScriptedHosts, self.hosts)
         return engine
 
     async def run(self, seconds: float) -> None:
@@ -151,7 +142,7 @@ class EngineHarness:
         self.store.resign(f"engine{self.starts}")
         self.engine = self.new_engine()
 
-    async def __aenter__(self) -> "EngineHarness":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -191,20 +182,6 @@ class EngineHarness:
         status = self.engine.limiter.scope_status(scope)
         assert status is not None
         return status
-
-
-class _ScriptedHosts(HostRegistry):
-    """Hosts in the states that a test sets. All sessions run on the scripted executor, whichever host they are on."""
-
-    def __init__(self, scripted: list[HostState], *arguments: Any, **named: Any) -> None:
-        self._scripted = scripted
-        super().__init__(*arguments, **named)
-
-    def of(self, _: str | None) -> Host:
-        return self.local
-
-    def states(self) -> list[HostState]:
-        return self._scripted
 
 
 _POSSIBLE_ON_A_FULL_DISK = frozenset(
