@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.daemon import run_daemon as run_daemon
 from tests.executors.conftest import Fifo, environment
 from tests.worker.leader import ScriptedLeader
 

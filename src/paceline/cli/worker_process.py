@@ -56,10 +56,11 @@ def run_worker(request: WorkerRequest, environ: Mapping[str, str]) -> None:
         warning = raise_file_limit(MOST_SESSIONS)
         if warning is not None:
             log.warning("%s", warning)
-        uvloop.run(_run(request, session_variables(environ)))
+        uvloop.run(serve_worker(request, session_variables(environ)))
 
 
-async def _run(request: WorkerRequest, environ: Mapping[str, str]) -> None:
+async def serve_worker(request: WorkerRequest, environ: Mapping[str, str]) -> None:
+    """Serve leaders on the running loop, in a home that nobody else uses."""
     home, clock = request.home, SystemClock()
     lease = HostLease(home)
     executor = TerminalExecutor(spool_root(home), lease_file=str(lease.file))

@@ -94,7 +94,9 @@ class FleetHarness(EngineHarness):
         self, folder: Path, hosts: dict[str, HostSettings], script: Script = succeed, *, pool: int | None = None
     ) -> None:
         super().__init__(script, pool=pool, heartbeat=1.0)
-        self.settings = msgspec.structs.replace(self.settings, hosts=hosts)
+        limits = {f"host:{name}": host.max_sessions for name, host in hosts.items()}
+        governor = msgspec.structs.replace(self.settings.governor, limits=self.settings.governor.limits | limits)
+        self.settings = msgspec.structs.replace(self.settings, hosts=hosts, governor=governor)
         self.engine = self.new_engine()
         self.machines = {name: SimulatedHost(name, self, folder, script) for name in hosts}
         self.is_leading = False

@@ -14,6 +14,7 @@ from paceline.simulation.executor import Run
 from paceline.testing.fleet_harness import FleetHarness
 
 LEASE = 60.0
+MOST = 4
 UNITS = 30
 SEEDS = 6
 
@@ -24,7 +25,7 @@ def fleet_of(folder: Path, seed: int) -> FleetHarness:
     def script(launch: Launch) -> Run:
         return Run(stdout="working\n", later=((5.0, "more\n"),), seconds=chance.uniform(1.0, 240.0))
 
-    hosts = {name: HostSettings(name=name, host_lease=LEASE, max_sessions=4) for name in ("box1", "box2", "box3")}
+    hosts = {name: HostSettings(name=name, host_lease=LEASE, max_sessions=MOST) for name in ("box1", "box2", "box3")}
     fleet = FleetHarness(folder, hosts, script)
     fleet.add("night", UNITS, hosts=("box*",))
     return fleet
@@ -63,6 +64,7 @@ async def test_no_unit_is_lost_doubled_or_charged_whatever_happens_to_the_fleet(
             for _ in range(chance.randrange(1, 6)):
                 await fleet.run(chance.choice([0.5, 3.0, 20.0]))
                 assert fleet.doubled() == []
+                assert max(len(host.live_units()) for host in fleet.machines.values()) <= MOST
 
         for host in fleet.machines.values():
             host.link.restore()
