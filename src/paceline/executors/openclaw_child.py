@@ -34,6 +34,8 @@ CANCEL_SECONDS = 6.0
 """For cancelling a child when this program is stopped: less than the grace that supervisors give."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
 LONGEST_LABEL = 400
+OVER = frozenset({"completed", "failed", "cancelled", "timed_out", "timeout", "lost"})
+"""What ended: any other word is one for a child that waits or works."""
 EXIT_CODES = {"ok": 0, "timeout": 2}
 STARTING = "unavailable during gateway startup"
 RESTARTED = "interrupted by a Gateway restart"
@@ -221,7 +223,7 @@ class Child:
     def _follow(self, task: Json) -> Json:
         """Return the task when it has ended."""
         tries, seen = self._tries(), None
-        while str(task.get("status")) in ("queued", "running"):
+        while str(task.get("status")) not in OVER:
             at_work = task.get("execution")
             if at_work != seen:
                 seen = at_work
