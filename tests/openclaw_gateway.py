@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.agents.agent_cli import OPENCLAW, base_environ
+from tests.executors.conftest import until
 
 from paceline.testing import FakeProvider
 from paceline.testing.provider import Scenario, Step
@@ -66,11 +66,7 @@ class RealOpenClaw:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._is_ready():
-            assert self._process.poll() is None, (self._folder / "gateway.log").read_text()
-            assert time.monotonic() < deadline, (self._folder / "gateway.log").read_text()
-            time.sleep(0.2)
+        until(self._is_ready, START_SECONDS)
 
     def kill(self) -> None:
         """Kill the gateway with everything that it started."""
@@ -80,6 +76,8 @@ class RealOpenClaw:
             self._process = None
 
     def _is_ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._folder / "gateway.log").read_text()
         try:
             with urllib.request.urlopen(f"{self.url}/readyz", timeout=10) as answer:
                 return bool(json.load(answer)["ready"])

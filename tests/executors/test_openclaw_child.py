@@ -3,14 +3,14 @@
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 import pytest
 from tests.agents.agent_cli import IS_OPENCLAW_INSTALLED
+from tests.executors.conftest import until
 from tests.openclaw_gateway import RealOpenClaw, children_of
 
 from paceline.core.signals import AuthFailed, PlatformLimit, Signal, Unreachable
@@ -54,6 +54,12 @@ class Running:
     def stop(self, number: int) -> None:
         self.process.send_signal(number)
 
+    def await_note(self, text: str) -> None:
+        """Wait until the program has printed a note with these words."""
+        assert self.process.stderr is not None
+        while text not in (line := self.process.stderr.readline().decode()):
+            assert line, f"it ended without the note {text!r}"
+
     def end(self) -> Ended:
         out, err = self.process.communicate(timeout=SECONDS)
         code = self.process.returncode
@@ -96,7 +102,7 @@ class Bench:
         started = []
         for unit in units:
             started.append(self.start(unit, "--model", "slow/m1"))
-            self.await_children(lambda found, unit=unit: self.label(unit) in found)
+            self.await_child(self.label(unit))
         return started
 
     def label(self, unit: str, attempt: str = "1") -> str:
@@ -108,12 +114,9 @@ class Bench:
         assert len({label for label, _ in found}) == len(found)
         return dict(found)
 
-    def await_children(self, condition: Callable[[dict[str, str]], bool]) -> dict[str, str]:
-        deadline = time.monotonic() + SECONDS
-        while not condition(found := self.children()):
-            assert time.monotonic() < deadline, found
-            time.sleep(0.05)
-        return found
+    def await_child(self, label: str, *statuses: str) -> None:
+        """Wait until there is such a child, in one of the statuses if some are named."""
+        until(lambda: label in (found := self.children()) and (not statuses or found[label] in statuses), SECONDS)
 
     def close(self) -> None:
         for running in self._running:
@@ -172,7 +175,7 @@ def test_a_stopped_program_cancels_its_child(bench: Bench) -> None:
     running.stop(signal.SIGTERM)
 
     assert (running.end().exit_code, running.end().outcome) == (143, "interrupted")
-    bench.await_children(lambda found: found == {bench.label("a"): "cancelled"})
+    bench.await_child(bench.label("a"), "cancelled")
 
 
 def test_the_next_attempt_finds_the_child_of_a_program_that_was_killed(bench: Bench) -> None:
@@ -181,13 +184,14 @@ def test_the_next_attempt_finds_the_child_of_a_program_that_was_killed(bench: Be
     killed.end()
 
     following = bench.start("a", "--model", "slow/m1", attempt="2")
+    following.await_note("found the child 'paceline docs/a a-1': running")
     other = bench.start("a", "--model", "slow/m1", attempt="3", task="something else")
-    bench.await_children(lambda found: bench.label("a", "3") in found)
+    bench.await_child(bench.label("a", "3"))
 
     assert bench.children() == {bench.label("a"): "running", bench.label("a", "3"): "running"}
     following.stop(signal.SIGTERM)
     other.stop(signal.SIGTERM)
-    assert "found the child 'paceline docs/a a-1'" in following.end().stderr
+    bench.await_child(bench.label("a"), "cancelled")
 
 
 def test_a_child_that_its_provider_refuses_is_rate_limited(bench: Bench) -> None:
@@ -213,7 +217,7 @@ def test_a_child_that_died_with_the_gateway_was_interrupted_and_teaches_no_limit
 
     late = bench.start("d").end()
 
-    assert (late.outcome, late.signals) == ("success", [])
+    assert (late.outcome, late.signals) == ("success", []), late.stderr
     assert [each.end().outcome for each in running] == ["interrupted"] * 3
     assert bench.children()[bench.label("a")] == "failed"
 

@@ -24,6 +24,8 @@ from urllib.parse import urlsplit
 DEFAULT_URL = "http://127.0.0.1:18789"
 SETTLE_SECONDS = 30.0
 """After a restart, children that died with the gateway count for about ten seconds: a refusal teaches nothing then."""
+LONGEST_SETTLE_SECONDS = 300.0
+"""On a busy machine it takes longer. Until then, a child whose work nobody can confirm is taken for a dead one."""
 PATIENCE_SECONDS = 180.0
 """How long a gateway may be away that has a child of ours. A restart takes ten seconds, on a busy machine a minute."""
 ANSWER_SECONDS = 60.0
@@ -204,11 +206,18 @@ class Child:
             return status
         if STARTING in error:
             return "starting"
-        if status == "forbidden" and self._gateway.uptime() < SETTLE_SECONDS:
+        if status == "forbidden" and self._may_count_the_dead():
             note(f"refused while the gateway has just started, which teaches nothing: {error}")
             return "starting"
         self._may_exist = False
         raise SpawnRefused(error or f"sessions_spawn answered {status!r}", status)
+
+    def _may_count_the_dead(self) -> bool:
+        uptime = self._gateway.uptime()
+        if uptime < SETTLE_SECONDS or uptime > LONGEST_SETTLE_SECONDS:
+            return uptime < SETTLE_SECONDS
+        active = _rows(self._gateway.invoke("subagents", action="list"), "active")
+        return any(_text(run, "execution", "state") == "unknown" for run in active)
 
     def _tries(self) -> Iterator[float]:
         """Yield until the patience is over, with growing pauses."""

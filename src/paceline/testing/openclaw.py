@@ -249,9 +249,15 @@ class FakeOpenClaw:
         return {"messages": [{"role": "assistant", "content": [{"type": "text", "text": said}]}] if said else []}
 
 
+def _state(child: FakeChild) -> str:
+    if child.is_over:
+        return "finished"
+    return "running" if child.is_at_work and child.died_at is None else "unknown"
+
+
 def _task_row(child: FakeChild) -> Json:
-    state = "finished" if child.is_over else "running" if child.is_at_work and child.died_at is None else "unknown"
-    row: Json = {"taskId": child.task_id, "status": child.status, "label": child.label, "execution": {"state": state}}
+    row: Json = {"taskId": child.task_id, "status": child.status, "label": child.label}
+    row["execution"] = {"state": _state(child)}
     if child.error:
         row["error"] = child.error
     if child.said:
@@ -264,6 +270,7 @@ def _run_row(child: FakeChild) -> Json:
     cut = child.task if len(child.task) <= LISTED_TASK else f"{child.task[: LISTED_TASK - 1]}…"
     row: Json = {"runId": child.run_id, "sessionKey": child.key, "label": child.label, "task": cut, "status": status}
     row["model"] = child.model
+    row["execution"] = {"state": _state(child)}
     if child.is_over:
         row["totalTokens"] = 100
     return row
