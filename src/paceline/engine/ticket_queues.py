@@ -13,7 +13,6 @@ from paceline.agents.account import Account, login_on, split_login
 from paceline.core import Deferred, Governor, Ticket
 from paceline.core.values.scopes import SESSIONS, path_scopes
 from paceline.engine.campaign_accounts import NO_ACCOUNT, CampaignAccounts
-from paceline.engine.host_limits import HostLimits
 from paceline.engine.host_patience import HostPatience
 from paceline.engine.local_machine import HostStates, no_hosts
 from paceline.engine.placement import Exclusions, Placement, Places, host_scope
@@ -52,7 +51,6 @@ class TicketQueues:
         self._accounts = accounts
         self._owner = owner
         self._hosts = hosts
-        self._host_limits = HostLimits(governor)
         self._machine = machine
         self._local_host = local_host
         self.exclusions = Exclusions()
@@ -67,7 +65,6 @@ class TicketQueues:
     def fill(self, campaigns: Iterable[Campaign], claimable: Mapping[tuple[str, str | None], int], now: float) -> None:
         """Keep as many tickets waiting as there are units to fill them with, up to a few."""
         hosts = self._hosts(now)
-        self._host_limits.apply(hosts, now)
         placement = Placement(self._accounts, hosts, now=now, machine=self._machine, exclusions=self.exclusions)
         filling = _Filling(placement, now, self._governor.get_limit(SESSIONS) or 0)
         self._problems.clear()
