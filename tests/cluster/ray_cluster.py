@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ ENVIRONMENT = ROOT / ".venv-ray"
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_worker_niceness": "0",
     "RAY_health_check_period_ms": "500",
     "RAY_health_check_timeout_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
@@ -60,6 +62,13 @@ class RayCluster:
     def reboot(self, node: str) -> None:
         self.network[node].start()
         self.serve(node)
+
+    def python_on(self, node: str) -> Path:
+        """Return a program on the real machine that is the Python with Ray on a node."""
+        program = self.folder / f"python-{node}"
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(self.network[node].inside([self.python]))} "$@"\n')
+        program.chmod(0o755)
+        return program
 
     def live_nodes(self) -> dict[str, str]:
         """Return the address of each live node by its name, as a driver on the head sees them."""

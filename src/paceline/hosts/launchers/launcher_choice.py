@@ -6,6 +6,7 @@ from pathlib import Path
 from paceline.executors.private_folder import make_private
 from paceline.hosts.launchers.command import CommandLauncher
 from paceline.hosts.launchers.interface import WorkerLauncher
+from paceline.hosts.launchers.ray_nodes import RayLauncher
 from paceline.hosts.launchers.slurm import SlurmLauncher
 from paceline.hosts.launchers.ssh import SshLauncher
 from paceline.settings import HostSettings
@@ -21,6 +22,8 @@ def launcher_of(host: HostSettings, folder: Path, environ: Mapping[str, str]) ->
             return SshLauncher(host)
         case "slurm":
             return SlurmLauncher(host, environ)
+        case "ray":
+            return RayLauncher(host, environ)
         case "command":
             make_private(str(folder))
             return CommandLauncher(host, folder, environ)
