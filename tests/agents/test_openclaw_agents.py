@@ -1,9 +1,23 @@
 """The real OpenClaw as an agent CLI, against a fake provider: `make test-openclaw`."""
 
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
-from tests.agents.agent_cli import IS_OPENCLAW_INSTALLED, OPENCLAW, AgentRun, run_agent
+from tests.agents.agent_cli import (
+    FAKE_KEY,
+    IS_OPENCLAW_INSTALLED,
+    OPENCLAW,
+    OPENCLAW_CONFIG,
+    RUN_SECONDS,
+    AgentRun,
+    base_environ,
+    connect,
+    end,
+    run_agent,
+)
+from tests.gateway.daemon_process import Daemon, plan, settings
 
 from paceline.agents import Task
 from paceline.detect import StreamReader
@@ -48,3 +62,26 @@ def test_a_spent_window_of_the_provider_is_recognised_although_its_answer_calls_
 
     assert '"message": "⚠️ API rate limit reached' in run.stdout
     assert (run.exit_code, read(run).outcome) == (1, "quota_window")
+
+
+def test_through_our_gateway_a_spent_window_is_closed_until_the_reset_that_openclaw_would_lose(tmp_path: Path) -> None:
+    with FakeProvider(Scenario(script=(Step(error="429_usage_limit", times=None, resets_in=7200.0),))) as provider:
+        environ = base_environ(tmp_path, OPENCLAW)
+        daemon = Daemon(tmp_path, settings(provider.url, "openai"), plan("command"), environ, patience=RUN_SECONDS)
+        with daemon.up() as client:
+            config = OPENCLAW_CONFIG.replace("{url}", f"{client.base_url}gateway/work".replace("//gateway", "/gateway"))
+            config = config.replace(FAKE_KEY, client.headers["authorization"].removeprefix("Bearer "))
+            connect(OPENCLAW, tmp_path / "home", provider.url, {".openclaw/openclaw.json": config})
+            argv = [str(OPENCLAW.program), *OPENCLAW.argv]
+            process = subprocess.Popen(
+                argv, cwd=tmp_path, env=environ, stdout=subprocess.DEVNULL, start_new_session=True
+            )
+            try:
+                with client.stream("GET", "/v1/events?after=0&name=window.closed") as events:
+                    line = next(line for line in events.iter_lines() if line.startswith("data"))
+            finally:
+                end(process)
+
+    closed = json.loads(line.removeprefix("data:"))
+    assert closed["scope"] == "openai/work"
+    assert closed["fields"]["resets_at"] - closed["at"] == pytest.approx(7200.0, abs=5.0)

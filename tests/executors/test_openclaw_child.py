@@ -218,7 +218,8 @@ def test_a_child_that_died_with_the_gateway_was_interrupted_and_teaches_no_limit
     late = bench.start("d").end()
 
     assert (late.outcome, late.signals) == ("success", []), late.stderr
-    assert [each.end().outcome for each in running] == ["interrupted"] * 3
+    ended = [each.end() for each in running]
+    assert [each.outcome for each in ended] == ["interrupted"] * 3, ended
     assert bench.children()[bench.label("a")] == "failed"
 
 

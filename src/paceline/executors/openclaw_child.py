@@ -13,6 +13,7 @@ Never here: what an answer means for a unit. `detect` reads that.
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -40,7 +41,8 @@ OVER = frozenset({"completed", "failed", "cancelled", "timed_out", "timeout", "l
 """What ended: any other word is one for a child that waits or works."""
 EXIT_CODES = {"ok": 0, "timeout": 2}
 STARTING = "unavailable during gateway startup"
-RESTARTED = "interrupted by a Gateway restart"
+INTERRUPTED = re.compile(r"interrupted by (?:a )?gateway restart|lost active execution context|run orphaned", re.I)
+"""What OpenClaw says of children that died with the gateway."""
 Json = dict[str, Any]
 
 
@@ -152,6 +154,7 @@ class Child:
         self._gateway = gateway
         self._assignment = assignment
         self._pause = pause
+        self._began_at = time.monotonic()
         self._task_id: str | None = None
         self._may_exist = False
 
@@ -269,9 +272,18 @@ class Child:
             return _envelope("ok", run, final=said)
         if status in ("timed_out", "timeout"):
             return _envelope("timeout", run, error=(error or "the child took longer than its time", "timeout"))
-        if status == "lost" or RESTARTED in error:
+        if status == "lost" or (status == "failed" and self._was_interrupted(error)):
             return _envelope("error", run, error=(error or "the child is lost", "interrupted"))
         return _envelope("error", run, error=(error or f"the child is {status}", status))
+
+    def _was_interrupted(self, error: str) -> bool:
+        """Return whether the gateway died meanwhile, and the child with it: the work itself did not fail."""
+        if INTERRUPTED.search(error):
+            return True
+        try:
+            return self._gateway.uptime() < time.monotonic() - self._began_at
+        except GatewayDown:
+            return True
 
     def _listed_run(self, task: Json) -> Json:
         try:

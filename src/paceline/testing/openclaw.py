@@ -19,7 +19,12 @@ from typing import Any, Self
 import msgspec
 
 RATE_LIMIT = "⚠️ API rate limit reached. Please try again later."
-INTERRUPTED = "Subagent execution was interrupted by a Gateway restart. Inspect retained session history and unce…"
+INTERRUPTED = (
+    "Subagent execution was interrupted by a Gateway restart. Inspect retained session history and unce…",
+    "subagent run lost active execution context",
+    "a wording that nobody has seen yet",
+)
+"""What was said of children that died with the gateway. The words differ from run to run."""
 GHOST_SECONDS = 10.0
 """How long children that died with the gateway still count after its restart."""
 LISTED_TASK = 110
@@ -203,7 +208,7 @@ class FakeOpenClaw:
         now = time.monotonic()
         for child in self.active():
             if child.died_at is not None and now >= child.died_at + self._ghost_seconds:
-                child.status, child.error = "failed", INTERRUPTED
+                child.status, child.error = "failed", INTERRUPTED[self.children.index(child) % len(INTERRUPTED)]
         for child in self.active():
             busy = sum(each.is_at_work for each in self.active())
             if child.died_at is None and not child.is_at_work and busy < self._max_concurrent:
