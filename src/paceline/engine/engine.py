@@ -47,8 +47,12 @@ turn it would wait for as many pieces, of up to 20 ms each."""
 class Engine:
     """Runs campaigns over a store and an executor. Only one leads a store at a time.
 
-    `start` takes the lead and builds everything that decides: `governor`, `limiter` and `leases` exist from then on.
+    `start` takes the lead and builds everything that decides: `governor`, `limiter`, `leases` and `hosts` exist from
+    then on.
     """
+
+    hosts: HostRegistry
+    """The machines that its sessions run on."""
 
     def __init__(
         self,
@@ -79,7 +83,7 @@ class Engine:
         self.jobs = BackgroundJobs(self.wake)
         self.elapsed: Callable[[], float] = seconds_since_boot
         """Measures the silence of hosts: a clock that nobody sets."""
-        self._started: tuple[Cycle, Limiter, HostRegistry] | None = None
+        self._started: tuple[Cycle, Limiter] | None = None
         self.make_hosts: Callable[..., HostRegistry] = HostRegistry
 
     # -- the loop ----------------------------------------------------------------------------
@@ -172,7 +176,7 @@ class Engine:
         local = LocalHost(
             self._executor, self.jobs, home=Path(self.settings.home), environ=self._environ, lead=self.lead
         )
-        hosts = self.make_hosts(
+        self.hosts = self.make_hosts(
             self.store,
             local,
             settings=self.settings,
@@ -180,7 +184,7 @@ class Engine:
             now=self.clock.now,
             elapsed=self.elapsed,
         )
-        launcher = Launcher(hosts, self.settings, self._agents, self.lead)
+        launcher = Launcher(self.hosts, self.settings, self._agents, self.lead)
         cycle = Cycle(
             self.store,
             driver,
@@ -189,7 +193,7 @@ class Engine:
             listeners=self._listeners,
             woken=self._woken,
         )
-        self._started = cycle, Limiter.over(driver), hosts
+        self._started = cycle, Limiter.over(driver)
         cycle.start(now)
         self.emit("engine.leading", owner=self.lead.owner)
 
@@ -218,7 +222,7 @@ class Engine:
         return self._parts[0]
 
     @property
-    def _parts(self) -> tuple[Cycle, Limiter, HostRegistry]:
+    def _parts(self) -> tuple[Cycle, Limiter]:
         if self._started is None:
             raise RuntimeError("the engine has not started; call start() first")
         return self._started
@@ -227,11 +231,6 @@ class Engine:
     def limiter(self) -> Limiter:
         """The limiter over the engine's Governor: its slots and the engine's sessions share every limit."""
         return self._parts[1]
-
-    @property
-    def hosts(self) -> HostRegistry:
-        """The machines that its sessions run on."""
-        return self._parts[2]
 
     @property
     def governor(self) -> Governor:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from paceline.engine.hosts.worker_requests import WorkerRequests
 from paceline.errors import LinkDown
 from paceline.hosts.messages import Joined, JoinRequest, Orders, OrdersRequest, Reports, ReportsTaken
 from paceline.settings import HostSettings
@@ -17,7 +18,7 @@ from paceline.worker.host_sessions import SessionPlace
 from paceline.worker.worker import Worker, WorkerOptions
 
 SUPERVISOR_SECONDS = 5.0
-"""How often supervisors look at the lease of their host."""
+"""How often supervisors read the lease of their host."""
 
 
 class SimulatedHost:
@@ -111,10 +112,6 @@ class FleetHarness(EngineHarness):
         self.is_leading = False
         await super().crash()
 
-    async def pass_without_leader(self, seconds: float) -> None:
-        """Move time forward while no engine runs."""
-        await self.clock.advance(seconds)
-
     def doubled(self) -> list[str]:
         """Return the units that have more than one live session now."""
         live = [unit for host in self.machines.values() for unit in host.live_units()]
@@ -136,19 +133,23 @@ class _LeaderSide:
 
     async def join(self, request: JoinRequest) -> Joined:
         self._check()
-        return self._fleet.engine.hosts.join(self._host, request)
+        return self._workers().join(self._host, request)
 
     async def orders(self, request: OrdersRequest) -> Orders:
         self._check()
         engine = self._fleet.engine
-        orders = await engine.hosts.orders(self._host, request)
+        orders = await self._workers().orders(self._host, request)
         if engine is not self._fleet.engine:
             raise LinkDown("the leader was killed")
         return orders
 
     async def report(self, reports: Reports) -> ReportsTaken:
         self._check()
-        return self._fleet.engine.hosts.report(self._host, reports)
+        return self._workers().report(self._host, reports)
+
+    def _workers(self) -> WorkerRequests:
+        engine = self._fleet.engine
+        return WorkerRequests(engine.hosts, engine.settings, owner=engine.lead.owner, now=engine.clock.now)
 
     def _check(self) -> None:
         if not self._fleet.is_leading:

@@ -49,7 +49,7 @@ async def disturb(fleet: FleetHarness, chance: random.Random) -> None:
             await host.reboot()
         case 6:
             await fleet.crash()
-            await fleet.pass_without_leader(chance.choice([0.0, 5.0, 30.0, 2 * LEASE]))
+            await fleet.clock.advance(chance.choice([0.0, 5.0, 30.0, 2 * LEASE]))
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -11,8 +11,10 @@ from paceline.core import GovernorSettings
 from paceline.core.signals import Succeeded
 from paceline.detect.run_summary import RunSummary
 from paceline.engine.hosts.host import LocalHost
-from paceline.engine.hosts.registry import LOSS_MARGIN_SECONDS, SILENT_SECONDS, HostRegistry
+from paceline.engine.hosts.host_seat import LOSS_MARGIN_SECONDS, SILENT_SECONDS
+from paceline.engine.hosts.registry import HostRegistry
 from paceline.engine.hosts.remote_session import RemoteHandle
+from paceline.engine.hosts.worker_requests import WorkerRequests
 from paceline.engine.leader_lease import LeaderLease
 from paceline.engine.settings import EngineSettings
 from paceline.errors import HostLost, HostTaken, NotJoined, UnknownName, VersionMismatch
@@ -70,6 +72,7 @@ class Leader:
         self.hosts = HostRegistry(
             self.store, local, settings=self.settings, owner=owner, now=self.clock.now, elapsed=self.clock.now
         )
+        self.workers = WorkerRequests(self.hosts, self.settings, owner=owner, now=self.clock.now)
         self.hosts.emit = lambda name, **_: self.events.append(name)
 
     def pass_time(self, seconds: float) -> None:
@@ -91,11 +94,11 @@ class PaperWorker:
 
     def join(self, *attempts: str, protocol: int = 1) -> None:
         request = JoinRequest(worker=self.worker, pid=1, facts=FACTS, attempts=attempts, protocol=protocol)
-        self.joining = self.leader.hosts.join("box1", request).joining
+        self.joining = self.leader.workers.join("box1", request).joining
         self.seen = self.reported = 0
 
     async def orders(self, *, confirm: bool = True) -> list[Order]:
-        got = await self.leader.hosts.orders("box1", OrdersRequest(joining=self.joining, after=self.seen))
+        got = await self.leader.workers.orders("box1", OrdersRequest(joining=self.joining, after=self.seen))
         if got.orders and confirm:
             self.seen = got.orders[-1].number
         return [each.order for each in got.orders]
@@ -106,7 +109,7 @@ class PaperWorker:
         if not again:
             self.reported += len(reports)
         sent = Reports(joining=self.joining, load=HostLoad(), reports=tuple(numbered))
-        return self.leader.hosts.report("box1", sent).through
+        return self.leader.workers.report("box1", sent).through
 
 
 @pytest.fixture
@@ -248,7 +251,7 @@ async def test_a_worker_of_another_version_and_an_unknown_host_are_refused(leade
     with pytest.raises(VersionMismatch, match="install the same version on both"):
         worker.join(protocol=2)
     with pytest.raises(UnknownName, match="there is no host 'box9'"):
-        leader.hosts.join("box9", JoinRequest(worker="w", pid=1, facts=FACTS))
+        leader.workers.join("box9", JoinRequest(worker="w", pid=1, facts=FACTS))
     assert leader.presence == "absent"
 
 
