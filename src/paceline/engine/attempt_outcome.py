@@ -208,7 +208,7 @@ class OutcomeRecorder:
             outcome = self._parked(session, outcome, now)
         # After a failure the work starts from the beginning: the cause may lie in the conversation.
         conversation = None if outcome.ending == "failed" else session.conversation
-        account = session.login if session.account is not None and conversation is not None else None
+        account = session.unit.account if session.account is not None and conversation is not None else None
         ended_at = now if state.ended_at is None else min(state.ended_at, now)
         return OutcomeRecord(
             unit_id=session.unit.id,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from paceline.agents.account import login_on
-from paceline.core import Granted
+from paceline.core import Governor, Granted
 from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine import command_log
@@ -69,14 +69,7 @@ class Cycle:
         self.campaigns: dict[str, Campaign] = {}
         self._commands = command_log.CommandReader(store)
         accounts = settings.campaign_accounts
-        self.queues = TicketQueues(
-            governor,
-            accounts,
-            launcher.lead.owner,
-            hosts=LocalMachine(settings, launcher.hosts.states).states,
-            machine=settings.machine,
-            local_host=settings.local_host,
-        )
+        self.queues = _queues_of(launcher, governor)
         self.journal = EngineJournal(store, driver, self.queues, self._commands, listeners, accounts)
         self._pacer = DeadlinePacer(store, governor, accounts)
         self._monitor = SessionMonitor(driver, hosts, self.journal, self.live)
@@ -96,17 +89,19 @@ class Cycle:
         )
         self._end_requests = EndRequests(store, self.journal, self.live, self._stages.preparations.pending)
         self._recovery = Recovery(store, governor, launcher, outcomes=self._outcomes, stages=self._stages)
-        self.external = ExternalSlots(store, governor, self.journal.emit, driver.metrics)
-        self.leases = Leases(self.external, driver, emit=self.journal.emit, sessions=self.live.values)
         self._event_retention = EventRetention(store, settings.keep_events)
         self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)
         self.must_recover = False
         """Whether the last pass failed, so that a claim may be stored whose launch never happened."""
         self._renewed_at = self._passed_at = -math.inf
-        hosts.emit, hosts.wake = self.journal.emit, woken.set
-        self._subscribe(driver)
+        self._connect(driver)
 
-    def _subscribe(self, driver: GovernorDriver) -> None:
+    def _connect(self, driver: GovernorDriver) -> None:
+        """Let slots, workers and the Governor wake the pass and store their events."""
+        emit = self.journal.emit
+        self.external = ExternalSlots(self._store, self.governor, emit, driver.metrics)
+        self.leases = Leases(self.external, driver, emit=emit, sessions=self.live.values)
+        self._hosts.emit, self._hosts.wake = emit, self._woken.set
         driver.subscribe(ATTEMPTS, self._on_granted)
         driver.subscribe(CHECK_TICKETS, lambda _: self._woken.set())
         driver.subscribe_events(self._on_events)
@@ -290,3 +285,15 @@ class Cycle:
     def _on_events(self, events: Sequence[Event]) -> None:
         self.journal.on_events(events)
         self._woken.set()
+
+
+def _queues_of(launcher: Launcher, governor: Governor) -> TicketQueues:
+    settings = launcher.settings
+    return TicketQueues(
+        governor,
+        settings.campaign_accounts,
+        launcher.lead.owner,
+        hosts=LocalMachine(settings, launcher.hosts.states).states,
+        machine=settings.machine,
+        local_host=settings.local_host,
+    )

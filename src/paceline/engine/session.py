@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from paceline.agents import AgentProfile
-from paceline.agents.account import Account, login_on, split_login
+from paceline.agents.account import Account, split_login
 from paceline.core import Ticket
 from paceline.core.signals import (
     AuthFailed,
@@ -99,11 +99,6 @@ class LiveSession:
         return self.account.id if self.account is not None else f"campaign:{self.campaign.name}"
 
     @property
-    def login(self) -> str:
-        """The login that it runs on: its account on its host."""
-        return login_on(self.account.id if self.account is not None else "", self.host)
-
-    @property
     def host(self) -> str:
         """The host that it runs on; '' is the machine of the engine."""
         return split_login(self.unit.account or "")[1]
@@ -134,21 +129,8 @@ class LiveSession:
 
     def new_tokens(self) -> int:
         """Return the tokens that it used since the last call."""
-        counted, self._counted_tokens = self._counted_tokens, self._tokens()
+        counted, self._counted_tokens = self._counted_tokens, _attempt_tokens(self, self._counted_tokens)
         return self._counted_tokens - counted
-
-    def _tokens(self) -> int:
-        """Return the tokens of this attempt. Some CLIs count the attempts before, in the same conversation, as well."""
-        tokens = self.output.facts.tokens or 0
-        earlier = self.unit.result.carried.conversation_tokens
-        if self.unit.conversation_id is None or not earlier:
-            return tokens
-        usage = self.output.facts.usage
-        if usage is None or not usage.is_conversation:
-            return tokens
-        counted = sum(each.total - each.cache_read for each in usage.by_model.values())
-        before = sum(each.total - each.cache_read for each in earlier.values())
-        return max(self._counted_tokens, counted - before)
 
     def signed(self, signals: list[Signal]) -> list[Signal]:
         """Return the signals that count, with the ticket they came from."""
@@ -235,6 +217,18 @@ class LiveSession:
         """Set the outcome to end with. The first one counts, but a spent window replaces a refusal."""
         if self.ending is None or (self.ending.ending == "refused" and ending == "parked"):
             self.ending = AttemptOutcome(ending=ending, reason=reason, resume_at=resume_at)
+
+
+def _attempt_tokens(session: LiveSession, counted_before: int) -> int:
+    """Return the tokens of this attempt. Some CLIs count the attempts before, in the same conversation, as well."""
+    facts, unit = session.output.facts, session.unit
+    tokens = facts.tokens or 0
+    earlier = unit.result.carried.conversation_tokens
+    if unit.conversation_id is None or not earlier or facts.usage is None or not facts.usage.is_conversation:
+        return tokens
+    counted = sum(each.total - each.cache_read for each in facts.usage.by_model.values())
+    before = sum(each.total - each.cache_read for each in earlier.values())
+    return max(counted_before, counted - before)
 
 
 def outcome_of_request(request: EndRequest) -> AttemptOutcome:

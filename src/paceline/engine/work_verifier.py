@@ -85,7 +85,7 @@ class WorkVerifier:
         host = self._hosts.of_unit(unit)
         work = StagedWork(unit=placed(unit, campaign, host.home), campaign=campaign, stage=stage)
         if stage == "check":
-            work.handle = host.adopt(self._order(work, campaign.check, campaign.check_timeout))
+            work.handle = host.adopt(_order_of(self._commands, work, campaign.check, campaign.check_timeout))
             if work.handle is not None:
                 self._governor.adopt(work.ticket, now=now)
         self.staged[unit.id] = work
@@ -163,14 +163,14 @@ class WorkVerifier:
             case "check":
                 if work.unit.result.feedback is not None:
                     # It failed, and an engine ended before that was stored.
-                    return _after_failure(work, self._host(work))
+                    return _after_failure(work, self._hosts.of_unit(work.unit))
                 if isinstance(self._governor.request(work.ticket, now=now), Granted):
                     self._start(work, work.campaign.check, work.campaign.check_timeout)
             case "commit":
                 if not _commits(work.campaign):
                     work.stage = "deliver"
                     return self._begin(work, now)
-                _start_commit(work, self._host(work))
+                _start_commit(work, self._hosts.of_unit(work.unit))
             case "deliver":
                 return self._deliver(work, now)
         return None
@@ -180,26 +180,16 @@ class WorkVerifier:
         if isinstance(deliver, tuple):
             self._start(work, deliver, DELIVERY_SECONDS)
         elif deliver == "patch":
-            host = self._host(work)
+            host = self._hosts.of_unit(work.unit)
             place = workspace_place(work.unit, work.campaign, host.home)
-            work.job = host.jobs.start(write_patch, place, self._patch_of(work))
+            work.job = host.jobs.start(write_patch, place, _patch_of(work, self._hosts.local.home))
         else:
             return self._delivered(work, now, to=None)
         return None
 
     def _start(self, work: StagedWork, command: tuple[str, ...], timeout: float) -> None:
-        work.handle = self._host(work).begin(self._order(work, command, timeout))
-
-    def _order(self, work: StagedWork, command: tuple[str, ...], timeout: float) -> SessionOrder:
-        cwd = work.unit.spec.cwd
-        return self._commands.order(work.command_id, command, work.unit, work.campaign, cwd, timeout)
-
-    def _host(self, work: StagedWork) -> Host:
-        return self._hosts.of_unit(work.unit)
-
-    def _patch_of(self, work: StagedWork) -> Path:
-        """Return the file on the leader's machine that the change is delivered to."""
-        return patch_file(self._hosts.local.home, work.campaign.name, work.unit.spec.id)
+        order = _order_of(self._commands, work, command, timeout)
+        work.handle = self._hosts.of_unit(work.unit).begin(order)
 
     # -- ends ----------------------------------------------------------------------------------
 
@@ -232,7 +222,7 @@ class WorkVerifier:
         if end.fault is not None:
             return self._faults.after_command(work, end, f"the check cannot do its work: {end.fault}", now)
         self._faults.clear(work)
-        return None if end.has_passed else _after_failure(work, self._host(work))
+        return None if end.has_passed else _after_failure(work, self._hosts.of_unit(work.unit))
 
     def _after_delivery(self, work: StagedWork, end: CommandEnd, now: float) -> AttemptOutcome | None:
         if end.has_passed:
@@ -263,7 +253,7 @@ class WorkVerifier:
             if not self._save(work):
                 self.drop(work.unit.id, now)
             return None
-        return self._delivered(work, now, to=str(self._patch_of(work)))
+        return self._delivered(work, now, to=str(_patch_of(work, self._hosts.local.home)))
 
     def _delivered(self, work: StagedWork, now: float, *, to: str | None) -> AttemptOutcome:
         if work.campaign.workspace is not None:
@@ -305,6 +295,15 @@ def _commits(campaign: Campaign) -> bool:
 
 def is_active(campaign: Campaign | None) -> bool:
     return campaign is not None and campaign.state == "active"
+
+
+def _order_of(commands: StageCommands, work: StagedWork, command: tuple[str, ...], timeout: float) -> SessionOrder:
+    return commands.order(work.command_id, command, work.unit, work.campaign, work.unit.spec.cwd, timeout)
+
+
+def _patch_of(work: StagedWork, home: Path) -> Path:
+    """Return the file in the leader's home that the change is delivered to."""
+    return patch_file(home, work.campaign.name, work.unit.spec.id)
 
 
 def _start_commit(work: StagedWork, host: Host) -> None:

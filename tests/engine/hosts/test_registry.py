@@ -304,6 +304,41 @@ async def test_a_new_leader_waits_for_the_whole_lease_from_its_own_start(leader:
     assert (before, handle.state().phase) == ("running", "lost")
 
 
+async def test_a_shorter_lease_counts_only_once_the_worker_uses_it(leader: Leader, worker: PaperWorker) -> None:
+    worker.join()
+    shorter = {"box1": HostSettings(name="box1", host_lease=60.0)}
+    leader.settings = msgspec.structs.replace(leader.settings, hosts=shorter)
+    leader.restart("two")
+
+    worker.join()  # its answer may be lost, and then the worker still goes by the lease before
+    leader.pass_time(LEASE)
+    leader.hosts.step()
+    unconfirmed = leader.presence
+    worker.report()
+    leader.pass_time(60.0 + LOSS_MARGIN_SECONDS + 1)
+    leader.hosts.step()
+
+    assert (unconfirmed, leader.presence) == ("silent", "lost")
+
+
+async def test_a_host_that_was_removed_is_forgotten_once_nothing_runs_there(
+    leader: Leader, worker: PaperWorker
+) -> None:
+    worker.join()
+    handle = started(leader, "a1")
+    leader.settings = msgspec.structs.replace(leader.settings, hosts={})
+    leader.restart("two")
+    kept = leader.hosts.of("#box1").adopt(handle.order)
+    assert kept is not None
+    leader.hosts.read_settings()
+    before = [state.name for state in leader.hosts.states()]
+
+    leader.hosts.archive(kept)
+    leader.hosts.read_settings()
+
+    assert (before, leader.hosts.states()) == (["box1"], [])
+
+
 # -- work --------------------------------------------------------------------------------------------
 
 

@@ -99,7 +99,7 @@ class RemoteHost:
     # -- what its worker does ------------------------------------------------------------------
 
     def welcome(self, attempts: Sequence[str]) -> None:
-        """Order anew whatever the worker that joins has not done. `attempts` are the sessions in its spool."""
+        """Order again whatever the worker that joins has not done. `attempts` are the sessions in its spool."""
         self._orders.clear()
         known = frozenset(attempts)
         for handle in self.handles.values():
