@@ -80,7 +80,7 @@ def test_the_logins_of_a_host_are_those_of_its_own_home_folder(tmp_path: Path, e
         (ProbedAccount(account="k", provider="anthropic", key_env="KEY"), {}, "KEY, which is not set"),
         (ProbedAccount(account="k", provider="anthropic", key_env="KEY"), {"KEY": "x"}, None),
         (ProbedAccount(account="k", provider="anthropic", key_env="KEY", needs_login=False), {}, None),
-        (ProbedAccount(account="d", provider="anthropic", agents=("claude",)), {}, "not logged in here"),
+        (ProbedAccount(account="d", provider="anthropic", agents=("claude",)), {}, "not logged in: there is no"),
         (
             ProbedAccount(account="d", provider="anthropic", agents=("claude",)),
             {"CLAUDE_CODE_OAUTH_TOKEN": "x"},

@@ -146,4 +146,4 @@ def _missing_login(probed: ProbedAccount, variables: Mapping[str, str]) -> str |
     folder = login_folder(probed.provider, variables)
     if os.path.exists(os.path.join(folder, file)):
         return None
-    return f"account {probed.account!r} is not logged in here: there is no {file} in {folder}; run `{log_in}` once"
+    return f"account {probed.account!r} is not logged in: there is no {file} in {folder}; run `{log_in}` once"

@@ -10,11 +10,9 @@ import time
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
-import msgspec
 import typer
-from rich.text import Text
 
 from paceline.agents import AgentProfile, agent_names, load_agent
 from paceline.agents.default_login import login_folder, vendor_of
@@ -28,9 +26,10 @@ from paceline.agents.versions import (
 )
 from paceline.agents.withheld_variables import matches_any
 from paceline.api.tls import check_exposure, load_certificate
+from paceline.cli.findings import Finding, print_findings
 from paceline.cli.inputs import named_local_zone
 from paceline.cli.options import AsJson
-from paceline.cli.output import NOT_ALL_DONE, one_line, out, print_value
+from paceline.cli.output import NOT_ALL_DONE, one_line, print_value
 from paceline.cli.wiring import Home, open_home
 from paceline.errors import (
     EngineBusy,
@@ -69,39 +68,32 @@ AGENT_OF_PROVIDER = {
     "github": "copilot",
     "qwen": "qwen",
 }
-MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "wrong": ("BAD ", "bold red")}
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"fix": "mend"}):
-    """The result of one check, and how to fix it. The JSON key of `fix` is `mend`: programs rely on it."""
+def command(
+    host: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Compare another machine with this one instead.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check this machine: settings, agent CLIs, accounts, keys, disk. Prints how to fix what is wrong.
 
-    what: str
-    verdict: Literal["ok", "note", "wrong"]
-    detail: str
-    fix: str | None = None
-
-
-def command(as_json: AsJson = False) -> None:
-    """Check this machine: settings, agent CLIs, accounts, keys, disk. Prints how to fix what is wrong."""
-    findings = list(_examine(os.environ, Path.cwd()))
+    With --host: what another machine has and this one has not, or the other way round.
+    """
+    findings = list(_examine(os.environ, Path.cwd())) if host is None else _examine_host(host)
     is_wrong = any(finding.verdict == "wrong" for finding in findings)
     if as_json:
         print_value({"ok": not is_wrong, "findings": findings})
     else:
-        _print(findings)
+        print_findings(findings)
     raise typer.Exit(NOT_ALL_DONE if is_wrong else 0)
 
 
-def _print(findings: list[Finding]) -> None:
-    console = out()
-    for finding in findings:
-        mark, style = MARKS[finding.verdict]
-        console.print(Text.assemble((mark, style), f" {finding.what + ' ':<16}", one_line(finding.detail, 300)))
-        if finding.fix is not None:
-            console.print(Text.assemble(" " * 21, ("fix: ", "bold"), one_line(finding.fix, 300)))
-    wrong = sum(finding.verdict == "wrong" for finding in findings)
-    end = "Nothing is wrong." if not wrong else f"{wrong} to fix."
-    console.print(Text(end, style="bold green" if not wrong else "bold red"))
+def _examine_host(name: str) -> list[Finding]:
+    from paceline.cli.host_comparison import examine_host  # the other commands need not load it
+
+    with open_home() as home:
+        return examine_host(home, name)
 
 
 def _examine(environ: Mapping[str, str], start: Path) -> Iterator[Finding]:
