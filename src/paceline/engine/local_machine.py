@@ -3,9 +3,11 @@
 import os
 import platform
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from paceline.engine.settings import EngineSettings
+from paceline.hosts.host_load import read_load
 from paceline.hosts.host_state import HostState
 from paceline.hosts.messages import HostFacts, HostLoad
 from paceline.settings import HostSettings
@@ -13,8 +15,6 @@ from paceline.settings.host_fields import LOCAL_HOST
 
 READ_SECONDS = 2.0
 """How long a reading counts: memory and load change within seconds, and passes may follow within milliseconds."""
-MEMINFO = Path("/proc/meminfo")
-_AVAILABLE = "MemAvailable:"
 
 HostStates = Callable[[float], Sequence[HostState]]
 """Returns the known hosts at a time."""
@@ -37,7 +37,7 @@ class LocalMachine:
         self._settings = settings.hosts.get(LOCAL_HOST, HostSettings(name=LOCAL_HOST))
         self._is_limited = LOCAL_HOST in settings.hosts or settings.machine != type(settings.machine)()
         self._others = others
-        self._read = read or read_load
+        self._read = read or partial(read_load, Path(settings.home))
         self._facts = _own_facts()
         self._load = HostLoad()
         self._read_at: float | None = None
@@ -51,23 +51,6 @@ class LocalMachine:
             self._load, self._read_at = self._read(), now
         own = HostState(name=LOCAL_HOST, settings=self._settings, presence="joined", facts=self._facts, load=self._load)
         return [own, *others]
-
-
-def read_load() -> HostLoad:
-    """Return what this machine has left. What cannot be read is unknown."""
-    try:
-        load = os.getloadavg()[0]
-    except OSError:
-        load = None
-    return HostLoad(free_memory=_free_memory(), load=load)
-
-
-def _free_memory() -> int | None:
-    try:
-        lines = MEMINFO.read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(_AVAILABLE))
-    except (OSError, ValueError, IndexError, StopIteration):
-        return None
 
 
 def _own_facts() -> HostFacts:

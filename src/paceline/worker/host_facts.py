@@ -13,12 +13,12 @@ from pathlib import Path
 
 from paceline.agents import agent_names, load_agent
 from paceline.agents.default_login import login_folder, login_variable
+from paceline.hosts.host_load import memory
 from paceline.hosts.messages import HostCli, HostFacts, Login, ProbedAccount
 from paceline.plans.preflight import LOGIN_FILES, account_troubles, login_troubles
 from paceline.settings import AccountSettings
 from paceline.settings.environment import expand_home, user_home
 from paceline.shared_leadership import this_machine
-from paceline.worker.host_load import memory
 
 VERSION_SECONDS = 30.0
 """Some agent CLIs start a whole runtime to print their version. 10 s are too short for Gemini CLI on a busy machine."""

@@ -17,6 +17,7 @@ import msgspec
 
 from paceline.clock import Clock
 from paceline.errors import LinkDown, NotJoined
+from paceline.hosts.host_load import allocation_end, read_load
 from paceline.hosts.link import Link
 from paceline.hosts.messages import (
     Archive,
@@ -41,7 +42,6 @@ from paceline.worker.background import in_daemon_thread
 from paceline.worker.call_desk import CallDesk, RunCall
 from paceline.worker.host_facts import FactsReader
 from paceline.worker.host_lease import HostLease
-from paceline.worker.host_load import allocation_end, read_load
 from paceline.worker.host_sessions import KILL_SECONDS, HostSessions, SessionPlace, SpooledExecutor
 from paceline.worker.leader_time import LeaderTime
 from paceline.worker.link_watch import LinkWatch
