@@ -343,7 +343,7 @@ async def test_workspaces_that_nobody_needs_are_removed_together(machines: TwoMa
     assert await machines.job(remove_all, tuple(places), False) == (kept,)
     assert [bool(snapshot(place.path)) for place in places] == [False, True, False]
     assert await machines.job(remove_all, tuple(places), True) == ()
-    assert snapshot(places[1].path) == {}
+    assert [*(machines.home / "workspaces").iterdir()] == []
 
 
 async def test_a_patch_is_written_on_the_leader(machines: TwoMachines, tmp_path: Path) -> None:

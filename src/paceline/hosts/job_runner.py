@@ -43,6 +43,7 @@ from paceline.workspaces import (
 )
 from paceline.workspaces.bundles import write_bundle
 from paceline.workspaces.git import run_git
+from paceline.workspaces.preparation import delete_empty_parents
 
 log = logging.getLogger("paceline.worker")
 
@@ -177,7 +178,7 @@ class JobRunner:
         if message is not None and await self._in_thread(os.path.isdir, place.path):
             change = await self._in_thread(commit_all, here, message)
             await self._send_branch(call, leader, here, change)
-        await self._in_thread(_remove, here)
+        await self._in_thread(_remove, here, False)
         if here.branch is not None and change is None:
             await self._in_thread(self._repositories.forget_branch, here.repository or "", here.branch, leader.tip)
         return change
@@ -188,7 +189,7 @@ class JobRunner:
         is_gone = place.branch is None and not await self._in_thread(os.path.lexists, place.path)
         try:
             if here is not None and not is_gone:
-                await self._in_thread(partial(remove, here, force=force))
+                await self._in_thread(_remove, here, force)
         except PacelineError as error:
             yield KeptFolder(path=place.path, reason=str(error))
 
@@ -281,8 +282,9 @@ def patch_piece(place: WorkspacePlace, most: int) -> PatchPiece:
     return PatchPiece(data=data[:most], is_truncated=len(data) > most)
 
 
-def _remove(place: WorkspacePlace) -> None:
-    remove(place, force=False)
+def _remove(place: WorkspacePlace, force: bool) -> None:
+    remove(place, force=force)
+    delete_empty_parents(place)
 
 
 def _push(place: WorkspacePlace, remote: str) -> None:
