@@ -23,15 +23,15 @@ async def test_nothing_is_wider_than_the_screen(daemon: Daemon, page: Page, widt
     await expect(page.locator("[data-figure='running']").first).to_have_text("1")
     await expect(page.locator("#units .link").first).to_be_visible()
 
-    assert await _overflowing(page) == []
+    assert await overflowing(page) == []
     await page.evaluate("document.querySelector('#connection span').textContent = 'reconnecting'")
-    assert await _overflowing(page) == []
+    assert await overflowing(page) == []
     await page.locator("#units .link").first.click()
     await expect(page.get_by_role("tabpanel")).to_contain_text(LONG)
-    assert await _overflowing(page) == []
+    assert await overflowing(page) == []
 
 
-async def _overflowing(page: Page) -> list[str]:
+async def overflowing(page: Page) -> list[str]:
     """Return the elements that extend beyond the right edge of the window."""
     found: list[str] = await page.evaluate(
         """() => {

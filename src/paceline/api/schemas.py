@@ -16,6 +16,7 @@ from paceline.store.interface import CampaignState, OnDenied, Permissions
 from paceline.views.accounts import AccountView
 from paceline.views.campaigns import CampaignView
 from paceline.views.capacity import ScopeCapacity
+from paceline.views.hosts import HostRow
 from paceline.views.quota import ScopeWindow
 from paceline.views.results import ResultRow
 from paceline.views.sessions import SessionView
@@ -170,6 +171,7 @@ class Overview(ResponseSchema, frozen=True, kw_only=True):
     campaigns: list[CampaignView]
     capacity: list[ScopeCapacity]
     sessions: list[SessionView]
+    hosts: list[HostRow]
     waits: list[Wait]
 
 

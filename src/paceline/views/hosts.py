@@ -1,11 +1,15 @@
 """Other machines as people see them."""
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
 from paceline.hosts.host_state import HostState, Presence
 from paceline.hosts.messages import HostCli, Login
+
+MOST_PROBLEMS: Final = 3
+"""How many problems of logins a row names. One account that expires has the same problem on every host."""
 
 
 class HostView(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +38,28 @@ class HostView(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None
 
 
+class HostRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One host in a table: what is enough to see whether it is there and works.
+
+    `logins` is the number of accounts that it can use; `login_problems` has a few of the others.
+    """
+
+    name: str
+    presence: Presence
+    sessions: int
+    max_sessions: int | None
+    labels: list[str]
+    hostname: str | None
+    memory: int | None
+    free_memory: int | None
+    leaves_at: float | None
+    heard_at: float | None
+    logins: int
+    login_problems: list[str]
+    clis: list[HostCli]
+    problem: str | None
+
+
 class Hosts(msgspec.Struct, frozen=True, kw_only=True):
     """Every known host, also those whose workers never joined."""
 
@@ -43,6 +69,31 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
 def host_views(states: Iterable[HostState]) -> list[HostView]:
     """Return what people are shown of the hosts."""
     return [_view(state) for state in states]
+
+
+def host_rows(states: Iterable[HostState]) -> list[HostRow]:
+    """Return the table of hosts. Its size does not grow with the number of accounts."""
+    return [_row(_view(state)) for state in states]
+
+
+def _row(view: HostView) -> HostRow:
+    problems = [f"{login.account}: {login.problem}" for login in view.logins if login.problem is not None]
+    return HostRow(
+        name=view.name,
+        presence=view.presence,
+        sessions=view.sessions,
+        max_sessions=view.max_sessions,
+        labels=view.labels,
+        hostname=view.hostname,
+        memory=view.memory,
+        free_memory=view.free_memory,
+        leaves_at=view.leaves_at,
+        heard_at=view.heard_at,
+        logins=len(view.logins) - len(problems),
+        login_problems=problems[:MOST_PROBLEMS],
+        clis=[cli for cli in view.clis if cli.version is not None],
+        problem=view.problem,
+    )
 
 
 def _view(state: HostState) -> HostView:

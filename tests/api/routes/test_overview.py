@@ -124,6 +124,7 @@ async def test_sessions_are_what_runs(daemon: Daemon) -> None:
         "campaign": "docs",
         "attempt": unit.attempt_id,
         "account": None,
+        "host": None,
         "scope": None,
         "agent": "command",
         "model": None,
@@ -141,7 +142,8 @@ async def test_the_overview_is_of_one_moment_and_agrees_with_the_rest(daemon: Da
 
     overview = await daemon.get("/v1/overview")
 
-    assert set(overview) == {"at", "last_event_id", "status", "campaigns", "capacity", "sessions", "waits"}
+    expected = {"at", "last_event_id", "status", "campaigns", "capacity", "sessions", "hosts", "waits"}
+    assert set(overview) == expected
     assert overview["status"] == await daemon.get("/v1/status")
     assert overview["campaigns"] == (await daemon.get("/v1/campaigns"))["campaigns"]
     assert overview["sessions"] == (await daemon.get("/v1/sessions"))["sessions"]
@@ -150,6 +152,7 @@ async def test_the_overview_is_of_one_moment_and_agrees_with_the_rest(daemon: Da
         {
             "campaign": "docs",
             "account": None,
+            "host": None,
             "reason": "limit",
             "scope": "sessions",
             "detail": "sessions at its limit (2/2)",

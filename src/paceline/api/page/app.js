@@ -7,6 +7,7 @@ import { connect } from "./connection.js";
 import { setText, show } from "./dom.js";
 import { makeStrip } from "./engine_strip.js";
 import { makeEvents } from "./events.js";
+import { makeHosts } from "./hosts.js";
 import { announce } from "./notices.js";
 import { makeTimeline } from "./timeline.js";
 import { makeUnitPanel } from "./unit_panel.js";
@@ -30,13 +31,14 @@ const strip = makeStrip(byId("engine"), refetch);
 const units = makeUnits(byId("units"), { address, openUnit });
 const campaigns = makeCampaigns(byId("campaigns"), { refetch, showUnits: units.show });
 const capacity = makeCapacity(byId("capacity"), { refetch });
+const hosts = makeHosts(byId("hosts"));
 const timeline = makeTimeline(byId("timeline"), { openUnit, state: address });
 const events = makeEvents(byId("events"), openUnit);
 
 let staleTimer = 0;
 const live = connect({
   onOverview(overview) {
-    for (const section of [strip, campaigns, capacity, units]) section.update(overview);
+    for (const section of [strip, campaigns, capacity, hosts, units]) section.update(overview);
     document.body.dataset.at = String(overview.at);
   },
   onEvent(event) {
@@ -63,7 +65,7 @@ const live = connect({
 });
 
 setInterval(() => {
-  for (const section of [strip, capacity, timeline, units, panel]) section.tick();
+  for (const section of [strip, capacity, hosts, timeline, units, panel]) section.tick();
 }, 1000);
 setInterval(timeline.refetch, 15000);
 timeline.refetch();

@@ -7,6 +7,12 @@ const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", hour: "2-digit"
 const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 const WHOLE = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
 const A_DAY = 86400;
+const SIZES = [
+  [1e12, "TB"],
+  [1e9, "GB"],
+  [1e6, "MB"],
+  [1e3, "kB"],
+];
 const BIDI_CONTROLS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 export const NOTHING = "–";
@@ -30,6 +36,13 @@ export function visible(text) {
 
 export function count(value) {
   return value === null || value === undefined ? NOTHING : COUNT.format(value);
+}
+
+/** `512 B`, `4 kB`, `12.3 GB`, `128 GB`: three digits are enough. */
+export function bytes(value) {
+  const [factor, unit] = SIZES.find(([each]) => value >= each) ?? [1, "B"];
+  const number = value / factor;
+  return `${number < 99.95 ? Number(number.toFixed(1)) : Math.round(number)} ${unit}`;
 }
 
 /** `1 unit`, `2 units` */

@@ -16,6 +16,7 @@ from paceline.engine import commands
 from paceline.views.accounts import account_view, known_accounts
 from paceline.views.campaigns import campaign_views
 from paceline.views.capacity import capacity_rows
+from paceline.views.hosts import host_rows
 from paceline.views.quota import scope_windows
 from paceline.views.status import Status, read_status
 from paceline.views.why import wait_rows
@@ -41,6 +42,7 @@ def get_overview(context: Context) -> Overview:
         campaigns=campaign_views(fleet, context.throughput),
         capacity=capacity_rows(fleet),
         sessions=context.sessions(),
+        hosts=host_rows(context.host_states()),
         waits=wait_rows(context.engine.wait_reasons(), fleet.campaigns),
     )
 
