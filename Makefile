@@ -97,7 +97,7 @@ test-agents: agents  ## test limits and resume with the real CLIs against FakePr
 	$(PYTEST) -n $(WORKERS) -m agents tests/agents tests/simulation/provider
 
 test-openclaw: openclaw  ## test the real OpenClaw, its CLI and its gateway, against FakeProvider without network
-	$(OFFLINE) $(PYTEST) -n 0 -m openclaw tests/agents/test_openclaw_agents.py tests/executors/test_openclaw_child.py
+	$(OFFLINE) $(PYTEST) -n 0 -m openclaw tests/agents/test_openclaw_agents.py tests/executors/test_openclaw_child*.py
 
 test-chaos: env  ## test faults and pressure of a real PostgreSQL server under a real daemon (about 8 minutes)
 	@scripts/pgbouncer.sh

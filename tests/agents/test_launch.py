@@ -1,9 +1,13 @@
 """What is run for a unit: the command line, the input, and above all an environment that bills nobody by surprise."""
 
+import sys
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from paceline.agents import Account, Task, agent_names, load_agent, prepare_session
+from paceline.agents.default_login import default_account
 from paceline.agents.launch import LONGEST_ARGUMENT_BYTES
 from paceline.errors import InvalidInput
 
@@ -119,6 +123,28 @@ def test_every_agent_has_flags_for_every_level_of_permissions(agent: str, level:
     task = msgspec.structs.replace(TASK, permissions=level)
 
     assert prepare_session(load_agent(agent), task, None, BASE).argv[0] == agent
+
+
+def test_a_sub_agent_of_openclaw_is_followed_by_a_program_of_ours_with_the_token_of_its_account() -> None:
+    account = Account(
+        name="ops", provider="openclaw-gateway", key_env="OPS_TOKEN", env={"OPENCLAW_GATEWAY_AGENT": "ops"}
+    )
+    task = msgspec.structs.replace(TASK, model="openai/gpt-5")
+
+    run = prepare_session(load_agent("openclaw-gateway"), task, account, BASE | {"OPS_TOKEN": "t-1"})
+
+    assert (run.argv[0], run.argv[-2:], run.stdin) == (sys.executable, ("--model", "openai/gpt-5"), b"say hi")
+    assert Path(run.argv[-3]).is_file()
+    assert (run.env["OPENCLAW_GATEWAY_TOKEN"], run.env["OPENCLAW_GATEWAY_AGENT"]) == ("t-1", "ops")
+    assert "t-1" not in " ".join(run.argv)
+
+
+def test_the_token_of_the_usual_gateway_comes_from_the_environment() -> None:
+    profile = load_agent("openclaw-gateway")
+
+    run = prepare_session(profile, TASK, default_account(profile), BASE | {"OPENCLAW_GATEWAY_TOKEN": "t-1"})
+
+    assert run.env["OPENCLAW_GATEWAY_TOKEN"] == "t-1"
 
 
 def test_a_prompt_is_an_argument_only_for_an_agent_that_does_not_read_its_input() -> None:

@@ -69,7 +69,8 @@ def test_through_our_gateway_a_spent_window_is_closed_until_the_reset_that_openc
         environ = base_environ(tmp_path, OPENCLAW)
         daemon = Daemon(tmp_path, settings(provider.url, "openai"), plan("command"), environ, patience=RUN_SECONDS)
         with daemon.up() as client:
-            config = OPENCLAW_CONFIG.replace("{url}", f"{client.base_url}gateway/work".replace("//gateway", "/gateway"))
+            url = str(client.base_url).rstrip("/")
+            config = OPENCLAW_CONFIG.replace("{url}", f"{url}/gateway/work")
             config = config.replace(FAKE_KEY, client.headers["authorization"].removeprefix("Bearer "))
             connect(OPENCLAW, tmp_path / "home", provider.url, {".openclaw/openclaw.json": config})
             argv = [str(OPENCLAW.program), *OPENCLAW.argv]

@@ -4,7 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+
+import pytest
+from tests.agents.agent_cli import IS_OPENCLAW_INSTALLED
+from tests.executors.conftest import until
+from tests.openclaw_gateway import RealOpenClaw, children_of
 
 from paceline.core.values.status import ScopeStatus
 from paceline.executors import Launch
@@ -13,7 +19,9 @@ from paceline.testing.engine_harness import EngineHarness
 from paceline.testing.openclaw import FakeOpenClaw
 
 SCOPE = "openclaw-gateway/default"
+PARENT = "agent:main:paceline"
 SECONDS = 60.0
+REAL_SECONDS = 600.0
 CAP = (
     "sessions_spawn has reached max active children for this session "
     "({used}/{limit}; agents.defaults.subagents.maxChildrenPerAgent)."
@@ -117,22 +125,71 @@ async def test_an_outage_of_the_gateway_charges_nothing_and_ends_by_itself() -> 
         assert harness.failures() == 0
 
 
-def test_a_killed_engine_finds_its_sub_agents_and_doubles_none(tmp_path: Path) -> None:
-    units = "".join(f'[[unit]]\nid = "{name}"\nprompt = "{name}"\n' for name in "abc")
-    (tmp_path / "plan.toml").write_text(f'[campaign]\nname = "docs"\nexecutor = "openclaw"\nmodel = "slow/m1"\n{units}')
-    with FakeOpenClaw(max_children=5) as claw:
-        environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PACELINE_HOME": str(tmp_path / "home")}
-        environ |= {"OPENCLAW_GATEWAY_URL": claw.url, "OPENCLAW_GATEWAY_TOKEN": claw.token}
-        command = [sys.executable, "-m", "paceline", "run", str(tmp_path / "plan.toml")]
+# -- real processes ------------------------------------------------------------------------------------------------
+
+
+class Paceline:
+    """`paceline run` over a gateway, as often as a test starts it."""
+
+    def __init__(self, folder: Path, claw: FakeOpenClaw | RealOpenClaw, units: Iterable[str], model: str) -> None:
+        self._folder = folder
+        listed = "".join(f'[[unit]]\nid = "{unit}"\nprompt = "do {unit}"\n' for unit in units)
+        head = f'[campaign]\nname = "docs"\nexecutor = "openclaw"\nmodel = "{model}"\n'
+        (folder / "plan.toml").write_text(head + listed)
+        self._environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "PACELINE_HOME": str(folder / "state")}
+        self._environ |= {"OPENCLAW_GATEWAY_URL": claw.url, "OPENCLAW_GATEWAY_TOKEN": claw.token, "PACELINE_POOL": "6"}
+
+    def run(self) -> "subprocess.Popen[bytes]":
         quiet = subprocess.DEVNULL
-        killed = subprocess.Popen(command, env=environ, stdout=quiet, stderr=quiet)
+        command = self._command("run", "plan.toml")
+        return subprocess.Popen(command, cwd=self._folder, env=self._environ, stdout=quiet, stderr=quiet)
+
+    def units(self) -> dict[str, tuple[str, int]]:
+        """Return the state and the charged attempts of each unit."""
+        command = self._command("units", "docs", "--json")
+        printed = subprocess.run(command, cwd=self._folder, env=self._environ, stdout=subprocess.PIPE, check=True)
+        return {unit["id"]: (unit["state"], unit["attempts"]) for unit in json.loads(printed.stdout)["units"]}
+
+    def _command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "paceline", *arguments]
+
+
+def test_a_killed_engine_finds_its_sub_agents_and_doubles_none(tmp_path: Path) -> None:
+    with FakeOpenClaw(max_children=5) as claw:
+        paceline = Paceline(tmp_path, claw, "abc", "slow/m1")
+        killed = paceline.run()
         claw.wait_for(3, SECONDS)
         killed.kill()
         killed.wait()
 
-        following = subprocess.Popen(command, env=environ, stdout=quiet, stderr=quiet)
+        following = paceline.run()
         for name in "abc":
             claw.finish(f"docs/{name}")
 
         assert (following.wait(SECONDS), claw.spawns) == (0, 3)
         assert {child.cwd for child in claw.children} == {str(tmp_path)}
+        assert paceline.units() == dict.fromkeys(("docs/a", "docs/b", "docs/c"), ("done", 0))
+
+
+@pytest.mark.openclaw
+@pytest.mark.skipif(not IS_OPENCLAW_INSTALLED, reason="OpenClaw is not installed: make openclaw")
+def test_over_the_real_gateway_kills_of_both_sides_lose_double_and_charge_nothing(tmp_path: Path) -> None:
+    units = [f"u{number}" for number in range(9)]
+    (tmp_path / "claw").mkdir()
+    with RealOpenClaw(tmp_path / "claw", max_children=3) as claw:
+        paceline = Paceline(tmp_path, claw, units, "fake/m1")
+        running = paceline.run()
+        until(lambda: any(status == "completed" for _, status in children_of(claw.url, PARENT)), REAL_SECONDS)
+        claw.kill()
+        running.kill()
+        running.wait()
+        claw.start()
+
+        following = paceline.run()
+
+        assert following.wait(REAL_SECONDS) == 0
+        children = children_of(claw.url, PARENT)
+        assert paceline.units() == dict.fromkeys([f"docs/{unit}" for unit in units], ("done", 0))
+    completed = sorted(label.split()[1] for label, status in children if status == "completed")
+    assert completed == sorted(f"docs/{unit}" for unit in units)
+    assert {status for _, status in children} <= {"completed", "failed"}

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paceline.errors import InvalidPlan
-from paceline.plans.plan_file import Plan, read_plan
+from paceline.plans.plan_file import Plan, campaign_with_changes, read_plan
 from paceline.settings import Settings, load_settings
 from paceline.store.interface import Campaign, UnitSpec
 from paceline.store.memory import MemoryStore
@@ -153,6 +154,25 @@ def test_an_agent_of_the_user_is_known(tmp_path: Path) -> None:
     assert read_plan(tmp_path / "plan.toml", own).campaign.agent == "mine"
 
 
+@pytest.mark.parametrize("agent", ["", 'agent = "openclaw"\n', 'agent = "openclaw-gateway"\n'])
+def test_openclaw_as_executor_runs_its_sub_agents(agent: str, read: Read) -> None:
+    plan = read('[campaign]\nname = "c"\nexecutor = "openclaw"\n' + agent + ONE)
+
+    assert plan.campaign.agent == "openclaw-gateway"
+
+
+def test_processes_are_the_usual_executor(read: Read) -> None:
+    assert read(HEAD + 'executor = "process"\n' + ONE) == read(HEAD + ONE)
+
+
+def test_a_stored_campaign_of_sub_agents_can_be_changed(read: Read, configured: Settings) -> None:
+    campaign = read('[campaign]\nname = "c"\nexecutor = "openclaw"\n' + ONE).campaign
+
+    changed = campaign_with_changes(campaign, {"priority": 3}, configured, now=NOW)
+
+    assert changed == msgspec.structs.replace(campaign, priority=3)
+
+
 @pytest.mark.parametrize("account", ["flat", "max-1"])
 def test_no_plan_needs_a_model_not_even_where_models_have_caps(account: str, read: Read) -> None:
     assert read(HEAD + f'accounts = ["{account}"]\n' + ONE).campaign.model is None
@@ -184,6 +204,11 @@ MISTAKES = {
         "plan.toml: the campaign needs an agent",
         "plan.toml: there are no units",
     ],
+    HEAD + 'executor = "openclaw"\n' + ONE: [
+        'plan.toml:4: campaign.executor = "openclaw": does not run the agent "claude": its gateway runs its own'
+        ' sub-agents; write agent = "openclaw", or remove the agent'
+    ],
+    HEAD + 'executor = "ray"\n' + ONE: ['plan.toml:4: campaign.executor = "ray": must be one of process, openclaw'],
     HEAD + "priorty = 1\n" + ONE: ['plan.toml:4: unknown key campaign.priorty; did you mean "priority"?'],
     HEAD + "[[unti]]\n" + ONE: ['plan.toml:4: unknown key unti; did you mean "unit"?'],
     HEAD + '[unit]\nid = "a"': ["plan.toml:4: write each unit as [[unit]], with two brackets"],

@@ -85,7 +85,8 @@ class ToolGateway:
             fix = "set OPENCLAW_GATEWAY_TOKEN"
             raise SpawnRefused(f"the OpenClaw gateway at {self.url} refused the token ({error}): {fix}", "auth")
         if status in (403, 404):
-            fix = f'add "{tool}" to gateway.tools.allow in its openclaw.json'
+            where = "gateway.tools.allow" if tool == "sessions_spawn" else "tools.alsoAllow"
+            fix = f'add "{tool}" to {where} in its openclaw.json'
             raise SpawnRefused(f"the OpenClaw gateway does not offer {tool} ({error}): {fix}", "auth")
         details = answer.get("result")
         details = details.get("details") if isinstance(details, dict) else None
