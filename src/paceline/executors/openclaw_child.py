@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -379,12 +379,17 @@ def options_of(arguments: list[str]) -> Json:
     return options
 
 
-def child_of(environ: "os._Environ[str] | dict[str, str]", arguments: list[str], task: str) -> Child:
-    """Return the child that the environment, the arguments and the input describe."""
+def gateway_of(environ: Mapping[str, str]) -> ToolGateway:
+    """Return the gateway that the environment names."""
     agent = environ.get("OPENCLAW_GATEWAY_AGENT") or "main"
     parent = environ.get("OPENCLAW_GATEWAY_PARENT") or f"agent:{agent}:paceline"
     token = environ.get("OPENCLAW_GATEWAY_TOKEN") or environ.get("OPENCLAW_GATEWAY_PASSWORD") or ""
-    gateway = ToolGateway(environ.get("OPENCLAW_GATEWAY_URL") or DEFAULT_URL, token, parent)
+    return ToolGateway(environ.get("OPENCLAW_GATEWAY_URL") or DEFAULT_URL, token, parent)
+
+
+def child_of(environ: Mapping[str, str], arguments: list[str], task: str) -> Child:
+    """Return the child that the environment, the arguments and the input describe."""
+    gateway = gateway_of(environ)
     if not task.strip():
         raise SpawnRefused("there is no task on standard input", "usage")
     options = {"cwd": os.getcwd(), **options_of(arguments)}

@@ -159,6 +159,8 @@ class FakeOpenClaw:
         with self._changed:
             self._advance()
             match tool, args.get("action"):
+                case "sessions_spawn", _ if "task" not in args:
+                    return 400, {"ok": False, "error": {"type": "tool_error", "message": "task required"}}
                 case "sessions_spawn", _:
                     details = self._spawn(args, parent)
                     if details["status"] == "accepted" and self.lost_answers:
@@ -178,6 +180,7 @@ class FakeOpenClaw:
         return 200, {"ok": True, "result": {"content": [], "details": details}}
 
     def _spawn(self, args: Json, parent: str) -> Json:
+        """Accept a child, or refuse it at a cap or a total."""
         mine = [child for child in self.active() if child.parent == parent]
         if len(mine) >= self.max_children:
             count = f"({len(mine)}/{self.max_children}; agents.defaults.subagents.maxChildrenPerAgent)"

@@ -28,6 +28,7 @@ from paceline.agents.withheld_variables import matches_any
 from paceline.api.tls import check_exposure, load_certificate
 from paceline.cli.findings import Finding, print_findings
 from paceline.cli.inputs import named_local_zone
+from paceline.cli.openclaw_gateways import examine_openclaw
 from paceline.cli.options import AsJson
 from paceline.cli.output import NOT_ALL_DONE, one_line, print_value
 from paceline.cli.wiring import Home, open_home
@@ -113,6 +114,7 @@ def _examine(environ: Mapping[str, str], start: Path) -> Iterator[Finding]:
     yield from _address(settings)
     yield from _agents(settings, environ)
     yield from _accounts(settings, environ)
+    yield from examine_openclaw(settings, environ)
     yield from _readiness(environ, start, settings)
     yield from _payers(settings, environ, start)
 
