@@ -2,5 +2,6 @@
 
 `interface.py` has the protocol, `detached_worker.py` the part that runs on the host itself. One module for each way:
 `command.py`, `ssh.py` (with `ssh_connection.py`, `ssh_install.py` and `ssh_tunnel.py`), `slurm.py` (with `pilot.py`,
-which runs in the allocation) and `ray_nodes.py` (with `ray_actor.py`, which needs Ray). Never here: when a worker is started.
+which runs in the allocation) and `ray_nodes.py` (with `ray_actor.py`, which needs Ray). Never here: when a worker
+is started.
 """
