@@ -23,7 +23,9 @@ from paceline.api.server import serve
 from paceline.api.standby import StandbyEngine
 from paceline.api.tls import ServerCertificate
 from paceline.api.tokens import AccessTokens
-from paceline.cli.daemon_address import ALL_INTERFACES, dashboard_url
+from paceline.cli.daemon_address import ALL_INTERFACES, dashboard_url, fleet_url
+from paceline.cli.host_care import HostCare
+from paceline.cli.host_ways import LeaderWays
 from paceline.cli.output import print_line
 from paceline.cli.stop_signals import on_stop_signals
 from paceline.cli.wiring import Home
@@ -93,12 +95,21 @@ class DaemonServer:
         """Run the engine until it stops or fails. Calls that are being served continue."""
         assert self._term is not None
         engine, context = self._term
+        caring = asyncio.ensure_future(self._host_care(engine).run())
         try:
             await engine.run()
         finally:
+            caring.cancel()
+            await asyncio.gather(caring, return_exceptions=True)
             self._term = None
             context.close()
             self._gateway.use_limiter(None, MetricsRegistry())
+
+    def _host_care(self, engine: Engine) -> HostCare:
+        listener, api = self.listener, self.home.settings.api
+        url = fleet_url(listener.host, listener.port, api)
+        ways = LeaderWays(self.home, port=listener.port, url=url, has_tls=listener.tls is not None)
+        return HostCare(engine.hosts.remote_states, engine.hosts.problems, ways, now=time.monotonic)
 
     def context(self, engine: Engine | StandbyEngine, *, since: float) -> ApiContext:
         """Return what the routes work on. The engine leads, or stands by, since that time."""

@@ -52,6 +52,8 @@ class HostRegistry:
     ) -> None:
         self.local = local
         self.is_leader = is_leader
+        self.problems: dict[str, str] = {}
+        """Why the worker of a host could not be started, by name. The daemon that starts workers keeps it."""
         self.wake: Callable[[], None] = lambda: None
         self.emit: Emit = lambda *_, **__: None
         self._store = store
@@ -121,9 +123,9 @@ class HostRegistry:
     def _state(self, name: str) -> HostState:
         seat = self._seats.get(name)
         settings = self.settings_of(name) or HostSettings(name=name)
-        if seat is None:
-            return HostState(name=name, settings=settings, presence="joined" if name == LOCAL_HOST else "absent")
-        return seat.state(settings)
+        absent = HostState(name=name, settings=settings, presence="joined" if name == LOCAL_HOST else "absent")
+        state = absent if seat is None else seat.state(settings)
+        return msgspec.structs.replace(state, problem=self.problems[name]) if name in self.problems else state
 
     def settings_of(self, name: str) -> HostSettings | None:
         """Return the settings of a host that is known by paceline.toml or by `paceline hosts add`."""

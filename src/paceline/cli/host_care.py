@@ -1,0 +1,272 @@
+"""Keeping the workers of other machines alive: the daemon that leads starts them, and holds their tunnels open.
+
+Only hosts with a launcher are cared for. Everything that waits for another machine runs in a thread. Never here: how a
+worker is started (`hosts/launchers`), and what a host is used for.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from paceline.errors import LaunchFailed, PacelineError
+from paceline.hosts.host_state import HostState
+from paceline.hosts.launchers.interface import WorkerLauncher, WorkerStart, worker_home
+from paceline.settings import HostSettings
+
+log = logging.getLogger("paceline.cli")
+
+TICK_SECONDS: Final = 1.0
+"""How often the hosts are looked through: the time is added to the start of a worker."""
+FIRST_RETRY_SECONDS: Final = 5.0
+LONGEST_RETRY_SECONDS: Final = 300.0
+"""Between two tries on a host that does not work. A machine that boots is used within these minutes."""
+JOIN_SECONDS: Final = 30.0
+"""How long a worker that was started may take to join: Python there may be slow to start."""
+RETURN_SECONDS: Final = 10.0
+"""How long workers may take to join a new leader by themselves, before anybody connects to their hosts."""
+PILOT_CHECK_SECONDS: Final = 30.0
+"""How often an allocation is checked while its worker is there: it needs a successor before it ends."""
+MOST_AT_ONCE: Final = 8
+"""Hosts that are connected to at the same time: each needs a process of ssh here."""
+
+
+class Tunnel(Protocol):
+    """A way from a host back to this machine."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def open(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class HostWays(Protocol):
+    """How this leader and its hosts reach each other."""
+
+    def launcher(self, host: HostSettings) -> WorkerLauncher | None: ...
+
+    def tunnel(self, host: HostSettings) -> Tunnel | None:
+        """Return a tunnel that is not open yet, if the worker of the host needs one."""
+
+    def addresses(self, host: HostSettings) -> tuple[str, ...]:
+        """Return the URLs by which the worker reaches this leader."""
+
+    def token(self, name: str) -> str:
+        """Return the token for the worker of the host. Called on the loop."""
+
+
+class _Tended(msgspec.Struct):
+    """A host that is cared for."""
+
+    host: HostSettings
+    tunnel: Tunnel | None
+    is_busy: bool = False
+    tries: int = 0
+    """Tries since its worker was there."""
+    next_at: float = 0.0
+    started_at: float | None = None
+    """When its worker was started by the last try, and has not joined since."""
+
+
+class HostCare:
+    """Cares for the hosts of one leader. `problems` says of each host why its worker is not there."""
+
+    def __init__(
+        self,
+        states: Callable[[], list[HostState]],
+        problems: MutableMapping[str, str],
+        ways: HostWays,
+        *,
+        now: Callable[[], float],
+    ) -> None:
+        self._states = states
+        self._problems = problems
+        self._ways = ways
+        self._now = now
+        self._began = now()
+        self._tended: dict[str, _Tended] = {}
+        self._running: set[asyncio.Future[None]] = set()
+        self._is_closed = False
+
+    async def run(self) -> None:
+        """Care until it is cancelled. What goes wrong with one host, or with the store, does not end it."""
+        try:
+            while True:
+                try:
+                    self.look_after()
+                except PacelineError as error:
+                    log.debug("hosts are not looked after now: %s", error)
+                except Exception:
+                    log.exception("hosts could not be looked after; it is tried again")
+                await asyncio.sleep(TICK_SECONDS)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the tunnels. Workers stay, and find the next leader."""
+        self._is_closed = True
+        for tended in self._tended.values():
+            if tended.tunnel is not None:
+                tended.tunnel.close()
+        self._tended.clear()
+
+    async def settle(self) -> None:
+        """Wait until nothing is under way."""
+        while self._running:
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+    def look_after(self) -> None:
+        """Begin what each host needs now."""
+        states = {state.name: state for state in self._states() if state.settings.launcher is not None}
+        for name in [name for name, tended in self._tended.items() if not _is_current(states.get(name), tended)]:
+            if not self._tended[name].is_busy:
+                self._drop(name)
+        for name, state in states.items():
+            tended = self._tended.get(name)
+            if tended is None:
+                tended = self._tended[name] = _Tended(state.settings, self._ways.tunnel(state.settings))
+            if state.presence == "joined":
+                self._note_joined(name, tended)
+            if not tended.is_busy and len(self._running) < MOST_AT_ONCE and self._needs_care(state, tended):
+                self._begin(state, tended)
+
+    def _drop(self, name: str) -> None:
+        """Forget a host that was removed, or whose settings have changed."""
+        tended = self._tended.pop(name)
+        self._problems.pop(name, None)
+        if tended.tunnel is not None:
+            tended.tunnel.close()
+
+    def _note_joined(self, name: str, tended: _Tended) -> None:
+        is_reachable = tended.tunnel is None or tended.tunnel.is_open
+        if is_reachable and (tended.tries or name in self._problems):
+            tended.tries, tended.next_at = 0, self._now() + PILOT_CHECK_SECONDS
+            if self._problems.pop(name, None) is not None:
+                log.info("host %s: its worker is there", name)
+        tended.started_at = None
+
+    def _needs_care(self, state: HostState, tended: _Tended) -> bool:
+        now = self._now()
+        if now < tended.next_at:
+            return False
+        if tended.tunnel is not None and not tended.tunnel.is_open:
+            return True
+        if state.presence == "joined":
+            return state.settings.slurm is not None
+        return state.presence in ("absent", "lost") or now >= self._began + RETURN_SECONDS
+
+    def _begin(self, state: HostState, tended: _Tended) -> None:
+        """Care for one host in a thread."""
+        tended.tries += 1
+        try:
+            host = state.settings
+            order = WorkerStart(
+                name=host.name,
+                connect=self._ways.addresses(host),
+                token=self._ways.token(host.name),
+                labels=host.labels,
+                home=worker_home(host),
+            )
+        except PacelineError as error:
+            self._finish(state, tended, error)
+            return
+        tended.is_busy = True
+        done = _in_thread(lambda: self._tend(state, tended, order))
+        self._running.add(done)
+
+        def finish(future: "asyncio.Future[None]") -> None:
+            self._running.discard(future)
+            tended.is_busy = False
+            if not future.cancelled():
+                self._finish(state, tended, future.exception())
+
+        done.add_done_callback(finish)
+
+    def _tend(self, state: HostState, tended: _Tended, order: WorkerStart) -> None:
+        """Open the tunnel, and start the worker unless it is there. Called in a thread."""
+        if tended.tunnel is not None:
+            tended.tunnel.open()
+            if self._is_closed:  # meanwhile
+                tended.tunnel.close()
+        if self._is_closed:
+            return
+        if state.presence == "joined" and state.settings.slurm is None:
+            return
+        launcher = self._ways.launcher(state.settings)
+        if launcher is None:
+            return
+        # Where nobody knows whether the worker is there, a silent host may only be cut off.
+        if launcher.is_alive() is not None or state.presence in ("absent", "lost"):
+            launcher.start(order)
+
+    def _finish(self, state: HostState, tended: _Tended, error: BaseException | None) -> None:
+        now, name = self._now(), state.name
+        wait = min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(tended.tries - 1, 10))
+        if error is None and state.presence == "joined":
+            tended.tries, tended.next_at = 0, now + PILOT_CHECK_SECONDS
+            return
+        if error is None:
+            tended.next_at = now + max(JOIN_SECONDS, wait)
+            tended.started_at = tended.started_at or now
+            if now - tended.started_at >= JOIN_SECONDS:
+                self._note_problem(name, _not_joined(state, self._ways.addresses(state.settings)))
+            return
+        tended.next_at = now + wait
+        if isinstance(error, PacelineError | OSError):
+            text = str(error) if isinstance(error, LaunchFailed) else f"host {name}: {error}"
+            self._note_problem(name, text)
+        else:
+            self._note_problem(name, f"host {name}: internal error; see paceline.log")
+            log.error("host %s could not be looked after", name, exc_info=error)
+
+    def _note_problem(self, name: str, text: str) -> None:
+        """Show a problem, and log it once."""
+        if self._problems.get(name) != text:
+            self._problems[name] = text
+            log.warning("%s", text)
+
+
+def _is_current(state: HostState | None, tended: _Tended) -> bool:
+    return state is not None and state.settings == tended.host
+
+
+def _not_joined(state: HostState, addresses: tuple[str, ...]) -> str:
+    host = state.settings
+    log_file = Path(worker_home(host)) / "worker-output.log"
+    return (
+        f"host {state.name}: its worker runs, but has not joined; it must reach the leader at {' or '.join(addresses)} "
+        f"(there, {log_file} may say more)"
+    )
+
+
+def _in_thread(work: Callable[[], None]) -> "asyncio.Future[None]":
+    """Run the work in a thread that does not keep the process from ending, as those of a pool would."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            work()
+        except Exception as raised:  # noqa: BLE001 - it is raised where the work was asked for
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle, error)
+
+    threading.Thread(target=run, name="host care", daemon=True).start()
+    return done
