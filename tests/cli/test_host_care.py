@@ -183,7 +183,6 @@ async def test_a_tunnel_is_held_open_for_a_joined_worker() -> None:
 
     night.box.is_open = False
     await night.after(1)
-    await night.after(FIRST_RETRY_SECONDS + 60)
     assert (night.box.opened, night.box.starts) == (2, [])
 
     night.care.close()

@@ -147,7 +147,7 @@ class HostCare:
     def _note_joined(self, name: str, tended: _Tended) -> None:
         is_reachable = tended.tunnel is None or tended.tunnel.is_open
         if is_reachable and (tended.tries or name in self._problems):
-            tended.tries, tended.next_at = 0, self._now() + PILOT_CHECK_SECONDS
+            tended.tries, tended.next_at = 0, self._now() + _rest(tended.host)
             if self._problems.pop(name, None) is not None:
                 log.info("host %s: its worker is there", name)
         tended.started_at = None
@@ -210,7 +210,7 @@ class HostCare:
         now, name = self._now(), state.name
         wait = min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(tended.tries - 1, 10))
         if error is None and state.presence == "joined":
-            tended.tries, tended.next_at = 0, now + PILOT_CHECK_SECONDS
+            tended.tries, tended.next_at = 0, now + _rest(tended.host)
             return
         if error is None:
             tended.next_at = now + max(JOIN_SECONDS, wait)
@@ -231,6 +231,11 @@ class HostCare:
         if self._problems.get(name) != text:
             self._problems[name] = text
             log.warning("%s", text)
+
+
+def _rest(host: HostSettings) -> float:
+    """Return how long a host whose worker is there needs nothing. A broken tunnel is opened at once."""
+    return 0.0 if host.slurm is None else PILOT_CHECK_SECONDS
 
 
 def _is_current(state: HostState | None, tended: _Tended) -> bool:

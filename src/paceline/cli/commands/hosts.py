@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from paceline.agents.account import DEFAULT
 from paceline.api.token_registry import host_token_of, own_token_of, revoke_host_tokens, rotate_host_token
 from paceline.cli.host_access import host_launcher, is_only_local, read_hosts, refuse_configured, worker_url
 from paceline.cli.options import AsJson
@@ -248,4 +249,7 @@ def _print_hosts(found: list[HostView], *, is_live: bool) -> None:
 
 
 def _login_text(host: HostView) -> list[str]:
-    return [each.account if each.problem is None else f"{each.account} (no)" for each in host.logins]
+    """Return the accounts that sessions there can use, and those of the settings that they cannot."""
+    usable = [each.account for each in host.logins if each.problem is None]
+    others = [f"{each.account} (no)" for each in host.logins if each.problem is not None]
+    return [*usable, *(each for each in others if f"/{DEFAULT}" not in each)]
