@@ -189,6 +189,19 @@ async def test_a_tunnel_is_held_open_for_a_joined_worker() -> None:
     assert not night.box.is_open
 
 
+async def test_a_tunnel_that_breaks_while_a_worker_is_to_join_is_opened_at_once() -> None:
+    night = Night()
+    night.box.has_tunnel = True
+    await night.after(0)
+    await night.after(1)
+    assert (night.box.opened, len(night.box.starts)) == (1, 1)
+
+    night.box.is_open = False
+    await night.after(1)
+
+    assert night.box.opened == 2
+
+
 async def test_an_allocation_is_checked_while_its_worker_is_there() -> None:
     night = Night(HostSettings(name="box1", slurm={}), presence="joined")
 

@@ -71,6 +71,8 @@ class _Tended(msgspec.Struct):
     tries: int = 0
     """Tries since its worker was there."""
     next_at: float = 0.0
+    was_open: bool = False
+    """Whether the last try has opened its tunnel."""
     started_at: float | None = None
     """When its worker was started by the last try, and has not joined since."""
 
@@ -154,9 +156,13 @@ class HostCare:
 
     def _needs_care(self, state: HostState, tended: _Tended) -> bool:
         now = self._now()
+        is_cut_off = tended.tunnel is not None and not tended.tunnel.is_open
+        if is_cut_off and tended.was_open:
+            tended.was_open = False  # it broke: the first try is made at once
+            return True
         if now < tended.next_at:
             return False
-        if tended.tunnel is not None and not tended.tunnel.is_open:
+        if is_cut_off:
             return True
         if state.presence == "joined":
             return state.settings.slurm is not None
@@ -208,6 +214,7 @@ class HostCare:
 
     def _finish(self, state: HostState, tended: _Tended, error: BaseException | None) -> None:
         now, name = self._now(), state.name
+        tended.was_open = error is None
         wait = min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(tended.tries - 1, 10))
         if error is None and state.presence == "joined":
             tended.tries, tended.next_at = 0, now + _rest(tended.host)

@@ -20,6 +20,7 @@ from paceline.engine.settings import EngineSettings
 from paceline.errors import HostLost, HostTaken, NotJoined, UnknownName, VersionMismatch
 from paceline.executors import SessionState
 from paceline.hosts.host_jobs import OutputPiece, read_output
+from paceline.hosts.known_hosts import save_hosts
 from paceline.hosts.messages import (
     Archive,
     Call,
@@ -365,3 +366,35 @@ async def test_work_of_a_lost_host_fails_as_lost(leader: Leader, worker: PaperWo
     leader.hosts.step()
     with pytest.raises(HostLost, match="box1 has not answered for 11 min"):
         job.result()
+
+
+# -- removed hosts ------------------------------------------------------------------------------------------
+
+
+async def test_a_removed_host_is_forgotten_once_nothing_can_run_there(leader: Leader, worker: PaperWorker) -> None:
+    box2 = HostSettings(name="box2", host_lease=LEASE)
+    leader.settings = msgspec.structs.replace(leader.settings, hosts={})
+    save_hosts(leader.store, {"box1": HostSettings(name="box1", host_lease=LEASE), "box2": box2})
+    leader.restart("two")
+    worker.join()
+    handle = started(leader, "a1")
+    leader.hosts.problems["box2"] = "host box2: it does not answer"
+    assert {state.name: state.problem for state in leader.hosts.states()} == {
+        "box1": None,
+        "box2": "host box2: it does not answer",
+    }
+
+    save_hosts(leader.store, {})
+    leader.pass_time(5)
+    leader.hosts.step()
+    assert [state.name for state in leader.hosts.states()] == ["box1"]  # its session may still run
+    assert handle.state().phase == "running"
+
+    leader.pass_time(LEASE + LOSS_MARGIN_SECONDS + 1)
+    leader.hosts.step()
+    leader.pass_time(5)
+    leader.hosts.step()
+    assert handle.state().phase == "lost"
+    assert leader.hosts.states() == []
+    leader.restart("three")
+    assert leader.hosts.states() == []
