@@ -96,10 +96,10 @@ def test_a_command_without_an_account_needs_neither_a_login_nor_a_cli() -> None:
             host(load=HostLoad(leaves_at=NOW + 60.0)),
             "unreachable: box1 leaves in 60 s, when its allocation ends: it takes nothing new",
         ),
-        (host(facts=None), "unreachable: box1 has joined, and has not yet told what it has"),
+        (host(facts=None), "unreachable: box1 has joined, and has not yet reported what it has"),
         (
             host(facts=msgspec.structs.replace(facts("max-1"), clis=())),
-            "unreachable: box1 has joined, and has not yet told which agent CLIs it has",
+            "unreachable: box1 has joined, and has not yet reported which agent CLIs it has",
         ),
         (
             host(facts=facts("max-1", cli=None)),
@@ -204,13 +204,13 @@ def test_a_campaign_keeps_away_from_a_host_without_its_folder_for_ten_minutes() 
 def test_what_never_fits_is_told_only_if_nothing_fits_or_the_plan_names_the_host() -> None:
     hosts = [host("box1", facts=facts("max-2")), host("box2", presence="absent", facts=None), host("box3")]
 
-    def told(campaign: Campaign, *states: HostState) -> list[str]:
-        return list(Placement(ACCOUNTS, states, now=NOW).places(campaign).told(campaign))
+    def shown(campaign: Campaign, *states: HostState) -> list[str]:
+        return list(Placement(ACCOUNTS, states, now=NOW).places(campaign).shown(campaign))
 
-    assert told(CLAUDE, *hosts) == ["box2"]
-    assert told(msgspec.structs.replace(CLAUDE, hosts=("box1", "box3")), *hosts) == ["box1"]
-    assert told(msgspec.structs.replace(CLAUDE, hosts=("box1",)), *hosts) == ["box1"]
-    assert told(msgspec.structs.replace(CLAUDE, hosts=("gpu*",)), *hosts) == ["", "box1", "box2", "box3"]
+    assert shown(CLAUDE, *hosts) == ["box2"]
+    assert shown(msgspec.structs.replace(CLAUDE, hosts=("box1", "box3")), *hosts) == ["box1"]
+    assert shown(msgspec.structs.replace(CLAUDE, hosts=("box1",)), *hosts) == ["box1"]
+    assert shown(msgspec.structs.replace(CLAUDE, hosts=("gpu*",)), *hosts) == ["", "box1", "box2", "box3"]
 
 
 def test_the_cost_of_a_question_follows_the_logins_that_exist() -> None:

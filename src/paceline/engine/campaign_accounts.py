@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from paceline.agents.account import DEFAULT, Account, account_id
+from paceline.errors import UnknownName
 from paceline.store import Campaign
 
 NO_ACCOUNT = ""
@@ -44,6 +45,13 @@ class CampaignAccounts:
         found = self._by_id.get(account)
         if found is not None and found.is_implicit and campaign.allow_metered:
             return msgspec.structs.replace(found, kind="metered")
+        return found
+
+    def known(self, campaign: Campaign, account: str) -> Account | None:
+        """Return an account as the campaign uses it; None for `NO_ACCOUNT`. Raise `UnknownName` if there is none."""
+        found = self.of(campaign, account)
+        if found is None and account != NO_ACCOUNT:
+            raise UnknownName(f"account {account!r} is not in paceline.toml; add [accounts.{account}]")
         return found
 
     def moved_ids(self, campaign: Campaign) -> dict[str, str]:

@@ -26,6 +26,7 @@ from paceline.engine.launcher import Launcher
 from paceline.engine.local_machine import LocalMachine
 from paceline.engine.output_retention import OutputRetention
 from paceline.engine.recovery import Recovery
+from paceline.engine.relocation import Relocation
 from paceline.engine.session import LiveSession
 from paceline.engine.session_monitor import SessionMonitor
 from paceline.engine.settings import EngineSettings
@@ -56,9 +57,7 @@ class Cycle:
         woken: WakeUp,
     ) -> None:
         governor, hosts = driver.governor, launcher.hosts
-        self._store = store
-        self._driver = driver
-        self._hosts = hosts
+        self._store, self._driver, self._hosts = store, driver, hosts
         self._host_limits = AddedHostLimits(settings.hosts)
         self.governor = governor
         self._settings = settings
@@ -76,7 +75,6 @@ class Cycle:
         self._outcomes = OutcomeRecorder(
             store, governor, hosts, settings, monitor=self._monitor, pacer=self._pacer, journal=self.journal
         )
-        self._outcomes.exclusions = self.queues.exclusions
         self._stages = UnitStages(store, governor, launcher, self.journal, self._outcomes.breaker)
         self._dispatcher = Dispatcher(
             store,
@@ -87,6 +85,7 @@ class Cycle:
             live=self.live,
             stages=self._stages,
         )
+        self._relocation = Relocation(store, self.journal)
         self._end_requests = EndRequests(store, self.journal, self.live, self._stages.preparations.pending)
         self._recovery = Recovery(store, governor, launcher, outcomes=self._outcomes, stages=self._stages)
         self._event_retention = EventRetention(store, settings.keep_events)
@@ -99,6 +98,7 @@ class Cycle:
     def _connect(self, driver: GovernorDriver) -> None:
         """Let slots, workers and the Governor wake the pass and store their events."""
         emit = self.journal.emit
+        self._outcomes.exclusions = self.queues.exclusions
         self.external = ExternalSlots(self._store, self.governor, emit, driver.metrics)
         self.leases = Leases(self.external, driver, emit=emit, sessions=self.live.values)
         self._hosts.emit, self._hosts.wake = emit, self._woken.set
@@ -117,7 +117,8 @@ class Cycle:
 
     def _rename_logins(self) -> None:
         """Give units the present id of their login: an earlier version, or other settings, named it otherwise."""
-        accounts, hosts = self._settings.campaign_accounts, self.queues.host_names(self._driver.now())
+        accounts = self._settings.campaign_accounts
+        hosts = ("", *(state.name for state in self._hosts.states()))
         for campaign in self.campaigns.values():
             for before, after in accounts.moved_ids(campaign).items():
                 for host in hosts:
@@ -151,6 +152,8 @@ class Cycle:
         self.journal.collect(now)
         self._woken.clear()  # whatever set it is handled by this pass
         self._dispatcher.launch_granted(now, now + self._settings.lease)
+        if self._relocation.step(self.queues.patience.overdue, now):
+            self._woken.set()  # the next pass starts them elsewhere
         self.leases.tidy(now)
         self.journal.save(now)
         self._driver.advance(now)

@@ -1,6 +1,6 @@
 """How long conversations wait for a host that cannot take them, before they are given up.
 
-Here: since when a host is gone, and when that has lasted too long. Never here: the store; `given_up.py` changes units.
+Here: since when a host is gone, and when that has lasted too long. Never here: the store (`relocation.py`).
 """
 
 from collections.abc import Iterable
@@ -66,7 +66,7 @@ class HostPatience:
         return Deferred("", refusal.reason, refusal.scope, detail, until)
 
     def end(self) -> None:
-        """End a pass: hosts that no conversation waits for are counted anew when one does."""
+        """End a pass: hosts that no conversation waits for are counted again when one does."""
         self._refused_since = {key: since for key, since in self._refused_since.items() if key in self._seen}
 
 

@@ -14,6 +14,7 @@ from paceline.core.signals import Signal
 from paceline.engine.campaign_accounts import NO_ACCOUNT, CampaignAccounts
 from paceline.engine.command_log import CommandReader, event_of
 from paceline.engine.governor_state import save_governor
+from paceline.engine.local_machine import logins_on
 from paceline.engine.ticket_queues import TicketQueues
 from paceline.engine.unit_events import Listeners
 from paceline.events import Event
@@ -91,10 +92,11 @@ class EngineJournal:
 
     def _wake(self, scope: str) -> None:
         """Wake the units that are parked for a window of the scope: those of its accounts, or of its campaign."""
+        hosts = self._queues.hosts(self._driver.now())
         if scope.startswith(CAMPAIGN):
-            for login in self._queues.logins_of([NO_ACCOUNT], self._driver.now()):
+            for login in logins_on(hosts, [NO_ACCOUNT]):
                 self._store.wake_account(login, campaign=scope.removeprefix(CAMPAIGN))
-        for login in self._queues.logins_of(accounts_within(scope, self._accounts), self._driver.now()):
+        for login in logins_on(hosts, accounts_within(scope, self._accounts)):
             self._store.wake_account(login)
 
     @contextlib.contextmanager

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from paceline.agents.account import login_on
+from paceline.engine.campaign_accounts import NO_ACCOUNT
 from paceline.engine.settings import EngineSettings
 from paceline.hosts.host_load import read_load
 from paceline.hosts.host_state import HostState
@@ -51,6 +53,17 @@ class LocalMachine:
             self._load, self._read_at = self._read(), now
         own = HostState(name=LOCAL_HOST, settings=self._settings, presence="joined", facts=self._facts, load=self._load)
         return [own, *others]
+
+
+def logins_on(hosts: Sequence[HostState], accounts: Sequence[str]) -> list[str]:
+    """Return the logins of accounts on all machines. A host that has reported nothing yet may have one of each."""
+    found = list(accounts)
+    named = frozenset(accounts)
+    for state in hosts:
+        if state.name != LOCAL_HOST:
+            logins = accounts if state.facts is None else [login.account for login in state.facts.logins]
+            found += [login_on(account, state.name) for account in sorted({NO_ACCOUNT, *logins} & named)]
+    return found
 
 
 def _own_facts() -> HostFacts:

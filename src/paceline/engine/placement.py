@@ -50,8 +50,8 @@ class Places(msgspec.Struct, frozen=True):
     def hosts(self) -> frozenset[str]:
         return frozenset(host for _, host in self.logins)
 
-    def told(self, campaign: Campaign) -> dict[str, Deferred]:
-        """Return the refusals that are worth telling: what passes, and what keeps it from a host that the plan names.
+    def shown(self, campaign: Campaign) -> dict[str, Deferred]:
+        """Return the refusals that people need to see: what passes, and what keeps it from a host that the plan names.
 
         That most hosts lack a label or a login is normal. It matters once no host can take the campaign.
         """
@@ -189,7 +189,7 @@ class Placement:
             detail = f"{name} leaves in {when}, when its allocation ends: it takes nothing new"
             return _deferred("unreachable", name, detail)
         if state.facts is None:
-            return _deferred("unreachable", name, f"{name} has joined, and has not yet told what it has")
+            return _deferred("unreachable", name, f"{name} has joined, and has not yet reported what it has")
         return None
 
     def _exclusion(self, campaign: Campaign, host: str, name: str) -> Deferred | None:
@@ -262,7 +262,7 @@ def _missing(campaign: Campaign, host: str, state: HostState) -> Deferred | None
     if found is not None and found.version is not None:
         return None
     if found is None and not facts.clis:
-        return _deferred("unreachable", host, f"{host} has joined, and has not yet told which agent CLIs it has")
+        return _deferred("unreachable", host, f"{host} has joined, and has not yet reported which agent CLIs it has")
     detail = f"{host} has no {campaign.agent} that answers: install it there, then `paceline doctor --host {host}`"
     return _deferred("held", host, detail)
 

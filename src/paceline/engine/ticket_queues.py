@@ -5,7 +5,7 @@ runs where a slot is granted first. Here: which tickets wait. Never here: units,
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -18,7 +18,7 @@ from paceline.engine.local_machine import HostStates, no_hosts
 from paceline.engine.placement import Exclusions, Placement, Places, host_scope
 from paceline.engine.settings import EngineSettings
 from paceline.engine.ticket_order import TicketOrder, TicketQueue
-from paceline.errors import InvalidInput, UnknownName
+from paceline.errors import InvalidInput
 from paceline.limiter.governor_driver import SEPARATOR
 from paceline.settings import MachineTable
 from paceline.settings.host_fields import LOCAL_HOST
@@ -50,7 +50,7 @@ class TicketQueues:
         self._governor = governor
         self._accounts = accounts
         self._owner = owner
-        self._hosts = hosts
+        self.hosts = hosts
         self._machine = machine
         self._local_host = local_host
         self.exclusions = Exclusions()
@@ -64,7 +64,7 @@ class TicketQueues:
 
     def fill(self, campaigns: Iterable[Campaign], claimable: Mapping[tuple[str, str | None], int], now: float) -> None:
         """Keep as many tickets waiting as there are units to fill them with, up to a few."""
-        hosts = self._hosts(now)
+        hosts = self.hosts(now)
         placement = Placement(self._accounts, hosts, now=now, machine=self._machine, exclusions=self.exclusions)
         filling = _Filling(placement, now, self._governor.get_limit(SESSIONS) or 0)
         self._problems.clear()
@@ -114,7 +114,7 @@ class TicketQueues:
 
     def _note_refusals(self, campaign: Campaign, places: Places) -> None:
         """Explain which hosts cannot take the campaign, and which logins of usable hosts cannot."""
-        for host, refusal in places.told(campaign).items():
+        for host, refusal in places.shown(campaign).items():
             self._problems.setdefault((campaign.name, login_on(NO_ACCOUNT, host or LOCAL_HOST)), refusal)
         for login, problem in places.problems.items():
             self._problems.setdefault((campaign.name, login), problem)
@@ -212,21 +212,6 @@ class TicketQueues:
             reasons[f"{campaign} {login}"] = problem
         return reasons
 
-    def host_names(self, now: float) -> list[str]:
-        """Return the names of all hosts; '' is the machine of the engine."""
-        return ["", *(state.name for state in self._hosts(now) if state.name != LOCAL_HOST)]
-
-    def logins_of(self, accounts: Sequence[str], now: float) -> list[str]:
-        """Return the logins of accounts. A host that has told nothing yet may have one of each."""
-        found = list(accounts)
-        named = frozenset(accounts)
-        for state in self._hosts(now):
-            if state.name != LOCAL_HOST:
-                logins = accounts if state.facts is None else [login.account for login in state.facts.logins]
-                there = {NO_ACCOUNT, *logins} & named
-                found += [login_on(account, state.name) for account in sorted(there)]
-        return found
-
     def _usable_queue(self, campaign: Campaign, account_id: str, host: str, now: float) -> TicketQueue | None:
         """Return the queue, or note why the campaign cannot run there. The other campaigns are not affected."""
         try:
@@ -245,18 +230,12 @@ class TicketQueues:
         if queue is None or queue.campaign != campaign:
             for ticket_id in list(queue.tickets) if queue is not None else ():
                 self.give_back(ticket_id, now)
-            account = self._account(campaign, account_id)
+            account = self._accounts.known(campaign, account_id)
             is_for_bound = account_id not in self._accounts.ids_of(campaign)
             scopes = session_scopes(campaign, account, host or self._local_host)
             queue = TicketQueue(campaign, account, scopes, is_for_bound, host)
             self._queues[key] = queue
         return queue
-
-    def _account(self, campaign: Campaign, account_id: str) -> Account | None:
-        account = self._accounts.of(campaign, account_id)
-        if account is None and account_id != NO_ACCOUNT:
-            raise UnknownName(f"account {account_id!r} is not in paceline.toml; add [accounts.{account_id}]")
-        return account
 
     def _new_ticket(self, queue: TicketQueue) -> Ticket:
         self._count += 1

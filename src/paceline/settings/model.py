@@ -266,7 +266,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 def governor_settings(settings: Settings) -> GovernorSettings:
     """Return the part of the settings that the Governor uses."""
-    hosts = {f"host:{host.name}": host.max_sessions for host in settings.hosts.values() if host.max_sessions}
+    hosts: dict[str, int | None] = {
+        f"host:{host.name}": host.max_sessions for host in settings.hosts.values() if host.max_sessions
+    }
     return GovernorSettings(
         limits=hosts | {entry.scope: entry.limit for entry in settings.limits.values()},
         cooldown=DEFAULT_COOLDOWN_SECONDS,

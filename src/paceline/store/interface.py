@@ -395,6 +395,12 @@ class Store(Protocol):
     def claimable(self) -> dict[tuple[str, str | None], int]:
         """Count the claimable units by campaign and by the account that their conversation is bound to."""
 
+    def bound_units(self, campaign: str, account: str, *, limit: int) -> list[str]:
+        """Return the ids of the first claimable units of the campaign whose conversation lives on the account.
+
+        The cost does not grow with the number of units.
+        """
+
     # the engine's own records
     def append_events(self, events: Sequence[Event]) -> int:
         """Append events. Return the id of the last one. Ids are never reused."""

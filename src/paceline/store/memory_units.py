@@ -170,6 +170,13 @@ class UnitTable:
     def claimable(self) -> dict[ClaimKey, int]:
         return {key: units for key, units in self._claimable.items() if units}
 
+    def bound(self, campaign: str, account: str, limit: int) -> list[str]:
+        """Return the ids of the first claimable units whose conversation is bound to the account."""
+        key = campaign, account
+        unit_ids = self.entries[campaign].unit_ids if campaign in self.entries else []
+        positions = sorted({at for at in self._ready.get(key, ()) if _claim_key(self.units[unit_ids[at]]) == key})
+        return [unit_ids[at] for at in positions[:limit]]
+
     def first_parked(self) -> Unit | None:
         """Return the parked unit that is due first."""
         while self._parked:
@@ -308,6 +315,10 @@ class MemoryUnits:
 
     def claimable(self) -> dict[ClaimKey, int]:
         return self._table.claimable()
+
+    def bound(self, campaign: str, account: str, *, limit: int) -> list[str]:
+        rules.check_page_size(limit)
+        return self._table.bound(campaign, account, limit)
 
 
 def _phase(unit: Unit) -> rules.TallyPhase:

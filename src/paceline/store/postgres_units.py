@@ -96,6 +96,8 @@ _RENEW: Final = f"""WITH given AS MATERIALIZED (
     )
     UPDATE units AS u SET lease_until = %s FROM given g
     WHERE u.key = g.key AND u.fence = g.fence AND u.state || '' = 'running' RETURNING g.campaign, g.name"""
+_BOUND: Final = """SELECT name FROM units WHERE state = 'todo' AND resume_at IS NULL AND conversation_id IS NOT NULL
+    AND account = %s AND key BETWEEN %s AND %s ORDER BY key LIMIT %s"""
 _WAKE_DUE: Final = """UPDATE units SET resume_at = NULL, is_parked = FALSE WHERE key IN (
     SELECT key FROM units WHERE state = 'todo' AND resume_at IS NOT NULL AND resume_at <= %s
     ORDER BY resume_at, key LIMIT %s)"""
@@ -258,6 +260,15 @@ class PostgresUnits:
                     WHERE t.phase = 'todo' AND t.units > 0 ORDER BY t.campaign, t.account"""
             ).fetchall()
         return {(campaign, account or None): units for campaign, account, units in rows}
+
+    def bound(self, campaign: str, account: str, *, limit: int) -> list[str]:
+        rules.check_page_size(limit)
+        with self._database.query() as connection:
+            number = find_number(connection, campaign)
+            if number is None:
+                return []
+            rows = connection.execute(_BOUND, (account, *campaign_span(number), limit)).fetchall()
+        return [rules.unit_id(campaign, name) for (name,) in rows]
 
 
 def _unit(row: Row, campaign: str, prompt: str = "") -> Unit:

@@ -45,6 +45,9 @@ _CLAIM_FRESH: Final = f"""SELECT {UNIT_COLUMNS}, {WHOLE_RESULT}, p.prompt FROM u
     LEFT JOIN prompts p ON p.key = u.key LEFT JOIN results r ON r.key = u.key
     WHERE u.state = 'todo' AND u.resume_at IS NULL AND u.session_id IS NULL
         AND u.key BETWEEN ? AND ? ORDER BY u.key LIMIT ?"""
+_BOUND: Final = """SELECT name FROM units INDEXED BY claimable_on_account
+    WHERE state = 'todo' AND resume_at IS NULL AND session_id IS NOT NULL
+        AND account = ? AND key BETWEEN ? AND ? ORDER BY key LIMIT ?"""
 _CLAIM: Final = """UPDATE units SET state = 'running', tries = tries + 1, fence = fence + 1, account = ?, attempt = ?,
     lease_until = ?, begun_at = CASE WHEN session_id IS NULL THEN ? ELSE coalesce(begun_at, started_at) END,
     started_at = ?, reason = NULL, ended_at = NULL, exit_code = NULL, is_parked = 0, denials = 0, warnings = NULL,
@@ -234,6 +237,15 @@ class SqliteUnits:
                     WHERE t.phase = 'todo' AND t.units > 0"""
             ).fetchall()
         return {(campaign, account or None): units for campaign, account, units in rows}
+
+    def bound(self, campaign: str, account: str, *, limit: int) -> list[str]:
+        rules.check_page_size(limit)
+        with self._file.reading() as connection:
+            number = find_number(connection, campaign)
+            if number is None:
+                return []
+            rows = connection.execute(_BOUND, (account, *visible_span(connection, number), limit)).fetchall()
+        return [rules.unit_id(campaign, name) for (name,) in rows]
 
     def _unit(self, row: Row, campaign: str, prompt: str = "") -> Unit:
         """Return the unit of a row that ends with its result. A damaged result is logged once and left out."""

@@ -75,6 +75,7 @@ class LifecycleTable(Protocol):
     def running(self) -> list[Unit]: ...
     def next_resume_at(self) -> float | None: ...
     def claimable(self) -> dict[tuple[str, str | None], int]: ...
+    def bound(self, campaign: str, account: str, *, limit: int) -> list[str]: ...
 
 
 class OperatorTable(Protocol):
@@ -282,6 +283,9 @@ class TableStore:
 
     def claimable(self) -> dict[tuple[str, str | None], int]:
         return self._units.claimable()
+
+    def bound_units(self, campaign: str, account: str, *, limit: int) -> list[str]:
+        return self._units.bound(campaign, account, limit=limit)
 
     # -- the engine's own records -------------------------------------------------------------------
 

@@ -187,6 +187,7 @@ class EngineHarness:
 _POSSIBLE_ON_A_FULL_DISK = frozenset(
     {
         *("campaigns", "counts", "unit", "units", "running_units", "next_resume_at", "claimable", "events", "slots"),
+        "bound_units",
         *("slot", "load_state", "leader", "subscribe", "check", "close"),
         "together",  # the first write in it fails
         *("lead", "renew_units", "resign"),  # a page that is written again and again finds room in SQLite's log

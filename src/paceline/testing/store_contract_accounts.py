@@ -43,6 +43,20 @@ class AccountContract:
         assert names(claimed) == ["a"]
         assert store.claimable() == {("night", None): 2}
 
+    def test_the_units_that_wait_for_an_account_are_found_in_plan_order(self, store: Store) -> None:
+        add(store, specs("a", "b", "c", "d", "e"))
+        add(store, specs("x"), "day")
+        ends = {"a": "talk-a", "b": "talk-b", "c": None, "d": "talk-d"}
+        units = [claim(store, account="max-1" if name != "d" else "max-2")[0] for name in ends]
+        talks = list(ends.values())
+        record(store, [ended(unit, "refused", conversation_id=talk) for unit, talk in zip(units, talks, strict=True)])
+        store.wake_units(now=NOW + 1e6)
+
+        assert store.bound_units("night", "max-1", limit=10) == ["night/a", "night/b"]
+        assert store.bound_units("night", "max-1", limit=1) == ["night/a"]
+        assert store.bound_units("night", "max-2", limit=10) == ["night/d"]
+        assert store.bound_units("day", "max-1", limit=10) == store.bound_units("none", "max-1", limit=10) == []
+
     def test_a_renamed_account_keeps_its_units_and_their_conversations(self, store: Store) -> None:
         add(store, specs("a", "b"))
         add(store, specs("c"), "day")
