@@ -99,7 +99,7 @@ def test_workspaces_on_hosts_are_left_to_them_once(repository: TestRepository) -
     assert leave_workspaces(store, workspaces, force=False, dry_run=True) == 1
     assert left_workspaces(store) == []
     assert [leave_workspaces(store, workspaces, force=force) for force in (False, True)] == [1, 1]
-    assert left_workspaces(store) == [LeftWorkspace(host="box1", place=place, force=True)]
+    assert left_workspaces(store) == [LeftWorkspace(host="box1", unit="docs/a", place=place, force=True)]
     forget_left(store, left_workspaces(store))
     assert left_workspaces(store) == []
 
@@ -107,7 +107,7 @@ def test_workspaces_on_hosts_are_left_to_them_once(repository: TestRepository) -
 def test_the_list_of_left_workspaces_is_bounded(repository: TestRepository) -> None:
     store, place = MemoryStore(), repository.place()
     many = [
-        LeftWorkspace(host="box1", place=msgspec.structs.replace(place, path=str(number)))
+        LeftWorkspace(host="box1", unit="docs/a", place=msgspec.structs.replace(place, path=str(number)))
         for number in range(MOST_LEFT + 5)
     ]
     leave_to_hosts(store, many)

@@ -5,7 +5,8 @@ supervisor, so the pass never waits for them. Where the workspace lies is stored
 
 A setup may take minutes, so it does not hold the slots of a session: it takes a place in the local scope `checks`, and
 its unit then waits for a session as any other. Units that find no place there keep their slots meanwhile, so that no
-more of them are prepared than there are slots and places.
+more of them are prepared than there are slots and places. Where there are other hosts, a setup keeps its slots: the
+next slot might be on another host, where everything would begin again.
 """
 
 import logging
@@ -37,10 +38,20 @@ from paceline.errors import (
 )
 from paceline.events import Event
 from paceline.executors import Handle
+from paceline.hosts.left_workspaces import LeftWorkspace, leave_to_hosts
 from paceline.limiter.governor_driver import SEPARATOR
 from paceline.store import Campaign, Store, Unit
 from paceline.store.unit_result import UnitResult
-from paceline.workspaces import Prepared, WorkspacePlace, finish_setup, mapped_path, place_of, prepare, unused_place
+from paceline.workspaces import (
+    Prepared,
+    WorkspacePlace,
+    finish_setup,
+    mapped_path,
+    place_of,
+    prepare,
+    stored_place,
+    unused_place,
+)
 
 log = logging.getLogger("paceline.engine")
 
@@ -70,6 +81,8 @@ class Preparation(msgspec.Struct, kw_only=True):
     job: Job[object] | None = None
     handle: Handle | None = None
     was_lost: bool = False
+    keeps_slots: bool = False
+    """Whether the session begins as soon as the setup is over."""
     outcome: AttemptOutcome | None = None
     """Why it failed."""
 
@@ -121,6 +134,7 @@ class WorkspacePreparations:
             port_base = free_port(used)
         unit = with_result(unit, port_base=port_base)
         work = Preparation(unit=unit, campaign=campaign, account=account, ticket=ticket, place=place, step="find")
+        work.keeps_slots = bool(self._hosts.remote_states())
         if unit.result.workspace is None:
             work.job = host.jobs.start(unused_place, place)
         else:
@@ -128,10 +142,17 @@ class WorkspacePreparations:
         self.pending[unit.id] = work
 
     def _moved_to(self, unit: Unit, host: str) -> Unit:
-        """Return the unit for a host. A workspace on another one is left there, and its work starts over."""
-        before = unit.result.host or ""
+        """Return the unit for a host. A workspace on another one is left there, and its work starts over.
+
+        Its checks still count: work that never passes must not move from host to host forever.
+        """
+        before, result = unit.result.host or "", unit.result
         is_elsewhere = before != host if host else self._hosts.is_remote(before)
-        result = unit.result.without_work() if unit.result.workspace is not None and is_elsewhere else unit.result
+        place = stored_place(result)
+        if place is not None and is_elsewhere:
+            if self._hosts.is_remote(before):
+                leave_to_hosts(self._store, [LeftWorkspace(host=before, unit=unit.id, place=place)])
+            result = msgspec.structs.replace(result.without_work(), checks=result.checks)
         return msgspec.structs.replace(unit, result=msgspec.structs.replace(result, host=host or this_host()))
 
     def _is_waiting(self, unit_id: str) -> bool:
@@ -212,7 +233,8 @@ class WorkspacePreparations:
                 work.step = "setup"
                 return self._begin_setup(work, wait, now)
             case _:
-                self._leave_ready(work)
+                if not work.keeps_slots:
+                    self._leave_ready(work)
                 return True
         return False
 
@@ -235,7 +257,9 @@ class WorkspacePreparations:
             self._journal.append(Event(name, now, None, work.unit.id, fields))
 
     def _begin_setup(self, work: Preparation, wait: AttemptOutcome | None, now: float) -> bool:
-        """Start the setup once there is a place for it, and give up the session's slots. Returns whether it must wait.
+        """Start the setup once there is a place for it, and mostly give up the session's slots.
+
+        Returns whether it must wait.
 
         A place may become free at any later pass.
         """
@@ -258,7 +282,8 @@ class WorkspacePreparations:
         except BaseException:
             self._governor.abandon(work.setup_ticket.id, now=now)
             raise
-        self._governor.abandon(work.ticket.id, now=now)
+        if not work.keeps_slots:
+            self._governor.abandon(work.ticket.id, now=now)
         return False
 
     def _leave_ready(self, work: Preparation) -> None:

@@ -57,7 +57,7 @@ class WorkspaceRemovals:
             try:
                 job.result()
             except HostLost:
-                leave_to_hosts(self._store, [LeftWorkspace(host=unit.result.host or "", place=place)])
+                leave_to_hosts(self._store, [LeftWorkspace(host=unit.result.host or "", unit=unit.id, place=place)])
             except (PacelineError, OSError) as error:
                 log.warning("the workspace of %s stays: %s", unit.id, error)
 

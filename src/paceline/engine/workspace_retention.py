@@ -116,7 +116,9 @@ def remove_workspaces(
 def leave_workspaces(store: Store, workspaces: Iterable[StoredWorkspace], *, force: bool, dry_run: bool = False) -> int:
     """Let hosts remove those of the workspaces that are on them, when they can. Return how many these are."""
     left = [
-        LeftWorkspace(host=each.host, place=each.place, force=force) for each in workspaces if each.host is not None
+        LeftWorkspace(host=each.host, unit=each.unit or "", place=each.place, force=force)
+        for each in workspaces
+        if each.host is not None
     ]
     if left and not dry_run:
         leave_to_hosts(store, left)

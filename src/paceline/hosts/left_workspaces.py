@@ -17,9 +17,10 @@ MOST_LEFT: Final = 10_000
 
 
 class LeftWorkspace(msgspec.Struct, frozen=True, kw_only=True):
-    """A workspace to remove. Without `force`, one with uncommitted work stays."""
+    """A workspace to remove, and the unit that it was made for. Without `force`, one with uncommitted work stays."""
 
     host: str
+    unit: str
     place: WorkspacePlace
     force: bool = False
 

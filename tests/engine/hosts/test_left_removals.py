@@ -4,20 +4,21 @@ import logging
 
 import msgspec
 import pytest
-from tests.engine.hosts.test_registry import LEASE, Leader, PaperWorker
+from tests.engine.hosts.test_registry import LEASE, NOW, Leader, PaperWorker
 
+from paceline.engine.hosts.host_seat import LOSS_MARGIN_SECONDS
 from paceline.engine.hosts.left_removals import LOOK_SECONDS, LeftRemovals
-from paceline.engine.hosts.registry import LOSS_MARGIN_SECONDS
 from paceline.hosts.host_jobs import JobArguments
 from paceline.hosts.left_workspaces import LeftWorkspace, leave_to_hosts, left_workspaces
 from paceline.hosts.messages import Call, CallReport, Sweep
+from paceline.store import Campaign, UnitResult, UnitSpec
 from paceline.workspaces import WorkspacePlace
 
 
 def left(name: str, *, host: str = "box1", force: bool = False) -> LeftWorkspace:
     path = f"/home/ada/w/workspaces/docs/{name}"
     place = WorkspacePlace(path=path, cwd=path, branch=name, base="1" * 40, repository="/home/leader/project")
-    return LeftWorkspace(host=host, place=place, force=force)
+    return LeftWorkspace(host=host, unit=f"docs/{name}", place=place, force=force)
 
 
 def step(leader: Leader, removals: LeftRemovals) -> None:
@@ -81,3 +82,19 @@ async def test_a_host_that_is_lost_meanwhile_is_asked_again() -> None:
     worker.report()
     step(leader, removals)
     assert [paths(call) for call in await calls(worker)] == [(["a"], False)]
+
+
+async def test_a_workspace_that_a_unit_works_in_again_is_not_removed() -> None:
+    leader = Leader()
+    removals = LeftRemovals(leader.store, leader.hosts)
+    spec = UnitSpec(id="a", prompt="x", cwd="/")
+    leader.store.add_campaign(Campaign(name="docs", command=("true",)), [spec], update=False, now=NOW)
+    (unit,) = leader.store.claim_units("docs", "#box1", 1, attempt_ids=["a1"], lease_until=NOW + 60, now=NOW)
+    used = left("a")
+    result = UnitResult(host="box1", workspace=used.place.path)
+    leader.store.save_progress(unit.id, unit.fence, phase=None, result=result)
+    leave_to_hosts(leader.store, [used, left("b")])
+    worker = PaperWorker(leader)
+    worker.join()
+    step(leader, removals)
+    assert [paths(call) for call in await calls(worker)] == [(["b"], False)]

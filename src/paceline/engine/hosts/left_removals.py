@@ -6,6 +6,7 @@ from typing import Final
 
 from paceline.engine.background_jobs import Job
 from paceline.engine.hosts.registry import HostRegistry
+from paceline.engine.output_retention import FINISHED
 from paceline.errors import HostLost, PacelineError
 from paceline.hosts.host_jobs import KeptFolder, remove_all
 from paceline.hosts.left_workspaces import LeftWorkspace, forget_left, left_workspaces
@@ -40,13 +41,20 @@ class LeftRemovals:
         present = {state.name for state in self._hosts.remote_states() if state.presence == "joined"}
         left = left_workspaces(self._store) if present else []
         for host in present - self._running.keys():
-            mine = [each for each in left if each.host == host]
+            mine = [each for each in left if each.host == host and not self._is_in_use(each)]
             # Those without force first, and never mixed: one call has one way.
             chosen = [each for each in mine if each.force == mine[0].force][:MOST_AT_ONCE]
             if chosen:
                 places = tuple(each.place for each in chosen)
                 job = self._hosts.named(host).jobs.start(remove_all, places, chosen[0].force)
                 self._running[host] = chosen, job
+
+    def _is_in_use(self, left: LeftWorkspace) -> bool:
+        """Return whether a unit has the workspace: it was retried, or another one has got its name and its folder."""
+        unit = self._store.unit(left.unit)
+        if unit is None or unit.state in FINISHED:
+            return False
+        return (unit.result.host, unit.result.workspace) == (left.host, left.place.path)
 
     def _finish(self, host: str, workspaces: list[LeftWorkspace], job: Job[tuple[KeptFolder, ...]]) -> None:
         try:

@@ -1,0 +1,93 @@
+"""Units with workspaces on two hosts with real workers: each is set up and checked where its workspace is."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.daemon import Daemon, RunDaemon
+from tests.daemon import run_daemon as run_daemon
+from tests.workspaces.conftest import TestRepository
+from tests.workspaces.finished_units import new_repository
+
+from paceline.api.token_registry import host_token_of
+from paceline.cli.worker_process import WorkerRequest, serve_worker
+from paceline.engine import command_log
+from paceline.store import Campaign, UnitSpec
+from paceline.worker.http_link import read_token
+
+HOSTS = """
+[pool]
+sessions = 6
+[engine]
+heartbeat = "200ms"
+[hosts.local]
+max_sessions = 0
+[hosts.box1]
+max_sessions = 2
+[hosts.box2]
+max_sessions = 2
+"""
+UNITS = ("a", "b", "c", "d", "e", "f", "g", "h")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestRepository:
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    return new_repository(tmp_path / "project")
+
+
+@contextlib.asynccontextmanager
+async def two_workers(daemon: Daemon, folder: Path) -> AsyncIterator[None]:
+    tokens = {name: host_token_of(daemon.store, daemon.home.path, name) for name in ("box1", "box2")}
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    workers = []
+    for name, token in tokens.items():
+        home = folder / name
+        home.mkdir()
+        request = WorkerRequest(home=home, addresses=[daemon.url], token=read_token(token, "the test"), labels=())
+        workers.append(asyncio.create_task(serve_worker(request, environ)))
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+
+def add(daemon: Daemon, repository: TestRepository, command: str, *units: str, **fields: object) -> None:
+    workspace = repository.settings(setup=("sh", "-c", "echo set up >> setups"), keep="all")
+    campaign = Campaign(name="docs", command=("sh", "-c", command), workspace=workspace, **fields)  # type: ignore[arg-type]
+    specs = [UnitSpec(id=unit, prompt="x", cwd=str(repository.top)) for unit in units]
+    daemon.store.add_campaign(campaign, specs, update=False, now=time.time())
+    command_log.send(daemon.store, "campaigns", now=time.time())
+    daemon.engine.obey()
+
+
+async def test_a_unit_runs_where_it_was_set_up(
+    run_daemon: RunDaemon, repository: TestRepository, tmp_path: Path
+) -> None:
+    async with run_daemon(HOSTS) as daemon, two_workers(daemon, tmp_path):
+        add(daemon, repository, "pwd > where", *UNITS)
+        await daemon.until(lambda: daemon.counts("docs").done == len(UNITS))
+        units = [daemon.unit(f"docs/{name}") for name in UNITS]
+
+    assert {unit.result.host for unit in units} == {"box1", "box2"}
+    assert [unit.result.branch for unit in units] == [f"paceline/docs/{name}" for name in UNITS]
+    for unit in units:
+        path = f"{tmp_path}/{unit.result.host}/workspaces/docs/{unit.spec.id}"
+        assert unit.result.workspace == path
+        assert repository.git("show", f"{unit.result.commit}:where") == path
+        assert repository.git("show", f"{unit.result.commit}:setups") == "set up"
+
+
+async def test_work_that_never_passes_its_check_ends_whatever_hosts_it_was_on(
+    run_daemon: RunDaemon, repository: TestRepository, tmp_path: Path
+) -> None:
+    async with run_daemon(HOSTS) as daemon, two_workers(daemon, tmp_path):
+        add(daemon, repository, "true", "a", check=("false",), check_rounds=3)
+        await daemon.until(lambda: daemon.counts("docs").unverified == 1)
+        assert len(daemon.unit("docs/a").result.checks) == 4
