@@ -132,7 +132,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     """Starts the worker and returns. The words may contain `{name} {url} {token_file} {home} {labels}`."""
     alive: tuple[str, ...] = ()
-    """Ends with 0 while the worker that `command` started is there, and with 1 when it is not."""
+    """Ends with 0 while the worker that `command` started is there, and with another code when it is not."""
     stop: tuple[str, ...] = ()
     """Ends the worker that `command` started."""
     connect: str | None = None

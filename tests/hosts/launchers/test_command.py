@@ -76,7 +76,7 @@ class TestCommandLauncher(LauncherContract):
             troubles=(
                 (launcher(command=("no-such-program", "x")), ("'no-such-program x'", "there is no such program")),
                 (launcher(command=("sh", "-c", "echo no room >&2; exit 3")), ("exit code 3: no room",)),
-                (launcher(alive=("sh", "-c", "exit 9")), ("exit code 9", "must end with 0 while the worker is there")),
+                (launcher(alive=("sh", "-c", "no-such-tool")), ("could not be run (exit code 127)", "no-such-tool")),
             ),
             folders=(folder,),
         )

@@ -19,8 +19,8 @@ from paceline.settings import HostSettings
 COMMAND_SECONDS: Final = 120.0
 """How long a command may take: `kubectl apply` against a busy cluster needs half a minute."""
 _STARTED_FILE: Final = "started"
-_GONE: Final = 1
-"""What `alive` ends with when the worker is gone. Any other code but 0 says that it could not find out."""
+_NOT_RUN: Final = 126
+"""The first of the codes by which a shell says that a program could not be run, or was killed."""
 _LONGEST_SHOWN: Final = 300
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -57,9 +57,8 @@ class CommandLauncher:
         if not self._host.alive:
             return None
         code, output = self._run(self._host.alive)
-        if code not in (0, _GONE):
-            what = f"{self._which(self._host.alive)} ended with exit code {code}: {output}"
-            raise LaunchFailed(f"{what}; it must end with 0 while the worker is there, and with {_GONE} when it is not")
+        if code < 0 or code >= _NOT_RUN:
+            raise LaunchFailed(f"{self._which(self._host.alive)} could not be run (exit code {code}): {output}")
         return code == 0
 
     def stop(self) -> None:
