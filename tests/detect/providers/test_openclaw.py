@@ -71,6 +71,22 @@ def test_a_total_that_is_spent_is_recognised_in_other_words(text: str) -> None:
     assert [type(signal) for signal in line_signals(text, "openclaw")] == [BillingStop]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Total memory used (3/8)",
+        "total cache hit (5/5)",
+        "Total: tests that reached the end (5/5)",
+        "max total tokens (4096/4096)",
+        "maxTotalTokens (4096/4096)",
+        "total context limit reached (200/200)",
+        "Total requests limit reached today (200/200)",
+    ],
+)
+def test_other_totals_hold_no_account(text: str) -> None:
+    assert not any(isinstance(signal, BillingStop) for signal in line_signals(text, "openclaw"))
+
+
 def test_a_spent_total_says_what_a_person_can_do() -> None:
     [stop] = line_signals("sessions_spawn reached tools.swarm.maxTotalPerGroup (200/200).", "openclaw")
     assert isinstance(stop, BillingStop)

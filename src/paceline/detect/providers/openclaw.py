@@ -13,23 +13,25 @@ from paceline.detect.transcripts import openclaw
 
 # Words that make a count one of everything that ever ran: `maxTotalPerGroup`, `max_spawns_ever`, `lifetime limit`.
 _EVER = r"(?:total|life-?time|all[-_ ]?time|cumulative|(?-i:(?:(?<![a-zA-Z])ever|Ever)(?![a-z])))"
-# A total of what runs at the same time is a cap as any other, and one of a period becomes free with time.
-_FREED = (
+# A total of what runs at the same time is a cap as any other, one of a period becomes free with time, and one of
+# anything but workers is about a single conversation.
+_OTHER = (
     r"(?:active|concurren|parallel|simultaneous|running|in[-_ ]?flight|at once|at a time|at the same time|hourly|daily"
-    r"|weekly|monthly|today|per[-_ ]?(?:sec|min|hour|day|week|month))"
+    r"|weekly|monthly|today|per[-_ ]?(?:sec|min|hour|day|week|month)|token|context|byte|char|line|turn|step|iteration"
+    r"|size|length|memory|file|test|cost|budget|request(?!er)|message|retr)"
 )
-_LIMIT = r"(?:max\w{0,40}|limit|cap|reached|exceeded|hit|used)"
-_COUNT = r"[^\n(;.]{0,60}\(\d{1,9} ?/ ?\d{1,9}"
+_LIMIT = r"(?:max\w{0,40}|limit|cap)"
+_COUNT = r"[^\n(;.]{0,60}\(\d{1,6} ?/ ?\d{1,6}"
 
 RULES: tuple[Rule, ...] = (
     # `tools.swarm.maxTotalPerGroup (200/200)`: waiting never frees a place of it
     rule(
         "openclaw.used-up",
         "billing",
-        rf"<12>(?:\b\w{{1,20}}\.){{0,4}}\b(?!\w{{0,60}}{_FREED})(?:max|\w{{0,30}}_max)\w{{0,40}}?{_EVER}\w{{0,40}}{_COUNT}",
-        rf"<12>(?:\b\w{{1,20}}\.){{0,4}}\b(?!\w{{0,60}}{_FREED})\w{{0,30}}?{_EVER}\w{{0,30}}?(?:max|limit|cap)\w{{0,20}}{_COUNT}",
-        rf"<12>\b{_LIMIT}\b(?![^\n(]{{0,90}}{_FREED})[^\n(;.]{{0,60}} {_EVER}\b{_COUNT}",
-        rf"<12>\b{_EVER}\b(?![^\n(]{{0,90}}{_FREED})[^\n(;.]{{0,60}} {_LIMIT}\b{_COUNT}",
+        rf"<12>(?:\b\w{{1,20}}\.){{0,4}}\b(?!\w{{0,60}}{_OTHER})(?:max|\w{{0,30}}_max)\w{{0,40}}?{_EVER}\w{{0,40}}{_COUNT}",
+        rf"<12>(?:\b\w{{1,20}}\.){{0,4}}\b(?!\w{{0,60}}{_OTHER})\w{{0,30}}?{_EVER}\w{{0,30}}?(?:max|limit|cap)\w{{0,20}}{_COUNT}",
+        rf"<12>\b{_LIMIT}\b(?![^\n(]{{0,90}}{_OTHER})[^\n(;.]{{0,60}} {_EVER}\b{_COUNT}",
+        rf"<12>\b{_EVER}\b(?![^\n(]{{0,90}}{_OTHER})[^\n(;.]{{0,60}} {_LIMIT}\b{_COUNT}",
         open_end=True,
         stage=Stage.EXACT,
         advice="waiting does not free it; raise that total or begin a new session or group, then lift the hold",
