@@ -27,8 +27,8 @@ SETTLE_SECONDS = 30.0
 """After a restart, children that died with the gateway count for about ten seconds: a refusal teaches nothing then."""
 LONGEST_SETTLE_SECONDS = 300.0
 """On a busy machine it takes longer. Until then, a child whose work nobody can confirm is taken for a dead one."""
-PATIENCE_SECONDS = 180.0
-"""How long a gateway may be away that has a child of ours. A restart takes ten seconds, on a busy machine a minute."""
+PATIENCE_SECONDS = 300.0
+"""How long a gateway may be away that has a child of ours. A restart takes ten seconds, on a busy machine minutes."""
 ANSWER_SECONDS = 60.0
 """No answer takes longer but one that waits: while it starts, the gateway answered after 13 s."""
 WAIT_SECONDS = 20
