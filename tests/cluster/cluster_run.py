@@ -141,8 +141,8 @@ class ClusterRun:
 
         return str(self.until(found))
 
-    def units(self) -> list[dict[str, Any]]:
-        return list(self.http.get("/v1/units", params={"campaign": CAMPAIGN, "limit": UNITS}).json()["units"])
+    def units(self, campaign: str = CAMPAIGN) -> list[dict[str, Any]]:
+        return list(self.http.get("/v1/units", params={"campaign": campaign, "limit": UNITS}).json()["units"])
 
     def hosts(self) -> dict[str, str]:
         """Return the presence of each host."""

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from tests.fleet import until
 
-COMMAND_SECONDS = 30.0
+COMMAND_SECONDS = 120.0
 PREFIX = "pacet"
 NETWORK = "10.123.{}.0/24"
 NEEDED_PROGRAMS = ("ip", "unshare", "nsenter")
@@ -261,6 +261,6 @@ def machines(folder: Path, *names: str, private: Sequence[Path] = ()) -> Iterato
         network.close()
 
 
-def answers(machine: Machine, port: int) -> None:
+def answers(machine: Machine, port: int, patience: float = COMMAND_SECONDS) -> None:
     """Wait until something listens on the port."""
-    until(lambda: f":{port} " in machine.run("ss", "-Htln"))
+    until(lambda: f":{port} " in machine.run("ss", "-Htln"), patience)

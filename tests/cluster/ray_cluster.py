@@ -13,14 +13,15 @@ from tests.fleet import ROOT, until
 
 NODES = ("r1", "r2", "r3")
 PORT = 6379
+START_SECONDS = 120.0
 ENVIRONMENT = ROOT / ".venv-ray"
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
     "RAY_worker_niceness": "0",
-    "RAY_health_check_period_ms": "500",
-    "RAY_health_check_timeout_ms": "1000",
-    "RAY_health_check_failure_threshold": "3",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "3000",
+    "RAY_health_check_failure_threshold": "5",
 }
 LIST_NODES = """\
 import json, ray
@@ -88,5 +89,5 @@ def ray_cluster(folder: Path) -> Iterator[RayCluster]:
         cluster = RayCluster(folder, network, Path(scratch))
         for node in NODES:
             cluster.serve(node)
-        until(lambda: len(cluster.live_nodes()) == len(NODES))
+        until(lambda: len(cluster.live_nodes()) == len(NODES), START_SECONDS)
         yield cluster
