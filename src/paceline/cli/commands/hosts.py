@@ -56,6 +56,8 @@ Alive = Annotated[str | None, _text("COMMAND", "With --command: ends with 0 whil
 StopCommand = Annotated[str | None, _text("COMMAND", "With --command: ends the worker.")]
 Slurm = Annotated[list[str] | None, _text("KEY=VALUE", "Start it as a job of Slurm, with this option of sbatch.")]
 Ray = Annotated[str | None, _text("ADDRESS", "Start it on a Ray cluster, or `auto`.")]
+RayNode = Annotated[str | None, _text("NODE", "With --ray: the name, address or id of the node; else NAME.")]
+RayPython = Annotated[str | None, _text("PATH", "With --ray: a Python here that has Ray.")]
 Connect = Annotated[str | None, _text("URL", "How the host reaches this leader, such as https://leader:7433.")]
 MaxSessions = Annotated[int | None, _text("N", "Concurrent sessions there.")]
 Labels = Annotated[list[str] | None, _text("LABEL", "What plans can ask for with `labels`. Repeatable.")]
@@ -75,6 +77,8 @@ def add_command(
     stop: StopCommand = None,
     slurm: Slurm = None,
     ray: Ray = None,
+    ray_node: RayNode = None,
+    ray_python: RayPython = None,
     connect: Connect = None,
     max_sessions: MaxSessions = None,
     label: Labels = None,
@@ -95,6 +99,8 @@ def add_command(
     given = {
         "ssh": ssh,
         "ray": ray,
+        "ray_node": ray_node,
+        "ray_python": ray_python,
         "connect": connect,
         "python": python,
         "home": home,
