@@ -103,10 +103,13 @@ class ClusterRun:
         self.daemon.communicate()
         self.daemon, self.http = self._start()
 
-    def kill_worker(self, machine: Machine) -> None:
-        killed = until(lambda: machine.pids("paceline worker"), PATIENCE_SECONDS)
+    def kill_worker(self, machine: Machine, *, awaits_next: bool = True) -> None:
+        """Kill the worker. What its sessions do without one is reported by the next one, so wait for that."""
+        killed = self.until(lambda: machine.pids("paceline worker"))
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
+        if awaits_next:
+            self.until(lambda: set(machine.pids("paceline worker")) - set(killed))
 
     # -- what goes on ---------------------------------------------------------------------------------------
 

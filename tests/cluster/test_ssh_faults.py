@@ -46,7 +46,7 @@ def test_workers_and_the_leader_are_killed(run: ClusterRun, hosts: SshHosts) -> 
     run.work()
     run.kill_leader()
     run.work()
-    run.kill_worker(hosts["box2"])
+    run.kill_worker(hosts["box2"], awaits_next=False)
     run.kill_leader()
     run.check("ssh, kills of workers and of the leader")
 

@@ -209,7 +209,7 @@ class HostCare:
         if launcher is None:
             return
         # Where nobody knows whether the worker is there, a silent host may only be cut off.
-        if launcher.is_alive() is not None or state.presence in ("absent", "lost"):
+        if state.presence in ("absent", "lost") or launcher.is_alive() is not None:
             launcher.start(order)
 
     def _finish(self, state: HostState, tended: _Tended, error: BaseException | None) -> None:
