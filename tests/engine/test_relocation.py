@@ -1,6 +1,7 @@
 """A conversation returns to its host, or is given up after the patience of its campaign."""
 
 import pytest
+from tests.engine.scripted_hosts import ScriptedFleet, scripted_host
 
 from paceline.agents.account import split_login
 from paceline.engine.relocation import BATCH
@@ -9,7 +10,6 @@ from paceline.hosts.host_state import HostState
 from paceline.simulation.agent_transcripts import answer, done, init, rejected
 from paceline.simulation.executor import Run
 from paceline.testing.engine_harness import HOUR, MAX_1, NOW
-from paceline.testing.scripted_hosts import ScriptedFleet, scripted_host
 from paceline.testing.store_steps import claim, ended, record
 
 PARKED_SECONDS = 600.0

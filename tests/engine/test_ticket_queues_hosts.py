@@ -4,6 +4,7 @@ from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.scripted_hosts import ScriptedFleet, scripted_host
 
 from paceline.agents.account import split_login
 from paceline.engine.ticket_queues import session_scopes, split_queue_name
@@ -12,7 +13,6 @@ from paceline.simulation.agent_transcripts import answer, done, init, rejected
 from paceline.simulation.executor import Run
 from paceline.store import Campaign
 from paceline.testing.engine_harness import HOUR, MAX_1, NOW, EngineHarness
-from paceline.testing.scripted_hosts import ScriptedFleet, scripted_host
 
 WORKS = Run(stdout=init() + answer() + done(), seconds=30.0)
 

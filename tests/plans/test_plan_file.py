@@ -146,6 +146,21 @@ def test_a_command_says_what_is_run_and_needs_no_prompt(read: Read) -> None:
     assert plan.campaign.command[2] == "echo {id} {model} ${HOME} {a,b} { print }"
 
 
+def test_a_plan_says_where_its_sessions_may_run(read: Read) -> None:
+    plan = read(HEAD + 'hosts = ["box1", "gpu*"]\nlabels = ["gpu"]\npatience = "10m"\n' + ONE)
+
+    assert (plan.campaign.hosts, plan.campaign.labels, plan.campaign.patience) == (("box1", "gpu*"), ("gpu",), 600.0)
+    assert (read(HEAD + ONE).campaign.hosts, read(HEAD + ONE).campaign.patience) == ((), 1800.0)
+
+
+def test_the_folder_of_a_unit_need_not_be_here_if_the_plan_runs_elsewhere(read: Read, tmp_path: Path) -> None:
+    away = ONE + 'cwd = "/srv/nowhere"\n'
+
+    assert read(HEAD + 'hosts = ["box1"]\n' + away).units[0].cwd == "/srv/nowhere"
+    assert read(HEAD + 'labels = ["gpu"]\n' + away).units[0].cwd == "/srv/nowhere"
+    assert "there is no folder" in mistakes_of(read, HEAD + 'hosts = ["box1", "local"]\n' + away, tmp_path)[0]
+
+
 def test_an_agent_of_the_user_is_known(tmp_path: Path) -> None:
     agent = {"provider": "x", "stream": "text", "start": ["mine", "{prompt}"]}
     own = load_settings(tmp_path, {"HOME": str(tmp_path)}, {"agents": {"mine": agent}})
@@ -285,6 +300,14 @@ MISTAKES = {
     CALL + 'command = ["x"]\npermissions = "edit"\n' + ONE: [
         'plan.toml:5: campaign.permissions = "edit": a command has no permissions'
     ],
+    HEAD + 'hosts = ["a#b"]\n' + ONE: [
+        "plan.toml:4: campaign.hosts = ['a#b']: 'a#b' is not a name or pattern of hosts, such as \"box1\", \"gpu*\""
+    ],
+    HEAD + "hosts = []\n" + ONE: ["plan.toml:4: campaign.hosts = []: must be a list of texts"],
+    HEAD + 'labels = ["with space"]\n' + ONE: [
+        "plan.toml:4: campaign.labels = ['with space']: 'with space' is not a label, such as \"gpu\""
+    ],
+    HEAD + 'patience = "soon"\n' + ONE: ['plan.toml:4: campaign.patience = "soon": must be a duration'],
     "campaign = 1\n" + ONE: ["plan.toml:1: campaign must be a table"],
     "[campaign\n": ["plan.toml:1: not TOML"],
 }

@@ -246,7 +246,7 @@ class OutcomeRecorder:
                 self._monitor.report(session, kind(detail=outcome.reason, ticket=ticket), now)
             case "unreachable":
                 self._monitor.report(session, Unreachable(detail=outcome.reason, ticket=ticket), now)
-            case "not_started" if session.host:  # the other hosts may have what it lacks
+            case "not_started" if session.host or self._hosts.states():  # other hosts may have what this one lacks
                 self.exclusions.add(session.campaign.name, session.host, outcome.reason, now)
             case "not_started":
                 missing = Unreachable(detail=outcome.reason, ticket=ticket)

@@ -19,6 +19,7 @@ from paceline.engine.authorship import signature
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.events import Event
+from paceline.hosts.known_hosts import known_hosts, save_hosts
 from paceline.plans.import_plan import import_in_steps
 from paceline.plans.plan_file import Plan, campaign_with_changes
 from paceline.settings import Settings
@@ -27,6 +28,7 @@ from paceline.store.interface import CampaignState
 from paceline.store.rules import ACCEPTED
 
 CAMPAIGN = "campaign:"
+HOST = "host:"
 Action = Literal["add", "pause", "resume", "cancel", "retry", "change", "delete", "accept", "limit"]
 """What a person or a program does to a campaign or a unit."""
 
@@ -308,7 +310,9 @@ def set_limit(store: Store, settings: Settings, scope: str, limit: int | None, *
     if scope.startswith(CAMPAIGN):
         _limit_campaign(store, scope, limit, now)
     else:
-        command_log.send(store, "limit", now=now, scope=scope, limit=limit)
+        with store.together():
+            _limit_added_host(store, scope, limit)
+            command_log.send(store, "limit", now=now, scope=scope, limit=limit)
     return scope
 
 
@@ -323,7 +327,9 @@ def remove_limit(store: Store, settings: Settings, scope: str, *, now: float) ->
     if scope.startswith(CAMPAIGN):
         _limit_campaign(store, scope, None, now)
     else:
-        command_log.send(store, "remove", now=now, scope=scope)
+        with store.together():
+            _limit_added_host(store, scope, None)
+            command_log.send(store, "remove", now=now, scope=scope)
     return scope
 
 
@@ -366,6 +372,14 @@ def _limit_campaign(store: Store, scope: str, limit: int | None, now: float) -> 
     _replace(store, [msgspec.structs.replace(campaign, max_sessions=limit)], "limit", now)
 
 
+def _limit_added_host(store: Store, scope: str, limit: int | None) -> None:
+    """Set the limit of a host that was added, so that its row and its scope agree, also after a restart."""
+    name = scope.removeprefix(HOST)
+    hosts = known_hosts(store) if scope.startswith(HOST) else {}
+    if name in hosts:
+        save_hosts(store, hosts | {name: msgspec.structs.replace(hosts[name], max_sessions=limit)})
+
+
 def scope_meant(store: Store, settings: Settings, scope: str) -> str | None:
     """Return the known scope that was probably meant by one that nothing mentions; None if it may be right."""
     known = _known_scopes(store, settings)
@@ -382,6 +396,7 @@ def _known_scopes(store: Store, settings: Settings, others: Iterable[str] = ()) 
     known |= {account.scope for account in accounts}
     known |= {limit.partition("/")[0] for limit in settings.limits}
     known |= {f"{CAMPAIGN}{each.name}" for each in campaigns} | {f"agent:{each.agent}" for each in campaigns}
+    known |= {f"{HOST}{name}" for name in (*settings.hosts, *known_hosts(store))}
     return known
 
 

@@ -5,7 +5,6 @@ is room on an account or a host; the Governor decides that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -14,6 +13,7 @@ from paceline.core import Deferred
 from paceline.core.values.verdicts import Reason
 from paceline.engine.campaign_accounts import NO_ACCOUNT, CampaignAccounts
 from paceline.hosts.host_state import HostState
+from paceline.plans.host_choice import names_host
 from paceline.settings import HostSettings, MachineTable
 from paceline.settings.host_fields import LOCAL_HOST
 from paceline.store import Campaign
@@ -55,7 +55,7 @@ class Places(msgspec.Struct, frozen=True):
 
         That most hosts lack a label or a login is normal. It matters once no host can take the campaign.
         """
-        named = {host: each for host, each in self.refusals.items() if is_named(campaign, host or LOCAL_HOST)}
+        named = {host: each for host, each in self.refusals.items() if names_host(campaign.hosts, host or LOCAL_HOST)}
         if not self.logins:
             return named or self.refusals
         return {
@@ -160,7 +160,7 @@ class Placement:
     def _refusal(self, campaign: Campaign, host: str, state: HostState) -> Deferred | None:
         """Return why no session of the campaign can start on the host, whoever pays for it."""
         name = state.name
-        if not is_named(campaign, name):
+        if not names_host(campaign.hosts, name):
             return _deferred("held", host, f"the plan names other hosts ({', '.join(campaign.hosts)}), not {name}")
         if state.settings.max_sessions == 0:
             return _deferred("held", host, f"{name} takes no sessions: max_sessions is 0 in [hosts.{name}]")
@@ -241,11 +241,6 @@ class Placement:
 
 def _problems_of(state: HostState) -> Mapping[str, str | None]:
     return {login.account: login.problem for login in state.facts.logins} if state.facts is not None else {}
-
-
-def is_named(campaign: Campaign, name: str) -> bool:
-    """Return whether the plan lets its sessions run on the host: it names none, or this one."""
-    return not campaign.hosts or any(fnmatchcase(name, pattern) for pattern in campaign.hosts)
 
 
 def _missing(campaign: Campaign, host: str, state: HostState) -> Deferred | None:

@@ -30,6 +30,7 @@ from paceline.config_files.documents import (
 )
 from paceline.errors import InvalidInput, InvalidPlan
 from paceline.plans.campaign_fields import CAMPAIGN_FIELDS
+from paceline.plans.host_choice import may_run_here
 from paceline.plans.templates import command_placeholders
 from paceline.plans.unit_rules import PromptRules, UnitList
 from paceline.plans.unit_sources import UNITS, add_units
@@ -149,7 +150,11 @@ class _CampaignReader:
     def prompt_rules(self) -> PromptRules:
         """Return the rules for prompts of the agent. Call it after `read`."""
         rules = self._rules_of_agent()
-        return msgspec.structs.replace(rules, has_own_tree=self.workspace is not None)
+        hosts, labels = self._fields.get("hosts") or (), self._fields.get("labels") or ()
+        assert isinstance(hosts, tuple)
+        assert isinstance(labels, tuple)
+        is_for_here = self.workspace is not None or may_run_here(hosts, labels, self._settings)
+        return msgspec.structs.replace(rules, has_own_tree=self.workspace is not None, is_for_here=is_for_here)
 
     def _rules_of_agent(self) -> PromptRules:
         if self._profile is None:

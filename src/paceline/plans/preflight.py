@@ -13,6 +13,7 @@ from paceline.agents.account import GatewayAddress
 from paceline.agents.session_environment import EnvironmentRules
 from paceline.errors import InvalidInput, InvalidPlan, InvalidSettings
 from paceline.plans.environment_rules import environment_rules
+from paceline.plans.host_choice import may_run_here
 from paceline.plans.plan_file import Plan
 from paceline.settings import AccountSettings, Settings
 from paceline.store import Campaign, Store, UnitSpec
@@ -35,7 +36,12 @@ TOKEN_VARIABLE = "CLAUDE_CODE_OAUTH_TOKEN"
 
 
 def check_plan(plan: Plan, source: str, *, settings: Settings, environ: Mapping[str, str]) -> None:
-    """Check a plan. Raise `InvalidPlan` with everything that keeps it from running."""
+    """Check a plan. Raise `InvalidPlan` with everything that keeps it from running on this machine.
+
+    What other hosts have is known only to their workers, so a plan for them alone is not checked.
+    """
+    if not may_run_here(plan.campaign.hosts, plan.campaign.labels, settings):
+        return
     profile = settings.agent(plan.campaign.agent)
     accounts = settings.campaign_accounts(plan.campaign.agent, plan.campaign.accounts)
     mistakes = _program_troubles(environ, profile, plan, accounts) + _stage_troubles(environ, plan.campaign)

@@ -28,6 +28,8 @@ class PromptRules(msgspec.Struct, frozen=True):
     why_most: str = "a prompt is at most 1 MiB; put the rest into a file and name it in the prompt"
     command: tuple[str, ...] = ()
     """The plan's own command, whose placeholders the values of each unit replace."""
+    is_for_here: bool = True
+    """Whether units may run on this machine, so that their folders must be there."""
     has_own_tree: bool = False
     """Whether each unit works in a tree of its own, in which its output is nobody else's."""
 
@@ -89,7 +91,7 @@ class UnitList:
             self._refuse(place, name, f"cwd {shown(cwd)} cannot be a folder")
             return self._folder
         if path not in self._is_folder:
-            self._is_folder[path] = os.path.isdir(path)
+            self._is_folder[path] = not self._rules.is_for_here or os.path.isdir(path)
         if not self._is_folder[path]:
             self._refuse(place, name, f"cwd {shown(cwd)}: there is no folder {cut(path)}")
         return path

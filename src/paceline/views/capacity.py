@@ -145,7 +145,7 @@ def _settings_source(fleet: FleetState, entry: str) -> LimitSource:
     """Return which kind of settings an entry comes from. Only a file has a name of its own, its path."""
     configured = fleet.settings.limits.get(entry)
     if configured is None:
-        return "pattern"
+        return "file" if entry.removeprefix(HOST) in fleet.settings.hosts else "pattern"
     match configured.source:
         case "environment" | "flags" | "shipped" as source:
             return source
@@ -165,7 +165,7 @@ def kind_of(scope: str) -> ScopeKind:
 
 def is_notable(row: ScopeCapacity) -> bool:
     """Return whether there is more to report of a scope than that it exists."""
-    is_limited = row.limit is not None and "/" in row.scope
+    is_limited = row.limit is not None and ("/" in row.scope or row.kind == "host")
     return is_limited or bool(row.in_flight or row.cooling or row.platform or row.adaptive) or has_condition(row)
 
 
