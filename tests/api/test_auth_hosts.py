@@ -133,6 +133,7 @@ async def test_a_revoked_host_token_is_refused(daemon: Daemon, host_token: str) 
         refused = await worker.post(OWN, content=b"{}")
 
     assert refused.status_code == 401
+    assert "`paceline hosts token NAME` on the leader prints the token of a host" in refused.json()["detail"]
 
 
 async def _known(daemon: Daemon, token: str) -> str:

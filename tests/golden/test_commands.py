@@ -82,6 +82,24 @@ def test_steering_campaigns(script: Script, recordings: Recordings) -> None:
     compare(script, recordings, "steering_campaigns")
 
 
+def test_other_machines(script: Script, recordings: Recordings) -> None:
+    script.home.write("paceline.toml", '[hosts.box9]\nssh = "user@box9"\nmax_sessions = 8\n')
+    script.look("hosts")
+    script.value("hosts", "add", "box1", "--command", "true", "--max-sessions", "4", "--label", "gpu")
+    script.text("hosts", "add", "box2", "--command", "true", "--connect", "https://leader.example:7433")
+    script.code("hosts", "add", "box1")
+    script.code("hosts", "add", "box9")
+    script.code("hosts", "add", "box 1")
+    script.code("hosts", "remove", "box3")
+    script.code("hosts", "token", "box3")
+    script.look("hosts")
+    script.value("hosts", "remove", "box1")
+    script.text("hosts", "remove", "box2")
+    script.look("events", "--after", "0")
+
+    compare(script, recordings, "other_machines")
+
+
 def test_steering_capacity(script: Script, recordings: Recordings) -> None:
     for argv in (
         ["pool", "2"],

@@ -51,6 +51,7 @@ READ_ONLY_COOKIE: Final = (
     "this tab may only read: to change something, open the address that `paceline token --url` prints (a change with "
     "the cookie needs the header x-paceline-csrf, whose value the page gets there)"
 )
+INVALID_HOST_TOKEN: Final = "Invalid token: `paceline hosts token NAME` on the leader prints the token of a host"
 INVALID_TOKEN: Final = "Invalid token: `paceline token` prints the token of this home"
 _PATH_PART = re.compile(r"[A-Za-z0-9._~-]{1,200}")
 LOGIN_PAGE: Final = b"""<!doctype html>
@@ -106,7 +107,8 @@ class Authentication:
         if grant is None:
             if path == DASHBOARD_PATH and method == "GET":
                 return _Response(401, LOGIN_PAGE, b"text/html; charset=utf-8")
-            detail = INVALID_TOKEN if is_cookie or b"authorization" in headers else MISSING_TOKEN
+            invalid = INVALID_HOST_TOKEN if path.startswith(HOST_PATH) else INVALID_TOKEN
+            detail = invalid if is_cookie or b"authorization" in headers else MISSING_TOKEN
             return _Response.error(path, 401, detail, (b"www-authenticate", b"Bearer"))
         if (is_cookie or method not in SAFE_METHODS) and not _is_same_origin(headers, host):
             return _Response.error(path, 403, "the request comes from another site; use the dashboard or a token")

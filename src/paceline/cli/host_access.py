@@ -2,6 +2,7 @@
 
 import msgspec
 
+from paceline.api.token_registry import own_token_of
 from paceline.api.tokens import HOST_FOLDER
 from paceline.cli.daemon_address import ALL_INTERFACES, daemon_url, fleet_url
 from paceline.cli.wiring import Home
@@ -11,6 +12,7 @@ from paceline.engine.hosts.registry import stored_host_states
 from paceline.errors import InvalidInput
 from paceline.hosts.launchers.interface import WorkerLauncher
 from paceline.hosts.launchers.launcher_choice import launcher_of
+from paceline.leadership import Leader
 from paceline.settings import HostSettings
 from paceline.views.hosts import Hosts, HostView, host_views
 
@@ -18,20 +20,20 @@ ANSWER_SECONDS = 5.0
 """How long a daemon may take to list its hosts. One that is alive takes milliseconds."""
 
 
-def read_hosts(home: Home, token: str) -> tuple[list[HostView], bool]:
+def read_hosts(home: Home) -> tuple[list[HostView], bool]:
     """Return the hosts, and whether a daemon has said so. Without one, they are as they were stored last."""
-    found = _ask_daemon(home, token) if home.engine_leader() is not None else None
+    leader = home.engine_leader()
+    found = None if leader is None else _ask_daemon(home, leader)
     if found is not None:
         return found, True
     return host_views(stored_host_states(home.store, home.settings.hosts)), False
 
 
-def _ask_daemon(home: Home, token: str) -> list[HostView] | None:
+def _ask_daemon(home: Home, leader: Leader) -> list[HostView] | None:
     import httpx  # most commands do not need it
 
-    leader = home.engine_leader()
-    url = (leader.url if leader is not None else None) or daemon_url(home)
-    headers = {"authorization": f"Bearer {token}"}
+    url = leader.url or daemon_url(home)
+    headers = {"authorization": f"Bearer {own_token_of(home.store, home.path, 'read')}"}
     try:
         answer = httpx.get(
             f"{url}/v1/hosts", headers=headers, timeout=ANSWER_SECONDS, trust_env=False, verify=trusted_authorities()

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from paceline.agents.account import DEFAULT
-from paceline.api.token_registry import host_token_of, own_token_of, revoke_host_tokens, rotate_host_token
+from paceline.api.token_registry import host_token_of, revoke_host_tokens, rotate_host_token
 from paceline.cli.host_access import host_launcher, is_only_local, read_hosts, refuse_configured, worker_url
 from paceline.cli.options import AsJson
 from paceline.cli.output import one_line, out, print_table, print_value, say, table
@@ -35,7 +35,7 @@ def list_command(context: typer.Context, as_json: AsJson = False) -> None:
     if context.invoked_subcommand is not None:
         return
     with open_home() as home:
-        found, is_live = read_hosts(home, own_token_of(home.store, home.path, "read"))
+        found, is_live = read_hosts(home)
         if as_json:
             print_value({"hosts": found, "is_live": is_live})
             return
