@@ -22,6 +22,7 @@
      │   └─ SpoolError           the spool cannot be written
      │       └─ NoRoomForSession the machine has no disk space, open files or processes left for it
      ├─ WorkspaceError           the workspace of a unit cannot be made or used; .is_campaigns
+     │   ├─ UnfitHost            another host cannot make it; others may
      │   ├─ WorkspaceLost        its folder and its branch are gone
      │   └─ UncommittedWork      removing it would lose work that is in no branch
      ├─ HostLost                 a host was silent for so long that everything on it has ended
@@ -166,6 +167,10 @@ class WorkspaceLost(WorkspaceError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, is_campaigns=False)
+
+
+class UnfitHost(WorkspaceError):
+    """Another host cannot make or set up workspaces of the campaign. Others may, so the campaign keeps away from it."""
 
 
 class UncommittedWork(WorkspaceError):

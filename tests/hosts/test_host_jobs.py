@@ -17,6 +17,7 @@ from paceline.errors import (
     SpoolError,
     StoreError,
     UncommittedWork,
+    UnfitHost,
     UnknownName,
     WorkspaceError,
     WorkspaceLost,
@@ -390,23 +391,25 @@ async def test_a_workspace_that_the_host_does_not_have_is_lost(machines: TwoMach
 @pytest.mark.parametrize(
     ("raised", "expected"),
     [
-        (WorkspaceError("x"), WorkspaceError("x")),
+        (WorkspaceError("x"), UnfitHost("x")),
         (WorkspaceError("x", is_campaigns=False), WorkspaceError("x", is_campaigns=False)),
         (WorkspaceLost("x"), WorkspaceLost("x")),
         (NoRoomForSession("x"), NoRoomForSession("x")),
         (SpoolError("x"), SpoolError("x")),
         (InvalidInput("x"), InvalidInput("x")),
-        (StoreError("x"), WorkspaceError("x")),
-        (OSError(13, "Not allowed", "/a"), WorkspaceError("cannot write /a: Not allowed")),
+        (StoreError("x"), UnfitHost("x")),
+        (OSError(13, "Not allowed", "/a"), UnfitHost("cannot write /a: Not allowed")),
         (
             OSError(28, "No space left"),
             NoRoomForSession("no workspace can be made now: No space left (a file of the host); free some disk space"),
         ),
-        (ZeroDivisionError("x"), WorkspaceError("ZeroDivisionError: x")),
+        (ZeroDivisionError("x"), UnfitHost("ZeroDivisionError: x")),
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_on_the_host_is_the_same_error_on_the_leader(raised: Exception, expected: PacelineError) -> None:
+def test_an_error_on_the_host_is_the_same_error_on_the_leader_and_blames_that_host_alone(
+    raised: Exception, expected: PacelineError
+) -> None:
     report = msgspec.json.decode(msgspec.json.encode(error_report("call-1", raised)), type=CallReport)
     call = Call(call_id="call-1", job="finish_setup", arguments=msgspec.Raw(b"null"))
     with pytest.raises(PacelineError) as found:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from paceline.agents.account import Account
+from paceline.agents.account import Account, split_login
 from paceline.core import Granted, Ticket
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine.attempt_outcome import OutcomeRecorder
@@ -134,6 +134,9 @@ class Dispatcher:
         not_started: list[OutcomeRecord] = []
         for work in self._stages.preparations.collect(campaigns, now):
             outcome = self._outcomes.breaker.judged_setup(work.unit.id, work.outcome)
+            if outcome is not None and outcome.ending == "not_started":
+                _, host = split_login(work.unit.account or "")
+                self._outcomes.exclusions.add(work.campaign.name, host, outcome.reason, now)
             if outcome is None:
                 if not self._stages.preparations.is_claimed(work, now):
                     self._queues.abandon(work.ticket.id, now)  # it was cancelled after this pass has looked

@@ -5,12 +5,14 @@ from typing import Literal
 
 import msgspec
 
+from paceline.agents.account import split_login
 from paceline.core import Governor, Ticket
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.core.values.scopes import CHECKS
 from paceline.engine.background_jobs import Job
 from paceline.engine.breaker import MOST_FAULTS_OF_UNIT, CampaignBreaker
 from paceline.engine.journal import EngineJournal
+from paceline.engine.placement import host_scope
 from paceline.engine.stage_commands import CHECK_TICKETS, CommandEnd
 from paceline.engine.unit_events import pause_event
 from paceline.engine.workspace_preparation import RETRY_SECONDS
@@ -41,7 +43,9 @@ class StagedWork(msgspec.Struct, kw_only=True):
     def ticket(self) -> Ticket:
         name, priority = self.campaign.name, self.campaign.priority
         ticket_id = f"{CHECK_TICKETS}{SEPARATOR}{self.unit.attempt_id}"
-        return Ticket(ticket_id, (CHECKS,), group=name, priority=priority, leased=False)
+        # On another host it takes a place of that host: the CPUs of this machine do not matter there.
+        _, host = split_login(self.unit.account or "")
+        return Ticket(ticket_id, (host_scope(host) if host else CHECKS,), group=name, priority=priority, leased=False)
 
     @property
     def command_id(self) -> str:

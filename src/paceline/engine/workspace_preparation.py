@@ -33,6 +33,7 @@ from paceline.errors import (
     NoRoomForSession,
     PacelineError,
     StoreError,
+    UnfitHost,
     WorkspaceError,
     WorkspaceLost,
 )
@@ -83,6 +84,8 @@ class Preparation(msgspec.Struct, kw_only=True):
     was_lost: bool = False
     keeps_slots: bool = False
     """Whether the session begins as soon as the setup is over."""
+    has_place: bool = False
+    """Whether its setup needs no place of its own: it has the session's place on another host."""
     outcome: AttemptOutcome | None = None
     """Why it failed."""
 
@@ -135,6 +138,7 @@ class WorkspacePreparations:
         unit = with_result(unit, port_base=port_base)
         work = Preparation(unit=unit, campaign=campaign, account=account, ticket=ticket, place=place, step="find")
         work.keeps_slots = bool(self._hosts.remote_states())
+        work.has_place = bool(host.name)
         if unit.result.workspace is None:
             work.job = host.jobs.start(unused_place, place)
         else:
@@ -267,7 +271,7 @@ class WorkspacePreparations:
         if wait is not None:
             self._governor.abandon(work.setup_ticket.id, now=now)
             return True
-        if not isinstance(self._governor.request(work.setup_ticket, now=now), Granted):
+        if not work.has_place and not isinstance(self._governor.request(work.setup_ticket, now=now), Granted):
             return False
         order = self._commands.order(
             f"{work.unit.attempt_id}-setup",
@@ -299,13 +303,15 @@ class WorkspacePreparations:
             return False
         self._ended.add(work.handle)
         work.handle = None
-        self._governor.release(work.setup_ticket.id, now=now)
+        if not work.has_place:
+            self._governor.release(work.setup_ticket.id, now=now)
         if end.was_lost:
             work.outcome = AttemptOutcome(ending="lost", reason="its setup was ended from outside")
             return True
         if not end.has_passed:
             why = end.fault or f"exit code {end.exit_code}"
-            raise WorkspaceError(f"the setup failed ({why}): {end.last_line}")
+            failed = UnfitHost if work.has_place else WorkspaceError
+            raise failed(f"the setup failed ({why}): {end.last_line}")
         work.step = "finish"
         work.job = self._hosts.of_unit(work.unit).jobs.start(finish_setup, work.place)
         return False
@@ -360,6 +366,8 @@ def outcome_of_error(error: PacelineError, now: float) -> AttemptOutcome:
     match error:
         case HostLost():
             return AttemptOutcome(ending="lost", reason=str(error))
+        case UnfitHost():
+            return AttemptOutcome(ending="not_started", reason=str(error))
         case NoRoomForSession():
             return AttemptOutcome(ending="unreachable", reason=str(error), resume_at=now + RETRY_SECONDS)
         case WorkspaceLost():

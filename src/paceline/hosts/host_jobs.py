@@ -14,7 +14,7 @@ import msgspec
 
 from paceline import errors
 from paceline.detect.stream import Channel
-from paceline.errors import InvalidInput, PacelineError, WorkspaceError
+from paceline.errors import InvalidInput, PacelineError, UnfitHost, WorkspaceError
 from paceline.hosts.messages import Call, CallReport
 from paceline.store.interface import WorkspaceSettings
 from paceline.workspaces import (
@@ -260,8 +260,10 @@ def error_report(call_id: str, error: BaseException) -> CallReport:
 
 def _raised(report: CallReport) -> PacelineError:
     raised = _ERRORS.get(report.error or "", WorkspaceError)
+    if raised is WorkspaceError and report.is_campaigns:
+        return UnfitHost(report.text)  # what every unit would meet there may be right on other hosts
     if raised is WorkspaceError:
-        return WorkspaceError(report.text, is_campaigns=report.is_campaigns)
+        return WorkspaceError(report.text, is_campaigns=False)
     return raised(report.text)
 
 

@@ -58,8 +58,13 @@ async def two_workers(daemon: Daemon, folder: Path) -> AsyncIterator[None]:
         await asyncio.gather(*workers, return_exceptions=True)
 
 
-def add(daemon: Daemon, repository: TestRepository, command: str, *units: str, **fields: object) -> None:
-    workspace = repository.settings(setup=("sh", "-c", "echo set up >> setups"), keep="all")
+SET_UP = "echo set up >> setups"
+
+
+def add(
+    daemon: Daemon, repository: TestRepository, command: str, *units: str, setup: str = SET_UP, **fields: object
+) -> None:
+    workspace = repository.settings(setup=("sh", "-c", setup), keep="all")
     campaign = Campaign(name="docs", command=("sh", "-c", command), workspace=workspace, **fields)  # type: ignore[arg-type]
     specs = [UnitSpec(id=unit, prompt="x", cwd=str(repository.top)) for unit in units]
     daemon.store.add_campaign(campaign, specs, update=False, now=time.time())
@@ -91,3 +96,19 @@ async def test_work_that_never_passes_its_check_ends_whatever_hosts_it_was_on(
         add(daemon, repository, "true", "a", check=("false",), check_rounds=3)
         await daemon.until(lambda: daemon.counts("docs").unverified == 1)
         assert len(daemon.unit("docs/a").result.checks) == 4
+
+
+async def test_a_host_that_cannot_set_a_workspace_up_leaves_the_work_to_the_others(
+    run_daemon: RunDaemon, repository: TestRepository, tmp_path: Path
+) -> None:
+    async with run_daemon(HOSTS) as daemon, two_workers(daemon, tmp_path):
+        setup = "case $PWD in */box1/*) echo no compiler; exit 1;; esac"
+        add(daemon, repository, "true", *UNITS, setup=setup, check=("true",))
+        await daemon.until(lambda: daemon.counts("docs").done == len(UNITS))
+        units = [daemon.unit(f"docs/{name}") for name in UNITS]
+        (campaign,) = daemon.store.campaigns()
+        waits = [each.detail for each in daemon.engine.wait_reasons().values()]
+
+    assert {(unit.result.host, unit.counters.failures) for unit in units} == {("box2", 0)}
+    assert campaign.state == "active"
+    assert waits == [] or "the setup failed (exit code 1): no compiler" in waits[0]
