@@ -7,6 +7,7 @@ import pytest
 from tests.executors.conftest import Sandbox, ended, until
 
 from paceline.clock import seconds_since_boot
+from paceline.executors.proc_table import boot_id
 from paceline.executors.process import ProcessExecutor
 from paceline.executors.supervisor import LEASE_OVER
 
@@ -15,7 +16,7 @@ def write_lease(file: Path, seconds: float) -> float:
     """Let the lease end that many seconds from now. Returns when that is."""
     deadline = seconds_since_boot() + seconds
     fresh = file.with_suffix(".new")
-    fresh.write_text(f"{deadline}\nboot\n")
+    fresh.write_text(f"{deadline}\n{boot_id()}\n")
     fresh.rename(file)
     return deadline
 

@@ -432,3 +432,21 @@ async def test_a_job_of_another_version_is_refused_by_name(machines: TwoMachines
 def test_only_the_jobs_of_the_table_can_be_sent() -> None:
     with pytest.raises(InvalidInput, match="no host can do merge_works; it can do unused_place, prepare"):
         make_call("call-1", merge_works, ("x",))
+
+
+async def test_a_host_cannot_name_another_repository_branch_or_commit(machines: TwoMachines) -> None:
+    place = machines.place()
+    other = msgspec.structs.replace(place, branch="main")
+    for answer in (
+        other,
+        msgspec.structs.replace(place, repository="/etc"),
+        msgspec.structs.replace(place, path="/etc"),
+    ):
+        call = make_call("c1", unused_place, (place,))
+        report = CallReport(call_id="c1", result=msgspec.Raw(msgspec.json.encode(answer)))
+        with pytest.raises(WorkspaceError, match="another place"):
+            read_result(call, report, None)
+    call = make_call("c2", commit_all, (place, "done"))
+    change = msgspec.json.encode(Change(commit="refs/heads/main", files_changed=1))
+    with pytest.raises(WorkspaceError, match="not the id of a commit"):
+        read_result(call, CallReport(call_id="c2", result=msgspec.Raw(change)), None)

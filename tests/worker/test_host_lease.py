@@ -61,3 +61,10 @@ def test_a_home_that_takes_no_new_file_still_gets_the_lease(tmp_path: Path) -> N
     lease.renew(150.0, 60.0)
 
     assert HostLease(tmp_path, elapsed=lambda: 150.0).left == 60.0
+
+
+def test_an_answer_to_an_earlier_request_does_not_shorten_the_lease(tmp_path: Path) -> None:
+    lease = HostLease(tmp_path, elapsed=lambda: 100.0)
+    lease.renew(100.0, 60.0)
+    lease.renew(85.0, 60.0)  # a request that was held open for a while
+    assert lease.until == 160.0

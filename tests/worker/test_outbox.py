@@ -107,3 +107,13 @@ def test_whatever_is_lost_each_signal_and_each_result_arrives_once_and_in_order(
     assert results == sorted(results)
     assert all(found == sorted(found, key=lambda each: each or 0) for found in signals.values())
     assert outbox.is_empty
+
+
+def test_half_a_character_of_an_agent_is_replaced() -> None:
+    outbox = Outbox()
+    outbox.add(CallReport(call_id="c1", error="WorkspaceError", text="cannot read \udcff.txt"))
+    outbox.add(SessionReport(attempt_id="a1", state=None, tail="done \ud83d"))
+    assert [each.report for each in outbox.batch()] == [
+        CallReport(call_id="c1", error="WorkspaceError", text="cannot read ?.txt"),
+        SessionReport(attempt_id="a1", state=None, tail="done ?"),
+    ]

@@ -63,10 +63,11 @@ class ApiContext:
         """Held while a plan is imported: two imports into one campaign would conflict in the store."""
 
     def close(self) -> None:
-        """End all event streams, and fail pending slot requests with "try again"."""
+        """End all event streams, fail pending slot requests with "try again", and answer workers that wait."""
         self.background.close()
-        if self.leads:
+        if isinstance(self.engine, Engine):
             self.engine.leases.close()
+            self.engine.hosts.answer_all()
 
     def apply_commands(self) -> None:
         """Carry out the stored commands now. If the store fails, the engine's next pass carries them out."""

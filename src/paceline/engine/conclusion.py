@@ -19,6 +19,7 @@ TRY_LATER_EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h."""
 NO_ROOM_SECONDS = 10.0
 """How long no session is started after the machine had no room for one: soon enough once a person has made some."""
+TOO_LATE = "it could have started only after its leader, or its host, had lost its lease"
 STOPPED_EARLY = "it was stopped before the agent ran"
 CANNOT_WORK = "cannot work in "
 TOO_LONG = ("Argument list too long", "pass long input on stdin")
@@ -119,7 +120,7 @@ def not_started_outcome(message: str, *, is_elsewhere: bool = False) -> AttemptO
     """
     if is_elsewhere and message.startswith(CANNOT_WORK):
         return AttemptOutcome(ending="not_started", reason=message)
-    if message == STOPPED_EARLY:
+    if message in (STOPPED_EARLY, TOO_LATE):
         return AttemptOutcome(ending="lost", reason=message)
     if message.startswith(CANNOT_WORK) or message.endswith(TOO_LONG):
         return AttemptOutcome(ending="failed", reason=message)

@@ -16,7 +16,7 @@ from paceline.engine.placement import host_scope
 from paceline.engine.stage_commands import CHECK_TICKETS, CommandEnd
 from paceline.engine.unit_events import pause_event
 from paceline.engine.workspace_preparation import RETRY_SECONDS
-from paceline.errors import HostLost, NoRoomForSession, PacelineError, WorkspaceError
+from paceline.errors import HostLost, LinkDown, NoRoomForSession, NotJoined, PacelineError, WorkspaceError
 from paceline.executors import Handle
 from paceline.limiter.governor_driver import SEPARATOR
 from paceline.store import Campaign, Store, Unit
@@ -76,8 +76,8 @@ class StageFaults:
             return AttemptOutcome(ending="lost", reason=str(error))
         if isinstance(error, WorkspaceError) and not error.is_campaigns:
             return AttemptOutcome(ending="barred", reason=str(error))
-        if isinstance(error, NoRoomForSession):
-            work.retry_at = now + RETRY_SECONDS  # a full disk is nobody's fault
+        if isinstance(error, NoRoomForSession | LinkDown | NotJoined):
+            work.retry_at = now + RETRY_SECONDS  # a full disk or a cut link is nobody's fault
             return None
         return self._note(work, f"the {work.stage} failed: {error}", now)
 

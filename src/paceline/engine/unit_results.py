@@ -24,6 +24,7 @@ TokensByModel = dict[str, Tokens]
 
 def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float, prices: PriceList) -> UnitResult:
     """Return the result of the unit with what this attempt adds. All its output must have been read."""
+    _, host = split_login(session.unit.account or "")
     before, reader = session.unit.result, session.output.facts
     spent, conversation = _spent(session)
     started_at = session.unit.started_at or ended_at
@@ -33,7 +34,8 @@ def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float,
         before,
         agent=session.campaign.agent,
         model=model,
-        host=split_login(session.unit.account or "")[1] or this_host(),
+        host=host or this_host(),
+        is_remote=bool(host),
         turns=_sum(before.turns, reader.model_turns),
         tokens=_total(before.tokens, spent),
         cost=_cost_after(before, spent, prices, is_billed=_is_billed(session)),

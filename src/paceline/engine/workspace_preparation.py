@@ -30,7 +30,9 @@ from paceline.engine.unit_results import this_host
 from paceline.errors import (
     HostLost,
     InvalidInput,
+    LinkDown,
     NoRoomForSession,
+    NotJoined,
     PacelineError,
     StoreError,
     UnfitHost,
@@ -150,14 +152,15 @@ class WorkspacePreparations:
 
         Its checks still count: work that never passes must not move from host to host forever.
         """
-        before, result = unit.result.host or "", unit.result
-        is_elsewhere = before != host if host else self._hosts.is_remote(before)
+        result = unit.result
+        before = (result.host or "") if result.is_remote else ""
         place = stored_place(result)
-        if place is not None and is_elsewhere:
-            if self._hosts.is_remote(before):
+        if place is not None and before != host:
+            if before:
                 leave_to_hosts(self._store, [LeftWorkspace(host=before, unit=unit.id, place=place)])
             result = msgspec.structs.replace(result.without_work(), checks=result.checks)
-        return msgspec.structs.replace(unit, result=msgspec.structs.replace(result, host=host or this_host()))
+        result = msgspec.structs.replace(result, host=host or this_host(), is_remote=bool(host))
+        return msgspec.structs.replace(unit, result=result)
 
     def _is_waiting(self, unit_id: str) -> bool:
         unit = self._store.unit(unit_id)
@@ -368,7 +371,7 @@ def outcome_of_error(error: PacelineError, now: float) -> AttemptOutcome:
             return AttemptOutcome(ending="lost", reason=str(error))
         case UnfitHost():
             return AttemptOutcome(ending="not_started", reason=str(error))
-        case NoRoomForSession():
+        case NoRoomForSession() | LinkDown() | NotJoined():
             return AttemptOutcome(ending="unreachable", reason=str(error), resume_at=now + RETRY_SECONDS)
         case WorkspaceLost():
             return AttemptOutcome(ending="barred", reason=f"workspace lost: {error}")

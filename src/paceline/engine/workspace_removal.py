@@ -46,7 +46,8 @@ class WorkspaceRemovals:
         place = None if unit is None else stored_place(unit.result)
         if unit is not None and place is not None:
             message = commit_message(record.unit_id) if campaign.commit and step != "succeed" else None
-            job = self._hosts.named(unit.result.host).jobs.start(commit_and_remove, place, message)
+            host = self._hosts.named(unit.result.host) if unit.result.is_remote else self._hosts.local
+            job = host.jobs.start(commit_and_remove, place, message)
             self._running.append((unit, place, job))
 
     def report(self) -> None:

@@ -48,7 +48,8 @@ class StoredWorkspace(msgspec.Struct, frozen=True, kw_only=True):
 
 def workspace_host(result: UnitResult) -> str | None:
     """Return the machine that the workspace of a unit is on; None if it is this one."""
-    return None if result.workspace is None or result.host == this_host() else result.host
+    is_here = not result.is_remote and result.host == this_host()
+    return None if result.workspace is None or is_here else result.host
 
 
 def workspaces_of_campaign(store: Store, campaign: str) -> list[StoredWorkspace]:

@@ -116,7 +116,7 @@ class Supervisor:
             if os.path.exists("stop") or self.term_seen:
                 raise NotStarted("it was stopped before the agent ran")
             if time.clock_gettime(time.CLOCK_BOOTTIME) > self.options.start_by:
-                raise NotStarted("its engine did not lead any more")
+                raise NotStarted("it could have started only after its leader, or its host, had lost its lease")
             self.agent = start_in_terminal(self.options) if self.options.rows else start_on_pipes(self.options)
         except (NotStarted, OSError) as error:
             record_end(LOCK_FD, self.status("not_started", message=str(error)))
@@ -354,9 +354,11 @@ class LeaseWatch:
         return left <= 0
 
     def written(self) -> float:
+        """Return the time in the file. One of another machine, or of an earlier boot, is on another clock."""
         try:
-            return float(contents(self.file).split()[0])
-        except (OSError, ValueError, IndexError):
+            until, boot = contents(self.file).decode().split()
+            return float(until) if boot == boot_id() else self.until
+        except (OSError, ValueError):
             return self.until
 
 

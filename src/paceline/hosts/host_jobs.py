@@ -6,6 +6,7 @@ it blocks, so callers run it in threads. `job_runner.py` has the side of the wor
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +44,7 @@ WANTED: Final = "refs/paceline/wanted/"
 """The names in a bundle of the commits that a call needs: `base`, and `branch` if the leader has it."""
 OF_SUBMODULE: Final = "submodule:"
 """Before the number of a submodule, in place of the first commit that a worker has: it asks for that submodule."""
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _CARRIED: Final = (
     errors.WorkspaceError,
     errors.WorkspaceLost,
@@ -53,6 +55,8 @@ _CARRIED: Final = (
     errors.ExecutorError,
     errors.UnknownName,
     errors.InvalidInput,
+    errors.LinkDown,
+    errors.NotJoined,
 )
 """Errors that are the same on both sides. All others become a `WorkspaceError`."""
 _ERRORS: Final[dict[str, type[PacelineError]]] = {each.__name__: each for each in _CARRIED}
@@ -191,6 +195,8 @@ def read_result(call: Call, report: CallReport, received: Path | None) -> Any:
     values = msgspec.json.decode(arguments.values, type=job.arguments)
     result = msgspec.json.decode(report.result, type=job.result)
     match job.name:
+        case "unused_place":
+            _check_place(values[0], result)
         case "commit_all":
             _take_commits(values[0], arguments.leader, result, received)
         case "commit_and_remove":
@@ -200,6 +206,22 @@ def read_result(call: Call, report: CallReport, received: Path | None) -> Any:
         case "write_patch":
             _take_patch(Path(values[1]), received)
     return result
+
+
+def _check_place(asked: WorkspacePlace, given: WorkspacePlace) -> None:
+    """Raise unless a worker has only added a number to the names: they are used in the leader's repository."""
+    is_same = (given.repository, given.base) == (asked.repository, asked.base)
+    if not (is_same and _is_numbered(asked.path, given.path) and _is_numbered(asked.branch or "", given.branch or "")):
+        raise WorkspaceError(f"the host answered with another place for {asked.path}: {given.path!r:.200}")
+
+
+def _is_numbered(name: str, given: str) -> bool:
+    return given == name or (given.startswith(f"{name}-") and given.removeprefix(f"{name}-").isdecimal())
+
+
+def _check_commit(commit: str) -> None:
+    if not _COMMIT.fullmatch(commit):
+        raise WorkspaceError(f"the host answered with {commit!r:.80}, which is not the id of a commit")
 
 
 def write_wanted(call: Call, have: Iterable[str], file: Path) -> None:
@@ -299,6 +321,7 @@ def _remote_url(top: str, remote: str | None) -> str | None:
 def _take_commits(place: WorkspacePlace, leader: LeaderRepository, change: Change, received: Path | None) -> None:
     if change.commit is None or place.branch is None or place.repository is None:
         return
+    _check_commit(change.commit)
     if leader.remote is not None:
         take_branch(place.repository, leader.remote, place.branch, change.commit)
     elif received is not None:

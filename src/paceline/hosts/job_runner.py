@@ -292,7 +292,11 @@ def _push(place: WorkspacePlace, remote: str) -> None:
     try:
         run_git(place.repository or "", "push", "--quiet", "--no-verify", "--", remote, f"{name}:{name}")
     except WorkspaceError as error:
-        raise WorkspaceError(f"the branch {place.branch} cannot be pushed to {remote}: {error}") from error
+        raise WorkspaceError(
+            f"the branch {place.branch} cannot be pushed to {remote}: {error}; if an earlier attempt of the unit has"
+            " left it there, delete it there and retry the unit",
+            is_campaigns=False,
+        ) from error
 
 
 def _check_folder(place: WorkspacePlace) -> None:

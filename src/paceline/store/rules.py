@@ -192,7 +192,7 @@ def storable_result(result: UnitResult) -> UnitResult:
     try:
         msgspec.json.encode(result)
     except UnicodeEncodeError:
-        return msgspec.convert(_storable_value(msgspec.to_builtins(result)), UnitResult)
+        return msgspec.convert(storable_value(msgspec.to_builtins(result)), UnitResult)
     return result
 
 
@@ -201,7 +201,7 @@ def encode_event(event: Event) -> bytes:
     try:
         return msgspec.json.encode(event)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_storable_value(msgspec.to_builtins(event)))
+        return msgspec.json.encode(storable_value(msgspec.to_builtins(event)))
 
 
 def decode_event(encoded: bytes) -> Event | None:
@@ -244,14 +244,15 @@ def decode_slot(encoded: bytes) -> StoredSlot | None:
         return None
 
 
-def _storable_value(value: object) -> object:
+def storable_value(value: object) -> object:
+    """Return plain values with what UTF-8 cannot encode replaced in all their texts."""
     match value:
         case str():
             return storable_text(value)
         case dict():
-            return {storable_text(name): _storable_value(inner) for name, inner in value.items()}
+            return {storable_text(name): storable_value(inner) for name, inner in value.items()}
         case list() | tuple():
-            return [_storable_value(inner) for inner in value]
+            return [storable_value(inner) for inner in value]
         case _:
             return value
 

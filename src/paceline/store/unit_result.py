@@ -61,6 +61,8 @@ class UnitResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent: str | None = None
     model: str | None = None
     host: str | None = None
+    is_remote: bool = False
+    """Whether `host` is the name of a host with a worker. Else it is the machine of an engine."""
     turns: int | None = None
     tokens: Tokens | None = None
     cost: Cost = Cost()

@@ -40,7 +40,16 @@ READ_LIMIT: Final = 1000
 """Events or units that one read of the store returns at most."""
 
 
-_INTERNAL: Final = {"repository", "feedback", "carried", "port_base", "session_end", "deliveries", "end_request"}
+_INTERNAL: Final = {
+    "is_remote",
+    "repository",
+    "feedback",
+    "carried",
+    "port_base",
+    "session_end",
+    "deliveries",
+    "end_request",
+}
 _WORK_FIELDS: Final = frozenset(UnitResult.__struct_fields__) - _INTERNAL
 """The fields of a result that people see under the same names."""
 

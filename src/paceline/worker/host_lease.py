@@ -28,6 +28,7 @@ class HostLease:
         self.file = home / LEASE_FILE
         self._elapsed = elapsed
         self.until = self._written = self._read()
+        self._asked_at = -math.inf
 
     @property
     def is_over(self) -> bool:
@@ -43,8 +44,12 @@ class HostLease:
         return self._elapsed()
 
     def renew(self, asked_at: float, seconds: float) -> None:
-        """Extend the lease, because a leader has answered. A leader may also shorten it."""
-        self.until = asked_at + seconds
+        """Extend the lease, because a leader has answered. A leader may also shorten it.
+
+        Answers may overtake each other: the latest request counts, not the latest answer.
+        """
+        self._asked_at = max(self._asked_at, asked_at)
+        self.until = self._asked_at + seconds
         if abs(self.until - self._written) >= seconds / WRITES_PER_LEASE:
             self._write()
 

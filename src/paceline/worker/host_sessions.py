@@ -161,6 +161,8 @@ class HostSessions:
                 self._outbox.add(report)
         except OSError as error:
             log.warning("%s could not be read: %s; it is read again", session.attempt_id, error)
+        except Exception:  # the other sessions of the host must not suffer from it
+            log.exception("%s could not be read; it is read again", session.attempt_id)
         if session.is_over:
             del self._followed[session.attempt_id]
 
@@ -213,7 +215,7 @@ class HostSessions:
                     continue
                 if handle is not None:
                     self._executor.archive(handle, keep_output=keep_output)
-            except OSError as error:
+            except (PacelineError, OSError) as error:
                 log.warning("%s could not be put away: %s; it is tried again", attempt_id, error)
                 continue
             self._followed.pop(attempt_id, None)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from paceline.hosts.messages import NumberedReport, Report, SessionReport
+from paceline.hosts.messages import CallReport, NumberedReport, Report, SessionReport
+from paceline.store.rules import storable_text, storable_value
 
 MOST_BYTES = 256 * 1024
 """How much goes into one request: a small part of what an API accepts, and far more than the news of a second."""
@@ -41,7 +42,7 @@ class Outbox:
         """Take a report to send."""
         if isinstance(report, SessionReport):
             report = self._joined_with_earlier(report)
-        self._waiting.append(report)
+        self._waiting.append(_encodable(report))
         self._has_news.set()
 
     def batch(self) -> tuple[NumberedReport, ...]:
@@ -89,3 +90,14 @@ class Outbox:
             del self._waiting[place]
             return msgspec.structs.replace(report, signals=earlier.signals + report.signals)
         return report
+
+
+def _encodable(report: Report) -> Report:
+    """Return the report with what UTF-8 cannot encode replaced: agents print half characters, and files have names."""
+    try:
+        msgspec.json.encode(report)
+    except UnicodeEncodeError:
+        if isinstance(report, CallReport):  # its result is encoded already
+            return msgspec.structs.replace(report, text=storable_text(report.text) or "")
+        return msgspec.convert(storable_value(msgspec.to_builtins(report)), type(report))
+    return report

@@ -75,3 +75,23 @@ async def test_no_unit_is_lost_doubled_or_charged_whatever_happens_to_the_fleet(
 
         assert set(fleet.states().values()) == {"done"}
         assert fleet.failures() == 0
+
+
+async def test_checks_on_a_host_that_is_gone_are_made_elsewhere(tmp_path: Path) -> None:
+    def script(launch: Launch) -> Run:
+        return Run(seconds=30.0 if "check" in launch.attempt_id else 2.0)
+
+    hosts = {name: HostSettings(name=name, host_lease=LEASE) for name in ("box1", "box2")}
+    fleet = FleetHarness(tmp_path, hosts, script)
+    fleet.add("night", 2, hosts=("box*",), check=("true",))
+    async with fleet:
+        box1, box2 = fleet.machines.values()
+        box1.start_worker()
+        await fleet.run(10.0)
+        box1.link.cut()
+        await box1.kill_worker()
+        box2.start_worker()
+        for _ in range(10):
+            await fleet.run(60.0)
+        assert set(fleet.states().values()) == {"done"}
+        assert fleet.failures() == 0

@@ -29,6 +29,7 @@ from paceline.hosts.messages import (
     HostFacts,
     HostLoad,
     JoinRequest,
+    Kill,
     NumberedReport,
     Order,
     OrdersRequest,
@@ -198,10 +199,39 @@ async def test_a_worker_that_joins_again_follows_what_it_has_and_starts_what_it_
         follow("has"),
         Stop(attempt_id="has", grace=10.0),
         Start(session=order_of("never-got")),
+        follow("lost-its-folder"),
         Sweep(keep=("has", "never-got", "lost-its-folder")),
     ]
-    phases = {name: handle.state().phase for name, handle in handles.items()}
-    assert phases == {"has": "running", "never-got": "running", "lost-its-folder": "lost"}
+    before = {name: handle.state().phase for name, handle in handles.items()}
+    worker.report(SessionReport(attempt_id="lost-its-folder", state=None))
+    assert before == {"has": "running", "never-got": "running", "lost-its-folder": "running"}
+    assert handles["lost-its-folder"].state().phase == "lost"
+
+
+async def test_a_joining_that_arrives_late_loses_no_session(leader: Leader, worker: PaperWorker) -> None:
+    worker.join()
+    handle = started(leader, "a1")
+    worker.report(running("a1"))
+
+    PaperWorker(leader).join()  # a copy of the first request, from before the session: nobody uses this joining
+    worker.join("a1")
+
+    assert handle.state() == RUNNING
+
+
+async def test_a_home_that_is_used_from_another_machine_waits_until_nothing_runs(
+    leader: Leader, worker: PaperWorker
+) -> None:
+    worker.join()
+    handle = started(leader, "a1")
+    moved = msgspec.structs.replace(FACTS, machine="box7/0", hostname="box7")
+    request = JoinRequest(worker="home-1", pid=2, facts=moved)
+    with pytest.raises(HostTaken, match="let its sessions end"):
+        leader.workers.join("box1", request)
+
+    leader.hosts.archive(handle)
+
+    assert leader.workers.join("box1", request).leader == "one"
 
 
 async def test_a_session_that_the_worker_never_began_is_lost(leader: Leader, worker: PaperWorker) -> None:
@@ -210,7 +240,7 @@ async def test_a_session_that_the_worker_never_began_is_lost(leader: Leader, wor
     worker.join()
     worker.report(SessionReport(attempt_id="a1", state=None))
     assert handle is not None
-    assert handle.state() == SessionState(phase="lost", message="box1 has no trace of it")
+    assert handle.state() == SessionState(phase="lost", message="it never began on box1")
 
 
 async def test_an_archived_session_is_put_away_even_if_the_worker_was_gone(leader: Leader, worker: PaperWorker) -> None:
@@ -357,6 +387,45 @@ async def test_work_of_a_host_ends_with_its_report(leader: Leader, worker: Paper
     leader.hosts.step()
 
     assert (was_over, job.is_over, job.result()) == (False, True, piece)
+
+
+async def test_nothing_begins_on_a_lost_host(leader: Leader, worker: PaperWorker) -> None:
+    worker.join()
+    leader.pass_time(LEASE + LOSS_MARGIN_SECONDS + 1)
+    leader.hosts.step()
+    host = leader.hosts.of("#box1")
+
+    job = host.jobs.start(read_output, "a1", "stdout", None, 100)
+    adopted = host.adopt(order_of("a2"))
+
+    with pytest.raises(HostLost):
+        job.result()
+    with pytest.raises(HostLost):
+        host.start(order_of("a1"))
+    assert adopted is not None
+    assert adopted.state().phase == "lost"
+
+
+async def test_a_session_is_killed_once(leader: Leader, worker: PaperWorker) -> None:
+    worker.join()
+    handle = started(leader, "a1")
+    await worker.orders()
+    for _ in range(3):
+        leader.hosts.kill(handle)
+    assert await worker.orders() == [Kill(attempt_id="a1")]
+
+
+async def test_numbers_that_nothing_has_are_unknown(leader: Leader, worker: PaperWorker) -> None:
+    worker.join()
+    handle = started(leader, "a1")
+    absurd = SessionState(phase="ended", exit_code=10**25, cause="exit", ended_at=1e300)
+    summary = RunSummary(denials=10**30, tokens=10**30, outcome="success")
+
+    worker.report(SessionReport(attempt_id="a1", state=absurd, summary=summary))
+    handle.output.read(NOW)
+
+    assert handle.state() == SessionState(phase="ended", cause="exit")
+    assert handle.output.facts == RunSummary(outcome="success")
 
 
 async def test_work_of_a_lost_host_fails_as_lost(leader: Leader, worker: PaperWorker) -> None:

@@ -98,7 +98,16 @@ class HostSeat:
     @property
     def may_be_replaced(self) -> bool:
         """Whether a worker of another home may take the name: nothing can run in the home before."""
-        return self.is_lost or (self.is_leaving and not self.host.sessions)
+        return self.is_lost or (self.is_leaving and not self.host.is_busy)
+
+    def is_other(self, request: JoinRequest) -> bool:
+        """Return whether the request is not of the worker that may have sessions: of another home or machine.
+
+        A home on a shared file system may be used from another machine once nothing runs there.
+        """
+        facts = self.host.facts
+        has_moved = facts is not None and facts.machine != request.facts.machine and self.host.is_busy
+        return self.worker not in (None, request.worker) or has_moved
 
     @property
     def presence(self) -> Presence:

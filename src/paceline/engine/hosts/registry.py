@@ -111,6 +111,11 @@ class HostRegistry:
                 self.emit("host.lost", scope=f"host:{name}", sessions=seat.host.sessions, reason=reason)
                 seat.lose(reason)
 
+    def answer_all(self) -> None:
+        """Let workers that wait for orders have their answers now: this process ends, or does not lead any more."""
+        for seat in self._seats.values():
+            seat.host.news.set()
+
     def states(self) -> list[HostState]:
         """Return every known host now, also those whose workers never joined, and `local` if it has settings."""
         names = dict.fromkeys((*self._settings, *self._seats))
@@ -135,7 +140,7 @@ class HostRegistry:
         """Read which hosts were added or removed. A removed one is forgotten once nothing runs there."""
         self._settings = {**known_hosts(self._store), **self._configured}
         self._settings_read_at = self._clocks.elapsed()
-        removed = [name for name, seat in self._seats.items() if name not in self._settings and not seat.host.sessions]
+        removed = [name for name, seat in self._seats.items() if name not in self._settings and not seat.host.is_busy]
         if removed and self.is_leader:
             self._seats = {name: seat for name, seat in self._seats.items() if name not in removed}
             self.save()

@@ -13,7 +13,7 @@ from paceline.engine.hosts.host import Jobs
 from paceline.engine.hosts.remote_jobs import RemoteJobs
 from paceline.engine.hosts.remote_session import RemoteHandle
 from paceline.engine.session_output import SessionOutput
-from paceline.errors import WorkspaceError
+from paceline.errors import HostLost
 from paceline.executors import Handle
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS
 from paceline.hosts.messages import (
@@ -47,12 +47,13 @@ class RemoteHost:
         self._numbers = itertools.count(1)
         self._orders: list[NumberedOrder] = []
         self._unarchived: dict[str, Archive] = {}
+        self._gone: str | None = None
+        """Why nothing can be started: it was silent for so long that everything on it has ended."""
 
     @property
     def home(self) -> Path:
-        if self.facts is None:
-            raise WorkspaceError(f"the worker of {self.name} has not joined, so nobody knows where its folders are")
-        return Path(self.facts.home)
+        """The home of its worker. It is unknown of a host that was removed; workspaces there have their own path."""
+        return Path("/nonexistent" if self.facts is None else self.facts.home)
 
     # -- what the engine does ------------------------------------------------------------------
 
@@ -61,7 +62,12 @@ class RemoteHost:
         return self.begin(order)
 
     def begin(self, order: SessionOrder) -> RemoteHandle:
-        """Order a session. The worker follows the one that it has started before under the same attempt id."""
+        """Order a session. The worker follows the one that it has started before under the same attempt id.
+
+        Raise `HostLost` if the host is lost.
+        """
+        if self._gone is not None:
+            raise HostLost(self._gone)
         handle = self.handles[order.attempt_id] = RemoteHandle(order, self.name, is_new=True)
         self._send(Start(session=order))
         return handle
@@ -72,7 +78,10 @@ class RemoteHost:
         if handle is None:
             handle = self.handles[order.attempt_id] = RemoteHandle(order, self.name, is_new=False)
             handle.follow_again()
-            self._send(follow_of(order))
+            if self._gone is None:
+                self._send(follow_of(order))
+            else:
+                handle.lose(self._gone)
         return handle
 
     def output_of(self, handle: Handle, provider: str, tz: str) -> SessionOutput:
@@ -83,7 +92,10 @@ class RemoteHost:
         self._send(Stop(attempt_id=handle.attempt_id, grace=grace))
 
     def kill(self, handle: Handle) -> None:
-        self._send(Kill(attempt_id=handle.attempt_id))
+        """Order it once. A worker that joins again is asked to stop the session, and then to kill it."""
+        if not self.own(handle).is_killed:
+            self.own(handle).is_killed = True
+            self._send(Kill(attempt_id=handle.attempt_id))
 
     def archive(self, handle: Handle) -> None:
         """Let the worker put the session away, now or when it has joined again."""
@@ -101,6 +113,7 @@ class RemoteHost:
     def welcome(self, attempts: Sequence[str]) -> None:
         """Order again whatever the worker that joins has not done. `attempts` are the sessions in its spool."""
         self._orders.clear()
+        self._gone = self.jobs.gone = None
         known = frozenset(attempts)
         for handle in self.handles.values():
             self._welcome_session(handle, is_known=handle.attempt_id in known)
@@ -112,14 +125,12 @@ class RemoteHost:
     def _welcome_session(self, handle: RemoteHandle, *, is_known: bool) -> None:
         if handle.state().is_over:
             return
-        if is_known:
+        if handle.is_new and not is_known:
+            self._send(Start(session=handle.order))
+        else:  # also one that is not in the list: only an answer within this joining can say that it is gone
             handle.follow_again()
             self._send(follow_of(handle.order))
-        elif handle.is_new:
-            self._send(Start(session=handle.order))
-        else:
-            handle.lose(f"{self.name} has no trace of it")
-            return
+        handle.is_killed = False
         if handle.stop_grace is not None:
             self._send(Stop(attempt_id=handle.attempt_id, grace=handle.stop_grace))
 
@@ -140,9 +151,15 @@ class RemoteHost:
     def lose_all(self, reason: str) -> None:
         """Count everything on the host as ended: it has been silent for so long that its worker has ended it."""
         self._orders.clear()
+        self._gone = self.jobs.gone = reason
         for handle in self.handles.values():
             handle.lose(reason)
         self.jobs.lose_all(reason)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether sessions or work of it have no end yet."""
+        return self.sessions > 0 or self.jobs.is_busy
 
     @property
     def sessions(self) -> int:

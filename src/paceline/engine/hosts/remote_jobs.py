@@ -39,6 +39,8 @@ class RemoteJobs:
     def __init__(self, send: Callable[[Order], None], local: Jobs, *, owner: str) -> None:
         self.remote: str | None = None
         """Where branches are pushed to from the host."""
+        self.gone: str | None = None
+        """Why the host can do nothing: it was silent for so long that it is lost."""
         self._send = send
         self._local = local
         self._owner = owner
@@ -49,6 +51,9 @@ class RemoteJobs:
         """Begin the work. Its function must be one that workers know (`hosts/host_jobs.py`)."""
         call_id = f"{self._owner}-{next(self._numbers)}"
         future: Future[Value] = Future()
+        if self.gone is not None:
+            future.set_exception(HostLost(self.gone))
+            return Job(future)
         making = self._local.start(make_call, call_id, work, arguments, self.remote)
         self._works[call_id] = _Work(future=future, making=making)
         return Job(future)
@@ -70,6 +75,10 @@ class RemoteJobs:
             self._fail(call_id, error)
         else:
             self._send(work.call)
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._works)
 
     def repeat(self) -> None:
         """Order everything again that has no result: a worker does no call twice."""

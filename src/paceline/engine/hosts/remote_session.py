@@ -1,6 +1,11 @@
 """A session on another machine, as its worker reports it: the same face as a session of this one."""
 
+from typing import Final, TypeVar
+
+import msgspec
+
 from paceline.core.signals import Signal
+from paceline.detect.answer_text import bounded_answer
 from paceline.detect.run_summary import RunSummary
 from paceline.detect.stream import Channel
 from paceline.executors import SessionState
@@ -8,6 +13,15 @@ from paceline.hosts.messages import SessionReport
 from paceline.hosts.session_order import SessionOrder
 from paceline.store import Unit
 
+LARGEST_CODE: Final = 1 << 31
+LARGEST_COUNT: Final = 1 << 53
+"""Larger whole numbers are not exact in JSON, and no counter reaches them."""
+LATEST_TIME: Final = 1e11
+"""The year 5138."""
+LONGEST_ID: Final = 500
+LONGEST_REASON: Final = 4000
+"""Characters. Workers send one bounded line."""
+_COUNTERS: Final = ("turns", "turn_ends", "retries", "denials")
 STARTING = SessionState(phase="running")
 """What is known of a session until its worker has reported it."""
 
@@ -23,6 +37,7 @@ class RemoteHandle:
         self.output = RemoteOutput()
         self.stop_grace: float | None = None
         """Set once it was asked to stop."""
+        self.is_killed = False
         self._state = STARTING
         self._tail = b""
 
@@ -53,7 +68,7 @@ class RemoteHandle:
         if report.state is None:
             self.lose(f"it never began on {self.host}")
             return
-        self._state = report.state
+        self._state = _plausible_state(report.state)
         self._tail = report.tail.encode()
         self.output.take(report)
 
@@ -97,7 +112,7 @@ class RemoteOutput:
             return []
         report = self._reports.pop(0)
         self._is_followed = report.is_catching_up
-        self.facts = report.summary
+        self.facts = _plausible_summary(report.summary)
         self.start_error = report.error
         self._output_problem = report.output_problem
         return list(report.signals)
@@ -108,3 +123,53 @@ class RemoteOutput:
 
     def output_problem(self, unit: Unit) -> str | None:
         return self._output_problem
+
+
+def _plausible_state(state: SessionState) -> SessionState:
+    """Return the state without numbers that no process has: a store could not keep them."""
+    return msgspec.structs.replace(
+        state,
+        exit_code=_bounded(state.exit_code, LARGEST_CODE),
+        signal=_bounded(state.signal, LARGEST_CODE),
+        pid=_bounded(state.pid, LARGEST_COUNT),
+        started_at=_bounded(state.started_at, LATEST_TIME),
+        ended_at=_bounded(state.ended_at, LATEST_TIME),
+        max_rss_bytes=_bounded(state.max_rss_bytes, LARGEST_COUNT),
+        cpu_seconds=_bounded(state.cpu_seconds, LARGEST_COUNT),
+    )
+
+
+def _plausible_summary(summary: RunSummary) -> RunSummary:
+    """Return the summary without numbers that no agent reaches."""
+    counts = {name: _bounded(getattr(summary, name), LARGEST_COUNT) for name in ("tokens", "model_turns")}
+    others = {name: _bounded(getattr(summary, name), LARGEST_COUNT) or 0 for name in _COUNTERS}
+    usage = summary.usage
+    if usage is not None and any(tokens.total > LARGEST_COUNT for tokens in usage.by_model.values()):
+        usage = None
+    return msgspec.structs.replace(
+        summary,
+        **counts,
+        **others,
+        usage=usage,
+        answer=bounded_answer(summary.answer),
+        session_id=_short(summary.session_id, LONGEST_ID),
+        failure_text=_cut(summary.failure_text),
+        denial_reason=_cut(summary.denial_reason),
+    )
+
+
+def _short(text: str | None, longest: int) -> str | None:
+    """Return an id; None if it is longer than any."""
+    return text if text is not None and len(text) <= longest else None
+
+
+def _cut(text: str | None) -> str | None:
+    return None if text is None else text[:LONGEST_REASON]
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _bounded(value: Number | None, largest: float) -> Number | None:
+    """Return the value, or None if it is outside of what it can be."""
+    return value if value is not None and -largest <= value <= largest else None

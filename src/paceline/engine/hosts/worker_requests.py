@@ -54,12 +54,12 @@ class WorkerRequests:
         if settings is None or name == LOCAL_HOST:
             raise UnknownName(f"there is no host {name!r:.80}: add it with `paceline hosts add`, or in paceline.toml")
         seat = self._hosts.seat(name)
-        if seat.worker not in (None, request.worker) and not seat.may_be_replaced:
+        if seat.is_other(request) and not seat.may_be_replaced:
             facts = seat.host.facts
             where = "unknown" if facts is None else f"{facts.home} on {facts.hostname}"
             raise HostTaken(
-                f"host {name} has a worker already ({where}): stop that one, or give this one a name of its own "
-                "with `paceline hosts add`"
+                f"host {name} has a worker already ({where}): stop that one and let its sessions end, or give this one "
+                "a name of its own with `paceline hosts add`"
             )
         seat.begin_joining(request, settings.host_lease)
         seat.host.jobs.remote = settings.git_remote
