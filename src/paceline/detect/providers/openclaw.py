@@ -50,7 +50,8 @@ RULES: tuple[Rule, ...] = (
     rule(
         "openclaw.children",
         "platform",
-        r"sessions_spawn (?:has )?reached [^\n(;.]{0,90}(?:\.[^\n(;.]{1,40}){0,4} ?\(\d{1,6} ?/ ?\d{1,6}",
+        r"<12>max(?:imum)? (?:active |concurrent |running )?children [^\n(;.]{0,60}\(\d{1,6} ?/ ?\d{1,6}",
+        r"<12>(?:\b\w{1,20}\.){0,4}\bmax_?\w{0,20}(?:children|spawns)\w{0,40} ?\(\d{1,6} ?/ ?\d{1,6}",
         open_end=True,
         stage=Stage.EXACT,
         cause="concurrency",
