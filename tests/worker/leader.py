@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from paceline.clock import Clock
 from paceline.errors import NotJoined
+from paceline.executors import OutputLimits
 from paceline.hosts.messages import (
     CallReport,
     FactsReport,
@@ -33,6 +34,7 @@ class ScriptedLeader:
         self._ahead = ahead
         self.accounts: tuple[ProbedAccount, ...] = ()
         self.agents: tuple[str, ...] = ()
+        self.output = OutputLimits()
         self.joins: list[JoinRequest] = []
         self.reports: list[Report] = []
         self.has_left = False
@@ -57,6 +59,7 @@ class ScriptedLeader:
             now=self._now(),
             accounts=self.accounts,
             agents=self.agents,
+            output=self.output,
         )
 
     async def orders(self, request: OrdersRequest) -> Orders:

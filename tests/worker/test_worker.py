@@ -2,10 +2,16 @@
 
 import os
 
+import msgspec
 import pytest
-from tests.worker.conftest import WorkerHost
+from tests.worker.conftest import WorkerHost, agent_profile
 
+from paceline.agents import Task
+from paceline.agents.account import Account, GatewayAddress
+from paceline.executors import OutputLimits
 from paceline.hosts.messages import Archive, Kill, SessionReport, Start, Stop, Sweep
+from paceline.hosts.session_order import SessionOrder
+from paceline.simulation import agent_transcripts as said
 
 
 async def test_a_session_is_started_read_and_reported_to_its_end(host: WorkerHost) -> None:
@@ -121,3 +127,88 @@ async def _attempts_at_next_joining(host: WorkerHost) -> tuple[str, ...]:
     await host.leader.restart()
     await host.leader.joined(count + 1)
     return host.leader.joins[-1].attempts
+
+
+async def test_a_session_reaches_the_gateway_the_way_its_worker_reaches_the_leader(host: WorkerHost) -> None:
+    account = Account(name="key-1", provider="anthropic", via_gateway=True)
+    task = Task(unit_id="night/u0", attempt_id="a1", prompt="x", cwd=str(host.work))
+    profile = agent_profile("sh", "-c", "env > variables")
+    gateway = GatewayAddress("", key="k3y")
+    async with host.worker():
+        await host.leader.joined()
+        await host.leader.give(
+            Start(session=SessionOrder(profile=profile, task=task, account=account, gateway=gateway))
+        )
+        await host.leader.end_of("a1")
+
+    variables = host.lines("variables")
+    assert "ANTHROPIC_BASE_URL=http://here:1/gateway/key-1/~a1" in variables
+    assert any(each.endswith("=k3y") for each in variables)
+
+
+async def test_the_login_of_an_account_is_the_one_in_the_home_folder_of_the_host(host: WorkerHost) -> None:
+    account = Account(
+        name="max-1", provider="anthropic", kind="subscription", env={"CLAUDE_CONFIG_DIR": "~/.claude-max"}
+    )
+    task = Task(unit_id="night/u0", attempt_id="a1", prompt="x", cwd=str(host.work))
+    profile = agent_profile("sh", "-c", "env > variables")
+    async with host.worker(environ={"HOME": "/home/here", "ANTHROPIC_API_KEY": "never"}):
+        await host.leader.joined()
+        await host.leader.give(Start(session=SessionOrder(profile=profile, task=task, account=account)))
+        await host.leader.end_of("a1")
+
+    variables = host.lines("variables")
+    assert "CLAUDE_CONFIG_DIR=/home/here/.claude-max" in variables
+    assert not any("never" in each for each in variables)
+
+
+async def test_a_session_that_would_bill_a_key_is_not_started(host: WorkerHost) -> None:
+    account = Account(name="max-1", provider="anthropic", kind="subscription", env={"ANTHROPIC_API_KEY": "x"})
+    task = Task(unit_id="night/u0", attempt_id="a1", prompt="x", cwd=str(host.work))
+    profile = agent_profile("sh", "-c", "echo ran >> runs")
+    async with host.worker():
+        await host.leader.joined()
+        await host.leader.give(Start(session=SessionOrder(profile=profile, task=task, account=account)))
+        report = await host.leader.end_of("a1")
+
+    assert report.state is not None
+    assert (report.state.phase, report.error) == ("not_started", "WouldBillKey")
+    assert host.lines("runs") == []
+
+
+async def test_a_long_output_is_read_without_waiting_between_its_pieces(host: WorkerHost) -> None:
+    lines = b'{"type": "noise", "text": "%s"}\n' % (b"x" * 50_000) * 100  # five megabytes, in twenty turns
+    async with host.worker():
+        await host.leader.joined()
+        await host.leader.give(host.start_agent("a1", said.init().encode() + lines + said.done().encode()))
+        begun = host.clock.now()
+        report = await host.leader.end_of("a1")
+
+    assert report.summary.outcome == "success"
+    assert host.clock.now() - begun < 15.0
+
+
+async def test_an_expected_file_is_looked_for_on_the_host(host: WorkerHost) -> None:
+    host.leader._ahead = -5000.0  # it is written 5,000 s after its start, as the leader counts
+    begun_at = host.clock.now() - 5000.0
+    async with host.worker():
+        await host.leader.joined()
+        for name, script in (("a1", "echo x > out.md"), ("a2", "rm out.md")):
+            order = host.order(name, "sh", "-c", script, output="out.md")
+            await host.leader.give(Start(session=msgspec.structs.replace(order, begun_at=begun_at)))
+            await host.leader.end_of(name)
+
+    assert host.leader.ends_of("a1")[0].output_problem is None
+    assert host.leader.ends_of("a2")[0].output_problem == "out.md was not written"
+
+
+async def test_output_that_was_put_away_is_removed_in_time(host: WorkerHost) -> None:
+    host.leader.output = OutputLimits(max_age=0.001)
+    async with host.worker():
+        await host.leader.joined()
+        await host.leader.give(host.start("a1", "echo x"))
+        await host.leader.end_of("a1")
+        await host.leader.give(Archive(attempt_id="a1"))
+        await host.leader.obeyed()
+        while os.listdir(host.home / "spool" / ".settled"):
+            await host.clock.sleep(0.05)

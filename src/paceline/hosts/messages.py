@@ -9,7 +9,7 @@ import msgspec
 
 from paceline.core.signals import AnySignal
 from paceline.detect.run_summary import RunSummary
-from paceline.executors.interface import SessionState
+from paceline.executors.interface import OutputLimits, SessionState
 from paceline.hosts.session_order import SessionOrder
 
 PROTOCOL = 1
@@ -97,6 +97,8 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[str, ...] = ()
     programs: dict[str, str] = {}
     """The programs of agents that are not shipped with Paceline, by agent."""
+    output: OutputLimits = OutputLimits()
+    """How much output of ended sessions the host keeps."""
 
 
 # -- orders --------------------------------------------------------------------------------------------------

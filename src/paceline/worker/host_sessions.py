@@ -12,7 +12,7 @@ import msgspec
 
 from paceline.agents.session_environment import EnvironmentMemory
 from paceline.errors import AttemptInUse, PacelineError
-from paceline.executors import Executor, Handle, Launch, SessionState
+from paceline.executors import Executor, Handle, Launch, OutputArchive, OutputLimits, SessionState
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS
 from paceline.executors.process import ProcessHandle
 from paceline.hosts.messages import Follow, SessionReport, follow_of
@@ -63,6 +63,8 @@ class HostSessions:
         """Attempts that were reported to be unknown here: they must never begin."""
         self._to_archive: dict[str, bool] = {}
         """Attempts to put away once they are over, with whether their output is kept."""
+        self.is_behind = False
+        """Whether a session has more output than the last turn has read."""
 
     def attempts(self) -> tuple[str, ...]:
         """Return the sessions that run or have ended here and were not put away."""
@@ -131,6 +133,7 @@ class HostSessions:
 
     async def read_all(self) -> None:
         """Read a share of the new output of every followed session, and report what is new."""
+        self.is_behind = False
         for session in list(self._followed.values()):
             await self._read(session)
         self._archive_ended()
@@ -154,7 +157,8 @@ class HostSessions:
                     break
                 await asyncio.sleep(0)
             else:
-                return  # the next turn continues
+                self.is_behind = True
+                return
             if self._followed.get(session.attempt_id) is not session:
                 return  # another leader joined meanwhile
             for report in session.reports(state):
@@ -165,6 +169,11 @@ class HostSessions:
             log.exception("%s could not be read; it is read again", session.attempt_id)
         if session.is_over:
             del self._followed[session.attempt_id]
+
+    def prune(self, limits: OutputLimits, now: float) -> None:
+        """Remove output of sessions that were put away and that is beyond the limits, a small piece at a time."""
+        if isinstance(self._executor, OutputArchive) and limits != OutputLimits():
+            self._executor.prune(limits, lambda *_: False, now)
 
     # -- the lease -----------------------------------------------------------------------------------------
 

@@ -294,7 +294,9 @@ class Worker:
             await self._sessions.read_ended(ended)
             if not 0 < read_at - self._clock.now() <= READ_SECONDS:
                 await self._sessions.read_all()
-                read_at = self._clock.now() + READ_SECONDS
+                read_at = self._clock.now() + (0.0 if self._sessions.is_behind else READ_SECONDS)
+                if self._joined is not None:
+                    self._sessions.prune(self._joined.output, self._clock.now())
 
     async def _watch_lease(self) -> None:
         """End all sessions when the lease is over. Their supervisors do the same, each by itself."""

@@ -77,6 +77,7 @@ class WorkerRequests:
             accounts=self._accounts(),
             agents=tuple(self._settings.logins),
             programs=self._settings.programs,
+            output=self._settings.output,
         )
 
     def _accounts(self) -> tuple[ProbedAccount, ...]:
