@@ -22,6 +22,7 @@ import sys
 import termios
 import time
 
+from paceline.executors.lease_watch import LeaseWatch
 from paceline.executors.proc_table import boot_id, children_of, contents, cpu_of_descendants, start_ticks
 from paceline.executors.spool_writer import Recording, Value, record_end, record_running
 
@@ -47,8 +48,6 @@ DRAIN_BYTES = 8 << 20
 """The most that is read from one pipe after the end: far more than a pipe holds, but bounded."""
 LONGEST_WAIT_SECONDS = 86400.0
 """`poll` counts milliseconds in 32 bits, which is 24 days. A longer wait is made of several."""
-LEASE_CHECK_SECONDS = 5.0
-"""How often the lease of a host is read: `poll` does not count the time in which a machine sleeps, the lease does."""
 LEASE_OVER = "its host had heard from no leader for as long as its lease lasts"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LIBC = ctypes.CDLL(None)
@@ -332,34 +331,6 @@ class QuietTime:
             return False
         self.check_at = float("inf")
         return True
-
-
-class LeaseWatch:
-    """The time up to which the leader trusts this host, in a file that a worker renews (`CLOCK_BOOTTIME`).
-
-    Without a file it never ends. A file that cannot be read changes nothing: the time read last counts.
-    """
-
-    def __init__(self, file: str, until: float) -> None:
-        self.file = file
-        self.until = until
-        self.check_at = time.monotonic() if file else float("inf")
-
-    def is_over(self, now: float) -> bool:
-        if now < self.check_at:
-            return False
-        self.until = self.written()
-        left = self.until - time.clock_gettime(time.CLOCK_BOOTTIME)
-        self.check_at = now + min(left, LEASE_CHECK_SECONDS) if left > 0 else float("inf")
-        return left <= 0
-
-    def written(self) -> float:
-        """Return the time in the file. One of another machine, or of an earlier boot, is on another clock."""
-        try:
-            until, boot = contents(self.file).decode().split()
-            return float(until) if boot == boot_id() else self.until
-        except (OSError, ValueError):
-            return self.until
 
 
 # --- starting the agent --------------------------------------------------------------------------------------
