@@ -108,7 +108,9 @@ class DaemonServer:
     def _host_care(self, engine: Engine) -> HostCare:
         listener, api = self.listener, self.home.settings.api
         url = fleet_url(listener.host, listener.port, api)
-        ways = LeaderWays(self.home, port=listener.port, url=url, has_tls=listener.tls is not None)
+        name = "127.0.0.1" if listener.host in ALL_INTERFACES else listener.host
+        address = f"{f'[{name}]' if ':' in name else name}:{listener.port}"
+        ways = LeaderWays(self.home, address=address, url=url, has_tls=listener.tls is not None)
         return HostCare(engine.hosts.remote_states, engine.hosts.problems, ways, now=time.monotonic)
 
     def context(self, engine: Engine | StandbyEngine, *, since: float) -> ApiContext:

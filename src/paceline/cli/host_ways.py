@@ -13,13 +13,13 @@ from paceline.shared_leadership import this_machine
 class LeaderWays:
     """The ways between one leader and its hosts.
 
-    `port` is where the leader listens on its own machine, `url` how other machines reach it. With TLS its certificate
-    is for that name, so a tunnel to another one would not be trusted.
+    `address` is where the leader listens on its own machine, `url` how other machines reach it. With TLS its
+    certificate is for that name, so a tunnel to another one would not be trusted.
     """
 
-    def __init__(self, home: Home, *, port: int, url: str, has_tls: bool) -> None:
+    def __init__(self, home: Home, *, address: str, url: str, has_tls: bool) -> None:
         self._home = home
-        self._port = port
+        self._address = address
         self._url = url
         self._has_tls = has_tls
         fleet = home.store.load_state(FLEET_STATE) if home.store.is_shared else None
@@ -29,7 +29,7 @@ class LeaderWays:
         return host_launcher(self._home, host)
 
     def tunnel(self, host: HostSettings) -> SshTunnel | None:
-        return SshTunnel(host, self._ports(host), self._port) if self._needs_tunnel(host) else None
+        return SshTunnel(host, self._ports(host), self._address) if self._needs_tunnel(host) else None
 
     def addresses(self, host: HostSettings) -> tuple[str, ...]:
         if host.connect is not None:

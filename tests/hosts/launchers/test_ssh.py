@@ -89,7 +89,7 @@ def test_without_ssh_on_this_machine_the_error_says_so(tmp_path: Path, monkeypat
 def test_what_a_login_prints_does_not_disturb(
     server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noisy = tmp_path / "noisy.sh"
+    noisy = tmp_path / "a noisy 'python'"
     noisy.write_text(f"#!/bin/sh\necho Welcome; echo 'paceline: hello'\nexec {sys.executable} \"$@\"\n")
     noisy.chmod(0o755)
     launcher = SshLauncher(host(server, tmp_path, python=str(noisy)), server.options)

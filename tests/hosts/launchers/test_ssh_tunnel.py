@@ -24,8 +24,8 @@ def server(tmp_path: Path) -> Iterator[SshServer]:
 
 
 @pytest.fixture
-def leader() -> Iterator[int]:
-    """A port on which somebody answers, once per connection."""
+def leader() -> Iterator[str]:
+    """An address at which somebody answers, once per connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer() -> None:
@@ -39,7 +39,7 @@ def leader() -> Iterator[int]:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        yield listening.getsockname()[1]
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
         listening.shutdown(socket.SHUT_RDWR)
         thread.join()
 
@@ -59,7 +59,7 @@ def is_listening(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_a_worker_reaches_the_leader_through_the_first_free_port(server: SshServer, leader: int) -> None:
+def test_a_worker_reaches_the_leader_through_the_first_free_port(server: SshServer, leader: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         ports = (other.getsockname()[1], free_port())
         tunnel = SshTunnel(host(server), ports, leader, server.options)
@@ -74,7 +74,7 @@ def test_a_worker_reaches_the_leader_through_the_first_free_port(server: SshServ
         until(lambda: not is_listening(ports[1]))
 
 
-def test_a_broken_tunnel_is_noticed_and_opened_again(server: SshServer, leader: int) -> None:
+def test_a_broken_tunnel_is_noticed_and_opened_again(server: SshServer, leader: str) -> None:
     tunnel = SshTunnel(host(server), (free_port(), free_port()), leader, server.options)
     tunnel.open()
     assert tunnel._process is not None
@@ -87,13 +87,13 @@ def test_a_broken_tunnel_is_noticed_and_opened_again(server: SshServer, leader: 
     tunnel.close()
 
 
-def test_a_tunnel_ends_with_a_leader_that_is_killed(server: SshServer, leader: int) -> None:
+def test_a_tunnel_ends_with_a_leader_that_is_killed(server: SshServer, leader: str) -> None:
     port = free_port()
     script = f"""
 import signal
 from paceline.hosts.launchers.ssh_tunnel import SshTunnel
 from paceline.settings import HostSettings
-tunnel = SshTunnel(HostSettings(name="box1", ssh={server.destination!r}), ({port},), {leader}, {server.options!r})
+tunnel = SshTunnel(HostSettings(name="box1", ssh={server.destination!r}), ({port},), {leader!r}, {server.options!r})
 tunnel.open()
 print("open", flush=True)
 signal.pause()
@@ -111,7 +111,7 @@ signal.pause()
 def test_a_server_that_forwards_nothing_is_named_with_the_fix(tmp_path: Path) -> None:
     for server in serve_ssh(tmp_path / "closed", "AllowTcpForwarding no"):
         with pytest.raises(LaunchFailed) as failed:
-            SshTunnel(host(server), (free_port(),), 1, server.options).open()
+            SshTunnel(host(server), (free_port(),), "127.0.0.1:1", server.options).open()
 
     assert "host box1: no tunnel back to the leader" in str(failed.value)
     assert "AllowTcpForwarding" in str(failed.value)
@@ -121,7 +121,7 @@ def test_a_host_that_cannot_be_reached_is_named(server: SshServer) -> None:
     server.stop()
 
     with pytest.raises(LaunchFailed, match=r"host box1: ssh .* failed, nothing listens there"):
-        SshTunnel(host(server), (free_port(),), 1, server.options).open()
+        SshTunnel(host(server), (free_port(),), "127.0.0.1:1", server.options).open()
 
 
 def test_the_ports_of_a_host_are_always_the_same_and_differ_from_those_of_others() -> None:

@@ -13,7 +13,7 @@ from paceline.hosts.launchers.installed_wheel import installation_id, wheel_byte
 from paceline.hosts.launchers.ssh_connection import SshConnection, last_line_of
 
 FOLDER: Final = "$HOME/.local/share/paceline"
-PYTHON: Final = f"{FOLDER}/venv/bin/python"
+PYTHON: Final = "~/.local/share/paceline/venv/bin/python"
 INSTALL_SECONDS: Final = 900.0
 """How long an installation may take: a slow line loads 60 MB of dependencies in some minutes."""
 _MARK: Final = "paceline-host: "

@@ -36,15 +36,16 @@ def tunnel_ports(identity: str, host: str) -> tuple[int, ...]:
 
 
 class SshTunnel:
-    """One tunnel to a port of this machine. It is open as long as its ssh runs, and never longer than this process."""
+    """One tunnel to the address of the leader. It is open as long as its ssh runs, and never longer than this process.
 
-    def __init__(
-        self, host: HostSettings, ports: tuple[int, ...], leader_port: int, options: tuple[str, ...] = ()
-    ) -> None:
+    `leader` is where the leader listens on this machine: `127.0.0.1:7433`.
+    """
+
+    def __init__(self, host: HostSettings, ports: tuple[int, ...], leader: str, options: tuple[str, ...] = ()) -> None:
         assert host.ssh is not None
         self._connection = SshConnection(host.name, host.ssh, options)
         self._ports = ports
-        self._leader_port = leader_port
+        self._leader = leader
         self._process: subprocess.Popen[bytes] | None = None
         self.port: int | None = None
         """The port on the host, while the tunnel is open."""
@@ -85,7 +86,7 @@ class SshTunnel:
         The program on the other side reports that the port is open. It ends with its input, so that the tunnel ends
         with this process, also with one that is killed.
         """
-        forward = f"127.0.0.1:{port}:127.0.0.1:{self._leader_port}"
+        forward = f"127.0.0.1:{port}:{self._leader}"
         argv = self._connection.argv("-T", "-o", "ExitOnForwardFailure=yes", "-R", forward)
         with tempfile.TemporaryFile() as errors:
             try:
