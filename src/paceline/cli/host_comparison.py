@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Mapping
 
-from paceline.api.token_registry import own_token_of
 from paceline.cli.findings import Finding
 from paceline.cli.host_access import read_hosts
 from paceline.cli.wiring import Home
@@ -20,7 +19,7 @@ SHOWN_FOLDERS = 4
 
 def examine_host(home: Home, name: str) -> list[Finding]:
     """Compare a host with this machine. Raise `UnknownName` if there is no such host."""
-    hosts, is_live = read_hosts(home, own_token_of(home.store, home.path, "read"))
+    hosts, is_live = read_hosts(home)
     view = next((each for each in hosts if each.name == name), None)
     if view is None:
         known = ", ".join(each.name for each in hosts) or "none"

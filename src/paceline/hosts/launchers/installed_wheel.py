@@ -12,8 +12,6 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final
 
-import paceline
-
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every file in the wheel: the same installation gives the same bytes."""
 _WHEEL: Final = "Wheel-Version: 1.0\nGenerator: paceline\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -54,7 +52,7 @@ def installation_id() -> str:
 
 
 def _package_files() -> list[tuple[str, bytes]]:
-    folder = Path(paceline.__file__).parent
+    folder = Path(__file__).parents[2]
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return [(path.relative_to(folder).as_posix(), path.read_bytes()) for path in paths]
 
