@@ -19,6 +19,7 @@ CLAUDE = """\
 id="conversation-$PACELINE_ATTEMPT" kind=new
 while [ $# -gt 0 ]; do [ "$1" = --resume ] && id=$2 kind=resumed; shift; done
 echo '{"type":"system","subtype":"init","session_id":"'$id'","apiKeySource":"none","model":"claude-opus-4-6"}'
+echo '{"type":"assistant","session_id":"'$id'","message":{"content":[{"type":"text","text":"working"}]}}'
 echo "$PACELINE_UNIT $kind $id $(hostname)" >>"$HOME/conversations"
 [ $kind = resumed ] || exec sleep 600
 echo '{"type":"result","subtype":"success","is_error":false,"num_turns":1,"result":"ok","session_id":"'$id'",\

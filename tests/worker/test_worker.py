@@ -212,3 +212,20 @@ async def test_output_that_was_put_away_is_removed_in_time(host: WorkerHost) -> 
         await host.leader.obeyed()
         while os.listdir(host.home / "spool" / ".settled"):
             await host.clock.sleep(0.05)
+
+
+async def test_a_host_that_leaves_starts_nothing_new_and_says_so(host: WorkerHost) -> None:
+    async with host.worker() as worker:
+        await host.leader.joined()
+        await host.leader.give(host.start("a1", "sleep 600"))
+        await host.leader.until(lambda: bool(host.leader.of_session("a1")))
+        worker.drain()
+        await host.leader.until(lambda: host.leader.has_left)
+        await host.leader.give(host.start("a2", "echo ran >> runs"), host.start("a1", "echo ran >> runs"))
+        await host.leader.until(lambda: bool(host.leader.ends_of("a2")))
+        await host.leader.give(Kill(attempt_id="a1"))
+        ended = await host.leader.end_of("a1")
+
+    assert host.leader.of_session("a2") == [SessionReport(attempt_id="a2", state=None)]
+    assert ended.state is not None
+    assert host.lines("runs") == []

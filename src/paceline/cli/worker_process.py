@@ -1,9 +1,11 @@
 """The process of a worker: its home, its lock, its log, and its loop."""
 
+import asyncio
 import contextlib
 import logging
 import os
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -71,6 +73,7 @@ async def serve_worker(request: WorkerRequest, environ: Mapping[str, str]) -> No
     worker.serve_calls(JobRunner(home, executor.spool, _Transfers(link, worker), clock).run)
     log.warning("the worker of %s begins, in %s", request.token.host, home)
     try:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, worker.drain)
         with on_stop_signals(lambda _: worker.leave()):
             await worker.run()
         log.warning("the worker ends; its sessions continue, and the next worker of this home finds them")

@@ -59,6 +59,8 @@ class HostSessions:
         self._time = time
         self._environments = EnvironmentMemory()
         self._followed: dict[str, FollowedSession] = {}
+        self.takes_new = True
+        """Whether new sessions are started. Otherwise they are reported as never begun, and run elsewhere."""
         self._never_started: set[str] = set()
         """Attempts that were reported to be unknown here: they must never begin."""
         self._to_archive: dict[str, bool] = {}
@@ -75,7 +77,9 @@ class HostSessions:
     def start(self, order: SessionOrder) -> None:
         """Start a session. One that was started before is followed; one that cannot be started is reported."""
         wanted = follow_of(order)
-        if order.attempt_id in self._never_started:
+        if order.attempt_id in self._never_started or not (
+            self.takes_new or order.attempt_id in self._executor.unarchived()
+        ):
             self._report_unknown(order.attempt_id)
             return
         try:

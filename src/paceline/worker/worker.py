@@ -117,6 +117,11 @@ class Worker:
         """End after the last reports. Sessions continue."""
         self._leaving.set()
 
+    def drain(self) -> None:
+        """Take no new session from now on, and say so: the host leaves soon."""
+        self._sessions.takes_new = False
+        self._outbox.wake()
+
     async def run(self) -> None:
         """Serve leaders until `leave`. Raise `Refused` if one refuses this worker for good."""
         watches = [asyncio.create_task(self._watch_sessions()), asyncio.create_task(self._watch_lease())]
@@ -216,23 +221,20 @@ class Worker:
     async def _send_reports(self, joined: Joined) -> None:
         beat = min(BEAT_SECONDS, joined.host_lease / 5)
         while True:
-            await self._wait_for_news(beat)
+            timer = self._clock.call_at(self._clock.now() + beat, self._outbox.wake)
+            try:
+                await self._outbox.wait_for_news()
+            finally:
+                timer.cancel()
             await self._report(joined)
             await self._clock.sleep(LEAST_GAP_SECONDS)
-
-    async def _wait_for_news(self, longest: float) -> None:
-        timer = self._clock.call_at(self._clock.now() + longest, self._outbox.wake)
-        try:
-            await self._outbox.wait_for_news()
-        finally:
-            timer.cancel()
 
     async def _report(self, joined: Joined, *, is_leaving: bool = False) -> None:
         reports = Reports(
             joining=joined.joining,
             load=read_load(self._home, self._time.of(self._leaves_at)),
             reports=self._outbox.batch(),
-            is_leaving=is_leaving,
+            is_leaving=is_leaving or not self._sessions.takes_new,
         )
         taken = await self._ask(partial(self._link.report, reports))
         self._outbox.confirm(taken.through)

@@ -39,7 +39,7 @@ LONGEST_RESTART_SECONDS: Final = 300.0
 ENDING_SECONDS: Final = 45.0
 """How long sessions may take to end. Slurm warns two minutes before it kills."""
 NEWS_SECONDS: Final = 3.0
-"""How long the worker has to report the ends of its sessions: it reports news at once."""
+"""How long the worker has to report that it leaves, and the ends of its sessions: it reports news at once."""
 GOODBYE_SECONDS: Final = 20.0
 """How long a worker may take to end."""
 END_VARIABLE: Final = "SLURM_JOB_END_TIME"
@@ -201,6 +201,9 @@ class Pilot:
         """End all sessions, let the worker report that, then end it."""
         log_line("the time of this allocation is nearly up: its sessions are ended, and the next one continues them")
         self._order = None
+        if self._worker is not None:
+            self._worker.send_signal(signal.SIGUSR1)  # it takes no new session, and the leader gives it none
+            self._wait_for_worker(NEWS_SECONDS)
         give_up_at = time.monotonic() + ENDING_SECONDS
         asked: set[int] = set()
         while (left := list(live_supervisors(self._home))) and time.monotonic() < give_up_at:
@@ -210,11 +213,16 @@ class Pilot:
                     os.kill(pid, signal.SIGTERM)
             self._wait(POLL_SECONDS / 5)
             self._reap()
-        news_by = time.monotonic() + NEWS_SECONDS
-        while asked and self._worker is not None and time.monotonic() < news_by:
+        if asked:
+            self._wait_for_worker(NEWS_SECONDS)
+        self._end_worker()
+
+    def _wait_for_worker(self, seconds: float) -> None:
+        """Let the worker do something for so long, unless it ends."""
+        give_up_at = time.monotonic() + seconds
+        while self._worker is not None and time.monotonic() < give_up_at:
             self._wait(POLL_SECONDS)
             self._reap()
-        self._end_worker()
 
 
 def live_supervisors(home: Path) -> Iterator[int]:
