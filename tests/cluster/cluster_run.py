@@ -135,14 +135,9 @@ class ClusterRun:
     def await_hosts(self, *names: str) -> None:
         self.until(lambda: all(self.hosts().get(name) == "joined" for name in names))
 
-    def busy_host(self, names: Sequence[str]) -> str:
-        """Wait until one of the hosts has a running unit, and return its name."""
-
-        def found() -> str | None:
-            hosts = [unit["host"] for unit in self.units() if unit["state"] == "running"]
-            return next((name for name in names if name in hosts), None)
-
-        return str(self.until(found))
+    def await_session(self, host: str) -> None:
+        """Wait until a unit runs on the host."""
+        self.until(lambda: any((each["host"], each["state"]) == (host, "running") for each in self.units()))
 
     def units(self, campaign: str = CAMPAIGN) -> list[dict[str, Any]]:
         return list(self.http.get("/v1/units", params={"campaign": campaign, "limit": UNITS}).json()["units"])

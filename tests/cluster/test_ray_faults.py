@@ -47,6 +47,7 @@ def test_workers_actors_nodes_links_and_the_leader_fail(run: ClusterRun, cluster
     run.pass_time(LEASE_SECONDS / 3)
     cluster["r3"].mend()
     run.work()
+    run.await_session("r2")
     cluster["r2"].kill()
     run.pass_time(2.0)
     cluster.reboot("r2")

@@ -74,6 +74,7 @@ def test_workers_nodes_links_and_the_leader_fail(run: ClusterRun, cluster: Slurm
     run.pass_time(LEASE_SECONDS / 3)
     cut.mend()
     run.work()
+    run.await_session("pilot1")
     lost = node_of(run, cluster, "pilot1")
     lost.kill()
     run.check("Slurm, kills of a worker, of the leader and of a node, and a cut link")
