@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from paceline.agents import agent_names, load_agent
+from paceline.agents.account import DEFAULT, account_id
 from paceline.agents.default_login import login_folder, login_variable
 from paceline.hosts.host_load import memory
 from paceline.hosts.messages import HostCli, HostFacts, Login, ProbedAccount
@@ -61,6 +62,8 @@ class FactsReader:
             name: text for name, text in versions.items() if text is not None
         }
         known = self.known
+        clis = tuple(self._cli(agent, programs.get(agent)) for agent in agents)
+        there = {cli.agent for cli in clis if cli.path is not None}
         self.known = HostFacts(
             version=known.version,
             machine=known.machine,
@@ -70,14 +73,15 @@ class FactsReader:
             cpus=known.cpus,
             memory=known.memory,
             labels=known.labels,
-            logins=tuple(Login(account=each.account, problem=self._problem(each)) for each in accounts),
-            clis=tuple(self._cli(agent, programs.get(agent)) for agent in agents),
+            logins=tuple(
+                Login(account=each.account, problem=login_problem(each, self._environ))
+                for each in accounts
+                if not _is_default(each) or there.intersection(each.agents)
+            ),
+            clis=clis,
             variables=found,
         )
         return self.known
-
-    def _problem(self, probed: ProbedAccount) -> str | None:
-        return login_problem(probed, self._environ)
 
     def _cli(self, agent: str, program: str | None) -> HostCli:
         """Return the CLI of an agent, whose program is that of the shipped profile unless another one is given."""
@@ -99,6 +103,11 @@ class FactsReader:
         if known is None or known[0] != mark or known[1] is None:
             known = self._versions[path] = (mark, printed_version(path, self._environ))
         return known[1]
+
+
+def _is_default(probed: ProbedAccount) -> bool:
+    """Return whether it is the default login of agent CLIs, which exists only where one of them is installed."""
+    return probed.account == account_id(probed.provider, DEFAULT) and bool(probed.agents)
 
 
 def printed_version(path: str, environ: Mapping[str, str]) -> str | None:
