@@ -249,7 +249,7 @@ def _print_hosts(found: list[HostView], *, is_live: bool) -> None:
     print_table(made)
     for host in found:
         if host.problem is not None:
-            say(f"{host.name}: {host.problem}", style="yellow")
+            say(host.problem, style="yellow")
     if not is_live:
         say("No daemon runs: this is what was stored last. `paceline up` starts the workers.", style="yellow")
 
