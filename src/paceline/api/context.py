@@ -59,6 +59,8 @@ class ApiContext:
         self._since = since
         self.throughput = Throughput(engine.store)
         self.background = BackgroundReaders(engine, environ)
+        self.transfers: set[str] = set()
+        """The calls for which a worker sends or fetches commits now."""
         self.import_lock = asyncio.Lock()
         """Held while a plan is imported: two imports into one campaign would conflict in the store."""
 

@@ -9,7 +9,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,8 @@ async def post_wanted(
     call = _workers(context).call_of(name, call_id)
     file = _incoming(context)
     try:
-        await asyncio.to_thread(write_wanted, call, body.have, file)
+        with _sole_transfer(context, call_id):
+            await asyncio.to_thread(write_wanted, call, body.have, file)
     except BaseException:
         file.unlink(missing_ok=True)
         raise
@@ -96,7 +97,7 @@ async def post_bundle(
         raise HttpError(400, f"nothing is to be sent for the call {call_id!r:.80}")
     file = _incoming(context)
     try:
-        with file.open("wb") as received:
+        with _sole_transfer(context, call_id), file.open("wb") as received:
             async for piece in request.stream():
                 await asyncio.to_thread(received.write, piece)
     except BaseException:
@@ -104,6 +105,18 @@ async def post_bundle(
         raise
     _workers(context).receive(name, call_id, file)
     return _json({})
+
+
+@contextlib.contextmanager
+def _sole_transfer(context: ApiContext, call_id: str) -> Iterator[None]:
+    """Let one transfer of a call run at a time: each may take as much disk as a repository."""
+    if call_id in context.transfers:
+        raise HttpError(503, f"commits for the call {call_id!r:.80} are on their way already; try again")
+    context.transfers.add(call_id)
+    try:
+        yield
+    finally:
+        context.transfers.discard(call_id)
 
 
 def _workers(context: ApiContext) -> WorkerRequests:
