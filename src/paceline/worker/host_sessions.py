@@ -88,7 +88,8 @@ class HostSessions:
             self.follow(wanted)
         except (PacelineError, OSError) as error:
             log.warning("%s could not be started: %s", order.attempt_id, error)
-            self._report_failure(order.attempt_id, error)
+            state = SessionState(phase="not_started", message=str(error))
+            self._outbox.add(SessionReport(attempt_id=order.attempt_id, state=state, error=type(error).__name__))
         else:
             self._follow(handle, wanted, is_catching_up=False)
 
@@ -237,7 +238,3 @@ class HostSessions:
     def _report_unknown(self, attempt_id: str) -> None:
         self._never_started.add(attempt_id)
         self._outbox.add(SessionReport(attempt_id=attempt_id, state=None))
-
-    def _report_failure(self, attempt_id: str, error: Exception) -> None:
-        state = SessionState(phase="not_started", message=str(error))
-        self._outbox.add(SessionReport(attempt_id=attempt_id, state=state, error=type(error).__name__))
