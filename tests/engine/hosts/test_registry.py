@@ -17,7 +17,7 @@ from paceline.engine.hosts.remote_session import RemoteHandle
 from paceline.engine.hosts.worker_requests import WorkerRequests
 from paceline.engine.leader_lease import LeaderLease
 from paceline.engine.settings import EngineSettings
-from paceline.errors import HostLost, HostTaken, NotJoined, UnknownName, VersionMismatch
+from paceline.errors import EngineBusy, HostLost, HostTaken, NotJoined, UnknownName, VersionMismatch
 from paceline.executors import SessionState
 from paceline.hosts.host_jobs import OutputPiece, read_output
 from paceline.hosts.known_hosts import save_hosts
@@ -226,7 +226,7 @@ async def test_a_home_that_is_used_from_another_machine_waits_until_nothing_runs
     handle = started(leader, "a1")
     moved = msgspec.structs.replace(FACTS, machine="box7/0", hostname="box7")
     request = JoinRequest(worker="home-1", pid=2, facts=moved)
-    with pytest.raises(HostTaken, match="let its sessions end"):
+    with pytest.raises(EngineBusy, match="until its lease is over; ask again"):
         leader.workers.join("box1", request)
 
     leader.hosts.archive(handle)

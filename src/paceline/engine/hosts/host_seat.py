@@ -100,14 +100,13 @@ class HostSeat:
         """Whether a worker of another home may take the name: nothing can run in the home before."""
         return self.is_lost or (self.is_leaving and not self.host.is_busy)
 
-    def is_other(self, request: JoinRequest) -> bool:
-        """Return whether the request is not of the worker that may have sessions: of another home or machine.
+    def has_moved(self, request: JoinRequest) -> bool:
+        """Return whether the home of the worker is now used from another machine, as one on a shared file system may.
 
-        A home on a shared file system may be used from another machine once nothing runs there.
+        What the machine before has started may still run there.
         """
         facts = self.host.facts
-        has_moved = facts is not None and facts.machine != request.facts.machine and self.host.is_busy
-        return self.worker not in (None, request.worker) or has_moved
+        return facts is not None and facts.machine != request.facts.machine and self.host.is_busy
 
     @property
     def presence(self) -> Presence:

@@ -10,7 +10,7 @@ from paceline.agents.account import Account, portable_account
 from paceline.engine.hosts.host_seat import HostSeat
 from paceline.engine.hosts.registry import HostRegistry
 from paceline.engine.settings import EngineSettings
-from paceline.errors import HostTaken, NotJoined, UnknownName, VersionMismatch
+from paceline.errors import EngineBusy, HostTaken, NotJoined, UnknownName, VersionMismatch
 from paceline.hosts.messages import (
     PROTOCOL,
     Call,
@@ -54,13 +54,7 @@ class WorkerRequests:
         if settings is None or name == LOCAL_HOST:
             raise UnknownName(f"there is no host {name!r:.80}: add it with `paceline hosts add`, or in paceline.toml")
         seat = self._hosts.seat(name)
-        if seat.is_other(request) and not seat.may_be_replaced:
-            facts = seat.host.facts
-            where = "unknown" if facts is None else f"{facts.home} on {facts.hostname}"
-            raise HostTaken(
-                f"host {name} has a worker already ({where}): stop that one and let its sessions end, or give this one "
-                "a name of its own with `paceline hosts add`"
-            )
+        self._check_place(name, seat, request)
         seat.begin_joining(request, settings.host_lease)
         seat.host.jobs.remote = settings.git_remote
         self._hosts.save()
@@ -79,6 +73,20 @@ class WorkerRequests:
             programs=self._settings.programs,
             output=self._settings.output,
         )
+
+    def _check_place(self, name: str, seat: HostSeat, request: JoinRequest) -> None:
+        """Raise if sessions of the host may run where this worker cannot see them."""
+        if seat.may_be_replaced:
+            return
+        facts = seat.host.facts
+        where = "unknown" if facts is None else f"{facts.home} on {facts.hostname}"
+        if seat.worker not in (None, request.worker):
+            raise HostTaken(
+                f"host {name} has a worker already ({where}): stop that one, or give this one a name of its own "
+                "with `paceline hosts add`"
+            )
+        if seat.has_moved(request):
+            raise EngineBusy(f"sessions of {name} may still run ({where}), until its lease is over; ask again")
 
     def _accounts(self) -> tuple[ProbedAccount, ...]:
         logins, user_home = self._settings.logins, self._hosts.local.user_home
