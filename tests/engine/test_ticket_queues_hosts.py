@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.scripted_hosts import ScriptedFleet, scripted_host
 
-from paceline.agents.account import split_login
-from paceline.engine.ticket_queues import session_scopes, split_queue_name
+from paceline.agents.account import Account, split_login
+from paceline.core import Governor, GovernorSettings, Granted
+from paceline.engine.campaign_accounts import CampaignAccounts
+from paceline.engine.ticket_queues import MOST_REQUESTED, TicketQueues, session_scopes, split_queue_name
 from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected
 from paceline.simulation.executor import Run
@@ -170,3 +172,37 @@ async def test_a_unit_with_a_conversation_is_never_claimed_for_another_login(pla
     assert moved == []
     assert set(harness.states().values()) == {"done"}
     assert harness.failures() == 0
+
+
+def test_a_pass_keeps_one_queue_for_each_login_that_exists() -> None:
+    names = [f"max-{number}" for number in range(1000)]
+    accounts = CampaignAccounts({name: Account(name=name, provider="anthropic") for name in names}, {})
+    hosts = [scripted_host(f"box{number}", *names[number::50]) for number in range(50)]
+    limits: dict[str, int | None] = {"sessions": 10_000, "anthropic/*": 20}
+    governor = Governor(GovernorSettings(limits=limits), now=NOW)
+    queues = TicketQueues(governor, accounts, "leader", hosts=lambda _: hosts)
+    campaign = Campaign(name="night", agent="claude", accounts=tuple(names), hosts=("box*",))
+
+    queues.fill([campaign], {("night", None): 1_000_000}, NOW)
+
+    assert len(queues._queues) == 1000
+    assert sum(len(queue.tickets) for queue in queues._queues.values()) == MOST_REQUESTED
+    assert max(len(queue.tickets) for queue in queues._queues.values()) <= 20
+
+
+def test_a_host_that_leaves_gives_all_its_tickets_back_at_once() -> None:
+    accounts = CampaignAccounts({"max-1": MAX_1}, {})
+    hosts = [scripted_host("box1", "max-1"), scripted_host("box2", "max-1")]
+    governor = Governor(GovernorSettings(limits={"sessions": 4}), now=NOW)
+    queues = TicketQueues(governor, accounts, "leader", hosts=lambda _: hosts)
+    campaign = Campaign(name="night", agent="claude", accounts=("max-1",), hosts=("box*",))
+    queues.fill([campaign], {("night", None): 100}, NOW)
+
+    hosts[0] = scripted_host("box1", "max-1", presence="leaving")
+    queues.fill([campaign], {("night", None): 100}, NOW)
+
+    granted = [effect.ticket_id for effect in governor.advance(now=NOW) if isinstance(effect, Granted)]
+    assert {queues.queue_of(each).host for each in granted if queues.has(each)} == {"box2"}
+    assert sum(queues.has(each) for each in granted) == 4
+    left = governor.status("host:box1", now=NOW)
+    assert left is None or left.in_flight == 0

@@ -44,7 +44,7 @@ class OfflineState:
     def _ticket(self, unit: Unit) -> Ticket:
         campaign = self.campaigns[unit.campaign]
         ticket_id = unit.attempt_id or f"unit:{unit.id}"  # runs inside the session name it by its attempt
-        return unit_ticket(unit, campaign, self._settings, ticket_id)
+        return unit_ticket(unit, campaign, self.accounts, ticket_id, local_host=self._settings.local_host)
 
 
 def _has_expired(slot: StoredSlot, now: float) -> bool:

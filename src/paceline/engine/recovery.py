@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from paceline.agents.account import split_login
-from paceline.core import Governor
+from paceline.core import Governor, Ticket
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine.attempt_outcome import OutcomeRecorder
 from paceline.engine.launcher import Launcher
@@ -54,6 +54,7 @@ class Recovery:
         self._governor = governor
         self._hosts = launcher.hosts
         self._settings = launcher.settings
+        self._accounts = launcher.settings.campaign_accounts
         self._launcher = launcher
         self._outcomes = outcomes
         self._stages = stages
@@ -111,10 +112,14 @@ class Recovery:
     def _leave_alone(self, unit: Unit, campaign: Campaign, host: str, now: float) -> None:
         """Count the unit, and wait for what an engine on its machine stores about it."""
         assert unit.attempt_id is not None
-        ticket = unit_ticket(unit, campaign, self._settings, unit.attempt_id)
+        ticket = self._ticket(unit, campaign)
         self._governor.adopt(ticket, now=now)
         self.elsewhere[unit.id] = Elsewhere(unit.attempt_id, host)
         log.info("%s runs on %s: it is left alone until an engine there answers", unit.id, host)
+
+    def _ticket(self, unit: Unit, campaign: Campaign) -> Ticket:
+        local_host = self._settings.local_host
+        return unit_ticket(unit, campaign, self._accounts, unit.attempt_id or "", local_host=local_host)
 
     def _adopted(self, unit: Unit, campaign: Campaign) -> LiveSession | None:
         """Return the session that an engine before has started; None if there is none, or its agent has ended well."""
@@ -122,6 +127,6 @@ class Recovery:
         if unit.attempt_id is None or is_over:
             return None
         account_id, _ = split_login(unit.account or "")
-        account = self._settings.campaign_accounts.of(campaign, account_id)
-        ticket = unit_ticket(unit, campaign, self._settings, unit.attempt_id)
+        account = self._accounts.of(campaign, account_id)
+        ticket = self._ticket(unit, campaign)
         return self._launcher.adopt(placed(unit, campaign, self._hosts.of_unit(unit).home), campaign, account, ticket)

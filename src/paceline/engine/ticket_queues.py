@@ -5,7 +5,8 @@ runs where a slot is granted first. Here: which tickets wait. Never here: units,
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -16,7 +17,6 @@ from paceline.engine.campaign_accounts import NO_ACCOUNT, CampaignAccounts
 from paceline.engine.host_patience import HostPatience
 from paceline.engine.local_machine import HostStates, no_hosts
 from paceline.engine.placement import Exclusions, Placement, Places, host_scope
-from paceline.engine.settings import EngineSettings
 from paceline.engine.ticket_order import TicketOrder, TicketQueue
 from paceline.errors import InvalidInput
 from paceline.limiter.governor_driver import SEPARATOR
@@ -28,6 +28,8 @@ SHORTEST_QUEUE = 8
 """Tickets per queue, also for a small pool: more fill a burst of releases in one pass, fewer cost less to keep."""
 TICKETS_PER_PLACE = 4
 """Tickets of a campaign for each place of the pool, over all its logins: some of them are on logins without room."""
+MOST_REQUESTED = 1_000
+"""Tickets that are requested in one pass: more than an engine starts in a second. The next pass requests the rest."""
 ATTEMPTS = ""
 """The namespace of session tickets: none. The ticket of a session is its attempt's id, which is stored as it is."""
 
@@ -79,6 +81,7 @@ class TicketQueues:
         order = TicketOrder(self._governor, placement, now)
         wanted = [*filling.wanted, *self._passed_by(filling.wanted, order, now)]
         wanted = order.ordered([*wanted, *self._moved_on(order, now)], self._queues.values())
+        wanted = _first_of_each(wanted, MOST_REQUESTED)
         self._governor.request_all([self._new_ticket(queue) for queue in wanted], now=now)
 
     def _fill_campaign(self, campaign: Campaign, units: Mapping[str | None, int], filling: "_Filling") -> None:
@@ -87,20 +90,30 @@ class TicketQueues:
         places = filling.placement.places(campaign)
         logins = (*places.logins, *self._logins_left(campaign, units, places))
         longest = _longest_queue(filling.pool, len(logins))
+        has_long = longest > SHORTEST_QUEUE
         for account_id, host in logins:
             queue = self._usable_queue(campaign, account_id, host, now)
             if queue is None:
                 continue
             filling.kept.add((campaign.name, queue.login))
             fitting = units.get(queue.login, 0) + (0 if queue.is_for_bound else units.get(None, 0))
-            target = min(fitting, longest) if campaign.state == "active" else 0
-            for ticket_id in list(queue.tickets)[target:]:
-                self.give_back(ticket_id, now)
+            most = min(longest, self._most_at_once(queue, filling)) if has_long else longest
+            target = int(min(fitting, most)) if campaign.state == "active" else 0
+            self._give_back_all(list(queue.tickets)[target:], now)
             filling.wanted += [queue] * (target - len(queue.tickets))
         for login, count in units.items():
             if login and (campaign.name, login) not in filling.kept and (campaign.name, login) not in self._problems:
                 self._note_stranded(campaign, login, count, filling, places)
         self._note_refusals(campaign, places)
+
+    def _most_at_once(self, queue: TicketQueue, filling: "_Filling") -> float:
+        """Return how many tickets are worth keeping: no more than its account and its host take at once."""
+        scopes = (queue.account.scope if queue.account is not None else None, host_scope(queue.host))
+        for scope in scopes:
+            if scope is not None and scope not in filling.limits:
+                filling.limits[scope] = self._governor.get_limit(scope) or math.inf
+        least = min(filling.limits[scope] for scope in scopes if scope is not None)
+        return max(SHORTEST_QUEUE, least)
 
     def _logins_left(
         self, campaign: Campaign, units: Mapping[str | None, int], places: Places
@@ -136,9 +149,8 @@ class TicketQueues:
 
     def _drop_all_but(self, kept: set[tuple[str, str]], now: float) -> None:
         """Drop the queues of deleted campaigns, and those on logins that cannot take their campaign any more."""
-        for key in [key for key in self._queues if key not in kept]:
-            for ticket_id in list(self._queues.pop(key).tickets):
-                self.give_back(ticket_id, now)
+        dropped = [self._queues.pop(key) for key in [key for key in self._queues if key not in kept]]
+        self._give_back_all([ticket_id for queue in dropped for ticket_id in queue.tickets], now)
 
     def _passed_by(self, wanted: Iterable[TicketQueue], order: TicketOrder, now: float) -> list[TicketQueue]:
         """Move tickets on accounts with less left behind those of the same campaign on better accounts.
@@ -172,9 +184,16 @@ class TicketQueues:
     def _take_back(self, queue: TicketQueue, now: float) -> list[TicketQueue]:
         """Give back all tickets of the queue. Returns the queue once for each."""
         count = len(queue.tickets)
-        for ticket_id in list(queue.tickets):
-            self.give_back(ticket_id, now)
+        self._give_back_all(list(queue.tickets), now)
         return [queue] * count
+
+    def _give_back_all(self, ticket_ids: Sequence[str], now: float) -> None:
+        """Abandon tickets: first those that wait, which would otherwise be granted the slots of the others."""
+        for ticket_id in ticket_ids:
+            self.take(ticket_id)
+            self._governor.cancel(ticket_id, now=now)
+        for ticket_id in ticket_ids:
+            self.abandon(ticket_id, now)
 
     def take(self, ticket_id: str) -> Ticket:
         """Remove a granted ticket that is being filled with a unit, and return it."""
@@ -253,6 +272,7 @@ class _Filling(msgspec.Struct):
     pool: int
     wanted: list[TicketQueue] = msgspec.field(default_factory=list)
     kept: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    limits: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 def _units_by_campaign(claimable: Mapping[tuple[str, str | None], int]) -> dict[str, dict[str | None, int]]:
@@ -262,6 +282,18 @@ def _units_by_campaign(claimable: Mapping[tuple[str, str | None], int]) -> dict[
         if units:
             found.setdefault(campaign, {})[login] = units
     return found
+
+
+def _first_of_each(wanted: list[TicketQueue], most: int) -> list[TicketQueue]:
+    """Return up to so many of the wanted tickets, in their order, with an equal part for each campaign."""
+    if len(wanted) <= most:
+        return wanted
+    seen: Counter[str] = Counter()
+    ranked: list[tuple[int, int]] = []
+    for place, queue in enumerate(wanted):
+        ranked.append((seen[queue.campaign.name], place))
+        seen[queue.campaign.name] += 1
+    return [wanted[place] for place in sorted(place for _, place in sorted(ranked)[:most])]
 
 
 def _longest_queue(pool: int, queues: int) -> int:
@@ -284,11 +316,13 @@ def session_ticket(attempt_id: str, campaign: Campaign, scopes: tuple[str, ...])
     )
 
 
-def unit_ticket(unit: Unit, campaign: Campaign, settings: EngineSettings, attempt_id: str) -> Ticket:
+def unit_ticket(
+    unit: Unit, campaign: Campaign, accounts: CampaignAccounts, attempt_id: str, *, local_host: str = ""
+) -> Ticket:
     """Return the ticket of a unit that runs, on the login that it was claimed for."""
     account_id, host = split_login(unit.account or "")
-    account = settings.campaign_accounts.of(campaign, account_id)
-    return session_ticket(attempt_id, campaign, session_scopes(campaign, account, host or settings.local_host))
+    account = accounts.of(campaign, account_id)
+    return session_ticket(attempt_id, campaign, session_scopes(campaign, account, host or local_host))
 
 
 def session_scopes(campaign: Campaign, account: Account | None, host: str = "") -> tuple[str, ...]:

@@ -167,15 +167,19 @@ def _foremost(ledger: Ledger, hot: list[Scope], ready: list[Lane]) -> tuple[Lane
     """Return the lane that is next by the order rule among those that may have become able to enter."""
     watches = ledger.watches
     best: tuple[Lane, Scope | None] | None = None
+    best_rank: Rank | None = None
     for scope in hot:
         if scope.is_watched and scope.cap - scope.used > scope.claimed:  # all lanes that watch it need room here
             for group in watches.groups(scope):
                 lane = watches.foremost(scope, group)
-                if lane is not None and (best is None or _rank(ledger, lane) < _rank(ledger, best[0])):
-                    best = (lane, scope)
+                if lane is not None:
+                    rank = _rank(ledger, lane)
+                    if best_rank is None or rank < best_rank:
+                        best, best_rank = (lane, scope), rank
     for lane in ready:
-        if best is None or _rank(ledger, lane) < _rank(ledger, best[0]):
-            best = (lane, None)
+        rank = _rank(ledger, lane)
+        if best_rank is None or rank < best_rank:
+            best, best_rank = (lane, None), rank
     return best
 
 

@@ -34,7 +34,7 @@ def request_all(ledger: Ledger, tickets: Sequence[Ticket], now: float) -> None:
         lane = ledger.lanes.lane(ticket, ledger.now)  # looked up just before use, because empty lanes may be dropped
         enqueue(ledger, lane, ticket, lane.watching or lane.checks[0])
         asked.append(lane)
-    admit_ready(ledger, [scope for lane in dict.fromkeys(asked) for scope in lane.scopes])
+    admit_ready(ledger, [*dict.fromkeys(scope for lane in dict.fromkeys(asked) for scope in lane.scopes)])
 
 
 def adopt_slot(ledger: Ledger, ticket: Ticket, now: float) -> Granted:
