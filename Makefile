@@ -58,6 +58,7 @@ bench: env  ## compare the cost with other libraries, as ratios in one run
 	$(BIN)/python -m benchmarks.launch
 	$(BIN)/python -m benchmarks.engine
 	$(BIN)/python -m benchmarks.api
+	$(BIN)/python -m benchmarks.worker
 	$(BIN)/python -m benchmarks.api_slots
 	$(BIN)/python -m benchmarks.api_feed
 

@@ -85,3 +85,4 @@ def test_a_worker_without_a_leader_waits_and_ends_well_when_it_is_stopped(shell:
     assert "the worker of box1 begins" in lines[0]
     assert f"no leader answers ({NOBODY}: " in lines[1]
     assert (process.returncode, "its sessions continue" in err) == (0, True)
+    assert "Traceback" not in err
