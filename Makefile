@@ -57,6 +57,7 @@ bench: env  ## compare the cost with other libraries, as ratios in one run
 	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.launch
 	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.fleet
 	$(BIN)/python -m benchmarks.api
 	$(BIN)/python -m benchmarks.worker
 	$(BIN)/python -m benchmarks.api_slots
