@@ -83,10 +83,7 @@ async def test_a_workspace_lives_on_a_host_and_its_branch_comes_to_the_leader(ma
 
 async def test_commits_travel_once_for_all_units(machines: TwoMachines) -> None:
     settings = machines.repository.settings()
-    places = [machines.place(unit) for unit in "abc"]
-    found = await asyncio.gather(*(machines.job(prepare, place, settings) for place in places[:1]))
-    for place in places[1:]:
-        found.append(await machines.job(prepare, place, settings))
+    found = [await machines.job(prepare, machines.place(unit), settings) for unit in "abc"]
     assert found == [Prepared(created=True)] * 3
     assert machines.fetched == [()]
 
