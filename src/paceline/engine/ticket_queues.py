@@ -88,7 +88,7 @@ class TicketQueues:
         """Note how many tickets more each queue of the campaign needs, and why the campaign cannot run elsewhere."""
         now = filling.now
         places = filling.placement.places(campaign)
-        logins = (*places.logins, *self._logins_left(campaign, units, places))
+        logins = (*places.logins, *_logins_left(campaign, units, places, self._accounts))
         longest = _longest_queue(filling.pool, len(logins))
         has_long = longest > SHORTEST_QUEUE
         for account_id, host in logins:
@@ -97,7 +97,7 @@ class TicketQueues:
                 continue
             filling.kept.add((campaign.name, queue.login))
             fitting = units.get(queue.login, 0) + (0 if queue.is_for_bound else units.get(None, 0))
-            most = min(longest, self._most_at_once(queue, filling)) if has_long else longest
+            most = min(longest, filling.most_at_once(queue, self._governor)) if has_long else longest
             target = int(min(fitting, most)) if campaign.state == "active" else 0
             self._give_back_all(list(queue.tickets)[target:], now)
             filling.wanted += [queue] * (target - len(queue.tickets))
@@ -105,25 +105,6 @@ class TicketQueues:
             if login and (campaign.name, login) not in filling.kept and (campaign.name, login) not in self._problems:
                 self._note_stranded(campaign, login, count, filling, places)
         self._note_refusals(campaign, places)
-
-    def _most_at_once(self, queue: TicketQueue, filling: "_Filling") -> float:
-        """Return how many tickets are worth keeping: no more than its account and its host take at once."""
-        scopes = (queue.account.scope if queue.account is not None else None, host_scope(queue.host))
-        for scope in scopes:
-            if scope is not None and scope not in filling.limits:
-                filling.limits[scope] = self._governor.get_limit(scope) or math.inf
-        least = min(filling.limits[scope] for scope in scopes if scope is not None)
-        return max(SHORTEST_QUEUE, least)
-
-    def _logins_left(
-        self, campaign: Campaign, units: Mapping[str | None, int], places: Places
-    ) -> list[tuple[str, str]]:
-        """Return the agent's default login where units began before the plan named accounts: they continue there."""
-        default = self._accounts.login_id(campaign)
-        if default in self._accounts.ids_of(campaign):
-            return []
-        left = [split_login(login) for login in units if login is not None]
-        return [(account, host) for account, host in left if account == default and host not in places.refusals]
 
     def _note_refusals(self, campaign: Campaign, places: Places) -> None:
         """Explain which hosts cannot take the campaign, and which logins of usable hosts cannot."""
@@ -273,6 +254,25 @@ class _Filling(msgspec.Struct):
     wanted: list[TicketQueue] = msgspec.field(default_factory=list)
     kept: set[tuple[str, str]] = msgspec.field(default_factory=set)
     limits: dict[str, float] = msgspec.field(default_factory=dict)
+
+    def most_at_once(self, queue: TicketQueue, governor: Governor) -> float:
+        """Return how many tickets are worth keeping: no more than its account and its host take at once."""
+        scopes = [host_scope(queue.host), *([queue.account.scope] if queue.account is not None else [])]
+        for scope in scopes:
+            if scope not in self.limits:
+                self.limits[scope] = governor.get_limit(scope) or math.inf
+        return max(SHORTEST_QUEUE, min(self.limits[scope] for scope in scopes))
+
+
+def _logins_left(
+    campaign: Campaign, units: Mapping[str | None, int], places: Places, accounts: CampaignAccounts
+) -> list[tuple[str, str]]:
+    """Return the agent's default login where units began before the plan named accounts: they continue there."""
+    default = accounts.login_id(campaign)
+    if default in accounts.ids_of(campaign):
+        return []
+    left = [split_login(login) for login in units if login is not None]
+    return [(account, host) for account, host in left if account == default and host not in places.refusals]
 
 
 def _units_by_campaign(claimable: Mapping[tuple[str, str | None], int]) -> dict[str, dict[str | None, int]]:
