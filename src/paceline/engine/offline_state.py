@@ -6,13 +6,18 @@ and thrown away. Never here: storing or carrying out what is decided on it.
 
 from collections.abc import Iterable
 
+import msgspec
+
 from paceline.core import Governor, Ticket
 from paceline.engine import command_log
 from paceline.engine.external_slots.registry import is_there, ticket_of
 from paceline.engine.external_slots.slot_table import LOST_GRACE_SECONDS
 from paceline.engine.governor_state import apply_campaign_limits, load_governor
+from paceline.engine.hosts.registry import stored_host_states
+from paceline.engine.local_machine import LocalMachine
 from paceline.engine.settings import EngineSettings
 from paceline.engine.ticket_queues import TicketQueues, unit_ticket
+from paceline.hosts.host_state import HostState
 from paceline.store import Campaign, Store, StoredSlot, Unit
 
 
@@ -26,8 +31,14 @@ class OfflineState:
         self.governor: Governor = load_governor(store, settings.governor, now)
         self.accounts = settings.campaign_accounts
         self._settings = settings
+        hosts = _present_hosts(store, settings)
         self.queues = TicketQueues(
-            self.governor, self.accounts, "offline", machine=settings.machine, local_host=settings.local_host
+            self.governor,
+            self.accounts,
+            "offline",
+            hosts=LocalMachine(settings, lambda: hosts).states,
+            machine=settings.machine,
+            local_host=settings.local_host,
         )
         self.campaigns = {campaign.name: campaign for campaign in (*store.campaigns(), *extra)}
         command_log.carry_out(self.governor, command_log.CommandReader(store).read(), now)
@@ -45,6 +56,12 @@ class OfflineState:
         campaign = self.campaigns[unit.campaign]
         ticket_id = unit.attempt_id or f"unit:{unit.id}"  # runs inside the session name it by its attempt
         return unit_ticket(unit, campaign, self.accounts, ticket_id, local_host=self._settings.local_host)
+
+
+def _present_hosts(store: Store, settings: EngineSettings) -> list[HostState]:
+    """Return the hosts, as if those whose workers have joined were there: who is there now, only the leader knows."""
+    known = stored_host_states(store, settings.hosts)
+    return [each if each.facts is None else msgspec.structs.replace(each, presence="joined") for each in known]
 
 
 def _has_expired(slot: StoredSlot, now: float) -> bool:
