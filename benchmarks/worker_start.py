@@ -45,11 +45,15 @@ def daemon(shell: Shell, host: str, settings: str, up: Sequence[str] = ()) -> It
         timeout=PATIENCE_SECONDS,
     ) as http:
         try:
-            until(lambda: http.get("/v1/hosts").json()["hosts"][0]["presence"] == "joined", PATIENCE_SECONDS)
+            until(lambda: (host, "joined") in presences(http), PATIENCE_SECONDS)
             yield http
         finally:
             process.kill()
             process.communicate()
+
+
+def presences(http: httpx.Client) -> list[tuple[str, str]]:
+    return [(each["name"], each["presence"]) for each in http.get("/v1/hosts").json()["hosts"]]
 
 
 def session_seconds(shell: Shell, http: httpx.Client, number: int) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.cli.shell import Shell
 from tests.cli.shell import shell as shell
-from tests.cluster.cluster_run import PYTHON, ClusterRun, cluster_run, free_port
+from tests.cluster.cluster_run import LONG_SESSION, PYTHON, ClusterRun, cluster_run, free_port
 from tests.cluster.ray_cluster import RayCluster, ray_cluster
 
 pytestmark = pytest.mark.cluster
@@ -30,26 +30,26 @@ def run(shell: Shell, cluster: RayCluster) -> Iterator[ClusterRun]:
     )
     values = (PYTHON, shell.folder, LEASE_SECONDS, address, port, cluster.python_on("r1"))
     settings = f'[api]\nhosts = ["{address}"]\n' + "".join(table.format(name, *values) for name in HOSTS)
-    with cluster_run(shell, settings, port=port, up=("--host", "0.0.0.0", "--insecure")) as made:
+    with cluster_run(shell, settings, port=port, beats=LONG_SESSION, up=("--host", "0.0.0.0", "--insecure")) as made:
         made.await_hosts(*HOSTS)
         yield made
 
 
 def test_workers_actors_nodes_links_and_the_leader_fail(run: ClusterRun, cluster: RayCluster) -> None:
     run.work()
-    for actor in cluster["r3"].pids("ray::HostAgent"):
-        os.kill(actor, signal.SIGKILL)
-    run.kill_worker(cluster["r2"])
-    run.work()
+    run.await_session("r2")
+    cluster["r2"].kill()
+    run.pass_time(2.0)
+    cluster.reboot("r2")
     run.kill_leader()
     run.work()
     cluster["r3"].cut()
     run.pass_time(LEASE_SECONDS / 3)
     cluster["r3"].mend()
     run.work()
-    run.await_session("r2")
-    cluster["r2"].kill()
-    run.pass_time(2.0)
-    cluster.reboot("r2")
-    run.check("Ray, kills of a worker, of an actor, of the leader and of a node, and a cut link")
+    for actor in cluster["r3"].pids("ray::HostAgent"):
+        os.kill(actor, signal.SIGKILL)
+    run.kill_worker(cluster["r3"])
+    run.check("Ray, kills of a node, of the leader, of an actor and of a worker, and a cut link")
     run.await_hosts(*HOSTS)
+    assert run.figures().restarts > 0
