@@ -14,6 +14,7 @@ from litestar.exceptions import HTTPException, ValidationException
 from paceline.errors import (
     CapacityError,
     EngineBusy,
+    HostLost,
     HostTaken,
     IllegalStep,
     InvalidInput,
@@ -115,7 +116,7 @@ def status_of(error: PacelineError) -> int:
             return 426
         case InvalidInput():
             return 400
-        case StoreError() | EngineBusy():
+        case StoreError() | EngineBusy() | HostLost():
             return 503
     return 500
 

@@ -161,7 +161,11 @@ class Placement:
         """Return why no session of the campaign can start on the host, whoever pays for it."""
         name = state.name
         if not names_host(campaign.hosts, name):
-            return _deferred("held", host, f"the plan names other hosts ({', '.join(campaign.hosts)}), not {name}")
+            named = ", ".join(campaign.hosts)
+            if not any(names_host(campaign.hosts, each.name) for each in self._hosts.values()):
+                fix = "add it with `paceline hosts add`, or correct hosts in the plan"
+                return _deferred("held", host, f"no host is called {named}, which the plan names: {fix}")
+            return _deferred("held", host, f"the plan names other hosts ({named}), not {name}")
         if state.settings.max_sessions == 0:
             return _deferred("held", host, f"{name} takes no sessions: max_sessions is 0 in [hosts.{name}]")
         return (

@@ -182,7 +182,7 @@ def _add(home: Home, host: HostSettings, *, update: bool, as_json: bool) -> None
         extra = {"url": url, "token": made} if launcher is None else {"launcher": host.launcher}
         print_value({"ok": True, "name": host.name, "installed": has_installed, "is_up": is_up, **extra})
         return
-    say(f"added {host.name}{', and installed Paceline there' if has_installed else ''}")
+    say(f"{'changed' if update else 'added'} {host.name}{', and installed Paceline there' if has_installed else ''}")
     if launcher is None:
         _print_worker_command(host, url, made)
     elif is_up:
