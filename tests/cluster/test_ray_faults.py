@@ -50,6 +50,6 @@ def test_workers_actors_nodes_links_and_the_leader_fail(run: ClusterRun, cluster
     for actor in cluster["r3"].pids("ray::HostAgent"):
         os.kill(actor, signal.SIGKILL)
     run.kill_worker(cluster["r3"])
-    run.check("Ray, kills of a node, of the leader, of an actor and of a worker, and a cut link")
+    run.check("Ray, kills of a node, of the leader, of an actor and of a worker, and a cut link", most_repeated=1)
     run.await_hosts(*HOSTS)
     assert run.figures().restarts > 0

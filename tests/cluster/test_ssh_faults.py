@@ -73,4 +73,4 @@ def test_a_machine_dies_and_boots_again_and_another_one_never_returns(run: Clust
     run.work(2 * 6)
     run.await_hosts("box1")
     hosts["box2"].kill()
-    run.check("ssh, a machine rebooted and another one gone")
+    run.check("ssh, a machine rebooted and another one gone", most_repeated=2)
