@@ -5,9 +5,7 @@ worker is started (`hosts/launchers`), and what a host is used for.
 """
 
 import asyncio
-import contextlib
 import logging
-import threading
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Final, Protocol
@@ -18,6 +16,7 @@ from paceline.errors import LaunchFailed, PacelineError
 from paceline.hosts.host_state import HostState
 from paceline.hosts.launchers.interface import WorkerLauncher, WorkerStart, worker_home
 from paceline.settings import HostSettings
+from paceline.worker.background import in_daemon_thread
 
 log = logging.getLogger("paceline.cli")
 
@@ -184,7 +183,7 @@ class HostCare:
             self._finish(state, tended, error)
             return
         tended.is_busy = True
-        done = _in_thread(lambda: self._tend(state, tended, order))
+        done = in_daemon_thread(lambda: self._tend(state, tended, order), "host care")
         self._running.add(done)
 
         def finish(future: "asyncio.Future[None]") -> None:
@@ -256,29 +255,3 @@ def _not_joined(state: HostState, addresses: tuple[str, ...]) -> str:
         f"host {state.name}: its worker runs, but has not joined; it must reach the leader at {' or '.join(addresses)} "
         f"(there, {log_file} may say more)"
     )
-
-
-def _in_thread(work: Callable[[], None]) -> "asyncio.Future[None]":
-    """Run the work in a thread that does not keep the process from ending, as those of a pool would."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-
-    def settle(error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
-
-    def run() -> None:
-        error: BaseException | None = None
-        try:
-            work()
-        except Exception as raised:  # noqa: BLE001 - it is raised where the work was asked for
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(settle, error)
-
-    threading.Thread(target=run, name="host care", daemon=True).start()
-    return done

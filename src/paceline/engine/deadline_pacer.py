@@ -13,6 +13,7 @@ import msgspec
 from paceline.core import Governor, ScopeStatus, WindowStatus
 from paceline.core.gates.deadline_cap import DeadlineCap
 from paceline.engine.campaign_accounts import NO_ACCOUNT, CampaignAccounts
+from paceline.engine.rough_spans import rough_span
 from paceline.engine.session import LiveSession
 from paceline.engine.ticket_queues import session_scopes
 from paceline.store import Campaign, OutcomeRecord, Store, Unit, UnitCounts
@@ -163,8 +164,4 @@ def _words(deadline: float, units: int, mean: float, needed: int) -> str:
     when = f"{datetime.fromtimestamp(deadline, UTC):%Y-%m-%d %H:%M} UTC"
     left = "1 unit is" if units == 1 else f"{units} units are"
     enough = "1 session at a time makes it" if needed == 1 else f"{needed} sessions at once make it"
-    return f"held to the pace of its deadline, {when}: {left} left, about {_span(mean)} each, and {enough}"
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return f"held to the pace of its deadline, {when}: {left} left, about {rough_span(mean)} each, and {enough}"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from paceline.agents.account import split_login
 from paceline.core import Deferred
+from paceline.engine.rough_spans import rough_span
 from paceline.hosts.host_state import HostState
 from paceline.store import Campaign
 
@@ -59,7 +60,7 @@ class HostPatience:
             detail = f"their conversation is there, and no other host can take them: {refusal.detail}"
             return Deferred("", refusal.reason, refusal.scope, detail, refusal.retry_at)
         if now >= until:
-            reason = f"its conversation was given up after {_span(now - since)}: {refusal.detail}"
+            reason = f"its conversation was given up after {rough_span(now - since)}: {refusal.detail}"
             self.overdue.append(Overdue(campaign.name, login, reason))
         when = f"{datetime.fromtimestamp(until, UTC):%H:%M} UTC"
         detail = f"their conversation is there until {when}, when they begin again elsewhere: {refusal.detail}"
@@ -68,7 +69,3 @@ class HostPatience:
     def end(self) -> None:
         """End a pass: hosts that no conversation waits for are counted again when one does."""
         self._refused_since = {key: since for key, since in self._refused_since.items() if key in self._seen}
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -12,6 +12,7 @@ from paceline.agents.account import login_on
 from paceline.core import Deferred
 from paceline.core.values.verdicts import Reason
 from paceline.engine.campaign_accounts import NO_ACCOUNT, CampaignAccounts
+from paceline.engine.rough_spans import rough_span
 from paceline.hosts.host_state import HostState
 from paceline.plans.host_choice import names_host
 from paceline.settings import HostSettings, MachineTable
@@ -182,14 +183,14 @@ class Placement:
                 detail = f"{name} has no worker: start it there with `paceline worker`, or see `paceline hosts`"
                 return _deferred("unreachable", name, detail)
             case "silent" | "lost":
-                since = "" if state.heard_at is None else f" for {_span(self._now - state.heard_at)}"
+                since = "" if state.heard_at is None else f" for {rough_span(self._now - state.heard_at)}"
                 fate = "its sessions may still run" if state.presence == "silent" else "its sessions have ended"
                 detail = f"{name} has not answered{since}, and {fate}: see `paceline hosts`"
                 return _deferred("unreachable", name, detail)
             case "leaving":
                 return _deferred("unreachable", name, f"{name} is leaving: its worker ends and takes nothing new")
         if leaves_at is not None and leaves_at - self._now < LEAVING_SECONDS:
-            when = _span(max(0.0, leaves_at - self._now))
+            when = rough_span(max(0.0, leaves_at - self._now))
             detail = f"{name} leaves in {when}, when its allocation ends: it takes nothing new"
             return _deferred("unreachable", name, detail)
         if state.facts is None:
@@ -272,7 +273,3 @@ def _deferred(reason: Reason, host: str, detail: str, retry_at: float | None = N
 
 def _size(size: int) -> str:
     return f"{size / _GIGABYTE:.1f} GB"
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -5,6 +5,7 @@ the engine more than the server takes for the whole statement. These arrays are 
 """
 
 import struct
+from abc import abstractmethod
 from itertools import chain, repeat
 from typing import Any, ClassVar, Final
 
@@ -87,9 +88,9 @@ class _ArrayDumper(Dumper):
             return head + self.packed(obj[:1]) * len(obj)
         return head + self.packed(obj)
 
+    @abstractmethod
     def packed(self, items: list[Any]) -> bytes:
         """Return the items, each after its length."""
-        raise NotImplementedError
 
 
 class _TextArrayDumper(_ArrayDumper):

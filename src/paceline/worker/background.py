@@ -9,8 +9,8 @@ from typing import TypeVar
 Value = TypeVar("Value")
 
 
-async def in_daemon_thread(work: Callable[[], Value]) -> Value:
-    """Do the work in a thread of its own. If it is still at it when the process ends, it is given up."""
+def in_daemon_thread(work: Callable[[], Value], name: str) -> "asyncio.Future[Value]":
+    """Begin the work in a thread of that name. If it is still at it when the process ends, it is given up."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[Value] = loop.create_future()
 
@@ -31,5 +31,5 @@ async def in_daemon_thread(work: Callable[[], Value]) -> Value:
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(settle, value, error)
 
-    threading.Thread(target=run, name="paceline-facts", daemon=True).start()
-    return await result
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return result

@@ -243,7 +243,8 @@ class Worker:
         """Report what the host is and has, now and whenever it has changed."""
         reported = None
         while True:
-            facts = await in_daemon_thread(partial(self._facts.read, joined.accounts, joined.agents, joined.programs))
+            read = partial(self._facts.read, joined.accounts, joined.agents, joined.programs)
+            facts = await in_daemon_thread(read, "facts of the host")
             if facts != reported:
                 reported = facts
                 self._outbox.add(FactsReport(facts=facts))

@@ -4,7 +4,6 @@ import os
 import platform
 import shutil
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -54,11 +53,10 @@ from paceline.settings import AccountSettings, Settings, load_settings
 from paceline.store import Campaign
 from paceline.store.sqlite_file import recovery_advice
 from paceline.views.units import iter_units
+from paceline.worker.host_facts import printed_version
 
 LEAST_FREE_BYTES = 1 << 30
 """A night of sessions writes less output than this."""
-VERSION_SECONDS = 30.0
-"""Some agent CLIs start a whole runtime to print their version. 10 s are too short for Gemini CLI on a busy machine."""
 MOST_UNITS = 200
 """Units of a campaign whose folders are checked: more cost time, and most plans have a few folders."""
 OLDEST_PYTHON = (3, 11)
@@ -264,18 +262,14 @@ def _cli(name: str, version_text: str, path: str) -> Finding:
 
 
 def _version_of(path: str, environ: Mapping[str, str]) -> str:
-    try:
-        done = subprocess.run(
-            [path, "--version"],
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=VERSION_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return "does not answer --version"
-    return one_line(done.stdout.decode(errors="replace").strip().partition("\n")[0], 60) or "version unknown"
+    found = printed_version(path, environ)
+    return (
+        "does not answer --version"
+        if found is None
+        else "version unknown"
+        if found == "unknown"
+        else one_line(found, 60)
+    )
 
 
 def _default_logins(settings: Settings, environ: Mapping[str, str]) -> list[AccountSettings]:

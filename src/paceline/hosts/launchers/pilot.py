@@ -24,6 +24,7 @@ import msgspec
 
 from paceline.executors.proc_table import boot_id
 from paceline.executors.spool import Spool, is_locked, read_session_status, spool_root
+from paceline.hosts.host_load import END_VARIABLE, allocation_end
 from paceline.hosts.launchers.detached_worker import TOKEN_FILE, worker_argv, worker_environment
 from paceline.hosts.launchers.interface import WorkerStart
 from paceline.hosts.launchers.private_files import write_private
@@ -42,7 +43,6 @@ NEWS_SECONDS: Final = 3.0
 """How long the worker has to report that it leaves, and the ends of its sessions: it reports news at once."""
 GOODBYE_SECONDS: Final = 20.0
 """How long a worker may take to end."""
-END_VARIABLE: Final = "SLURM_JOB_END_TIME"
 """When the allocation ends, in Unix seconds. Slurm sets it since 23.02; older ones are asked."""
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _SQUEUE_SECONDS: Final = 30.0
@@ -241,8 +241,8 @@ def live_supervisors(home: Path) -> Iterator[int]:
 
 def end_of_job(environ: Mapping[str, str]) -> float | None:
     """Return when the allocation ends; None if it does not end, or if Slurm does not say."""
-    with contextlib.suppress(KeyError, ValueError):
-        return float(environ[END_VARIABLE])
+    if (end := allocation_end(environ)) is not None:
+        return end
     job = environ.get("SLURM_JOB_ID")
     if job is None:
         return None
