@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, Final, cast
 
 from litestar import Litestar
+from litestar.config.compression import CompressionConfig
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.handlers import BaseRouteHandler
@@ -39,6 +40,10 @@ ROUTES: Final[list[BaseRouteHandler]] = [
 ]
 """Every route that the OpenAPI document describes."""
 CONTEXT: Final = "paceline.context"
+COMPRESSION: Final = CompressionConfig(
+    backend="gzip", minimum_size=1_000, gzip_compress_level=1, exclude=["^/v1/events", "^/v1/slots", "^/v1/hosts/"]
+)
+"""Level 1: the timeline is a tenth as long, and the loop is held for a millisecond. Streams are sent as they come."""
 
 
 def create_app(context: ApiContext, *, tokens: AccessTokens, host: str) -> App:
@@ -87,6 +92,7 @@ def _handlers() -> Any:
             HTTPException: on_http_exception,
             Exception: on_unexpected_error,
         },
+        compression_config=COMPRESSION,
         openapi_config=None,
         request_max_body_size=SMALL_BYTES,
         logging_config=None,

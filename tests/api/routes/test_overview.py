@@ -289,3 +289,12 @@ async def test_the_document_describes_every_route_with_its_refusals(daemon: Daem
     assert put["requestBody"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/LimitBody"}
     assert {"200", "400", "401", "403", "413"} <= set(put["responses"])
     assert document["security"] == [{"token": []}]
+
+
+async def test_a_long_answer_is_compressed_for_a_client_that_accepts_it(run_daemon: RunDaemon) -> None:
+    async with run_daemon(ACCOUNTS) as daemon:
+        packed = await daemon.client.get("/v1/overview", headers={"accept-encoding": "gzip"})
+        plain = await daemon.client.get("/v1/overview", headers={"accept-encoding": "identity"})
+
+    assert (packed.headers.get("content-encoding"), plain.headers.get("content-encoding")) == ("gzip", None)
+    assert packed.json().keys() == plain.json().keys()

@@ -41,8 +41,9 @@ const live = connect({
     for (const section of [strip, campaigns, capacity, hosts, units]) section.update(overview);
     document.body.dataset.at = String(overview.at);
   },
-  onEvent(event) {
+  onEvent(event, isNews) {
     events.add(event);
+    if (!isNews) return; // the sections were fetched after it
     timeline.refetch();
     if (event.unit) units.refresh();
     if (event.unit === panel.id) panel.refetch();
@@ -69,8 +70,8 @@ setInterval(() => {
 }, 1000);
 setInterval(timeline.refetch, 15000);
 timeline.refetch();
-address.onChange(() => {
-  units.restart();
+address.onChange((names) => {
+  if (names.includes("campaign") || names.includes("state")) units.restart();
   panel.open(address.get("unit"));
 });
 panel.open(address.get("unit"));

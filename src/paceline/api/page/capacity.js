@@ -9,6 +9,7 @@ import { byLength, windowRow } from "./quota_windows.js";
 import { send } from "./requests.js";
 
 const MAX_DOTS = 24;
+const MAX_IDLE_MODELS = 5; // of one account; more are one row, because any client of the gateway can name a model
 const POOL = "sessions"; // shown in the engine strip
 const PROVIDERS = ["provider", "account", "model"];
 
@@ -26,24 +27,83 @@ export function makeCapacity(root, { refetch }) {
   );
   root.querySelector(".body").append(heading, list, empty);
   const aside = document.getElementById("capacity-aside");
+  const unfolded = new Set(); // accounts whose idle models are all shown
+  let last = null;
+
+  function toggle(account) {
+    if (!unfolded.delete(account)) unfolded.add(account);
+    update(last);
+  }
+
+  function update(overview) {
+    last = overview;
+    const { capacity } = overview;
+    const scopes = inTreeOrder(capacity.filter(hasRow));
+    show(empty, scopes.length === 0);
+    show(heading, scopes.length > 0);
+    const held = scopes.filter((each) => each.held).length;
+    const reduced = scopes.filter((each) => each.auto_reduced).length;
+    setText(aside, [held ? `${held} held` : "", reduced ? `${reduced} reduced` : ""].filter(Boolean).join(", "));
+    syncChildren(
+      list,
+      folded(scopes, unfolded),
+      (each) => each.key ?? each.scope,
+      (each) => (each.key ? foldRow(each, toggle) : scopeRow(each, refetch)),
+    );
+  }
 
   return {
-    update({ capacity }) {
-      const scopes = inTreeOrder(capacity.filter(hasRow));
-      show(empty, scopes.length === 0);
-      show(heading, scopes.length > 0);
-      const held = scopes.filter((each) => each.held).length;
-      const reduced = scopes.filter((each) => each.auto_reduced).length;
-      setText(aside, [held ? `${held} held` : "", reduced ? `${reduced} reduced` : ""].filter(Boolean).join(", "));
-      syncChildren(
-        list,
-        scopes,
-        (each) => each.scope,
-        (each) => scopeRow(each, refetch),
-      );
-    },
+    update,
     tick() {
-      for (const part of partsOf(list)) part.tick();
+      for (const part of partsOf(list)) part.tick?.();
+    },
+  };
+}
+
+/** Replace the idle models of an account by one row that shows or hides them, where they are many. */
+function folded(scopes, unfolded) {
+  const idle = new Map();
+  for (const each of scopes.filter(isIdleModel)) {
+    const account = parentOf(each.scope);
+    idle.set(account, (idle.get(account) ?? 0) + 1);
+  }
+  const rows = [];
+  for (const each of scopes) {
+    const account = parentOf(each.scope);
+    const models = isIdleModel(each) ? idle.get(account) : 0;
+    if (models <= MAX_IDLE_MODELS) {
+      rows.push(each);
+      continue;
+    }
+    const isOpen = unfolded.has(account);
+    const key = `idle models of ${account}`;
+    if (rows.findLast((row) => row.key)?.key !== key) rows.push({ key, account, models, isOpen });
+    if (isOpen) rows.push(each);
+  }
+  return rows;
+}
+
+function parentOf(scope) {
+  return scope.slice(0, scope.lastIndexOf("/"));
+}
+
+/** Return whether nothing uses the model, and there is nothing to report of it. */
+function isIdleModel(each) {
+  const isUnused = each.kind === "model" && each.in_flight + each.cooling + each.queued === 0;
+  const isPlain = each.configured === null || each.configured_source === "pattern";
+  const isCalm = !each.held && each.paused_until === null && !each.auto_reduced && each.platform === null;
+  return isUnused && isPlain && isCalm && each.windows.length === 0;
+}
+
+function foldRow({ account }, toggle) {
+  const button = el("button", { type: "button", class: "link fold", onclick: () => toggle(account) });
+  const node = el("li", { class: "scope", data: { fold: account, depth: "3" } }, button);
+  return {
+    node,
+    update({ models, isOpen }) {
+      setText(button, `${isOpen ? "hide" : "show"} ${plural(models, "idle model")}`);
+      setAttribute(button, "aria-expanded", isOpen ? "true" : "false");
+      setAttribute(button, "aria-label", `${isOpen ? "Hide" : "Show"} ${plural(models, "idle model")} of ${account}`);
     },
   };
 }
@@ -127,7 +187,8 @@ function scopeRow({ scope, kind }, refetch) {
     if (value !== null) {
       return change(() => send("PUT", address("limits"), { limit: value }), `Limit of ${scope} set to ${value}.`);
     }
-    const text = "Waiting tickets may enter as far as other limits allow. What was learnt about this scope is discarded.";
+    const text =
+      "Waiting tickets may enter as far as other limits allow. What was learnt about this scope is discarded.";
     const isConfirmed = await confirmAction(`Remove the limit of ${scope}?`, text, "Remove the limit");
     return isConfirmed && change(() => send("DELETE", address("limits")), `Limit of ${scope} removed.`);
   }

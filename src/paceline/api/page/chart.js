@@ -5,6 +5,7 @@ import { clockSeconds, clockTime, now } from "./format.js";
 import { PIXELS } from "./session_bars.js";
 
 const HEIGHT = 150;
+const LEAST_SCALE = 4;
 const Plot = () => window.uPlot;
 
 export function makeChart() {
@@ -59,6 +60,12 @@ function columns(points, from, to) {
   return [all.map((point) => point.at), all.map((point) => point.in_flight), all.map((point) => point.limit)];
 }
 
+/** Return the highest value to show. A limit far above all use is cut off: it would flatten the line of the use. */
+function highest([, used, limits]) {
+  const most = Math.max(0, ...used);
+  return Math.max(most, Math.min(limits.at(-1) ?? 0, 2 * Math.max(most, LEAST_SCALE)));
+}
+
 function build(node, data, range) {
   const style = getComputedStyle(node);
   const colour = (name) => style.getPropertyValue(name).trim();
@@ -79,7 +86,7 @@ function build(node, data, range) {
     padding: [8, 20, 0, 0],
     scales: {
       x: { time: true, range },
-      y: { range: (_, low, high) => [0, Math.max(2, Math.ceil((high ?? 1) * 1.15))] },
+      y: { range: (plot) => [0, Math.max(2, Math.ceil(highest(plot.data) * 1.15))] },
     },
     axes: [
       {

@@ -1,5 +1,6 @@
-// The live connection: one event stream, and one overview that is fetched again after every event.
+// The live connection: the event stream, and one overview that is fetched again after every event.
 
+import { makeEventStream } from "./event_stream.js";
 import { syncClock } from "./format.js";
 import { get } from "./requests.js";
 import { throttled } from "./throttle.js";
@@ -10,16 +11,32 @@ const IDLE_REFETCH_MS = 4000; // no event is emitted when a countdown ends
 const FIRST_EVENTS = 200;
 
 /**
- * Connect to the server and keep calling `onOverview(overview)`, `onEvent(event)` and
+ * Connect to the server and keep calling `onOverview(overview)`, `onEvent(event, isNews)` and
  * `onConnection("live" | "reconnecting" | "refused")`. Call `onReopened()` when a lost stream is back, because any number
- * of events may be missing, and `onOtherStore()` when the server has a new store since.
+ * of events may be missing, and `onOtherStore()` when the server has a new store since. While the page is hidden, the
+ * stream is closed.
  */
 export function connect({ onOverview, onEvent, onConnection, onReopened, onOtherStore }) {
-  let stream = null;
   let lastId = null;
+  let newestInOverview = 0;
   let connection = null;
   let wasLost = false;
   const refetch = throttled(fetchOverview, REFETCH_MS);
+  const stream = makeEventStream({
+    onOpen: onFound,
+    onLost: () => onLost("reconnecting"),
+    onEvent(event) {
+      lastId = event.id;
+      const isNews = event.id > newestInOverview;
+      onEvent(event, isNews);
+      if (isNews) refetch();
+    },
+    onGap({ after, oldest }) {
+      lastId = oldest - 1;
+      if (oldest <= after) onOtherStore();
+      onReopened();
+    },
+  });
 
   function setState(state) {
     if (state === connection) return;
@@ -35,9 +52,12 @@ export function connect({ onOverview, onEvent, onConnection, onReopened, onOther
 
   /** Report "live" once the overview was answered and the stream is open. */
   function onFound() {
-    if (stream?.readyState !== EventSource.OPEN) return;
+    if (!stream.isOpen) return;
     setState("live");
-    if (wasLost) onReopened();
+    if (wasLost) {
+      onReopened();
+      refetch();
+    }
     wasLost = false;
   }
 
@@ -50,34 +70,20 @@ export function connect({ onOverview, onEvent, onConnection, onReopened, onOther
       return;
     }
     syncClock(overview.at);
+    newestInOverview = overview.last_event_id;
     onOverview(overview);
-    openStream(overview.last_event_id);
+    if (!document.hidden) stream.open(lastId ?? Math.max(0, newestInOverview - FIRST_EVENTS));
     onFound();
   }
 
-  /** Open the stream unless it is open. The browser reconnects by itself, except after an error response. */
-  function openStream(newest) {
-    if (stream && stream.readyState !== EventSource.CLOSED) return;
-    stream = new EventSource(`/v1/events?after=${lastId ?? Math.max(0, newest - FIRST_EVENTS)}`);
-    stream.onopen = () => {
-      onFound();
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) {
+      stream.close();
+      wasLost = true;
+    } else {
       refetch();
-    };
-    stream.onerror = () => onLost("reconnecting");
-    stream.onmessage = (message) => {
-      const event = JSON.parse(message.data);
-      lastId = event.id;
-      onEvent(event);
-      refetch();
-    };
-    stream.addEventListener("gap", (message) => {
-      const { after, oldest } = JSON.parse(message.data);
-      lastId = oldest - 1;
-      if (oldest <= after) onOtherStore();
-      onReopened();
-    });
-  }
-
+    }
+  });
   setInterval(refetch, IDLE_REFETCH_MS);
   refetch();
   return { refetch };

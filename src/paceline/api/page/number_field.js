@@ -1,6 +1,10 @@
 // A number that can be edited in place. Updates from the server never overwrite typed input.
 
-import { el, icon, setAttribute, show } from "./dom.js";
+import { el, icon, setAttribute, setText, show } from "./dom.js";
+import { count } from "./format.js";
+
+const LARGEST = 1_000_000; // above it a number is a slip of the finger
+let fieldCount = 0;
 
 /**
  * Create a number field. `apply(value)` gets a whole number, or null for an empty field if `canBeEmpty`. It returns
@@ -8,12 +12,14 @@ import { el, icon, setAttribute, show } from "./dom.js";
  */
 export function numberField({ label, min, canBeEmpty = false, stepper = false, suffix = "", apply }) {
   let known = null;
+  fieldCount += 1;
+  const problem = el("p", { class: "field-problem", id: `field-problem-${fieldCount}`, role: "alert", hidden: true });
   const input = el("input", {
     type: "text",
     inputmode: "numeric",
     autocomplete: "off",
     spellcheck: "false",
-    maxlength: "9",
+    maxlength: "20",
     "aria-label": label,
     placeholder: "none",
     class: "number",
@@ -31,7 +37,7 @@ export function numberField({ label, min, canBeEmpty = false, stepper = false, s
     );
   const parts = stepper ? [step(-1, "One less", "minus"), input, step(1, "One more", "plus")] : [input];
   if (suffix) parts.push(el("span", { class: "suffix", text: suffix }));
-  const node = el("form", { class: "field", onsubmit: onSubmit, novalidate: true }, ...parts, submit);
+  const node = el("form", { class: "field", onsubmit: onSubmit, novalidate: true }, ...parts, submit, problem);
 
   input.addEventListener("input", refresh);
   input.addEventListener("keydown", (event) => {
@@ -53,7 +59,7 @@ export function numberField({ label, min, canBeEmpty = false, stepper = false, s
     const text = input.value.trim();
     if (text === "") return canBeEmpty ? null : undefined;
     const value = Number(text);
-    return /^\d+$/.test(text) && value >= min ? value : undefined;
+    return /^\d+$/.test(text) && value >= min && value <= LARGEST ? value : undefined;
   }
 
   function refresh() {
@@ -62,7 +68,11 @@ export function numberField({ label, min, canBeEmpty = false, stepper = false, s
     show(submit, isChanged);
     const isInvalid = isChanged && parsed() === undefined;
     setAttribute(input, "aria-invalid", isInvalid ? "true" : null);
+    setAttribute(input, "aria-describedby", isInvalid ? problem.id : null);
     submit.disabled = isInvalid;
+    show(problem, isInvalid);
+    const orNothing = canBeEmpty ? ", or nothing" : "";
+    setText(problem, isInvalid ? `a whole number from ${min} to ${count(LARGEST)}${orNothing}` : "");
   }
 
   function reset() {

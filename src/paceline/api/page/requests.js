@@ -2,17 +2,32 @@
 
 import { changeHeaders } from "./change_key.js";
 
-export async function get(path, signal) {
-  return parseResponse(await fetch(path, { headers: { accept: "application/json" }, signal }));
+const READ_SECONDS = 10; // a page that gets no answer for so long is not live
+const CHANGE_SECONDS = 30; // a change may wait for the store
+
+export function get(path, signal) {
+  return request(path, { headers: { accept: "application/json" } }, READ_SECONDS, signal);
 }
 
-export async function send(method, path, body) {
+export function send(method, path, body) {
   const options = { method, headers: { accept: "application/json", ...changeHeaders() } };
   if (body !== undefined) {
     options.headers["content-type"] = "application/json";
     options.body = JSON.stringify(body);
   }
-  return parseResponse(await fetch(path, options));
+  return request(path, options, CHANGE_SECONDS);
+}
+
+async function request(path, options, seconds, signal) {
+  const timeout = AbortSignal.timeout(seconds * 1000);
+  try {
+    const both = signal ? AbortSignal.any([signal, timeout]) : timeout;
+    return await parseResponse(await fetch(path, { ...options, signal: both }));
+  } catch (error) {
+    if (timeout.aborted) throw new Error(`The server did not answer within ${seconds} s.`);
+    if (error instanceof TypeError) throw new Error("The server cannot be reached."); // fetch says only that it failed
+    throw error;
+  }
 }
 
 async function parseResponse(response) {

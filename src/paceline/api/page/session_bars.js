@@ -8,6 +8,8 @@ export const PIXELS = 600; // approximate width of the timeline; changes below o
 const [LEFT, RIGHT, HEAD, AXIS] = [44, 20, 20, 22];
 const GAP = 12;
 const MAX_HEIGHT = 420;
+const MAX_ROWS = 12; // sessions of one account side by side; more are drawn as their number over time
+const DENSITY_HEIGHT = 72;
 const ENDED_ALPHA = 0.78;
 const STEPS = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600];
 const COLOURS = {
@@ -70,10 +72,12 @@ export function makeSessionBars(openUnit) {
     drawnAt = now();
     const colours = getComputedStyle(node);
     const colour = (name) => colours.getPropertyValue(name).trim();
-    const totalRows = groups.reduce((sum, group) => sum + group.rowCount, 0);
-    const free = MAX_HEIGHT - AXIS - groups.length * (HEAD + GAP);
+    const laned = groups.filter((group) => group.rowCount <= MAX_ROWS);
+    const totalRows = laned.reduce((sum, group) => sum + group.rowCount, 0);
+    const free = MAX_HEIGHT - AXIS - groups.length * (HEAD + GAP) - (groups.length - laned.length) * DENSITY_HEIGHT;
     const pitch = Math.max(3, Math.min(12, Math.floor(free / Math.max(1, totalRows))));
-    const height = AXIS + groups.reduce((sum, group) => sum + HEAD + GAP + group.rowCount * pitch, 0);
+    const bodyOf = (group) => (group.rowCount > MAX_ROWS ? DENSITY_HEIGHT : group.rowCount * pitch);
+    const height = AXIS + groups.reduce((sum, group) => sum + HEAD + GAP + bodyOf(group), 0);
     const ratio = window.devicePixelRatio || 1;
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
@@ -87,8 +91,9 @@ export function makeSessionBars(openUnit) {
     drawGrid(pen, { from, to, atX, width, height, colour });
     let top = 0;
     for (const group of groups) {
-      drawGroup(pen, group, { top, pitch, atX, from, to, width, colour, hits });
-      top += HEAD + GAP + group.rowCount * pitch;
+      const bottom = top + HEAD + bodyOf(group);
+      drawGroup(pen, group, { top, bottom, pitch, atX, from, to, width, colour, hits });
+      top = bottom + GAP;
     }
   }
 
@@ -172,9 +177,8 @@ function drawGrid(pen, { from, to, atX, width, height, colour }) {
   }
 }
 
-function drawGroup(pen, group, { top, pitch, atX, from, to, width, colour, hits }) {
+function drawGroup(pen, group, { top, bottom, pitch, atX, from, to, width, colour, hits }) {
   const rowsTop = top + HEAD;
-  const bottom = rowsTop + group.rowCount * pitch;
   for (const band of group.bands) {
     if ((band.to ?? to) < from) continue;
     const [left, right] = [atX(band.from), Math.max(atX(band.from) + 2, atX(band.to ?? to))];
@@ -183,6 +187,25 @@ function drawGroup(pen, group, { top, pitch, atX, from, to, width, colour, hits 
     const text = `${band.scope}: window spent at ${clockTime(band.from)}, ${end}; ${band.detail}`;
     hits.push({ left, right, top: rowsTop - 2, bottom: bottom + 2, text });
   }
+  const place = { rowsTop, bottom, pitch, atX, from, to, colour, hits };
+  if (group.rowCount > MAX_ROWS) drawDensity(pen, group, place);
+  else drawBars(pen, group, place);
+  pen.fillStyle = colour("--muted");
+  pen.textAlign = "left";
+  pen.textBaseline = "middle";
+  const isDense = group.rowCount > MAX_ROWS;
+  const title = isDense ? `${group.name}, up to ${group.rowCount} at once` : group.name;
+  pen.fillText(visible(title), 2, top + HEAD / 2, width / 2);
+  for (const mark of group.marks) {
+    if (mark.at < from) continue;
+    drawMark(pen, mark, { x: Math.round(atX(mark.at)) + 0.5, top: rowsTop, bottom, colour });
+    const x = atX(mark.at);
+    const text = `${clockSeconds(mark.at)} ${mark.scope}: ${MARK_LABELS[mark.kind] ?? mark.kind}, ${mark.detail}`;
+    hits.push({ left: x - 5, right: x + 5, top: rowsTop - 12, bottom: bottom + 8, text });
+  }
+}
+
+function drawBars(pen, group, { rowsTop, pitch, atX, from, to, colour, hits }) {
   for (const bar of group.bars) {
     if ((bar.ended_at ?? to) < from) continue;
     const kind = bar.ended_at === null ? "running" : bar.ending;
@@ -198,17 +221,33 @@ function drawGroup(pen, group, { top, pitch, atX, from, to, width, colour, hits 
     const text = `${bar.unit}: ${kind} ${lasted}, from ${clockSeconds(bar.started_at)}`;
     hits.push({ left: left - 1, right: right + 1, top: y - 1, bottom: y + pitch, text, unit: bar.unit });
   }
-  pen.fillStyle = colour("--muted");
-  pen.textAlign = "left";
-  pen.textBaseline = "middle";
-  pen.fillText(visible(group.name), 2, top + HEAD / 2, width / 2);
-  for (const mark of group.marks) {
-    if (mark.at < from) continue;
-    drawMark(pen, mark, { x: Math.round(atX(mark.at)) + 0.5, top: rowsTop, bottom, colour });
-    const x = atX(mark.at);
-    const text = `${clockSeconds(mark.at)} ${mark.scope}: ${MARK_LABELS[mark.kind] ?? mark.kind}, ${mark.detail}`;
-    hits.push({ left: x - 5, right: x + 5, top: rowsTop - 12, bottom: bottom + 8, text });
+}
+
+/** Draw how many sessions ran at once, as one area. */
+function drawDensity(pen, group, { rowsTop, bottom, atX, from, to, colour, hits }) {
+  const changes = [];
+  for (const bar of group.bars) {
+    if ((bar.ended_at ?? to) < from) continue;
+    changes.push([Math.max(from, bar.started_at), 1], [bar.ended_at ?? to, -1]);
   }
+  changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  const atY = (live) => bottom - (live / group.rowCount) * (bottom - rowsTop);
+  let [live, since] = [0, from];
+  pen.fillStyle = colour("--running");
+  pen.globalAlpha = ENDED_ALPHA;
+  pen.beginPath();
+  pen.moveTo(atX(from), bottom);
+  for (const [at, by] of changes) {
+    pen.lineTo(atX(at), atY(live));
+    const text = `${group.name}: ${plural(live, "session")} at once from ${clockSeconds(since)}`;
+    if (live) hits.push({ left: atX(since), right: atX(at), top: atY(live), bottom, text });
+    [live, since] = [live + by, at];
+    pen.lineTo(atX(at), atY(live));
+  }
+  pen.lineTo(atX(since), bottom);
+  pen.closePath();
+  pen.fill();
+  pen.globalAlpha = 1;
 }
 
 /** Draw a stem through the rows. Its shape shows the kind: triangle for a 429, flag for a hold, square for a limit step. */

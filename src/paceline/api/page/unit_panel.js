@@ -65,8 +65,8 @@ export function makeUnitPanel(dialog, address) {
     document.getElementById(`tab-${chosen}`).focus();
   });
   dialog.addEventListener("close", () => {
-    address.set("unit", "");
     id = "";
+    address.clear("unit");
   });
   dialog.addEventListener("click", (event) => {
     if (event.target === dialog) dialog.close(); // the backdrop
@@ -169,10 +169,7 @@ export function makeUnitPanel(dialog, address) {
     if (isTail(chosen) && isAtEnd) text.scrollTop = text.scrollHeight;
     const isCut = log?.truncated && (chosen === "stdout" || chosen === "stderr");
     show(note, !shown || isCut);
-    setText(
-      note,
-      shown ? "Only the end is shown; paceline logs prints everything." : emptyText(chosen, unit),
-    );
+    setText(note, shown ? "Only the end is shown; paceline logs prints everything." : emptyText(chosen, unit));
   }
 
   function tick() {
