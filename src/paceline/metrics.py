@@ -95,9 +95,7 @@ class MetricsRegistry:
         self.platform_limits = LabelledCounter("scope")
         self.limit_changes = LabelledCounter("scope", "direction")
         self.tokens = LabelledCounter("scope", "direction")
-        """Direction: `input` and `output`, or `total` if the provider reports only a sum."""
-        self.lost_tokens = LabelledCounter("scope", "source")
-        """Context paid again after parks. Source: `measured`, or `estimated` where no event reports it."""
+        """Direction: `input`, `output`, `cache_read` or `cache_write`. They do not overlap."""
         self.gateway_request_seconds = Histogram(REQUEST_BOUNDS)
         """From the first byte of the request to the last byte of the response."""
         self.gateway_wait_seconds = Histogram(WAIT_BOUNDS)

@@ -11,7 +11,7 @@ import uvicorn
 
 from paceline import Limiter
 from paceline.clock import Clock, SystemClock
-from paceline.gateway import Gateway, RequestAccess, Timeouts, make_server_protocol
+from paceline.gateway import Gateway, RequestAccess, Spending, Timeouts, make_server_protocol
 from paceline.metrics import MetricsRegistry
 from paceline.settings import AccountSettings
 
@@ -57,6 +57,7 @@ class GatewayHarness:
         is_token: Callable[[bytes], bool] | None = None,
         is_session_key: Callable[[str, bytes], bool] | None = None,
         most_connections: int = 1000,
+        spending: Spending | None = None,
     ) -> None:
         self.accounts = accounts
         self.clock = clock or SystemClock()
@@ -68,6 +69,7 @@ class GatewayHarness:
         self._is_token = is_token
         self._is_session_key = is_session_key
         self._most_connections = most_connections
+        self._spending = spending
 
     async def __aenter__(self) -> Self:
         self.gateway = Gateway(
@@ -83,6 +85,7 @@ class GatewayHarness:
             clock=self.clock,
             metrics=self.metrics,
             timeouts=self._timeouts,
+            spending=self._spending,
         )
         config = uvicorn.Config(
             application,

@@ -45,6 +45,7 @@ async def test_a_call_arrives_with_the_accounts_key_and_its_response_returns() -
         (b"Content-Type", b"application/json"),
         (b"Request-Id", b"r1"),
         (b"Content-Length", b"8"),
+        (b"x-paceline-request-id", got.header(b"x-paceline-request-id")),
         (b"x-paceline-scope", b"anthropic/work/opus-4-6"),
         (b"x-paceline-waited-ms", b"0"),
     ]
@@ -83,6 +84,7 @@ async def test_hop_by_hop_headers_are_removed_and_all_others_keep_their_order() 
         (b"Set-Cookie", b"a=1"),
         (b"set-cookie", b"b=2"),
         (b"X-Empty", b""),
+        (b"x-paceline-request-id", got.header(b"x-paceline-request-id")),
         (b"x-paceline-scope", b"anthropic/work/opus-4-6"),
         (b"x-paceline-waited-ms", b"0"),
     ]

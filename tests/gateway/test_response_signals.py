@@ -22,6 +22,7 @@ EVENTS = (
 )
 BROKEN_BODY = b"HTTP/1.1 429 No\r\nRetry-After: 50\r\nContent-Length: 99\r\n\r\n{"
 BROKEN_CHUNKS = b"HTTP/1.1 429 No\r\nRetry-After: 50\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"
+IN_AND_OUT = {"input": 30, "output": 12}
 PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
 
 
@@ -38,8 +39,8 @@ def chunked(body: bytes, kind: bytes, *headers: bytes) -> bytes:
     )
 
 
-async def tokens_of(answer: bytes) -> int:
-    """Return the tokens in the metrics after one call with this response."""
+async def tokens_of(answer: bytes) -> dict[str, int]:
+    """Return the tokens in the metrics, by direction, after one call with this response."""
     async with (
         RawUpstream(answering(answer)) as upstream,
         GatewayHarness(account(upstream.url)) as harness,
@@ -49,29 +50,30 @@ async def tokens_of(answer: bytes) -> int:
         got = await client.read_message()
         await until(lambda: harness.in_flight == 0)
         assert got.is_whole
-        return harness.metrics.tokens.values.get((SCOPE, "total"), 0)
+        assert {scope for scope, _ in harness.metrics.tokens.values} <= {SCOPE}
+        return {direction: count for (_, direction), count in harness.metrics.tokens.values.items()}
 
 
 @pytest.mark.parametrize(
     "answer", [ok(USED), chunked(USED, b"application/json"), chunked(EVENTS, b"text/event-stream; charset=utf-8")]
 )
 async def test_the_tokens_of_a_response_are_counted(answer: bytes) -> None:
-    assert await tokens_of(answer) == 42
+    assert await tokens_of(answer) == IN_AND_OUT
 
 
 @pytest.mark.parametrize("coding", PACKERS)
 async def test_the_tokens_of_a_compressed_response_are_counted_too(coding: str) -> None:
     packed, header = PACKERS[coding], b"Content-Encoding: " + coding.encode()
 
-    assert await tokens_of(ok(packed(USED), header)) == 42
-    assert await tokens_of(chunked(packed(EVENTS), b"text/event-stream", header)) == 42
+    assert await tokens_of(ok(packed(USED), header)) == IN_AND_OUT
+    assert await tokens_of(chunked(packed(EVENTS), b"text/event-stream", header)) == IN_AND_OUT
 
 
 @pytest.mark.parametrize(
     "answer", [ok(b"\x1b\x2a\x00", b"Content-Encoding: br"), ok(USED, b"Content-Encoding: gzip"), ok()]
 )
 async def test_tokens_that_cannot_be_read_are_unknown_and_no_error(answer: bytes) -> None:
-    assert await tokens_of(answer) == 0
+    assert await tokens_of(answer) == {}
 
 
 @pytest.mark.parametrize("is_packed", [False, True])

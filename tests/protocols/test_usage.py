@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.protocols import response_reader
+from paceline.core.values.tokens import Tokens
+from paceline.protocols import TokensUsed, response_reader, tokens_used
 from paceline.protocols.usage import LONGEST_EVENT, EventReader, ResponseReader
 
 JSON = [(b"content-type", b"application/json; charset=utf-8")]
@@ -43,12 +44,12 @@ GEMINI_CHUNKS = [
 GROQ_STREAM = events({"choices": [], "x_groq": {"usage": {"prompt_tokens": 1, "completion_tokens": 2}}})
 
 STREAMS = [
-    (ANTHROPIC_STREAM, 35),
-    (CHAT_STREAM, 12),
-    (RESPONSES_STREAM, 36),
-    (events(*GEMINI_CHUNKS), 15),
-    (GROQ_STREAM, 3),
-    (ANTHROPIC_STREAM.replace(b"\n", b"\r\n"), 35),
+    (ANTHROPIC_STREAM, 35, Tokens(input=10, output=20, cache_read=900, cache_write=5)),
+    (CHAT_STREAM, 12, Tokens(input=8, output=4)),
+    (RESPONSES_STREAM, 36, Tokens(input=27, output=6, cache_read=3)),
+    (events(*GEMINI_CHUNKS), 15, Tokens(input=9, output=6)),
+    (GROQ_STREAM, 3, Tokens(input=1, output=2)),
+    (ANTHROPIC_STREAM.replace(b"\n", b"\r\n"), 35, Tokens(input=10, output=20, cache_read=900, cache_write=5)),
 ]
 
 
@@ -59,12 +60,14 @@ def read(reader: ResponseReader | None, chunks: Iterable[bytes]) -> ResponseRead
     return reader
 
 
-@pytest.mark.parametrize(("stream", "tokens"), STREAMS)
-def test_tokens_of_a_stream_however_it_is_cut(stream: bytes, tokens: int) -> None:
+@pytest.mark.parametrize(("stream", "tokens", "split"), STREAMS)
+def test_tokens_of_a_stream_however_it_is_cut(stream: bytes, tokens: int, split: Tokens) -> None:
     whole = read(response_reader(SSE), [stream])
     in_bytes = read(response_reader(SSE), [stream[at : at + 1] for at in range(len(stream))])
 
     assert (whole.tokens, whole.error) == (in_bytes.tokens, in_bytes.error) == (tokens, None)
+    for reader in (whole, in_bytes):
+        assert tokens_used(reader, 4000, is_whole=True) == TokensUsed(split)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,81 @@ def test_tokens_of_a_body(body: object, tokens: int | None) -> None:
 
     assert read(response_reader(JSON), [data]).tokens == tokens
     assert read(response_reader(JSON), [data[at : at + 3] for at in range(0, len(data), 3)]).tokens == tokens
+
+
+@pytest.mark.parametrize(
+    ("usage", "split"),
+    [
+        (
+            {"input_tokens": 10, "output_tokens": 2, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 3},
+            Tokens(input=10, output=2, cache_read=7, cache_write=3),
+        ),
+        (
+            {"input_tokens": 10, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 7}},
+            Tokens(input=3, output=2, cache_read=7),
+        ),
+        (
+            {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {
+                "cached_tokens": 5, "cache_write_tokens": 4}},
+            Tokens(input=1, output=2, cache_read=5, cache_write=4),
+        ),
+        (
+            {"prompt_tokens": 10, "completion_tokens": 2, "prompt_cache_hit_tokens": 6, "prompt_cache_miss_tokens": 4},
+            Tokens(input=4, output=2, cache_read=6),
+        ),
+        ({"prompt_tokens": 10, "total_tokens": 10}, Tokens(input=10)),
+        ({"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": None}, Tokens(input=10, output=2)),
+        ({"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": "?"}, Tokens(input=10, output=2)),
+        (
+            {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": 9}},
+            Tokens(cache_read=9),
+        ),
+    ],
+)  # fmt: skip
+def test_the_tokens_that_a_body_is_paid_for_by_kind(usage: dict[str, object], split: Tokens) -> None:
+    reader = read(response_reader(JSON), [json.dumps({"usage": usage}).encode()])
+
+    assert tokens_used(reader, 4000, is_whole=True) == TokensUsed(split)
+
+
+def test_what_gemini_reads_from_a_cache_is_part_of_its_prompt() -> None:
+    usage = {
+        "promptTokenCount": 100,
+        "cachedContentTokenCount": 60,
+        "toolUsePromptTokenCount": 5,
+        "candidatesTokenCount": 7,
+        "thoughtsTokenCount": 3,
+    }
+
+    reader = read(response_reader(JSON), [json.dumps({"usageMetadata": usage}).encode()])
+
+    assert tokens_used(reader, 0, is_whole=True) == TokensUsed(Tokens(input=45, output=10, cache_read=60))
+
+
+def test_a_stream_that_was_left_counts_as_far_as_it_came() -> None:
+    begun = ANTHROPIC_STREAM[: ANTHROPIC_STREAM.index(b"event: x", 10)]
+    deltas = events(*({"type": "content_block_delta", "delta": {"text": "a"}} for _ in range(6)))
+
+    reader = read(response_reader(SSE), [begun, deltas])
+
+    tokens = Tokens(input=10, output=7, cache_read=900, cache_write=5)
+    assert tokens_used(reader, 4000, is_whole=False) == TokensUsed(tokens, is_estimated=True)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_stream_that_says_no_usage_is_estimated(is_whole: bool) -> None:
+    stream = events(*({"choices": [{"delta": {"content": "a"}}]} for _ in range(6)))
+
+    reader = read(response_reader(SSE), [stream])
+
+    expected = TokensUsed(Tokens(input=1000, output=6), is_estimated=True)
+    assert tokens_used(reader, 4000, is_whole=is_whole) == expected
+
+
+def test_a_body_without_usage_has_used_nothing_that_is_known() -> None:
+    assert tokens_used(read(response_reader(JSON), [b'{"data": []}']), 4000, is_whole=True) is None
+    only_a_sum = read(response_reader(JSON), [b'{"usageMetadata": {"totalTokenCount": 5}}'])
+    assert tokens_used(only_a_sum, 4000, is_whole=True) is None
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from paceline.store import (
     Cost,
     Lease,
     OutcomeRecord,
+    SpendRow,
     Store,
     StoredSlot,
     Unit,
@@ -55,6 +56,7 @@ def fill(store: Store) -> None:
     store.save_slots([_slot("z", ttl=9.0)], ["gone"])
     store.save_state("governor", b"\x00\xff learnt")
     store.save_state("control_seen", b"17")
+    store.add_spend([_spent(ODD_TEXT), _spent("")])
     store.delete_campaign("gone")
 
 
@@ -69,6 +71,11 @@ def _outcome(unit: Unit) -> OutcomeRecord:
         warnings=(ODD_TEXT,) if unit.position % 4 else (),
         result=_result(),
     )
+
+
+def _spent(model: str) -> SpendRow:
+    tokens = Tokens(input=1, output=2, cache_read=3, cache_write=4)
+    return SpendRow(day="2026-11-16", key="a", account="b", model=model, requests=5, tokens=tokens, billed=1 / 3)
 
 
 def _result() -> UnitResult:

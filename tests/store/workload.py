@@ -14,7 +14,17 @@ from itertools import count
 
 from paceline.core.unit_lifecycle import AttemptOutcome, Ending, Policy, transition_after
 from paceline.events import Event
-from paceline.store import Campaign, Lease, MemoryStore, OutcomeRecord, SqliteStore, Store, StoredSlot, UnitSpec
+from paceline.store import (
+    Campaign,
+    Lease,
+    MemoryStore,
+    OutcomeRecord,
+    SpendRow,
+    SqliteStore,
+    Store,
+    StoredSlot,
+    UnitSpec,
+)
 
 ENDINGS: tuple[Ending, ...] = ("succeeded", "failed", "parked", "lost", "refused")
 
@@ -35,6 +45,7 @@ def _one_night(night: int, batch: int) -> Iterator[Verb]:
     yield _leasing(night, batch)
     yield lambda store: store.save_slots([], [f"{night}-0", f"{night}-1"])
     yield _settling(night)
+    yield lambda store: store.add_spend([SpendRow(day="d", key="k", account="a", model=str(night % 5), requests=1)] * 2)
     yield lambda store: store.wake_units(now=night + 45.0, limit=batch // 3)
     if night % 3 == 2:
         yield lambda store: store.retry_units("one")
@@ -54,6 +65,7 @@ def everything(store: Store) -> tuple[object, ...]:
         store.events(limit=100_000),
         store.slots(),
         store.load_state("governor"),
+        store.spend(),
     )
 
 

@@ -44,16 +44,17 @@ def test_a_home_without_an_engine_is_stopped_and_still_counted() -> None:
     fleet = Fleet()
     fleet.add(Campaign(name="docs"), "a", "b")
 
-    assert read_status_summary(fleet.read(), None) == StatusSummary(
+    assert read_status_summary(fleet.read(), None, None) == StatusSummary(
         engine=StoppedEngine(),
         pool=PoolState(sessions=4, running=0, waiting=2, parked=0),
         units=UnitTotals(todo=2),
         next_resume_at=None,
+        gateway=None,
     )
 
 
 def test_a_leading_engine_is_shown_with_its_process() -> None:
-    status = read_status_summary(Fleet().read(), LEADER)
+    status = read_status_summary(Fleet().read(), LEADER, None)
 
     assert status.engine == EngineState(state="leading", since=NOW - 60, version=VERSION, pid=7)
 

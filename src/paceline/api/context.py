@@ -25,6 +25,7 @@ from paceline.settings import Settings
 from paceline.shared_leadership import present_leader
 from paceline.store import Store
 from paceline.views.fleet import FleetState, read_fleet
+from paceline.views.gateway_calls import GatewayCalls, GatewayCounts, NoGatewayCalls
 from paceline.views.sessions import SessionView, session_view, stored_session_view
 from paceline.views.status import EngineProcess
 from paceline.views.throughput import Throughput
@@ -59,6 +60,8 @@ class ApiContext:
         self._since = since
         self.throughput = Throughput(engine.store)
         self.background = BackgroundReaders(engine, environ)
+        self.calls: GatewayCalls = NoGatewayCalls()
+        """The calls of the gateway beside this API."""
         self.transfers: set[str] = set()
         """The calls for which a worker sends or fetches commits now."""
         self.import_lock = asyncio.Lock()
@@ -105,6 +108,11 @@ class ApiContext:
             return None
         left = self.store.lease_left(now=self.now)
         return "this database" if left is None or left <= 0 else None
+
+    @property
+    def call_counts(self) -> GatewayCounts | None:
+        """How many calls the gateway has. Only the leader knows."""
+        return self.calls.counts() if self.leads else None
 
     def sessions(self) -> list[SessionView]:
         """Return the live sessions. A process that stands by knows of them what the store has."""

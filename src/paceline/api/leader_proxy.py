@@ -19,8 +19,8 @@ from paceline.engine.authorship import current_author
 from paceline.leadership import Leader
 from paceline.shared_leadership import this_machine
 
-PASSED_PATHS: Final = ("/v1/slots", "/gateway")
-"""Everything there uses capacity, which only the leader grants."""
+PASSED_PATHS: Final = ("/v1/slots", "/gateway", "/v1/gateway")
+"""Everything there uses capacity, which only the leader grants, or is about calls, which only the leader knows."""
 PATIENCE_SECONDS: Final = 30.0
 """How long a change waits for a leader: twice as long as a take-over may take."""
 CALL_PATIENCE_SECONDS: Final = 600.0

@@ -12,10 +12,11 @@ from paceline.core import ScopeStatus
 from paceline.core.signals import Cause, Reach
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.core.values.verdicts import Reason
-from paceline.store.interface import CampaignState, OnDenied, OnLongPark, Permissions
+from paceline.store.interface import CampaignState, OnDenied, Permissions
 from paceline.views.accounts import AccountView
 from paceline.views.campaigns import CampaignView
 from paceline.views.capacity import ScopeCapacity
+from paceline.views.gateway_calls import GatewayActivity
 from paceline.views.hosts import HostRow
 from paceline.views.quota import ScopeWindow
 from paceline.views.results import ResultRow
@@ -173,6 +174,8 @@ class Overview(ResponseSchema, frozen=True, kw_only=True):
     sessions: list[SessionView]
     hosts: list[HostRow]
     waits: list[Wait]
+    gateway: GatewayActivity | None
+    """Null on a process that stands by: only the leader knows its calls."""
 
 
 # -- campaigns -------------------------------------------------------------------------------------
@@ -227,7 +230,6 @@ class CampaignChanges(RequestSchema, frozen=True, kw_only=True):
     hosts: list[str] | UnsetType = UNSET
     labels: list[str] | UnsetType = UNSET
     patience: str | float | UnsetType = UNSET
-    on_long_park: OnLongPark | UnsetType = UNSET
 
 
 class CampaignStates(ResponseSchema, frozen=True, kw_only=True):

@@ -34,8 +34,9 @@ from paceline.clock import SystemClock
 from paceline.detect import compile_patterns
 from paceline.engine.engine import Engine
 from paceline.engine.garbage import collect_seldom
-from paceline.gateway import Gateway, RequestAccess, make_server_protocol
+from paceline.gateway import Gateway, RequestAccess, Spending, make_server_protocol
 from paceline.metrics import MetricsRegistry
+from paceline.settings.prices import price_list
 
 FILES_WANTED = 65_536
 """Open files: a connection of a client and one to its upstream each need one, for tens of thousands of calls."""
@@ -87,6 +88,8 @@ class DaemonServer:
         """Start the engine, and serve its API and its slots from now on."""
         engine.start(gateway=GatewayAddress(self.listener.url, self.tokens.session_secret))
         context = self.context(engine, since=time.time())
+        context.calls = self._gateway.accounting
+        self._gateway.accounting.spending.use_store(self.home.store, engine.clock.now())
         self.app.current = create_app(context, tokens=self.tokens, host=self.listener.host)
         self._gateway.use_limiter(engine.limiter, engine.metrics)
         self._term = engine, context
@@ -103,6 +106,7 @@ class DaemonServer:
             await asyncio.gather(caring, return_exceptions=True)
             self._term = None
             context.close()
+            self._gateway.accounting.spending.save()
             self._gateway.use_limiter(None, MetricsRegistry())
 
     def _host_care(self, engine: Engine) -> HostCare:
@@ -156,7 +160,8 @@ def _gateway(home: Home, tokens: AccessTokens, listener: Listener) -> Gateway:
         is_token=tokens.has_full_rights,
         is_session_key=tokens.is_session_key,
     )
-    return Gateway(None, access, clock=SystemClock(), metrics=MetricsRegistry())
+    spending = Spending(price_list(home.settings.prices))
+    return Gateway(None, access, clock=SystemClock(), metrics=MetricsRegistry(), spending=spending)
 
 
 def _open_files() -> int:

@@ -107,9 +107,7 @@ class OutcomeRecorder:
         for session, record in ended:
             if _is_to_verify(session, record):
                 verifier.take_over(session, record)
-        for session, record in ended:
-            if record.result is not None:
-                self._monitor.count_lost(session, record.result)
+        for session, _ in ended:
             del live[session.unit.id]
             self._unarchived.append(session.handle)
         try:

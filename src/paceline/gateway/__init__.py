@@ -4,6 +4,9 @@
     request_access    authentication, and the request as it is forwarded
     routes            the account and the upstream address of a path
     exchange          one request, from its head to the end of its response
+    request_log       the requests that run and wait, and the last that ended
+    spending          what requests cost, by day, key, account and model
+    accounting        what is noted at each step of a request, and how people see it
     request_times     what an exchange measures
     request_body      the client's body on its way upstream
     upstream_call     one call to the upstream
@@ -21,5 +24,6 @@ Bodies and streams pass byte for byte, as they come, in both directions. Nothing
 from paceline.gateway.request_access import RequestAccess
 from paceline.gateway.server_protocol import make_server_protocol
 from paceline.gateway.service import Gateway, Timeouts
+from paceline.gateway.spending import Spending
 
-__all__ = ["Gateway", "RequestAccess", "Timeouts", "make_server_protocol"]
+__all__ = ["Gateway", "RequestAccess", "Spending", "Timeouts", "make_server_protocol"]

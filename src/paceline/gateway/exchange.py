@@ -13,6 +13,7 @@ from paceline.core.signals import Overloaded
 from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
+from paceline.gateway.accounting import kept_model
 from paceline.gateway.client_response import ClientResponse
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import lowered
@@ -21,7 +22,7 @@ from paceline.gateway.request_body import KEPT_BYTES, WAITING_BYTES, RequestBody
 from paceline.gateway.request_times import RequestTimes
 from paceline.gateway.response_signals import ensure_pause
 from paceline.gateway.socket_probes import has_hung_up
-from paceline.gateway.upstream_call import UpstreamCall
+from paceline.gateway.upstream_call import HELD_BACK_STATUSES, UpstreamCall
 from paceline.gateway.upstream_pool import ResponseHead, UpstreamConnection, UpstreamError
 from paceline.limiter.slot import Slot
 from paceline.protocols import (
@@ -95,8 +96,8 @@ class Exchange:
         self._error: GatewayError | None = None
         self._task: asyncio.Task[None] | None = None
         self._call: UpstreamCall | None = None
-        self._scope = ""
         self._times = RequestTimes(gateway.loop.time, gateway.metrics)
+        self.record = gateway.accounting.log.new_record(gateway.clock.now())
 
     @property
     def keep_alive(self) -> bool:
@@ -154,6 +155,7 @@ class Exchange:
                 raise
             self._respond_with(self._error)
         finally:
+            self._gateway.accounting.ended(self.record, self._times)
             self._gateway.exchange_ended(self)
             self._client.serving = None
             if not self.response_complete:
@@ -166,15 +168,17 @@ class Exchange:
         request = self._gateway.access.authorize(self._head)
         if request.expects_continue:
             self._client.transport.write(CONTINUE)
-        account = request.route.account
+        account, record = request.route.account, self.record
+        self._gateway.accounting.let_in(record, request)
         if request.takes_slot:
             reader = await self._read_request(request)
             self.request_body.most_waiting = WAITING_BYTES
             model = request.route.model or reader.model
-            self._scope = canonical_scope(scope_of(account.provider, account.name, model))
+            record.model = kept_model(model)
+            record.scope = canonical_scope(scope_of(account.provider, account.name, model))
             await self._call_until_accepted(request, reader.tokens(self._body_bytes(request)))
         else:
-            self._scope = canonical_scope(account.scope)
+            record.scope = canonical_scope(account.scope)
             self._finish(await self._call_upstream(request, None))
 
     async def _read_request(self, request: UpstreamRequest) -> RequestReader:
@@ -206,19 +210,20 @@ class Exchange:
             joined_at = gateway.clock.now()
             try:
                 waiting = gateway.limiter.slot(
-                    self._scope,
+                    self.record.scope,
                     session=request.session,
                     priority=request.priority,
                     since=arrived,
                     tokens=tokens,
                     timeout=max(0.0, deadline - joined_at),
-                    on_queued=_reject_if_held,
+                    on_queued=self._queued,
                 )
                 async with waiting as slot:
                     refused = await self._call_in_slot(request, slot, deadline)
             except SlotTimeout as timeout:
                 now = gateway.clock.now()
                 self._times.waited += now - joined_at
+                gateway.accounting.refused()
                 if refused is None:
                     raise _gateway_error(response_when_timed_out(str(timeout), timeout.deferred, now)) from None
                 self._finish(refused)
@@ -234,6 +239,9 @@ class Exchange:
         """Call the upstream once. Returns the call if it is to be repeated, None if the client has the response."""
         gateway = self._gateway
         self._times.slot_granted(slot.waited)
+        record = self.record
+        record.ticket = record.reason = record.retry_at = None
+        record.waited_seconds = self._times.waited
         try:
             call = await self._call_upstream(request, slot)
         except BaseException:
@@ -242,12 +250,14 @@ class Exchange:
         signals = gateway.reporter.report_end(request, slot, call)
         assert call.head is not None
         status, headers, now = call.head.status, call.head.lowered, gateway.clock.now()
+        if status in HELD_BACK_STATUSES:
+            gateway.accounting.refused()
         if not call.is_held_back or not should_retry(signals, status, headers, now=now, deadline=deadline):
             self._finish(call)
             return None
         ensure_pause(slot, signals)
         is_overload = any(isinstance(signal, Overloaded) for signal in signals)
-        gateway.metrics.gateway_retries.add(self._scope, "overloaded" if is_overload else "rate_limited")
+        gateway.metrics.gateway_retries.add(record.scope, "overloaded" if is_overload else "rate_limited")
         return call
 
     async def _call_upstream(self, request: UpstreamRequest, slot: Slot | None) -> UpstreamCall:
@@ -261,13 +271,15 @@ class Exchange:
                 is_safe = is_idempotent(request.method, lowered(request.headers))
                 if error.has_response or error.is_timeout or not is_safe or not self.request_body.is_kept:
                     raise
-                self._gateway.metrics.gateway_retries.add(self._scope, "stale_connection")
+                self._gateway.metrics.gateway_retries.add(self.record.scope, "stale_connection")
         return await self._send(request, slot, await self._times.elsewhere(pool.connect()))
 
     async def _send(self, request: UpstreamRequest, slot: Slot | None, connection: UpstreamConnection) -> UpstreamCall:
         reporter = self._gateway.reporter
 
         def on_head(head: ResponseHead) -> None:
+            self.record.status = head.status
+            self.record.first_byte_seconds = self._times.since_arrival()
             if slot is not None:
                 reporter.report_head(request, slot, head)
 
@@ -281,6 +293,8 @@ class Exchange:
         finally:
             call.give_up()
             self._call = None
+            if slot is not None:
+                self._gateway.accounting.used(self.record, request, call, self.request_body.size)
         if error is not None:
             if slot is not None and call.head is not None:
                 reporter.report_broken(request, slot, call.head)
@@ -299,6 +313,7 @@ class Exchange:
 
     def _respond_with(self, error: GatewayError) -> None:
         """Send an error response of the gateway, in the shape of the provider's protocol."""
+        self.record.status, self.record.reason, self.record.retry_at = error.status, error.code, None
         family = self._gateway.access.family(self._head)
         body = error_body(family, error.status, error.code, str(error))
         headers = [*error_headers(error.status, error.retry_after), (b"content-length", b"%d" % len(body))]
@@ -330,13 +345,17 @@ class Exchange:
         self._client.on_response_complete()
 
     def _own_headers(self) -> bytes:
-        scope, waited = self._scope.encode(), round(self._times.waited * 1000)
-        return b"x-paceline-scope: %b\r\nx-paceline-waited-ms: %d\r\n" % (scope, waited)
+        record, waited = self.record, round(self._times.waited * 1000)
+        return b"x-paceline-request-id: %b\r\nx-paceline-scope: %b\r\nx-paceline-waited-ms: %d\r\n" % (
+            record.id.encode(), record.scope.encode(), waited,
+        )  # fmt: skip
 
+    # -- the record --------------------------------------------------------------------------------
 
-def _reject_if_held(deferred: Deferred) -> None:
-    if (response := response_when_held(deferred)) is not None:
-        raise _gateway_error(response)
+    def _queued(self, deferred: Deferred) -> None:
+        if (response := response_when_held(deferred)) is not None:
+            raise _gateway_error(response)
+        self._gateway.accounting.queued(self.record, deferred)
 
 
 def _gateway_error(response: OwnResponse) -> GatewayError:

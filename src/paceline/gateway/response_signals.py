@@ -9,7 +9,6 @@ from paceline.gateway.request_access import UpstreamRequest
 from paceline.gateway.upstream_call import UpstreamCall
 from paceline.gateway.upstream_pool import ResponseHead
 from paceline.limiter.slot import Slot
-from paceline.metrics import MetricsRegistry
 from paceline.protocols import signals_at_end, signals_of, signals_of_broken, with_pause
 
 BUDGET_EVERY_SECONDS = 0.1
@@ -22,9 +21,8 @@ MOST_SCOPES = 4096
 class SignalReporter:
     """Reports what responses say to the slots of their requests."""
 
-    def __init__(self, clock: Clock, metrics: MetricsRegistry) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._metrics = metrics
         self._read_at: dict[str, float] = {}
 
     def report_head(self, request: UpstreamRequest, slot: Slot, head: ResponseHead) -> None:
@@ -52,8 +50,6 @@ class SignalReporter:
         )
         if request.has_own_key:  # a client's bad or unpaid key must not hold the account for the others
             signals = [signal for signal in signals if not isinstance(signal, AuthFailed | BillingStop)]
-        if reader is not None and reader.tokens:
-            self._metrics.tokens.add(slot.scope, "total", by=reader.tokens)
         for signal in signals:
             slot.report(signal)
         return signals

@@ -9,13 +9,17 @@ from typing import Protocol
 import msgspec
 
 from paceline.clock import Clock
+from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError
+from paceline.gateway.accounting import Accounting
 from paceline.gateway.exchange import Exchange
 from paceline.gateway.request_access import RequestAccess
 from paceline.gateway.response_signals import SignalReporter
+from paceline.gateway.spending import Spending
 from paceline.gateway.upstream_pool import Origin, UpstreamPool
 from paceline.limiter import Limiter
 from paceline.metrics import MetricsRegistry
+from paceline.settings.prices import price_list
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +69,7 @@ class Gateway:
         clock: Clock,
         metrics: MetricsRegistry,
         timeouts: Timeouts | None = None,
+        spending: Spending | None = None,
     ) -> None:
         self._limiter = limiter
         self.access = access
@@ -72,7 +77,9 @@ class Gateway:
         self.metrics = metrics
         self.timeouts = timeouts or Timeouts()
         self.loop = asyncio.get_running_loop()
-        self.reporter = SignalReporter(clock, metrics)
+        self.reporter = SignalReporter(clock)
+        self.accounting = Accounting(clock, spending or Spending(price_list()), metrics)
+        self.accounting.why = self._why
         self.live: set[Exchange] = set()
         """The exchanges that are being served."""
         self.connections: set[TimeChecked] = set()
@@ -97,8 +104,11 @@ class Gateway:
     def use_limiter(self, limiter: Limiter | None, metrics: MetricsRegistry) -> None:
         """Let this limiter grant the slots from now on, and count there."""
         self._limiter = limiter
-        self.metrics = metrics
-        self.reporter = SignalReporter(self.clock, metrics)
+        self.metrics = self.accounting.metrics = metrics
+        self.reporter = SignalReporter(self.clock)
+
+    def _why(self, ticket_id: str) -> Deferred | None:
+        return None if self._limiter is None else self._limiter.why(ticket_id)
 
     def pool(self, origin: Origin) -> UpstreamPool:
         """Return the connections to an upstream. Accounts with the same origin share them."""
@@ -156,6 +166,7 @@ class Gateway:
             exchange.client_left()
         for pool in self._pools.values():
             pool.close()
+        self.accounting.spending.save()
 
     def _check_time(self) -> None:
         now = self.loop.time()
@@ -163,4 +174,5 @@ class Gateway:
             each.check_time(now)
         for pool in self._pools.values():
             pool.drop_idle(now)
+        self.accounting.spending.save_if_due(now)
         self._timer = self.loop.call_later(self.timeouts.check_interval, self._check_time)

@@ -51,6 +51,11 @@ class UpstreamCall:
         self._error_bytes = 0
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all of the response has come. It has not if it broke off, or if the client left."""
+        return self.over.done() and not self.over.cancelled() and self.over.result() is None
+
+    @property
     def error_text(self) -> bytes:
         """The beginning of an error response, decompressed."""
         body = b"".join(self._error)

@@ -30,7 +30,7 @@ from paceline.protocols.responses import (
     signals_of_broken,
     with_pause,
 )
-from paceline.protocols.usage import ResponseReader, response_reader
+from paceline.protocols.usage import ResponseReader, TokensUsed, response_reader, tokens_used
 
 __all__ = [
     "Family",
@@ -38,6 +38,7 @@ __all__ = [
     "PresentedKey",
     "RequestReader",
     "ResponseReader",
+    "TokensUsed",
     "detect_name",
     "earliest_retry",
     "error_body",
@@ -57,6 +58,7 @@ __all__ = [
     "signals_of",
     "signals_of_broken",
     "takes_slot",
+    "tokens_used",
     "with_key",
     "with_pause",
 ]

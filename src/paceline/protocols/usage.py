@@ -3,7 +3,8 @@
 Here: the usage fields of each protocol, in a body or in a stream of events. A response that is compressed, or of
 another type, is *unknown* and never an error. Never here: changing a byte.
 
-Cache reads are left out where the protocol reports them separately: they count towards no limit.
+`tokens` is what counts towards rate limits: cache reads are left out where the protocol reports them separately.
+`tokens_used` is what is paid for, by kind.
 """
 
 import re
@@ -12,7 +13,9 @@ from typing import Protocol, TypeGuard, TypeVar
 
 import msgspec
 
+from paceline.core.values.tokens import Tokens
 from paceline.protocols.json_scanner import MemberScanner
+from paceline.protocols.request_reader import BYTES_PER_TOKEN
 
 LONGEST_EVENT = 1_000_000
 """Bytes of one line in a stream. Longer lines are skipped: usage and errors are short."""
@@ -21,6 +24,7 @@ LARGEST_TOKENS = 1_000_000_000
 
 Value = TypeVar("Value")
 _ABSENT = msgspec.Raw()
+_UNKNOWN = (None, _ABSENT)
 _USAGE_OR_ERROR = re.compile(rb'"(?:usage|usageMetadata|error)"\s*+:\s*+[{"]')
 _MEMBERS = frozenset({"usage", "usageMetadata", "error"})
 
@@ -28,6 +32,10 @@ _MEMBERS = frozenset({"usage", "usageMetadata", "error"})
 class ResponseReader(Protocol):
     """A reader of a response. `tokens` and `error` are None until they are known."""
 
+    usage: "TokenUsage"
+    """What the response has said so far."""
+    events: int
+    """Events of a stream that have come. 0 for a body."""
     tokens: int | None
     error: bytes | None
     """The event or member with an error that ended the response after it had begun."""
@@ -52,9 +60,10 @@ class EventReader:
     """The reader of server-sent events. Only events with usage or an error are parsed."""
 
     def __init__(self) -> None:
+        self.usage = NO_USAGE
+        self.events = 0
         self.tokens: int | None = None
         self.error: bytes | None = None
-        self._usage = TokenUsage()
         self._begun: list[bytes] = []
         self._begun_bytes = 0
 
@@ -62,6 +71,7 @@ class EventReader:
         cut = chunk.rfind(b"\n") + 1
         if cut:
             block = self._with_begun(chunk[:cut])
+            self.events += block.count(b"data:")
             if _USAGE_OR_ERROR.search(block) is not None:
                 self._read_lines(block)
             chunk = chunk[cut:]
@@ -95,8 +105,8 @@ class EventReader:
                 continue
             for raw in (holder.usage, holder.usageMetadata):
                 if (usage := _decoded(raw, _USAGE)) is not None:
-                    self._usage = usage.over(self._usage)
-                    self.tokens = self._usage.total
+                    self.usage = usage.over(self.usage)
+                    self.tokens = self.usage.total
             if _is_error(holder.error):
                 self.error = data
 
@@ -104,7 +114,10 @@ class EventReader:
 class BodyReader:
     """The reader of one JSON document."""
 
+    events = 0
+
     def __init__(self) -> None:
+        self.usage = NO_USAGE
         self.tokens: int | None = None
         self.error: bytes | None = None
         self._scanner = MemberScanner(_MEMBERS)
@@ -117,6 +130,7 @@ class BodyReader:
             if name == "error":
                 self.error = raw if _is_error(raw) else None
             elif (usage := _decoded(raw, _USAGE)) is not None:
+                self.usage = usage
                 self.tokens = usage.total
 
 
@@ -125,18 +139,26 @@ class TokenUsage(msgspec.Struct, frozen=True):
 
     input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
     output_tokens: int | None = None
     total_tokens: int | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    prompt_cache_hit_tokens: int | None = None
+    input_tokens_details: msgspec.Raw = _ABSENT
+    prompt_tokens_details: msgspec.Raw = _ABSENT
     totalTokenCount: int | None = None  # noqa: N815 - Google's spelling
     promptTokenCount: int | None = None  # noqa: N815
+    cachedContentTokenCount: int | None = None  # noqa: N815
+    toolUsePromptTokenCount: int | None = None  # noqa: N815
     candidatesTokenCount: int | None = None  # noqa: N815
     thoughtsTokenCount: int | None = None  # noqa: N815
 
     def over(self, before: "TokenUsage") -> "TokenUsage":
         """Return `before` with the fields of this one: Anthropic counts the prompt first and the response last."""
-        known = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        if before is NO_USAGE:
+            return self
+        known = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) not in _UNKNOWN}
         return msgspec.structs.replace(before, **known)
 
     @property
@@ -148,6 +170,33 @@ class TokenUsage(msgspec.Struct, frozen=True):
                 return sum(known)
         return None
 
+    @property
+    def split(self) -> Tokens | None:
+        """The tokens by kind, None if the response says at most their sum.
+
+        Anthropic counts the prompt that is in a cache beside `input_tokens`. All others count it within the prompt.
+        """
+        if _is_count(self.input_tokens) or _is_count(self.output_tokens):
+            read, written = _cached(self.input_tokens_details)
+            return Tokens(
+                input=max(0, _count(self.input_tokens) - read - written),
+                output=_count(self.output_tokens),
+                cache_read=read + _count(self.cache_read_input_tokens),
+                cache_write=written + _count(self.cache_creation_input_tokens),
+            )
+        if _is_count(self.prompt_tokens) or _is_count(self.completion_tokens):
+            read, written = _cached(self.prompt_tokens_details)
+            read = max(read, _count(self.prompt_cache_hit_tokens), _count(self.cache_read_input_tokens))
+            written = max(written, _count(self.cache_creation_input_tokens))
+            return _within(_count(self.prompt_tokens), _count(self.completion_tokens), read, written)
+        if _is_count(self.promptTokenCount) or _is_count(self.candidatesTokenCount):
+            prompt = _count(self.promptTokenCount) + _count(self.toolUsePromptTokenCount)
+            answer = _count(self.candidatesTokenCount) + _count(self.thoughtsTokenCount)
+            return _within(prompt, answer, _count(self.cachedContentTokenCount), 0)
+        return None
+
+
+NO_USAGE = TokenUsage()
 
 _TOTALS = (
     ("input_tokens", "cache_creation_input_tokens", "output_tokens"),
@@ -156,6 +205,46 @@ _TOTALS = (
     ("totalTokenCount",),
     ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount"),
 )
+
+
+class TokensUsed(msgspec.Struct, frozen=True, gc=False):
+    """The tokens of a response. `is_estimated`: the response did not say all of them."""
+
+    tokens: Tokens
+    is_estimated: bool = False
+
+
+def tokens_used(reader: ResponseReader, request_bytes: int, *, is_whole: bool) -> TokensUsed | None:
+    """Return what a response has used, None if nothing is known.
+
+    A response that broke off, or whose client left, counts as far as it came. Where it says nothing, the prompt is
+    estimated by its bytes, and the answer by its events: most have one token, some a few.
+    """
+    said = reader.usage.split
+    if said is not None and is_whole:
+        return TokensUsed(said)
+    if said is not None:
+        return TokensUsed(msgspec.structs.replace(said, output=max(said.output, reader.events)), is_estimated=True)
+    if not reader.events and (is_whole or reader.error is not None):
+        return None  # a body without usage, such as a list
+    prompt = min(request_bytes // BYTES_PER_TOKEN, LARGEST_TOKENS)
+    return TokensUsed(Tokens(input=prompt, output=reader.events), is_estimated=True)
+
+
+def _within(prompt: int, answer: int, read: int, written: int) -> Tokens:
+    """Return the split of a prompt that includes what was read from and written to a cache."""
+    return Tokens(input=max(0, prompt - read - written), output=answer, cache_read=read, cache_write=written)
+
+
+def _cached(details: msgspec.Raw) -> tuple[int, int]:
+    """Return how much of a prompt was read from a cache, and how much was written to it."""
+    known = _decoded(details, _DETAILS)
+    return (0, 0) if known is None else (_count(known.cached_tokens), _count(known.cache_write_tokens))
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
 
 
 class _Holder(msgspec.Struct):
@@ -175,6 +264,7 @@ class _Event(_Holder):
 _EVENT = msgspec.json.Decoder(_Event)
 _HOLDER = msgspec.json.Decoder(_Holder)
 _USAGE = msgspec.json.Decoder(TokenUsage)
+_DETAILS = msgspec.json.Decoder(_Details)
 
 
 def _decoded(raw: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Value]) -> Value | None:
@@ -184,6 +274,10 @@ def _decoded(raw: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Value]) -> 
         return decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _count(value: int | None) -> int:
+    return value if _is_count(value) else 0
 
 
 def _is_count(value: int | None) -> TypeGuard[int]:

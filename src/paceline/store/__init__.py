@@ -17,6 +17,7 @@ from paceline.store.interface import UnitCounts as UnitCounts
 from paceline.store.interface import UnitSpec as UnitSpec
 from paceline.store.interface import WorkspaceSettings as WorkspaceSettings
 from paceline.store.memory import MemoryStore as MemoryStore
+from paceline.store.spend import SpendRow as SpendRow
 from paceline.store.sqlite import SqliteStore as SqliteStore
 from paceline.store.unit_result import CheckRound as CheckRound
 from paceline.store.unit_result import Cost as Cost

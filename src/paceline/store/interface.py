@@ -14,6 +14,7 @@ import msgspec
 from paceline.core.unit_lifecycle import Counters, Transition, UnitState
 from paceline.core.values.verdicts import Deferred
 from paceline.events import Event
+from paceline.store.spend import SpendRow
 from paceline.store.unit_result import UnitResult
 
 CampaignState = Literal["active", "paused", "cancelled"]
@@ -21,7 +22,6 @@ Phase = Literal["working", "checking", "delivering"]
 """What a running unit is at: its agent works, its check runs, or its change is delivered."""
 Permissions = Literal["read", "edit", "full"]
 OnDenied = Literal["hold", "done"]
-OnLongPark = Literal["resume", "restart"]
 
 
 WorkspaceKind = Literal["worktree", "copy"]
@@ -88,8 +88,6 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     """What a host must have, all of it, to run it."""
     patience: float = 1800.0
     """Seconds that a conversation waits for its host before it is given up."""
-    on_long_park: OnLongPark = "resume"
-    """Whether a unit with a large conversation starts over after a long park, in its workspace."""
     state: CampaignState = "active"
     pause_reason: str | None = None
     """Why it paused itself. None if a person paused it, or it is not paused."""
@@ -442,6 +440,17 @@ class Store(Protocol):
     def load_state(self, key: str) -> bytes | None:
         """Return the value saved under the key, or None."""
 
+    # what calls of the gateway cost
+    def add_spend(self, rows: Sequence[SpendRow]) -> None:
+        """Add to the sums of the gateway, in one transaction."""
+
+    def spend(self, *, since: str = "", key: str | None = None) -> list[SpendRow]:
+        """Return the sums from that day on, `2026-11-16`, in the order of day, key, account and model.
+
+        `key` chooses one; None means all of them.
+        """
+
+    # the lead
     def lead(self, owner: str, *, until: float, now: float) -> bool:
         """Take or keep the lead among engines, for `until - now` seconds. Return False while another's lease runs.
 

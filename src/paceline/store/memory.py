@@ -4,7 +4,7 @@ Nothing survives the process.
 """
 
 from paceline.store.memory_control import MemoryCampaigns, MemoryUnitControl
-from paceline.store.memory_records import MemoryEngineState, MemoryEvents, MemorySlots
+from paceline.store.memory_records import MemoryEngineState, MemoryEvents, MemorySlots, MemorySpend
 from paceline.store.memory_undo import UndoLog
 from paceline.store.memory_units import MemoryUnits, UnitTable
 from paceline.store.table_store import Tables, TableStore
@@ -23,6 +23,7 @@ class MemoryStore(TableStore):
             control=MemoryUnitControl(table),
             events=events,
             slots=MemorySlots(undo),
+            spend=MemorySpend(undo),
             state=MemoryEngineState(undo),
         )
         super().__init__(undo, tables)

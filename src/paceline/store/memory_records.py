@@ -1,4 +1,4 @@
-"""The engine's own records in memory: events, external slots, saved state and leadership."""
+"""The engine's own records in memory: events, external slots, the cost of calls, saved state and leadership."""
 
 import functools
 from bisect import bisect_right
@@ -11,6 +11,7 @@ from paceline.events import Event
 from paceline.store import rules
 from paceline.store.interface import StoredEvent, StoredSlot
 from paceline.store.memory_undo import UndoLog
+from paceline.store.spend import SpendId, SpendRow
 
 
 class _EventEntry(NamedTuple):
@@ -97,6 +98,23 @@ class MemorySlots:
     def find(self, slot_id: str) -> StoredSlot | None:
         body = self._slots.get(slot_id)
         return None if body is None else rules.decode_slot(body)
+
+
+class MemorySpend:
+    """What calls of the gateway have used."""
+
+    def __init__(self, undo: UndoLog) -> None:
+        self._undo = undo
+        self._rows: dict[SpendId, SpendRow] = {}
+
+    def add(self, rows: Sequence[SpendRow]) -> None:
+        if self._undo.is_active:
+            self._undo.note(functools.partial(setattr, self, "_rows", dict(self._rows)))
+        for row in map(rules.storable_spend, rows):
+            self._rows[row.id] = self._rows[row.id].plus(row) if row.id in self._rows else row
+
+    def read(self, since: str, key: str | None) -> list[SpendRow]:
+        return [row for _, row in sorted(self._rows.items()) if row.day >= since and key in (None, row.key)]
 
 
 class MemoryEngineState:

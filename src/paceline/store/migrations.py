@@ -162,6 +162,26 @@ VERSION_7: Final[Migration] = (
     "CREATE TABLE results (key INTEGER PRIMARY KEY, body TEXT NOT NULL, checks TEXT, texts TEXT)",
 )
 
+# What calls of the gateway have used: one row for each day, key, account and model, however many calls there are.
+VERSION_8: Final[Migration] = (
+    """CREATE TABLE gateway_spend (
+        day TEXT NOT NULL,
+        key TEXT NOT NULL,
+        account TEXT NOT NULL,
+        model TEXT NOT NULL,
+        requests INTEGER NOT NULL,
+        input INTEGER NOT NULL,
+        output INTEGER NOT NULL,
+        cache_read INTEGER NOT NULL,
+        cache_write INTEGER NOT NULL,
+        billed REAL NOT NULL,
+        imputed REAL NOT NULL,
+        unpriced INTEGER NOT NULL,
+        estimated INTEGER NOT NULL,
+        PRIMARY KEY (day, key, account, model)
+    ) WITHOUT ROWID""",
+)
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     VERSION_1,
     VERSION_2,
@@ -170,6 +190,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     VERSION_5,
     VERSION_6,
     VERSION_7,
+    VERSION_8,
 )
 
 

@@ -14,7 +14,7 @@ from paceline.store.postgres_connection import ANSWER_SECONDS
 from paceline.store.postgres_control import PostgresUnitControl
 from paceline.store.postgres_database import PostgresDatabase
 from paceline.store.postgres_notifications import PostgresNotifications
-from paceline.store.postgres_records import PostgresEngineState, PostgresEvents, PostgresSlots
+from paceline.store.postgres_records import PostgresEngineState, PostgresEvents, PostgresSlots, PostgresSpend
 from paceline.store.postgres_schema import MIGRATIONS, Migration
 from paceline.store.postgres_units import PostgresUnits
 from paceline.store.table_store import Tables, TableStore
@@ -45,6 +45,7 @@ class PostgresStore(TableStore):
             control=PostgresUnitControl(database),
             events=PostgresEvents(database),
             slots=PostgresSlots(database),
+            spend=PostgresSpend(database),
             state=PostgresEngineState(database),
             changes=PostgresNotifications(database.address, database.place),
         )

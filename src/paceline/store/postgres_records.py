@@ -1,4 +1,4 @@
-"""The engine's own records in a PostgreSQL database: events, external slots, saved state and leadership."""
+"""The engine's own records in a PostgreSQL database: events, slots, the cost of calls, saved state, leadership."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,8 @@ from paceline.store.interface import StoredEvent, StoredSlot
 from paceline.store.postgres_connection import Connection
 from paceline.store.postgres_database import Fence, PostgresDatabase
 from paceline.store.postgres_notifications import announce
-from paceline.store.postgres_values import BooleanArray, TextArray
+from paceline.store.postgres_values import BigintArray, BooleanArray, FloatArray, TextArray
+from paceline.store.spend import SPEND_COLUMNS, SpendRow, spend_row, spend_values, summed
 
 _APPEND: Final = """WITH counter AS (UPDATE last_event SET id = id + %s RETURNING id), appended AS (
         INSERT INTO events (id, unit, is_slot, body)
@@ -24,6 +25,11 @@ _SAVE_SLOTS: Final = """WITH kept AS (
         ON CONFLICT (id) DO UPDATE SET body = excluded.body
     )
     DELETE FROM slots WHERE id = ANY(%s)"""
+_SPEND_ARRAYS: Final = (*[TextArray] * 4, *[BigintArray] * 5, *[FloatArray] * 2, *[BigintArray] * 2)
+_ADD_SPEND: Final = f"""INSERT INTO gateway_spend AS s ({", ".join(SPEND_COLUMNS)})
+    SELECT * FROM unnest({", ".join(["%s"] * len(SPEND_COLUMNS))})
+    ON CONFLICT (day, key, account, model)
+    DO UPDATE SET {", ".join(f"{name} = s.{name} + excluded.{name}" for name in SPEND_COLUMNS[4:])}"""
 _TRIM: Final = """DELETE FROM events WHERE is_slot = %s
     AND id <= (SELECT id FROM events WHERE is_slot = %s ORDER BY id DESC LIMIT 1 OFFSET %s)"""
 
@@ -131,6 +137,29 @@ class PostgresSlots:
         if slot is None:
             self._damage.report("slot", slot_id)
         return slot
+
+
+class PostgresSpend:
+    """What calls of the gateway have used."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+
+    def add(self, rows: Sequence[SpendRow]) -> None:
+        values = [spend_values(row) for row in summed(map(rules.storable_spend, rows))]
+        if values:
+            columns = zip(_SPEND_ARRAYS, zip(*values, strict=True), strict=True)
+            self._database.write_at_once(_ADD_SPEND, tuple(array(column) for array, column in columns))
+
+    def read(self, since: str, key: str | None) -> list[SpendRow]:
+        of_key, parameters = ("", ()) if key is None else ("AND key = %s", (key,))
+        with self._database.query() as connection:
+            rows = connection.execute(
+                f"""SELECT {", ".join(SPEND_COLUMNS)} FROM gateway_spend WHERE day >= %s {of_key}
+                    ORDER BY day, key, account, model""",
+                (since, *parameters),
+            ).fetchall()
+        return [spend_row(row) for row in rows]
 
 
 class PostgresEngineState:

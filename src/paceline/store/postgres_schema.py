@@ -145,7 +145,31 @@ VERSION_1: Final = (
     "INSERT INTO leader (seat) VALUES (1)",
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (Migration(VERSION_1, is_additive=False),)
+# What calls of the gateway have used: one row for each day, key, account and model, however many calls there are. The
+# order of its texts is that of their bytes, as everywhere else.
+VERSION_2: Final = (
+    """CREATE TABLE gateway_spend (
+        day TEXT COLLATE "C" NOT NULL,
+        key TEXT COLLATE "C" NOT NULL,
+        account TEXT COLLATE "C" NOT NULL,
+        model TEXT COLLATE "C" NOT NULL,
+        requests BIGINT NOT NULL,
+        input BIGINT NOT NULL,
+        output BIGINT NOT NULL,
+        cache_read BIGINT NOT NULL,
+        cache_write BIGINT NOT NULL,
+        billed DOUBLE PRECISION NOT NULL,
+        imputed DOUBLE PRECISION NOT NULL,
+        unpriced BIGINT NOT NULL,
+        estimated BIGINT NOT NULL,
+        PRIMARY KEY (day, key, account, model)
+    )""",
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (
+    Migration(VERSION_1, is_additive=False),
+    Migration(VERSION_2, is_additive=True),
+)
 
 OLDEST_SERVER: Final = 130000
 """PostgreSQL 13. Older ones get no security updates."""

@@ -12,6 +12,7 @@ from paceline.core.unit_lifecycle import next_state
 from paceline.errors import InvalidInput, UnknownName
 from paceline.events import Event
 from paceline.store.interface import Campaign, OutcomeRecord, StoredSlot, Unit, UnitCounts, UnitSpec
+from paceline.store.spend import SpendRow
 from paceline.store.unit_result import UnitResult
 
 ACCEPTED: Final = "accepted by a person; its check did not pass"
@@ -185,6 +186,12 @@ def storable_text(text: str | None) -> str | None:
 def storable_texts(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the texts with what UTF-8 cannot encode replaced."""
     return tuple(storable_text(text) or "" for text in texts)
+
+
+def storable_spend(row: SpendRow) -> SpendRow:
+    """Return the row with what UTF-8 cannot encode replaced in its names: clients choose those of models."""
+    day, key, account, model = storable_texts(row.id)
+    return msgspec.structs.replace(row, day=day, key=key, account=account, model=model)
 
 
 def storable_result(result: UnitResult) -> UnitResult:

@@ -16,7 +16,7 @@ from paceline.store.migrations import MIGRATIONS, Migration
 from paceline.store.sqlite_campaigns import SqliteCampaigns
 from paceline.store.sqlite_control import SqliteUnitControl
 from paceline.store.sqlite_file import MigrationGuard, SqliteFile
-from paceline.store.sqlite_records import SqliteEngineState, SqliteEvents, SqliteSlots
+from paceline.store.sqlite_records import SqliteEngineState, SqliteEvents, SqliteSlots, SqliteSpend
 from paceline.store.sqlite_units import SqliteUnits
 from paceline.store.table_store import Tables, TableStore
 
@@ -44,6 +44,7 @@ class SqliteStore(TableStore):
             control=SqliteUnitControl(file),
             events=SqliteEvents(file),
             slots=SqliteSlots(file),
+            spend=SqliteSpend(file),
             state=SqliteEngineState(file),
         )
         super().__init__(file, tables)

@@ -1,4 +1,4 @@
-"""The engine's own records in a SQLite file: events, external slots, saved state and leadership."""
+"""The engine's own records in a SQLite file: events, external slots, the cost of calls, saved state, leadership."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -9,9 +9,13 @@ from paceline.events import Event
 from paceline.store import rules
 from paceline.store.damage_report import DamageReport
 from paceline.store.interface import StoredEvent, StoredSlot
+from paceline.store.spend import SPEND_COLUMNS, SpendRow, spend_row, spend_values, summed
 from paceline.store.sqlite_file import SqliteFile
 
 _SAVE_SLOT: Final = "INSERT INTO slots (id, body) VALUES (?, ?) ON CONFLICT DO UPDATE SET body = excluded.body"
+_ADD_SPEND: Final = f"""INSERT INTO gateway_spend ({", ".join(SPEND_COLUMNS)})
+    VALUES ({", ".join("?" * len(SPEND_COLUMNS))})
+    ON CONFLICT DO UPDATE SET {", ".join(f"{name} = {name} + excluded.{name}" for name in SPEND_COLUMNS[4:])}"""
 _TRIM: Final = """DELETE FROM events WHERE is_slot = ?
     AND id <= (SELECT id FROM events WHERE is_slot = ? ORDER BY id DESC LIMIT 1 OFFSET ?)"""
 
@@ -112,6 +116,29 @@ class SqliteSlots:
         if slot is None:
             self._damage.report("slot", slot_id)
         return slot
+
+
+class SqliteSpend:
+    """What calls of the gateway have used."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    def add(self, rows: Sequence[SpendRow]) -> None:
+        values = [spend_values(row) for row in summed(map(rules.storable_spend, rows))]
+        if values:
+            with self._file.writing() as connection:
+                connection.executemany(_ADD_SPEND, values)
+
+    def read(self, since: str, key: str | None) -> list[SpendRow]:
+        of_key, parameters = ("", (since,)) if key is None else ("AND key = ?", (since, key))
+        with self._file.reading() as connection:
+            rows = connection.execute(
+                f"""SELECT {", ".join(SPEND_COLUMNS)} FROM gateway_spend WHERE day >= ? {of_key}
+                    ORDER BY day, key, account, model""",
+                parameters,
+            ).fetchall()
+        return [spend_row(row) for row in rows]
 
 
 class SqliteEngineState:

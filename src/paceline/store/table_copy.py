@@ -94,6 +94,16 @@ TABLES: Final = (
         "slots",
         (CopiedColumn("number", "integer", "rowid"), *_columns("text", "id"), *_columns("document", "body")),
     ),
+    CopiedTable(
+        "gateway_spend",
+        (
+            *_columns("text", "day", "key", "account", "model"),
+            *_columns("integer", "requests", "input", "output", "cache_read", "cache_write"),
+            *_columns("real", "billed", "imputed"),
+            *_columns("integer", "unpriced", "estimated"),
+        ),
+        is_small=True,
+    ),
     STATES,
 )
 NOT_COPIED: Final = frozenset({"leader", "arrivals", "last_event", "paceline", "sqlite_sequence"})

@@ -24,6 +24,7 @@ from paceline.store.interface import (
     UnitCounts,
     UnitSpec,
 )
+from paceline.store.spend import SpendRow
 from paceline.store.unit_result import UnitResult
 
 
@@ -102,6 +103,11 @@ class ExternalSlotTable(Protocol):
     def find(self, slot_id: str) -> StoredSlot | None: ...
 
 
+class SpendTable(Protocol):
+    def add(self, rows: Sequence[SpendRow]) -> None: ...
+    def read(self, since: str, key: str | None) -> list[SpendRow]: ...
+
+
 class StateTable(Protocol):
     def save(self, key: str, value: bytes) -> None: ...
     def load(self, key: str) -> bytes | None: ...
@@ -137,6 +143,7 @@ class Tables(msgspec.Struct, frozen=True, kw_only=True):
     control: OperatorTable
     events: EventTable
     slots: ExternalSlotTable
+    spend: SpendTable
     state: StateTable
     changes: ChangeSource = NoChangeSource()
 
@@ -153,6 +160,7 @@ class TableStore:
         self._control = tables.control
         self._events = tables.events
         self._slots = tables.slots
+        self._spend = tables.spend
         self._state = tables.state
         self._changes = tables.changes
         self._ending = ExitStack()
@@ -315,6 +323,12 @@ class TableStore:
 
     def load_state(self, key: str) -> bytes | None:
         return self._state.load(key)
+
+    def add_spend(self, rows: Sequence[SpendRow]) -> None:
+        self._spend.add(rows)
+
+    def spend(self, *, since: str = "", key: str | None = None) -> list[SpendRow]:
+        return self._spend.read(since, key)
 
     def lead(self, owner: str, *, until: float, now: float) -> bool:
         return self._state.lead(owner, until=until, now=now)

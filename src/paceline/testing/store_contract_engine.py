@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from paceline.core import Deferred
+from paceline.core.values.tokens import Tokens
 from paceline.errors import InvalidInput
 from paceline.events import Event
-from paceline.store import Campaign, Lease, ProcessId, Store, StoredEvent, StoredSlot, Unit, UnitSpec
+from paceline.store import Campaign, Lease, ProcessId, SpendRow, Store, StoredEvent, StoredSlot, Unit, UnitSpec
 from paceline.testing.store_steps import NOW, add, claim, ended, names, record, specs, stored
 
 LEASE = Lease(token=7, ttl=60.0, expires_at=NOW + 60.0, key="mine")
@@ -28,6 +29,18 @@ WAITING = StoredSlot(
     scopes=("sessions",),
     waiting=Deferred("outside:two", "limit", "sessions", "sessions at its limit (1/1)", NOW + 1.0, 1),
     holder=ProcessId(42, 123456789, "4c1f"),
+)
+SPENT = SpendRow(
+    day="2026-11-16",
+    key="team-a",
+    account="work",
+    model="opus-4-6",
+    requests=2,
+    tokens=Tokens(input=10, output=20, cache_read=30, cache_write=40),
+    billed=0.25,
+    imputed=0.5,
+    unpriced=1,
+    estimated=1,
 )
 
 replace = msgspec.structs.replace
@@ -97,6 +110,28 @@ class EngineContract:
         assert stored(store, "night/a").resume_at == NOW + 900.0
         assert (stored(store, "night/b").resume_at, store.next_resume_at()) == (NOW - 3580.0, NOW - 3580.0)
         assert [store.wake_units(now=NOW - 3580.0), names(claim(store, 3))] == [1, ["b"]]
+
+    def test_what_calls_cost_is_summed_by_day_key_account_and_model(self, store: Store) -> None:
+        others = [replace(SPENT, day="2026-11-15"), replace(SPENT, key=""), replace(SPENT, model="\u00e9\x00'%s?")]
+        more = replace(SPENT, requests=1, tokens=Tokens(input=1), billed=0.5, imputed=0.0, unpriced=0, estimated=0)
+
+        store.add_spend([SPENT, *others, more])
+        store.add_spend([more])
+        store.add_spend([])
+
+        total = replace(
+            SPENT, requests=4, tokens=Tokens(input=12, output=20, cache_read=30, cache_write=40), billed=1.25
+        )
+        assert store.spend() == [others[0], others[1], total, others[2]]
+        assert store.spend(since="2026-11-16") == [others[1], total, others[2]]
+        assert store.spend(since="2026-11-16", key="team-a") == [total, others[2]]
+        assert store.spend(key="") == [others[1]]
+        assert store.spend(since="2026-11-17") == []
+
+    def test_a_model_name_that_is_no_unicode_can_be_counted(self, store: Store) -> None:
+        store.add_spend([replace(SPENT, model="half \ud800")])
+
+        assert store.spend() == [replace(SPENT, model="half ?")]
 
     def test_events_come_with_what_is_added(self, store: Store) -> None:
         event = Event("control.campaigns", NOW)
@@ -232,6 +267,7 @@ def _change_and_fail(store: Store, unit: Unit) -> None:
         store.append_events([Event("engine.stopped", NOW)])
         store.save_slots([WAITING], [LEASED.id])
         store.save_state("governor", b"1")
+        store.add_spend([SPENT])
         store.resign("one")
         store.lead("two", until=NOW + 10.0, now=NOW)
         store.delete_campaign("day")
@@ -241,4 +277,4 @@ def _change_and_fail(store: Store, unit: Unit) -> None:
 def _everything(store: Store) -> tuple[object, ...]:
     units = [store.unit(unit.id) for unit in store.units().units]
     work = (store.campaigns(), store.counts(), store.claimable(), units)
-    return *work, store.events(), store.slots(), store.load_state("governor")
+    return *work, store.events(), store.slots(), store.load_state("governor"), store.spend()

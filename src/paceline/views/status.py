@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from paceline.core.values.scopes import SESSIONS
 from paceline.store import Campaign, UnitCounts
 from paceline.views.fleet import FleetState
+from paceline.views.gateway_calls import GatewayCounts
 from paceline.views.throughput import CompletionRate, Throughput
 
 VERSION: Final = version("paceline")
@@ -76,6 +77,8 @@ class StatusSummary(msgspec.Struct, frozen=True, kw_only=True):
     pool: PoolState
     units: UnitTotals
     next_resume_at: float | None
+    gateway: GatewayCounts | None
+    """Null where the gateway is another process, which was not asked or did not answer."""
 
 
 class Status(StatusSummary, frozen=True, kw_only=True):
@@ -89,8 +92,10 @@ class Status(StatusSummary, frozen=True, kw_only=True):
     eta: float | None
 
 
-def read_status_summary(fleet: FleetState, leader: EngineProcess | None) -> StatusSummary:
-    """Return the status. `leader` is None where no engine leads."""
+def read_status_summary(
+    fleet: FleetState, leader: EngineProcess | None, gateway: GatewayCounts | None
+) -> StatusSummary:
+    """Return the status. `leader` is None where no engine leads, `gateway` where nothing is known of its calls."""
     total = total_counts(fleet.counts.values())
     return StatusSummary(
         engine=StoppedEngine() if leader is None else engine_state(fleet.campaigns, leader),
@@ -110,12 +115,15 @@ def read_status_summary(fleet: FleetState, leader: EngineProcess | None) -> Stat
             cancelled=total.cancelled,
         ),
         next_resume_at=fleet.store.next_resume_at(),
+        gateway=gateway,
     )
 
 
-def read_status(fleet: FleetState, leader: EngineProcess, throughput: Throughput) -> Status:
+def read_status(
+    fleet: FleetState, leader: EngineProcess, throughput: Throughput, gateway: GatewayCounts | None
+) -> Status:
     """Return the status with the throughput, which must have caught up with the store."""
-    summary = read_status_summary(fleet, leader)
+    summary = read_status_summary(fleet, leader, gateway)
     rate = completion_rate(fleet, throughput)
     return Status(
         **msgspec.structs.asdict(summary), throughput=rate.per_hour, eta=rate.eta_after(summary.next_resume_at)

@@ -127,7 +127,7 @@ async def test_the_strip_has_the_numbers_of_the_store(workspace: Workspace) -> N
     park(until=time.time() + 7200)
 
     async with watching() as view:
-        status = read_status_summary(view.home.read_fleet(time.time()), None)
+        status = read_status_summary(view.home.read_fleet(time.time()), None, None)
         words = " ".join(view.strip.split())
 
     assert f"pool {status.pool.sessions} running 0 waiting 2 parked 1 done 2/6 failed 1" in words

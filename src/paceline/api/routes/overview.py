@@ -29,7 +29,7 @@ def get_health() -> Ok:
 
 @get("/v1/status", sync_to_thread=False, summary="The engine, the pool and the units at a glance")
 def get_status(context: Context) -> Status:
-    return read_status(context.read_fleet(), context.process, context.throughput)
+    return read_status(context.read_fleet(), context.process, context.throughput, context.call_counts)
 
 
 @get("/v1/overview", sync_to_thread=False, summary="Status, campaigns, capacity and sessions at one moment")
@@ -38,12 +38,13 @@ def get_overview(context: Context) -> Overview:
     return Overview(
         at=fleet.now,
         last_event_id=context.throughput.last_event_id,
-        status=read_status(fleet, context.process, context.throughput),
+        status=read_status(fleet, context.process, context.throughput, context.call_counts),
         campaigns=campaign_views(fleet, context.throughput),
         capacity=capacity_rows(fleet),
         sessions=context.sessions(),
         hosts=host_rows(context.host_states()),
         waits=wait_rows(context.engine.wait_reasons(), fleet.campaigns),
+        gateway=context.calls.activity() if context.leads else None,
     )
 
 

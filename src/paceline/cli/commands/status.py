@@ -13,6 +13,7 @@ from paceline.cli.time_text import moment
 from paceline.cli.wiring import Home, open_home
 from paceline.views.capacity import capacity_rows
 from paceline.views.fleet import FleetState
+from paceline.views.gateway_calls import GatewayCounts
 from paceline.views.status import StatusSummary, read_status_summary
 
 
@@ -20,7 +21,7 @@ def command(as_json: AsJson = False) -> None:
     """Show whether an engine runs, how full the pool is, and when the next parked unit resumes."""
     with open_home() as home:
         fleet = home.read_fleet(time.time())
-        status = read_status_summary(fleet, home.leader_process())
+        status = read_status_summary(fleet, home.leader_process(), GatewayCounts())
         if as_json:
             print_value(status)
             return

@@ -20,6 +20,7 @@ from paceline.views.accounts import known_accounts
 from paceline.views.campaigns import CampaignView, campaign_views
 from paceline.views.capacity import ScopeCapacity, capacity_rows, limit_rows
 from paceline.views.fleet import FleetState
+from paceline.views.gateway_calls import GatewayCounts
 from paceline.views.status import StatusSummary, completion_rate, read_status_summary
 from paceline.views.throughput import CompletionRate, Throughput
 from paceline.views.why import Wait, stored_waits, wait_rows
@@ -67,7 +68,7 @@ class SnapshotReader:
         waits = wait_rows(stored_waits(home.store), fleet.campaigns)
         return TopSnapshot(
             at=now,
-            status=read_status_summary(fleet, home.leader_process()),
+            status=read_status_summary(fleet, home.leader_process(), GatewayCounts()),
             rate=completion_rate(fleet, self._throughput),
             campaigns=tuple(campaign_views(fleet, self._throughput)),
             notes={each.name: _note(fleet, each, _scopes_of(home, offline, each), waits) for each in fleet.campaigns},

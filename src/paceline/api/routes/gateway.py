@@ -1,0 +1,57 @@
+"""The routes of the gateway's books: its requests that run, wait and ended of late, and what they cost."""
+
+from typing import Annotated
+
+from litestar import get
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath, QueryParameter
+
+from paceline.api.context import Context
+from paceline.errors import UnknownName
+from paceline.store.spend import summed
+from paceline.views.gateway_calls import (
+    GatewayRequest,
+    GatewayRequests,
+    GatewaySpend,
+    spend_fields,
+    spend_since,
+    spend_view,
+)
+
+MOST_RECENT = 1000
+
+
+@get("/v1/gateway/requests", sync_to_thread=False, summary="Calls of the gateway that run, wait and ended of late")
+def list_requests(
+    context: Context,
+    limit: Annotated[int, QueryParameter(ge=0, le=MOST_RECENT, description="How many ended ones at most.")] = 100,
+) -> GatewayRequests:
+    return context.calls.requests(limit)
+
+
+@get("/v1/gateway/requests/{request_id:str}", sync_to_thread=False, summary="One call of the gateway")
+def get_request(request_id: FromPath[str], context: Context) -> GatewayRequest:
+    found = context.calls.request(request_id)
+    if found is None:
+        raise UnknownName(
+            f"the gateway has no call {request_id!r:.80}; it keeps those of now and the last {MOST_RECENT}, "
+            "until the daemon ends"
+        )
+    return found
+
+
+@get("/v1/gateway/spend", sync_to_thread=False, summary="What calls of the gateway cost, by key, model, account or day")
+def get_spend(
+    context: Context,
+    since: Annotated[
+        str | None, QueryParameter(description="The first day (UTC), 2026-11-01, or 7d for the last seven days.")
+    ] = None,
+    by: Annotated[str, QueryParameter(description="day, key, account, model, or several of them.")] = "key",
+    key: Annotated[str | None, QueryParameter(description="Only the calls of this key.")] = None,
+) -> GatewaySpend:
+    first, fields = spend_since(since, context.now), spend_fields(by)
+    unsaved = [row for row in context.calls.unsaved() if row.day >= first and key in (None, row.key)]
+    return spend_view(summed([*context.store.spend(since=first, key=key), *unsaved]), first, fields)
+
+
+ROUTES: list[HTTPRouteHandler] = [list_requests, get_request, get_spend]

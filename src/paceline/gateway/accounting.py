@@ -1,0 +1,162 @@
+"""The books of the gateway: which requests run and wait, how many there are, and what they have used.
+
+Here: what is noted at each step of a request, and how people see it. Noting costs a few microseconds, and never a call
+to a store. Never here: the steps themselves.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+
+from paceline.clock import Clock
+from paceline.core.values.verdicts import Deferred
+from paceline.gateway.request_access import UpstreamRequest
+from paceline.gateway.request_log import LONGEST_MODEL_NAME, CallRecord, RequestLog
+from paceline.gateway.request_times import RequestTimes
+from paceline.gateway.spending import Spending
+from paceline.gateway.upstream_call import UpstreamCall
+from paceline.metrics import MetricsRegistry
+from paceline.protocols import tokens_used
+from paceline.store import Cost, SpendRow
+from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, GatewayRequest, GatewayRequests
+
+MOST_LISTED = 1000
+"""Running and waiting requests in one answer. More cannot be read, and each waiting one costs the Governor a look."""
+FIRST_ERROR = 400
+
+Why = Callable[[str], Deferred | None]
+
+
+class Accounting:
+    """The books of one gateway."""
+
+    def __init__(self, clock: Clock, spending: Spending, metrics: MetricsRegistry) -> None:
+        self.log = RequestLog()
+        self.spending = spending
+        self.metrics = metrics
+        self.why: Why = _unknown
+        """Returns why a ticket waits."""
+        self._clock = clock
+
+    # -- the steps of a request --------------------------------------------------------------------
+
+    def let_in(self, record: CallRecord, request: UpstreamRequest) -> None:
+        """Note that the request may use its account."""
+        record.account = request.route.account.name
+        self.log.let_in(record, record.began_at)
+
+    def queued(self, record: CallRecord, deferred: Deferred) -> None:
+        """Note that the request waits for a slot."""
+        record.ticket, record.reason, record.retry_at = deferred.ticket_id, deferred.reason, deferred.retry_at
+        record.queued_at = self._clock.now()
+
+    def refused(self) -> None:
+        """Count a refusal by a provider, or a wait that ran out."""
+        self.log.refusals.add(self._clock.now())
+
+    def used(self, record: CallRecord, request: UpstreamRequest, call: UpstreamCall, request_bytes: int) -> None:
+        """Count what a call has used: all of a response, or what came before it broke off or its client left."""
+        if call.head is None or call.head.status >= FIRST_ERROR:
+            return
+        if call.reader is not None:
+            used = tokens_used(call.reader, request_bytes, is_whole=call.is_whole)
+            if used is not None:
+                record.tokens, record.is_estimated = used.tokens, used.is_estimated
+                self._count_tokens(record)
+        self.spending.add(record, self._clock.now(), is_billed=request.route.account.kind == "metered")
+
+    def _count_tokens(self, record: CallRecord) -> None:
+        tokens, add, scope = record.tokens, self.metrics.tokens.add, record.scope
+        assert tokens is not None
+        add(scope, "input", by=tokens.input)
+        add(scope, "output", by=tokens.output)
+        if tokens.cache_read:
+            add(scope, "cache_read", by=tokens.cache_read)
+        if tokens.cache_write:
+            add(scope, "cache_write", by=tokens.cache_write)
+
+    def ended(self, record: CallRecord, times: RequestTimes) -> None:
+        """Note that the request is over, however it ended."""
+        record.ticket = None
+        record.waited_seconds = times.waited
+        record.seconds = times.since_arrival()
+        self.log.ended(record)
+
+    # -- for people --------------------------------------------------------------------------------
+
+    def counts(self) -> GatewayCounts:
+        """Return how many requests there are."""
+        now, live = self._clock.now(), list(self.log.live())
+        waiting = sum(each.ticket is not None for each in live)
+        return GatewayCounts(
+            in_flight=len(live) - waiting,
+            waiting=waiting,
+            per_minute=self.log.arrivals.total(now),
+            refused_per_minute=self.log.refusals.total(now),
+        )
+
+    def activity(self) -> GatewayActivity:
+        """Return the counts, where requests wait, and what this day has used."""
+        counts, today = self.counts(), self.spending.today(self._clock.now())
+        return GatewayActivity(
+            in_flight=counts.in_flight,
+            waiting=counts.waiting,
+            per_minute=counts.per_minute,
+            refused_per_minute=counts.refused_per_minute,
+            waiting_by_scope=dict(Counter(each.scope for each in self.log.live() if each.ticket is not None)),
+            requests_today=today.requests,
+            tokens_today=today.tokens,
+            cost_today=Cost(billed=today.billed or None, imputed=today.imputed or None),
+        )
+
+    def requests(self, limit: int) -> GatewayRequests:
+        """Return the requests that run and wait, and the last `limit` that ended."""
+        live = list(self.log.live())
+        running = [each for each in live if each.ticket is None]
+        waiting = [each for each in live if each.ticket is not None]
+        return GatewayRequests(
+            running=[self._view(each) for each in running[:MOST_LISTED]],
+            waiting=[self._view(each) for each in waiting[:MOST_LISTED]],
+            recent=[self._view(each) for each in islice(self.log.recent(), limit)],
+        )
+
+    def request(self, request_id: str) -> GatewayRequest | None:
+        """Return one request, as long as it is known."""
+        record = self.log.find(request_id)
+        return None if record is None else self._view(record)
+
+    def unsaved(self) -> list[SpendRow]:
+        """Return what the store does not have yet."""
+        return self.spending.unsaved()
+
+    def _view(self, record: CallRecord) -> GatewayRequest:
+        now = self._clock.now()
+        reason, retry_at, waited = record.reason, record.retry_at, record.waited_seconds
+        if record.ticket is not None:
+            waited += max(0.0, now - record.queued_at)
+            if (deferred := self.why(record.ticket)) is not None:
+                reason, retry_at = deferred.reason, deferred.retry_at
+        return GatewayRequest(
+            id=record.id,
+            scope=record.scope,
+            account=record.account,
+            key=record.key,
+            model=record.model,
+            reason=reason,
+            retry_at=retry_at,
+            waited_seconds=round(waited, 6),
+            first_byte_seconds=record.first_byte_seconds,
+            seconds=round(max(0.0, now - record.began_at), 6) if record.seconds is None else record.seconds,
+            status=record.status,
+            tokens=record.tokens,
+            cost=record.cost,
+        )
+
+
+def kept_model(name: str | None) -> str | None:
+    """Return the name of a model as far as it is kept."""
+    return name if name is None or len(name) <= LONGEST_MODEL_NAME else name[:LONGEST_MODEL_NAME]
+
+
+def _unknown(ticket_id: str) -> Deferred | None:
+    return None

@@ -1,0 +1,119 @@
+"""The log of requests: those that run and wait, and the last that ended. In memory, and never with a body.
+
+Here: what is known of each request while it passes. Never here: a store, or anything that a request waits for.
+"""
+
+import secrets
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from paceline.core.values.tokens import Tokens
+from paceline.store import Cost
+
+KEPT_REQUESTS = 1000
+"""Requests that ended and can still be looked up: minutes of a busy day, and less than a megabyte."""
+LONGEST_MODEL_NAME = 100
+"""Characters of a model's name that are kept. Clients choose it; the longest real ones have half of it."""
+UNKNOWN_COST = Cost()
+_SECONDS = 60
+
+
+class CallRecord(msgspec.Struct, gc=False, kw_only=True):
+    """One request as it is known so far. The exchange that serves it fills it in."""
+
+    id: str
+    began_at: float
+    """On the gateway's clock, as all times here."""
+    scope: str = ""
+    account: str | None = None
+    """None until the request is let in. One that never is leaves no trace."""
+    key: str | None = None
+    model: str | None = None
+    ticket: str | None = None
+    """The ticket of the slot that it waits for."""
+    queued_at: float = 0.0
+    """When it began to wait for that slot."""
+    reason: str | None = None
+    """Why it waits, or why the gateway refused it."""
+    retry_at: float | None = None
+    waited_seconds: float = 0.0
+    first_byte_seconds: float | None = None
+    seconds: float | None = None
+    """None until it has ended."""
+    status: int | None = None
+    tokens: Tokens | None = None
+    is_estimated: bool = False
+    cost: Cost = UNKNOWN_COST
+
+
+class MinuteCount:
+    """How often something happened in the last minute."""
+
+    __slots__ = ("_counts", "_second")
+
+    def __init__(self) -> None:
+        self._counts = [0] * _SECONDS
+        self._second = 0
+
+    def add(self, now: float) -> None:
+        second = int(now)
+        if second != self._second:
+            self._move_to(second)
+        self._counts[second % _SECONDS] += 1
+
+    def total(self, now: float) -> int:
+        self._move_to(int(now))
+        return sum(self._counts)
+
+    def _move_to(self, second: int) -> None:
+        """Forget the seconds that have passed since. A clock that was set back starts again."""
+        passed = second - self._second
+        if not 0 <= passed < _SECONDS:
+            self._counts = [0] * _SECONDS
+        else:
+            for each in range(self._second + 1, second + 1):
+                self._counts[each % _SECONDS] = 0
+        self._second = second
+
+
+class RequestLog:
+    """The requests of one gateway. Times are on its clock."""
+
+    def __init__(self, kept: int = KEPT_REQUESTS) -> None:
+        self._prefix = f"req-{secrets.token_hex(4)}-"
+        self._count = 0
+        self._live: dict[str, CallRecord] = {}
+        self._ended: deque[CallRecord] = deque(maxlen=kept)
+        self.arrivals = MinuteCount()
+        self.refusals = MinuteCount()
+        """Refusals by providers, and waits that ran out."""
+
+    def new_record(self, now: float) -> CallRecord:
+        """Return the record of a request that has just come. No other gateway gives the same id."""
+        self._count = number = self._count + 1
+        return CallRecord(id=f"{self._prefix}{number:x}", began_at=now)
+
+    def let_in(self, record: CallRecord, now: float) -> None:
+        """List a request whose account is known now."""
+        self._live[record.id] = record
+        self.arrivals.add(now)
+
+    def ended(self, record: CallRecord) -> None:
+        """Move a request to those that have ended."""
+        if self._live.pop(record.id, None) is not None:
+            self._ended.append(record)
+
+    def live(self) -> Iterable[CallRecord]:
+        """Return the requests that run or wait, the oldest first."""
+        return self._live.values()
+
+    def recent(self) -> Iterator[CallRecord]:
+        """Return those that ended, the last one first."""
+        return reversed(self._ended)
+
+    def find(self, request_id: str) -> CallRecord | None:
+        """Return the request, as long as it is known."""
+        record = self._live.get(request_id)
+        return record or next((each for each in self._ended if each.id == request_id), None)

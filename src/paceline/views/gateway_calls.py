@@ -1,0 +1,191 @@
+"""Calls of the gateway for people: those that run and wait, those of late, how many there are, and what they cost.
+
+Here: values, and what a view needs of the gateway. Never here: the gateway itself.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Literal, Protocol, cast, get_args
+
+import msgspec
+
+from paceline.core.values.tokens import Tokens
+from paceline.errors import InvalidInput
+from paceline.store import Cost, SpendRow
+
+SpendBy = Literal["day", "key", "account", "model"]
+DAY_SECONDS = 86400
+DEFAULT_DAYS = "30d"
+LONGEST_DAYS = 5
+"""Characters of a number of days: up to 9999d, which is longer than there have been models."""
+
+
+class GatewayRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One call. Its body is never kept.
+
+    `reason` and `retry_at` say why it waits and when that is checked next, or why the gateway refused it. The seconds
+    are those from its arrival: `first_byte_seconds` to the first byte of its answer, `seconds` to its end, or until
+    now. `tokens` and the parts of `cost` are null where they are not known.
+    """
+
+    id: str
+    scope: str
+    account: str | None
+    key: str | None
+    model: str | None
+    reason: str | None
+    retry_at: float | None
+    waited_seconds: float
+    first_byte_seconds: float | None
+    seconds: float
+    status: int | None
+    tokens: Tokens | None
+    cost: Cost
+
+
+class GatewayRequests(msgspec.Struct, frozen=True, kw_only=True):
+    """The calls that run, those that wait (longest first), and those that ended of late (last first)."""
+
+    running: list[GatewayRequest]
+    waiting: list[GatewayRequest]
+    recent: list[GatewayRequest]
+
+
+class GatewayCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many calls there are now, and how many came and were refused in the last minute.
+
+    `refused_per_minute` counts every refusal by a provider, also those that the gateway waited out, and every call
+    whose wait ran out.
+    """
+
+    in_flight: int = 0
+    waiting: int = 0
+    per_minute: int = 0
+    refused_per_minute: int = 0
+
+
+class GatewayActivity(GatewayCounts, frozen=True, kw_only=True):
+    """The counts, the scopes that calls wait for, and what all calls of this day (UTC) have used."""
+
+    waiting_by_scope: dict[str, int] = {}
+    requests_today: int = 0
+    tokens_today: Tokens = Tokens()
+    cost_today: Cost = Cost()
+
+
+class SpendSum(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What calls have used, by the fields that were asked for. Costs are in dollars, null if nothing has a price.
+
+    The sums lack the cost of `unpriced` calls: their model has no price, or they did not say their tokens. The tokens
+    of `estimated` calls are in part a guess.
+    """
+
+    day: str | None = None
+    key: str | None = None
+    account: str | None = None
+    model: str | None = None
+    requests: int
+    tokens: Tokens
+    cost: Cost
+    unpriced: int
+    estimated: int
+
+
+class GatewaySpend(msgspec.Struct, frozen=True, kw_only=True):
+    """The sums since a day (UTC), and the total of all of them."""
+
+    since: str
+    by: tuple[SpendBy, ...]
+    rows: list[SpendSum]
+    total: SpendSum
+
+
+class GatewayCalls(Protocol):
+    """What views need of a running gateway."""
+
+    def counts(self) -> GatewayCounts: ...
+    def activity(self) -> GatewayActivity: ...
+    def requests(self, limit: int) -> GatewayRequests: ...
+    def request(self, request_id: str) -> GatewayRequest | None: ...
+    def unsaved(self) -> Sequence[SpendRow]: ...
+
+
+class NoGatewayCalls:
+    """For processes without a gateway."""
+
+    def counts(self) -> GatewayCounts:
+        return GatewayCounts()
+
+    def activity(self) -> GatewayActivity:
+        return GatewayActivity()
+
+    def requests(self, limit: int) -> GatewayRequests:
+        return GatewayRequests(running=[], waiting=[], recent=[])
+
+    def request(self, request_id: str) -> GatewayRequest | None:
+        return None
+
+    def unsaved(self) -> Sequence[SpendRow]:
+        return ()
+
+
+def spend_since(given: str | None, now: float) -> str:
+    """Return the first day that is meant: a day, or `7d` for the last seven. Raise `InvalidInput` for anything else."""
+    if given is None:
+        given = DEFAULT_DAYS
+    if given.isascii() and given.endswith("d") and given[:-1].isdigit() and 1 <= len(given) <= LONGEST_DAYS:
+        return _day(now - (max(1, int(given[:-1])) - 1) * DAY_SECONDS)
+    try:
+        return datetime.strptime(given, "%Y-%m-%d").date().isoformat()
+    except ValueError:
+        raise InvalidInput(
+            f"{given!r:.80} is no day: write one as {_day(now)}, or 7d for the last seven days"
+        ) from None
+
+
+def spend_fields(given: str) -> tuple[SpendBy, ...]:
+    """Return the fields of a list such as `key,model`. Raise `InvalidInput` for others."""
+    known = get_args(SpendBy)
+    fields = [each.strip() for each in given.split(",") if each.strip()]
+    for each in fields:
+        if each not in known:
+            raise InvalidInput(f"spend cannot be shown by {each!r:.80}: use {', '.join(known[:-1])} or {known[-1]}")
+    return cast(tuple[SpendBy, ...], tuple(dict.fromkeys(fields)))
+
+
+def spend_view(rows: Iterable[SpendRow], since: str, by: Sequence[SpendBy]) -> GatewaySpend:
+    """Return the sums by these fields: days in their order, else the most expensive first."""
+    rows = list(rows)
+    groups: dict[tuple[str, ...], list[SpendRow]] = {}
+    for row in rows:
+        groups.setdefault(tuple(getattr(row, field) for field in by), []).append(row)
+    sums = [(group, spend_sum(found, dict(zip(by, group, strict=True)))) for group, found in groups.items()]
+    is_by_day = "day" in by
+    sums.sort(key=lambda each: (each[0] if is_by_day else (), -_dollars(each[1]), -each[1].tokens.total, each[0]))
+    return GatewaySpend(since=since, by=tuple(by), rows=[each for _, each in sums], total=spend_sum(rows, {}))
+
+
+def spend_sum(rows: Sequence[SpendRow], names: Mapping[str, str]) -> SpendSum:
+    """Return the sum of the rows under these names."""
+    tokens = Tokens()
+    for row in rows:
+        tokens = tokens.plus(row.tokens)
+    return SpendSum(
+        **names,
+        requests=sum(row.requests for row in rows),
+        tokens=tokens,
+        cost=Cost(
+            billed=sum(row.billed for row in rows) if any(row.billed for row in rows) else None,
+            imputed=sum(row.imputed for row in rows) if any(row.imputed for row in rows) else None,
+        ),
+        unpriced=sum(row.unpriced for row in rows),
+        estimated=sum(row.estimated for row in rows),
+    )
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).date().isoformat()
+
+
+def _dollars(each: SpendSum) -> float:
+    return (each.cost.billed or 0.0) + (each.cost.imputed or 0.0)
